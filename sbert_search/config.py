@@ -1,0 +1,156 @@
+"""Settings: frozen dataclasses to and from TOML and JSON, dotted overrides, "did you mean ...?"."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import json
+import tomllib
+import types
+import typing
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+from sbert_search.errors import ConfigError
+
+T = TypeVar("T")
+
+
+def from_mapping(cls: type[T], values: Mapping[str, Any], *, where: str = "") -> T:
+    """Make a settings dataclass from nested plain values, checking names and types.
+
+    Args:
+        cls: A dataclass; nested dataclasses are filled from nested tables.
+        values: What TOML or JSON gave.
+        where: Dotted path of this table, for messages.
+
+    Raises:
+        ConfigError: An unknown name (the nearest known one is suggested), a missing one, or a
+            value of the wrong type.
+    """
+    hints = typing.get_type_hints(cls)
+    fields = {f.name: f for f in dataclasses.fields(cls) if f.init}  # type: ignore[arg-type]
+    for name in values:
+        if name not in fields:
+            raise ConfigError(unknown_name(f"{where}{name}", name, fields, "setting"))
+    made: dict[str, Any] = {}
+    for name, field in fields.items():
+        if name in values:
+            made[name] = _coerce(hints[name], values[name], f"{where}{name}")
+        elif field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING:
+            raise ConfigError(f"The setting {where}{name} is missing; add it.")
+    return cls(**made)
+
+
+def to_mapping(settings: Any) -> dict[str, Any]:
+    """Turn a settings dataclass into nested plain values that JSON can hold."""
+    return {f.name: _plain(getattr(settings, f.name)) for f in dataclasses.fields(settings)}
+
+
+def with_overrides(values: Mapping[str, Any], overrides: Iterable[str]) -> dict[str, Any]:
+    """Apply overrides such as ``optim.lr=2e-5`` to nested plain values.
+
+    The right-hand side is read as a TOML value, and as a plain string when it is none.
+
+    Raises:
+        ConfigError: An override without ``=``, or one that goes through a value that is no table.
+    """
+    merged: dict[str, Any] = json.loads(json.dumps(values, default=str))
+    for override in overrides:
+        path, equals, text = override.partition("=")
+        if not equals or not path.strip():
+            raise ConfigError(f"{override!r} is no override; write name=value, as optim.lr=2e-5.")
+        *parents, last = path.strip().split(".")
+        table = merged
+        for parent in parents:
+            table = table.setdefault(parent, {})
+            if not isinstance(table, dict):
+                raise ConfigError(f"{override!r}: {parent} is a value, not a table of settings.")
+        table[last] = _toml_value(text.strip())
+    return merged
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """Read a TOML file.
+
+    Raises:
+        ConfigError: The file is absent, unreadable or no TOML; the message has file and line.
+    """
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} cannot be read: {error}.") from error
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{path} is not valid TOML: {error}.") from error
+
+
+def unknown_name(shown: str, name: str, known: Iterable[str], kind: str) -> str:
+    """Write the message for an unknown name, with the nearest known one if any is near."""
+    known = sorted(known)
+    near = difflib.get_close_matches(name, known, n=1)
+    hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(known)}."
+    return f"Unknown {kind} {shown!r}; {hint}"
+
+
+def _plain(value: Any) -> Any:
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return to_mapping(value)
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    return str(value) if isinstance(value, Path) else value
+
+
+def _toml_value(text: str) -> Any:
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def _coerce(hint: Any, value: Any, where: str) -> Any:
+    origin, args = typing.get_origin(hint), typing.get_args(hint)
+    if origin in (typing.Union, types.UnionType):
+        return _coerce_union(args, value, where)
+    if origin is typing.Literal:
+        if value in args:
+            return value
+        raise ConfigError(unknown_name(f"{where} = {value}", str(value), map(str, args), "value"))
+    if isinstance(value, Mapping) and dataclasses.is_dataclass(hint) and isinstance(hint, type):
+        return from_mapping(hint, value, where=f"{where}.")
+    if isinstance(value, Mapping) and origin in (dict, Mapping):
+        return {key: _coerce(args[1], item, f"{where}.{key}") for key, item in value.items()}
+    if isinstance(value, (list, tuple)) and origin in (list, tuple):
+        items = [_coerce(args[0] if args else Any, item, where) for item in value]
+        return tuple(items) if origin is tuple else items
+    return _coerce_scalar(hint, value, where)
+
+
+def _coerce_scalar(hint: Any, value: Any, where: str) -> Any:
+    if hint is Any:
+        return value
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if hint is float and number:
+        return float(value)
+    if hint is Path and isinstance(value, (str, Path)):
+        return Path(value)
+    if isinstance(hint, type) and isinstance(value, hint) and (hint is not int or number):
+        return value
+    expected = getattr(hint, "__name__", str(hint))
+    raise ConfigError(f"{where} is {value!r}; it must be of type {expected}.")
+
+
+def _coerce_union(args: tuple[Any, ...], value: Any, where: str) -> Any:
+    if value is None and type(None) in args:
+        return None
+    choices = [arg for arg in args if arg is not type(None)]
+    for choice in choices:
+        try:
+            return _coerce(choice, value, where)
+        except ConfigError:
+            if len(choices) == 1:
+                raise
+    names = " or ".join(getattr(choice, "__name__", str(choice)) for choice in choices)
+    raise ConfigError(f"{where} is {value!r}; it must be of type {names}.")

@@ -1,0 +1,132 @@
+"""The records that rooms hand to each other: frozen, without behaviour beyond their own fields."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import date, datetime
+from types import MappingProxyType
+
+MetadataValue = str | int | float | bool | datetime | date | None
+
+NO_METADATA: Mapping[str, MetadataValue] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """One document of a corpus.
+
+    Attributes:
+        doc_id: The user's id, unique in an index.
+        text: The body; may be empty when there is a title.
+        title: A short name, or "".
+        metadata: Typed columns that filters can name.
+        source: Where the row was read, as ``file:line`` or ``file:row group:row``.
+    """
+
+    doc_id: str
+    text: str
+    title: str = ""
+    metadata: Mapping[str, MetadataValue] = NO_METADATA
+    source: str = ""
+
+    @property
+    def full_text(self) -> str:
+        """What is embedded: ``title + " " + text``, or the text alone without a title."""
+        return f"{self.title} {self.text}" if self.title else self.text
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """One query of a batch or of a retrieval task."""
+
+    query_id: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class StageScore:
+    """What one stage of a search (dense, lexical, fused, rerank) said of a hit."""
+
+    rank: int
+    score: float
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """One document found, best first.
+
+    Attributes:
+        rank: From 1.
+        doc_id: The user's id.
+        score: The score that the order shown follows; higher is better.
+        text: The document's text (not its title).
+        title: The document's title, or "".
+        metadata: The document's typed columns.
+        row: Row of the best passage in the index.
+        passage: Start and end of the best passage in ``Document.full_text``, in characters.
+        best_sentence: The sentence of the passage nearest to the query, or "" if not asked for.
+        stages: Rank and score of every stage that saw the document, by stage name.
+    """
+
+    rank: int
+    doc_id: str
+    score: float
+    text: str
+    title: str = ""
+    metadata: Mapping[str, MetadataValue] = NO_METADATA
+    row: int = -1
+    passage: tuple[int, int] = (0, 0)
+    best_sentence: str = ""
+    stages: Mapping[str, StageScore] = field(default_factory=dict)
+
+
+Qrels = Mapping[str, Mapping[str, int]]
+"""``qrels[query_id][doc_id]`` is a relevance grade."""
+
+Run = Mapping[str, Mapping[str, float]]
+"""``run[query_id][doc_id]`` is a score; the order shown to the user is by falling score."""
+
+
+@dataclass(frozen=True, slots=True)
+class TextPair:
+    """Two texts with what is known of them: a score (STS), a label (NLI, relevance), or neither."""
+
+    text1: str
+    text2: str
+    score: float | None = None
+    label: str | None = None
+    source: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Triplet:
+    """An anchor, a text that belongs to it and texts that do not."""
+
+    anchor: str
+    positive: str
+    negatives: tuple[str, ...]
+    source: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RowCounts:
+    """Where every input row ended; the four parts add up to the rows read."""
+
+    indexed: int = 0
+    replaced: int = 0
+    duplicate: int = 0
+    rejected: int = 0
+
+    @property
+    def read(self) -> int:
+        """Rows read."""
+        return self.indexed + self.replaced + self.duplicate + self.rejected
+
+    def __add__(self, other: RowCounts) -> RowCounts:
+        return RowCounts(
+            self.indexed + other.indexed,
+            self.replaced + other.replaced,
+            self.duplicate + other.duplicate,
+            self.rejected + other.rejected,
+        )

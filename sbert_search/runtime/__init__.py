@@ -1,0 +1,1 @@
+"""How a process runs: files, devices, seeds, progress."""

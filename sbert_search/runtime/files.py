@@ -1,0 +1,208 @@
+"""The only writer of indexes, checkpoints and embedding caches.
+
+Every change of the disk is one call of a `Disk` method, so a test can replace the disk and fail the
+n-th step. A file is written under its final name, opened exclusively, hashed while it is written,
+and fsynced before it is closed; nothing refers to it until a manifest or a folder rename does.
+An fsync that failed is never tried again: its data may be gone while a second call reports success.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import time
+from collections.abc import Iterator
+from io import RawIOBase
+from pathlib import Path
+from typing import Any
+
+import xxhash
+
+
+class Disk:
+    """The operations that change a disk, one method a step."""
+
+    def open_new(self, path: Path) -> int:
+        """Create a file that must not exist and return its descriptor."""
+        return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644)
+
+    def write(self, fd: int, data: memoryview) -> int:
+        """Write some of the data; return how much, as `os.write`."""
+        return os.write(fd, data)
+
+    def fsync(self, fd: int) -> None:
+        """Make a file's bytes durable."""
+        os.fsync(fd)
+
+    def fsync_folder(self, path: Path) -> None:
+        """Make a folder's entries durable."""
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def make_folder(self, path: Path) -> None:
+        """Create one folder that must not exist."""
+        path.mkdir()
+
+    def replace(self, source: Path, target: Path) -> None:
+        """Rename atomically, over an existing target if there is one."""
+        os.replace(source, target)
+
+    def link(self, source: Path, target: Path) -> None:
+        """Give a file a second name."""
+        os.link(source, target)
+
+    def unlink(self, path: Path) -> None:
+        """Remove a file."""
+        path.unlink()
+
+    def remove_folder(self, path: Path) -> None:
+        """Remove an empty folder."""
+        path.rmdir()
+
+
+disk = Disk()
+
+
+@contextlib.contextmanager
+def use_disk(replacement: Disk) -> Iterator[None]:
+    """Send every write through another disk, as fault tests do."""
+    global disk
+    previous, disk = disk, replacement
+    try:
+        yield
+    finally:
+        disk = previous
+
+
+class NewFile(RawIOBase):
+    """A new file that knows its size and xxh3_128 and is durable once closed without an error.
+
+    Used as a context manager; after an exception the file is left as it is, for a later
+    clean-up, since nothing refers to it.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.n_bytes = 0
+        self._hash = xxhash.xxh3_128()
+        self._fd = disk.open_new(path)
+
+    @property
+    def digest(self) -> str:
+        """xxh3_128 of what was written, in hexadecimal."""
+        return self._hash.hexdigest()
+
+    def writable(self) -> bool:
+        """Return True, as file objects do."""
+        return True
+
+    def tell(self) -> int:
+        """Return the number of bytes written."""
+        return self.n_bytes
+
+    def write(self, data: Any) -> int:
+        """Write all of the data, in as many steps as the disk needs."""
+        view = memoryview(data).cast("B")
+        self._hash.update(view)
+        done = 0
+        while done < len(view):
+            step = disk.write(self._fd, view[done : done + (1 << 24)])
+            if step <= 0:
+                raise OSError(f"{self.path}: the disk took no more bytes.")
+            done += step
+        self.n_bytes += done
+        return done
+
+    def flush(self) -> None:
+        """Do nothing: no bytes wait in this process."""
+
+    def __enter__(self) -> NewFile:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        try:
+            if kind is None:
+                disk.fsync(self._fd)
+        finally:
+            os.close(self._fd)
+            super().close()
+
+
+def write_new(path: Path, data: bytes) -> NewFile:
+    """Write a small new file durably; the result has its size and digest."""
+    with NewFile(path) as file:
+        file.write(data)
+    return file
+
+
+def replace_file(path: Path, data: bytes) -> None:
+    """Swap a small file's content atomically and durably."""
+    temporary = path.with_name(path.name + ".tmp")
+    with contextlib.suppress(FileNotFoundError):
+        disk.unlink(temporary)
+    write_new(temporary, data)
+    disk.replace(temporary, path)
+    disk.fsync_folder(path.parent)
+
+
+def remove_tree(path: Path) -> None:
+    """Remove a folder and all it holds, without following links; absent is fine."""
+    if not path.is_dir() or path.is_symlink():
+        with contextlib.suppress(FileNotFoundError):
+            disk.unlink(path)
+        return
+    for entry in sorted(path.iterdir()):
+        remove_tree(entry)
+    disk.remove_folder(path)
+
+
+class LockHeld(Exception):  # noqa: N818 (each room turns it into an error of its own)
+    """Another process holds the lock; ``pid`` and ``since`` say which and from when, if known."""
+
+    def __init__(self, path: Path, pid: int | None, since: str | None) -> None:
+        self.path, self.pid, self.since = path, pid, since
+        super().__init__(f"{path} is held by process {pid} since {since}.")
+
+
+@contextlib.contextmanager
+def exclusive_lock(path: Path) -> Iterator[None]:
+    """Hold an flock on a file, which the kernel frees even when this process is killed.
+
+    Raises:
+        LockHeld: Another process has it.
+    """
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
+    try:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = _read_holder(fd)
+            raise LockHeld(path, holder.get("pid"), holder.get("since")) from None
+        note = json.dumps({"pid": os.getpid(), "since": time.strftime("%Y-%m-%dT%H:%M:%S%z")})
+        os.ftruncate(fd, 0)
+        os.pwrite(fd, note.encode(), 0)
+        yield
+    finally:
+        os.close(fd)
+
+
+def _read_holder(fd: int) -> dict[str, Any]:
+    try:
+        holder = json.loads(os.pread(fd, 4096, 0))
+    except ValueError:
+        return {}
+    return holder if isinstance(holder, dict) else {}
+
+
+def xxh3_128_of(path: Path) -> str:
+    """Hash a file in bounded memory."""
+    digest = xxhash.xxh3_128()
+    with path.open("rb") as file:
+        while block := file.read(1 << 22):
+            digest.update(block)
+    return digest.hexdigest()

@@ -1,0 +1,69 @@
+"""What a person sees while work goes on: one line on stderr, none when stderr is no terminal."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Callable, Iterator
+
+Advance = Callable[[int], None]
+
+_quiet = False
+
+
+def set_quiet(quiet: bool) -> None:
+    """Turn all progress and notes of this process off or on."""
+    global _quiet
+    _quiet = quiet
+
+
+def note(message: str) -> None:
+    """Tell the person something on stderr, unless quiet."""
+    if not _quiet:
+        sys.stderr.write(message + "\n")
+        sys.stderr.flush()
+
+
+@contextlib.contextmanager
+def progress(label: str, total: int | None, unit: str = "docs") -> Iterator[Advance]:
+    """Show a bar with the rate and the time left; yields ``advance(n)``.
+
+    Args:
+        label: What is going on, such as "Embedding".
+        total: How many units there are, or None when nobody knows yet.
+        unit: Plural name of what is counted.
+    """
+    if _quiet or not sys.stderr.isatty():
+        yield lambda n: None
+        return
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        Progress,
+        ProgressColumn,
+        SpinnerColumn,
+        Task,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+    from rich.text import Text
+
+    class Rate(ProgressColumn):
+        def render(self, task: Task) -> Text:
+            speed = task.finished_speed or task.speed
+            rate = f"{speed:,.0f} {unit}/s" if speed else f"- {unit}/s"
+            known = f"{task.total:,.0f}" if task.total is not None else "?"
+            return Text(f"{task.completed:,.0f}/{known} {rate}")
+
+    columns = (
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(),
+        Rate(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(label, total=total)
+        yield lambda n: bar.advance(task, n)

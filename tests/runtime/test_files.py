@@ -1,0 +1,70 @@
+"""The writer of disk: exclusive creation, true digests, short writes finished, locks that die."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import xxhash
+
+from sbert_search.runtime import files
+
+
+class OneByteDisk(files.Disk):
+    """A disk that takes one byte at a time, as a disk may."""
+
+    def write(self, fd: int, data: memoryview) -> int:
+        return os.write(fd, data[:1])
+
+
+def test_new_file_knows_size_and_digest_even_through_short_writes(tmp_path: Path) -> None:
+    with files.use_disk(OneByteDisk()):
+        written = files.write_new(tmp_path / "a", b"hello")
+    assert (tmp_path / "a").read_bytes() == b"hello"
+    assert written.n_bytes == 5
+    assert written.digest == xxhash.xxh3_128_hexdigest(b"hello")
+    assert written.digest == files.xxh3_128_of(tmp_path / "a")
+
+
+def test_an_existing_file_is_never_overwritten(tmp_path: Path) -> None:
+    files.write_new(tmp_path / "a", b"old")
+    with pytest.raises(FileExistsError):
+        files.write_new(tmp_path / "a", b"new")
+    assert (tmp_path / "a").read_bytes() == b"old"
+
+
+def test_replace_swaps_content_and_clears_an_old_temporary(tmp_path: Path) -> None:
+    (tmp_path / "m.tmp").write_bytes(b"left by a killed writer")
+    files.replace_file(tmp_path / "m", b"1")
+    files.replace_file(tmp_path / "m", b"2")
+    assert (tmp_path / "m").read_bytes() == b"2"
+    assert not (tmp_path / "m.tmp").exists()
+
+
+def test_lock_names_its_holder_and_dies_with_it(tmp_path: Path) -> None:
+    lock = tmp_path / "LOCK"
+    code = (
+        "import sys, time; from pathlib import Path; from sbert_search.runtime import files\n"
+        f"with files.exclusive_lock(Path({str(lock)!r})):\n"
+        "    print('held', flush=True); time.sleep(60)\n"
+    )
+    child = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
+    assert child.stdout is not None
+    assert child.stdout.readline() == b"held\n"
+    with pytest.raises(files.LockHeld) as held, files.exclusive_lock(lock):
+        pass
+    assert held.value.pid == child.pid
+    child.kill()
+    child.wait()
+    child.stdout.close()
+    deadline = time.monotonic() + 1
+    while True:
+        try:
+            with files.exclusive_lock(lock):
+                break
+        except files.LockHeld:
+            assert time.monotonic() < deadline

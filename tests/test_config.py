@@ -1,0 +1,65 @@
+"""Settings: types are checked, names are suggested, overrides reach nested tables."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+import pytest
+
+from sbert_search.config import from_mapping, read_toml, to_mapping, with_overrides
+from sbert_search.errors import ConfigError
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Optim:
+    lr: float = 1e-3
+    kind: Literal["adamw", "sgd"] = "adamw"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Settings:
+    steps: int
+    optim: Optim = field(default_factory=Optim)
+    names: tuple[str, ...] = ()
+    out: Path | None = None
+
+
+def test_mapping_round_trip() -> None:
+    settings = Settings(steps=3, optim=Optim(lr=0.5), names=("a", "b"), out=Path("x"))
+    assert from_mapping(Settings, to_mapping(settings)) == settings
+
+
+def test_whole_number_is_a_float_but_true_is_no_int() -> None:
+    assert from_mapping(Settings, {"steps": 1, "optim": {"lr": 1}}).optim.lr == 1.0
+    with pytest.raises(ConfigError, match="steps is True; it must be of type int"):
+        from_mapping(Settings, {"steps": True})
+
+
+def test_unknown_name_suggests_the_nearest() -> None:
+    with pytest.raises(ConfigError, match=r"Unknown setting 'optim.lrr'; did you mean 'lr'\?"):
+        from_mapping(Settings, {"steps": 1, "optim": {"lrr": 1}})
+
+
+def test_missing_and_wrong_choice_are_named() -> None:
+    with pytest.raises(ConfigError, match="setting steps is missing"):
+        from_mapping(Settings, {})
+    with pytest.raises(ConfigError, match=r"optim.kind = adam'; did you mean 'adamw'"):
+        from_mapping(Settings, {"steps": 1, "optim": {"kind": "adam"}})
+
+
+def test_overrides_read_toml_values_and_fall_back_to_text() -> None:
+    merged = with_overrides({"steps": 1, "optim": {"lr": 1.0}}, ["optim.lr=2e-5", "out=a/b"])
+    assert merged == {"steps": 1, "optim": {"lr": 2e-5}, "out": "a/b"}
+    with pytest.raises(ConfigError, match="steps is a value, not a table"):
+        with_overrides({"steps": 1}, ["steps.x=1"])
+    with pytest.raises(ConfigError, match="no override"):
+        with_overrides({}, ["steps"])
+
+
+def test_broken_toml_names_file_and_line(tmp_path: Path) -> None:
+    path = tmp_path / "recipe.toml"
+    path.write_text("a = 1\nb = = 2\n")
+    with pytest.raises(ConfigError, match=r"recipe.toml is not valid TOML: .*line 2"):
+        read_toml(path)
