@@ -6,13 +6,7 @@ The names below load their rooms on first use, so that importing the package sta
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from sbert_search.embedding.embedder import Embedder as Embedder
-    from sbert_search.index.index import Index as Index
-    from sbert_search.search.engine import SearchEngine as SearchEngine
-    from sbert_search.search.rerank import Reranker as Reranker
+from typing import Any
 
 __version__ = "0.1.0"
 __all__ = ["Embedder", "Index", "Reranker", "SearchEngine"]

@@ -1,0 +1,1 @@
+"""How fast: one script a figure, each comparing us and a peer in one run."""

@@ -1,0 +1,65 @@
+"""What commands print: tables for people, JSON lines for programs, both on stdout."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+REJECTED_ROWS = 3
+
+
+def emit(record: Mapping[str, Any]) -> None:
+    """Print one JSON line; dates become ISO 8601 text."""
+    click.echo(json.dumps(record, ensure_ascii=False, allow_nan=False, default=str))
+
+
+def terminal() -> Console:
+    """Make the console for people; it obeys NO_COLOR and leaves colours out of pipes."""
+    from rich.console import Console
+
+    return Console(highlight=False, soft_wrap=False)
+
+
+def show_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """Print a table; numbers are set flush right."""
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    cells = [list(row) for row in rows]
+    for place, column in enumerate(columns):
+        numeric = all(isinstance(row[place], (int, float)) for row in cells)
+        table.add_column(column, justify="right" if numeric else "left", overflow="fold")
+    for row in cells:
+        table.add_row(*(_cell(value) for value in row))
+    terminal().print(table)
+
+
+def show_facts(facts: Mapping[str, object]) -> None:
+    """Print names and values, one a line, the values in one column."""
+    width = max(map(len, facts), default=0)
+    for name, value in facts.items():
+        click.echo(f"{name:<{width}}  {_cell(value)}")
+
+
+def _cell(value: object) -> str:
+    if isinstance(value, bool) or value is None:
+        return {True: "yes", False: "no", None: "-"}[value]
+    if isinstance(value, int):
+        return f"{value:,}"
+    return f"{value:.4f}" if isinstance(value, float) else str(value)
+
+
+def size_text(n_bytes: float) -> str:
+    """Write a size for people, in powers of 1,024: ``1.5 MiB``."""
+    units = ["B", "KiB", "MiB", "GiB", "TiB"]
+    while n_bytes >= 1024 and len(units) > 1:
+        n_bytes /= 1024
+        del units[0]
+    return f"{n_bytes:,.0f} B" if units[0] == "B" else f"{n_bytes:,.1f} {units[0]}"

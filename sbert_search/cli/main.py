@@ -1,0 +1,106 @@
+"""The entry point: the commands, loaded on first use, and what each kind of end exits with.
+
+Exit codes: 0 done, 1 failed, 2 wrong usage, 3 finished with rejected rows, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from importlib import import_module
+from typing import Any, NoReturn
+
+import click
+
+from sbert_search import __version__
+from sbert_search.errors import ConfigError, QueryError, SbertSearchError
+
+INTERRUPTED = 130
+
+_COMMANDS: dict[str, str] = {}
+
+
+class LazyGroup(click.Group):
+    """A group whose commands are imported when they are asked for, listed in the order given.
+
+    Attributes:
+        homes: ``module:attribute`` of every command, by name.
+    """
+
+    def __init__(self, *args: Any, homes: Mapping[str, str], **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.homes = homes
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Name the commands."""
+        return list(self.homes)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import one command, or give None for a name that is none."""
+        if cmd_name not in self.homes:
+            return None
+        module, _, attribute = self.homes[cmd_name].partition(":")
+        command: click.Command = getattr(import_module(module), attribute)
+        return command
+
+
+@click.group(
+    cls=LazyGroup,
+    homes=_COMMANDS,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog="Exit codes: 0 done, 1 failed, 2 wrong usage, 3 finished with rejected rows, "
+    "130 interrupted. Results go to stdout, everything else to stderr. Options shared by several "
+    "commands are also read from variables such as SBERT_SEARCH_DEVICE.",
+)
+@click.version_option(__version__, prog_name="sbert-search")
+def cli() -> None:
+    """Sentence embeddings and semantic search, from raw text to an index you can trust."""
+
+
+def run(arguments: Sequence[str] | None = None) -> int:
+    """Run one command line and give its exit code; errors are shown on stderr."""
+    try:
+        code = cli.main(arguments, prog_name="sbert-search", standalone_mode=False)
+        sys.stdout.flush()
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except (click.Abort, KeyboardInterrupt) as abort:
+        return _interrupted(abort)
+    except SbertSearchError as error:
+        _complain(str(error))
+        return 2 if isinstance(error, (ConfigError, QueryError)) else 1
+    except BrokenPipeError:
+        # The reader of stdout has gone, as in `... | head`; nothing is left to say to it.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except OSError as error:
+        _complain(_describe(error))
+        return 1
+    return code if isinstance(code, int) else 0
+
+
+def main() -> NoReturn:
+    """Run the command line of this process and exit."""
+    sys.exit(run())
+
+
+def _interrupted(abort: BaseException) -> int:
+    """Say that the person stopped the work, and what the work itself has to add to that."""
+    cause = abort.__cause__ or abort
+    _complain(" ".join(["interrupted.", *getattr(cause, "__notes__", [])]))
+    return INTERRUPTED
+
+
+def _complain(message: str) -> None:
+    click.echo(f"sbert-search: {message}", err=True)
+
+
+def _describe(error: OSError) -> str:
+    where = f"{error.filename}: " if error.filename else ""
+    reason = f"{where}{error.strerror or error}."
+    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        reason += " Nothing that was committed is lost; make room and run the same command again."
+    return reason

@@ -1,0 +1,136 @@
+"""The options that several commands share; each is also read from ``SBERT_SEARCH_<OPTION>``."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+from sbert_search.runtime.progress import set_quiet
+
+F = TypeVar("F", bound=Callable[..., Any])
+Decorator = Callable[[F], F]
+
+_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+
+
+def device(text: str) -> str:
+    """Check the form of a device; whether it is there is found out when it is used."""
+    if not re.fullmatch(r"auto|cpu|mps|cuda(:\d+)?", text):
+        raise click.BadParameter(f"{text!r} is no device; use auto, cpu, cuda, cuda:N or mps.")
+    return text
+
+
+def size(text: str) -> int:
+    """Read a number of bytes, such as ``2G``, ``500M`` or ``1.5GiB``, in powers of 1,024."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?", text.strip(), re.IGNORECASE)
+    if not match or float(match[1]) == 0:
+        raise click.BadParameter(f"{text!r} is no size; write 2G, 500M or a number of bytes.")
+    return int(float(match[1]) * _UNITS[match[2].upper()])
+
+
+def _choice(name: str, *values: str, help: str) -> Decorator[Any]:
+    return click.option(
+        f"--{name}",
+        type=click.Choice(values),
+        default=values[0],
+        show_default=True,
+        envvar=_variable(name),
+        help=help,
+    )
+
+
+def _variable(name: str) -> str:
+    return f"SBERT_SEARCH_{name.replace('-', '_').upper()}"
+
+
+def _obey_quiet(ctx: click.Context, param: click.Parameter, quiet: bool) -> None:
+    set_quiet(quiet)
+
+
+_SHARED: dict[str, Decorator[Any]] = {
+    "model": click.option(
+        "--model",
+        envvar=_variable("model"),
+        metavar="NAME|FOLDER",
+        help="sentence-transformers model; 'hashing' needs none.",
+    ),
+    "device": click.option(
+        "--device",
+        type=device,
+        default="auto",
+        show_default=True,
+        metavar="auto|cpu|cuda[:N]|mps",
+        envvar=_variable("device"),
+    ),
+    "engine": _choice(
+        "engine", "native", "onnx", "sentence-transformers", help="What runs the model."
+    ),
+    "precision": _choice(
+        "precision", "auto", "fp32", "bf16", "fp16", help="auto: fp32 on CPU, bf16 on CUDA."
+    ),
+    "on-truncate": _choice(
+        "on-truncate",
+        "warn",
+        "error",
+        "chunk",
+        help="What to do with texts longer than the model reads; chunk: index them as passages.",
+    ),
+    "on-error": _choice(
+        "on-error",
+        "stop",
+        "skip",
+        help="What to do with bad rows; skip: list them in a rejects file and exit with 3.",
+    ),
+    "memory": click.option(
+        "--memory",
+        type=size,
+        default="2G",
+        metavar="SIZE",
+        show_default=True,
+        envvar=_variable("memory"),
+        help="Memory to stay within, the model aside.",
+    ),
+    "seed": click.option(
+        "--seed", type=int, default=0, show_default=True, envvar=_variable("seed")
+    ),
+    "allow-inexact": click.option(
+        "--allow-inexact",
+        is_flag=True,
+        envvar=_variable("allow-inexact"),
+        help="Accept an engine or precision that moves vectors further than the index allows.",
+    ),
+    "quiet": click.option(
+        "--quiet",
+        "-q",
+        is_flag=True,
+        expose_value=False,
+        is_eager=True,
+        callback=_obey_quiet,
+        envvar=_variable("quiet"),
+        help="No progress and no notes on stderr.",
+    ),
+    "json": click.option(
+        "--json",
+        "as_json",
+        is_flag=True,
+        envvar=_variable("json"),
+        help="One JSON object a line on stdout.",
+    ),
+}
+
+
+def shared_options(*names: str) -> Decorator[Any]:
+    """Give a command some of the shared options, in this order in its help."""
+
+    def decorate(command: Any) -> Any:
+        for name in reversed(names):
+            command = _SHARED[name](command)
+        return command
+
+    return decorate
+
+
+embedder_options = shared_options("model", "device", "engine", "precision")
