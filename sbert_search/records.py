@@ -27,7 +27,7 @@ class Document:
     doc_id: str
     text: str
     title: str = ""
-    metadata: Mapping[str, MetadataValue] = NO_METADATA
+    metadata: Mapping[str, MetadataValue] = field(default_factory=lambda: NO_METADATA)
     source: str = ""
 
     @property
@@ -74,7 +74,7 @@ class Hit:
     score: float
     text: str
     title: str = ""
-    metadata: Mapping[str, MetadataValue] = NO_METADATA
+    metadata: Mapping[str, MetadataValue] = field(default_factory=lambda: NO_METADATA)
     row: int = -1
     passage: tuple[int, int] = (0, 0)
     best_sentence: str = ""
