@@ -1,0 +1,89 @@
+"""What a number was made with: the machine, the code and the versions of the libraries."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+import sys
+from collections.abc import Iterable
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import sbert_search
+
+LIBRARIES = (
+    "numpy",
+    "torch",
+    "transformers",
+    "sentence-transformers",
+    "tokenizers",
+    "faiss-cpu",
+    "faiss-gpu",
+    "pyarrow",
+    "ir-measures",
+    "scipy",
+)
+
+
+def machine() -> dict[str, Any]:
+    """Describe the processor, the memory, the system and the devices that torch has found."""
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return {
+        "cpu": _cpu_name(),
+        "cores": len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count(),
+        "memory_gib": round(memory / 2**30, 1),
+        "system": f"{platform.system()} {platform.machine()}",
+        "python": platform.python_version(),
+        **_torch_devices(),
+    }
+
+
+def code() -> dict[str, str | None]:
+    """Give the package's version and, in a git checkout, the commit, marked when files differ."""
+    root = Path(sbert_search.__file__).parents[1]
+    commit = _git(root, "rev-parse", "HEAD") if (root / ".git").exists() else None
+    if commit and _git(root, "status", "--porcelain", "--untracked-files=no"):
+        commit += "-dirty"
+    return {"version": sbert_search.__version__, "commit": commit}
+
+
+def library_versions(names: Iterable[str] = LIBRARIES) -> dict[str, str]:
+    """Give the versions of those libraries that are installed."""
+    found = {name: _installed(name) for name in names}
+    return {name: number for name, number in found.items() if number is not None}
+
+
+def _cpu_name() -> str:
+    info = Path("/proc/cpuinfo")
+    if info.exists():
+        for line in info.read_text(encoding="utf-8").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
+
+
+def _torch_devices() -> dict[str, Any]:
+    torch = sys.modules.get("torch")  # what a process without torch did needs no device
+    if torch is None:
+        return {}
+    devices = [torch.cuda.get_device_name(n) for n in range(torch.cuda.device_count())]
+    return {"threads": torch.get_num_threads()} | ({"devices": devices} if devices else {})
+
+
+def _git(root: Path, *arguments: str) -> str | None:
+    try:
+        done = subprocess.run(
+            ["git", "-C", str(root), *arguments], capture_output=True, text=True, timeout=20
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.strip() if done.returncode == 0 else None
+
+
+def _installed(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
