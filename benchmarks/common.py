@@ -1,0 +1,172 @@
+"""What every benchmark shares: texts, interleaved repeats, memory of a child, the result file."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from sbert_search.runtime.provenance import code, library_versions, machine
+
+REPEATS, QUICK_REPEATS = 5, 3
+
+
+def arguments(description: str) -> argparse.ArgumentParser:
+    """Start a parser with the options that every benchmark has."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--quick", action="store_true", help="end within two minutes")
+    parser.add_argument("--out", type=Path, help="write the figures to this JSON file")
+    parser.add_argument("--seed", type=int, default=0)
+    return parser
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """One measured value, beside the peer's when there is one.
+
+    Attributes:
+        value: Ours; the median when it was repeated.
+        unit: Such as "docs/s" or "MiB".
+        peer: The peer's value, measured in turn with ours.
+        ratio: Ours over the peer's, the median over the repeats.
+        repeats: Every measured value by contestant, in order.
+    """
+
+    value: float
+    unit: str
+    peer: float | None = None
+    ratio: float | None = None
+    repeats: Mapping[str, list[float]] = field(default_factory=dict)
+
+    @property
+    def ratio_range(self) -> tuple[float, float] | None:
+        """The smallest and largest ratio of one repeat."""
+        if not self.repeats or self.ratio is None:
+            return None
+        ratios = _ratios(self.repeats["ours"], self.repeats["peer"])
+        return min(ratios), max(ratios)
+
+
+def compare(
+    ours: Callable[[], float], peer: Callable[[], float], *, unit: str, repeats: int
+) -> Figure:
+    """Measure both in turn (ours, peer, ours, peer, ...), after one round that is not counted.
+
+    A drift of the machine then meets both alike, and each ratio is of neighbours in time.
+    """
+    ours(), peer()
+    rounds = [(ours(), peer()) for _ in range(repeats)]
+    mine, theirs = [list(values) for values in zip(*rounds, strict=True)]
+    return Figure(
+        statistics.median(mine),
+        unit,
+        statistics.median(theirs),
+        statistics.median(_ratios(mine, theirs)),
+        {"ours": mine, "peer": theirs},
+    )
+
+
+def rate(count: int, work: Callable[[], object]) -> float:
+    """Units a second of one call."""
+    start = time.perf_counter()
+    work()
+    return count / (time.perf_counter() - start)
+
+
+def _ratios(ours: list[float], peer: list[float]) -> list[float]:
+    return [mine / theirs for mine, theirs in zip(ours, peer, strict=True)]
+
+
+@dataclass(slots=True)
+class Results:
+    """The figures of one benchmark run: a table on stdout and, if asked for, a JSON file."""
+
+    options: argparse.Namespace
+    figures: dict[str, Figure] = field(default_factory=dict)
+
+    def add(self, name: str, figure: Figure) -> None:
+        """Keep a figure and print its line."""
+        self.figures[name] = figure
+        line = f"{name:<44} {figure.value:>12,.4g} {figure.unit:<8}"
+        if figure.peer is not None and figure.ratio is not None:
+            line += f" peer {figure.peer:>10,.4g}  ratio {figure.ratio:.3f}"
+            if figure.ratio_range:
+                line += " ({:.3f} to {:.3f})".format(*figure.ratio_range)
+        print(line, flush=True)
+
+    def write(self) -> None:
+        """Write the JSON file; the raw repeats stand beside the figures."""
+        if self.options.out is None:
+            return
+        record = {
+            "figures": {
+                name: {"value": f.value, "unit": f.unit, "peer": f.peer, "ratio": f.ratio}
+                for name, f in self.figures.items()
+            },
+            "repeats": {name: f.repeats for name, f in self.figures.items() if f.repeats},
+            "machine": machine(),
+            **code(),
+            "libraries": library_versions(),
+            "command": " ".join(["python", *sys.argv]),
+            "seed": self.options.seed,
+        }
+        self.options.out.parent.mkdir(parents=True, exist_ok=True)
+        self.options.out.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+
+
+@dataclass(frozen=True, slots=True)
+class ChildRun:
+    """What a child process reported and the most memory that it held."""
+
+    result: dict[str, Any]
+    anonymous_mib: float
+    file_mib: float
+
+
+def run_child(script: str, *child_arguments: str) -> ChildRun:
+    """Run a script that prints one JSON object as its last line, sampling its memory meanwhile.
+
+    Anonymous memory is RssAnon + RssShmem: what the kernel cannot drop. Pages of mapped files
+    (RssFile) are given beside it.
+    """
+    environment = dict(os.environ, PYTHONUNBUFFERED="1")
+    child = subprocess.Popen(
+        [sys.executable, script, *child_arguments], stdout=subprocess.PIPE, env=environment
+    )
+    peaks = {"anonymous": 0, "file": 0}
+    sampler = threading.Thread(target=_sample, args=(child, peaks), daemon=True)
+    sampler.start()
+    output, _ = child.communicate()
+    sampler.join()
+    if child.returncode != 0:
+        raise SystemExit(f"{script} {' '.join(child_arguments)} failed ({child.returncode}).")
+    result = json.loads(output.decode().splitlines()[-1])
+    return ChildRun(result, peaks["anonymous"] / 1024, peaks["file"] / 1024)
+
+
+def _sample(child: subprocess.Popen[bytes], peaks: dict[str, int]) -> None:
+    status = Path(f"/proc/{child.pid}/status")
+    while child.returncode is None:
+        try:
+            kib = dict(_memory_lines(status.read_text()))
+        except OSError:  # the child has ended, or this system has no /proc
+            return
+        peaks["anonymous"] = max(peaks["anonymous"], kib.get("RssAnon", 0) + kib.get("RssShmem", 0))
+        peaks["file"] = max(peaks["file"], kib.get("RssFile", 0))
+        time.sleep(0.01)
+
+
+def _memory_lines(status: str) -> Iterator[tuple[str, int]]:
+    for line in status.splitlines():
+        name, _, value = line.partition(":")
+        if name.startswith("Rss"):
+            yield name, int(value.split()[0])
