@@ -1,0 +1,1 @@
+"""Encoders with heads: pooling, bi-encoders, cross-encoders, and the folders they live in."""
