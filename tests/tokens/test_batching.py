@@ -1,0 +1,26 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sbert_search.tokens.batching import token_batches
+
+
+@given(st.lists(st.integers(1, 50), max_size=60), st.integers(1, 120))
+def test_each_row_once_within_the_budget_longest_first(lengths: list[int], budget: int) -> None:
+    batches = token_batches(lengths, budget)
+    rows = [row for batch in batches for row in batch.tolist()]
+    assert sorted(rows) == list(range(len(lengths)))
+    assert [lengths[row] for row in rows] == sorted(lengths, reverse=True)
+    for batch in batches:
+        assert len(batch) == 1 or sum(lengths[row] for row in batch) <= budget
+
+
+def test_equal_lengths_keep_their_order() -> None:
+    (batch,) = token_batches(np.full(5, 3), 100)
+    assert batch.tolist() == [0, 1, 2, 3, 4]
+
+
+def test_a_budget_below_one_is_refused() -> None:
+    with pytest.raises(ValueError, match="budget is 0"):
+        token_batches([1], 0)
