@@ -1,0 +1,89 @@
+"""An embedder without a model: words hashed to signed places of a vector.
+
+It ranks by shared words alone. It is here for measuring and killing the store in processes that
+load no torch, and as the plainest baseline of a retrieval table.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Sequence
+
+import numpy as np
+import xxhash
+
+from sbert_search.embedding.protocol import Task, TokenizedTexts, Vectors
+from sbert_search.errors import ConfigError
+from sbert_search.models.identity import ModelIdentity
+from sbert_search.tokens.chunking import windows
+
+_WORD = re.compile(r"\w+")
+_RECIPE = "lower-cased \\w+, xxh3_64, sign from bit 63, place from the rest modulo dim, unit length"
+
+
+class HashingEmbedder:
+    """Feature hashing of the words of a text, as unit vectors.
+
+    Source: Weinberger et al. 2009, Feature Hashing for Large Scale Multitask Learning, section 2
+    (arXiv:0902.2206).
+    """
+
+    batch_tokens = 1 << 20
+
+    def __init__(self, dim: int = 384, *, max_len: int = 512) -> None:
+        if dim < 1 or max_len < 1:
+            raise ConfigError(f"hashing: dim is {dim}, max_len {max_len}; both must be at least 1.")
+        self.dim, self.max_len = dim, max_len
+        recipe = hashlib.sha256(_RECIPE.encode()).hexdigest()
+        self.identity = ModelIdentity(
+            name="hashing" if dim == 384 else f"hashing:{dim}",
+            weights_sha256=recipe,
+            tokenizer_sha256=recipe,
+            architecture="hashing",
+            pooling="sum",
+            max_len=max_len,
+            dim=dim,
+            normalize=True,
+            engine="hashing",
+        )
+
+    def tokenize(
+        self, texts: Sequence[str], *, task: Task | None = None, prompt_name: str | None = None
+    ) -> TokenizedTexts:
+        """Hash the words of each text; prompts are not known here."""
+        if prompt_name is not None:
+            raise ConfigError(f"The hashing embedder has no prompt {prompt_name!r}; it has none.")
+        words = [_WORD.findall(text.lower()) for text in texts]
+        hashes = [[_hash(word) for word in found[: self.max_len]] for found in words]
+        lost = [max(0, len(found) - self.max_len) for found in words]
+        return TokenizedTexts(texts, hashes, np.array(lost, dtype=np.int32))
+
+    def split(self, text: str, *, task: Task | None = None) -> list[tuple[int, int]]:
+        """Cut a text into passages of at most ``max_len`` words."""
+        offsets = [match.span() for match in _WORD.finditer(text)]
+        return windows(offsets, range(len(offsets)), len(text), self.max_len)
+
+    def encode_tokens(self, tokens: TokenizedTexts) -> Vectors:
+        """Add up the signed places of the words; a text without any gives the first unit vector."""
+        rows = np.repeat(np.arange(len(tokens)), tokens.lengths)
+        hashes = np.array([code for ids in tokens.ids for code in ids], dtype=np.uint64)
+        places = (hashes & np.uint64(2**63 - 1)) % np.uint64(self.dim)
+        signs = np.where(hashes >> np.uint64(63), -1.0, 1.0)
+        cells = rows * self.dim + places.astype(np.int64)
+        sums = np.bincount(cells, signs, minlength=len(tokens) * self.dim)
+        vectors: Vectors = sums.reshape(len(tokens), self.dim).astype(np.float32)
+        vectors[~vectors.any(axis=1), 0] = 1.0
+        vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+        return vectors
+
+    def encode(self, texts: Sequence[str]) -> Vectors:
+        """Compute unit vectors, float32 (n, dim)."""
+        return self.encode_tokens(self.tokenize(texts))
+
+    encode_query = encode
+    encode_document = encode
+
+
+def _hash(word: str) -> int:
+    return xxhash.xxh3_64_intdigest(word.encode("utf-8", "surrogatepass"))

@@ -1,0 +1,163 @@
+"""From batches of documents to batches of vectors, with every stage busy at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Generic, Literal, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sbert_search.embedding.protocol import TextEmbedder, TokenizedTexts, Vectors
+from sbert_search.errors import CorpusError
+from sbert_search.records import Document
+from sbert_search.runtime.overlap import prefetch
+from sbert_search.runtime.progress import note
+from sbert_search.tokens.batching import token_batches
+
+T = TypeVar("T")
+OnTruncate = Literal["warn", "error", "chunk"]
+
+_STEPS_A_CALL = 4  # steps of the model between two looks at the queue
+_CALLS_AHEAD = 64  # finished calls that wait while the consumer writes; vectors only, so cheap
+
+
+@dataclass(frozen=True, slots=True)
+class EmbeddedBatch(Generic[T]):
+    """A batch of documents with the vectors of its passages.
+
+    Attributes:
+        documents: As they came.
+        doc_of: Index into ``documents`` of each row, int64 (rows,), never falling.
+        chunk: Number of the row's passage in its document, from 0, int32 (rows,).
+        char_start: Where the passage starts in ``Document.full_text``, int64 (rows,).
+        char_end: Where it ends, int64 (rows,).
+        n_tokens: Tokens that the model read, special ones and prompt included, int32 (rows,).
+        lost_tokens: Tokens cut off at the end, int32 (rows,).
+        vectors: Float32 (rows, dim).
+        payload: What came with the batch, such as a cursor.
+    """
+
+    documents: Sequence[Document]
+    doc_of: NDArray[np.int64]
+    chunk: NDArray[np.int32]
+    char_start: NDArray[np.int64]
+    char_end: NDArray[np.int64]
+    n_tokens: NDArray[np.int32]
+    lost_tokens: NDArray[np.int32]
+    vectors: Vectors
+    payload: T
+
+
+def embed_batches(
+    batches: Iterable[tuple[Sequence[Document], T]],
+    embedder: TextEmbedder,
+    *,
+    on_truncate: OnTruncate = "warn",
+    advance: Callable[[int], None] = lambda n: None,
+) -> Generator[EmbeddedBatch[T]]:
+    """Embed documents batch by batch; reading, tokenising, encoding and the caller overlap.
+
+    Texts are sorted by length inside a batch and never across batches, so a batch gives the same
+    vectors wherever a run begins.
+
+    Args:
+        batches: Documents with anything that should come out beside their vectors. An empty batch
+            comes out empty.
+        embedder: What computes the vectors.
+        on_truncate: What happens to a text longer than the model reads: ``warn`` counts it and says
+            so at the end, ``error`` stops, ``chunk`` makes passages of it.
+        advance: Told the number of documents begun each time some are done.
+
+    Raises:
+        CorpusError: A text is too long and ``on_truncate`` is ``error``, or is no valid text.
+    """
+    texts = lost_texts = lost_tokens = 0
+    with (
+        closing(prefetch(batches)) as read,
+        closing(prefetch(_tokenize(read, embedder, on_truncate))) as tokenized,
+        closing(prefetch(_encode(tokenized, embedder), _CALLS_AHEAD)) as steps,
+    ):
+        for step in steps:
+            if isinstance(step, int):
+                advance(step)
+                continue
+            texts += len(step.doc_of)
+            lost_texts += int(np.count_nonzero(step.lost_tokens))
+            lost_tokens += int(step.lost_tokens.sum())
+            yield step
+    if lost_texts:
+        note(
+            f"{lost_texts:,} of {texts:,} texts ({lost_texts / texts:.1%}) are longer than the "
+            f"{embedder.max_len} tokens the model reads; {lost_tokens:,} tokens were cut off. "
+            "--on-truncate chunk keeps them, as passages."
+        )
+
+
+def _tokenize(
+    batches: Iterable[tuple[Sequence[Document], T]],
+    embedder: TextEmbedder,
+    on_truncate: OnTruncate,
+) -> Iterator[tuple[EmbeddedBatch[T], TokenizedTexts]]:
+    """Make batches whose vectors are still to be written, and the tokens they come from."""
+    for documents, payload in batches:
+        texts = [document.full_text for document in documents]
+        spans = [[(0, len(text))] for text in texts]
+        tokens = embedder.tokenize(texts, task="document")
+        if tokens.lost.any() and on_truncate == "error":
+            raise _too_long(documents, tokens, embedder.max_len)
+        if tokens.lost.any() and on_truncate == "chunk":
+            for row in np.flatnonzero(tokens.lost).tolist():
+                spans[row] = embedder.split(texts[row], task="document")
+            passages = [
+                text[start:end]
+                for text, cuts in zip(texts, spans, strict=True)
+                for start, end in cuts
+            ]
+            tokens = embedder.tokenize(passages, task="document")
+        yield _unwritten(documents, spans, tokens, embedder.dim, payload), tokens
+
+
+def _unwritten(
+    documents: Sequence[Document],
+    spans: Sequence[Sequence[tuple[int, int]]],
+    tokens: TokenizedTexts,
+    dim: int,
+    payload: T,
+) -> EmbeddedBatch[T]:
+    n_chunks = [len(cuts) for cuts in spans]
+    flat = np.array([span for cuts in spans for span in cuts], dtype=np.int64).reshape(-1, 2)
+    return EmbeddedBatch(
+        documents=documents,
+        doc_of=np.repeat(np.arange(len(documents)), n_chunks),
+        chunk=np.array([chunk for n in n_chunks for chunk in range(n)], dtype=np.int32),
+        char_start=flat[:, 0].copy(),
+        char_end=flat[:, 1].copy(),
+        n_tokens=tokens.lengths,
+        lost_tokens=tokens.lost,
+        vectors=np.empty((len(tokens), dim), dtype=np.float32),
+        payload=payload,
+    )
+
+
+def _encode(
+    tokenized: Iterable[tuple[EmbeddedBatch[T], TokenizedTexts]], embedder: TextEmbedder
+) -> Iterator[int | EmbeddedBatch[T]]:
+    """Write the vectors of each batch; yield documents done after each call, then the batch."""
+    for batch, tokens in tokenized:
+        for rows in token_batches(tokens.lengths, _STEPS_A_CALL * embedder.batch_tokens):
+            batch.vectors[rows] = embedder.encode_tokens(tokens.take(rows))
+            yield int(np.count_nonzero(batch.chunk[rows] == 0))
+        yield batch
+
+
+def _too_long(documents: Sequence[Document], tokens: TokenizedTexts, max_len: int) -> CorpusError:
+    row = int(np.flatnonzero(tokens.lost)[0])
+    document, n_tokens = documents[row], int(tokens.lengths[row] + tokens.lost[row])
+    where = f"{document.source}: " if document.source else ""
+    return CorpusError(
+        f"{where}document {document.doc_id!r} has {n_tokens:,} tokens and the model reads "
+        f"{max_len}; shorten it, or pass --on-truncate chunk or warn."
+    )

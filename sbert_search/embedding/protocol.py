@@ -1,0 +1,95 @@
+"""What an index and a search need of an embedder, whatever computes the vectors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sbert_search.models.identity import ModelIdentity
+
+Task = Literal["query", "document"]
+Vectors = NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True)
+class TokenizedTexts:
+    """Texts as token ids, cut to what the model reads.
+
+    Attributes:
+        texts: What was tokenised, prompt included.
+        ids: Token ids of each text, special tokens included, at most ``max_len``.
+        lost: Tokens of each text that were cut off, int32 (n,).
+    """
+
+    texts: Sequence[str]
+    ids: Sequence[Sequence[int]]
+    lost: NDArray[np.int32]
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @property
+    def lengths(self) -> NDArray[np.int32]:
+        """Tokens of each text that the model reads, int32 (n,)."""
+        return np.fromiter(map(len, self.ids), dtype=np.int32, count=len(self.ids))
+
+    def take(self, rows: Sequence[int] | NDArray[np.int64]) -> TokenizedTexts:
+        """Return some of the texts, in the order of ``rows``."""
+        picked = [int(row) for row in rows]
+        return TokenizedTexts(
+            [self.texts[row] for row in picked],
+            [self.ids[row] for row in picked],
+            self.lost[picked],
+        )
+
+
+class TextEmbedder(Protocol):
+    """Turns texts into vectors; `Embedder` and `HashingEmbedder` are two."""
+
+    @property
+    def dim(self) -> int:
+        """Length of a vector."""
+
+    @property
+    def max_len(self) -> int:
+        """Tokens of a text that are read, special ones included."""
+
+    @property
+    def identity(self) -> ModelIdentity:
+        """Which model this is."""
+
+    @property
+    def batch_tokens(self) -> int:
+        """Tokens that one step of the model takes; longer inputs are split over steps."""
+
+    def tokenize(
+        self,
+        texts: Sequence[str],
+        *,
+        task: Task | None = None,
+        prompt_name: str | None = None,
+    ) -> TokenizedTexts:
+        """Put the prompt before each text and turn it into ids, counting what is cut off."""
+
+    def split(self, text: str, *, task: Task | None = None) -> list[tuple[int, int]]:
+        """Cut a text into passages that each lose no token.
+
+        Returns:
+            Start and end of each passage in characters; they follow one another without a gap.
+        """
+
+    def encode_tokens(self, tokens: TokenizedTexts) -> Vectors:
+        """Compute vectors, float32 (n, dim), rows in input order."""
+
+    def encode(self, texts: Sequence[str]) -> Vectors:
+        """Compute vectors of texts that are neither queries nor documents, float32 (n, dim)."""
+
+    def encode_query(self, texts: Sequence[str]) -> Vectors:
+        """Compute vectors of queries, float32 (n, dim)."""
+
+    def encode_document(self, texts: Sequence[str]) -> Vectors:
+        """Compute vectors of documents, float32 (n, dim)."""
