@@ -1,0 +1,117 @@
+"""Where tensors live and in which precision, and what the machine at hand can do."""
+
+from __future__ import annotations
+
+import resource
+import sys
+import time
+from contextlib import AbstractContextManager
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from sbert_search.errors import ConfigError
+
+Precision = Literal["auto", "fp32", "bf16", "fp16"]
+
+_DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+def resolve_device(name: str = "auto") -> torch.device:
+    """Find the device of a name; "auto" takes CUDA, then MPS, then the CPU.
+
+    Raises:
+        ConfigError: This machine, or this build of torch, has no such device.
+    """
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+        if name == "cpu" and torch.backends.mps.is_available():
+            name = "mps"
+    try:
+        device = torch.device(name)
+    except RuntimeError as error:
+        raise ConfigError(f"{name!r} is no device; use auto, cpu, cuda, cuda:N or mps.") from error
+    present = {
+        "cpu": 1,
+        "cuda": torch.cuda.device_count(),
+        "mps": int(torch.backends.mps.is_available()),
+    }
+    if (device.index or 0) >= present.get(device.type, 0):
+        raise ConfigError(f"There is no device {name!r} here; use auto or cpu.")
+    return device
+
+
+def resolve_precision(precision: Precision, device: torch.device) -> torch.dtype:
+    """Choose the type of matrix products; "auto" is bf16 on a CUDA device that has it, else fp32.
+
+    Raises:
+        ConfigError: An unknown name, or fp16 on the CPU.
+    """
+    if precision == "auto":
+        has_bf16 = device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
+        return torch.bfloat16 if has_bf16 else torch.float32
+    if precision not in _DTYPES:
+        raise ConfigError(f"precision is {precision!r}; use auto, {', '.join(_DTYPES)}.")
+    if precision == "fp16" and device.type == "cpu":
+        raise ConfigError("precision fp16 is slow and inexact on a CPU; use bf16 or fp32.")
+    return _DTYPES[precision]
+
+
+def autocast(device: torch.device, dtype: torch.dtype) -> AbstractContextManager[Any]:
+    """Run matrix products in `dtype`; float32 leaves everything as it is."""
+    return torch.autocast(device.type, dtype, enabled=dtype != torch.float32)
+
+
+def to_device(tree: Any, device: torch.device) -> Any:
+    """Copy the tensors of nested dicts, lists and tuples, and what has a ``to``, to a device."""
+    if isinstance(tree, Tensor):
+        return tree.to(device, non_blocking=True)
+    if isinstance(tree, dict):
+        return {name: to_device(item, device) for name, item in tree.items()}
+    if isinstance(tree, (list, tuple)):
+        return type(tree)(to_device(item, device) for item in tree)
+    return tree.to(device) if hasattr(tree, "to") else tree
+
+
+@lru_cache(maxsize=8)
+def matmul_rate(device: torch.device, dtype: torch.dtype, size: int | None = None) -> float:
+    """Measure the FLOP/s of a square matrix product: the best of five, about a second once.
+
+    Args:
+        device: Where.
+        dtype: Type of both factors.
+        size: Rows and columns; by default 8192 on CUDA, 1024 elsewhere.
+    """
+    size = size or (8192 if device.type == "cuda" else 1024)
+    factor = torch.ones(size, size, device=device, dtype=dtype)
+    best = float("inf")
+    for _ in range(6):  # the first one warms up; being the slowest it drops out
+        _synchronize(device)
+        start = time.perf_counter()
+        torch.mm(factor, factor)
+        _synchronize(device)
+        best = min(best, time.perf_counter() - start)
+    return 2.0 * size**3 / best
+
+
+def memory_bytes(device: torch.device) -> int:
+    """Memory that counts on a device: allocated at most so far (CUDA), else held anonymously now.
+
+    Anonymous memory is RssAnon + RssShmem on Linux; elsewhere the peak of resident memory.
+    """
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    status = Path("/proc/self/status")
+    if status.exists():
+        lines = (line.split() for line in status.read_text(encoding="ascii").splitlines())
+        return sum(int(f[1]) * 1024 for f in lines if f[0] in ("RssAnon:", "RssShmem:"))
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024  # macOS counts bytes, others KiB
+
+
+def _synchronize(device: torch.device) -> None:
+    if device.type != "cpu":
+        torch.accelerator.synchronize(device)

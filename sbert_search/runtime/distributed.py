@@ -1,0 +1,129 @@
+"""The ranks of a run that torchrun started; alone, a process is a world of one.
+
+Gradients are summed after the backward pass, not averaged: the loss of a rank is already divided by
+the count of the whole batch, so the sum is the gradient of the whole batch.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+BUCKET_ELEMENTS = 1 << 25  # gradients sent together: 128 MiB in fp32
+TIMEOUT = timedelta(hours=4)  # others wait this long while the first rank evaluates or saves
+
+
+@dataclass(frozen=True, slots=True)
+class Ranks:
+    """This process among its ranks.
+
+    Attributes:
+        rank: From 0; rank 0 writes the log and the checkpoints.
+        world: How many there are.
+        local_rank: Number among the ranks of this machine, which is that of its CUDA device.
+    """
+
+    rank: int = 0
+    world: int = 1
+    local_rank: int = 0
+
+    @property
+    def first(self) -> bool:
+        """Whether this rank is the one that writes."""
+        return self.rank == 0
+
+    def sum(self, values: Sequence[float]) -> list[float]:
+        """Add up numbers over the ranks, in float64, without touching the accelerator."""
+        if self.world == 1 or not values:
+            return list(values)
+        total = torch.tensor(values, dtype=torch.float64)
+        dist.all_reduce(total)
+        return total.tolist()
+
+    def from_first(self, values: Sequence[float]) -> list[float]:
+        """Give every rank the numbers of rank 0."""
+        return self.sum(values if self.first else [0.0] * len(values))
+
+    def gather(self, rows: Tensor) -> tuple[Tensor, slice]:
+        """Concatenate the rows of all ranks, which may have different numbers of them.
+
+        No gradient flows through: a caller computes the loss of the whole batch on every rank and
+        sends the gradient of its own rows back, which together is the whole gradient.
+
+        Args:
+            rows: This rank's rows, (n, ...).
+
+        Returns:
+            The rows of rank 0, 1, ..., and where this rank's are among them.
+        """
+        if self.world == 1:
+            return rows, slice(0, len(rows))
+        counts = self.sum([len(rows) if r == self.rank else 0 for r in range(self.world)])
+        sizes = [int(n) for n in counts]
+        padded = rows.new_zeros((max(sizes), *rows.shape[1:]))
+        padded[: len(rows)] = rows
+        parts = [torch.empty_like(padded) for _ in sizes]
+        dist.all_gather(parts, padded)
+        start = sum(sizes[: self.rank])
+        whole = torch.cat([part[:n] for part, n in zip(parts, sizes, strict=True)])
+        return whole, slice(start, start + len(rows))
+
+    def sum_gradients(self, parameters: Iterable[nn.Parameter]) -> None:
+        """Add up the gradients over the ranks; one that a rank lacks counts as zero there."""
+        if self.world == 1:
+            return
+        every = list(parameters)
+        used = self.sum([float(p.grad is not None) for p in every])
+        for bucket in _buckets([p for p, n in zip(every, used, strict=True) if n]):
+            grads = [torch.zeros_like(p) if p.grad is None else p.grad for p in bucket]
+            flat = torch.cat([grad.reshape(-1) for grad in grads])
+            dist.all_reduce(flat)
+            parts = torch.split(flat, [grad.numel() for grad in grads])
+            for parameter, part in zip(bucket, parts, strict=True):
+                parameter.grad = part.view_as(parameter)
+
+    def start_equal(self, module: nn.Module) -> None:
+        """Copy rank 0's parameters and buffers to every rank."""
+        if self.world > 1:
+            for tensor in [*module.parameters(), *module.buffers()]:
+                dist.broadcast(tensor.data, src=0)
+
+
+@contextmanager
+def join_ranks() -> Iterator[Ranks]:
+    """Meet the ranks that torchrun started, for as long as the context is open.
+
+    Gloo carries what lives on the CPU, NCCL what lives on CUDA devices. A process group that is
+    open already is used and left open.
+    """
+    if int(os.environ.get("WORLD_SIZE", "1")) == 1 and not dist.is_initialized():
+        yield Ranks()
+        return
+    opened = not dist.is_initialized()
+    if opened:
+        backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
+        dist.init_process_group(backend, timeout=TIMEOUT)
+    try:
+        local = int(os.environ.get("LOCAL_RANK", "0"))
+        yield Ranks(dist.get_rank(), dist.get_world_size(), local)
+    finally:
+        if opened:
+            dist.destroy_process_group()
+
+
+def _buckets(parameters: Sequence[nn.Parameter]) -> Iterator[list[nn.Parameter]]:
+    bucket: list[nn.Parameter] = []
+    for parameter in parameters:
+        if bucket and sum(p.numel() for p in bucket) + parameter.numel() > BUCKET_ELEMENTS:
+            yield bucket
+            bucket = []
+        bucket.append(parameter)
+    if bucket:
+        yield bucket

@@ -1,0 +1,56 @@
+import pytest
+import torch
+
+from sbert_search.errors import ConfigError
+from sbert_search.runtime.device import (
+    autocast,
+    matmul_rate,
+    memory_bytes,
+    resolve_device,
+    resolve_precision,
+    to_device,
+)
+
+CPU = torch.device("cpu")
+
+
+def test_devices_are_found_by_name_and_absent_ones_refused() -> None:
+    assert resolve_device("cpu") == CPU
+    assert resolve_device("auto").type in {"cpu", "cuda", "mps"}
+    with pytest.raises(ConfigError, match="is no device"):
+        resolve_device("tpu9")
+    with pytest.raises(ConfigError, match="no device 'cuda:63' here"):
+        resolve_device("cuda:63")
+
+
+def test_precision_is_exact_on_the_cpu_unless_asked_for() -> None:
+    assert resolve_precision("auto", CPU) == torch.float32
+    assert resolve_precision("bf16", CPU) == torch.bfloat16
+    with pytest.raises(ConfigError, match="fp16"):
+        resolve_precision("fp16", CPU)
+
+
+def test_autocast_changes_products_only_when_it_should() -> None:
+    factor = torch.ones(2, 2)
+    with autocast(CPU, torch.bfloat16):
+        assert (factor @ factor).dtype == torch.bfloat16
+    with autocast(CPU, torch.float32):
+        assert (factor @ factor).dtype == torch.float32
+
+
+def test_the_machine_is_measured() -> None:
+    assert matmul_rate(CPU, torch.float32, 128) > 1e8
+    assert memory_bytes(CPU) > 1 << 20
+
+
+def test_nested_tensors_move_together() -> None:
+    class Holder:
+        def to(self, device: torch.device) -> str:
+            return f"moved to {device}"
+
+    tree = {"a": torch.zeros(1), "b": [torch.zeros(2), (3, "x")], "c": Holder()}
+    moved = to_device(tree, torch.device("meta"))
+    assert moved["a"].device.type == "meta"
+    assert moved["b"][0].device.type == "meta"
+    assert moved["b"][1] == (3, "x")
+    assert moved["c"] == "moved to meta"
