@@ -1,0 +1,1 @@
+"""Files become records: documents, queries, judgements and scored pairs."""

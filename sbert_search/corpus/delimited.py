@@ -1,0 +1,102 @@
+"""CSV and TSV: a header, quoted cells that may hold line ends, every value text."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator
+from typing import BinaryIO
+
+from sbert_search.corpus.lines import MAX_LINE_BYTES, read_lines
+from sbert_search.corpus.rows import BadRow, RawRow, Reject
+from sbert_search.errors import CorpusError
+
+
+def read_delimited(
+    stream: BinaryIO, shown: str, *, delimiter: str, skip: int = 0
+) -> Iterator[RawRow | Reject]:
+    """Yield one row a record; an empty line is no row, an empty cell is no value.
+
+    A quote that never closes takes what follows it into its record, which is then rejected.
+
+    Args:
+        stream: Bytes of the file, decompressed.
+        shown: How messages call the file.
+        delimiter: Between the cells of a record.
+        skip: Rows to pass over.
+
+    Raises:
+        CorpusError: The header cannot be read, or names a column twice.
+    """
+    header: list[str] | None = None
+    for number, cells in read_records(stream, delimiter):
+        if header is None:
+            header = _header(cells, f"{shown}:{number}")
+        elif skip:
+            skip -= 1
+        else:
+            yield _row(header, cells, number, f"{shown}:{number}")
+
+
+def read_records(stream: BinaryIO, delimiter: str) -> Iterator[tuple[int, list[str] | BadRow]]:
+    """Yield the records of a stream with the line each begins on, or what is wrong with it."""
+    csv.field_size_limit(MAX_LINE_BYTES)
+    lines = _Lines(stream)
+    records = csv.reader(lines, delimiter=delimiter, strict=True)
+    while True:
+        number = lines.number + 1
+        try:
+            cells = next(records)
+        except StopIteration:
+            return
+        except csv.Error as error:
+            yield number, BadRow(f"broken record: {error}", lines.last)
+        except BadRow as bad:
+            yield number, bad
+        else:
+            if cells:
+                yield number, cells
+
+
+class _Lines:
+    """Lines as text for `csv.reader`, which asks for another while a quote is open.
+
+    Bytes that are no UTF-8 become surrogates, so the record is read to its end, then rejected.
+    """
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self.number = 0
+        self.last = ""
+        self._lines = read_lines(stream)
+
+    def __iter__(self) -> _Lines:
+        return self
+
+    def __next__(self) -> str:
+        self.number, data, problem = next(self._lines)
+        if problem:
+            raise BadRow(problem)
+        self.last = data.decode("utf-8", "surrogateescape")
+        return self.last + "\n"
+
+
+def _header(cells: list[str] | BadRow, source: str) -> list[str]:
+    if isinstance(cells, BadRow):
+        raise cells.at(source).error()
+    names = [cell.strip() or f"column{place}" for place, cell in enumerate(cells, start=1)]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise CorpusError(f"{source}: the header names {twice[0]!r} twice. Rename one of them.")
+    return names
+
+
+def _row(header: list[str], cells: list[str] | BadRow, number: int, source: str) -> RawRow | Reject:
+    if isinstance(cells, BadRow):
+        return cells.at(source)
+    if len(cells) != len(header):
+        reason = f"{len(cells)} cells where the header has {len(header)}"
+        return BadRow(reason, cells[0] if cells else "").at(source)
+    for cell in cells:
+        if not cell.isascii() and any("\udc80" <= char <= "\udcff" for char in cell):
+            return BadRow("invalid UTF-8", cell.encode("utf-8", "surrogateescape")).at(source)
+    values = {name: cell or None for name, cell in zip(header, cells, strict=True)}
+    return RawRow(source, number, values, typed=False)

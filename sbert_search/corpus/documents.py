@@ -1,0 +1,216 @@
+"""Documents from files, in bounded memory, with every input row accounted for."""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+import sys
+import tempfile
+import weakref
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from sbert_search.corpus.columns import Columns, ColumnType
+from sbert_search.corpus.fields import FieldNames, Roles, first_id_field, row_parts
+from sbert_search.corpus.rows import BadRow, RawRow, Reject
+from sbert_search.corpus.sources import SourceFile, content_sha256, expand, read_rows
+from sbert_search.errors import CorpusError
+from sbert_search.records import Document
+
+__all__ = ["ColumnType", "CorpusReader", "FieldNames", "ReadBatch", "Reject", "Survey"]
+
+MAX_BATCH_CHARS = 16 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class ReadBatch:
+    """Documents of consecutive input rows, and the rows among them that were rejected.
+
+    Attributes:
+        documents: In input order.
+        rejects: In input order.
+        rows_end: Input rows consumed since the start of all sources, this batch among them: where
+            a later pass can go on.
+    """
+
+    documents: list[Document]
+    rejects: list[Reject]
+    rows_end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """What one pass over all sources found.
+
+    Attributes:
+        rows: Input rows.
+        rejected: Rows among them that are rejected.
+        sha256: Of the sources, see `sources.content_sha256`.
+        columns: Type of every metadata column.
+    """
+
+    rows: int
+    rejected: int
+    sha256: str
+    columns: Mapping[str, ColumnType]
+
+
+@dataclass(frozen=True, slots=True)
+class _FilePlan:
+    """What the survey decided for a file."""
+
+    file: SourceFile
+    roles: Roles | None  # None: no good row
+    rows: int
+    rejected: int
+
+
+class CorpusReader:
+    """Reads documents from files, folders, globs and standard input.
+
+    A row is rejected when it cannot be read, has no id though its file has an id field, is blank
+    in title and text, or has a value of the wrong type. A blank line is no row. Without an id field
+    anywhere in a file, the id is ``<file name>#<line>``. Damage of a container (a cut gzip
+    file, a Parquet page that cannot be read) counts as rejected rows too: with ``on_error="skip"``
+    what stands before it is kept, and one reject names the place (for Parquet, one for each row of
+    the row group). Standard input is copied to a temporary file first, so that it can be surveyed
+    like any other source.
+
+    Args:
+        sources: Paths, globs, or ``-``.
+        fields: Names of the id, text and title fields, where they are not to be detected.
+        on_error: Raise at the first bad row, or collect it as a `Reject`.
+        columns: Types of metadata columns that are known beforehand, as those of an index.
+        batch_rows: Input rows in a batch; a batch of long rows ends early, at 16 Mi characters.
+
+    Raises:
+        CorpusError: There is no source, or one cannot be found.
+    """
+
+    def __init__(
+        self,
+        sources: Sequence[str | Path],
+        *,
+        fields: FieldNames | None = None,
+        on_error: Literal["stop", "skip"] = "stop",
+        columns: Mapping[str, ColumnType] | None = None,
+        batch_rows: int = 1024,
+    ) -> None:
+        if not sources:
+            raise CorpusError("No source to read; name a file, a folder, a glob or '-'.")
+        if batch_rows < 1:
+            raise ValueError(f"batch_rows is {batch_rows}; it must be at least 1.")
+        self.on_error = on_error
+        self._fields = fields or FieldNames()
+        self._fixed = columns
+        self._batch_rows = batch_rows
+        self.replayable = "-" not in map(str, sources)
+        self._files = expand([source for source in sources if str(source) != "-"])
+        if not self.replayable:
+            self._files.append(self._spool_stdin())
+        self._plans: list[_FilePlan] = []
+        self._columns = Columns(columns)
+
+    def survey(self) -> Survey:
+        """Check every row once, and fix id fields and column types for all of them.
+
+        Raises:
+            CorpusError: There is no row at all; with ``on_error="stop"`` also for the first bad
+                row, with its place, reason and value.
+        """
+        self._columns = Columns(self._fixed)
+        self._plans = [self._survey_file(file) for file in self._files]
+        rows = sum(plan.rows for plan in self._plans)
+        if not rows:
+            raise CorpusError(f"{', '.join(file.shown for file in self._files)}: holds no rows.")
+        rejected = sum(plan.rejected for plan in self._plans)
+        sha256 = content_sha256(self._files)
+        return Survey(rows, rejected, sha256, dict(self._columns.types))
+
+    def batches(self, *, skip_rows: int = 0) -> Iterator[ReadBatch]:
+        """Yield all rows in batches, in input order; surveys first when that was not done.
+
+        Args:
+            skip_rows: The ``rows_end`` of an earlier batch; the batches after it come out as in an
+                uninterrupted pass.
+
+        Raises:
+            CorpusError: As `survey`.
+        """
+        if not self._plans:
+            self.survey()
+        batch, n_chars = ReadBatch([], [], skip_rows), 0
+        for item in self._items(skip_rows):
+            batch = dataclasses.replace(batch, rows_end=batch.rows_end + 1)
+            if isinstance(item, Reject):
+                batch.rejects.append(item)
+            else:
+                batch.documents.append(item)
+                n_chars += len(item.text)
+            n_rows = len(batch.documents) + len(batch.rejects)
+            if n_rows == self._batch_rows or n_chars >= MAX_BATCH_CHARS:
+                yield batch
+                batch, n_chars = ReadBatch([], [], batch.rows_end), 0
+        if batch.documents or batch.rejects:
+            yield batch
+
+    def _survey_file(self, file: SourceFile) -> _FilePlan:
+        roles: Roles | None = None
+        n_rows, rejected, first_without_id = 0, 0, ""
+        for row in read_rows(file):
+            n_rows += 1
+            if isinstance(row, Reject):
+                self._reject(row)
+                rejected += 1
+                continue
+            if roles is None:
+                roles = self._fields.resolve(row.values, file.shown)
+            if roles.id is None:
+                first_without_id = first_without_id or row.source
+                if late := first_id_field(row.values):
+                    roles = dataclasses.replace(roles, id=late)
+                    if n_rows > 1:
+                        reason = f"no {late!r}, which {row.source} has, and an id is for all rows"
+                        self._reject(Reject(first_without_id, reason))
+                        rejected = n_rows - 1
+            try:
+                parts = row_parts(row, roles, file.name)
+                self._columns.learn(parts.metadata, typed=row.typed)
+            except BadRow as bad:
+                self._reject(bad.at(row.source))
+                rejected += 1
+        return _FilePlan(file, roles, n_rows, rejected)
+
+    def _items(self, skip: int) -> Iterator[Document | Reject]:
+        for plan in self._plans:
+            if skip >= plan.rows:
+                skip -= plan.rows
+                continue
+            for row in read_rows(plan.file, skip=skip):
+                item = row if isinstance(row, Reject) else self._document(row, plan)
+                if isinstance(item, Reject):
+                    self._reject(item)
+                yield item
+            skip = 0
+
+    def _document(self, row: RawRow, plan: _FilePlan) -> Document | Reject:
+        assert plan.roles is not None
+        try:
+            parts = row_parts(row, plan.roles, plan.file.name)
+            metadata = self._columns.convert(parts.metadata, typed=row.typed)
+        except BadRow as bad:
+            return bad.at(row.source)
+        return Document(parts.doc_id, parts.text, parts.title, metadata, row.source)
+
+    def _reject(self, reject: Reject) -> None:
+        if self.on_error == "stop":
+            raise reject.error()
+
+    def _spool_stdin(self) -> SourceFile:
+        spool = tempfile.NamedTemporaryFile(suffix=".jsonl")  # noqa: SIM115 (lives as long as self)
+        weakref.finalize(self, spool.close)
+        shutil.copyfileobj(sys.stdin.buffer, spool, 1 << 20)
+        spool.flush()
+        return SourceFile(Path(spool.name), "<stdin>", "stdin", "jsonl")

@@ -1,0 +1,147 @@
+"""Which fields of a row are its id, text and title, and what makes a row a document."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from sbert_search.config import unknown_name
+from sbert_search.corpus.rows import BadRow, RawRow, check_text
+from sbert_search.errors import CorpusError
+
+ID_FIELDS = ("_id", "id", "doc_id", "docid")
+TEXT_FIELDS = ("text", "contents", "content", "body", "passage", "document", "sentence")
+TITLE_FIELD = "title"
+MAX_ID_CHARS = 1024
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FieldNames:
+    """Names of the fields of a row; None: detect them.
+
+    Attributes:
+        id: Else the first of ``_id``, ``id``, ``doc_id``, ``docid`` that is there.
+        text: Else the first of ``text``, ``contents``, ``content``, ``body``, ``passage``,
+            ``document``, ``sentence``.
+        title: Else ``title``.
+    """
+
+    id: str | None = None
+    text: str | None = None
+    title: str | None = None
+
+    def resolve(self, names: Iterable[str], shown: str) -> Roles:
+        """Choose the fields of one file by the field names of its first good row.
+
+        Raises:
+            CorpusError: There is no text field, or the id or text field that the user named is
+                not there; the message lists the names.
+        """
+        names = list(names)
+        for wanted, role in ((self.id, "id"), (self.text, "text")):
+            if wanted is not None and wanted not in names:
+                raise CorpusError(
+                    f"{shown}: {unknown_name(wanted, wanted, names, f'{role} field')}"
+                )
+        text = self.text or _first(TEXT_FIELDS, names)
+        if text is None:
+            raise CorpusError(
+                f"{shown}: no text field among {', '.join(map(repr, names))}. "
+                "Name it with --text-field."
+            )
+        return Roles(
+            id=self.id or _first(ID_FIELDS, names),
+            text=text,
+            title=self.title or TITLE_FIELD,
+        )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Roles:
+    """The fields of one file; without an id field, ids are made of file name and line."""
+
+    id: str | None
+    text: str
+    title: str
+
+
+@dataclass(frozen=True, slots=True)
+class RowParts:
+    """A checked row: what `Document` needs, metadata not yet typed."""
+
+    doc_id: str
+    title: str
+    text: str
+    metadata: Mapping[str, Any]
+
+
+def row_parts(row: RawRow, roles: Roles, file_name: str) -> RowParts:
+    """Check a row and take it apart.
+
+    Raises:
+        BadRow: No id where the file has an id field, an id, title or text of the wrong type, a
+            blank document, a lone surrogate or a NUL character anywhere.
+    """
+    metadata = dict(row.values)
+    title = _text_of(metadata.pop(roles.title, None), roles.title)
+    text = _text_of(metadata.pop(roles.text, None), roles.text)
+    if roles.id is None:
+        doc_id = f"{file_name}#{row.number}"
+    else:
+        doc_id = _id_of(metadata.pop(roles.id, None), roles.id)
+    if not title and not text:
+        raise BadRow(f"blank document: {roles.title!r} and {roles.text!r} are both blank")
+    return RowParts(doc_id, title, text, _flat(metadata))
+
+
+def first_id_field(names: Iterable[str]) -> str | None:
+    """Return the first id field among the names, if there is one."""
+    return _first(ID_FIELDS, list(names))
+
+
+def _first(candidates: Iterable[str], names: list[str]) -> str | None:
+    return next((name for name in candidates if name in names), None)
+
+
+def _text_of(value: Any, name: str) -> str:
+    if value is None:
+        return ""
+    if not isinstance(value, str):
+        raise BadRow(f"{name!r} is a {type(value).__name__}; it must be a string", value)
+    return check_text(value, name) if value.strip() else ""
+
+
+def _id_of(value: Any, name: str) -> str:
+    if value is None or value == "":
+        raise BadRow(f"no {name!r}, the id of the row")
+    if isinstance(value, int) and not isinstance(value, bool):
+        return str(value)
+    if not isinstance(value, str):
+        kind = type(value).__name__
+        raise BadRow(f"{name!r} is a {kind}; an id must be a string or an integer", value)
+    if not value.strip():
+        raise BadRow(f"{name!r} is blank", value)
+    if len(value) > MAX_ID_CHARS:
+        raise BadRow(f"{name!r} is longer than {MAX_ID_CHARS} characters", value)
+    return check_text(value, name)
+
+
+def _flat(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """Leave out nulls, turn nested values into JSON text, check every string."""
+    flat: dict[str, Any] = {}
+    for name, value in metadata.items():
+        if value is None:
+            continue
+        if isinstance(value, (dict, list)):
+            value = _json_text(value, name)
+        flat[name] = check_text(value, name) if isinstance(value, str) else value
+    return flat
+
+
+def _json_text(value: Any, name: str) -> str:
+    try:
+        return json.dumps(value, ensure_ascii=False, default=str)
+    except RecursionError:
+        raise BadRow(f"{name!r} is nested too deep") from None

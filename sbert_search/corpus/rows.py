@@ -1,0 +1,92 @@
+"""What every format reader yields: rows as they stand in a file, and the rows that cannot be read.
+
+A reader yields exactly one item for every input row, so counting items counts rows. It never knows
+whether the user wants to stop at a bad row or to skip it; `CorpusReader` decides that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from sbert_search.errors import CorpusError
+
+EXCERPT_CHARS = 80
+
+
+@dataclass(frozen=True, slots=True)
+class Reject:
+    """One input row that cannot be used.
+
+    Attributes:
+        source: ``file:line``, or ``file:row group 3:row 17``.
+        reason: What is wrong with it.
+        value: A short excerpt of what stands there.
+    """
+
+    source: str
+    reason: str
+    value: str = ""
+
+    def error(self) -> CorpusError:
+        """Say the same as an error, with what to do next."""
+        shown = f" ({self.value})" if self.value else ""
+        return CorpusError(
+            f"{self.source}: {self.reason}{shown}. Fix the row, or pass --on-error skip."
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class RawRow:
+    """One row as its file has it.
+
+    Attributes:
+        source: Where it stands, as in `Reject`.
+        number: Line (text formats) or row (Parquet, Arrow) in its file, from 1.
+        values: Field name to value; None and absent mean the same.
+        typed: False when every value is text only because the format has no types (CSV, TSV).
+    """
+
+    source: str
+    number: int
+    values: Mapping[str, Any]
+    typed: bool = True
+
+
+class BadRow(Exception):  # noqa: N818 (never leaves this room: it becomes a Reject)
+    """A row breaks a rule."""
+
+    def __init__(self, reason: str, value: object = "") -> None:
+        self.reason = reason
+        self.value = value if isinstance(value, str) and not value else excerpt(value)
+        super().__init__(reason)
+
+    def at(self, source: str) -> Reject:
+        """Name the place."""
+        return Reject(source, self.reason, self.value)
+
+
+def excerpt(value: object) -> str:
+    """Show a value in at most 80 printable ASCII-safe characters."""
+    if isinstance(value, (str, bytes)):
+        value = value[: EXCERPT_CHARS + 1]
+    shown = ascii(value)
+    return shown if len(shown) <= EXCERPT_CHARS else shown[: EXCERPT_CHARS - 3] + "..."
+
+
+def check_text(value: str, name: str) -> str:
+    """Return the value when UTF-8 and C strings can hold it.
+
+    Raises:
+        BadRow: It has a lone surrogate or a NUL character.
+    """
+    if "\0" in value:
+        raise BadRow(f"NUL character in {name!r}", value)
+    if not value.isascii():
+        try:
+            value.encode("utf-8")
+        except UnicodeEncodeError as error:
+            near = value[max(0, error.start - 20) : error.start + 20]
+            raise BadRow(f"lone surrogate in {name!r}", near) from None
+    return value

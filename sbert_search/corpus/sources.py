@@ -1,0 +1,206 @@
+"""From what the user names (files, folders, globs) to files whose format is known."""
+
+from __future__ import annotations
+
+import contextlib
+import glob
+import gzip
+import hashlib
+import io
+import lzma
+import os
+import stat
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO, Literal
+
+import pyarrow as pa
+
+from sbert_search.corpus.columnar import read_arrow, read_parquet
+from sbert_search.corpus.delimited import read_delimited
+from sbert_search.corpus.jsonl import read_jsonl
+from sbert_search.corpus.rows import RawRow, Reject
+from sbert_search.corpus.text import read_text_folder, read_text_lines, text_files
+from sbert_search.errors import CorpusError
+
+Format = Literal["jsonl", "csv", "tsv", "text", "folder", "parquet", "arrow"]
+
+FORMATS: dict[str, Format] = {
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".csv": "csv",
+    ".tsv": "tsv",
+    ".txt": "text",
+    ".parquet": "parquet",
+    ".arrow": "arrow",
+    ".ipc": "arrow",
+    ".feather": "arrow",
+}
+COMPRESSIONS = (".gz", ".zst", ".xz")
+
+
+@dataclass(frozen=True, slots=True)
+class SourceFile:
+    """One file to read, or one folder of text files.
+
+    Attributes:
+        path: Where the bytes are.
+        shown: How messages and ``Document.source`` call it.
+        name: How ids made from line numbers call it.
+        format: What is in it.
+        compression: ``.gz``, ``.zst``, ``.xz`` or "".
+    """
+
+    path: Path
+    shown: str
+    name: str
+    format: Format
+    compression: str = ""
+
+
+def expand(sources: Sequence[str | Path]) -> list[SourceFile]:
+    """Find the files of all sources: globs sorted, a BEIR folder as its corpus file.
+
+    Raises:
+        CorpusError: A source is absent, of no known format, no regular file, or a glob or folder
+            has nothing to read.
+    """
+    files = [classify(path) for source in sources for path in _paths(str(source))]
+    names = [file.name for file in files]
+    if len(set(names)) < len(names):  # the same file name in two folders
+        root = os.path.commonpath([file.path.absolute().parent for file in files])
+        files = [_renamed(file, os.path.relpath(file.path.absolute(), root)) for file in files]
+    return files
+
+
+def classify(path: Path) -> SourceFile:
+    """Say what a path holds, by its extension or by what is in the folder."""
+    try:
+        mode = path.stat().st_mode
+    except OSError as error:
+        raise CorpusError(f"{path}: cannot be read: {error.strerror}.") from error
+    if stat.S_ISDIR(mode):
+        return _folder(path)
+    if not stat.S_ISREG(mode):
+        raise CorpusError(f"{path}: not a regular file. Pipe JSON lines to '-' instead.")
+    plain = path.name.lower()
+    compression = next((suffix for suffix in COMPRESSIONS if plain.endswith(suffix)), "")
+    found = FORMATS.get(Path(plain.removesuffix(compression)).suffix)
+    if found is None or (compression and found in ("parquet", "arrow")):
+        raise CorpusError(
+            f"{path}: no format is known by this extension. Known: {' '.join(FORMATS)}, the text "
+            f"formats also with {' '.join(COMPRESSIONS)}; a folder of .txt and .md files; a BEIR "
+            "folder; '-' for JSON lines on standard input."
+        )
+    return SourceFile(path, str(path), path.name, found, compression)
+
+
+def read_rows(file: SourceFile, *, skip: int = 0) -> Iterator[RawRow | Reject]:
+    """Yield one item for every row of a file, in bounded memory.
+
+    Args:
+        file: What to read.
+        skip: Rows to pass over, as cheaply as the format allows.
+
+    Raises:
+        CorpusError: The file cannot be opened, or has no usable header.
+    """
+    match file.format:
+        case "folder":
+            yield from read_text_folder(file.path, file.shown, skip=skip)
+        case "parquet":
+            yield from read_parquet(file.path, file.shown, skip=skip)
+        case "arrow":
+            yield from read_arrow(file.path, file.shown, skip=skip)
+        case _:
+            with open_bytes(file) as stream:
+                yield from _read_stream(file, stream, skip)
+
+
+@contextlib.contextmanager
+def open_bytes(file: SourceFile) -> Iterator[BinaryIO]:
+    """Open a file and decompress it while it is read.
+
+    Raises:
+        CorpusError: It cannot be opened.
+    """
+    try:
+        raw = file.path.open("rb")
+    except OSError as error:
+        raise CorpusError(f"{file.shown}: cannot be read: {error.strerror}.") from error
+    with raw:
+        match file.compression:
+            case ".gz":
+                yield io.BufferedReader(gzip.open(raw), 1 << 20)  # noqa: SIM115 (raw is closed)
+            case ".xz":
+                yield io.BufferedReader(lzma.open(raw), 1 << 20)  # noqa: SIM115
+            case ".zst":
+                yield io.BufferedReader(pa.CompressedInputStream(raw, "zstd"), 1 << 20)
+            case _:
+                yield raw
+
+
+def content_sha256(files: Sequence[SourceFile]) -> str:
+    """Hash what the files hold, in hexadecimal.
+
+    One file: the sha256 of its bytes. Several files, or a folder of text files: the sha256 of the
+    lines ``<sha256>  <name>`` that the tool sha256sum prints for them.
+    """
+    named = [pair for file in files for pair in _members(file)]
+    digests = []
+    for path, name in named:
+        try:
+            with path.open("rb") as stream:
+                digests.append((hashlib.file_digest(stream, "sha256").hexdigest(), name))
+        except OSError as error:
+            digests.append((f"unreadable: {error.strerror}", name))
+    if len(files) == 1 and files[0].format != "folder":
+        return digests[0][0]
+    listing = "".join(f"{digest}  {name}\n" for digest, name in digests)
+    return hashlib.sha256(listing.encode("utf-8", "surrogateescape")).hexdigest()
+
+
+def _members(file: SourceFile) -> list[tuple[Path, str]]:
+    if file.format != "folder":
+        return [(file.path, file.name)]
+    return [(file.path / name, name) for name in text_files(file.path)]
+
+
+def _read_stream(file: SourceFile, stream: BinaryIO, skip: int) -> Iterator[RawRow | Reject]:
+    match file.format:
+        case "jsonl":
+            return read_jsonl(stream, file.shown, skip=skip)
+        case "text":
+            return read_text_lines(stream, file.shown, skip=skip)
+        case _:
+            delimiter = "\t" if file.format == "tsv" else ","
+            return read_delimited(stream, file.shown, delimiter=delimiter, skip=skip)
+
+
+def _paths(source: str) -> list[Path]:
+    if os.path.lexists(source) or not glob.has_magic(source):
+        return [Path(source)]
+    found = sorted(glob.glob(source, recursive=True))
+    if not found:
+        raise CorpusError(f"{source}: no file matches this pattern.")
+    return [Path(path) for path in found]
+
+
+def _folder(path: Path) -> SourceFile:
+    for name in ("corpus.jsonl", *(f"corpus.jsonl{suffix}" for suffix in COMPRESSIONS)):
+        if (path / name).exists():
+            return classify(path / name)
+    suffixes = {Path(entry).suffix.lower() for entry in os.listdir(path)}
+    tables = sorted(suffixes & FORMATS.keys() - {".txt"})
+    if tables:
+        raise CorpusError(
+            f"{path}: a folder of {tables[0]} files; name them: '{path}/*{tables[0]}'."
+        )
+    if not text_files(path):
+        raise CorpusError(f"{path}: the folder has neither corpus.jsonl nor .txt or .md files.")
+    return SourceFile(path, str(path), path.name, "folder")
+
+
+def _renamed(file: SourceFile, name: str) -> SourceFile:
+    return SourceFile(file.path, file.shown, name, file.format, file.compression)

@@ -1,0 +1,77 @@
+"""Plain text: one document a line, or a folder with one document a file."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+from sbert_search.corpus.lines import BOM, MAX_LINE_BYTES, read_filled_lines
+from sbert_search.corpus.rows import BadRow, RawRow, Reject
+from sbert_search.errors import CorpusError
+
+FILE_SUFFIXES = (".txt", ".md")
+
+
+def read_text_lines(stream: BinaryIO, shown: str, *, skip: int = 0) -> Iterator[RawRow | Reject]:
+    """Yield one row a line, with the field ``text``; a blank line is no row."""
+    for number, data, problem in read_filled_lines(stream, skip=skip):
+        source = f"{shown}:{number}"
+        try:
+            if problem:
+                raise BadRow(problem)
+            yield RawRow(source, number, {"text": _decode(data)})
+        except BadRow as bad:
+            yield bad.at(source)
+
+
+def read_text_folder(folder: Path, shown: str, *, skip: int = 0) -> Iterator[RawRow | Reject]:
+    """Yield one row a file, with the fields ``id`` (the path inside the folder) and ``text``."""
+    for number, name in enumerate(text_files(folder)[skip:], start=skip + 1):
+        source = f"{os.path.join(shown, name)}:1"
+        try:
+            yield RawRow(source, number, {"id": name, "text": _read_file(folder / name)})
+        except BadRow as bad:
+            yield bad.at(source)
+        except OSError as error:
+            yield Reject(source, f"cannot be read: {error.strerror}")
+
+
+def text_files(folder: Path) -> list[str]:
+    """List the .txt and .md files in a folder and its folders, sorted, hidden ones left out.
+
+    Returns:
+        Paths inside the folder, with ``/`` between their parts.
+
+    Raises:
+        CorpusError: A folder cannot be listed.
+    """
+
+    def fail(error: OSError) -> None:
+        raise CorpusError(f"{error.filename}: cannot be listed: {error.strerror}.") from error
+
+    names = []
+    for here, folders, files in os.walk(folder, onerror=fail):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        inside = Path(here).relative_to(folder)
+        for name in files:
+            if name.lower().endswith(FILE_SUFFIXES) and not name.startswith("."):
+                names.append((inside / name).as_posix())
+    return sorted(names)
+
+
+def _read_file(path: Path) -> str:
+    if not path.is_file():
+        raise BadRow("not a regular file")
+    if (size := path.stat().st_size) > MAX_LINE_BYTES:
+        raise BadRow(f"{size >> 20} MiB, and one document may have {MAX_LINE_BYTES >> 20} MiB")
+    return _decode(path.read_bytes().removeprefix(BOM))
+
+
+def _decode(data: bytes) -> str:
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        near = data[max(0, error.start - 20) : error.start + 20]
+        raise BadRow(f"invalid UTF-8 at byte {error.start + 1}", near) from None
