@@ -206,7 +206,7 @@ class CorpusReader:
 
     def _reject(self, reject: Reject) -> None:
         if self.on_error == "stop":
-            raise reject.error()
+            raise reject.error("Fix the row, or pass --on-error skip.")
 
     def _spool_stdin(self) -> SourceFile:
         spool = tempfile.NamedTemporaryFile(suffix=".jsonl")  # noqa: SIM115 (lives as long as self)

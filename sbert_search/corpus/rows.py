@@ -29,12 +29,10 @@ class Reject:
     reason: str
     value: str = ""
 
-    def error(self) -> CorpusError:
+    def error(self, remedy: str = "Fix the row.") -> CorpusError:
         """Say the same as an error, with what to do next."""
         shown = f" ({self.value})" if self.value else ""
-        return CorpusError(
-            f"{self.source}: {self.reason}{shown}. Fix the row, or pass --on-error skip."
-        )
+        return CorpusError(f"{self.source}: {self.reason}{shown}. {remedy}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +55,9 @@ class RawRow:
 class BadRow(Exception):  # noqa: N818 (never leaves this room: it becomes a Reject)
     """A row breaks a rule."""
 
-    def __init__(self, reason: str, value: object = "") -> None:
+    def __init__(self, reason: str, value: object = None) -> None:
         self.reason = reason
-        self.value = value if isinstance(value, str) and not value else excerpt(value)
+        self.value = "" if value is None else excerpt(value)
         super().__init__(reason)
 
     def at(self, source: str) -> Reject:

@@ -11,7 +11,7 @@ import lzma
 import os
 import stat
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO, Literal
 
@@ -49,14 +49,12 @@ class SourceFile:
         shown: How messages and ``Document.source`` call it.
         name: How ids made from line numbers call it.
         format: What is in it.
-        compression: ``.gz``, ``.zst``, ``.xz`` or "".
     """
 
     path: Path
     shown: str
     name: str
     format: Format
-    compression: str = ""
 
 
 def expand(sources: Sequence[str | Path]) -> list[SourceFile]:
@@ -70,7 +68,7 @@ def expand(sources: Sequence[str | Path]) -> list[SourceFile]:
     names = [file.name for file in files]
     if len(set(names)) < len(names):  # the same file name in two folders
         root = os.path.commonpath([file.path.absolute().parent for file in files])
-        files = [_renamed(file, os.path.relpath(file.path.absolute(), root)) for file in files]
+        files = [replace(file, name=os.path.relpath(file.path.absolute(), root)) for file in files]
     return files
 
 
@@ -93,7 +91,7 @@ def classify(path: Path) -> SourceFile:
             f"formats also with {' '.join(COMPRESSIONS)}; a folder of .txt and .md files; a BEIR "
             "folder; '-' for JSON lines on standard input."
         )
-    return SourceFile(path, str(path), path.name, found, compression)
+    return SourceFile(path, str(path), path.name, found)
 
 
 def read_rows(file: SourceFile, *, skip: int = 0) -> Iterator[RawRow | Reject]:
@@ -114,23 +112,26 @@ def read_rows(file: SourceFile, *, skip: int = 0) -> Iterator[RawRow | Reject]:
         case "arrow":
             yield from read_arrow(file.path, file.shown, skip=skip)
         case _:
-            with open_bytes(file) as stream:
+            with open_bytes(file.path, file.shown) as stream:
                 yield from _read_stream(file, stream, skip)
 
 
 @contextlib.contextmanager
-def open_bytes(file: SourceFile) -> Iterator[BinaryIO]:
-    """Open a file and decompress it while it is read.
+def open_bytes(path: Path, shown: str = "") -> Iterator[BinaryIO]:
+    """Open a regular file; by its extension, decompress it while it is read.
 
     Raises:
-        CorpusError: It cannot be opened.
+        CorpusError: It cannot be opened, or is a FIFO, a device or a folder.
     """
+    shown = shown or str(path)
     try:
-        raw = file.path.open("rb")
+        if not stat.S_ISREG(path.stat().st_mode):
+            raise CorpusError(f"{shown}: not a regular file.")
+        raw = path.open("rb")
     except OSError as error:
-        raise CorpusError(f"{file.shown}: cannot be read: {error.strerror}.") from error
+        raise CorpusError(f"{shown}: cannot be read: {error.strerror}.") from error
     with raw:
-        match file.compression:
+        match path.suffix.lower():
             case ".gz":
                 yield io.BufferedReader(gzip.open(raw), 1 << 20)  # noqa: SIM115 (raw is closed)
             case ".xz":
@@ -200,7 +201,3 @@ def _folder(path: Path) -> SourceFile:
     if not text_files(path):
         raise CorpusError(f"{path}: the folder has neither corpus.jsonl nor .txt or .md files.")
     return SourceFile(path, str(path), path.name, "folder")
-
-
-def _renamed(file: SourceFile, name: str) -> SourceFile:
-    return SourceFile(file.path, file.shown, name, file.format, file.compression)

@@ -1,0 +1,98 @@
+"""Queries and judgements of a retrieval task in the folder layout of BEIR.
+
+Source: Thakur et al. 2021, BEIR (arXiv:2104.08663); the layout is that of its repository:
+``corpus.jsonl``, ``queries.jsonl``, ``qrels/<split>.tsv``.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from sbert_search.corpus.fields import FieldNames, row_parts
+from sbert_search.corpus.rows import BadRow, Reject
+from sbert_search.corpus.sources import COMPRESSIONS, classify, open_bytes, read_rows
+from sbert_search.corpus.text import read_text_lines
+from sbert_search.errors import CorpusError
+from sbert_search.records import Qrels, Query
+
+
+def read_queries(path: Path, *, fields: FieldNames | None = None) -> list[Query]:
+    """Read queries, in file order.
+
+    Args:
+        path: A JSON lines (or other table) file with the fields ``_id`` and ``text``, or a BEIR
+            folder.
+        fields: Names of the id and text fields, where they are not to be detected.
+
+    Raises:
+        CorpusError: The file is absent, empty or unreadable, or a row is no query or repeats an id.
+    """
+    file = classify(_queries_file(path) if path.is_dir() else path)
+    queries: dict[str, Query] = {}
+    roles = None
+    for row in read_rows(file):
+        if isinstance(row, Reject):
+            raise row.error()
+        roles = roles or (fields or FieldNames()).resolve(row.values, file.shown)
+        try:
+            parts = row_parts(row, roles, file.name)
+            if not parts.text:
+                raise BadRow("a query without text", parts.doc_id)
+            if parts.doc_id in queries:
+                raise BadRow("a query id that was there before", parts.doc_id)
+        except BadRow as bad:
+            raise bad.at(row.source).error() from None
+        queries[parts.doc_id] = Query(parts.doc_id, parts.text)
+    if not queries:
+        raise CorpusError(f"{file.shown}: holds no queries.")
+    return list(queries.values())
+
+
+def read_qrels(folder: Path, split: str = "test") -> Qrels:
+    """Read the judgements ``qrels/<split>.tsv``: a header, then query id, document id, grade.
+
+    Raises:
+        CorpusError: There is no such split (the message lists those there are), the header is
+            missing, or a line is no judgement or contradicts an earlier one.
+    """
+    path = folder / "qrels" / f"{split}.tsv"
+    if not path.exists():
+        splits = sorted(file.stem for file in path.parent.glob("*.tsv"))
+        raise CorpusError(f"{path}: no such file; splits there are: {', '.join(splits) or 'none'}.")
+    qrels: dict[str, dict[str, int]] = {}
+    with open_bytes(path) as stream:
+        for place, row in enumerate(read_text_lines(stream, str(path))):
+            if isinstance(row, Reject):
+                raise row.error()
+            try:
+                _add_judgement(qrels, row.values["text"], is_header=place == 0)
+            except BadRow as bad:
+                raise bad.at(row.source).error() from None
+    if not qrels:
+        raise CorpusError(f"{path}: holds no judgements.")
+    return qrels
+
+
+def _add_judgement(qrels: dict[str, dict[str, int]], line: str, *, is_header: bool) -> None:
+    cells = line.split("\t")
+    if len(cells) != 3 or not all(cell.strip() for cell in cells):
+        raise BadRow("not three cells with tabs between: query id, document id, grade", line)
+    query_id, doc_id, grade = cells
+    is_grade = re.fullmatch(r"[-+]?[0-9]{1,9}", grade.strip(), re.ASCII)
+    if is_header:
+        if is_grade:
+            raise BadRow("a judgement where the header 'query-id corpus-id score' must be", line)
+        return
+    if not is_grade:
+        raise BadRow("a grade that is no integer", grade)
+    known = qrels.setdefault(query_id, {}).setdefault(doc_id, int(grade))
+    if known != int(grade):
+        raise BadRow(f"the same query and document were judged {known} before", line)
+
+
+def _queries_file(folder: Path) -> Path:
+    for suffix in ("", *COMPRESSIONS):
+        if (path := folder / f"queries.jsonl{suffix}").exists():
+            return path
+    raise CorpusError(f"{folder}: has no queries.jsonl, plain or with {' '.join(COMPRESSIONS)}.")

@@ -1,0 +1,127 @@
+"""Pairs of texts with a score (STS) or a label (NLI, paraphrase, relevance)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from sbert_search.config import unknown_name
+from sbert_search.corpus.rows import BadRow, Reject, check_text
+from sbert_search.corpus.sources import classify, read_rows
+from sbert_search.errors import CorpusError
+from sbert_search.records import TextPair
+
+COLUMNS = {
+    "text1": ("sentence1", "text1", "premise", "anchor", "query", "question"),
+    "text2": ("sentence2", "text2", "hypothesis", "positive", "passage", "answer"),
+    "score": ("score", "similarity", "relatedness_score"),
+    "label": ("label", "gold_label"),
+}
+"""Where the parts of a pair are looked for, in this order, when a column is not named."""
+
+
+def read_pairs(
+    path: Path,
+    *,
+    text1: str | None = None,
+    text2: str | None = None,
+    score: str | None = None,
+    label: str | None = None,
+    score_range: tuple[float, float] | None = None,
+) -> list[TextPair]:
+    """Read the pairs of a table file (JSON lines, CSV, TSV, Parquet, Arrow; plain or compressed).
+
+    Args:
+        path: The file.
+        text1: Column of the first text; columns not named are looked for by `COLUMNS`.
+        text2: Column of the second text.
+        score: Column of a number.
+        label: Column of a string or an integer, which becomes its decimal text.
+        score_range: Least and greatest score that are allowed.
+
+    Raises:
+        CorpusError: The file or a column is absent, or a row is no pair, with its place.
+    """
+    file = classify(path)
+    named = {"text1": text1, "text2": text2, "score": score, "label": label}
+    columns: dict[str, str] = {}
+    pairs = []
+    for row in read_rows(file):
+        if isinstance(row, Reject):
+            raise row.error()
+        columns = columns or _find_columns(named, row.values, file.shown)
+        try:
+            pairs.append(_pair(row.values, columns, score_range, row.source))
+        except BadRow as bad:
+            raise bad.at(row.source).error() from None
+    if not pairs:
+        raise CorpusError(f"{file.shown}: holds no pairs.")
+    return pairs
+
+
+def _find_columns(
+    named: Mapping[str, str | None], names: Iterable[str], shown: str
+) -> dict[str, str]:
+    names = list(names)
+    columns = {}
+    for part, name in named.items():
+        if name is not None and name not in names:
+            raise CorpusError(f"{shown}: {unknown_name(name, name, names, f'{part} column')}")
+        found = name or next((known for known in COLUMNS[part] if known in names), None)
+        if found is not None:
+            columns[part] = found
+        elif part.startswith("text"):
+            raise CorpusError(f"{shown}: no {part} column among {', '.join(names)}; name it.")
+    return columns
+
+
+def _pair(
+    values: Mapping[str, Any],
+    columns: Mapping[str, str],
+    score_range: tuple[float, float] | None,
+    source: str,
+) -> TextPair:
+    return TextPair(
+        text1=_text(values, columns["text1"]),
+        text2=_text(values, columns["text2"]),
+        score=_score(values, columns["score"], score_range) if "score" in columns else None,
+        label=_label(values, columns["label"]) if "label" in columns else None,
+        source=source,
+    )
+
+
+def _text(values: Mapping[str, Any], name: str) -> str:
+    value = values.get(name)
+    if not isinstance(value, str) or not value.strip():
+        raise BadRow(f"{name!r} must be a text that is not blank", value)
+    return check_text(value, name)
+
+
+def _score(
+    values: Mapping[str, Any], name: str, score_range: tuple[float, float] | None
+) -> float | None:
+    value = values.get(name)
+    if value is None:
+        return None
+    try:
+        score = math.nan if isinstance(value, bool) else float(value)
+    except (TypeError, ValueError, OverflowError):
+        score = math.nan
+    if not math.isfinite(score):
+        raise BadRow(f"{name!r} must be a finite number", value)
+    if score_range and not score_range[0] <= score <= score_range[1]:
+        raise BadRow(f"{name!r} must be from {score_range[0]:g} to {score_range[1]:g}", value)
+    return score
+
+
+def _label(values: Mapping[str, Any], name: str) -> str | None:
+    value = values.get(name)
+    if value is None:
+        return None
+    if isinstance(value, int) and not isinstance(value, bool):
+        return str(value)
+    if not isinstance(value, str) or not value.strip():
+        raise BadRow(f"{name!r} must be a string or an integer", value)
+    return check_text(value, name)

@@ -1,0 +1,97 @@
+"""Run files of TREC: ``query_id Q0 doc_id rank score tag``, one hit a line, rank from 1.
+
+trec_eval reads the scores in 32 bits and breaks ties by document id, not by rank; `metrics` judges
+the order shown instead.
+"""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+from sbert_search.corpus.rows import BadRow, Reject
+from sbert_search.corpus.sources import open_bytes
+from sbert_search.corpus.text import read_text_lines
+from sbert_search.errors import CorpusError
+from sbert_search.records import Run
+from sbert_search.runtime.files import replace_file
+
+
+def write_run(run: Run, path: Path, *, tag: str = "sbert-search") -> None:
+    """Write a run atomically, each query's hits by falling score, equal scores in given order.
+
+    Raises:
+        CorpusError: An id that the format cannot hold (white space or empty), or a score that is
+            not finite.
+    """
+    lines = []
+    for query_id, hits in run.items():
+        _check_id(query_id, "query")
+        for rank, doc_id in enumerate(sorted(hits, key=lambda doc_id: -hits[doc_id]), start=1):
+            _check_id(doc_id, "document")
+            score = float(hits[doc_id])
+            if not math.isfinite(score):
+                raise CorpusError(f"{query_id!r}, {doc_id!r}: the score {score} is not finite.")
+            lines.append(f"{query_id} Q0 {doc_id} {rank} {score!r} {tag}\n")
+    replace_file(path, "".join(lines).encode())
+
+
+def read_run(path: Path) -> Run:
+    """Read a run; each query's hits come by rank.
+
+    Raises:
+        CorpusError: The file cannot be read, or a line has not six cells, a rank or score that is
+            no number, a document or rank its query had before, or a higher score than the rank
+            above it.
+    """
+    ranked: dict[str, dict[int, tuple[str, float, str]]] = {}
+    with open_bytes(path) as stream:
+        for row in read_text_lines(stream, str(path)):
+            if isinstance(row, Reject):
+                raise row.error()
+            try:
+                query_id, rank, doc_id, score = _parse(row.values["text"])
+                hits = ranked.setdefault(query_id, {})
+                if rank in hits:
+                    raise BadRow(f"query {query_id!r} had rank {rank} before", doc_id)
+            except BadRow as bad:
+                raise bad.at(row.source).error() from None
+            hits[rank] = (doc_id, score, row.source)
+    if not ranked:
+        raise CorpusError(f"{path}: holds no hits.")
+    return {query_id: _by_rank(hits) for query_id, hits in ranked.items()}
+
+
+def _by_rank(hits: dict[int, tuple[str, float, str]]) -> dict[str, float]:
+    ordered: dict[str, float] = {}
+    above = math.inf
+    for _, (doc_id, score, source) in sorted(hits.items()):
+        if doc_id in ordered:
+            reason = "a document that its query had before"
+            raise BadRow(reason, doc_id).at(source).error()
+        if score > above:
+            reason = f"a higher score than the rank above it, {above}"
+            raise BadRow(reason, doc_id).at(source).error()
+        ordered[doc_id] = above = score
+    return ordered
+
+
+def _parse(line: str) -> tuple[str, int, str, float]:
+    cells = line.split()
+    if len(cells) != 6:
+        raise BadRow(f"{len(cells)} cells, a run has six: query Q0 document rank score tag", line)
+    try:
+        rank, score = int(cells[3]), float(cells[4])
+    except ValueError:
+        raise BadRow("rank and score must be numbers", line) from None
+    if not math.isfinite(score):
+        raise BadRow("the score is not finite", line)
+    return cells[0], rank, cells[2], score
+
+
+def _check_id(value: str, kind: str) -> None:
+    if value.split() != [value]:
+        raise CorpusError(
+            f"The {kind} id {value!r} is empty or has white space, which no run file can hold. "
+            "Use --json, or ids without white space."
+        )
