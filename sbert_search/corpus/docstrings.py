@@ -14,15 +14,15 @@ from sbert_search.records import Document
 
 SKIPPED_FOLDERS = frozenset(
     [
-        "test",
-        "tests",
-        "site-packages",
         "dist-packages",
         "distutils",
         "ensurepip",
         "idlelib",
         "lib2to3",
         "pydoc_data",
+        "site-packages",
+        "test",
+        "tests",
         "turtledemo",
     ]
 )
