@@ -9,9 +9,11 @@ An fsync that failed is never tried again: its data may be gone while a second c
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
+import mmap
 import os
+import stat
+import sys
 import time
 from collections.abc import Iterator
 from io import RawIOBase
@@ -19,6 +21,8 @@ from pathlib import Path
 from typing import Any
 
 import xxhash
+
+BUFFER_BYTES = 1 << 20  # small writes gather to this size; large ones go through in such steps
 
 
 class Disk:
@@ -89,6 +93,7 @@ class NewFile(RawIOBase):
     def __init__(self, path: Path) -> None:
         self.path = path
         self.n_bytes = 0
+        self._waiting = bytearray()
         self._hash = xxhash.xxh3_128()
         self._fd = disk.open_new(path)
 
@@ -106,20 +111,29 @@ class NewFile(RawIOBase):
         return self.n_bytes
 
     def write(self, data: Any) -> int:
-        """Write all of the data, in as many steps as the disk needs."""
+        """Take all of the data; small pieces wait in memory until there are enough of them."""
         view = memoryview(data).cast("B")
         self._hash.update(view)
-        done = 0
-        while done < len(view):
-            step = disk.write(self._fd, view[done : done + (1 << 24)])
-            if step <= 0:
-                raise OSError(f"{self.path}: the disk took no more bytes.")
-            done += step
-        self.n_bytes += done
-        return done
+        self.n_bytes += len(view)
+        if len(self._waiting) + len(view) < BUFFER_BYTES:
+            self._waiting += view
+        else:
+            self._write_through(self._waiting)
+            self._waiting = bytearray()
+            self._write_through(view)
+        return len(view)
+
+    def _write_through(self, data: bytearray | memoryview) -> None:
+        with memoryview(data) as view:
+            done = 0
+            while done < len(view):
+                step = disk.write(self._fd, view[done : done + BUFFER_BYTES])
+                if step <= 0:
+                    raise OSError(f"{self.path}: the disk took no more bytes.")
+                done += step
 
     def flush(self) -> None:
-        """Do nothing: no bytes wait in this process."""
+        """Do nothing: what still waits is written when the file ends."""
 
     def __enter__(self) -> NewFile:
         return self
@@ -127,6 +141,7 @@ class NewFile(RawIOBase):
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         try:
             if kind is None:
+                self._write_through(self._waiting)
                 disk.fsync(self._fd)
         finally:
             os.close(self._fd)
@@ -140,14 +155,26 @@ def write_new(path: Path, data: bytes) -> NewFile:
     return file
 
 
+class ReplaceUnknown(OSError):  # noqa: N818 (each room turns it into an error of its own)
+    """A swap failed at or after the rename: the old or the new content may be there."""
+
+
 def replace_file(path: Path, data: bytes) -> None:
-    """Swap a small file's content atomically and durably."""
+    """Swap a small file's content atomically and durably.
+
+    Raises:
+        OSError: Nothing has changed.
+        ReplaceUnknown: Look at the disk to see whether the old or the new content is there.
+    """
     temporary = path.with_name(path.name + ".tmp")
     with contextlib.suppress(FileNotFoundError):
         disk.unlink(temporary)
     write_new(temporary, data)
-    disk.replace(temporary, path)
-    disk.fsync_folder(path.parent)
+    try:
+        disk.replace(temporary, path)
+        disk.fsync_folder(path.parent)
+    except OSError as error:
+        raise ReplaceUnknown(error.errno, f"{path} may or may not be swapped: {error}") from error
 
 
 def remove_tree(path: Path) -> None:
@@ -175,7 +202,10 @@ def exclusive_lock(path: Path) -> Iterator[None]:
 
     Raises:
         LockHeld: Another process has it.
+        OSError: The file cannot be made or locked, as in a read-only folder.
     """
+    import fcntl  # POSIX only; so that reading works elsewhere
+
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
     try:
         try:
@@ -184,8 +214,9 @@ def exclusive_lock(path: Path) -> Iterator[None]:
             holder = _read_holder(fd)
             raise LockHeld(path, holder.get("pid"), holder.get("since")) from None
         note = json.dumps({"pid": os.getpid(), "since": time.strftime("%Y-%m-%dT%H:%M:%S%z")})
-        os.ftruncate(fd, 0)
-        os.pwrite(fd, note.encode(), 0)
+        with contextlib.suppress(OSError):  # a full disk: locked all the same, but unnamed
+            os.ftruncate(fd, 0)
+            os.pwrite(fd, note.encode(), 0)
         yield
     finally:
         os.close(fd)
@@ -206,3 +237,55 @@ def xxh3_128_of(path: Path) -> str:
         while block := file.read(1 << 22):
             digest.update(block)
     return digest.hexdigest()
+
+
+def map_file(path: Path) -> memoryview:
+    """Map a regular file for reading; an empty file gives an empty view.
+
+    Raises:
+        OSError: It is absent, a link, or no regular file.
+    """
+    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | getattr(os, "O_NOFOLLOW", 0))
+    try:
+        status = os.fstat(fd)
+        if not stat.S_ISREG(status.st_mode):
+            raise OSError(f"{path} is no regular file.")
+        if status.st_size == 0:
+            return memoryview(b"")
+        return memoryview(mmap.mmap(fd, status.st_size, access=mmap.ACCESS_READ))
+    finally:
+        os.close(fd)
+
+
+def xxh3_128_of_view(view: memoryview) -> str:
+    """Hash mapped bytes."""
+    return xxhash.xxh3_128_hexdigest(view)
+
+
+def check_can_hold_indexes(folder: Path) -> None:
+    """Try on a folder what every commit relies on: an atomic rename and a lock between processes.
+
+    Raises:
+        OSError: The platform or the file system has no such thing, as some network mounts.
+    """
+    if sys.platform == "win32":
+        raise OSError("Windows is not supported for writing; use Linux, macOS or WSL.")
+    first, second = folder / ".probe-1", folder / ".probe-2"
+    for leftover in (first, second):
+        leftover.unlink(missing_ok=True)
+    try:
+        first.write_bytes(b"1")
+        second.write_bytes(b"2")
+        os.replace(first, second)
+        if second.read_bytes() != b"1" or first.exists():
+            raise OSError(f"{folder}: renaming over a file does not work on this file system.")
+        with exclusive_lock(second):
+            _check_lock_excludes(second)
+    finally:
+        for leftover in (first, second):
+            leftover.unlink(missing_ok=True)
+
+
+def _check_lock_excludes(path: Path) -> None:
+    with contextlib.suppress(LockHeld), exclusive_lock(path):
+        raise OSError(f"{path.parent}: locks exclude nobody on this file system.")
