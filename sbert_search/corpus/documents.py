@@ -106,8 +106,9 @@ class CorpusReader:
         self._fields = fields or FieldNames()
         self._fixed = columns
         self._batch_rows = batch_rows
+        self.replayable = "-" not in map(str, sources)
         self._files = expand([source for source in sources if str(source) != "-"])
-        if "-" in map(str, sources):
+        if not self.replayable:
             self._files.append(self._spool_stdin())
         self._plans: list[_FilePlan] = []
         self._columns = Columns(columns)

@@ -1,0 +1,87 @@
+"""Finding documents by id: a sorted table of hashes, one column a document.
+
+The table is uint64 (3, n_docs): the hash of the id (sorted), the row of the document's first
+passage, the hash of its content. Ids whose hashes collide stand beside each other; the caller
+compares the ids themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, date, datetime
+
+import numpy as np
+import xxhash
+from numpy.typing import NDArray
+
+from sbert_search.records import Document, MetadataValue
+
+IdTable = NDArray[np.uint64]
+"""uint64 (3, n_docs): id hash, row, content hash; sorted by id hash, then row."""
+
+
+def hash_ids(doc_ids: Sequence[str]) -> NDArray[np.uint64]:
+    """Hash ids with xxh3_64, (n,)."""
+    hashes = (xxhash.xxh3_64_intdigest(doc_id.encode()) for doc_id in doc_ids)
+    return np.fromiter(hashes, np.uint64, len(doc_ids))
+
+
+def hash_content(document: Document) -> int:
+    """Hash what a user sees of a document: title, text and metadata, not where it was read.
+
+    Equal numbers hash alike whether a column holds them as integers or as floats; a column that
+    is absent hashes like one without a value.
+    """
+    digest = xxhash.xxh3_64()
+    parts = [document.title, document.text, *_metadata_parts(document.metadata)]
+    for part in parts:
+        encoded = part.encode()
+        digest.update(len(encoded).to_bytes(8, "little"))
+        digest.update(encoded)
+    return digest.intdigest()
+
+
+def make_table(
+    id_hashes: NDArray[np.uint64], rows: NDArray[np.int64], contents: NDArray[np.uint64]
+) -> IdTable:
+    """Sort the columns of a table by id hash and row."""
+    order = np.lexsort((rows, id_hashes))
+    return np.stack([id_hashes[order], rows.astype(np.uint64)[order], contents[order]])
+
+
+def candidates(
+    table: IdTable, id_hashes: NDArray[np.uint64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Find every column whose hash is asked for.
+
+    Returns:
+        Which hash was asked (n_found,), and the column of the table that has it (n_found,).
+    """
+    start = np.searchsorted(table[0], id_hashes, "left")
+    count = np.searchsorted(table[0], id_hashes, "right") - start
+    asked = np.repeat(np.arange(len(id_hashes)), count)
+    within = np.arange(len(asked)) - np.repeat(np.cumsum(count) - count, count)
+    return asked, start[asked] + within
+
+
+def _metadata_parts(metadata: Mapping[str, MetadataValue]) -> list[str]:
+    parts: list[str] = []
+    for name in sorted(metadata):
+        value = metadata[name]
+        if value is not None:
+            parts += [name, _canonical(value)]
+    return parts
+
+
+def _canonical(value: str | int | float | bool | datetime | date) -> str:
+    if isinstance(value, str):
+        return "s" + value
+    if isinstance(value, bool):
+        return "b1" if value else "b0"
+    if isinstance(value, datetime):
+        return f"t{(value if value.tzinfo else value.replace(tzinfo=UTC)).timestamp()!r}"
+    if isinstance(value, date):
+        return "d" + value.isoformat()
+    if isinstance(value, float) and value.is_integer():
+        return f"n{int(value)}"
+    return f"n{value!r}"

@@ -1,0 +1,206 @@
+"""Exact search: blocks of vectors against blocks of queries, in bounded memory.
+
+Float32 products find the candidates; a candidate list is wide enough to hold every row whose true
+score could be among the best k. The candidates are then scored in float64 in a fixed order, so
+equal vectors get equal scores and a result depends on neither block borders nor threads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sbert_search.index.manifest import Metric
+
+BLOCK_SCORES = 1 << 21  # scores of one block of queries against one block of vectors (8 MiB)
+BLOCK_NUMBERS = 1 << 22  # numbers of one block of vectors (16 MiB as float32)
+QUERY_BLOCK = 128
+MAX_TIES = 10_000  # rows kept beyond k when that many lie within rounding error of the k-th
+
+Vectors = NDArray[np.floating[Any]]
+
+
+class TopK:
+    """The best k rows of each query so far; equal scores go to the lower row.
+
+    Attributes:
+        scores: float32 (n_queries, k), falling; -inf where there is none.
+        rows: int64 (n_queries, k); -1 where there is none.
+    """
+
+    def __init__(self, n_queries: int, k: int) -> None:
+        self.scores = np.full((n_queries, k), -np.inf, np.float32)
+        self.rows = np.full((n_queries, k), -1, np.int64)
+
+    def offer(
+        self, queries: NDArray[np.int64], rows: NDArray[np.int64], scores: NDArray[np.float32]
+    ) -> None:
+        """Take candidates: query, row and score, each (n,)."""
+        n_queries, k = self.scores.shape
+        have = self.rows >= 0
+        query = np.concatenate([np.nonzero(have)[0], queries])
+        row = np.concatenate([self.rows[have], rows])
+        score = np.concatenate([self.scores[have], scores])
+        order = np.lexsort((row, -score, query))
+        query, row, score = query[order], row[order], score[order]
+        start = np.searchsorted(query, np.arange(n_queries))
+        rank = np.arange(len(query)) - start[query]
+        best = rank < k
+        self.scores[query[best], rank[best]] = score[best]
+        self.rows[query[best], rank[best]] = row[best]
+
+
+def scan(
+    queries: NDArray[np.float32],
+    vectors: Vectors,
+    top: TopK,
+    rows: NDArray[np.int64],
+    *,
+    metric: Metric,
+    max_norm: float,
+    wanted: NDArray[np.bool_] | None = None,
+) -> None:
+    """Offer the best rows of some vectors to `top`.
+
+    Args:
+        queries: float32 (n_queries, dim).
+        vectors: float32 or float16 (n_rows, dim).
+        top: Best rows so far; also says what k is.
+        rows: Row number of each vector, int64 (n_rows,), rising.
+        metric: How vectors compare.
+        max_norm: Largest Euclidean length of a vector.
+        wanted: Which vectors take part, bool (n_rows,); None means all.
+    """
+    positions = None if wanted is None else np.flatnonzero(wanted)
+    norms = np.linalg.norm(queries.astype(np.float64), axis=1)
+    slack = _slack(norms, max_norm, queries.shape[1], metric)
+    found = _Candidates(top.scores.shape[1], _thresholds(top, norms, metric) - slack, slack)
+    for start, block in _blocks(vectors, positions, len(queries)):
+        found.add(start, _fast_scores(queries, block, metric))
+    query, at = found.finish()
+    at = at if positions is None else positions[at]
+    top.offer(query, rows[at], exact_scores(queries, vectors, query, at, metric))
+
+
+def exact_scores(
+    queries: NDArray[np.float32],
+    vectors: Vectors,
+    query: NDArray[np.int64],
+    at: NDArray[np.int64],
+    metric: Metric,
+) -> NDArray[np.float32]:
+    """Score pairs of a query and a vector in float64, each in the same order of additions.
+
+    Args:
+        queries: float32 (n_queries, dim).
+        vectors: (n_rows, dim).
+        query: Which query, int64 (n,).
+        at: Which vector, int64 (n,).
+        metric: Cosine and dot give the inner product, euclidean the negative distance.
+
+    Returns:
+        float32 (n,); higher is better.
+    """
+    scores = np.empty(len(at), np.float32)
+    step = max(1, BLOCK_NUMBERS // (4 * queries.shape[1]))
+    for i in range(0, len(at), step):
+        left = queries[query[i : i + step]].astype(np.float64)
+        right = vectors[at[i : i + step]].astype(np.float64)
+        if metric == "euclidean":
+            scores[i : i + step] = -np.sqrt(((left - right) ** 2).sum(axis=1))
+        else:
+            scores[i : i + step] = (left * right).sum(axis=1)
+    return scores
+
+
+def normalised(vectors: NDArray[np.floating[Any]]) -> NDArray[np.float32]:
+    """Scale vectors (n, dim) to unit length; a zero vector stays zero."""
+    lengths = np.sqrt(np.einsum("nd,nd->n", vectors, vectors, dtype=np.float64))
+    lengths[lengths == 0] = 1.0
+    scaled: NDArray[np.float32] = (vectors / lengths[:, None]).astype(np.float32)
+    return scaled
+
+
+class _Candidates:
+    """Pairs of query and position whose fast score may be among the best k."""
+
+    def __init__(self, k: int, floor: NDArray[np.float64], slack: NDArray[np.float64]) -> None:
+        self._k, self._floor, self._slack = k, floor, slack
+        self._kept: list[tuple[NDArray[Any], NDArray[Any], NDArray[Any]]] = []
+        self._n_kept = 0
+        self._limit = 4 * len(floor) * (k + 64)
+
+    def add(self, start: int, scores: NDArray[np.float32]) -> None:
+        """Take the scores of a block (n_queries, n_block) whose first position is ``start``."""
+        n_block = scores.shape[1]
+        if n_block > self._k and np.isneginf(self._floor).any():
+            best = np.partition(scores, n_block - self._k, axis=1)[:, n_block - self._k]
+            self._floor = np.maximum(self._floor, best - self._slack)
+        query, at = np.nonzero(scores >= self._floor[:, None])
+        self._kept.append((query, at + start, scores[query, at]))
+        self._n_kept += len(query)
+        if self._n_kept > self._limit:
+            self._prune()
+
+    def finish(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return the pairs left: query (n,) and position (n,)."""
+        self._prune()
+        query, at, _ = self._kept[0]
+        return query, at
+
+    def _prune(self) -> None:
+        query, at, score = (np.concatenate(part) for part in zip(*self._kept, strict=True))
+        order = np.lexsort((at, -score, query))
+        query, at, score = query[order], at[order], score[order]
+        first = np.searchsorted(query, np.arange(len(self._floor) + 1))
+        rank = np.arange(len(query)) - first[query]
+        full = np.diff(first) >= self._k
+        kth = score[first[:-1][full] + self._k - 1]
+        self._floor[full] = np.maximum(self._floor[full], kth - self._slack[full])
+        keep = (score >= self._floor[query]) & (rank < self._k + MAX_TIES)
+        self._kept = [(query[keep], at[keep], score[keep])]
+        self._n_kept = int(keep.sum())
+        self._limit = max(self._limit, 2 * self._n_kept)
+
+
+def _blocks(
+    vectors: Vectors, positions: NDArray[np.int64] | None, n_queries: int
+) -> Iterator[tuple[int, NDArray[np.float32]]]:
+    n_rows = len(vectors) if positions is None else len(positions)
+    step = max(1, min(BLOCK_SCORES // n_queries, BLOCK_NUMBERS // vectors.shape[1]))
+    for start in range(0, n_rows, step):
+        stop = min(start + step, n_rows)
+        block = vectors[start:stop] if positions is None else vectors[positions[start:stop]]
+        yield start, block.astype(np.float32, copy=False)
+
+
+def _fast_scores(
+    queries: NDArray[np.float32], block: NDArray[np.float32], metric: Metric
+) -> NDArray[np.float32]:
+    """Score a block with BLAS, (n_queries, n_block); euclidean as ``2 q.v - v.v``."""
+    scores = queries @ block.T
+    if metric == "euclidean":
+        scores *= 2.0
+        scores -= np.einsum("nd,nd->n", block, block)
+    return scores
+
+
+def _slack(
+    norms: NDArray[np.float64], max_norm: float, dim: int, metric: Metric
+) -> NDArray[np.float64]:
+    """Bound twice the rounding error of a fast score, (n_queries,).
+
+    Source: Higham 2002, Accuracy and Stability of Numerical Algorithms, section 3.1: a float32 dot
+    product errs by at most ``dim * 2**-24`` of the product of the lengths, to first order.
+    """
+    scale = (norms + max_norm) ** 2 if metric == "euclidean" else norms * max_norm
+    return 2.0 * (dim + 4) * 2.0**-24 * scale
+
+
+def _thresholds(top: TopK, norms: NDArray[np.float64], metric: Metric) -> NDArray[np.float64]:
+    """Return the k-th best score so far on the scale of the fast scores, (n_queries,)."""
+    worst = top.scores[:, -1].astype(np.float64)
+    return norms**2 - worst**2 if metric == "euclidean" else worst

@@ -1,0 +1,278 @@
+"""One segment: documents, vectors and ids of a range of rows, written once and then mapped."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from sbert_search.errors import CorruptIndex
+from sbert_search.index import columns as columns_of
+from sbert_search.index import ids, npy
+from sbert_search.index.manifest import (
+    ColumnType,
+    FileRecord,
+    SegmentRecord,
+    StoreSettings,
+)
+from sbert_search.runtime import files
+
+BATCH_ROWS = 1024  # rows of one Arrow batch: what fetching one document touches
+HASH_AT_OPEN_BYTES = 64 << 20  # larger files are hashed by check, snapshot and compact
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentPart:
+    """Some rows on their way into a segment.
+
+    Attributes:
+        docs: A table with the schema of the segment's columns.
+        vectors: (n_rows, dim) in the type they are stored in, finite.
+        ids: Id table of the documents that begin in these rows.
+    """
+
+    docs: pa.Table
+    vectors: NDArray[np.floating[Any]]
+    ids: ids.IdTable
+
+
+def write_segment(
+    folder: Path,
+    number: int,
+    parts: Iterable[SegmentPart],
+    *,
+    n_rows: int,
+    settings: StoreSettings,
+    columns: Mapping[str, ColumnType],
+) -> SegmentRecord:
+    """Write the three files of a segment, streaming.
+
+    Args:
+        folder: The index.
+        number: A file number that no file has yet.
+        parts: Rows, rising; each is dropped before the next is taken.
+        n_rows: Rows of all parts together.
+        settings: Of the index: type and length of the vectors.
+        columns: Metadata columns of the segment.
+
+    Raises:
+        OSError: The disk failed; what is half written is nobody's.
+    """
+    schema = columns_of.schema(columns)
+    first, last, max_norm, tables = -1, -1, 0.0, []
+    docs_file = files.NewFile(folder / f"seg/{number:06d}.docs.arrow")
+    vectors_file = files.NewFile(folder / f"seg/{number:06d}.vec.npy")
+    with docs_file, vectors_file:
+        batches = BatchWriter(docs_file, schema)
+        vectors_file.write(npy.header(settings.dtype, (n_rows, settings.dim)))
+        for part in parts:
+            rows = part.docs.column("row")
+            first, last = (first if first >= 0 else rows[0].as_py()), rows[-1].as_py()
+            batches.write(part.docs)
+            vectors_file.write(np.ascontiguousarray(part.vectors))
+            max_norm = max(max_norm, largest_norm(part.vectors))
+            tables.append(part.ids)
+        batches.close()
+    table = ids.make_table(*np.concatenate(tables, axis=1))
+    ids_file = npy.write(folder / f"seg/{number:06d}.ids.npy", table)
+    return SegmentRecord(
+        row_start=first,
+        row_end=last + 1,
+        n_rows=n_rows,
+        n_docs=table.shape[1],
+        max_norm=max_norm,
+        columns=dict(columns),
+        docs=record_of(docs_file, folder),
+        vectors=record_of(vectors_file, folder),
+        ids=record_of(ids_file, folder),
+    )
+
+
+class BatchWriter:
+    """Writes Arrow batches of exactly `BATCH_ROWS` rows, the last one shorter."""
+
+    def __init__(self, file: files.NewFile, schema: pa.Schema) -> None:
+        self._writer = pa.ipc.new_file(file, schema)
+        self._waiting: list[pa.Table] = []
+        self._n_waiting = 0
+
+    def write(self, table: pa.Table) -> None:
+        """Add rows."""
+        self._waiting.append(table)
+        self._n_waiting += table.num_rows
+        if self._n_waiting >= BATCH_ROWS:
+            self._write_out(self._n_waiting - self._n_waiting % BATCH_ROWS)
+
+    def close(self) -> None:
+        """Write the rest and the footer."""
+        self._write_out(self._n_waiting)
+        self._writer.close()
+
+    def _write_out(self, n_rows: int) -> None:
+        together = pa.concat_tables(self._waiting).combine_chunks() if self._waiting else None
+        if together is None or n_rows == 0:
+            return
+        self._writer.write_table(together.slice(0, n_rows), max_chunksize=BATCH_ROWS)
+        rest = together.slice(n_rows)
+        self._waiting, self._n_waiting = [rest], rest.num_rows
+
+
+class Segment:
+    """A segment on disk, mapped and checked when it is opened.
+
+    Raises:
+        FileNotFoundError: A file is gone, as after a compaction by another process.
+        CorruptIndex: A file differs from its record.
+    """
+
+    def __init__(self, folder: Path, record: SegmentRecord, settings: StoreSettings) -> None:
+        self.record = record
+        docs = open_checked(folder, record.docs)
+        vectors = open_checked(folder, record.vectors)
+        table = open_checked(folder, record.ids)
+        shape = (record.n_rows, settings.dim)
+        self.vectors = npy.read(vectors, record.vectors.name, settings.dtype, shape)
+        self.ids: ids.IdTable = npy.read(table, record.ids.name, "u8", (3, record.n_docs))
+        self._docs = pa.py_buffer(docs)
+        self._reader = self._open_docs()
+
+    @property
+    def n_rows(self) -> int:
+        """Rows, dead ones too."""
+        return self.record.n_rows
+
+    @cached_property
+    def rows(self) -> NDArray[np.int64]:
+        """Row number of each position, int64 (n_rows,), rising."""
+        record = self.record
+        if record.row_end - record.row_start == record.n_rows:
+            return np.arange(record.row_start, record.row_end)
+        rows: NDArray[np.int64] = self.column("row").to_numpy()
+        return rows
+
+    @cached_property
+    def chunks(self) -> NDArray[np.int64]:
+        """Which passage of its document each position holds, int64 (n_rows,)."""
+        if self.record.n_docs == self.record.n_rows:
+            return np.zeros(self.record.n_rows, np.int64)
+        chunks: NDArray[np.int32] = self.column("chunk").to_numpy()
+        return chunks.astype(np.int64)
+
+    def positions(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the position of each row, -1 where the segment does not hold it."""
+        at = np.searchsorted(self.rows, rows)
+        at[at == self.n_rows] = 0
+        return np.where(self.rows[at] == rows, at, -1)
+
+    def column(self, name: str) -> pa.ChunkedArray:
+        """Read one whole column."""
+        return self.table([name]).column(name)
+
+    def table(self, names: Sequence[str]) -> pa.Table:
+        """Read whole columns, checked for sound offsets and UTF-8."""
+        schema = columns_of.schema(self.record.columns)
+        fields = [schema.get_field_index(name) for name in names]
+        options = pa.ipc.IpcReadOptions(included_fields=fields)
+        with self._corruption_named():
+            table = pa.ipc.open_file(self._docs, options=options).read_all()
+            table.validate(full=True)
+        return table
+
+    def batch(self, index: int) -> pa.RecordBatch:
+        """Read the batch that holds positions from ``index * BATCH_ROWS``."""
+        with self._corruption_named():
+            return self._reader.get_batch(index)
+
+    def passage(self, position: int) -> dict[str, Any]:
+        """Read one row as plain values, by column name."""
+        batch = self.batch(position // BATCH_ROWS).slice(position % BATCH_ROWS, 1)
+        with self._corruption_named():
+            batch.validate(full=True)
+            values: dict[str, Any] = batch.to_pylist()[0]
+        return values
+
+    def doc_ids(self, positions: NDArray[np.int64]) -> list[str]:
+        """Read the document ids at some positions, in the order asked."""
+        found = np.empty(len(positions), object)
+        batch_of = positions // BATCH_ROWS
+        for index in np.unique(batch_of):
+            asked = np.flatnonzero(batch_of == index)
+            names = self.batch(int(index)).column("doc_id").take(positions[asked] % BATCH_ROWS)
+            with self._corruption_named():
+                names.validate(full=True)
+                found[asked] = names.to_pylist()
+        return list(found)
+
+    def _open_docs(self) -> pa.RecordBatchFileReader:
+        with self._corruption_named():
+            reader = pa.ipc.open_file(self._docs)
+            n_batches = -(-self.record.n_rows // BATCH_ROWS)
+            if reader.num_record_batches != n_batches:
+                raise pa.ArrowInvalid(f"{reader.num_record_batches} batches, not {n_batches}")
+            if not reader.schema.equals(columns_of.schema(self.record.columns)):
+                raise pa.ArrowInvalid("other columns than the manifest says")
+        return reader
+
+    def _corruption_named(self) -> _Named:
+        return _Named(self.record.docs.name)
+
+
+class _Named:
+    """Turns what Arrow raises while it reads into `CorruptIndex` with the file's name."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, (pa.ArrowException, UnicodeDecodeError)):
+            raise CorruptIndex(self.name, "a sound Arrow file", str(error)) from error
+
+
+def open_checked(folder: Path, record: FileRecord, *, everything: bool = False) -> memoryview:
+    """Map a file and compare its size, and unless it is large its hash, with its record.
+
+    Args:
+        folder: The index.
+        record: What the manifest says of the file.
+        everything: Hash it however large it is.
+
+    Raises:
+        FileNotFoundError: It is gone.
+        CorruptIndex: It is another file than the one recorded.
+    """
+    try:
+        view = files.map_file(folder / record.name)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise CorruptIndex(record.name, "a file that can be read", str(error)) from error
+    if len(view) != record.size_bytes:
+        raise CorruptIndex(record.name, f"{record.size_bytes} bytes", f"{len(view)} bytes")
+    if everything or len(view) <= HASH_AT_OPEN_BYTES:
+        actual = files.xxh3_128_of_view(view)
+        if actual != record.xxh3_128:
+            raise CorruptIndex(record.name, f"xxh3_128 {record.xxh3_128}", actual)
+    return view
+
+
+def record_of(file: files.NewFile, folder: Path) -> FileRecord:
+    """Make the record of a file that was just written."""
+    name = file.path.relative_to(folder).as_posix()
+    return FileRecord(name=name, size_bytes=file.n_bytes, xxh3_128=file.digest)
+
+
+def largest_norm(vectors: NDArray[np.floating[Any]]) -> float:
+    """Return the largest Euclidean length of some vectors (n, dim)."""
+    if len(vectors) == 0:
+        return 0.0
+    blocks = (vectors[i : i + 4096].astype(np.float64) for i in range(0, len(vectors), 4096))
+    return float(np.sqrt(max(np.einsum("nd,nd->n", b, b).max() for b in blocks)))

@@ -1,0 +1,294 @@
+"""One immutable state of an index, for reading: search, fetch, look up, filter."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sbert_search.errors import CorruptIndex, QueryError
+from sbert_search.index import ids, npy
+from sbert_search.index.columns import PREFIX
+from sbert_search.index.manifest import ColumnType, Manifest
+from sbert_search.index.scan import QUERY_BLOCK, TopK, normalised, scan
+from sbert_search.index.segments import Segment, open_checked
+from sbert_search.records import Document
+
+MAX_RESULTS_HELD = 1 << 22  # results of one block of queries; a large k makes the block smaller
+
+
+@dataclass(frozen=True, slots=True)
+class StoredPassage:
+    """A row as it is stored, with the document it belongs to.
+
+    Attributes:
+        document: The whole document.
+        row: Row of this passage.
+        doc: Row of the document's first passage, which names the document inside an index.
+        chunk: Which passage of the document it is, from 0.
+        char_start: Where it begins in ``document.full_text``.
+        char_end: Where it ends there.
+        n_tokens: Tokens embedded.
+        lost_tokens: Tokens that did not fit into the model.
+    """
+
+    document: Document
+    row: int
+    doc: int
+    chunk: int
+    char_start: int
+    char_end: int
+    n_tokens: int
+    lost_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class RowMask:
+    """Live rows that match a filter.
+
+    Attributes:
+        parts: For each segment, bool (n_rows,).
+        n_docs: Documents that match.
+        n_rows: Rows that match.
+    """
+
+    parts: tuple[NDArray[np.bool_], ...]
+    n_docs: int
+    n_rows: int
+
+
+class Snapshot:
+    """A state of an index: what one commit left. It never changes, whatever writers do.
+
+    Raises:
+        FileNotFoundError: A file is gone, as after a compaction by another process.
+        CorruptIndex: A file differs from what the manifest says.
+    """
+
+    def __init__(self, path: Path, manifest: Manifest, reuse: Snapshot | None = None) -> None:
+        self.path, self.manifest = path, manifest
+        known = {part.record.docs: part for part in reuse.segments} if reuse else {}
+        self.segments: list[Segment] = [
+            known.get(record.docs) or Segment(path, record, manifest.settings)
+            for record in manifest.segments
+        ]
+        self._starts = np.array([record.row_start for record in manifest.segments], np.int64)
+        self._live = self._mark_live(self._read_tombstones())
+
+    @property
+    def n_docs(self) -> int:
+        """Documents that a search can find."""
+        return self.manifest.n_docs
+
+    @property
+    def n_rows(self) -> int:
+        """Rows that a search can find."""
+        return self.manifest.n_rows
+
+    @property
+    def columns(self) -> Mapping[str, ColumnType]:
+        """Metadata columns and their types."""
+        return self.manifest.columns
+
+    def search(
+        self, queries: NDArray[np.float32], k: int, mask: RowMask | None = None
+    ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+        """Find the best rows of each query.
+
+        Args:
+            queries: float32 (n_queries, dim), finite.
+            k: Rows wanted; more than there are gives all there are.
+            mask: What `filter_mask` of this snapshot returned.
+
+        Returns:
+            Scores float32 (n_queries, k), best first and the lower row first among equals, and
+            rows int64 (n_queries, k). Where there are fewer than k: -inf and -1.
+
+        Raises:
+            QueryError: k below 1, queries of another length, or numbers that are not finite.
+        """
+        queries = self._checked(queries, k)
+        live = mask.parts if mask else self._live
+        width = max(1, min(k, self.n_rows))
+        step = max(1, min(QUERY_BLOCK, MAX_RESULTS_HELD // width))
+        blocks = [
+            self._search_block(queries[i : i + step], width, live)
+            for i in range(0, len(queries), step)
+        ]
+        scores = np.full((len(queries), k), -np.inf, np.float32)
+        rows = np.full((len(queries), k), -1, np.int64)
+        if blocks:
+            scores[:, :width] = np.concatenate([top.scores for top in blocks])
+            rows[:, :width] = np.concatenate([top.rows for top in blocks])
+        return scores, rows
+
+    def fetch(self, rows: Sequence[int] | NDArray[np.int64]) -> list[StoredPassage]:
+        """Read passages with their documents, in the order asked.
+
+        Raises:
+            ValueError: A row that the index does not hold.
+            CorruptIndex: A passage that cannot be read.
+        """
+        return [self._fetch_one(int(row)) for row in rows]
+
+    def doc_of(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the row of the first passage of each row's document; -1 stays -1.
+
+        Args:
+            rows: int64, any shape.
+
+        Raises:
+            ValueError: A row that the index does not hold.
+        """
+        docs = np.full(rows.shape, -1, np.int64)
+        of = np.searchsorted(self._starts, rows, "right") - 1
+        for index in np.unique(of[rows >= 0]):
+            here = (of == index) & (rows >= 0)
+            segment = self.segments[index]
+            at = segment.positions(rows[here])
+            if (at < 0).any() or index < 0:
+                raise ValueError(f"{self.path} holds no row {rows[here][at < 0][0]}.")
+            docs[here] = rows[here] - segment.chunks[at]
+        return docs
+
+    def lookup(self, doc_ids: Sequence[str]) -> NDArray[np.int64]:
+        """Find live documents by id: rows of their first passages, -1 if absent, (n,)."""
+        return self.find(doc_ids)[0]
+
+    def find(self, doc_ids: Sequence[str]) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
+        """Find live documents by id.
+
+        Returns:
+            Rows of their first passages, int64 (n,), -1 if absent, and content hashes, (n,).
+        """
+        rows = np.full(len(doc_ids), -1, np.int64)
+        contents = np.zeros(len(doc_ids), np.uint64)
+        hashes = ids.hash_ids(doc_ids)
+        for segment, live in zip(self.segments, self._live, strict=True):
+            asked, column = ids.candidates(segment.ids, hashes)
+            if len(asked) == 0:
+                continue
+            found = segment.ids[1, column].astype(np.int64)
+            at = segment.positions(found)
+            names = segment.doc_ids(at)
+            same = np.array([names[i] == doc_ids[n] for i, n in enumerate(asked)], bool)
+            same &= True if live is None else live[at]
+            rows[asked[same]] = found[same]
+            contents[asked[same]] = segment.ids[2, column[same]]
+        return rows, contents
+
+    def rows_of(self, docs: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return all rows of some documents, given the rows of their first passages, rising."""
+        parts = []
+        of = np.searchsorted(self._starts, docs, "right") - 1
+        for index in np.unique(of):
+            segment = self.segments[index]
+            at = segment.positions(docs[of == index])
+            begins = np.append(np.flatnonzero(segment.chunks == 0), segment.n_rows)
+            ends = begins[np.searchsorted(begins, at) + 1]
+            parts += [segment.rows[start:end] for start, end in zip(at, ends, strict=True)]
+        return np.sort(np.concatenate(parts)) if parts else np.empty(0, np.int64)
+
+    def live(self, index: int) -> NDArray[np.bool_] | None:
+        """Which positions of a segment are live, bool (n_rows,); None means all."""
+        return self._live[index]
+
+    def iter_documents(self) -> Iterator[Document]:
+        """Read all live documents in the order of their rows."""
+        for segment, live in zip(self.segments, self._live, strict=True):
+            first = segment.chunks == 0
+            for position in np.flatnonzero(first if live is None else first & live):
+                yield _document(segment.passage(int(position)))
+
+    def _search_block(
+        self,
+        queries: NDArray[np.float32],
+        k: int,
+        wanted: Sequence[NDArray[np.bool_] | None],
+    ) -> TopK:
+        top = TopK(len(queries), k)
+        for segment, part in zip(self.segments, wanted, strict=True):
+            scan(
+                queries,
+                segment.vectors,
+                top,
+                segment.rows,
+                metric=self.manifest.settings.metric,
+                max_norm=segment.record.max_norm,
+                wanted=part,
+            )
+        return top
+
+    def _checked(self, queries: NDArray[np.float32], k: int) -> NDArray[np.float32]:
+        settings = self.manifest.settings
+        if k < 1:
+            raise QueryError(f"k is {k}; ask for at least 1 result.")
+        queries = np.ascontiguousarray(queries, dtype=np.float32)
+        if queries.ndim != 2 or queries.shape[1] != settings.dim:
+            raise QueryError(
+                f"The queries have shape {queries.shape}; this index holds vectors of "
+                f"{settings.dim} numbers, so they must be (n_queries, {settings.dim})."
+            )
+        if not np.isfinite(queries).all():
+            bad = int(np.flatnonzero(~np.isfinite(queries).all(axis=1))[0])
+            raise QueryError(f"Query {bad} has a vector that is not finite; its model is broken.")
+        return normalised(queries) if settings.metric == "cosine" else queries
+
+    def _read_tombstones(self) -> NDArray[np.int64]:
+        parts = [np.empty(0, np.int64)]
+        for tombstone in self.manifest.tombstones:
+            view = open_checked(self.path, tombstone.file)
+            parts.append(npy.read(view, tombstone.file.name, "i8", (tombstone.n_rows,)))
+        return np.concatenate(parts)
+
+    def _mark_live(self, dead: NDArray[np.int64]) -> list[NDArray[np.bool_] | None]:
+        live: list[NDArray[np.bool_] | None] = [None] * len(self.segments)
+        of = np.searchsorted(self._starts, dead, "right") - 1
+        for index in np.unique(of):
+            segment = self.segments[index]
+            at = segment.positions(dead[of == index])
+            if index < 0 or (at < 0).any():
+                raise CorruptIndex("del/", "rows of the index", "others")
+            marks = np.ones(segment.n_rows, bool)
+            marks[at] = False
+            live[index] = marks
+        return live
+
+    def _fetch_one(self, row: int) -> StoredPassage:
+        index = int(np.searchsorted(self._starts, row, "right")) - 1
+        segment = self.segments[index] if index >= 0 else None
+        position = int(segment.positions(np.array([row]))[0]) if segment else -1
+        if segment is None or position < 0:
+            raise ValueError(f"{self.path} holds no row {row}.")
+        passage = segment.passage(position)
+        chunk = passage["chunk"]
+        first = segment.passage(position - chunk) if chunk else passage
+        return StoredPassage(
+            document=_document(first),
+            row=row,
+            doc=row - chunk,
+            chunk=chunk,
+            char_start=passage["char_start"],
+            char_end=passage["char_end"],
+            n_tokens=passage["n_tokens"],
+            lost_tokens=passage["lost_tokens"],
+        )
+
+
+def _document(values: Mapping[str, Any]) -> Document:
+    metadata = {
+        name.removeprefix(PREFIX): value
+        for name, value in values.items()
+        if name.startswith(PREFIX) and value is not None
+    }
+    return Document(
+        doc_id=values["doc_id"],
+        text=values["text"] or "",
+        title=values["title"] or "",
+        metadata=metadata,
+        source=values["source"] or "",
+    )

@@ -1,0 +1,103 @@
+"""How the vectors of an index are searched: a FAISS factory string and its search parameters."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from sbert_search.errors import ConfigError
+
+MIN_ANN_ROWS = 50_000  # a smaller segment is scanned exactly: faster than loading a graph for it
+TRAINING_ROWS_PER_LIST = 39  # FAISS warns below this many training vectors a centroid
+
+_PARTS = re.compile(
+    r"Flat|SQ(?:4|6|8|fp16|bf16)|HNSW\d+|PCAR?\d+|OPQ\d+(?:_\d+)?|RR\d+"
+    r"|IVF\d+(?:_HNSW\d+)?|PQ\d+(?:x(?:4|8|10|12))?(?:fs)?|RFlat"
+)
+_TRANSFORM = re.compile(r"(PCAR?|OPQ|RR)\d")
+_HNSW = re.compile(r"HNSW\d+")
+_IVF = re.compile(r"IVF(\d+)")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class IndexSpec:
+    """How to search the vectors of an index.
+
+    Attributes:
+        factory: A FAISS factory string: ``Flat``, ``SQ8``, ``HNSW32``, ``HNSW32,SQ8``,
+            ``IVF4096,Flat``, ``IVF4096,PQ48``, ``OPQ48,IVF4096,PQ48`` and the like. ``Flat`` is an
+            exact scan of the stored vectors and needs no FAISS.
+        nprobe: Inverted lists visited per query; only IVF reads it.
+        ef_search: Size of the candidate list per query; only HNSW reads it.
+        ef_construction: Size of the candidate list per vector added; only HNSW reads it.
+        refine: Candidates fetched per result wanted, before all are scored with the stored
+            vectors; 0 means 4 for compressed vectors (PQ, SQ), else 1.
+
+    Raises:
+        ConfigError: A part of the factory string or a number that cannot be.
+    """
+
+    factory: str = "Flat"
+    nprobe: int = 16
+    ef_search: int = 64
+    ef_construction: int = 100
+    refine: int = 0
+
+    def __post_init__(self) -> None:
+        for name, low, high in (
+            ("nprobe", 1, 1 << 20),
+            ("ef_search", 1, 1 << 20),
+            ("ef_construction", 1, 1 << 20),
+            ("refine", 0, 1000),
+        ):
+            value = getattr(self, name)
+            if not low <= value <= high:
+                raise ConfigError(f"index.{name} is {value}; it must be from {low} to {high}.")
+        self._check_factory()
+
+    @property
+    def is_flat(self) -> bool:
+        """Whether every search is an exact scan of the stored vectors."""
+        return self.factory == "Flat"
+
+    @property
+    def is_hnsw(self) -> bool:
+        """Whether a graph is searched."""
+        return any(_HNSW.fullmatch(part) for part in self.factory.split(","))
+
+    @property
+    def n_lists(self) -> int:
+        """Inverted lists, 0 when it is no IVF."""
+        found = _IVF.search(self.factory)
+        return int(found.group(1)) if found else 0
+
+    @property
+    def min_training_rows(self) -> int:
+        """Vectors below which FAISS cannot train this index well; 0 when it needs no training."""
+        if self.n_lists:
+            return self.n_lists * TRAINING_ROWS_PER_LIST
+        return 256 * TRAINING_ROWS_PER_LIST if "PQ" in self.factory else 0
+
+    @property
+    def candidates_per_result(self) -> int:
+        """Candidates fetched from FAISS per result wanted."""
+        if self.refine:
+            return self.refine
+        return 4 if re.search(r"PQ|SQ", self.factory) else 1
+
+    def _check_factory(self) -> None:
+        parts = self.factory.split(",")
+        for part in parts:
+            if not _PARTS.fullmatch(part):
+                raise ConfigError(
+                    f"index.factory is {self.factory!r}; {part!r} is not known. Use Flat, SQ8, "
+                    "HNSW32, IVF4096,Flat, IVF4096,SQ8 or IVF4096,PQ48 (any sizes)."
+                )
+        core = [part for part in parts if not _TRANSFORM.match(part)]
+        if core and _IVF.match(core[0]) and len(core) < 2:
+            raise ConfigError(
+                f"index.factory is {self.factory!r}; say how an IVF stores its vectors, "
+                f"such as {self.factory},Flat."
+            )
+        if not core or core[0] == "RFlat" or len(core) > 3:
+            raise ConfigError(f"index.factory is {self.factory!r}; it names no index to search.")

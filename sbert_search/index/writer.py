@@ -1,0 +1,162 @@
+"""Changing an index: classify documents, commit passages, delete."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sbert_search.index import columns as columns_of
+from sbert_search.index import ids
+from sbert_search.index.manifest import BuildCursor, ColumnType, Manifest
+from sbert_search.index.parts import PassageBatch, make_part
+from sbert_search.index.segments import write_segment
+from sbert_search.index.snapshot import Snapshot
+from sbert_search.index.transaction import Transaction, transaction
+from sbert_search.records import Document
+
+if TYPE_CHECKING:
+    from sbert_search.index.store import IndexStore
+
+
+class Outcome(enum.Enum):
+    """What a document would be to an index."""
+
+    NEW = "new"  # its id is not there
+    REPLACE = "replace"  # its id is there with other content, and may be replaced
+    DUPLICATE = "duplicate"  # its id is there with the same content: nothing to do
+    CONFLICT = "conflict"  # its id is there with other content, and must not be replaced
+
+
+class IndexWriter:
+    """The one writer of an index; made by `IndexStore.writer`.
+
+    `classify` may run in another thread than `commit`.
+    """
+
+    def __init__(self, store: IndexStore) -> None:
+        self._store = store
+        self._pending: dict[str, int] = {}  # content hashes of documents classified, uncommitted
+        self._columns = dict(store.snapshot.columns)
+        self._guard = threading.Lock()
+
+    @property
+    def path(self) -> Path:
+        """The index."""
+        return self._store.path
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """The state that the last commit left."""
+        return self._store.snapshot
+
+    def add_columns(self, columns: Mapping[str, ColumnType]) -> None:
+        """Join the metadata columns of a source with those of the index, from the next commit.
+
+        Raises:
+            IndexStoreError: A column has another type in the index.
+        """
+        self._columns = columns_of.merge(self._columns, columns)
+
+    def classify(
+        self, documents: Sequence[Document], mode: Literal["add", "upsert"] = "add"
+    ) -> list[Outcome]:
+        """Say what each document would be, before it costs an embedding.
+
+        Sees the committed state and every document that an earlier call let pass; documents that
+        pass (NEW, REPLACE) must be committed in the order they were classified.
+
+        Args:
+            documents: In the order of the source.
+            mode: Whether other content under a known id is a conflict or a replacement.
+        """
+        with self._guard:
+            rows, contents = self.snapshot.find([document.doc_id for document in documents])
+            return [
+                self._classify_one(document, int(content) if row >= 0 else None, mode)
+                for document, row, content in zip(documents, rows, contents, strict=True)
+            ]
+
+    def commit(self, batch: PassageBatch | None, *, cursor: BuildCursor | None = None) -> None:
+        """Make passages durable and findable; documents of the same ids are replaced.
+
+        Args:
+            batch: What to add; None to move the cursor alone.
+            cursor: How far a build has come with it.
+
+        Raises:
+            IndexStoreError: Passages that cannot be stored, or a disk that failed; the index is
+                as before.
+            CommitUnknown: The disk failed at the last step; reopen the index.
+        """
+        batch = batch if batch is not None and len(batch.documents) else None
+        old = self.snapshot.manifest
+        with transaction(self.path, old) as work:
+            new = dataclasses.replace(old, columns=self._columns, build=cursor or old.build)
+            new = self._with_batch(work, new, batch) if batch else new
+            self._commit(work, new)
+        with self._guard:
+            for document in batch.documents if batch else ():
+                self._pending.pop(document.doc_id, None)
+
+    def delete(self, doc_ids: Sequence[str]) -> list[str]:
+        """Delete documents by id.
+
+        Returns:
+            The ids that the index did not hold.
+
+        Raises:
+            IndexStoreError: The disk failed; nothing is deleted.
+            CommitUnknown: The disk failed at the last step; reopen the index.
+        """
+        rows = self.snapshot.lookup(doc_ids)
+        if (rows >= 0).any():
+            old = self.snapshot.manifest
+            with transaction(self.path, old) as work:
+                self._commit(work, self._with_dead(work, old, rows[rows >= 0]))
+        return [doc_id for doc_id, row in zip(doc_ids, rows, strict=True) if row < 0]
+
+    def _with_batch(self, work: Transaction, new: Manifest, batch: PassageBatch) -> Manifest:
+        part = make_part(batch, new.next_row, new.settings, new.columns)
+        n_rows = len(part.vectors)
+        replaced = self.snapshot.lookup([document.doc_id for document in batch.documents])
+        new = self._with_dead(work, new, replaced[replaced >= 0])
+        segment = write_segment(
+            self.path,
+            work.number(),
+            [part],
+            n_rows=n_rows,
+            settings=new.settings,
+            columns=new.columns,
+        )
+        return dataclasses.replace(
+            new, segments=(*new.segments, segment), next_row=new.next_row + n_rows
+        )
+
+    def _with_dead(self, work: Transaction, new: Manifest, docs: NDArray[np.int64]) -> Manifest:
+        """Let documents die, given the rows of their first passages."""
+        docs = np.unique(docs)
+        if len(docs) == 0:
+            return new
+        tombstone = work.write_tombstones(self.snapshot.rows_of(docs), len(docs))
+        return dataclasses.replace(new, tombstones=(*new.tombstones, tombstone))
+
+    def _commit(self, work: Transaction, new: Manifest) -> None:
+        work.commit(new)
+        self._store.refresh()
+
+    def _classify_one(self, document: Document, stored: int | None, mode: str) -> Outcome:
+        known = self._pending.get(document.doc_id, stored)
+        content = ids.hash_content(document)
+        if known == content:
+            return Outcome.DUPLICATE
+        if known is not None and mode == "add":
+            return Outcome.CONFLICT
+        self._pending[document.doc_id] = content
+        return Outcome.NEW if known is None else Outcome.REPLACE
