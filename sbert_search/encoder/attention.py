@@ -1,0 +1,256 @@
+"""Self-attention over packed tokens: one function, two implementations.
+
+`packed_attention` is the fast one: a variable-length kernel on CUDA in half precision, fused
+attention over runs of equally long texts elsewhere. `explicit_attention` writes the scores out, for
+relative positions, which add to them, and for whoever wants to see the probabilities.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple, cast
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from sbert_search.encoder.config import EncoderConfig
+from sbert_search.encoder.packed import PackedTokens, Run
+
+
+class Heads(NamedTuple):
+    """Queries, keys and values of every token, each (total, heads, head_dim)."""
+
+    query: Tensor
+    key: Tensor
+    value: Tensor
+
+    def of(self, run: Run) -> list[Tensor]:
+        """The three for one run, each (texts, heads, length, head_dim), without a copy."""
+        shape = (run.texts, run.length, *self.query.shape[1:])
+        return [part[run.rows].view(shape).transpose(1, 2) for part in self]
+
+
+def packed_attention(
+    heads: Heads, tokens: PackedTokens, *, scale: float, dropout: float, causal: bool
+) -> Tensor:
+    """Attend within each text; probabilities are never stored.
+
+    Args:
+        heads: Queries, keys and values.
+        tokens: The batch they belong to, texts of equal length side by side.
+        scale: Factor on the scores.
+        dropout: Share of the probabilities set to 0.
+        causal: Whether a token sees only itself and what is left of it.
+
+    Returns:
+        Float (total, hidden).
+    """
+    if _has_varlen_kernel(heads.query):
+        return _varlen_attention(heads, tokens, scale=scale, dropout=dropout, causal=causal)
+    outputs = []
+    for run in tokens.runs:
+        query, key, value = heads.of(run)
+        mixed = F.scaled_dot_product_attention(
+            query, key, value, dropout_p=dropout, is_causal=causal, scale=scale
+        )
+        outputs.append(_join_heads(mixed))
+    return torch.cat(outputs) if len(outputs) > 1 else outputs[0]
+
+
+def explicit_attention(
+    heads: Heads,
+    tokens: PackedTokens,
+    *,
+    scale: float,
+    dropout: float,
+    causal: bool,
+    content: bool = True,
+    positions: RelativeHeads | None = None,
+) -> tuple[Tensor, list[Tensor]]:
+    """Attend within each text and return the probabilities too.
+
+    Args:
+        heads: As for `packed_attention`.
+        tokens: As for `packed_attention`.
+        scale: As for `packed_attention`.
+        dropout: As for `packed_attention`.
+        causal: As for `packed_attention`.
+        content: Whether scores have the content-to-content term.
+        positions: Projected relative positions, whose terms are added to the scores.
+
+    Returns:
+        The mixed values, float (total, hidden), and for each text its probabilities before dropout,
+        float (heads, length, length), row = query.
+    """
+    outputs: list[Tensor] = []
+    probabilities: list[Tensor] = []
+    for run in tokens.runs:
+        query, key, value = heads.of(run)
+        query = query * scale
+        scores = query @ key.transpose(-1, -2) if content else query.new_zeros(())
+        if positions is not None:
+            scores = scores + positions.scores(query, key * scale)
+        if causal:
+            future = torch.ones(run.length, run.length, dtype=torch.bool, device=query.device)
+            scores = scores.masked_fill(future.triu(1), float("-inf"))
+        probs = scores.softmax(dim=-1, dtype=torch.float32).to(value.dtype)
+        outputs.append(_join_heads(F.dropout(probs, dropout) @ value))
+        probabilities.extend(probs)
+    return torch.cat(outputs), probabilities
+
+
+class RelativeHeads(NamedTuple):
+    """Relative positions as keys and as queries, each (2 x reach, heads, head_dim) or None.
+
+    Row ``reach + d`` stands for the distance ``d`` = query position - key position; distances
+    beyond the reach share the outermost row of their side.
+    """
+
+    key: Tensor | None
+    query: Tensor | None
+
+    def scores(self, query: Tensor, key: Tensor) -> Tensor:
+        """Content-to-position plus position-to-content scores, (texts, heads, length, length).
+
+        Args:
+            query: Scaled queries, (texts, heads, length, head_dim).
+            key: Scaled keys, of the same shape.
+
+        Source: He et al. 2021, DeBERTa, section 3.1, equation 4 (arXiv:2006.03654).
+        """
+        length = query.shape[2]
+        total = query.new_zeros(())
+        if self.key is not None:  # query i with distance i - j, for j ascending
+            falling = _rows_by_distance(self.key, length).flip(0)
+            total = total + _shift(query @ falling.permute(1, 2, 0))
+        if self.query is not None:  # key j with distance i - j, for i ascending
+            rising = _rows_by_distance(self.query, length)
+            total = total + _shift(key @ rising.permute(1, 2, 0)).transpose(-1, -2)
+        return total
+
+
+def _rows_by_distance(table: Tensor, length: int) -> Tensor:
+    """Rows for the distances 1 - length to length - 1, (2 x length - 1, heads, head_dim)."""
+    reach = table.shape[0] // 2
+    distances = torch.arange(1 - length, length, device=table.device)
+    return table[(distances + reach).clamp(0, 2 * reach - 1)]
+
+
+def _shift(scores: Tensor) -> Tensor:
+    """Take column ``length - 1 - i + j`` of row i as entry (i, j), by a view instead of a gather.
+
+    (..., length, 2 x length - 1) to (..., length, length): padded by one column and read with rows
+    one shorter, every row starts one column further left (Dai et al. 2019, appendix B).
+    """
+    length = scores.shape[-2]
+    width = 2 * length - 1
+    flat = F.pad(scores, (0, 1)).flatten(-2)[..., length - 1 : length - 1 + length * width]
+    return flat.view(*scores.shape[:-1], width)[..., :length]
+
+
+def _join_heads(mixed: Tensor) -> Tensor:
+    """(texts, heads, length, head_dim) to (texts x length, hidden)."""
+    return mixed.transpose(1, 2).reshape(mixed.shape[0] * mixed.shape[2], -1)
+
+
+def _has_varlen_kernel(query: Tensor) -> bool:
+    half = query.dtype in (torch.float16, torch.bfloat16)
+    return query.is_cuda and half and query.shape[-1] % 8 == 0 and query.shape[-1] <= 256
+
+
+def _varlen_attention(
+    heads: Heads, tokens: PackedTokens, *, scale: float, dropout: float, causal: bool
+) -> Tensor:
+    # torch.nn.attention.varlen wraps the same kernel, without dropout and only from torch 2.10.
+    longest = max(tokens.lengths)
+    mixed = torch.ops.aten._flash_attention_forward(
+        *heads, tokens.starts, tokens.starts, longest, longest, dropout, causal, False, scale=scale
+    )[0]
+    return cast(Tensor, mixed.flatten(1))
+
+
+class Attention(nn.Module):
+    """Projections, multi-head attention and the output projection of one block."""
+
+    def __init__(self, config: EncoderConfig) -> None:
+        super().__init__()
+        self.config = config
+        hidden = config.hidden_size
+        self.qkv = nn.Linear(hidden, 3 * hidden, bias=config.key_bias)
+        if not config.key_bias:
+            self.query_bias = nn.Parameter(torch.zeros(hidden))
+            self.value_bias = nn.Parameter(torch.zeros(hidden))
+        if "c2p" in config.attention_terms:
+            self.position_key = nn.Linear(hidden, hidden, bias=False)
+        if "p2c" in config.attention_terms:
+            self.position_query = nn.Linear(hidden, hidden)
+        self.output = nn.Linear(hidden, hidden)
+
+    def forward(
+        self,
+        states: Tensor,
+        tokens: PackedTokens,
+        *,
+        queries: Tensor | None = None,
+        distances: Tensor | None = None,
+        want_probs: bool = False,
+    ) -> tuple[Tensor, Sequence[Tensor]]:
+        """Mix the states of each text.
+
+        Args:
+            states: Input, float (total, hidden).
+            tokens: The batch, texts of equal length side by side.
+            queries: States to make the queries from, (total, hidden), when not `states`: DeBERTa's
+                mask decoder asks with absolute positions.
+            distances: Embeddings of relative positions, (2 x reach, hidden).
+            want_probs: Whether to return the probabilities.
+
+        Returns:
+            Float (total, hidden), and for each text its probabilities (heads, length, length) when
+            they are wanted.
+        """
+        config = self.config
+        scale = (config.head_dim * len(config.attention_terms)) ** -0.5
+        dropout = config.attention_dropout if self.training else 0.0
+        heads = self._project(states, queries)
+        positions = None if distances is None else self._project_distances(distances)
+        content = "c2c" in config.attention_terms
+        probabilities: Sequence[Tensor] = ()
+        if want_probs or positions is not None or not content:
+            mixed, probabilities = explicit_attention(
+                heads,
+                tokens,
+                scale=scale,
+                dropout=dropout,
+                causal=config.causal,
+                content=content,
+                positions=positions,
+            )
+        else:
+            mixed = packed_attention(
+                heads, tokens, scale=scale, dropout=dropout, causal=config.causal
+            )
+        return self.output(mixed), probabilities
+
+    def _project(self, states: Tensor, queries: Tensor | None) -> Heads:
+        config, weight = self.config, self.qkv.weight
+        bias: Tensor = self.qkv.bias
+        if not config.key_bias:
+            key_bias = torch.zeros_like(self.query_bias)
+            bias = torch.cat((self.query_bias, key_bias, self.value_bias))
+        joint = F.linear(states, weight, bias)  # (total, 3 x hidden)
+        query, key, value = joint.view(-1, 3, config.heads, config.head_dim).unbind(1)
+        if queries is not None:
+            hidden = config.hidden_size
+            query = F.linear(queries, weight[:hidden], bias[:hidden]).view_as(query)
+        return Heads(query, key, value)
+
+    def _project_distances(self, distances: Tensor) -> RelativeHeads:
+        config = self.config
+        distances = F.dropout(distances, config.hidden_dropout, self.training)
+        shape = (-1, config.heads, config.head_dim)
+        return RelativeHeads(
+            self.position_key(distances).view(shape) if "c2p" in config.attention_terms else None,
+            self.position_query(distances).view(shape) if "p2c" in config.attention_terms else None,
+        )

@@ -1,0 +1,55 @@
+"""One post-norm Transformer block: attention, then a feed-forward layer, each added and normed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from sbert_search.encoder.attention import Attention
+from sbert_search.encoder.config import EncoderConfig
+from sbert_search.encoder.packed import PackedTokens
+
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "gelu": F.gelu,
+    "gelu_tanh": partial(F.gelu, approximate="tanh"),
+    "relu": F.relu,
+}
+
+
+class Block(nn.Module):
+    """Attention and feed-forward layer with residuals, normed after each sum.
+
+    Source: Vaswani et al. 2017, section 3.1 (arXiv:1706.03762).
+    """
+
+    def __init__(self, config: EncoderConfig) -> None:
+        super().__init__()
+        hidden, eps = config.hidden_size, config.layer_norm_eps
+        self.dropout = config.hidden_dropout
+        self.activation = ACTIVATIONS[config.activation]
+        self.attention = Attention(config)
+        self.attention_norm = nn.LayerNorm(hidden, eps=eps)
+        self.up = nn.Linear(hidden, config.intermediate_size)
+        self.down = nn.Linear(config.intermediate_size, hidden)
+        self.output_norm = nn.LayerNorm(hidden, eps=eps)
+
+    def forward(
+        self,
+        states: Tensor,
+        tokens: PackedTokens,
+        *,
+        queries: Tensor | None = None,
+        distances: Tensor | None = None,
+        want_probs: bool = False,
+    ) -> tuple[Tensor, Sequence[Tensor]]:
+        """Transform the states of each text; arguments and result are those of `Attention`."""
+        mixed, probs = self.attention(
+            states, tokens, queries=queries, distances=distances, want_probs=want_probs
+        )
+        asked = states if queries is None else queries
+        states = self.attention_norm(F.dropout(mixed, self.dropout, self.training) + asked)
+        fed = self.down(self.activation(self.up(states)))
+        return self.output_norm(F.dropout(fed, self.dropout, self.training) + states), probs

@@ -1,0 +1,117 @@
+"""The encoder: packed tokens in, one hidden state a token out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from sbert_search.encoder.block import Block
+from sbert_search.encoder.config import EncoderConfig
+from sbert_search.encoder.embeddings import Embeddings
+from sbert_search.encoder.packed import PackedTokens
+from sbert_search.errors import ModelError
+
+
+@dataclass(frozen=True, eq=False)
+class EncoderOutput:
+    """What an encoder computes for a batch.
+
+    Attributes:
+        hidden_states: States after the last layer, float (total, hidden), rows as in the batch.
+        layer_states: The embeddings, then the states after each layer, when asked for.
+        attentions: For each block application the probabilities of each text, float
+            (heads, length, length), when asked for.
+    """
+
+    hidden_states: Tensor
+    layer_states: tuple[Tensor, ...] = ()
+    attentions: tuple[tuple[Tensor, ...], ...] = ()
+
+
+class Encoder(nn.Module):
+    """A bidirectional Transformer over packed tokens, with fresh weights."""
+
+    def __init__(self, config: EncoderConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.embeddings = Embeddings(config)
+        if config.relative_positions:
+            self.distances = nn.Embedding(2 * config.relative_positions, config.hidden_size)
+        self.blocks = nn.ModuleList(Block(config) for _ in range(config.n_blocks))
+        self.pooler = nn.Linear(config.hidden_size, config.hidden_size) if config.pooler else None
+        self.apply(self._fill)
+
+    def forward(
+        self, tokens: PackedTokens, *, want_layers: bool = False, want_attentions: bool = False
+    ) -> EncoderOutput:
+        """Encode a batch.
+
+        Args:
+            tokens: The batch, in any order and on the encoder's device.
+            want_layers: Whether to return the states of every layer.
+            want_attentions: Whether to return the attention probabilities.
+
+        Raises:
+            ValueError: A text has more tokens than the encoder has positions.
+            ModelError: A token id is outside the vocabulary (checked on CPU only).
+        """
+        self._check(tokens)
+        moved = tokens.by_length()
+        states = self.embeddings(moved.tokens)
+        layers, attentions = [states], []
+        for layer in range(self.config.layers):
+            for index in self.config.blocks_of_layer(layer):
+                states, probs = self.blocks[index](
+                    states,
+                    moved.tokens,
+                    distances=self._distances(),
+                    want_probs=want_attentions,
+                )
+                attentions.append(moved.restore_texts(probs) if want_attentions else ())
+            layers.append(states)
+        return EncoderOutput(
+            moved.restore(states),
+            tuple(map(moved.restore, layers)) if want_layers else (),
+            tuple(attentions) if want_attentions else (),
+        )
+
+    def pool(self, hidden_states: Tensor, tokens: PackedTokens) -> Tensor:
+        """Pass the first token of each text through the pooler; float (batch, hidden).
+
+        Raises:
+            ModelError: This encoder has no pooler.
+        """
+        if self.pooler is None:
+            raise ModelError("This encoder has no pooler; it was made or saved without one.")
+        return torch.tanh(self.pooler(hidden_states[tokens.first_rows]))
+
+    def _distances(self) -> Tensor | None:
+        return self.distances.weight if self.config.relative_positions else None
+
+    def _check(self, tokens: PackedTokens) -> None:
+        longest, vocab = max(tokens.lengths), self.config.vocab_size
+        if longest > self.config.max_positions:
+            raise ValueError(
+                f"Text {tokens.lengths.index(longest)} of the batch has {longest:,} tokens; the "
+                f"encoder takes {self.config.max_positions:,}. Truncate it or split it into chunks."
+            )
+        if tokens.input_ids.device.type != "cpu":
+            return  # looking at the ids would wait for the device
+        low, high = (int(bound) for bound in tokens.input_ids.aminmax())
+        if low < 0 or high >= vocab:
+            raise ModelError(
+                f"A token id is {low if low < 0 else high}; the encoder's vocabulary has ids 0 to "
+                f"{vocab - 1}. The tokenizer belongs to another model."
+            )
+
+    @torch.no_grad()
+    def _fill(self, module: nn.Module) -> None:
+        """Draw fresh weights, as BERT does: normal matrices, no biases (Devlin et al. 2019)."""
+        if isinstance(module, (nn.Linear, nn.Embedding)):
+            module.weight.normal_(0.0, self.config.initializer_range)
+        if isinstance(module, nn.Linear) and module.bias is not None:
+            module.bias.zero_()
+        if isinstance(module, nn.Embedding) and module.padding_idx is not None:
+            module.weight[module.padding_idx].zero_()

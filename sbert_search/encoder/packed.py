@@ -1,0 +1,190 @@
+"""A batch of texts as one run of tokens, without padding."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import groupby
+from operator import itemgetter
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+
+class Run(NamedTuple):
+    """Neighbouring texts of one length: rows ``start`` to ``start + texts * length``."""
+
+    start: int
+    texts: int
+    length: int
+
+    @property
+    def rows(self) -> slice:
+        """The rows of this run in any (total, ...) matrix of the batch."""
+        return slice(self.start, self.start + self.texts * self.length)
+
+
+class ByLength(NamedTuple):
+    """A batch with texts of equal length side by side, and how to undo the move.
+
+    ``texts[i]`` and ``rows[i]`` (int64 (total,)) say where text i and row i were before; both are
+    None when nothing moved.
+    """
+
+    tokens: PackedTokens
+    texts: list[int] | None
+    rows: Tensor | None
+
+    def restore(self, values: Tensor) -> Tensor:
+        """Put (total, ...) values of the moved batch back in the first order."""
+        if self.rows is None:
+            return values
+        back = torch.empty_like(self.rows)
+        back[self.rows] = torch.arange(len(back), device=back.device)
+        return values[back]
+
+    def restore_texts(self, values: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        """Put values of the texts of the moved batch back in the first order."""
+        if self.texts is None:
+            return tuple(values)
+        placed = sorted(zip(self.texts, values, strict=True), key=itemgetter(0))
+        return tuple(value for _, value in placed)
+
+
+@dataclass(frozen=True, eq=False)
+class PackedTokens:
+    """The tokens of all texts of a batch, one after another.
+
+    Attributes:
+        input_ids: Token ids, int64 (total,).
+        lengths: Tokens of each text, all at least 1; their sum is ``total``.
+        token_type_ids: Segment of each token, int64 (total,); None: all 0.
+
+    Raises:
+        ValueError: A text without tokens, or lengths that do not add up to the tokens given.
+    """
+
+    input_ids: Tensor
+    lengths: tuple[int, ...]
+    token_type_ids: Tensor | None = None
+
+    def __post_init__(self) -> None:
+        if not self.lengths:
+            raise ValueError("A batch needs at least one text.")
+        if min(self.lengths) < 1:
+            raise ValueError(
+                f"Text {self.lengths.index(min(self.lengths))} of the batch has no tokens; "
+                "encode it with its special tokens, or leave it out."
+            )
+        total = sum(self.lengths)
+        if self.input_ids.shape != (total,):
+            raise ValueError(
+                f"The lengths add up to {total} tokens; input_ids has shape "
+                f"{tuple(self.input_ids.shape)}."
+            )
+        if self.token_type_ids is not None and self.token_type_ids.shape != (total,):
+            raise ValueError(
+                f"token_type_ids has shape {tuple(self.token_type_ids.shape)}, not ({total},)."
+            )
+
+    @classmethod
+    def from_lists(
+        cls,
+        input_ids: Sequence[Sequence[int]],
+        token_type_ids: Sequence[Sequence[int]] | None = None,
+        *,
+        device: torch.device | str = "cpu",
+    ) -> PackedTokens:
+        """Pack the ids of each text."""
+        return cls(
+            _flat(input_ids, device),
+            tuple(len(ids) for ids in input_ids),
+            None if token_type_ids is None else _flat(token_type_ids, device),
+        )
+
+    @classmethod
+    def from_padded(
+        cls, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None
+    ) -> PackedTokens:
+        """Pack a padded batch, each of shape (batch, seq_len), padding on either side."""
+        real = attention_mask.bool()
+        return cls(
+            input_ids[real],
+            tuple(real.sum(dim=1).tolist()),
+            None if token_type_ids is None else token_type_ids[real],
+        )
+
+    def to(self, device: torch.device | str, *, non_blocking: bool = False) -> PackedTokens:
+        """Copy the batch to a device."""
+        types = self.token_type_ids
+        return PackedTokens(
+            self.input_ids.to(device, non_blocking=non_blocking),
+            self.lengths,
+            None if types is None else types.to(device, non_blocking=non_blocking),
+        )
+
+    @property
+    def total(self) -> int:
+        """Tokens in the batch."""
+        return self.input_ids.shape[0]
+
+    @cached_property
+    def starts(self) -> Tensor:
+        """Row of the first token of each text, then the total, int32 (batch + 1,)."""
+        ends = torch.tensor((0, *self.lengths)).cumsum(0).to(torch.int32)
+        return ends.to(self.input_ids.device, non_blocking=True)
+
+    @property
+    def first_rows(self) -> Tensor:
+        """Row of the first token ([CLS]) of each text, int32 (batch,)."""
+        return self.starts[:-1]
+
+    @cached_property
+    def positions(self) -> Tensor:
+        """Position of each token in its text, from 0, int64 (total,)."""
+        rows = torch.arange(self.total, device=self.input_ids.device)
+        return rows - self.first_rows.long()[self.text_of_row]
+
+    @cached_property
+    def text_of_row(self) -> Tensor:
+        """Text that each token belongs to, int64 (total,)."""
+        device = self.input_ids.device
+        lengths = torch.tensor(self.lengths).to(device, non_blocking=True)
+        texts = torch.arange(len(self.lengths), device=device)
+        return texts.repeat_interleave(lengths, output_size=self.total)
+
+    @cached_property
+    def runs(self) -> list[Run]:
+        """Neighbouring texts of equal length, in the order of the batch."""
+        runs, start = [], 0
+        for length, group in groupby(self.lengths):
+            runs.append(Run(start, len(list(group)), length))
+            start = runs[-1].rows.stop
+        return runs
+
+    def by_length(self) -> ByLength:
+        """Bring texts of equal length together, unless they are neighbours already."""
+        if len(self.runs) == len(set(self.lengths)):
+            return ByLength(self, None, None)
+        texts = sorted(range(len(self.lengths)), key=self.lengths.__getitem__)
+        shape = PackedTokens(self.input_ids, tuple(self.lengths[text] for text in texts))
+        order = torch.tensor(texts).to(self.input_ids.device, non_blocking=True)
+        rows = self.first_rows.long()[order][shape.text_of_row] + shape.positions
+        types = self.token_type_ids
+        moved = PackedTokens(
+            self.input_ids[rows], shape.lengths, None if types is None else types[rows]
+        )
+        return ByLength(moved, texts, rows)
+
+    def pad(self, values: Tensor, fill: float = 0.0) -> Tensor:
+        """Spread (total, ...) values over (batch, longest, ...), `fill` where a text has ended."""
+        padded = values.new_full((len(self.lengths), max(self.lengths), *values.shape[1:]), fill)
+        padded[self.text_of_row, self.positions] = values
+        return padded
+
+
+def _flat(rows: Sequence[Sequence[int]], device: torch.device | str) -> Tensor:
+    flat = torch.tensor([token for row in rows for token in row], dtype=torch.int64)
+    return flat.to(device)

@@ -1,0 +1,219 @@
+"""Encoders from and to folders in the published layouts: ``config.json`` and safetensors."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import safetensors.torch
+import torch
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+
+from sbert_search.encoder.config import EncoderConfig
+from sbert_search.encoder.encoder import Encoder
+from sbert_search.encoder.layouts import LAYOUTS, Layout
+from sbert_search.encoder.settings import read_settings, to_settings
+from sbert_search.encoder.tensors import WEIGHTS, read_tensors
+from sbert_search.errors import ModelError, WeightsError
+from sbert_search.runtime import files
+
+_BUFFER = re.compile(r"(^|\.)embeddings\.(position_ids|token_type_ids)$")
+_LEGACY_NORM = re.compile(r"(?<=LayerNorm\.)(gamma|beta)$")
+_NEW_NORM = {"gamma": "weight", "beta": "bias"}
+
+
+@dataclass(frozen=True, eq=False)
+class Checkpoint:
+    """A model folder, read and checked.
+
+    Attributes:
+        encoder: The encoder, float32, in evaluation mode.
+        head: Parameters of heads, float32, by their published names.
+        settings: All of ``config.json``.
+    """
+
+    encoder: Encoder
+    head: dict[str, Tensor]
+    settings: dict[str, Any]
+
+
+def load_encoder(folder: str | Path) -> Encoder:
+    """Read an encoder, float32, in evaluation mode; heads beside it are left out.
+
+    Raises:
+        ModelError: The folder holds no model that this encoder can compute.
+        WeightsError: Its weights are damaged or do not fit its settings.
+    """
+    return read_checkpoint(folder).encoder
+
+
+def save_encoder(
+    encoder: Encoder,
+    folder: str | Path,
+    *,
+    head: Mapping[str, Tensor] | None = None,
+    settings: Mapping[str, Any] | None = None,
+) -> None:
+    """Write an encoder in its published layout, durably, into a new or existing folder.
+
+    Args:
+        encoder: What to write.
+        folder: Where ``config.json`` and ``model.safetensors`` go; neither may exist.
+        head: Parameters of a head by their published names; the encoder's names then get the
+            layout's prefix, as in published models with a head.
+        settings: More keys for ``config.json``, such as ``architectures`` and ``id2label``.
+
+    Raises:
+        ConfigError: The layout cannot hold this encoder.
+        ModelError: The folder holds a model already.
+    """
+    folder, layout = Path(folder), LAYOUTS[encoder.config.layout]
+    keys = to_settings(encoder.config) | dict(settings or {})
+    prefix = layout.prefix if head else ""
+    tensors = {prefix + name: part for name, part in _to_published(encoder, layout)}
+    tensors |= {name: part.detach().cpu().contiguous() for name, part in (head or {}).items()}
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in ("config.json", WEIGHTS):
+        if (folder / name).exists():
+            raise ModelError(f"{folder / name} exists already; choose another folder.")
+    files.write_new(folder / WEIGHTS, safetensors.torch.save(tensors, {"format": "pt"}))
+    files.write_new(folder / "config.json", json.dumps(keys, indent=2).encode() + b"\n")
+    files.disk.fsync_folder(folder)
+
+
+def read_checkpoint(folder: str | Path) -> Checkpoint:
+    """Read and check a model folder.
+
+    Raises:
+        ModelError: As for `load_encoder`.
+        WeightsError: As for `load_encoder`.
+    """
+    folder = Path(folder)
+    config, keys = read_settings(folder / "config.json")
+    layout = LAYOUTS[config.layout]
+    body, head = _split(read_tensors(folder), layout)
+    pooler = {f"{name}.weight" for name in layout.names.get("pooler", ())}
+    with _Unfilled():
+        encoder = Encoder(replace(config, pooler=bool(pooler & body.keys())))
+    try:
+        encoder.load_state_dict(_from_published(encoder, layout, body), assign=True)
+    except WeightsError as error:
+        raise WeightsError(f"{folder}: {error}") from error
+    return Checkpoint(encoder.requires_grad_().eval(), head, keys)
+
+
+class _Unfilled(TorchFunctionMode):
+    """Make modules without drawing fresh weights, for those that get theirs from a file."""
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        if func in (Tensor.normal_, Tensor.uniform_):
+            return args[0]
+        return func(*args, **(kwargs or {}))
+
+
+def _split(
+    tensors: dict[str, Tensor], layout: Layout
+) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """Tell the encoder's parameters, prefix removed, from those of heads; drop buffers."""
+    tensors = {
+        _LEGACY_NORM.sub(lambda old: _NEW_NORM[old[0]], name): tensor
+        for name, tensor in tensors.items()
+        if not _BUFFER.search(name)
+    }
+    prefixed = any(name.startswith(layout.prefix) for name in tensors)
+    body, head = {}, {}
+    for name, tensor in tensors.items():
+        if prefixed and name.startswith(layout.prefix):
+            body[name.removeprefix(layout.prefix)] = tensor
+        elif name.startswith(layout.heads):
+            head[name] = tensor
+        else:
+            body[name] = tensor
+    return body, head
+
+
+def _from_published(encoder: Encoder, layout: Layout, body: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Assemble our parameters from theirs, every one of which must be used and fit."""
+    config = encoder.config
+    shapes = {name: tensor.shape for name, tensor in encoder.state_dict().items()}
+    names = {name: published_names(name, config, layout) for name in shapes}
+    _check_names({theirs for parts in names.values() for theirs in parts}, set(body), config)
+    state = {}
+    for name, shape in shapes.items():
+        parts = [body[theirs] for theirs in names[name]]
+        want = (shape[0] // len(parts), *shape[1:])
+        for theirs, part in zip(names[name], parts, strict=True):
+            if tuple(part.shape) != want:
+                raise WeightsError(
+                    f"{theirs} has shape {tuple(part.shape)}; config.json asks for {want}."
+                )
+        joined = parts[0] if len(parts) == 1 else torch.cat(parts)
+        state[name] = _order_heads(joined, name, config, layout, to_ours=True)
+    return state
+
+
+def _to_published(encoder: Encoder, layout: Layout) -> Iterator[tuple[str, Tensor]]:
+    for name, tensor in encoder.state_dict().items():
+        tensor = _order_heads(tensor.cpu(), name, encoder.config, layout, to_ours=False)
+        names = published_names(name, encoder.config, layout)
+        for theirs, part in zip(names, tensor.chunk(len(names)), strict=True):
+            yield theirs, part.contiguous()
+
+
+def published_names(name: str, config: EncoderConfig, layout: Layout) -> list[str]:
+    """Published names of one of our parameters, in the order of their slices in it."""
+    found = re.fullmatch(r"blocks\.(\d+)\.(.+)", name)
+    place, table = "", layout.names
+    if found:
+        block, name = int(found[1]), found[2]
+        group, inner = divmod(block, config.inner_layers)
+        place, table = (
+            layout.block.format(block=block, group=group, inner=inner),
+            layout.block_names,
+        )
+    stem, _, ending = name.rpartition(".")
+    if name in table:
+        return [place + theirs for theirs in table[name]]
+    return [f"{place}{theirs}.{ending}" for theirs in table[stem]]
+
+
+def _order_heads(
+    tensor: Tensor, name: str, config: EncoderConfig, layout: Layout, *, to_ours: bool
+) -> Tensor:
+    """Turn rows ordered (head, part) into rows ordered (part, head), or back."""
+    if not name.endswith(tuple(layout.per_head)):
+        return tensor
+    shape = (config.heads, 3) if to_ours else (3, config.heads)
+    rows = tensor.view(*shape, config.head_dim, *tensor.shape[1:])
+    return rows.transpose(0, 1).reshape(tensor.shape)
+
+
+def _check_names(expected: set[str], found: set[str], config: EncoderConfig) -> None:
+    missing, unknown = sorted(expected - found), sorted(found - expected)
+    if missing or unknown:
+        raise WeightsError(
+            f"the weights are not of type {config.layout!r}. {_listed('Missing', missing)}"
+            f"{_listed('Unknown', unknown)}{_look_like(unknown, config)}"
+        )
+
+
+def _look_like(unknown: list[str], config: EncoderConfig) -> str:
+    for layout in LAYOUTS.values():
+        name = published_names("blocks.0.up.weight", config, layout)[0]
+        if name in unknown or layout.prefix + name in unknown:
+            return f"These are names of type {layout.model_type!r}."
+    return "Take config.json and weights from one model."
+
+
+def _listed(what: str, names: list[str]) -> str:
+    if not names:
+        return ""
+    more = f" and {len(names) - 5} more" if len(names) > 5 else ""
+    return f"{what}: {', '.join(names[:5])}{more}. "
