@@ -1,0 +1,84 @@
+"""Scores that a model is known to reach, with tolerances, as ``eval/expected/`` holds them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from sbert_search.config import from_mapping, read_toml
+from sbert_search.errors import EvaluationError
+from sbert_search.evaluation.manifest import Evaluation
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ExpectedScore:
+    """The main metric of one task.
+
+    Attributes:
+        value: In the middle of what is accepted.
+        tolerance: Largest distance from it that is accepted.
+        published: What others report for these weights, if anyone does.
+        source: Who.
+    """
+
+    value: float
+    tolerance: float
+    published: float | None = None
+    source: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ExpectedScores:
+    """What one set of weights reaches, by task name."""
+
+    model: str
+    weights_sha256: str
+    scores: Mapping[str, ExpectedScore]
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """One score beside what was expected of it."""
+
+    task: str
+    metric: str
+    score: float
+    expected: ExpectedScore
+
+    @property
+    def ok(self) -> bool:
+        """Whether the score lies within the tolerance."""
+        return abs(self.score - self.expected.value) <= self.expected.tolerance
+
+    def __str__(self) -> str:
+        wanted = f"{self.expected.value:.4f} ± {self.expected.tolerance:.4f}"
+        verdict = "OK" if self.ok else "FAIL"
+        return f"{verdict:<4} {self.task} {self.metric} {self.score:.4f}, expected {wanted}"
+
+
+def load_expected(path: Path) -> ExpectedScores:
+    """Read a file of expected scores.
+
+    Raises:
+        ConfigError: It cannot be read, or a field is unknown, missing or wrong.
+    """
+    return from_mapping(ExpectedScores, read_toml(path))
+
+
+def judge(evaluation: Evaluation, expected: ExpectedScores) -> Verdict:
+    """Compare an evaluation with what is expected of its model.
+
+    Raises:
+        EvaluationError: The scores belong to other weights, or the task has none.
+    """
+    task, weights = evaluation.task, evaluation.manifest["model"]["weights_sha256"]
+    if weights != expected.weights_sha256:
+        raise EvaluationError(
+            f"The expected scores are of {expected.model} with weights sha256 "
+            f"{expected.weights_sha256[:12]}…; the model evaluated has {weights[:12]}…"
+        )
+    if task.name not in expected.scores:
+        known = ", ".join(sorted(expected.scores))
+        raise EvaluationError(f"No score is expected of the task {task.name}; there are: {known}.")
+    return Verdict(task.name, task.main_metric, evaluation.main_score, expected.scores[task.name])

@@ -1,0 +1,112 @@
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from sbert_search.corpus.pairs import read_pairs
+from sbert_search.embedding.hashing import HashingEmbedder
+from sbert_search.errors import CorpusError, EvaluationError
+from sbert_search.evaluation.manifest import Evaluation, read_evaluation
+from sbert_search.evaluation.report import markdown, write_reports
+from sbert_search.evaluation.sts import evaluate_sts, pair_cosines
+from sbert_search.evaluation.tasks import EvalSuite, EvalTask, PairColumns
+from sbert_search.metrics.correlation import pearson, spearman
+from sbert_search.records import TextPair
+
+ROWS = [
+    ("a man plays the guitar", "a man plays the guitar", 5.0),
+    ("a man plays the guitar", "a woman plays the flute", 2.5),
+    ("a dog runs", "the market fell on Monday", 0.0),
+    ("two dogs run in the snow", "two dogs run in snow", 4.5),
+]
+
+
+def write_pairs(path: Path, rows: list[tuple[str, str, float]]) -> EvalTask:
+    lines = [{"sentence1": a, "sentence2": b, "score": score} for a, b, score in rows]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return EvalTask(name="mini", kind="sts", path=Path(path.name))
+
+
+def test_scores_are_of_the_cosines_of_the_pairs(tmp_path: Path) -> None:
+    task = write_pairs(tmp_path / "pairs.jsonl", ROWS)
+    embedder = HashingEmbedder()
+    result = evaluate_sts(task, embedder, data=tmp_path)
+    cosines = [float(np.dot(*embedder.encode([left, right]))) for left, right, _ in ROWS]
+    gold = [score for *_, score in ROWS]
+    assert list(result.per_item["cosine"].values()) == pytest.approx(cosines, abs=1e-6)
+    assert result.scores["spearman"] == pytest.approx(spearman(cosines, gold))
+    assert result.scores["pearson"] == pytest.approx(pearson(cosines, gold))
+    assert result.main_score == result.scores["spearman"]
+    assert result.counts["pairs"] == 4
+    assert result.manifest["settings"]["correlation"] == "all"
+
+
+def test_pairs_of_equal_texts_tie() -> None:
+    texts = [f"{word} and some more words of it" for word in "abcdefgh"]
+    cosines, _ = pair_cosines([TextPair(text, text) for text in texts], HashingEmbedder())
+    assert set(cosines.tolist()) == {1.0}
+
+
+def test_pairs_trained_on_are_left_out_in_either_order(tmp_path: Path) -> None:
+    task = write_pairs(tmp_path / "pairs.jsonl", ROWS)
+    seen = [TextPair("The  market fell on monday", "A dog runs")]
+    result = evaluate_sts(task, HashingEmbedder(), data=tmp_path, trained_on=seen)
+    assert result.counts["pairs"] == 3
+    assert result.counts["pairs left out (trained on)"] == 1
+    everything = read_pairs(tmp_path / "pairs.jsonl")
+    with pytest.raises(EvaluationError, match="mini: 0 of 4 pairs are left; too few"):
+        evaluate_sts(task, HashingEmbedder(), data=tmp_path, trained_on=everything)
+
+
+def test_truncated_texts_are_counted(tmp_path: Path) -> None:
+    task = write_pairs(tmp_path / "pairs.jsonl", ROWS)
+    result = evaluate_sts(task, HashingEmbedder(max_len=4), data=tmp_path)
+    assert result.counts["texts truncated"] == 5
+
+
+def test_bad_pairs_are_named(tmp_path: Path) -> None:
+    task = write_pairs(tmp_path / "pairs.jsonl", ROWS)
+    (tmp_path / "pairs.jsonl").write_text('{"sentence1": "a", "sentence2": "b"}\n' * 2)
+    with pytest.raises(EvaluationError, match=r"2 pairs have no score, the first at .*:1; name"):
+        evaluate_sts(task, HashingEmbedder(), data=tmp_path)
+    named = EvalTask(
+        name="mini", kind="sts", path=Path("pairs.jsonl"), columns=PairColumns(score="gold")
+    )
+    with pytest.raises(CorpusError, match="gold"):
+        evaluate_sts(named, HashingEmbedder(), data=tmp_path)
+    constant = write_pairs(tmp_path / "same.jsonl", [(a, b, 3.0) for a, b, _ in ROWS])
+    with pytest.raises(EvaluationError, match="All 4 gold scores are 3"):
+        evaluate_sts(constant, HashingEmbedder(), data=tmp_path)
+
+
+def test_a_record_reads_back_equal_and_a_repeat_gives_the_same_items(tmp_path: Path) -> None:
+    task = write_pairs(tmp_path / "pairs.jsonl", ROWS)
+    result, again = (evaluate_sts(task, HashingEmbedder(), data=tmp_path) for _ in range(2))
+    report, record = write_reports([result], tmp_path / "out")
+    stored = read_evaluation(record)
+    assert stored["per_item"] == result.per_item == again.per_item
+    assert stored["scores"] == result.scores
+    assert stored["manifest"]["data_sha256"].keys() == {"pairs.jsonl"}
+    assert "one correlation over the pooled pairs" in report.read_text()
+    record.write_text("{}")
+    with pytest.raises(EvaluationError, match="no evaluation record of format 1"):
+        read_evaluation(record)
+
+
+@pytest.fixture
+def result(tmp_path: Path) -> Evaluation:
+    task = write_pairs(tmp_path / "pairs.jsonl", ROWS)
+    return evaluate_sts(task, HashingEmbedder(), data=tmp_path)
+
+
+def test_an_absent_task_is_listed_and_takes_the_mean_away(result: Evaluation) -> None:
+    whole = EvalSuite(title="All", tasks=("mini",), average=True)
+    assert "| mean |" in markdown([result], whole)
+    partial = EvalSuite(
+        title="All", tasks=("mini", "other"), average=True, absent={"other": "held out"}
+    )
+    text = markdown([result], partial)
+    assert "| mean |" not in text
+    assert "| other | absent | held out |" in text
+    assert "Tasks are absent, so no mean is given." in text

@@ -1,0 +1,106 @@
+import hashlib
+from pathlib import Path
+
+import pytest
+
+from sbert_search.errors import ConfigError, EvaluationError
+from sbert_search.evaluation.expected import ExpectedScore, Verdict, load_expected
+from sbert_search.evaluation.tasks import (
+    EvalTask,
+    check_files,
+    find_task,
+    load_suite,
+    load_task,
+)
+
+EVAL = Path(__file__).parents[2] / "eval"
+TASKS = sorted((EVAL / "tasks").glob("*.toml"))
+SUITES = sorted((EVAL / "suites").glob("*.toml"))
+EXPECTED = sorted((EVAL / "expected").glob("*.toml"))
+
+
+@pytest.mark.parametrize("path", TASKS, ids=lambda path: path.stem)
+def test_every_task_names_revision_licence_and_source(path: Path) -> None:
+    task = load_task(path)
+    assert task.name == path.stem
+    assert task.licence
+    assert task.source
+    assert all(len(digest) == 64 for digest in task.sha256.values())
+    assert any(name.startswith(str(task.path)) for name in task.sha256)
+
+
+@pytest.mark.parametrize("path", SUITES, ids=lambda path: path.stem)
+def test_every_task_of_a_suite_is_there_or_says_why_not(path: Path) -> None:
+    suite = load_suite(path)
+    shipped = {task.stem for task in TASKS}
+    assert {name for name in suite.tasks if name not in shipped} == set(suite.absent)
+    assert set(suite.runnable) <= shipped
+
+
+@pytest.mark.parametrize("path", EXPECTED, ids=lambda path: path.stem)
+def test_every_expected_score_is_of_a_shipped_task(path: Path) -> None:
+    expected = load_expected(path)
+    assert set(expected.scores) <= {task.stem for task in TASKS}
+    assert all(0 < score.tolerance < 0.02 for score in expected.scores.values())
+
+
+def test_a_name_a_file_a_folder_and_a_task_file_are_all_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(EVAL.parent)
+    assert find_task("retrieval", "scifact").path == Path("scifact")
+    assert find_task("sts", str(EVAL / "tasks" / "stsb.toml")).name == "stsb"
+    (tmp_path / "mine").mkdir()
+    folder = find_task("retrieval", str(tmp_path / "mine"), split="dev")
+    assert (folder.name, folder.split, folder.main_metric) == ("mine", "dev", "nDCG@10")
+    pairs = tmp_path / "pairs.jsonl.gz"
+    pairs.touch()
+    file = find_task("sts", str(pairs))
+    assert (file.name, file.path, file.main_metric) == ("pairs", pairs, "spearman")
+
+
+def test_what_is_no_task_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(EVAL.parent)
+    with pytest.raises(EvaluationError, match=r"scifcat is no file.*cranfield, lisa, npl"):
+        find_task("retrieval", "scifcat")
+    with pytest.raises(EvaluationError, match="is not a file of scored pairs"):
+        find_task("sts", str(tmp_path))
+    with pytest.raises(EvaluationError, match=r"is not a BEIR folder"):
+        find_task("retrieval", str(EVAL / "README.md"))
+    with pytest.raises(EvaluationError, match="stsb is a task for eval sts, not for eval retri"):
+        find_task("retrieval", "stsb")
+
+
+def test_a_wrong_task_file_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "task.toml"
+    path.write_text('kind = "retrieval"\npath = "x"\ndepth = 0\n')
+    with pytest.raises(ConfigError, match="depth is 0; it must be at least 1"):
+        load_task(path)
+    path.write_text('kind = "retrieval"\npath = "x"\nspilt = "dev"\n')
+    with pytest.raises(ConfigError, match="'spilt'; did you mean 'split'"):
+        load_task(path)
+    path.write_text('kind = "reading"\npath = "x"\n')
+    with pytest.raises(ConfigError, match="kind = reading"):
+        load_task(path)
+
+
+def test_another_revision_of_the_data_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "set" / "pairs.tsv"
+    file.parent.mkdir()
+    file.write_bytes(b"one")
+    digest = hashlib.sha256(b"one").hexdigest()
+    task = EvalTask(name="t", kind="sts", path=Path("set"), sha256={"set/pairs.tsv": digest})
+    assert check_files(task, tmp_path, [file]) == {"set/pairs.tsv": digest}
+    file.write_bytes(b"two!")
+    with pytest.raises(EvaluationError, match="scores on another revision cannot be compared"):
+        check_files(task, tmp_path, [file])
+    with pytest.raises(EvaluationError, match=r"gone\.tsv does not exist; point --data at"):
+        check_files(task, tmp_path, [tmp_path / "gone.tsv"])
+
+
+def test_a_verdict_says_what_was_expected() -> None:
+    expected = ExpectedScore(value=0.645, tolerance=0.005)
+    assert Verdict("scifact", "nDCG@10", 0.6499, expected).ok
+    low = Verdict("scifact", "nDCG@10", 0.6399, expected)
+    assert not low.ok
+    assert str(low) == "FAIL scifact nDCG@10 0.6399, expected 0.6450 ± 0.0050"
