@@ -144,11 +144,14 @@ class BuildCursor:
         source_sha256: Content of all sources together.
         rows: Input rows done since the start of all sources.
         counts: Where those rows ended.
+        settings: How the source is read and embedded, any JSON object; with the settings of the
+            store, what a build must have in common with a stopped one to go on with it.
         finished: Whether the build is complete.
     """
 
     source_sha256: str
     rows: int
+    settings: Mapping[str, Any] = field(default_factory=dict)
     counts: RowCounts = RowCounts()  # noqa: RUF009 (frozen)
     finished: bool = False
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from sbert_search.errors import CorruptIndex, IndexLocked, IndexStoreError
 from sbert_search.index import manifest as manifests
-from sbert_search.index.manifest import ColumnType, Manifest, StoreSettings
+from sbert_search.index.manifest import BuildCursor, ColumnType, Manifest, StoreSettings
 from sbert_search.index.snapshot import Snapshot
 from sbert_search.index.transaction import FOLDERS, remove_unreferenced
 from sbert_search.index.writer import IndexWriter
@@ -30,8 +30,16 @@ class IndexStore:
         path: str | Path,
         settings: StoreSettings,
         columns: Mapping[str, ColumnType] | None = None,
+        *,
+        build: BuildCursor | None = None,
     ) -> IndexStore:
         """Make an empty index in a folder that is absent or empty.
+
+        Args:
+            path: The folder.
+            settings: What is fixed for good.
+            columns: Metadata columns.
+            build: Where the build begins that this is for.
 
         Raises:
             IndexStoreError: There is something already, or the file system lacks what commits
@@ -41,7 +49,8 @@ class IndexStore:
         try:
             _make_folders(path)
             with _locked(path):
-                manifests.write(path, Manifest(settings=settings, columns=dict(columns or {})))
+                empty = Manifest(settings=settings, columns=dict(columns or {}), build=build)
+                manifests.write(path, empty)
         except OSError as error:
             raise IndexStoreError(f"No index can be made at {path}: {error}.") from error
         return cls.open(path)

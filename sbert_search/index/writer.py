@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from sbert_search.index import columns as columns_of
 from sbert_search.index import ids
-from sbert_search.index.manifest import BuildCursor, ColumnType, Manifest
+from sbert_search.index.manifest import BuildCursor, ColumnType, Manifest, StoreSettings
 from sbert_search.index.parts import PassageBatch, make_part
 from sbert_search.index.segments import write_segment
 from sbert_search.index.snapshot import Snapshot
@@ -121,6 +121,19 @@ class IndexWriter:
             with transaction(self.path, old) as work:
                 self._commit(work, self._with_dead(work, old, rows[rows >= 0]))
         return [doc_id for doc_id, row in zip(doc_ids, rows, strict=True) if row < 0]
+
+    def start_over(
+        self, settings: StoreSettings, columns: Mapping[str, ColumnType], build: BuildCursor
+    ) -> None:
+        """Empty the index for another build, in one commit.
+
+        Raises:
+            IndexStoreError: The disk failed; the index is as before.
+            CommitUnknown: The disk failed at the last step; reopen the index.
+        """
+        with transaction(self.path, self.snapshot.manifest) as work:
+            self._commit(work, Manifest(settings=settings, columns=dict(columns), build=build))
+        self._columns = dict(columns)
 
     def _with_batch(self, work: Transaction, new: Manifest, batch: PassageBatch) -> Manifest:
         part = make_part(batch, new.next_row, new.settings, new.columns)
