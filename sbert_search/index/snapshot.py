@@ -193,6 +193,24 @@ class Snapshot:
             parts += [segment.rows[start:end] for start, end in zip(at, ends, strict=True)]
         return np.sort(np.concatenate(parts)) if parts else np.empty(0, np.int64)
 
+    def filter_mask(self, where: str) -> RowMask:
+        """Find the live rows whose documents match an SQL condition over their metadata.
+
+        Raises:
+            QueryError: A condition that cannot be used; the message points into it.
+        """
+        from sbert_search.index import filters  # sqlglot loads here, not for every search
+
+        condition = filters.parse(where, self.columns)
+        parts, n_docs = [], 0
+        for segment, live in zip(self.segments, self._live, strict=True):
+            matching = condition.matching(segment)  # first passages
+            if live is not None:
+                matching &= live
+            n_docs += int(matching.sum())
+            parts.append(matching[np.arange(segment.n_rows) - segment.chunks])
+        return RowMask(tuple(parts), n_docs, sum(int(part.sum()) for part in parts))
+
     def live(self, index: int) -> NDArray[np.bool_] | None:
         """Which positions of a segment are live, bool (n_rows,); None means all."""
         return self._live[index]

@@ -1,0 +1,168 @@
+"""``--where``: SQL's answers over typed columns, and refusals that point at the place."""
+
+from __future__ import annotations
+
+import sqlite3
+from datetime import UTC, date, datetime
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from sbert_search.errors import QueryError
+from sbert_search.index import filters
+from sbert_search.index.manifest import ColumnType, StoreSettings
+from sbert_search.index.snapshot import Snapshot
+from sbert_search.index.store import IndexStore
+from sbert_search.records import Document, MetadataValue
+from tests.index.batches import make_batch, some_vectors
+
+COLUMNS: dict[str, ColumnType] = {
+    "year": "int64",
+    "price": "float64",
+    "lang": "string",
+    "open": "bool",
+    "day": "date",
+    "seen": "timestamp",
+    "a.b": "int64",
+    "my col": "string",
+}
+
+
+def values_of(i: int) -> dict[str, MetadataValue]:
+    """Every third document lacks each value."""
+    values: dict[str, MetadataValue] = {
+        "year": 2000 + i,
+        "price": i / 4,
+        "lang": ["en", "de", "100%"][i % 3],
+        "open": i % 2 == 0,
+        "day": date(2024, 1, 1 + i),
+        "seen": datetime(2024, 1, 1 + i, 12, tzinfo=UTC),
+    }
+    return {name: v for n, (name, v) in enumerate(values.items()) if (i + n) % 3}
+
+
+@pytest.fixture(scope="module")
+def snapshot(tmp_path_factory: pytest.TempPathFactory) -> Snapshot:
+    """20 documents of two passages each, in two segments; the first segment lacks a column."""
+    path = tmp_path_factory.mktemp("filters") / "i"
+    store = IndexStore.create(path, StoreSettings(dim=8), {"year": "int64"})
+    documents = [Document(f"d{i}", "x", title=f"T{i}", metadata=values_of(i)) for i in range(20)]
+    old = [Document("old1", "x", metadata={"year": 2005}), Document("old2", "x")]
+    with store.writer() as writer:
+        writer.commit(make_batch(old, some_vectors(4), [2, 2]))
+        writer.add_columns({**COLUMNS, "year": "float64"})
+        writer.commit(make_batch(documents, some_vectors(40), [2] * 20))
+        writer.delete(["d19"])
+    return store.snapshot
+
+
+def matching(snapshot: Snapshot, where: str) -> set[str]:
+    mask = snapshot.filter_mask(where)
+    rows = np.concatenate([s.rows[m] for s, m in zip(snapshot.segments, mask.parts, strict=True)])
+    assert mask.n_rows == len(rows) == 2 * mask.n_docs  # every passage of each document
+    return {passage.document.doc_id for passage in snapshot.fetch(rows)}
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        "year >= 2005",
+        "2005 < year",
+        "NOT year >= 2005",
+        "year IN (2003, 2004.0, -7)",
+        "NOT year IN (2003, 2004)",
+        "year BETWEEN 2003 AND 2010 AND lang = 'en'",
+        "lang <> 'en' OR price < 2",
+        "lang LIKE '%e'",
+        "lang LIKE '100%' OR lang LIKE '_n'",
+        "lang IS NULL",
+        "lang IS NOT NULL AND NOT (price > 1.5 OR open)",
+        "open",
+        "NOT open",
+        "open = TRUE",
+        "open IS FALSE",
+        "year = price",
+        "day > '2024-01-05'",
+        "seen <= '2024-01-05T12:00:00+00:00'",
+        "doc_id = 'd3' OR title IN ('T7', 'T8')",
+        "year = 99999999999999999999999 OR price > 1e0",
+    ],
+)
+def test_a_filter_selects_what_sqlite_selects(snapshot: Snapshot, where: str) -> None:
+    database = sqlite3.connect(":memory:")
+    names = ["year", "price", "lang", "open", "day", "seen"]
+    database.execute(f"CREATE TABLE d (doc_id, title, {', '.join(names)})")
+    for document in snapshot.iter_documents():
+        values = [document.metadata.get(name) for name in names]
+        plain = [v.isoformat() if isinstance(v, date) else v for v in values]
+        row = [document.doc_id, document.title, *plain]
+        database.execute(f"INSERT INTO d VALUES ({', '.join('?' * len(row))})", row)
+    expected = {row[0] for row in database.execute(f"SELECT doc_id FROM d WHERE {where}")}
+    database.close()
+    assert matching(snapshot, where) == expected
+
+
+def test_search_returns_only_rows_of_the_mask(snapshot: Snapshot) -> None:
+    mask = snapshot.filter_mask("year BETWEEN 2004 AND 2006")
+    _, rows = snapshot.search(some_vectors(3), 50, mask)
+    assert {p.document.doc_id for p in snapshot.fetch(rows[0][rows[0] >= 0])} == matching(
+        snapshot, "year BETWEEN 2004 AND 2006"
+    )
+    assert (rows >= 0).sum(axis=1).tolist() == [mask.n_rows] * 3
+
+
+def test_ilike_and_quoted_and_dotted_names(snapshot: Snapshot) -> None:
+    assert matching(snapshot, "title ILIKE 't1_'") == {f"d{i}" for i in range(10, 19)}
+    assert matching(snapshot, "\"my col\" = 'x' OR a.b = 3") == set()
+
+
+@pytest.mark.parametrize(
+    ("where", "reason", "at"),
+    [
+        ("yaer >= 2019", r"Unknown column 'yaer'; did you mean 'year'\?", 0),
+        ("year >= 2019 AND lower(lang) = 'en'", "needs the name of a column here", 17),
+        ("year + 1 > 3", "needs the name of a column here", 0),
+        ("year > price + 1", "compare it with a number", 7),
+        ("year IN (SELECT 1)", "filters know columns", 0),
+        ("year = 'x'", "the column is int64; compare it with a number", 7),
+        ("lang = 3", "the column is string; compare it with text in single quotes", 7),
+        ("open = 1", "compare it with TRUE or FALSE", 7),
+        ("year = NULL", "write IS NULL", 0),
+        ("year", "'year' is int64; compare it with a value", 0),
+        ("1 = 1", "needs the name of a column", 0),
+        ("lang = day", "a string and a date column do not compare", 7),
+        ("day > 'soon'", "'soon' is no date; write it as 2024-12-31", 6),
+        ("year > 1 AND", "it is no condition here", 9),
+        ("year > 1;\nlang = 'x'", "filters know columns", 0),
+        ("year > 1 AND\nlang == = 'x'", "it is no condition here", 21),
+        ("lang = 'x", "a quote is not closed", 7),
+        ("lang LIKE 'x' ESCAPE '!'", "filters know columns", 0),
+        ("year LIKE 'x'", "LIKE needs a text column", 0),
+        ("SELECT 1", "it is no condition here", 0),
+    ],
+)
+def test_what_filters_cannot_do_is_refused_and_pointed_at(where: str, reason: str, at: int) -> None:
+    with pytest.raises(QueryError, match=reason) as refused:
+        filters.parse(where, COLUMNS)
+    *_, line, mark = str(refused.value).split("\n")
+    before = where[:at]
+    assert line == "  " + where.split("\n")[before.count("\n")]
+    assert mark == "  " + " " * (at - before.rfind("\n") - 1) + "^"
+
+
+@pytest.mark.parametrize("where", ["", "  ", "(" * 5000, "NOT " * 5000 + "open", "x" * 200_000])
+def test_hostile_conditions_are_refused(where: str) -> None:
+    with pytest.raises(QueryError):
+        filters.parse(where, COLUMNS)
+
+
+def test_filters_run_without_torch_or_faiss(tmp_path: Path) -> None:
+    import subprocess
+    import sys
+
+    code = (
+        "import sys; from sbert_search.index import store, filters\n"
+        "assert not {'torch', 'faiss', 'transformers'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
