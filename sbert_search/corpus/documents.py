@@ -106,9 +106,8 @@ class CorpusReader:
         self._fields = fields or FieldNames()
         self._fixed = columns
         self._batch_rows = batch_rows
-        self.replayable = "-" not in map(str, sources)
         self._files = expand([source for source in sources if str(source) != "-"])
-        if not self.replayable:
+        if "-" in map(str, sources):
             self._files.append(self._spool_stdin())
         self._plans: list[_FilePlan] = []
         self._columns = Columns(columns)

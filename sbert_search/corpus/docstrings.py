@@ -1,0 +1,116 @@
+"""The docstrings of the standard library: real text that every Python installation holds."""
+
+from __future__ import annotations
+
+import ast
+import os
+import sysconfig
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+
+from sbert_search.errors import CorpusError
+from sbert_search.records import Document
+
+SKIPPED_FOLDERS = frozenset(
+    [
+        "dist-packages",
+        "distutils",
+        "ensurepip",
+        "idlelib",
+        "lib2to3",
+        "pydoc_data",
+        "site-packages",
+        "test",
+        "tests",
+        "turtledemo",
+    ]
+)
+MIN_WORDS = 5
+MAX_CHARS = 1000  # about 250 tokens
+
+_Function = ast.FunctionDef | ast.AsyncFunctionDef
+_Documented = ast.Module | ast.ClassDef | _Function
+
+
+def stdlib_documents(folder: Path | None = None) -> Iterator[Document]:
+    """Yield one document for each public module, class and function that has a docstring.
+
+    The sources are parsed, never imported. A document has an id such as ``textwrap.wrap``, which is
+    its title too, and the metadata ``package``, ``module``, ``kind`` (module, class, function or
+    method), ``line`` and ``words``. Docstrings under 5 words are left out; of those over 1,000
+    characters the first paragraphs are kept. Modules come in order of their paths, what they
+    define in order of its lines; of a name that is defined twice, the first.
+
+    Args:
+        folder: Of the library; None: that of this Python.
+
+    Raises:
+        CorpusError: The folder holds no Python source.
+    """
+    folder = folder or Path(sysconfig.get_path("stdlib"))
+    paths = sorted(_source_files(folder))
+    if not paths:
+        raise CorpusError(f"{folder}: holds no Python source, so there are no docstrings to index.")
+    for path in paths:
+        module = ".".join(path.relative_to(folder).with_suffix("").parts)
+        yield from _documents(path, module.removesuffix(".__init__"))
+
+
+def _source_files(folder: Path) -> Iterator[Path]:
+    for here, folders, files in os.walk(folder):
+        folders[:] = [
+            name for name in folders if name not in SKIPPED_FOLDERS and name.isidentifier()
+        ]
+        for name in files:
+            stem, suffix = os.path.splitext(name)
+            if suffix == ".py" and (stem == "__init__" or _is_public(stem)):
+                yield Path(here, name)
+
+
+def _documents(path: Path, module: str) -> Iterator[Document]:
+    try:
+        with warnings.catch_warnings(action="ignore"):  # old escapes in the library's own strings
+            tree = ast.parse(path.read_bytes())
+    except (OSError, SyntaxError, ValueError):  # a template or a fixture, not a module
+        return
+    seen = set()
+    for name, kind, node in _definitions(tree, module, "module"):
+        text = _first_paragraphs(ast.get_docstring(node) or "")
+        if name in seen or len(text.split()) < MIN_WORDS:
+            continue
+        seen.add(name)
+        line = getattr(node, "lineno", 1)
+        metadata = {
+            "package": module.partition(".")[0],
+            "module": module,
+            "kind": kind,
+            "line": line,
+            "words": len(text.split()),
+        }
+        yield Document(name, text, name, metadata, f"{path}:{line}")
+
+
+def _definitions(node: ast.AST, name: str, kind: str) -> Iterator[tuple[str, str, _Documented]]:
+    if isinstance(node, _Documented):
+        yield name, kind, node
+    if isinstance(node, _Function):
+        return  # what is inside cannot be called from outside
+    inner = "method" if kind == "class" else "function"
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, (ast.If, ast.Try)):  # one definition or another
+            yield from _definitions(child, name, kind)
+        elif isinstance(child, ast.ClassDef | _Function) and _is_public(child.name):
+            own = "class" if isinstance(child, ast.ClassDef) else inner
+            yield from _definitions(child, f"{name}.{child.name}", own)
+
+
+def _is_public(name: str) -> bool:
+    return name.isidentifier() and not name.startswith("_")
+
+
+def _first_paragraphs(text: str) -> str:
+    if len(text) <= MAX_CHARS:
+        return text
+    end = text.rfind("\n\n", 0, MAX_CHARS)
+    return text[: end if end > 0 else MAX_CHARS].rstrip()
