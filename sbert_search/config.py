@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import json
+import re
 import tomllib
 import types
 import typing
@@ -85,6 +86,11 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{path} is not valid TOML: {error}.") from error
 
 
+def to_toml(values: Mapping[str, Any]) -> str:
+    """Write nested plain values as TOML; what is None is left out, since TOML has no such value."""
+    return "\n".join(_toml_lines(values, "")) + "\n"
+
+
 def unknown_name(shown: str, name: str, known: Iterable[str], kind: str) -> str:
     """Write the message for an unknown name, with the nearest known one if any is near."""
     known = sorted(known)
@@ -108,6 +114,31 @@ def _toml_value(text: str) -> Any:
         return tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
         return text
+
+
+def _toml_lines(values: Mapping[str, Any], path: str) -> list[str]:
+    tables = {name: value for name, value in values.items() if isinstance(value, Mapping)}
+    plain = {n: v for n, v in values.items() if n not in tables and v is not None}
+    lines = [f"{_toml_key(name)} = {_toml_text(value)}" for name, value in plain.items()]
+    for name, table in tables.items():
+        inner = f"{path}{_toml_key(name)}"
+        lines += ["", f"[{inner}]", *_toml_lines(table, f"{inner}.")]
+    return lines
+
+
+def _toml_key(name: str) -> str:
+    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else json.dumps(name, ensure_ascii=False)
+
+
+def _toml_text(value: Any) -> str:
+    if isinstance(value, Mapping):
+        pairs = (f"{_toml_key(n)} = {_toml_text(v)}" for n, v in value.items() if v is not None)
+        return "{" + ", ".join(pairs) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(_toml_text, value)) + "]"
+    if isinstance(value, float):
+        return repr(value)  # also inf and nan
+    return json.dumps(value, ensure_ascii=False)
 
 
 def _coerce(hint: Any, value: Any, where: str) -> Any:

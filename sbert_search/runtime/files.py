@@ -32,6 +32,11 @@ class Disk:
         """Create a file that must not exist and return its descriptor."""
         return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644)
 
+    def open_append(self, path: Path) -> int:
+        """Open a log that only grows, made if absent, and return its descriptor."""
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
+        return os.open(path, flags, 0o644)
+
     def write(self, fd: int, data: memoryview) -> int:
         """Write some of the data; return how much, as `os.write`."""
         return os.write(fd, data)

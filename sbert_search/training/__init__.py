@@ -1,0 +1,1 @@
+"""Records in, checkpoints out: one loop for every model."""

@@ -1,0 +1,92 @@
+"""AdamW as BERT is trained with it: no decay of biases and norms, clipped gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from sbert_search.errors import CheckpointError, ConfigError
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OptimConfig:
+    """AdamW; the defaults are those of fine-tuning in Devlin et al. 2019, appendix A.3."""
+
+    lr: float = 2e-5  # after warm-up
+    beta1: float = 0.9
+    beta2: float = 0.999
+    eps: float = 1e-8
+    weight_decay: float = 0.01  # of matrices; biases and norms have none
+    clip: float = 1.0  # longest norm of the whole gradient; 0 leaves it as it is
+
+    def __post_init__(self) -> None:
+        for name in ("lr", "eps", "weight_decay", "clip"):
+            if not getattr(self, name) >= 0:
+                raise ConfigError(f"optim.{name} is {getattr(self, name)}; it must not be below 0.")
+        for name in ("beta1", "beta2"):
+            if not 0 <= getattr(self, name) < 1:
+                raise ConfigError(f"optim.{name} is {getattr(self, name)}; it must be in [0, 1).")
+
+
+def make_optimizer(model: nn.Module, config: OptimConfig) -> torch.optim.AdamW:
+    """Make AdamW over the parameters that are to be trained, in two groups.
+
+    Parameters of one dimension are biases, norms and scales; they are not decayed.
+    """
+    trained = [p for p in model.parameters() if p.requires_grad]
+    groups = [
+        {"params": [p for p in trained if p.ndim >= 2], "weight_decay": config.weight_decay},
+        {"params": [p for p in trained if p.ndim < 2], "weight_decay": 0.0},
+    ]
+    return torch.optim.AdamW(
+        [group for group in groups if group["params"]],
+        lr=config.lr,
+        betas=(config.beta1, config.beta2),
+        eps=config.eps,
+        fused=all(p.device.type in ("cpu", "cuda") for p in trained),
+    )
+
+
+def clip_gradients(model: nn.Module, longest: float) -> Tensor:
+    """Shorten the whole gradient to a norm, in place.
+
+    Returns:
+        The norm before, a scalar; not finite when any gradient is not.
+    """
+    gradients = [p.grad for p in model.parameters() if p.grad is not None]
+    norm = nn.utils.get_total_norm(gradients)
+    if longest:
+        parameters = [p for p in model.parameters() if p.grad is not None]
+        nn.utils.clip_grads_with_norm_(parameters, longest, norm)
+    return norm
+
+
+def optimizer_tensors(optimizer: torch.optim.Optimizer, model: nn.Module) -> dict[str, Tensor]:
+    """Name all that the optimizer remembers: ``exp_avg/encoder.layer.0.weight`` and so on."""
+    return {
+        f"{slot}/{name}": value
+        for name, parameter in model.named_parameters()
+        for slot, value in sorted(optimizer.state.get(parameter, {}).items())
+    }
+
+
+def restore_optimizer(
+    optimizer: torch.optim.Optimizer, model: nn.Module, tensors: Mapping[str, Tensor]
+) -> None:
+    """Give the optimizer back what `optimizer_tensors` named.
+
+    Raises:
+        CheckpointError: A tensor belongs to no parameter of this model, or has another shape.
+    """
+    parameters = dict(model.named_parameters())
+    for key, value in tensors.items():
+        slot, _, name = key.partition("/")
+        parameter = parameters.get(name)
+        if parameter is None or (value.ndim and value.shape != parameter.shape):
+            raise CheckpointError(
+                f"The optimizer state {key} {tuple(value.shape)} fits no parameter of this model."
+            )
+        optimizer.state[parameter][slot] = value.to(parameter.device, copy=True)

@@ -1,0 +1,57 @@
+"""Recipes: TOML of frozen dataclasses, shipped by name or given as a file, any key settable."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+from sbert_search.config import from_mapping, read_toml, unknown_name, with_overrides
+from sbert_search.errors import ConfigError
+
+T = TypeVar("T")
+
+SHIPPED = Path(__file__).parent / "recipes"
+
+
+def load_recipe(cls: type[T], recipe: str, overrides: Iterable[str] = ()) -> T:
+    """Read a recipe and make its settings.
+
+    A recipe may hold tables ``[sizes.NAME...]``: those of the size asked for, by a top-level
+    ``size = "mini"`` or the override ``size=mini``, are laid over the rest, under the overrides.
+
+    Args:
+        cls: The dataclass of the task's settings.
+        recipe: Name of a shipped recipe, or path of a TOML file.
+        overrides: Such as ``optim.lr=1e-4``.
+
+    Raises:
+        ConfigError: No such recipe, size or setting; the nearest name is suggested.
+    """
+    values = read_toml(find_recipe(recipe))
+    sizes = values.pop("sizes", {})
+    overrides = list(overrides)
+    chosen = with_overrides(values, overrides).get("size")
+    if chosen is not None and sizes:
+        if chosen not in sizes:
+            raise ConfigError(unknown_name(str(chosen), str(chosen), sizes, "size"))
+        values = _laid_over(values, sizes[chosen])
+    return from_mapping(cls, with_overrides(values, overrides))
+
+
+def find_recipe(recipe: str) -> Path:
+    """Find a recipe's file; what ends in ``.toml`` is a path, anything else a shipped name."""
+    if recipe.endswith(".toml"):
+        return Path(recipe)
+    names = [path.stem for path in SHIPPED.glob("*.toml")]
+    if recipe not in names:
+        raise ConfigError(unknown_name(recipe, recipe, names, "recipe"))
+    return SHIPPED / f"{recipe}.toml"
+
+
+def _laid_over(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    merged = dict(below)
+    for name, value in above.items():
+        both_tables = isinstance(value, Mapping) and isinstance(merged.get(name), Mapping)
+        merged[name] = _laid_over(merged[name], value) if both_tables else value
+    return merged
