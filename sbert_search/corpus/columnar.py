@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from sbert_search.corpus.rows import RawRow, Reject
+from sbert_search.corpus.rows import BadRow, RawRow, Reject
 
 BLOCK_ROWS = 1024
+
+MAX_GROUP_ROWS = 1 << 31
+
+_DAMAGE = (OSError, MemoryError, ValueError, pa.ArrowException)
 
 
 def read_parquet(path: Path, shown: str, *, skip: int = 0) -> Iterator[RawRow | Reject]:
@@ -22,32 +26,51 @@ def read_parquet(path: Path, shown: str, *, skip: int = 0) -> Iterator[RawRow | 
     footer cannot be read is one reject.
     """
     try:
-        file = pq.ParquetFile(path, buffer_size=1 << 20)
-    except (OSError, pa.ArrowException) as error:
+        file = pq.ParquetFile(path, buffer_size=1 << 20, page_checksum_verification=True)
+        group_rows = _group_rows(file.metadata)
+    except _DAMAGE as error:
         yield Reject(shown, f"damaged Parquet file: {_first_line(error)}")
         return
     with file:
         first = 0
-        for group in range(file.num_row_groups):
-            n_rows = file.metadata.row_group(group).num_rows
+        for group, n_rows in enumerate(group_rows):
             if first + n_rows > skip:
-                yield from _read_group(file, group, n_rows, shown, first, max(0, skip - first))
+                rows = _read_group(file, group, n_rows)
+                yield from _named(rows, f"{shown}:row group {group + 1}:row", first, skip - first)
             first += n_rows
 
 
-def _read_group(
-    file: pq.ParquetFile, group: int, n_rows: int, shown: str, first: int, skip: int
-) -> Iterator[RawRow | Reject]:
-    place, done = f"{shown}:row group {group + 1}:row", 0
+def _group_rows(metadata: pq.FileMetaData) -> list[int]:
+    counts = [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]
+    if sum(counts) != metadata.num_rows or not all(0 <= n <= MAX_GROUP_ROWS for n in counts):
+        raise ValueError("its footer contradicts itself on the number of rows")
+    return counts
+
+
+def _read_group(file: pq.ParquetFile, group: int, n_rows: int) -> Iterator[dict[str, Any] | BadRow]:
+    row = 0
     try:
-        for batch in file.iter_batches(BLOCK_ROWS, row_groups=[group]):
+        for batch in file.iter_batches(BLOCK_ROWS, row_groups=[group], use_threads=False):
             for values in _rows_of(batch):
-                done += 1
-                if done > skip:
-                    yield RawRow(f"{place} {done}", first + done, values)
-    except (OSError, pa.ArrowException, UnicodeDecodeError) as error:
-        for row in range(max(done, skip) + 1, n_rows + 1):
-            yield Reject(f"{place} {row}", f"damaged row group: {_first_line(error)}")
+                row += 1
+                yield values
+        problem = "it ends early"
+    except _DAMAGE as error:
+        problem = _first_line(error)
+    for _ in range(row, n_rows):
+        yield BadRow(f"damaged row group: {problem}")
+
+
+def _named(
+    rows: Iterable[dict[str, Any] | BadRow], place: str, first: int, skip: int
+) -> Iterator[RawRow | Reject]:
+    for row, values in enumerate(rows, start=1):
+        if row > skip:
+            source = f"{place} {row}"
+            if isinstance(values, BadRow):
+                yield values.at(source)
+            else:
+                yield RawRow(source, first + row, values)
 
 
 def read_arrow(path: Path, shown: str, *, skip: int = 0) -> Iterator[RawRow | Reject]:
@@ -55,32 +78,37 @@ def read_arrow(path: Path, shown: str, *, skip: int = 0) -> Iterator[RawRow | Re
 
     Damage ends the file in one reject; the batches before it are kept.
     """
-    number = 0
+    number, place = 0, 0
     try:
         for place, batch in enumerate(_record_batches(path), start=1):
-            for row, values in enumerate(_rows_of(batch), start=1):
-                number += 1
-                if number > skip:
-                    yield RawRow(f"{shown}:batch {place}:row {row}", number, values)
-    except (OSError, pa.ArrowException, UnicodeDecodeError) as error:
-        yield Reject(
-            f"{shown}:row {number + 1}", f"damaged here, the rest is lost: {_first_line(error)}"
-        )
+            rows = _rows_of(batch)
+            yield from _named(rows, f"{shown}:batch {place}:row", number, skip - number)
+            number += batch.num_rows
+    except _DAMAGE as error:
+        reason = f"damaged after this, what follows is lost: {_first_line(error)}"
+        yield Reject(f"{shown}:batch {place}", reason)
 
 
 def _record_batches(path: Path) -> Iterator[pa.RecordBatch]:
+    """Read batches from a mapped file, with offsets checked before anything follows them."""
     with pa.memory_map(str(path)) as source:
-        if source.read(6) == b"ARROW1":
+        magic = source.read(6)
+        source.seek(0)
+        if magic.startswith(b"FEA1"):
+            raise ValueError("Feather version 1; write it again as version 2")
+        if magic == b"ARROW1":
             file = pa.ipc.open_file(source)
-            for place in range(file.num_record_batches):
-                yield file.get_batch(place)
+            batches = map(file.get_batch, range(file.num_record_batches))
         else:
-            source.seek(0)
-            yield from pa.ipc.open_stream(source)
+            batches = iter(pa.ipc.open_stream(source))
+        for batch in batches:
+            for column in batch.columns:  # text by its offsets only: its bytes are checked by row
+                is_text = pa.types.is_string(column.type)
+                (column.view(pa.binary()) if is_text else column).validate(full=True)
+            yield batch
 
 
 def _rows_of(batch: pa.RecordBatch) -> Iterator[dict[str, Any]]:
-    batch.validate(full=True)
     names = batch.schema.names
     for start in range(0, batch.num_rows, BLOCK_ROWS):
         columns = [_values(column) for column in batch.slice(start, BLOCK_ROWS).columns]
@@ -89,24 +117,44 @@ def _rows_of(batch: pa.RecordBatch) -> Iterator[dict[str, Any]]:
 
 
 def _values(column: pa.Array) -> list[Any]:
-    """Turn a column into Python values: times to microseconds in UTC, decimals to floats."""
-    kind = column.type
-    if pa.types.is_dictionary(kind):
+    """Turn a column into Python values.
+
+    Times become microseconds in UTC (those without a zone are taken as UTC), decimals floats, bytes
+    UTF-8 text, NaN a null.
+    """
+    if isinstance(column, pa.ExtensionArray):
+        return _values(column.storage)
+    if pa.types.is_dictionary(column.type):
         return _values(column.dictionary_decode())
-    if pa.types.is_timestamp(kind):
-        return list(column.cast(pa.timestamp("us"), safe=False).to_pylist())
-    if pa.types.is_date64(kind):
-        return list(column.cast(pa.date32()).to_pylist())
-    if pa.types.is_decimal(kind):
-        return list(column.cast(pa.float64()).to_pylist())
-    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
-        return list(column.cast(pa.string()).to_pylist())
-    if pa.types.is_floating(kind):
-        return [
-            None if value is None or math.isnan(value) else value for value in column.to_pylist()
-        ]
-    return list(column.to_pylist())
+    for is_kind, target in _CASTS:
+        if is_kind(column.type):
+            column = column.cast(target, safe=False)
+    if pa.types.is_floating(column.type):
+        values = column.to_pylist()
+        return [None if value is None or math.isnan(value) else value for value in values]
+    if pa.types.is_large_binary(column.type):
+        return [_text(value) for value in column.to_pylist()]
+    try:
+        return list(column.to_pylist())
+    except UnicodeDecodeError:
+        return _values(column.cast(pa.large_binary()))
 
 
-def _first_line(error: Exception) -> str:
+_CASTS: tuple[tuple[Callable[[pa.DataType], bool], pa.DataType], ...] = (
+    (pa.types.is_timestamp, pa.timestamp("us", "UTC")),
+    (pa.types.is_date64, pa.date32()),
+    (pa.types.is_decimal, pa.float64()),
+    (pa.types.is_time, pa.string()),
+    (pa.types.is_binary, pa.large_binary()),
+    (pa.types.is_fixed_size_binary, pa.large_binary()),
+    (pa.types.is_binary_view, pa.large_binary()),
+)
+
+
+def _text(value: bytes | None) -> str | None:
+    """Decode bytes; what is no UTF-8 becomes lone surrogates, which reject the row."""
+    return None if value is None else value.decode("utf-8", "surrogateescape")
+
+
+def _first_line(error: BaseException) -> str:
     return (str(error).splitlines() or [type(error).__name__])[0]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping
-from datetime import date, datetime
+from collections.abc import Callable, Mapping
+from datetime import UTC, date, datetime
 from typing import Any, Literal
 
 from sbert_search.corpus.rows import BadRow, check_text
@@ -26,7 +26,8 @@ _TYPE_OF: Mapping[type, ColumnType] = {
 }
 _INTEGER = re.compile(r"-?(0|[1-9][0-9]*)")  # "007" is a code, not a number
 _FLOAT = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]+)?")
-_INT64 = range(-(1 << 63), 1 << 63)
+_MIN_INT64, _MAX_INT64 = -(1 << 63), (1 << 63) - 1
+_NUMBERS = {"int64", "float64"}
 
 
 class Columns:
@@ -34,13 +35,15 @@ class Columns:
 
     A typed value (JSON, Parquet) must fit the first type seen in its column, where int64 may widen
     to float64. A cell of CSV has no type of its own, so a column of cells gets the narrowest type
-    that all its cells fit: int64, float64 or bool, else string. Columns given at the start (those
-    of an index that exists) never change.
+    that all its cells fit: int64, float64 or bool, else string. A string that is an ISO 8601 date
+    or time fits a column known as such; a time without a zone is one in UTC.
+
+    Args:
+        known: Types to start with, as those of an index.
     """
 
-    def __init__(self, fixed: Mapping[str, ColumnType] | None = None) -> None:
-        self.types: dict[str, ColumnType] = dict(fixed or {})
-        self._fixed = frozenset(self.types)
+    def __init__(self, known: Mapping[str, ColumnType] | None = None) -> None:
+        self.types: dict[str, ColumnType] = dict(known or {})
         self._loose: set[str] = set()  # seen only as cells of text so far
 
     def learn(self, metadata: Mapping[str, Any], *, typed: bool) -> None:
@@ -49,18 +52,21 @@ class Columns:
         Raises:
             BadRow: A value does not fit its column.
         """
-        news = {
-            name: kind
-            for name, value in metadata.items()
-            if (kind := self._type_with(name, value, typed)) != self.types.get(name)
-        }
-        for name in news.keys() - self.types.keys():
-            check_text(name, name)
-        if len(self.types) + len(news) > MAX_COLUMNS and not news.keys() <= self.types.keys():
-            raise BadRow(f"more than {MAX_COLUMNS} metadata columns", sorted(news)[0])
-        self._loose.difference_update(metadata if typed else ())
-        self._loose.update(() if typed else news.keys() - self.types.keys())
-        self.types.update(news)
+        news = {}
+        for name, value in metadata.items():
+            kind = self._type_with(name, value, typed)
+            if kind != self.types.get(name):
+                news[name] = kind
+        if added := news.keys() - self.types.keys():
+            for name in added:
+                check_text(name, name)
+            if len(self.types) + len(added) > MAX_COLUMNS:
+                raise BadRow(f"more than {MAX_COLUMNS} metadata columns", min(added))
+        if typed:
+            self._loose.difference_update(metadata)
+        else:
+            self._loose |= added
+        self.types |= news
 
     def convert(self, metadata: Mapping[str, Any], *, typed: bool) -> dict[str, MetadataValue]:
         """Give the values of a row the types of their columns.
@@ -68,29 +74,24 @@ class Columns:
         Raises:
             BadRow: A value does not fit its column.
         """
-        return dict(self._converted(metadata, typed))
-
-    def _converted(
-        self, metadata: Mapping[str, Any], typed: bool
-    ) -> Iterator[tuple[str, MetadataValue]]:
+        values = {}
         for name, value in metadata.items():
             kind = self.types.get(name)
             if kind is None:
                 raise BadRow(f"column {name!r} was not there when the source was surveyed", value)
-            yield name, _as_type(value, kind, typed, name)
+            own = _type_of(value, name) if typed else _type_of_cell(value)
+            values[name] = _as_type(value, own, kind, typed, name)
+        return values
 
     def _type_with(self, name: str, value: Any, typed: bool) -> ColumnType:
         known = self.types.get(name)
         own = _type_of(value, name) if typed else _type_of_cell(value)
-        if known is None:
+        if known == own or known is None:
             return own
-        if name not in self._fixed and (name in self._loose or {known, own} == _NUMBERS):
+        if name in self._loose or {known, own} == _NUMBERS:
             known = join_types(known, own)
-        _as_type(value, known, typed, name)
+        _as_type(value, own, known, typed, name)
         return known
-
-
-_NUMBERS = {"int64", "float64"}
 
 
 def join_types(a: ColumnType, b: ColumnType) -> ColumnType:
@@ -106,36 +107,46 @@ def _type_of(value: Any, name: str) -> ColumnType:
         raise BadRow(f"column {name!r} holds a {type(value).__name__}, which no type holds", value)
     if kind == "float64" and not math.isfinite(value):
         raise BadRow(f"column {name!r} is not finite", value)
-    if kind == "int64" and value not in _INT64:
+    if kind == "int64" and not _MIN_INT64 <= value <= _MAX_INT64:
         raise BadRow(f"column {name!r} is beyond 64 bits", value)
     return kind
 
 
 def _type_of_cell(cell: str) -> ColumnType:
     if _INTEGER.fullmatch(cell):
-        return "int64" if len(cell) < 21 and int(cell) in _INT64 else "string"
+        return "int64" if len(cell) < 21 and _MIN_INT64 <= int(cell) <= _MAX_INT64 else "string"
     if _FLOAT.fullmatch(cell) and math.isfinite(float(cell)):
         return "float64"
     return "bool" if cell.lower() in ("true", "false") else "string"
 
 
-def _as_type(value: Any, kind: ColumnType, typed: bool, name: str) -> MetadataValue:
-    """Convert a value, where nothing is lost by it."""
-    own = _type_of(value, name) if typed else _type_of_cell(value)
-    if kind == "string" and (own == kind or not typed):
-        return str(value)
-    if kind == "float64" and own in _NUMBERS:
-        return float(value)
+def _as_type(
+    value: Any, own: ColumnType, kind: ColumnType, typed: bool, name: str
+) -> MetadataValue:
+    """Convert a value of the type ``own`` to the type ``kind``."""
     if own == kind:
-        return _parse_cell(value, kind) if not typed else value
-    if isinstance(value, str) and kind in ("timestamp", "date"):
-        parse = datetime.fromisoformat if kind == "timestamp" else date.fromisoformat
+        return value if typed or kind == "string" else _PARSE[kind](value)
+    if kind == "string" and not typed:
+        return str(value)
+    if kind == "float64" and own == "int64":
+        return float(value)
+    if own == "string" and kind in ("timestamp", "date"):
         try:
-            return parse(value)
+            return _PARSE[kind](value)
         except ValueError:
             pass
-    raise BadRow(f"column {name!r} is of type {kind}, this value is {own}", value)
+    raise BadRow(f"column {name!r} is of type {kind}, this value is of type {own}", value)
 
 
-def _parse_cell(cell: str, kind: ColumnType) -> MetadataValue:
-    return int(cell) if kind == "int64" else cell.lower() == "true"
+def _time(text: str) -> datetime:
+    time = datetime.fromisoformat(text)
+    return time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC)
+
+
+_PARSE: Mapping[ColumnType, Callable[[str], MetadataValue]] = {
+    "int64": int,
+    "float64": float,
+    "bool": lambda cell: cell.lower() == "true",
+    "timestamp": _time,
+    "date": date.fromisoformat,
+}

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import BinaryIO
 
 from sbert_search.corpus.lines import MAX_LINE_BYTES, read_lines
-from sbert_search.corpus.rows import BadRow, RawRow, Reject
+from sbert_search.corpus.rows import BadRow, RawRow, Reject, check_text
 from sbert_search.errors import CorpusError
 
 
@@ -60,7 +60,8 @@ def read_records(stream: BinaryIO, delimiter: str) -> Iterator[tuple[int, list[s
 class _Lines:
     """Lines as text for `csv.reader`, which asks for another while a quote is open.
 
-    Bytes that are no UTF-8 become surrogates, so the record is read to its end, then rejected.
+    Bytes that are no UTF-8 become lone surrogates: the record is read to its end and then rejected,
+    as every row with such a character.
     """
 
     def __init__(self, stream: BinaryIO) -> None:
@@ -81,8 +82,13 @@ class _Lines:
 
 def _header(cells: list[str] | BadRow, source: str) -> list[str]:
     if isinstance(cells, BadRow):
-        raise cells.at(source).error()
+        raise cells.at(source).error("Fix the header.")
     names = [cell.strip() or f"column{place}" for place, cell in enumerate(cells, start=1)]
+    try:
+        for name in names:
+            check_text(name, name)
+    except BadRow as bad:
+        raise bad.at(source).error("Fix the header.") from None
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise CorpusError(f"{source}: the header names {twice[0]!r} twice. Rename one of them.")
@@ -95,8 +101,5 @@ def _row(header: list[str], cells: list[str] | BadRow, number: int, source: str)
     if len(cells) != len(header):
         reason = f"{len(cells)} cells where the header has {len(header)}"
         return BadRow(reason, cells[0] if cells else "").at(source)
-    for cell in cells:
-        if not cell.isascii() and any("\udc80" <= char <= "\udcff" for char in cell):
-            return BadRow("invalid UTF-8", cell.encode("utf-8", "surrogateescape")).at(source)
     values = {name: cell or None for name, cell in zip(header, cells, strict=True)}
     return RawRow(source, number, values, typed=False)

@@ -57,14 +57,16 @@ class Survey:
     columns: Mapping[str, ColumnType]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _FilePlan:
-    """What the survey decided for a file."""
+    """What the survey finds in a file and decides for it."""
 
     file: SourceFile
-    roles: Roles | None  # None: no good row
-    rows: int
-    rejected: int
+    stamp: tuple[int, int]  # bytes, time of change
+    roles: Roles | None = None  # None: no good row yet
+    first_good: str = ""
+    rows: int = 0
+    rejected: int = 0
 
 
 class CorpusReader:
@@ -79,10 +81,11 @@ class CorpusReader:
     like any other source.
 
     Args:
-        sources: Paths, globs, or ``-``.
+        sources: Paths, globs, or ``-``; or one of them.
         fields: Names of the id, text and title fields, where they are not to be detected.
         on_error: Raise at the first bad row, or collect it as a `Reject`.
-        columns: Types of metadata columns that are known beforehand, as those of an index.
+        columns: Types of metadata columns that are known beforehand, as those of an index; int64
+            may still widen to float64.
         batch_rows: Input rows in a batch; a batch of long rows ends early, at 16 Mi characters.
 
     Raises:
@@ -91,24 +94,25 @@ class CorpusReader:
 
     def __init__(
         self,
-        sources: Sequence[str | Path],
+        sources: str | Path | Sequence[str | Path],
         *,
         fields: FieldNames | None = None,
         on_error: Literal["stop", "skip"] = "stop",
         columns: Mapping[str, ColumnType] | None = None,
         batch_rows: int = 1024,
     ) -> None:
+        if isinstance(sources, (str, Path)):
+            sources = [sources]
         if not sources:
             raise CorpusError("No source to read; name a file, a folder, a glob or '-'.")
         if batch_rows < 1:
             raise ValueError(f"batch_rows is {batch_rows}; it must be at least 1.")
         self.on_error = on_error
         self._fields = fields or FieldNames()
-        self._fixed = columns
+        self._known = columns
         self._batch_rows = batch_rows
-        self._files = expand([source for source in sources if str(source) != "-"])
-        if "-" in map(str, sources):
-            self._files.append(self._spool_stdin())
+        stdin = self._spool_stdin() if "-" in map(str, sources) else None
+        self._files = expand(sources, stdin)
         self._plans: list[_FilePlan] = []
         self._columns = Columns(columns)
 
@@ -119,7 +123,7 @@ class CorpusReader:
             CorpusError: There is no row at all; with ``on_error="stop"`` also for the first bad
                 row, with its place, reason and value.
         """
-        self._columns = Columns(self._fixed)
+        self._columns = Columns(self._known)
         self._plans = [self._survey_file(file) for file in self._files]
         rows = sum(plan.rows for plan in self._plans)
         if not rows:
@@ -140,62 +144,64 @@ class CorpusReader:
         """
         if not self._plans:
             self.survey()
-        batch, n_chars = ReadBatch([], [], skip_rows), 0
+        documents: list[Document] = []
+        rejects: list[Reject] = []
+        n_chars, rows = 0, skip_rows
         for item in self._items(skip_rows):
-            batch = dataclasses.replace(batch, rows_end=batch.rows_end + 1)
+            rows += 1
             if isinstance(item, Reject):
-                batch.rejects.append(item)
+                rejects.append(item)
             else:
-                batch.documents.append(item)
+                documents.append(item)
                 n_chars += len(item.text)
-            n_rows = len(batch.documents) + len(batch.rejects)
-            if n_rows == self._batch_rows or n_chars >= MAX_BATCH_CHARS:
-                yield batch
-                batch, n_chars = ReadBatch([], [], batch.rows_end), 0
-        if batch.documents or batch.rejects:
-            yield batch
+            if len(documents) + len(rejects) == self._batch_rows or n_chars >= MAX_BATCH_CHARS:
+                yield ReadBatch(documents, rejects, rows)
+                documents, rejects, n_chars = [], [], 0
+        if documents or rejects:
+            yield ReadBatch(documents, rejects, rows)
 
     def _survey_file(self, file: SourceFile) -> _FilePlan:
-        roles: Roles | None = None
-        n_rows, rejected, first_without_id = 0, 0, ""
+        plan = _FilePlan(file, _stamp(file))
         for row in read_rows(file):
-            n_rows += 1
-            if isinstance(row, Reject):
-                self._reject(row)
-                rejected += 1
-                continue
-            if roles is None:
-                roles = self._fields.resolve(row.values, file.shown)
-            if roles.id is None:
-                first_without_id = first_without_id or row.source
-                if late := first_id_field(row.values):
-                    roles = dataclasses.replace(roles, id=late)
-                    if n_rows > 1:
-                        reason = f"no {late!r}, which {row.source} has, and an id is for all rows"
-                        self._reject(Reject(first_without_id, reason))
-                        rejected = n_rows - 1
-            try:
-                parts = row_parts(row, roles, file.name)
-                self._columns.learn(parts.metadata, typed=row.typed)
-            except BadRow as bad:
-                self._reject(bad.at(row.source))
-                rejected += 1
-        return _FilePlan(file, roles, n_rows, rejected)
+            plan.rows += 1
+            reject = row if isinstance(row, Reject) else self._learn(row, plan)
+            if reject is not None:
+                self._refuse(reject)
+                plan.rejected += 1
+        return plan
+
+    def _learn(self, row: RawRow, plan: _FilePlan) -> Reject | None:
+        if plan.roles is None:
+            plan.roles = self._fields.resolve(row.values, plan.file.shown)
+            plan.first_good = row.source
+        if plan.roles.id is None and (late := first_id_field(row.values)):
+            plan.roles = dataclasses.replace(plan.roles, id=late)
+            reason = f"no {late!r}, the id of the row, which {row.source} has"
+            self._refuse(Reject(plan.first_good, reason))
+            plan.rejected = plan.rows - 1
+        try:
+            parts = row_parts(row, plan.roles, plan.file.name)
+            self._columns.learn(parts.metadata, typed=row.typed)
+        except BadRow as bad:
+            return bad.at(row.source)
+        return None
 
     def _items(self, skip: int) -> Iterator[Document | Reject]:
         for plan in self._plans:
             if skip >= plan.rows:
                 skip -= plan.rows
                 continue
+            if _stamp(plan.file) != plan.stamp:
+                raise CorpusError(f"{plan.file.shown}: changed while it was read. Start again.")
             for row in read_rows(plan.file, skip=skip):
                 item = row if isinstance(row, Reject) else self._document(row, plan)
                 if isinstance(item, Reject):
-                    self._reject(item)
+                    self._refuse(item)
                 yield item
             skip = 0
 
     def _document(self, row: RawRow, plan: _FilePlan) -> Document | Reject:
-        assert plan.roles is not None
+        assert plan.roles is not None  # the survey saw this row
         try:
             parts = row_parts(row, plan.roles, plan.file.name)
             metadata = self._columns.convert(parts.metadata, typed=row.typed)
@@ -203,7 +209,7 @@ class CorpusReader:
             return bad.at(row.source)
         return Document(parts.doc_id, parts.text, parts.title, metadata, row.source)
 
-    def _reject(self, reject: Reject) -> None:
+    def _refuse(self, reject: Reject) -> None:
         if self.on_error == "stop":
             raise reject.error("Fix the row, or pass --on-error skip.")
 
@@ -213,3 +219,11 @@ class CorpusReader:
         shutil.copyfileobj(sys.stdin.buffer, spool, 1 << 20)
         spool.flush()
         return SourceFile(Path(spool.name), "<stdin>", "stdin", "jsonl")
+
+
+def _stamp(file: SourceFile) -> tuple[int, int]:
+    try:
+        state = file.path.stat()
+    except OSError as error:
+        raise CorpusError(f"{file.shown}: cannot be read: {error.strerror}.") from error
+    return state.st_size, state.st_mtime_ns

@@ -36,11 +36,12 @@ class FieldNames:
         """Choose the fields of one file by the field names of its first good row.
 
         Raises:
-            CorpusError: There is no text field, or the id or text field that the user named is
-                not there; the message lists the names.
+            CorpusError: There is no text field, or a field that the user named is not there; the
+                message lists the names.
         """
         names = list(names)
-        for wanted, role in ((self.id, "id"), (self.text, "text")):
+        named = ((self.id, "id"), (self.text, "text"), (self.title, "title"))
+        for wanted, role in named:
             if wanted is not None and wanted not in names:
                 raise CorpusError(
                     f"{shown}: {unknown_name(wanted, wanted, names, f'{role} field')}"

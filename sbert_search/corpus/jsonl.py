@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any, BinaryIO, NoReturn
 
 from sbert_search.corpus.lines import read_filled_lines
-from sbert_search.corpus.rows import BadRow, RawRow, Reject
+from sbert_search.corpus.rows import BadRow, RawRow, Reject, decode
 
 
 def read_jsonl(stream: BinaryIO, shown: str, *, skip: int = 0) -> Iterator[RawRow | Reject]:
@@ -36,10 +36,7 @@ def parse_object(data: bytes) -> dict[str, Any]:
         BadRow: With the column of the problem.
     """
     try:
-        value = _DECODER.decode(data.decode("utf-8"))
-    except UnicodeDecodeError as error:
-        where = f"invalid UTF-8 at byte {error.start + 1}"
-        raise BadRow(where, data[max(0, error.start - 20) : error.start + 20]) from None
+        value = _DECODER.decode(decode(data))
     except json.JSONDecodeError as error:
         near = error.doc[max(0, error.pos - 20) : error.pos + 20]
         raise BadRow(f"broken JSON at column {error.colno}: {error.msg}", near) from None

@@ -6,13 +6,16 @@ whether the user wants to stop at a bad row or to skip it; `CorpusReader` decide
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from sbert_search.errors import CorpusError
 
 EXCERPT_CHARS = 80
+
+_Text = TypeVar("_Text", str, bytes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,25 +69,50 @@ class BadRow(Exception):  # noqa: N818 (never leaves this room: it becomes a Rej
 
 
 def excerpt(value: object) -> str:
-    """Show a value in at most 80 printable ASCII-safe characters."""
+    """Show a value in at most 80 characters that any terminal and file can hold."""
     if isinstance(value, (str, bytes)):
         value = value[: EXCERPT_CHARS + 1]
-    shown = ascii(value)
+    shown = repr(value)
     return shown if len(shown) <= EXCERPT_CHARS else shown[: EXCERPT_CHARS - 3] + "..."
+
+
+def printable(path: str | os.PathLike[str]) -> str:
+    """Return a path as text that UTF-8 can hold, whatever bytes its name has."""
+    return os.fsencode(path).decode("utf-8", "backslashreplace")
 
 
 def check_text(value: str, name: str) -> str:
     """Return the value when UTF-8 and C strings can hold it.
 
+    Readers decode bytes that are no UTF-8 to lone surrogates, so these are found here as well.
+
     Raises:
         BadRow: It has a lone surrogate or a NUL character.
     """
     if "\0" in value:
-        raise BadRow(f"NUL character in {name!r}", value)
+        raise BadRow(f"NUL character in {name!r}", _around(value, value.index("\0")))
     if not value.isascii():
         try:
             value.encode("utf-8")
         except UnicodeEncodeError as error:
-            near = value[max(0, error.start - 20) : error.start + 20]
-            raise BadRow(f"lone surrogate in {name!r}", near) from None
+            reason = f"invalid UTF-8 or a lone surrogate in {name!r}"
+            raise BadRow(reason, _around(value, error.start)) from None
     return value
+
+
+def decode(data: bytes) -> str:
+    """Decode UTF-8.
+
+    Raises:
+        BadRow: It is none; the message has the byte, from 1.
+    """
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        hint = "; is it UTF-16?" if data.startswith((b"\xff\xfe", b"\xfe\xff")) else ""
+        reason = f"invalid UTF-8 at byte {error.start + 1}{hint}"
+        raise BadRow(reason, _around(data, error.start)) from None
+
+
+def _around(value: _Text, place: int) -> _Text:
+    return value[max(0, place - 20) : place + 20]

@@ -20,7 +20,7 @@ import pyarrow as pa
 from sbert_search.corpus.columnar import read_arrow, read_parquet
 from sbert_search.corpus.delimited import read_delimited
 from sbert_search.corpus.jsonl import read_jsonl
-from sbert_search.corpus.rows import RawRow, Reject
+from sbert_search.corpus.rows import RawRow, Reject, printable
 from sbert_search.corpus.text import read_text_folder, read_text_lines, text_files
 from sbert_search.errors import CorpusError
 
@@ -57,41 +57,55 @@ class SourceFile:
     format: Format
 
 
-def expand(sources: Sequence[str | Path]) -> list[SourceFile]:
+def expand(sources: Sequence[str | Path], stdin: SourceFile | None = None) -> list[SourceFile]:
     """Find the files of all sources: globs sorted, a BEIR folder as its corpus file.
+
+    Args:
+        sources: Paths, globs, or ``-``.
+        stdin: Stands for ``-``.
 
     Raises:
         CorpusError: A source is absent, of no known format, no regular file, or a glob or folder
             has nothing to read.
     """
-    files = [classify(path) for source in sources for path in _paths(str(source))]
-    names = [file.name for file in files]
-    if len(set(names)) < len(names):  # the same file name in two folders
-        root = os.path.commonpath([file.path.absolute().parent for file in files])
-        files = [replace(file, name=os.path.relpath(file.path.absolute(), root)) for file in files]
-    return files
+    files: list[SourceFile] = []
+    for source in sources:
+        if stdin is not None and str(source) == "-":
+            files.append(stdin)
+        else:
+            files += map(classify, _paths(str(source)))
+    names = {file.name for file in files}
+    if len(names) == len(files):
+        return files
+    root = os.path.commonpath([file.path.absolute().parent for file in files])
+    return [replace(file, name=printable(file.path.absolute().relative_to(root))) for file in files]
 
 
 def classify(path: Path) -> SourceFile:
-    """Say what a path holds, by its extension or by what is in the folder."""
+    """Say what a path holds, by its extension or by what is in the folder.
+
+    Raises:
+        CorpusError: As `expand`.
+    """
+    shown = printable(path)
     try:
         mode = path.stat().st_mode
+        if stat.S_ISDIR(mode):
+            return _folder(path, shown)
     except OSError as error:
-        raise CorpusError(f"{path}: cannot be read: {error.strerror}.") from error
-    if stat.S_ISDIR(mode):
-        return _folder(path)
+        raise CorpusError(f"{shown}: cannot be read: {error.strerror}.") from error
     if not stat.S_ISREG(mode):
-        raise CorpusError(f"{path}: not a regular file. Pipe JSON lines to '-' instead.")
+        raise CorpusError(f"{shown}: not a regular file. Pipe JSON lines to '-' instead.")
     plain = path.name.lower()
     compression = next((suffix for suffix in COMPRESSIONS if plain.endswith(suffix)), "")
     found = FORMATS.get(Path(plain.removesuffix(compression)).suffix)
     if found is None or (compression and found in ("parquet", "arrow")):
         raise CorpusError(
-            f"{path}: no format is known by this extension. Known: {' '.join(FORMATS)}, the text "
+            f"{shown}: no format is known by this extension. Known: {' '.join(FORMATS)}, the text "
             f"formats also with {' '.join(COMPRESSIONS)}; a folder of .txt and .md files; a BEIR "
             "folder; '-' for JSON lines on standard input."
         )
-    return SourceFile(path, str(path), path.name, found)
+    return SourceFile(path, shown, printable(path.name), found)
 
 
 def read_rows(file: SourceFile, *, skip: int = 0) -> Iterator[RawRow | Reject]:
@@ -123,7 +137,7 @@ def open_bytes(path: Path, shown: str = "") -> Iterator[BinaryIO]:
     Raises:
         CorpusError: It cannot be opened, or is a FIFO, a device or a folder.
     """
-    shown = shown or str(path)
+    shown = shown or printable(path)
     try:
         if not stat.S_ISREG(path.stat().st_mode):
             raise CorpusError(f"{shown}: not a regular file.")
@@ -159,13 +173,13 @@ def content_sha256(files: Sequence[SourceFile]) -> str:
     if len(files) == 1 and files[0].format != "folder":
         return digests[0][0]
     listing = "".join(f"{digest}  {name}\n" for digest, name in digests)
-    return hashlib.sha256(listing.encode("utf-8", "surrogateescape")).hexdigest()
+    return hashlib.sha256(listing.encode()).hexdigest()
 
 
 def _members(file: SourceFile) -> list[tuple[Path, str]]:
     if file.format != "folder":
         return [(file.path, file.name)]
-    return [(file.path / name, name) for name in text_files(file.path)]
+    return [(file.path / name, printable(name)) for name in text_files(file.path)]
 
 
 def _read_stream(file: SourceFile, stream: BinaryIO, skip: int) -> Iterator[RawRow | Reject]:
@@ -188,16 +202,15 @@ def _paths(source: str) -> list[Path]:
     return [Path(path) for path in found]
 
 
-def _folder(path: Path) -> SourceFile:
+def _folder(path: Path, shown: str) -> SourceFile:
+    entries = sorted(os.listdir(path))
     for name in ("corpus.jsonl", *(f"corpus.jsonl{suffix}" for suffix in COMPRESSIONS)):
-        if (path / name).exists():
+        if name in entries:
             return classify(path / name)
-    suffixes = {Path(entry).suffix.lower() for entry in os.listdir(path)}
-    tables = sorted(suffixes & FORMATS.keys() - {".txt"})
+    tables = sorted({Path(name).suffix.lower() for name in entries} & FORMATS.keys() - {".txt"})
     if tables:
-        raise CorpusError(
-            f"{path}: a folder of {tables[0]} files; name them: '{path}/*{tables[0]}'."
-        )
+        kind = tables[0]
+        raise CorpusError(f"{shown}: a folder with {kind} files; name them: '{shown}/*{kind}'.")
     if not text_files(path):
-        raise CorpusError(f"{path}: the folder has neither corpus.jsonl nor .txt or .md files.")
-    return SourceFile(path, str(path), path.name, "folder")
+        raise CorpusError(f"{shown}: the folder has neither corpus.jsonl nor .txt or .md files.")
+    return SourceFile(path, shown, printable(path.name), "folder")

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from sbert_search.corpus.lines import BOM, MAX_LINE_BYTES, read_filled_lines
-from sbert_search.corpus.rows import BadRow, RawRow, Reject
+from sbert_search.corpus.rows import BadRow, RawRow, Reject, decode, printable
 from sbert_search.errors import CorpusError
 
 FILE_SUFFIXES = (".txt", ".md")
@@ -21,7 +21,7 @@ def read_text_lines(stream: BinaryIO, shown: str, *, skip: int = 0) -> Iterator[
         try:
             if problem:
                 raise BadRow(problem)
-            yield RawRow(source, number, {"text": _decode(data)})
+            yield RawRow(source, number, {"text": decode(data)})
         except BadRow as bad:
             yield bad.at(source)
 
@@ -29,7 +29,7 @@ def read_text_lines(stream: BinaryIO, shown: str, *, skip: int = 0) -> Iterator[
 def read_text_folder(folder: Path, shown: str, *, skip: int = 0) -> Iterator[RawRow | Reject]:
     """Yield one row a file, with the fields ``id`` (the path inside the folder) and ``text``."""
     for number, name in enumerate(text_files(folder)[skip:], start=skip + 1):
-        source = f"{os.path.join(shown, name)}:1"
+        source = f"{shown}/{printable(name)}:1"
         try:
             yield RawRow(source, number, {"id": name, "text": _read_file(folder / name)})
         except BadRow as bad:
@@ -49,7 +49,8 @@ def text_files(folder: Path) -> list[str]:
     """
 
     def fail(error: OSError) -> None:
-        raise CorpusError(f"{error.filename}: cannot be listed: {error.strerror}.") from error
+        shown = printable(error.filename)
+        raise CorpusError(f"{shown}: cannot be listed: {error.strerror}.") from error
 
     names = []
     for here, folders, files in os.walk(folder, onerror=fail):
@@ -66,12 +67,4 @@ def _read_file(path: Path) -> str:
         raise BadRow("not a regular file")
     if (size := path.stat().st_size) > MAX_LINE_BYTES:
         raise BadRow(f"{size >> 20} MiB, and one document may have {MAX_LINE_BYTES >> 20} MiB")
-    return _decode(path.read_bytes().removeprefix(BOM))
-
-
-def _decode(data: bytes) -> str:
-    try:
-        return data.decode("utf-8")
-    except UnicodeDecodeError as error:
-        near = data[max(0, error.start - 20) : error.start + 20]
-        raise BadRow(f"invalid UTF-8 at byte {error.start + 1}", near) from None
+    return decode(path.read_bytes().removeprefix(BOM))

@@ -57,7 +57,10 @@ def test_labels_and_named_columns(tmp_path: Path) -> None:
             ROW.replace('"a"', "5") % 1,
             "p.jsonl:1: 'sentence1' must be a text that is not blank",
         ),
-        (ROW.replace('"a"', '"\\ud800"') % 1, "p.jsonl:1: lone surrogate in 'sentence1'"),
+        (
+            ROW.replace('"a"', '"\\ud800"') % 1,
+            "p.jsonl:1: invalid UTF-8 or a lone surrogate in",
+        ),
         (ROW % '1, "label": [1]', "p.jsonl:1: 'label' must be a string or an integer ([1])"),
         ("[1]\n", "p.jsonl:1: the row is no JSON object ([1])"),
     ],
