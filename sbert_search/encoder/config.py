@@ -53,6 +53,7 @@ class EncoderConfig:
     initializer_range: float = 0.02  # standard deviation of fresh weights
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "attention_terms", tuple(sorted(self.attention_terms)))
         self._check_sizes()
         self._check_sharing()
         self._check_attention()
@@ -114,11 +115,12 @@ class EncoderConfig:
         """Blocks that have weights of their own."""
         return (self.layer_groups or self.layers) * self.inner_layers
 
-    def blocks_of_layer(self, layer: int) -> range:
-        """Indices of the blocks that one layer applies, in order.
-
-        Layers take the groups in equal runs, as ALBERT does.
-        """
+    @property
+    def block_order(self) -> list[int]:
+        """Indices of the blocks to apply; layers take the groups in equal runs, as in ALBERT."""
         groups = self.layer_groups or self.layers
-        group = layer * groups // self.layers
-        return range(group * self.inner_layers, (group + 1) * self.inner_layers)
+        return [
+            layer * groups // self.layers * self.inner_layers + inner
+            for layer in range(self.layers)
+            for inner in range(self.inner_layers)
+        ]

@@ -20,9 +20,9 @@ class EncoderOutput:
 
     Attributes:
         hidden_states: States after the last layer, float (total, hidden), rows as in the batch.
-        layer_states: The embeddings, then the states after each layer, when asked for.
-        attentions: For each block application the probabilities of each text, float
-            (heads, length, length), when asked for.
+        layer_states: The embeddings, then the states after each block, when asked for.
+        attentions: For each block the probabilities of each text, float (heads, length, length),
+            when asked for. A block that is applied again counts again.
     """
 
     hidden_states: Tensor
@@ -60,21 +60,20 @@ class Encoder(nn.Module):
         self._check(tokens)
         moved = tokens.by_length()
         states = self.embeddings(moved.tokens)
-        layers, attentions = [states], []
-        for layer in range(self.config.layers):
-            for index in self.config.blocks_of_layer(layer):
-                states, probs = self.blocks[index](
-                    states,
-                    moved.tokens,
-                    distances=self._distances(),
-                    want_probs=want_attentions,
-                )
-                attentions.append(moved.restore_texts(probs) if want_attentions else ())
-            layers.append(states)
+        layers = [states] if want_layers else []
+        attentions: list[tuple[Tensor, ...]] = []
+        for index in self.config.block_order:
+            states, probs = self.blocks[index](
+                states, moved.tokens, distances=self._distances(), want_probs=want_attentions
+            )
+            if want_layers:
+                layers.append(states)
+            if want_attentions:
+                attentions.append(moved.restore_texts(probs))
         return EncoderOutput(
             moved.restore(states),
-            tuple(map(moved.restore, layers)) if want_layers else (),
-            tuple(attentions) if want_attentions else (),
+            tuple(map(moved.restore, layers)),
+            tuple(attentions),
         )
 
     def pool(self, hidden_states: Tensor, tokens: PackedTokens) -> Tensor:

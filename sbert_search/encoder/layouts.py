@@ -7,7 +7,7 @@ are called in ``model.safetensors``. Everything is reversible: what reads also w
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from sbert_search.encoder.config import EncoderConfig
@@ -33,7 +33,7 @@ class Layout:
         block: Their prefix of a block; ``{block}``, or ``{group}`` and ``{inner}``, count.
         block_names: Our name inside a block to theirs.
         per_head: Our names whose rows are ordered head by head on their side.
-        heads: Beginnings of names that belong to heads, not to the encoder.
+        heads: Beginnings of names, prefix left out, of what the encoder leaves to heads.
     """
 
     model_type: str
@@ -66,7 +66,7 @@ _SETTINGS = {
     "attention_dropout": "attention_probs_dropout_prob",
     "initializer_range": "initializer_range",
 }
-_DEFAULTS = {
+_DEFAULTS: dict[str, Any] = {
     "vocab_size": 30522,
     "pad_token_id": 0,
     "hidden_size": 768,
@@ -112,4 +112,199 @@ BERT = Layout(
     heads=("cls.", "classifier.", "qa_outputs."),
 )
 
-LAYOUTS = {layout.model_type: layout for layout in (BERT,)}
+
+def _read_roberta(keys: Mapping[str, Any]) -> dict[str, Any]:
+    offset = keys["pad_token_id"] + 1  # positions count on from the id of padding
+    return {"position_offset": offset, "max_positions": keys["max_position_embeddings"] - offset}
+
+
+ROBERTA = replace(
+    BERT,
+    model_type="roberta",
+    architecture="RobertaModel",
+    prefix="roberta.",
+    defaults=_DEFAULTS | {"vocab_size": 50265, "pad_token_id": 1},
+    read_more=_read_roberta,
+    write_more=lambda config: {
+        "max_position_embeddings": config.max_positions + config.position_offset
+    },
+    heads=("lm_head.", "classifier.", "qa_outputs."),
+)
+
+ALBERT = replace(
+    BERT,
+    model_type="albert",
+    architecture="AlbertModel",
+    prefix="albert.",
+    settings=_SETTINGS
+    | {
+        "embedding_size": "embedding_size",
+        "layer_groups": "num_hidden_groups",
+        "inner_layers": "inner_group_num",
+    },
+    defaults=_DEFAULTS
+    | {
+        "vocab_size": 30000,
+        "embedding_size": 128,
+        "hidden_size": 4096,
+        "num_hidden_groups": 1,
+        "num_attention_heads": 64,
+        "intermediate_size": 16384,
+        "inner_group_num": 1,
+        "hidden_act": "gelu_new",
+        "hidden_dropout_prob": 0.0,
+        "attention_probs_dropout_prob": 0.0,
+    },
+    names=_EMBEDDINGS
+    | {"embeddings.project": ("encoder.embedding_hidden_mapping_in",), "pooler": ("pooler",)},
+    block="encoder.albert_layer_groups.{group}.albert_layers.{inner}.",
+    block_names={
+        "attention.qkv": ("attention.query", "attention.key", "attention.value"),
+        "attention.output": ("attention.dense",),
+        "attention_norm": ("attention.LayerNorm",),
+        "up": ("ffn",),
+        "down": ("ffn_output",),
+        "output_norm": ("full_layer_layer_norm",),
+    },
+    heads=("predictions.", "sop_classifier.", "classifier.", "qa_outputs."),
+)
+
+DISTILBERT = Layout(
+    model_type="distilbert",
+    architecture="DistilBertModel",
+    prefix="distilbert.",
+    settings={
+        "vocab_size": "vocab_size",
+        "pad_id": "pad_token_id",
+        "hidden_size": "dim",
+        "layers": "n_layers",
+        "heads": "n_heads",
+        "intermediate_size": "hidden_dim",
+        "activation": "activation",
+        "max_positions": "max_position_embeddings",
+        "hidden_dropout": "dropout",
+        "attention_dropout": "attention_dropout",
+        "initializer_range": "initializer_range",
+    },
+    defaults={
+        "vocab_size": 30522,
+        "pad_token_id": 0,
+        "dim": 768,
+        "n_layers": 6,
+        "n_heads": 12,
+        "hidden_dim": 3072,
+        "activation": "gelu",
+        "max_position_embeddings": 512,
+        "dropout": 0.1,
+        "attention_dropout": 0.1,
+        "initializer_range": 0.02,
+    },
+    read_more=lambda keys: {"token_type_vocab": 0},
+    names=_EMBEDDINGS,
+    block="transformer.layer.{block}.",
+    block_names={
+        "attention.qkv": ("attention.q_lin", "attention.k_lin", "attention.v_lin"),
+        "attention.output": ("attention.out_lin",),
+        "attention_norm": ("sa_layer_norm",),
+        "up": ("ffn.lin1",),
+        "down": ("ffn.lin2",),
+        "output_norm": ("output_layer_norm",),
+    },
+    heads=("vocab_", "pre_classifier.", "classifier.", "qa_outputs."),
+)
+
+
+def _read_electra(keys: Mapping[str, Any]) -> dict[str, Any]:
+    width = keys["embedding_size"]
+    return {"embedding_size": None if width == keys["hidden_size"] else width}
+
+
+ELECTRA = replace(
+    BERT,
+    model_type="electra",
+    architecture="ElectraModel",
+    prefix="electra.",
+    defaults=_DEFAULTS
+    | {
+        "embedding_size": 128,
+        "hidden_size": 256,
+        "num_attention_heads": 4,
+        "intermediate_size": 1024,
+    },
+    read_more=_read_electra,
+    write_more=lambda config: {"embedding_size": config.table_size},
+    names=_EMBEDDINGS | {"embeddings.project": ("embeddings_project",)},
+    heads=(
+        "discriminator_predictions.",
+        "generator_predictions.",
+        "generator_lm_head.",
+        "sequence_summary.",
+        "classifier.",
+        "qa_outputs.",
+    ),
+)
+
+
+def _read_deberta(keys: Mapping[str, Any]) -> dict[str, Any]:
+    terms = keys["pos_att_type"]
+    terms = terms.lower().split("|") if isinstance(terms, str) else terms
+    reach = keys["max_relative_positions"]
+    reach = reach if reach > 0 else keys["max_position_embeddings"]
+    return {
+        "position_embeddings": keys["position_biased_input"],
+        "key_bias": False,
+        "attention_terms": ("c2c", *(term.strip() for term in terms)),
+        "relative_positions": reach if keys["relative_attention"] else 0,
+    }
+
+
+def _write_deberta(config: EncoderConfig) -> dict[str, Any]:
+    return {
+        "position_biased_input": config.position_embeddings,
+        "relative_attention": config.relative_positions > 0,
+        "max_relative_positions": config.relative_positions or -1,
+        "pos_att_type": [term for term in config.attention_terms if term != "c2c"],
+    }
+
+
+DEBERTA = replace(
+    BERT,
+    model_type="deberta",
+    architecture="DebertaModel",
+    prefix="deberta.",
+    defaults=_DEFAULTS
+    | {
+        "vocab_size": 50265,
+        "type_vocab_size": 0,
+        "layer_norm_eps": 1e-7,
+        "position_biased_input": True,
+        "relative_attention": False,
+        "max_relative_positions": -1,
+        "pos_att_type": [],
+    },
+    read_more=_read_deberta,
+    write_more=_write_deberta,
+    required={"talking_head": False},
+    names=_EMBEDDINGS | {"distances": ("encoder.rel_embeddings",)},
+    block_names={
+        **BERT.block_names,
+        "attention.qkv": ("attention.self.in_proj",),
+        "attention.query_bias": ("attention.self.q_bias",),
+        "attention.value_bias": ("attention.self.v_bias",),
+        "attention.position_key": ("attention.self.pos_proj",),
+        "attention.position_query": ("attention.self.pos_q_proj",),
+    },
+    per_head=frozenset({"attention.qkv.weight"}),
+    heads=(
+        "embeddings.position_embeddings.",  # the mask decoder's, where the input has none
+        "cls.",
+        "lm_predictions.",
+        "pooler.",
+        "classifier.",
+        "qa_outputs.",
+    ),
+)
+
+LAYOUTS = {
+    layout.model_type: layout for layout in (BERT, ROBERTA, ALBERT, DISTILBERT, ELECTRA, DEBERTA)
+}

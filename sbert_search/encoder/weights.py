@@ -96,15 +96,17 @@ def read_checkpoint(folder: str | Path) -> Checkpoint:
     folder = Path(folder)
     config, keys = read_settings(folder / "config.json")
     layout = LAYOUTS[config.layout]
-    body, head = _split(read_tensors(folder), layout)
+    tensors = _current_names(read_tensors(folder))
+    body = {name.removeprefix(layout.prefix): name for name in tensors}
     pooler = {f"{name}.weight" for name in layout.names.get("pooler", ())}
     with _Unfilled():
         encoder = Encoder(replace(config, pooler=bool(pooler & body.keys())))
     try:
-        encoder.load_state_dict(_from_published(encoder, layout, body), assign=True)
+        head = _fill(encoder, layout, {bare: tensors[name] for bare, name in body.items()})
     except WeightsError as error:
         raise WeightsError(f"{folder}: {error}") from error
-    return Checkpoint(encoder.requires_grad_().eval(), head, keys)
+    encoder.requires_grad_().eval()
+    return Checkpoint(encoder, {body[bare]: tensors[body[bare]] for bare in head}, keys)
 
 
 class _Unfilled(TorchFunctionMode):
@@ -118,36 +120,31 @@ class _Unfilled(TorchFunctionMode):
         return func(*args, **(kwargs or {}))
 
 
-def _split(
-    tensors: dict[str, Tensor], layout: Layout
-) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """Tell the encoder's parameters, prefix removed, from those of heads; drop buffers."""
-    tensors = {
+def _current_names(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Leave out buffers and give the norms of old checkpoints their names of today."""
+    return {
         _LEGACY_NORM.sub(lambda old: _NEW_NORM[old[0]], name): tensor
         for name, tensor in tensors.items()
         if not _BUFFER.search(name)
     }
-    prefixed = any(name.startswith(layout.prefix) for name in tensors)
-    body, head = {}, {}
-    for name, tensor in tensors.items():
-        if prefixed and name.startswith(layout.prefix):
-            body[name.removeprefix(layout.prefix)] = tensor
-        elif name.startswith(layout.heads):
-            head[name] = tensor
-        else:
-            body[name] = tensor
-    return body, head
 
 
-def _from_published(encoder: Encoder, layout: Layout, body: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Assemble our parameters from theirs, every one of which must be used and fit."""
+def _fill(encoder: Encoder, layout: Layout, tensors: dict[str, Tensor]) -> list[str]:
+    """Assemble our parameters from theirs, and return the names left over for heads.
+
+    Raises:
+        WeightsError: A name is missing or unknown, or a shape does not fit.
+    """
     config = encoder.config
     shapes = {name: tensor.shape for name, tensor in encoder.state_dict().items()}
     names = {name: published_names(name, config, layout) for name in shapes}
-    _check_names({theirs for parts in names.values() for theirs in parts}, set(body), config)
+    expected = {theirs for parts in names.values() for theirs in parts}
+    left = [name for name in tensors if name not in expected]
+    unknown = [name for name in left if not name.startswith(layout.heads)]
+    _check_names(sorted(expected - tensors.keys()), sorted(unknown), config)
     state = {}
     for name, shape in shapes.items():
-        parts = [body[theirs] for theirs in names[name]]
+        parts = [tensors[theirs] for theirs in names[name]]
         want = (shape[0] // len(parts), *shape[1:])
         for theirs, part in zip(names[name], parts, strict=True):
             if tuple(part.shape) != want:
@@ -156,7 +153,8 @@ def _from_published(encoder: Encoder, layout: Layout, body: dict[str, Tensor]) -
                 )
         joined = parts[0] if len(parts) == 1 else torch.cat(parts)
         state[name] = _order_heads(joined, name, config, layout, to_ours=True)
-    return state
+    encoder.load_state_dict(state, assign=True)
+    return left
 
 
 def _to_published(encoder: Encoder, layout: Layout) -> Iterator[tuple[str, Tensor]]:
@@ -195,8 +193,7 @@ def _order_heads(
     return rows.transpose(0, 1).reshape(tensor.shape)
 
 
-def _check_names(expected: set[str], found: set[str], config: EncoderConfig) -> None:
-    missing, unknown = sorted(expected - found), sorted(found - expected)
+def _check_names(missing: list[str], unknown: list[str], config: EncoderConfig) -> None:
     if missing or unknown:
         raise WeightsError(
             f"the weights are not of type {config.layout!r}. {_listed('Missing', missing)}"

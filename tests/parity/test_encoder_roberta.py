@@ -1,0 +1,30 @@
+from __future__ import annotations
+
+from typing import Any
+
+from transformers import RobertaConfig, RobertaModel
+
+from tests.parity import family
+
+
+class TestRoberta(family.SameAsReference):
+    shapes = (
+        {"num_hidden_layers": 1, "pad_token_id": 4, "max_position_embeddings": 19 + 5},
+        {"num_hidden_layers": 3, "pad_token_id": 0, "max_position_embeddings": 19 + 1},
+    )
+    segments = 1
+
+    def make(self, **changes: Any) -> Any:
+        settings: dict[str, Any] = {
+            "vocab_size": family.VOCAB,
+            "hidden_size": 36,
+            "num_hidden_layers": 2,
+            "num_attention_heads": 3,
+            "intermediate_size": 50,
+            "max_position_embeddings": family.POSITIONS + 2,
+            "type_vocab_size": 1,
+            "pad_token_id": 1,
+            "layer_norm_eps": 1e-5,
+            "attn_implementation": "eager",
+        }
+        return RobertaModel(RobertaConfig(**settings | changes))
