@@ -20,6 +20,7 @@ ODD = (7, 1, 19, 7, 3, 19)  # equal lengths apart, from one token to all positio
 LENGTHS = [ODD, (1,), (19,), (4, 4, 4), tuple(range(1, 20))]
 
 
+@pytest.mark.usefixtures("one_thread")
 class SameAsReference:
     """Tests of one family; a subclass makes the reference model and names the shapes to try."""
 

@@ -1,0 +1,40 @@
+"""What an encoder costs: parameters to store, operations to run."""
+
+from __future__ import annotations
+
+from sbert_search.encoder.config import EncoderConfig
+
+
+def parameter_count(config: EncoderConfig) -> int:
+    """Count the parameters of an encoder, shared ones once."""
+    hidden, width = config.hidden_size, config.table_size
+    positions = config.max_positions + config.position_offset if config.position_embeddings else 0
+    count = (config.vocab_size + positions + config.token_type_vocab) * width + 2 * width
+    if config.embedding_size is not None:
+        count += (width + 1) * hidden
+    count += 2 * config.relative_positions * hidden
+    count += config.n_blocks * _block_parameters(config)
+    return count + (hidden + 1) * hidden * config.pooler
+
+
+def _block_parameters(config: EncoderConfig) -> int:
+    hidden, terms = config.hidden_size, config.attention_terms
+    attention = 4 * hidden * hidden + (4 if config.key_bias else 3) * hidden
+    attention += hidden * hidden * ("c2p" in terms) + (hidden + 1) * hidden * ("p2c" in terms)
+    feed_forward = 2 * hidden * config.intermediate_size + config.intermediate_size + hidden
+    return attention + feed_forward + 4 * hidden  # two norms
+
+
+def flops_per_token(config: EncoderConfig, length: int) -> int:
+    """Count floating-point operations of a forward pass, a token of a text of some length.
+
+    A multiplication and its addition are two operations. Only matrix products count; those over
+    the distance table are left out, since a batch shares them.
+    """
+    hidden = config.hidden_size
+    block = 2 * (4 * hidden * hidden + 2 * hidden * config.intermediate_size)
+    block += 2 * length * hidden  # the mix of the values
+    for term in config.attention_terms:
+        block += 2 * (length if term == "c2c" else 2 * length - 1) * hidden
+    project = 2 * hidden * config.embedding_size if config.embedding_size is not None else 0
+    return len(config.block_order) * block + project

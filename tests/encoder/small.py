@@ -1,0 +1,24 @@
+"""A small encoder with weights large enough to show a mistake."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from sbert_search.encoder.config import EncoderConfig
+from sbert_search.encoder.encoder import Encoder
+
+
+def small_encoder(**changes: Any) -> Encoder:
+    settings: dict[str, Any] = {
+        "vocab_size": 50,
+        "hidden_size": 24,
+        "layers": 2,
+        "heads": 2,
+        "intermediate_size": 40,
+        "max_positions": 12,
+        "initializer_range": 0.3,
+    }
+    torch.manual_seed(0)
+    return Encoder(EncoderConfig(**settings | changes)).eval()
