@@ -6,10 +6,11 @@ Line 1 is the sha256 of all that follows; the rest is JSON with sorted keys.
 from __future__ import annotations
 
 import base64
+import dataclasses
 import hashlib
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -199,6 +200,14 @@ class Manifest:
         """Every file that this state refers to."""
         of_segments = (file for segment in self.segments for file in segment.files)
         return (*of_segments, *(tombstone.file for tombstone in self.tombstones))
+
+    def without_ann(self, names: Collection[str]) -> Manifest:
+        """Return this state without some FAISS files."""
+        segments = (
+            dataclasses.replace(s, ann=None) if s.ann and s.ann.name in names else s
+            for s in self.segments
+        )
+        return dataclasses.replace(self, segments=tuple(segments))
 
     @property
     def size_bytes(self) -> int:

@@ -61,7 +61,7 @@ def make_part(
     first_row: int,
     settings: StoreSettings,
     columns: Mapping[str, ColumnType],
-) -> SegmentPart:
+) -> tuple[SegmentPart, ids.IdTable]:
     """Turn a batch into rows of a segment; of documents with the same id the last one stays.
 
     Args:
@@ -69,6 +69,9 @@ def make_part(
         first_row: Row of the first passage.
         settings: Of the index.
         columns: Metadata columns of the index.
+
+    Returns:
+        The rows, and the ids of their documents.
 
     Raises:
         IndexStoreError: Passages that do not belong to their documents, vectors of another
@@ -100,7 +103,8 @@ def make_part(
         rows[chunk == 0],
         np.array([ids.hash_content(document) for document in documents], np.uint64),
     )
-    return SegmentPart(pa.table([arrays[name] for name in schema.names], schema), vectors, table)
+    docs = pa.table([arrays[name] for name in schema.names], schema)
+    return SegmentPart(docs, vectors), table
 
 
 def _check_shape(batch: PassageBatch, dim: int) -> None:

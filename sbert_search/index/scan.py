@@ -35,6 +35,17 @@ class TopK:
         self.scores = np.full((n_queries, k), -np.inf, np.float32)
         self.rows = np.full((n_queries, k), -1, np.int64)
 
+    @property
+    def k(self) -> int:
+        """Rows wanted of each query."""
+        return self.scores.shape[1]
+
+    def take(self, queries: NDArray[np.bool_]) -> TopK:
+        """Copy the best rows of some queries, marked in bool (n_queries,)."""
+        part = TopK(int(queries.sum()), self.k)
+        part.scores, part.rows = self.scores[queries], self.rows[queries]
+        return part
+
     def offer(
         self, queries: NDArray[np.int64], rows: NDArray[np.int64], scores: NDArray[np.float32]
     ) -> None:
@@ -77,7 +88,7 @@ def scan(
     positions = None if wanted is None else np.flatnonzero(wanted)
     norms = np.linalg.norm(queries.astype(np.float64), axis=1)
     slack = _slack(norms, max_norm, queries.shape[1], metric)
-    found = _Candidates(top.scores.shape[1], _thresholds(top, norms, metric) - slack, slack)
+    found = _Candidates(top.k, _thresholds(top, norms, metric) - slack, slack)
     for start, block in _blocks(vectors, positions, len(queries)):
         found.add(start, _fast_scores(queries, block, metric))
     query, at = found.finish()

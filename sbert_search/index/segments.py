@@ -34,12 +34,10 @@ class SegmentPart:
     Attributes:
         docs: A table with the schema of the segment's columns.
         vectors: (n_rows, dim) in the type they are stored in, finite.
-        ids: Id table of the documents that begin in these rows.
     """
 
     docs: pa.Table
     vectors: NDArray[np.floating[Any]]
-    ids: ids.IdTable
 
 
 def write_segment(
@@ -47,6 +45,7 @@ def write_segment(
     number: int,
     parts: Iterable[SegmentPart],
     *,
+    table: ids.IdTable,
     n_rows: int,
     settings: StoreSettings,
     columns: Mapping[str, ColumnType],
@@ -57,6 +56,7 @@ def write_segment(
         folder: The index.
         number: A file number that no file has yet.
         parts: Rows, rising; each is dropped before the next is taken.
+        table: Ids of all documents of the segment.
         n_rows: Rows of all parts together.
         settings: Of the index: type and length of the vectors.
         columns: Metadata columns of the segment.
@@ -65,7 +65,7 @@ def write_segment(
         OSError: The disk failed; what is half written is nobody's.
     """
     schema = columns_of.schema(columns)
-    first, last, max_norm, tables = -1, -1, 0.0, []
+    first, last, max_norm = -1, -1, 0.0
     docs_file = files.NewFile(folder / f"seg/{number:06d}.docs.arrow")
     vectors_file = files.NewFile(folder / f"seg/{number:06d}.vec.npy")
     with docs_file, vectors_file:
@@ -77,9 +77,7 @@ def write_segment(
             batches.write(part.docs)
             vectors_file.write(np.ascontiguousarray(part.vectors))
             max_norm = max(max_norm, largest_norm(part.vectors))
-            tables.append(part.ids)
         batches.close()
-    table = ids.make_table(*np.concatenate(tables, axis=1))
     ids_file = npy.write(folder / f"seg/{number:06d}.ids.npy", table)
     return SegmentRecord(
         row_start=first,
@@ -133,9 +131,10 @@ class Segment:
 
     def __init__(self, folder: Path, record: SegmentRecord, settings: StoreSettings) -> None:
         self.record = record
-        docs = open_checked(folder, record.docs)
-        vectors = open_checked(folder, record.vectors)
-        table = open_checked(folder, record.ids)
+        self._views = {
+            file: open_checked(folder, file) for file in (record.docs, record.vectors, record.ids)
+        }
+        docs, vectors, table = self._views.values()
         shape = (record.n_rows, settings.dim)
         self.vectors = npy.read(vectors, record.vectors.name, settings.dtype, shape)
         self.ids: ids.IdTable = npy.read(table, record.ids.name, "u8", (3, record.n_docs))
@@ -163,6 +162,16 @@ class Segment:
             return np.zeros(self.record.n_rows, np.int64)
         chunks: NDArray[np.int32] = self.column("chunk").to_numpy()
         return chunks.astype(np.int64)
+
+    def verify(self) -> None:
+        """Hash the files that were too large to be hashed when they were opened.
+
+        Raises:
+            CorruptIndex: One of them is damaged.
+        """
+        for record, view in self._views.items():
+            if len(view) > HASH_AT_OPEN_BYTES:
+                check_hash(view, record)
 
     def positions(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the position of each row, -1 where the segment does not hold it."""
@@ -237,13 +246,15 @@ class _Named:
             raise CorruptIndex(self.name, "a sound Arrow file", str(error)) from error
 
 
-def open_checked(folder: Path, record: FileRecord, *, everything: bool = False) -> memoryview:
+def open_checked(
+    folder: Path, record: FileRecord, *, hash_up_to: int = HASH_AT_OPEN_BYTES
+) -> memoryview:
     """Map a file and compare its size, and unless it is large its hash, with its record.
 
     Args:
         folder: The index.
         record: What the manifest says of the file.
-        everything: Hash it however large it is.
+        hash_up_to: Size in bytes above which the hash waits for `check_hash`.
 
     Raises:
         FileNotFoundError: It is gone.
@@ -257,11 +268,16 @@ def open_checked(folder: Path, record: FileRecord, *, everything: bool = False) 
         raise CorruptIndex(record.name, "a file that can be read", str(error)) from error
     if len(view) != record.size_bytes:
         raise CorruptIndex(record.name, f"{record.size_bytes} bytes", f"{len(view)} bytes")
-    if everything or len(view) <= HASH_AT_OPEN_BYTES:
-        actual = files.xxh3_128_of_view(view)
-        if actual != record.xxh3_128:
-            raise CorruptIndex(record.name, f"xxh3_128 {record.xxh3_128}", actual)
+    if len(view) <= hash_up_to:
+        check_hash(view, record)
     return view
+
+
+def check_hash(view: memoryview, record: FileRecord) -> None:
+    """Compare the hash of mapped bytes with their record; raises `CorruptIndex`."""
+    actual = files.xxh3_128_of_view(view)
+    if actual != record.xxh3_128:
+        raise CorruptIndex(record.name, f"xxh3_128 {record.xxh3_128}", actual)
 
 
 def record_of(file: files.NewFile, folder: Path) -> FileRecord:

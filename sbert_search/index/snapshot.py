@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,12 +12,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sbert_search.errors import CorruptIndex, QueryError
-from sbert_search.index import ids, npy
+from sbert_search.index import ann, ids, npy
+from sbert_search.index import manifest as manifests
 from sbert_search.index.columns import PREFIX
-from sbert_search.index.manifest import ColumnType, Manifest
-from sbert_search.index.scan import QUERY_BLOCK, TopK, normalised, scan
+from sbert_search.index.manifest import ColumnType, Manifest, SegmentRecord, StoreSettings
+from sbert_search.index.nearest import offer_nearest
+from sbert_search.index.scan import QUERY_BLOCK, TopK, normalised
 from sbert_search.index.segments import Segment, open_checked
 from sbert_search.records import Document
+
+Live = NDArray[np.bool_] | None
 
 MAX_RESULTS_HELD = 1 << 22  # results of one block of queries; a large k makes the block smaller
 
@@ -76,6 +81,9 @@ class Snapshot:
             known.get(record.docs) or Segment(path, record, manifest.settings)
             for record in manifest.segments
         ]
+        self.anns = [
+            self._open_ann(record, reuse) if record.ann else None for record in manifest.segments
+        ]
         self._starts = np.array([record.row_start for record in manifest.segments], np.int64)
         self._live = self._mark_live(self._read_tombstones())
 
@@ -88,6 +96,11 @@ class Snapshot:
     def n_rows(self) -> int:
         """Rows that a search can find."""
         return self.manifest.n_rows
+
+    @property
+    def settings(self) -> StoreSettings:
+        """What was fixed when the index was created."""
+        return self.manifest.settings
 
     @property
     def columns(self) -> Mapping[str, ColumnType]:
@@ -112,18 +125,16 @@ class Snapshot:
             QueryError: k below 1, queries of another length, or numbers that are not finite.
         """
         queries = self._checked(queries, k)
-        live = mask.parts if mask else self._live
+        wanted = mask.parts if mask else self._live
         width = max(1, min(k, self.n_rows))
-        step = max(1, min(QUERY_BLOCK, MAX_RESULTS_HELD // width))
-        blocks = [
-            self._search_block(queries[i : i + step], width, live)
-            for i in range(0, len(queries), step)
-        ]
         scores = np.full((len(queries), k), -np.inf, np.float32)
         rows = np.full((len(queries), k), -1, np.int64)
-        if blocks:
-            scores[:, :width] = np.concatenate([top.scores for top in blocks])
-            rows[:, :width] = np.concatenate([top.rows for top in blocks])
+        step = max(1, min(QUERY_BLOCK, MAX_RESULTS_HELD // width))
+        for i in range(0, len(queries), step):
+            top = TopK(len(queries[i : i + step]), width)
+            for segment, found, part in zip(self.segments, self.anns, wanted, strict=True):
+                offer_nearest(top, queries[i : i + step], segment, found, part, self.settings)
+            scores[i : i + step, :width], rows[i : i + step, :width] = top.scores, top.rows
         return scores, rows
 
     def fetch(self, rows: Sequence[int] | NDArray[np.int64]) -> list[StoredPassage]:
@@ -211,7 +222,7 @@ class Snapshot:
             parts.append(matching[np.arange(segment.n_rows) - segment.chunks])
         return RowMask(tuple(parts), n_docs, sum(int(part.sum()) for part in parts))
 
-    def live(self, index: int) -> NDArray[np.bool_] | None:
+    def live(self, index: int) -> Live:
         """Which positions of a segment are live, bool (n_rows,); None means all."""
         return self._live[index]
 
@@ -222,27 +233,8 @@ class Snapshot:
             for position in np.flatnonzero(first if live is None else first & live):
                 yield _document(segment.passage(int(position)))
 
-    def _search_block(
-        self,
-        queries: NDArray[np.float32],
-        k: int,
-        wanted: Sequence[NDArray[np.bool_] | None],
-    ) -> TopK:
-        top = TopK(len(queries), k)
-        for segment, part in zip(self.segments, wanted, strict=True):
-            scan(
-                queries,
-                segment.vectors,
-                top,
-                segment.rows,
-                metric=self.manifest.settings.metric,
-                max_norm=segment.record.max_norm,
-                wanted=part,
-            )
-        return top
-
     def _checked(self, queries: NDArray[np.float32], k: int) -> NDArray[np.float32]:
-        settings = self.manifest.settings
+        settings = self.settings
         if k < 1:
             raise QueryError(f"k is {k}; ask for at least 1 result.")
         queries = np.ascontiguousarray(queries, dtype=np.float32)
@@ -256,6 +248,24 @@ class Snapshot:
             raise QueryError(f"Query {bad} has a vector that is not finite; its model is broken.")
         return normalised(queries) if settings.metric == "cosine" else queries
 
+    def _open_ann(self, record: SegmentRecord, reuse: Snapshot | None) -> ann.Ann | None:
+        """Map a FAISS file; one that is damaged or gone costs speed, not answers."""
+        assert record.ann is not None
+        known = {found.record: found for found in reuse.anns if found} if reuse else {}
+        if record.ann in known:
+            return known[record.ann]
+        try:
+            return ann.Ann(self.path, record.ann, (record.n_rows, self.manifest.settings.dim))
+        except (CorruptIndex, FileNotFoundError) as error:
+            if manifests.read(self.path) != self.manifest:
+                raise FileNotFoundError(None, str(error), self.path / record.ann.name) from error
+            warnings.warn(
+                f"{record.ann.name} cannot be used, so its segment is scanned exactly ({error}); "
+                "make it again with `sbert-search index repair`.",
+                stacklevel=2,
+            )
+            return None
+
     def _read_tombstones(self) -> NDArray[np.int64]:
         parts = [np.empty(0, np.int64)]
         for tombstone in self.manifest.tombstones:
@@ -263,8 +273,8 @@ class Snapshot:
             parts.append(npy.read(view, tombstone.file.name, "i8", (tombstone.n_rows,)))
         return np.concatenate(parts)
 
-    def _mark_live(self, dead: NDArray[np.int64]) -> list[NDArray[np.bool_] | None]:
-        live: list[NDArray[np.bool_] | None] = [None] * len(self.segments)
+    def _mark_live(self, dead: NDArray[np.int64]) -> list[Live]:
+        live: list[Live] = [None] * len(self.segments)
         of = np.searchsorted(self._starts, dead, "right") - 1
         for index in np.unique(of):
             segment = self.segments[index]

@@ -12,7 +12,7 @@ TRAINING_ROWS_PER_LIST = 39  # FAISS warns below this many training vectors a ce
 
 _PARTS = re.compile(
     r"Flat|SQ(?:4|6|8|fp16|bf16)|HNSW\d+|PCAR?\d+|OPQ\d+(?:_\d+)?|RR\d+"
-    r"|IVF\d+(?:_HNSW\d+)?|PQ\d+(?:x(?:4|8|10|12))?(?:fs)?|RFlat"
+    r"|IVF\d+(?:_HNSW\d+)?|PQ\d+(?:x(?:4|8|10|12))?(?:fs)?"
 )
 _TRANSFORM = re.compile(r"(PCAR?|OPQ|RR)\d")
 _HNSW = re.compile(r"HNSW\d+")
@@ -99,5 +99,5 @@ class IndexSpec:
                 f"index.factory is {self.factory!r}; say how an IVF stores its vectors, "
                 f"such as {self.factory},Flat."
             )
-        if not core or core[0] == "RFlat" or len(core) > 3:
+        if not core or len(core) > 3:
             raise ConfigError(f"index.factory is {self.factory!r}; it names no index to search.")

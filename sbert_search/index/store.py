@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from sbert_search.errors import CorruptIndex, IndexLocked, IndexStoreError
+from sbert_search.index import ann
 from sbert_search.index import manifest as manifests
 from sbert_search.index.manifest import BuildCursor, ColumnType, Manifest, StoreSettings
 from sbert_search.index.snapshot import Snapshot
@@ -46,6 +47,8 @@ class IndexStore:
                 rely on.
         """
         path = Path(path)
+        if not settings.spec.is_flat:
+            ann.require_faiss()
         try:
             _make_folders(path)
             with _locked(path):

@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from sbert_search.index import backup, compact, ids
 from sbert_search.index import columns as columns_of
-from sbert_search.index import ids
+from sbert_search.index.check import damaged_ann_files
 from sbert_search.index.manifest import BuildCursor, ColumnType, Manifest, StoreSettings
 from sbert_search.index.parts import PassageBatch, make_part
 from sbert_search.index.segments import write_segment
 from sbert_search.index.snapshot import Snapshot
-from sbert_search.index.transaction import Transaction, transaction
+from sbert_search.index.transaction import Transaction, remove, remove_unreferenced, transaction
 from sbert_search.records import Document
 
 if TYPE_CHECKING:
@@ -101,6 +102,8 @@ class IndexWriter:
             new = dataclasses.replace(old, columns=self._columns, build=cursor or old.build)
             new = self._with_batch(work, new, batch) if batch else new
             self._commit(work, new)
+        if len(self.snapshot.segments) > compact.MAX_BUILD_SEGMENTS:
+            self._rewrite(max_dead=compact.MAX_DEAD, ann=False)
         with self._guard:
             for document in batch.documents if batch else ():
                 self._pending.pop(document.doc_id, None)
@@ -135,8 +138,57 @@ class IndexWriter:
             self._commit(work, Manifest(settings=settings, columns=dict(columns), build=build))
         self._columns = dict(columns)
 
+    def compact(self) -> None:
+        """Merge segments, drop dead rows, make the FAISS files that are missing.
+
+        Raises:
+            CorruptIndex: A file is damaged; the index is as before.
+            IndexStoreError: The disk failed; the index is as before.
+            CommitUnknown: The disk failed at the last step; reopen the index.
+        """
+        self._rewrite(max_dead=0.0, ann=True)
+
+    def finish_build(self) -> None:
+        """End a build: compact, and mark its cursor finished; raises as `compact`."""
+        cursor = self.snapshot.manifest.build
+        finished = dataclasses.replace(cursor, finished=True) if cursor else None
+        self._rewrite(max_dead=0.0, ann=True, cursor=finished)
+
+    def repair(self) -> list[str]:
+        """Drop damaged derived files and files that nobody names; make missing FAISS files again.
+
+        Documents, vectors and ids are never touched: what is damaged there comes from a snapshot.
+
+        Returns:
+            Names of the files dropped.
+        """
+        old = self.snapshot.manifest
+        dropped = damaged_ann_files(self.path, old)
+        with transaction(self.path, old) as work:
+            new = old.without_ann(dropped)
+            new = compact.with_ann(work, self.snapshot, new)
+            if new != old:
+                self._commit(work, new)
+        removed = remove_unreferenced(self.path, self.snapshot.manifest, grace_s=0.0)
+        return sorted({*dropped, *removed})
+
+    def snapshot_to(self, target: str | Path) -> None:
+        """Make another folder an index in this state, by hard links; see `backup.snapshot_to`."""
+        backup.snapshot_to(self.path, self.snapshot.manifest, Path(target))
+
+    def _rewrite(self, *, max_dead: float, ann: bool, cursor: BuildCursor | None = None) -> None:
+        old = self.snapshot.manifest
+        with transaction(self.path, old) as work:
+            new = compact.compacted(work, self.snapshot, max_dead=max_dead)
+            new = compact.with_ann(work, self.snapshot, new) if ann else new
+            new = dataclasses.replace(new, build=cursor or old.build)
+            if new != old:
+                self._commit(work, new)
+        gone = {file.name for file in old.files} - {f.name for f in self.snapshot.manifest.files}
+        remove(self.path, [self.path / name for name in gone])
+
     def _with_batch(self, work: Transaction, new: Manifest, batch: PassageBatch) -> Manifest:
-        part = make_part(batch, new.next_row, new.settings, new.columns)
+        part, table = make_part(batch, new.next_row, new.settings, new.columns)
         n_rows = len(part.vectors)
         replaced = self.snapshot.lookup([document.doc_id for document in batch.documents])
         new = self._with_dead(work, new, replaced[replaced >= 0])
@@ -144,6 +196,7 @@ class IndexWriter:
             self.path,
             work.number(),
             [part],
+            table=table,
             n_rows=n_rows,
             settings=new.settings,
             columns=new.columns,

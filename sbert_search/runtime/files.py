@@ -153,7 +153,7 @@ class NewFile(RawIOBase):
             super().close()
 
 
-def write_new(path: Path, data: bytes) -> NewFile:
+def write_new(path: Path, data: bytes | memoryview) -> NewFile:
     """Write a small new file durably; the result has its size and digest."""
     with NewFile(path) as file:
         file.write(data)
