@@ -1,0 +1,121 @@
+"""From sources to a vocabulary on disk."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from sbert_search.corpus.documents import CorpusReader
+from sbert_search.errors import ConfigError
+from sbert_search.runtime.progress import Advance, note, progress
+from sbert_search.tokens.vocabulary import check_new, read_vocabulary, save_vocabulary
+from sbert_search.tokens.wordpiece import SPECIAL_TOKENS, learn_bpe, learn_wordpiece
+from sbert_search.tokens.words import WordRules, count_words
+
+Algorithm = Literal["wordpiece", "bpe"]
+
+BATCH_ROWS = 4096
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class VocabularySettings:
+    """What vocabulary to learn.
+
+    Attributes:
+        vocab_size: Pieces wanted, special tokens and alphabet included.
+        algorithm: ``wordpiece`` merges by likelihood gain; ``bpe`` by count, in the `tokenizers`
+            library. Both are read longest match first.
+        alphabet_limit: Most characters to know.
+        rules: How text becomes words; with ``extend``, those of the old vocabulary hold.
+        extend: Folder or vocab.txt of a vocabulary to add to, its ids unchanged.
+    """
+
+    vocab_size: int = 30_522
+    algorithm: Algorithm = "wordpiece"
+    alphabet_limit: int = 1_000
+    rules: WordRules = field(default_factory=WordRules)
+    extend: Path | None = None
+
+    def __post_init__(self) -> None:
+        if self.vocab_size <= len(SPECIAL_TOKENS):
+            raise ConfigError(
+                f"vocab_size is {self.vocab_size}; the special tokens alone take "
+                f"{len(SPECIAL_TOKENS)}."
+            )
+        if self.alphabet_limit < 1:
+            raise ConfigError(f"alphabet_limit is {self.alphabet_limit}; it must be at least 1.")
+        if self.extend is not None and self.algorithm != "wordpiece":
+            raise ConfigError("Only the algorithm wordpiece can extend a vocabulary.")
+
+
+@dataclass(frozen=True, slots=True)
+class TrainedVocabulary:
+    """What came out.
+
+    Attributes:
+        out: The folder.
+        vocab_size: Pieces; below what was asked for when the text has no more pairs to merge.
+        documents: Documents read.
+        rejected: Input rows that could not be used.
+    """
+
+    out: Path
+    vocab_size: int
+    documents: int
+    rejected: int
+
+
+def train_tokenizer(
+    reader: CorpusReader, out: Path, settings: VocabularySettings, *, workers: int = 1
+) -> TrainedVocabulary:
+    """Learn a vocabulary from the titles and texts of documents and save it to a new folder.
+
+    Args:
+        reader: The documents; `BATCH_ROWS` is a good size of its batches.
+        out: A folder that is not there yet.
+        settings: What to learn.
+        workers: Processes that count words.
+
+    Raises:
+        ConfigError: ``out`` exists, or the size asked for is too small for the alphabet.
+        CorpusError: A source cannot be read, or holds no words.
+        ModelError: The vocabulary to extend cannot be used.
+    """
+    check_new(out)
+    if settings.extend is None:
+        old, rules = list(SPECIAL_TOKENS), settings.rules
+    else:
+        old, rules = read_vocabulary(settings.extend)
+    survey = reader.survey()
+    with progress("Reading", survey.rows) as advance:
+        texts = _texts(reader, advance)
+        if settings.algorithm == "bpe":
+            vocabulary = learn_bpe(texts, rules, settings.vocab_size, settings.alphabet_limit)
+        else:
+            words = count_words(texts, rules, workers=workers)
+    if settings.algorithm == "wordpiece":
+        note(f"{sum(words.values()):,} words, {len(words):,} different ones.")
+        with progress("Merging", settings.vocab_size - len(old), "pieces") as advance:
+            vocabulary = learn_wordpiece(
+                words,
+                settings.vocab_size,
+                vocabulary=old,
+                alphabet_limit=settings.alphabet_limit,
+                advance=advance,
+            )
+    if len(vocabulary) < settings.vocab_size:
+        note(
+            f"{len(vocabulary):,} pieces instead of {settings.vocab_size:,}: the text has no "
+            "other pair of pieces that is seen twice and worth a merge."
+        )
+    save_vocabulary(out, vocabulary, rules)
+    documents = survey.rows - survey.rejected
+    return TrainedVocabulary(out, len(vocabulary), documents, survey.rejected)
+
+
+def _texts(reader: CorpusReader, advance: Advance) -> Iterator[list[str]]:
+    for batch in reader.batches():
+        yield [document.full_text for document in batch.documents]
+        advance(len(batch.documents) + len(batch.rejects))

@@ -1,0 +1,128 @@
+"""A vocabulary as a folder that `transformers` and `TextTokenizer` load."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from tokenizers import Tokenizer, decoders, pre_tokenizers, processors
+from tokenizers.models import WordPiece
+
+from sbert_search.errors import ConfigError, ModelError
+from sbert_search.runtime import files
+from sbert_search.tokens.merging import CONTINUATION
+from sbert_search.tokens.wordpiece import SPECIAL_TOKENS, UNKNOWN
+from sbert_search.tokens.words import MAX_WORD_CHARS, WordRules
+
+
+def bert_tokenizer(vocabulary: Sequence[str], rules: WordRules) -> Tokenizer:
+    """Make BERT's tokenizer: normalise, split, longest match first, [CLS] and [SEP] around.
+
+    Args:
+        vocabulary: Pieces by id.
+        rules: How text becomes words.
+
+    Raises:
+        ModelError: A piece stands there twice, or a special token is missing.
+    """
+    ids = {piece: number for number, piece in enumerate(vocabulary)}
+    if len(ids) < len(vocabulary):
+        twice = next(piece for number, piece in enumerate(vocabulary) if ids[piece] != number)
+        raise ModelError(f"The vocabulary has {twice!r} twice; its ids would be ambiguous.")
+    if missing := [token for token in SPECIAL_TOKENS if token not in ids]:
+        raise ModelError(
+            f"The vocabulary has no {', '.join(missing)}; BERT needs each of "
+            f"{' '.join(SPECIAL_TOKENS)}. Add the missing ones as lines of their own."
+        )
+    model = WordPiece(
+        ids,
+        unk_token=UNKNOWN,
+        max_input_chars_per_word=MAX_WORD_CHARS,
+        continuing_subword_prefix=CONTINUATION,
+    )
+    tokenizer = Tokenizer(model)
+    tokenizer.normalizer = rules.normalizer()
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.decoder = decoders.WordPiece(prefix=CONTINUATION)
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]",
+        pair="[CLS] $A [SEP] $B:1 [SEP]:1",
+        special_tokens=[(token, ids[token]) for token in ("[CLS]", "[SEP]")],
+    )
+    tokenizer.add_special_tokens(list(SPECIAL_TOKENS))
+    return tokenizer
+
+
+def save_vocabulary(
+    out: Path, vocabulary: Sequence[str], rules: WordRules, *, max_len: int = 512
+) -> None:
+    """Write tokenizer.json, vocab.txt and tokenizer_config.json into a new folder, all or none.
+
+    Raises:
+        ConfigError: The folder is there already.
+        ModelError: As `bert_tokenizer`.
+    """
+    check_new(out)
+    config = {
+        "tokenizer_class": "BertTokenizer",
+        "model_max_length": max_len,
+        "do_lower_case": rules.lowercase,
+        "strip_accents": rules.strip_accents,
+        "tokenize_chinese_chars": rules.split_cjk,
+        **{f"{token[1:-1].lower()}_token": token for token in SPECIAL_TOKENS},
+    }
+    contents = {
+        "tokenizer.json": bert_tokenizer(vocabulary, rules).to_str(pretty=True),
+        "vocab.txt": "".join(f"{piece}\n" for piece in vocabulary),
+        "tokenizer_config.json": json.dumps(config, indent=2) + "\n",
+    }
+    temporary = out.with_name(out.name + ".tmp")
+    files.remove_tree(temporary)
+    files.disk.make_folder(temporary)
+    for name, content in contents.items():
+        files.write_new(temporary / name, content.encode("utf-8"))
+    files.disk.fsync_folder(temporary)
+    files.disk.replace(temporary, out)
+    files.disk.fsync_folder(out.parent)
+
+
+def check_new(out: Path) -> None:
+    """Refuse a folder that would be overwritten.
+
+    Raises:
+        ConfigError: It is there already, or the folder it would lie in is not.
+    """
+    if out.exists():
+        raise ConfigError(f"{out} is there already; name a new folder.")
+    if not out.absolute().parent.is_dir():
+        raise ConfigError(f"{out.absolute().parent} is no folder; make it first.")
+
+
+def read_vocabulary(path: Path) -> tuple[list[str], WordRules]:
+    """Read pieces by id, and how text becomes words, from a folder or a vocab.txt.
+
+    The rules are those of the tokenizer_config.json beside the vocabulary; without one, those of
+    an uncased BERT.
+
+    Raises:
+        ModelError: The files cannot be read, or are no WordPiece vocabulary.
+    """
+    file = path / "vocab.txt" if path.is_dir() else path
+    config = file.with_name("tokenizer_config.json")
+    try:
+        # Only a line feed ends a piece: a piece may be another kind of line end.
+        lines = file.read_bytes().decode("utf-8").split("\n")
+        switches = json.loads(config.read_text("utf-8")) if config.is_file() else {}
+    except (OSError, ValueError) as error:
+        raise ModelError(f"No vocabulary can be read from {path}: {error}.") from error
+    vocabulary = [line.removesuffix("\r") for line in lines]
+    if vocabulary[-1] == "":
+        vocabulary.pop()
+    rules = WordRules(
+        lowercase=switches.get("do_lower_case", True),
+        strip_accents=switches.get("strip_accents"),
+        split_cjk=switches.get("tokenize_chinese_chars", True),
+    )
+    bert_tokenizer(vocabulary, rules)
+    return vocabulary, rules

@@ -1,0 +1,143 @@
+"""Learn a WordPiece vocabulary from counted words, from nothing or on top of an existing one."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+import numpy as np
+from tokenizers import Tokenizer, pre_tokenizers
+from tokenizers.models import WordPiece
+from tokenizers.trainers import WordPieceTrainer
+
+from sbert_search.errors import ConfigError, CorpusError
+from sbert_search.tokens.merging import CONTINUATION, Segmentation, grow_vocabulary
+from sbert_search.tokens.pairs import MIN_COUNT
+from sbert_search.tokens.words import MAX_WORD_CHARS, WordRules
+
+SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+UNKNOWN = "[UNK]"
+
+
+def learn_wordpiece(
+    words: Mapping[str, int],
+    vocab_size: int,
+    *,
+    vocabulary: Sequence[str] = SPECIAL_TOKENS,
+    alphabet_limit: int = 1_000,
+    advance: Callable[[int], None] = lambda n: None,
+) -> list[str]:
+    """Learn a vocabulary by likelihood gain (see `merging.grow_vocabulary`).
+
+    The characters that the vocabulary lacks come first. Then merging goes on from the pieces into
+    which it cuts the words, so an existing vocabulary is extended, and its ids stay.
+
+    Args:
+        words: How often each word is seen.
+        vocab_size: Pieces wanted in all; fewer come out when the words are too few.
+        vocabulary: Pieces to begin with, by id.
+        alphabet_limit: Most characters of the words to know; a word with another is read as [UNK].
+        advance: Told of each piece merged.
+
+    Returns:
+        The pieces by id: ``vocabulary``, characters, merged pieces in the order of their merges.
+
+    Raises:
+        CorpusError: There are no words.
+        ConfigError: ``vocab_size`` has no room for the characters.
+    """
+    old = set(vocabulary)
+    letters = [piece for piece in alphabet(words, alphabet_limit) if piece not in old]
+    start = [*vocabulary, *letters]
+    if vocab_size < len(start):
+        raise ConfigError(
+            f"vocab_size is {vocab_size:,}, but {len(vocabulary):,} special tokens and old pieces "
+            f"and {len(letters):,} single characters of this text come first. Ask for at least "
+            f"{len(start):,}, or lower alphabet_limit."
+        )
+    segmentation = _longest_match(words, start)
+    return start + grow_vocabulary(segmentation, start, vocab_size - len(start), advance=advance)
+
+
+def learn_bpe(
+    batches: Iterable[Sequence[str]], rules: WordRules, vocab_size: int, alphabet_limit: int
+) -> list[str]:
+    """Learn a vocabulary by merging the pair that is seen most, with the `tokenizers` library.
+
+    Its "WordPiece trainer" is byte-pair encoding over characters, with ## written before pieces.
+
+    Args:
+        batches: Texts.
+        rules: How a text is cut into words.
+        vocab_size: Pieces wanted in all.
+        alphabet_limit: Most characters to know.
+
+    Returns:
+        The pieces by id: special tokens, characters, merged pieces.
+
+    Raises:
+        CorpusError: There are no words.
+        ConfigError: The special tokens and the alphabet do not fit into ``vocab_size``.
+    """
+    tokenizer = Tokenizer(WordPiece({}, unk_token=UNKNOWN))
+    tokenizer.normalizer = rules.normalizer()
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    trainer = WordPieceTrainer(
+        vocab_size=vocab_size,
+        min_frequency=MIN_COUNT,
+        special_tokens=list(SPECIAL_TOKENS),
+        limit_alphabet=alphabet_limit,
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(batches, trainer)
+    ids = tokenizer.get_vocab()
+    if len(ids) == len(SPECIAL_TOKENS):
+        raise CorpusError("There are no words in this text to learn a vocabulary from.")
+    if len(ids) > vocab_size:
+        raise ConfigError(
+            f"vocab_size is {vocab_size:,}, below the {len(ids):,} special tokens and single "
+            "characters of this text; raise it, or lower alphabet_limit."
+        )
+    return sorted(ids, key=lambda piece: ids[piece])
+
+
+def alphabet(words: Mapping[str, int], limit: int) -> list[str]:
+    """List the single characters of a vocabulary: those that begin words, then those within.
+
+    A character that is ever seen beside another gets both forms, so that every word of known
+    characters can be cut; one that always stands alone (punctuation, CJK) gets the first only.
+
+    Raises:
+        CorpusError: There are no words.
+    """
+    if not words:
+        raise CorpusError("There are no words in this text to learn a vocabulary from.")
+    counts: Counter[str] = Counter()
+    joined: set[str] = set()
+    for word, count in words.items():
+        for char in word:
+            counts[char] += count
+        if len(word) > 1:
+            joined.update(word)
+    kept = sorted(sorted(counts, key=lambda char: (-counts[char], char))[:limit])
+    return kept + [CONTINUATION + char for char in kept if char in joined]
+
+
+def _longest_match(words: Mapping[str, int], pieces: Sequence[str]) -> Segmentation:
+    """Cut all words into pieces, as encoding does; words that come out as [UNK] are left out."""
+    ids = {piece: number for number, piece in enumerate(pieces)}
+    model = WordPiece(ids, unk_token=UNKNOWN, max_input_chars_per_word=MAX_WORD_CHARS)
+    numbers: list[int] = []
+    lengths, counts = [], []
+    for word, count in words.items():
+        found = [token.id for token in model.tokenize(word)]
+        if found != [ids[UNKNOWN]]:
+            numbers += found
+            lengths.append(len(found))
+            counts.append(count)
+    return Segmentation(
+        np.array(numbers, np.int32),
+        np.array(lengths, np.int64),
+        np.array(counts, np.int64),
+        len(pieces),
+    )
