@@ -19,7 +19,9 @@ from sbert_search.errors import ConfigError, QueryError, SbertSearchError
 
 INTERRUPTED = 130
 
-_COMMANDS: dict[str, str] = {}
+_COMMANDS: dict[str, str] = {
+    "tokenizer": "sbert_search.cli.tokenizer:tokenizer",
+}
 
 
 class LazyGroup(click.Group):
