@@ -74,13 +74,12 @@ class Columns:
         Raises:
             BadRow: A value does not fit its column.
         """
+        if not metadata.keys() <= self.types.keys():
+            self.learn(metadata, typed=typed)  # only a row that was refused then: say why again
         values = {}
         for name, value in metadata.items():
-            kind = self.types.get(name)
-            if kind is None:
-                raise BadRow(f"column {name!r} was not there when the source was surveyed", value)
             own = _type_of(value, name) if typed else _type_of_cell(value)
-            values[name] = _as_type(value, own, kind, typed, name)
+            values[name] = _as_type(value, own, self.types[name], typed, name)
         return values
 
     def _type_with(self, name: str, value: Any, typed: bool) -> ColumnType:

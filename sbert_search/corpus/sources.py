@@ -13,7 +13,7 @@ import stat
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import BinaryIO, Literal
+from typing import BinaryIO, Literal, cast
 
 import pyarrow as pa
 
@@ -145,13 +145,13 @@ def open_bytes(path: Path, shown: str = "") -> Iterator[BinaryIO]:
     except OSError as error:
         raise CorpusError(f"{shown}: cannot be read: {error.strerror}.") from error
     with raw:
-        match path.suffix.lower():
+        match path.suffix.lower():  # no second buffer, which would lose the lines before a cut
             case ".gz":
-                yield io.BufferedReader(gzip.open(raw), 1 << 20)  # noqa: SIM115 (raw is closed)
+                yield cast(BinaryIO, gzip.open(raw))  # noqa: SIM115 (raw is closed)
             case ".xz":
-                yield io.BufferedReader(lzma.open(raw), 1 << 20)  # noqa: SIM115
+                yield cast(BinaryIO, lzma.open(raw))  # noqa: SIM115
             case ".zst":
-                yield io.BufferedReader(pa.CompressedInputStream(raw, "zstd"), 1 << 20)
+                yield io.BufferedReader(pa.CompressedInputStream(raw, "zstd"), 1 << 16)
             case _:
                 yield raw
 
@@ -162,18 +162,19 @@ def content_sha256(files: Sequence[SourceFile]) -> str:
     One file: the sha256 of its bytes. Several files, or a folder of text files: the sha256 of the
     lines ``<sha256>  <name>`` that the tool sha256sum prints for them.
     """
-    named = [pair for file in files for pair in _members(file)]
-    digests = []
-    for path, name in named:
-        try:
-            with path.open("rb") as stream:
-                digests.append((hashlib.file_digest(stream, "sha256").hexdigest(), name))
-        except OSError as error:
-            digests.append((f"unreadable: {error.strerror}", name))
+    members = [member for file in files for member in _members(file)]
+    digests = [(_sha256(path), name) for path, name in members]
     if len(files) == 1 and files[0].format != "folder":
         return digests[0][0]
     listing = "".join(f"{digest}  {name}\n" for digest, name in digests)
     return hashlib.sha256(listing.encode()).hexdigest()
+
+
+def _sha256(path: Path) -> str:
+    if not path.is_file():  # of a folder; its row is rejected
+        return "none"
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def _members(file: SourceFile) -> list[tuple[Path, str]]:

@@ -4,8 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pyarrow as pa
+
 from sbert_search.corpus.documents import ColumnType, CorpusReader, FieldNames, Reject, Survey
 from sbert_search.records import Document
+
+
+def zstd(data: bytes) -> bytes:
+    """Compress to one frame."""
+    frame: bytes = pa.compress(data, "zstd", asbytes=True)
+    return frame
 
 
 def read_all(

@@ -1,0 +1,176 @@
+"""A source that cannot be read as a whole is named with what to do."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.ipc as ipc
+import pyarrow.parquet as pq
+import pytest
+
+from sbert_search.corpus.documents import CorpusReader, FieldNames
+from sbert_search.errors import CorpusError
+from tests.corpus.accounting import read_all
+
+
+def refusal(*sources: str | Path, fields: FieldNames | None = None) -> str:
+    with pytest.raises(CorpusError) as caught:
+        CorpusReader(sources, fields=fields).survey()
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("c.jsonl", b"", "c.jsonl: holds no rows"),
+        ("c.jsonl", b"\xef\xbb\xbf\n\n", "c.jsonl: holds no rows"),
+        ("c.jsonl.gz", b"", "c.jsonl.gz: holds no rows"),
+        ("c.csv", b"", "c.csv: holds no rows"),
+        ("c.csv", b"id,text\n", "c.csv: holds no rows"),
+        ("c.txt", b"\n \n", "c.txt: holds no rows"),
+        ("c.csv", b"id,text,id\n1,a,2\n", "c.csv:1: the header names 'id' twice"),
+        ("c.csv", b'id,"te"xt\n1,a\n', "c.csv:1: broken record"),
+        ("c.csv", b"id,te\xffxt\n1,a\n", "c.csv:1: invalid UTF-8 or a lone surrogate"),
+        ("c.csv", b"id;text\n1;a\n", "c.csv: no text field among 'id;text'. Name it"),
+        ("c.jsonl", b'{"id": "1", "tekst": "a"}\n', "no text field among 'id', 'tekst'. Name it"),
+        ("c.json", b"[]", "c.json: no format is known by this extension. Known: .jsonl"),
+        ("c.parquet.gz", b"", "c.parquet.gz: no format is known by this extension"),
+        ("c.parquet", b"PAR1 but not really PAR1", "c.parquet: damaged Parquet file"),
+        ("c.parquet", b"", "c.parquet: damaged Parquet file"),
+        ("c.arrow", b"ARROW1\0\0 but not really", "c.arrow:batch 0: damaged after this"),
+        ("c.feather", b"FEA1 old", "c.feather:batch 0: damaged after this, what follows is lost: "
+         "Feather version 1; write it again as version 2"),
+    ],
+)  # fmt: skip
+def test_a_file_without_documents(tmp_path: Path, name: str, content: bytes, message: str) -> None:
+    (tmp_path / name).write_bytes(content)
+    assert message in refusal(tmp_path / name)
+
+
+def test_paths_that_are_no_source(tmp_path: Path) -> None:
+    assert "No source to read" in refusal()
+    assert f"{tmp_path}/no.jsonl: cannot be read: No such file" in refusal(tmp_path / "no.jsonl")
+    assert f"{tmp_path}/*.jsonl: no file matches this pattern" in refusal(f"{tmp_path}/*.jsonl")
+    assert "the folder has neither corpus.jsonl nor .txt or .md files" in refusal(tmp_path)
+    os.mkfifo(tmp_path / "pipe.jsonl")
+    assert "pipe.jsonl: not a regular file. Pipe JSON lines" in refusal(tmp_path / "pipe.jsonl")
+    (tmp_path / "README.md").write_text("about the shards")
+    message = f"{tmp_path}: a folder with .jsonl files; name them: '{tmp_path}/*.jsonl'"
+    assert message in refusal(tmp_path)
+
+
+def test_what_may_not_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "a.txt").write_text("a")
+    (tmp_path / "c.jsonl").write_text('{"text": "a"}')
+    (tmp_path / "c.parquet").write_text("")
+
+    def deny(*_: object, **__: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "open", deny)
+        assert "c.jsonl: cannot be read: Permission denied" in refusal(tmp_path / "c.jsonl")
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "read_bytes", deny)
+        assert "notes/a.txt:1: cannot be read: Permission denied" in refusal(tmp_path / "notes")
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "listdir", deny)
+        assert "notes: cannot be read: Permission denied" in refusal(tmp_path / "notes")
+
+
+def test_bad_files_of_a_folder_are_rows(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("fine")
+    (tmp_path / "b.txt").write_bytes(b"caf\xe9")
+    (tmp_path / "c.txt").write_text(" \n")
+    os.mkfifo(tmp_path / "d.txt")
+    (tmp_path / "e.txt").symlink_to("nowhere")
+    with (tmp_path / "f.txt").open("wb") as file:
+        file.truncate(65 << 20)
+    (tmp_path / os.fsdecode(b"g\xff.txt")).write_text("fine")
+    documents, rejects, _ = read_all(tmp_path)
+    assert [doc.doc_id for doc in documents] == ["a.txt"]
+    assert [(reject.source.removeprefix(f"{tmp_path}/"), reject.reason) for reject in rejects] == [
+        ("b.txt:1", "invalid UTF-8 at byte 4"),
+        ("c.txt:1", "blank document: 'title' and 'text' are both blank"),
+        ("d.txt:1", "not a regular file"),
+        ("e.txt:1", "not a regular file"),
+        ("f.txt:1", "65 MiB, and one document may have 64 MiB"),
+        (r"g\xff.txt:1", "invalid UTF-8 or a lone surrogate in 'id'"),
+    ]
+
+
+def test_fields_that_are_not_there_get_a_suggestion(tmp_path: Path) -> None:
+    (tmp_path / "c.jsonl").write_text('{"key": "1", "story": "a", "head": "b"}\n')
+    named = {
+        "text": FieldNames(text="storry"),
+        "id": FieldNames(text="story", id="kei"),
+        "title": FieldNames(text="story", title="heat"),
+    }
+    near = {"text": "story", "id": "key", "title": "head"}
+    for role, fields in named.items():
+        message = refusal(tmp_path / "c.jsonl", fields=fields)
+        assert f"Unknown {role} field" in message
+        assert f"did you mean {near[role]!r}?" in message
+
+
+def test_damage_inside_parquet_rejects_the_rows_of_its_group(tmp_path: Path) -> None:
+    path = tmp_path / "c.parquet"
+    texts = [f"a longer text with the number {n}" for n in range(3000)]
+    table = pa.table({"id": list(map(str, range(3000))), "text": texts})
+    pq.write_table(table, path, row_group_size=1000, compression="zstd")
+    place = pq.ParquetFile(path).metadata.row_group(1).column(1).data_page_offset
+    data = bytearray(path.read_bytes())
+    data[place + 20 : place + 200] = bytes(180)
+    path.write_bytes(data)
+    assert f"{path}:row group 2:row 1: damaged row group: " in refusal(path)
+    documents, rejects, survey = read_all(path, batch_rows=512)
+    assert (survey.rows, len(documents), len(rejects)) == (3000, 2000, 1000)
+    assert rejects[-1].source == f"{path}:row group 2:row 1000"
+
+
+def test_bad_values_inside_parquet_reject_their_row(tmp_path: Path) -> None:
+    path = tmp_path / "c.parquet"
+    bytes_of = pa.array([b"fine", b"caf\xe9", b"a\0b", None], pa.binary())
+    columns = {
+        "id": pa.array(["1", "2", "3", "4"]),
+        "text": pa.Array.from_buffers(pa.string(), 4, bytes_of.buffers()),
+        "n": pa.array([float("inf"), 1.0, 1.0, 1.0]),
+    }
+    for path in (tmp_path / "c.parquet", tmp_path / "c.arrow"):
+        if path.suffix == ".parquet":
+            pq.write_table(pa.table(columns), path)
+        else:
+            with ipc.new_file(path, pa.table(columns).schema) as writer:
+                writer.write_table(pa.table(columns))
+        documents, rejects, _ = read_all(path)
+        assert not documents
+        assert [reject.reason for reject in rejects] == [
+            "column 'n' is not finite",
+            "invalid UTF-8 or a lone surrogate in 'text'",
+            "NUL character in 'text'",
+            "blank document: 'title' and 'text' are both blank",
+        ]
+
+
+@pytest.mark.parametrize("kind", [pa.float64(), pa.int64(), pa.list_(pa.string()), pa.bool_()])
+def test_a_text_column_that_holds_no_text(tmp_path: Path, kind: pa.DataType) -> None:
+    values = {"double": 1.5, "int64": 5, "bool": True}.get(str(kind), ["a"])
+    table = pa.table({"text": pa.array([values], kind)})
+    pq.write_table(table, tmp_path / "c.parquet")
+    message = refusal(tmp_path / "c.parquet")
+    assert "c.parquet:row group 1:row 1: 'text' is a " in message
+    assert "it must be a string" in message
+
+
+def test_a_cut_arrow_file_keeps_what_stands_before_the_cut(tmp_path: Path) -> None:
+    path = tmp_path / "c.arrow"
+    table = pa.table({"id": list(map(str, range(4000))), "text": ["some text"] * 4000})
+    with ipc.new_stream(path, table.schema) as writer:
+        writer.write_table(table, max_chunksize=1000)
+    path.write_bytes(path.read_bytes()[:-20_000])
+    documents, rejects, _ = read_all(path, batch_rows=512)
+    assert len(documents) == 3000
+    assert [reject.source for reject in rejects] == [f"{path}:batch 3"]
