@@ -41,7 +41,8 @@ def score_table(
         averaged = [e.scores for e in evaluations if e.task.name in suite.tasks]
         means = {m: sum(scores[m] for scores in averaged) / len(averaged) for m in measures}
         rows.append(["mean", "", "", *_shown(kind, means)])
-    return ["task", "split", units, *measures], rows
+    scale = " x 100" if kind == "sts" else ""
+    return ["task", "split", units, *(f"{name}{scale}" for name in measures)], rows
 
 
 def markdown(evaluations: Sequence[Evaluation], suite: EvalSuite | None = None) -> str:
