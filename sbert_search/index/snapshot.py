@@ -156,15 +156,24 @@ class Snapshot:
             ValueError: A row that the index does not hold.
         """
         docs = np.full(rows.shape, -1, np.int64)
-        of = np.searchsorted(self._starts, rows, "right") - 1
-        for index in np.unique(of[rows >= 0]):
-            here = (of == index) & (rows >= 0)
-            segment = self.segments[index]
-            at = segment.positions(rows[here])
-            if (at < 0).any() or index < 0:
-                raise ValueError(f"{self.path} holds no row {rows[here][at < 0][0]}.")
+        for segment, here, at in self._located(rows):
             docs[here] = rows[here] - segment.chunks[at]
         return docs
+
+    def doc_ids(self, rows: NDArray[np.int64]) -> list[str]:
+        """Read the ids of the documents that rows belong to, in the order asked.
+
+        Args:
+            rows: int64 (n,), none negative.
+
+        Raises:
+            ValueError: A row that the index does not hold.
+            CorruptIndex: An id that cannot be read.
+        """
+        found = np.empty(len(rows), object)
+        for segment, here, at in self._located(rows):
+            found[here] = segment.doc_ids(at)
+        return list(found)
 
     def lookup(self, doc_ids: Sequence[str]) -> NDArray[np.int64]:
         """Find live documents by id: rows of their first passages, -1 if absent, (n,)."""
@@ -285,6 +294,19 @@ class Snapshot:
             marks[at] = False
             live[index] = marks
         return live
+
+    def _located(
+        self, rows: NDArray[np.int64]
+    ) -> Iterator[tuple[Segment, NDArray[np.bool_], NDArray[np.int64]]]:
+        """Sort rows by segment: which of them it holds, and their positions in it."""
+        of = np.searchsorted(self._starts, rows, "right") - 1
+        for index in np.unique(of[rows >= 0]):
+            here = (of == index) & (rows >= 0)
+            segment = self.segments[index]
+            at = segment.positions(rows[here])
+            if (at < 0).any() or index < 0:
+                raise ValueError(f"{self.path} holds no row {rows[here][at < 0][0]}.")
+            yield segment, here, at
 
     def _fetch_one(self, row: int) -> StoredPassage:
         index = int(np.searchsorted(self._starts, row, "right")) - 1

@@ -45,6 +45,18 @@ def test_what_was_committed_is_found_and_fetched_after_reopening(tmp_path: Path)
     assert snapshot.lookup(["d3", "nobody", "d19"]).tolist() == [3, -1, 19]
 
 
+def test_ids_are_read_over_segments_in_the_order_asked(tmp_path: Path) -> None:
+    store = IndexStore.create(tmp_path / "i", SETTINGS)
+    with store.writer() as writer:
+        writer.commit(make_batch(some_documents(3), some_vectors(6), chunks=[1, 3, 2]))
+        writer.commit(make_batch(some_documents(2, "e"), some_vectors(2)))
+    rows = np.array([7, 0, 4, 2, 3, 6])
+    expected = [passage.document.doc_id for passage in store.snapshot.fetch(rows)]
+    assert store.snapshot.doc_ids(rows) == expected
+    with pytest.raises(ValueError, match="holds no row 8"):
+        store.snapshot.doc_ids(np.array([1, 8]))
+
+
 @pytest.mark.parametrize("metric", ["cosine", "dot", "euclidean"])
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 def test_search_is_brute_force_over_all_segments(tmp_path: Path, metric: str, dtype: str) -> None:
