@@ -32,6 +32,7 @@ class Transaction:
         self.path, self.old = path, old
         taken = [number_of(file) for file in numbered_files(path)]
         self.first_number = self.next_number = max([old.next_file, *(n + 1 for n in taken)])
+        self._swapped = False
 
     def number(self) -> int:
         """Return a file number that nobody has."""
@@ -56,11 +57,18 @@ class Transaction:
         new = dataclasses.replace(
             new, generation=self.old.generation + 1, next_file=self.next_number
         )
-        manifests.write(self.path, new)
+        self._swapped = True  # from here on, whatever interrupts us, the new state may hold
+        try:
+            manifests.write(self.path, new)
+        except OSError:
+            self._swapped = False
+            raise
         return new
 
     def undo(self) -> None:
-        """Remove what was written, as far as the disk lets us; nobody refers to it."""
+        """Remove what was written, as far as the disk lets us, unless a manifest may name it."""
+        if self._swapped:
+            return
         for file in numbered_files(self.path):
             if number_of(file) >= self.first_number:
                 with contextlib.suppress(OSError):
