@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import xxhash
-from safetensors.torch import load_file
+from safetensors import safe_open
 from torch import Tensor
 
 from sbert_search.errors import CheckpointError, ConfigError
@@ -62,8 +62,9 @@ class Checkpoint:
 
     def tensors(self, prefix: str) -> dict[str, Tensor]:
         """Read the tensors saved under ``prefix/``, mapped from the file."""
-        every = load_file(self.path / "state.safetensors")
-        return {k[len(prefix) + 1 :]: t for k, t in every.items() if k.startswith(prefix + "/")}
+        with safe_open(self.path / "state.safetensors", framework="pt") as file:
+            names = [name for name in file.keys() if name.startswith(prefix + "/")]  # noqa: SIM118
+            return {name.removeprefix(prefix + "/"): file.get_tensor(name) for name in names}
 
 
 def save_checkpoint(
@@ -114,12 +115,15 @@ def save_checkpoint(
 
 
 def prune(out: Path, keep: int, best_step: int | None) -> None:
-    """Remove all checkpoints but the newest ones and the best one."""
-    for path in checkpoints(out)[:-keep]:
-        if _step(path) != best_step:
-            doomed = path.with_name(path.name + ".tmp")
-            files.disk.replace(path, doomed)  # half-removed, it must not look complete
-            files.remove_tree(doomed)
+    """Remove all checkpoints but the newest ones and the best one; a failure is only told."""
+    try:
+        for path in checkpoints(out)[:-keep]:
+            if _step(path) != best_step:
+                doomed = path.with_name(path.name + ".tmp")
+                files.disk.replace(path, doomed)  # half-removed, it must not look complete
+                files.remove_tree(doomed)
+    except OSError as error:
+        note(f"An old checkpoint could not be removed: {error}.")
 
 
 def newest_checkpoint(out: Path) -> Checkpoint:

@@ -99,7 +99,7 @@ def interrupts() -> Iterator[Interrupt]:
         yield interrupt
         return
     kinds = (signal.SIGINT, signal.SIGTERM)
-    before = {kind: signal.getsignal(kind) for kind in kinds}
+    before = {kind: signal.getsignal(kind) or signal.SIG_DFL for kind in kinds}
 
     def ask(kind: int, frame: FrameType | None) -> None:
         interrupt.requested = True

@@ -13,7 +13,6 @@ import torch
 from torch import nn
 
 from sbert_search.config import to_mapping, to_toml
-from sbert_search.runtime import files
 from sbert_search.runtime.device import resolve_device, resolve_precision
 from sbert_search.runtime.distributed import Ranks, join_ranks
 from sbert_search.runtime.overlap import prefetch
@@ -28,8 +27,7 @@ from sbert_search.training.evaluation import EvaluationConfig, judge
 from sbert_search.training.guards import interrupts
 from sbert_search.training.objective import InBatchObjective, Objective
 from sbert_search.training.optim import OptimConfig, optimizer_tensors
-from sbert_search.training.plot import draw_curves
-from sbert_search.training.report import LOG, Report, ReportConfig, read_log
+from sbert_search.training.report import Report, ReportConfig
 from sbert_search.training.resume import circumstances, model_tensors, refuse_restart, restore
 from sbert_search.training.schedule import BudgetConfig, Schedule, ScheduleConfig
 from sbert_search.training.state import RunState
@@ -176,6 +174,7 @@ class _Run:
                 if interrupted and not self._stopped():
                     self._give_way(report)
             report.line(state)
+            report.curves()
         return self._result(stopped)
 
     def _stopped(self) -> Stopped | None:
@@ -227,10 +226,6 @@ class _Run:
         raise KeyboardInterrupt
 
     def _result(self, stopped: Stopped) -> Result:
-        if self.ranks.first:
-            files.replace_file(
-                self.out / "curves.svg", draw_curves(read_log(self.out / LOG)).encode()
-            )
         best = self.state.best_step
         return Result(
             self.state,

@@ -12,11 +12,12 @@ from typing import Any
 
 from torch import nn
 
-from sbert_search.errors import ConfigError
+from sbert_search.errors import ConfigError, TrainingError
 from sbert_search.runtime import files
 from sbert_search.runtime.device import matmul_rate, memory_bytes
 from sbert_search.runtime.progress import note
 from sbert_search.training.guards import FloorWatch
+from sbert_search.training.plot import draw_curves
 from sbert_search.training.schedule import Schedule
 from sbert_search.training.state import RunState
 from sbert_search.training.step import Scene, StepFigures
@@ -42,22 +43,36 @@ class Log:
 
     def __init__(self, path: Path, after_step: int) -> None:
         """Open the log, dropping what a killed process wrote beyond its last checkpoint."""
+        self.path = path
         kept = [line for line in read_log(path) if line["step"] <= after_step] if after_step else []
         files.replace_file(path, "".join(json.dumps(line) + "\n" for line in kept).encode())
         self._fd = files.disk.open_append(path)
 
     def write(self, kind: str, step: int, **values: Any) -> None:
         """Append one line."""
-        line = json.dumps({"kind": kind, "step": step, **values}) + "\n"
-        files.disk.write(self._fd, memoryview(line.encode()))
+        line = json.dumps({"kind": kind, "step": step, **values}).encode() + b"\n"
+        try:
+            written = files.disk.write(self._fd, memoryview(line))
+        except OSError as error:
+            raise self._failed(str(error)) from error
+        if written < len(line):
+            raise self._failed("the disk took only a part of a line")
 
     def sync(self) -> None:
         """Make the lines durable, as the checkpoint about to be written needs them to be."""
-        files.disk.fsync(self._fd)
+        try:
+            files.disk.fsync(self._fd)
+        except OSError as error:
+            raise self._failed(str(error)) from error
 
     def close(self) -> None:
         """Close the file."""
         os.close(self._fd)
+
+    def _failed(self, reason: str) -> TrainingError:
+        return TrainingError(
+            f"{self.path} cannot be written: {reason}. Make room, then go on by --resume."
+        )
 
 
 def read_log(path: Path) -> list[dict[str, Any]]:
@@ -81,6 +96,7 @@ class Report:
         schedule: Schedule,
     ) -> None:
         self.config, self.scene, self.schedule = config, scene, schedule
+        self._picture = out / "curves.svg"
         first = scene.ranks.first  # the others compute, and tell nothing
         self._log = Log(out / LOG, state.step) if first else None
         self._board = _open_board(out, state.step) if first and config.tensorboard else None
@@ -154,6 +170,15 @@ class Report:
         note("  ".join(parts))
         self._losses, self._last = [], replace(state)
 
+    def curves(self) -> None:
+        """Draw the log; a picture that cannot be written stops nothing."""
+        if self._log is None:
+            return
+        try:
+            files.replace_file(self._picture, draw_curves(read_log(self._log.path)).encode())
+        except OSError as error:
+            note(f"{self._picture} cannot be written: {error}.")
+
     def sync(self) -> None:
         """Make the log durable."""
         if self._log is not None:
@@ -185,7 +210,8 @@ class Report:
 def matrix_parameters(model: nn.Module) -> int:
     """Count the parameters that every token is multiplied with: matrices, but no lookup tables.
 
-    A training step costs 6 FLOPs for each of them and a token, attention scores not counted.
+    A training step costs 6 FLOPs for each of them and a token; attention scores, and the second use
+    of weights that layers share, come on top.
 
     Source: Chowdhery et al. 2022, PaLM (arXiv:2204.02311), appendix B, without the attention term.
     """

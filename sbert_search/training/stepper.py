@@ -65,6 +65,7 @@ class Stepper:
         for group in self.optimizer.param_groups:
             group["lr"] = lr
         tally = self._gradients(planned, state)
+        self.scene.ranks.sum_gradients(self.model.parameters())
         figures = tally.read(clip_gradients(self.model, self.config.clip))
         if wrong := not_finite(figures):
             raise refusal(wrong, state.step + 1, lr, tally.suspects(planned.parts))

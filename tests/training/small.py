@@ -13,8 +13,10 @@ from sbert_search.losses.in_batch import multiple_negatives
 from sbert_search.losses.token import IGNORED, token_cross_entropy
 from sbert_search.runtime.tensors import write_tensors
 from sbert_search.training.batching import Batches, Rows
+from sbert_search.training.checkpoint import newest_checkpoint
 from sbert_search.training.loop import TrainConfig
 from sbert_search.training.objective import Batch, Losses
+from sbert_search.training.report import read_log
 
 VOCAB, DIM = 40, 16
 
@@ -109,3 +111,20 @@ def settings(*overrides: str, **values: Any) -> TrainConfig:
 
 def step_losses(log: Sequence[dict[str, Any]]) -> list[float]:
     return [line["loss"] for line in log if line["kind"] == "step"]
+
+
+def lasting_lines(out: Path) -> list[dict[str, Any]]:
+    """Lines of the log that are a function of the settings and the data."""
+    return [line for line in read_log(out / "log.jsonl") if line["kind"] in ("step", "dev")]
+
+
+def unlike(one: Path, other: Path) -> list[str]:
+    """Name what two runs did not end with bit for bit: weights, optimizer state, log."""
+    tensors = [
+        {f"{part}/{name}": t for part in ("model", "optim") for name, t in c.tensors(part).items()}
+        for c in (newest_checkpoint(one), newest_checkpoint(other))
+    ]
+    names = tensors[0].keys() | tensors[1].keys()
+    found = [n for n in sorted(names) if not all(n in t for t in tensors)]
+    found += [n for n in sorted(names - {*found}) if not torch.equal(*(t[n] for t in tensors))]
+    return found + ["log.jsonl"] * (lasting_lines(one) != lasting_lines(other))
