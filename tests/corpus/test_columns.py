@@ -1,0 +1,117 @@
+"""Types of metadata columns: fixed for a source, whatever the order of its rows."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from datetime import UTC, date, datetime
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sbert_search.corpus.columns import Columns, ColumnType, join_types
+from sbert_search.corpus.rows import BadRow
+from tests.corpus.accounting import read_all
+
+
+@pytest.mark.parametrize(
+    ("cells", "kind", "values"),
+    [
+        (["1", "-2", "0"], "int64", [1, -2, 0]),
+        (["1", "2.5", "-1e3"], "float64", [1.0, 2.5, -1000.0]),
+        (["true", "False"], "bool", [True, False]),
+        (["007", "8"], "string", ["007", "8"]),
+        (["1", "one"], "string", ["1", "one"]),
+        (["true", "1"], "string", ["true", "1"]),
+        (["9223372036854775808"], "string", ["9223372036854775808"]),
+        (["1e999"], "string", ["1e999"]),
+        (["1_000"], "string", ["1_000"]),
+        (["٣"], "string", ["٣"]),
+        (["nan", "1"], "string", ["nan", "1"]),
+        ([" 1"], "string", [" 1"]),
+        (["2020-01-02"], "string", ["2020-01-02"]),
+    ],
+)
+def test_cells_get_the_narrowest_type_in_any_order(
+    cells: list[str], kind: ColumnType, values: list[object]
+) -> None:
+    for order in itertools.permutations(cells):
+        columns = Columns()
+        for cell in order:
+            columns.learn({"n": cell}, typed=False)
+        assert columns.types == {"n": kind}
+        assert [columns.convert({"n": cell}, typed=False)["n"] for cell in cells] == values
+
+
+@given(*[st.sampled_from(["string", "int64", "float64", "bool"])] * 3)
+def test_joining_types_does_not_depend_on_order(
+    a: ColumnType, b: ColumnType, c: ColumnType
+) -> None:
+    assert join_types(a, b) == join_types(b, a)
+    assert join_types(join_types(a, b), c) == join_types(a, join_types(b, c))
+
+
+@given(st.lists(st.integers(-(1 << 63), (1 << 63) - 1) | st.floats(-1e300, 1e300), min_size=1))
+def test_typed_numbers_widen(values: list[float]) -> None:
+    columns = Columns()
+    for value in values:
+        columns.learn({"n": value}, typed=True)
+    has_float = any(isinstance(value, float) for value in values)
+    assert columns.types == {"n": "float64" if has_float else "int64"}
+    for value in values:
+        kept = columns.convert({"n": value}, typed=True)["n"]
+        assert kept == (float(value) if has_float else value)
+
+
+def test_a_row_that_does_not_fit_teaches_nothing() -> None:
+    columns = Columns()
+    columns.learn({"n": 1}, typed=True)
+    with pytest.raises(BadRow):
+        columns.learn({"new": "x", "n": "one"}, typed=True)
+    assert columns.types == {"n": "int64"}
+
+
+def test_columns_of_an_index_stay_but_may_widen(tmp_path: Path) -> None:
+    known: dict[str, ColumnType] = {
+        "n": "int64", "s": "string", "t": "timestamp", "d": "date", "unseen": "bool"
+    }  # fmt: skip
+    rows: list[dict[str, object]] = [
+        {"n": 1.5, "s": "x", "t": "2020-01-02T03:04:05+02:00", "d": "2020-01-02"},
+        {"t": "2020-01-02 03:04:05", "more": True},
+        {"t": "yesterday"},
+        {"d": "2020-01-02T03:04"},
+        {"s": 5},
+        {"n": "5"},
+    ]
+    path = tmp_path / "c.jsonl"
+    path.write_text("".join(json.dumps({"text": "a", **row}) + "\n" for row in rows))
+    documents, rejects, survey = read_all(path, columns=known)
+    assert survey.columns == {**known, "n": "float64", "more": "bool"}
+    assert documents[0].metadata == {
+        "n": 1.5,
+        "s": "x",
+        "t": datetime(2020, 1, 2, 1, 4, 5, tzinfo=UTC),
+        "d": date(2020, 1, 2),
+    }
+    assert documents[1].metadata["t"] == datetime(2020, 1, 2, 3, 4, 5, tzinfo=UTC)
+    assert [(reject.reason, reject.value) for reject in rejects] == [
+        ("column 't' is of type timestamp, this value is of type string", "'yesterday'"),
+        ("column 'd' is of type date, this value is of type string", "'2020-01-02T03:04'"),
+        ("column 's' is of type string, this value is of type int64", "5"),
+        ("column 'n' is of type float64, this value is of type string", "'5'"),
+    ]
+
+
+def test_typed_and_untyped_sources_meet(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("text,n,s\na,1,1\nb,2,x\n")
+    (tmp_path / "b.jsonl").write_text('{"text": "c", "n": 2.5, "s": "y"}\n')
+    (tmp_path / "c.csv").write_text("text,n,s\nd,many,2\ne,3,\n")
+    documents, rejects, survey = read_all(*(tmp_path / f for f in ("a.csv", "b.jsonl", "c.csv")))
+    assert survey.columns == {"n": "float64", "s": "string"}
+    assert [doc.metadata.get("n") for doc in documents] == [1.0, 2.0, 2.5, 3.0]
+    assert [doc.metadata.get("s") for doc in documents] == ["1", "x", "y", None]
+    assert [reject.reason for reject in rejects] == [
+        "column 'n' is of type float64, this value is of type string"
+    ]
