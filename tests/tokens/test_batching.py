@@ -21,6 +21,11 @@ def test_equal_lengths_keep_their_order() -> None:
     assert batch.tolist() == [0, 1, 2, 3, 4]
 
 
-def test_a_budget_below_one_is_refused() -> None:
-    with pytest.raises(ValueError, match="budget is 0"):
-        token_batches([1], 0)
+def test_rows_can_be_limited_too() -> None:
+    assert [len(batch) for batch in token_batches([1] * 7, 100, most=3)] == [3, 3, 1]
+
+
+@pytest.mark.parametrize(("budget", "most"), [(0, None), (5, 0)])
+def test_a_limit_below_one_is_refused(budget: int, most: int | None) -> None:
+    with pytest.raises(ValueError, match="above 0"):
+        token_batches([1], budget, most=most)

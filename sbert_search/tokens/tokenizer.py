@@ -1,0 +1,288 @@
+"""Texts and pairs of texts to token ids, by the tokenizer that comes with a model."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from tokenizers import Encoding, Tokenizer, normalizers, pre_tokenizers, processors
+from tokenizers.models import WordPiece
+
+from sbert_search.errors import CorpusError, ModelError
+from sbert_search.runtime import files
+from sbert_search.tokens.chunking import windows
+
+_SETTINGS = "tokenizer_config.json"
+_FILES = (
+    "tokenizer.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab.txt",
+    "vocab.json",
+    "merges.txt",
+)
+_SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+
+Ids = list[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """The special tokens around one text, or around and between the two of a pair.
+
+    Attributes:
+        before: Ids before the first text.
+        between: Ids between the texts of a pair; none for a single text.
+        after: Ids at the end.
+        types: Segments of: before, first text, between, second text, after.
+    """
+
+    before: Ids
+    between: Ids
+    after: Ids
+    types: tuple[int, int, int, int, int]
+
+    @property
+    def size(self) -> int:
+        """Special tokens added."""
+        return len(self.before) + len(self.between) + len(self.after)
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedPairs:
+    """Pairs of texts as ids.
+
+    Attributes:
+        ids: Of each pair, special tokens included.
+        types: Segment of each of these tokens.
+        lost: Tokens of each pair that were cut off, int32 (n,).
+    """
+
+    ids: list[Ids]
+    types: list[Ids]
+    lost: NDArray[np.int32]
+
+
+class TextTokenizer:
+    """A tokenizer that cuts to ``max_len`` and counts what it cuts off.
+
+    Attributes:
+        backend: The `tokenizers.Tokenizer`, set to neither cut nor pad.
+        max_len: Tokens of a text or pair that are kept, special ones included.
+    """
+
+    def __init__(self, backend: Tokenizer, max_len: int, *, folder: Path | None = None) -> None:
+        backend.no_truncation()
+        backend.no_padding()
+        if backend.post_processor is None:
+            backend.post_processor = _bert_frame(backend)
+        self.backend, self.max_len, self.folder = backend, max_len, folder
+        self.single = _frame(backend.encode("a"))
+        self.pair = _frame(backend.encode("a", "a"))
+        if self.pair.size >= max_len:
+            raise ModelError(
+                f"A text may have {max_len} tokens and {self.pair.size} of a pair are special "
+                "ones; raise max_seq_length."
+            )
+
+    @classmethod
+    def from_folder(
+        cls, folder: Path, max_len: int, *, do_lower_case: bool = False
+    ) -> TextTokenizer:
+        """Read tokenizer.json, or the vocab.txt of a BERT.
+
+        Args:
+            folder: Where the tokenizer lies.
+            max_len: Tokens of a text or pair that are kept.
+            do_lower_case: Lower-case first, whatever the tokenizer does.
+
+        Raises:
+            ModelError: The folder holds neither file, or a broken one.
+        """
+        try:
+            if (folder / "tokenizer.json").is_file():
+                backend = Tokenizer.from_file(str(folder / "tokenizer.json"))
+            elif (folder / "vocab.txt").is_file():
+                backend = _wordpiece(folder)
+            else:
+                raise ModelError(f"{folder} holds neither tokenizer.json nor vocab.txt.")
+        except ModelError:
+            raise
+        except Exception as error:  # the library raises bare Exception
+            raise ModelError(f"The tokenizer in {folder} cannot be read: {error}.") from error
+        if do_lower_case:
+            parts = [normalizers.Lowercase(), backend.normalizer]
+            backend.normalizer = normalizers.Sequence([part for part in parts if part is not None])
+        return cls(backend, max_len, folder=folder)
+
+    @property
+    def vocab_size(self) -> int:
+        """Tokens known, added ones included."""
+        return int(self.backend.get_vocab_size())
+
+    def encode(self, texts: Sequence[str]) -> tuple[list[Ids], NDArray[np.int32]]:
+        """Turn texts into ids.
+
+        Returns:
+            Ids of each text, special tokens included, and the tokens cut off at the end of each,
+            int32 (n,).
+
+        Raises:
+            CorpusError: A text holds a lone surrogate, which no encoding can carry.
+        """
+        frame, room = self.single, self.max_len - self.single.size
+        ids = self._ids(texts)
+        lost = np.fromiter((max(0, len(found) - room) for found in ids), np.int32, len(ids))
+        return [[*frame.before, *found[:room], *frame.after] for found in ids], lost
+
+    def encode_pairs(self, pairs: Sequence[tuple[str, str]]) -> EncodedPairs:
+        """Turn pairs into ids; while a pair is too long its longer text is cut.
+
+        Raises:
+            CorpusError: A text holds a lone surrogate.
+        """
+        frame, room = self.pair, self.max_len - self.pair.size
+        firsts = self._ids([first for first, _ in pairs])
+        seconds = self._ids([second for _, second in pairs])
+        ids, types, lost = [], [], []
+        for first, second in zip(firsts, seconds, strict=True):
+            keep = _longest_first(len(first), len(second), room)
+            parts = (
+                frame.before,
+                first[: keep[0]],
+                frame.between,
+                second[: keep[1]],
+                frame.after,
+            )
+            ids.append([token for part in parts for token in part])
+            types.append([t for t, part in zip(frame.types, parts, strict=True) for _ in part])
+            lost.append(len(first) + len(second) - sum(keep))
+        return EncodedPairs(ids, types, np.array(lost, dtype=np.int32))
+
+    def split(self, text: str, *, prompt: str = "") -> list[tuple[int, int]]:
+        """Cut a text into passages that each fit, behind the prompt, without losing a token.
+
+        Returns:
+            Start and end of each passage in characters; they follow one another without a gap.
+
+        Raises:
+            ModelError: The prompt alone fills ``max_len``.
+        """
+        whole = self.backend.encode(text, add_special_tokens=False)
+        room = self.max_len - self.single.size
+        capacity = room - len(self._ids([prompt])[0])
+        while capacity > 0:
+            spans = windows(whole.offsets, whole.word_ids, len(text), capacity)
+            sizes = map(len, self._ids([prompt + text[start:end] for start, end in spans]))
+            if (excess := max(sizes, default=0) - room) <= 0:
+                return spans
+            capacity -= excess  # a cut inside a word can need more tokens than the whole word
+        raise ModelError(f"The prompt {prompt!r} leaves no room in {self.max_len} tokens.")
+
+    def sha256(self) -> str:
+        """Hash the tokenizer as JSON."""
+        return hashlib.sha256(self.backend.to_str().encode()).hexdigest()
+
+    def save(self, folder: Path) -> None:
+        """Write the tokenizer's files into a folder, with ``max_len`` as its limit."""
+        settings: dict[str, Any] = {"tokenizer_class": "PreTrainedTokenizerFast"}
+        settings |= {f"{t[1:-1].lower()}_token": t for t in _SPECIAL if self._knows(t)}
+        if self.folder is None:
+            files.replace_file(folder / "tokenizer.json", self.backend.to_str().encode())
+        else:
+            settings = _read_settings(self.folder) or settings
+            for name in _FILES:
+                if (self.folder / name).is_file():
+                    files.replace_file(folder / name, (self.folder / name).read_bytes())
+        settings["model_max_length"] = self.max_len
+        files.replace_file(folder / _SETTINGS, json.dumps(settings, indent=2).encode() + b"\n")
+
+    def _knows(self, token: str) -> bool:
+        return self.backend.token_to_id(token) is not None
+
+    def _ids(self, texts: Sequence[str]) -> list[Ids]:
+        try:
+            found = self.backend.encode_batch_fast(list(texts), add_special_tokens=False)
+        except (TypeError, UnicodeEncodeError) as error:
+            raise _bad_text(texts, error) from error
+        return [encoding.ids for encoding in found]
+
+
+def _longest_first(first: int, second: int, room: int) -> tuple[int, int]:
+    """Tokens of each text to keep: the longer one is cut until both are equally long."""
+    if first + second <= room:
+        return first, second
+    short, half = min(first, second), room // 2
+    if short <= half:
+        return (short, room - short) if first <= second else (room - short, short)
+    return (half, room - half) if first <= second else (room - half, half)
+
+
+def _frame(probe: Encoding) -> Frame:
+    """Read the special tokens off an encoded probe."""
+    owners = probe.sequence_ids
+    texts = [place for place, owner in enumerate(owners) if owner is not None]
+    first, last = texts[0], texts[-1]
+    middle = [place for place in range(first, last) if owners[place] is None]
+    second = middle[-1] + 1 if middle else last
+    between = probe.type_ids[middle[0]] if middle else 0
+    types = (probe.type_ids[0], probe.type_ids[first], between, probe.type_ids[second])
+    return Frame(
+        probe.ids[:first],
+        [probe.ids[place] for place in middle],
+        probe.ids[last + 1 :],
+        (*types, probe.type_ids[-1]),
+    )
+
+
+def _wordpiece(folder: Path) -> Tokenizer:
+    """Make BERT's tokenizer from vocab.txt and the switches in tokenizer_config.json."""
+    switches = _read_settings(folder)
+    vocab = WordPiece.read_file(str(folder / "vocab.txt"))
+    backend = Tokenizer(WordPiece(vocab, unk_token="[UNK]", max_input_chars_per_word=100))
+    backend.add_special_tokens([token for token in _SPECIAL if token in vocab])
+    backend.normalizer = normalizers.BertNormalizer(
+        clean_text=True,
+        handle_chinese_chars=switches.get("tokenize_chinese_chars", True),
+        strip_accents=switches.get("strip_accents"),
+        lowercase=switches.get("do_lower_case", True),
+    )
+    backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    return backend
+
+
+def _read_settings(folder: Path) -> dict[str, Any]:
+    path = folder / _SETTINGS
+    found: dict[str, Any] = json.loads(path.read_text("utf-8")) if path.is_file() else {}
+    return found
+
+
+def _bert_frame(backend: Tokenizer) -> processors.TemplateProcessing:
+    missing = [token for token in ("[CLS]", "[SEP]") if backend.token_to_id(token) is None]
+    if missing:
+        raise ModelError(f"The tokenizer has no {missing[0]} and does not say what to put around.")
+    return processors.TemplateProcessing(
+        single="[CLS] $A [SEP]",
+        pair="[CLS] $A [SEP] $B:1 [SEP]:1",
+        special_tokens=[(token, backend.token_to_id(token)) for token in ("[CLS]", "[SEP]")],
+    )
+
+
+def _bad_text(texts: Sequence[str], error: Exception) -> CorpusError:
+    for text in texts:
+        if not isinstance(text, str):
+            return CorpusError(f"{text!r} is no text; it must be a string.")
+        if found := re.search("[\ud800-\udfff]", text):
+            near = text[max(0, found.start() - 20) : found.end()]
+            return CorpusError(
+                f"The text ending here in {near!r} holds a lone surrogate at character "
+                f"{found.start()}; read its source as UTF-8, or remove it."
+            )
+    return CorpusError(f"The texts cannot be tokenised: {error}.")

@@ -1,0 +1,75 @@
+"""Small models with fresh weights, for tests of folders and shapes."""
+
+import json
+import string
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from sbert_search.encoder.config import EncoderConfig
+from sbert_search.encoder.encoder import Encoder
+from sbert_search.models.bi_encoder import BiEncoder
+from sbert_search.tokens.tokenizer import TextTokenizer
+
+WORDS = [
+    "the",
+    "a",
+    "cat",
+    "dog",
+    "sat",
+    "on",
+    "mat",
+    "ran",
+    "far",
+    "away",
+    "and",
+    "then",
+    "it",
+    "slept",
+    "in",
+    "red",
+    "sun",
+]
+TOKENS = [
+    "[PAD]",
+    "[UNK]",
+    "[CLS]",
+    "[SEP]",
+    "[MASK]",
+    *WORDS,
+    *("slept", "in", "red", "sun"),
+    *string.ascii_lowercase[1:],
+    *(f"##{letter}" for letter in string.ascii_lowercase),
+    *".,!?'",
+]
+TEXTS = [
+    "The cat sat on the mat.",
+    "A dog ran far away, and then it slept in the sun!",
+    "cat",
+    "",
+    "unknown words become pieces; é too",
+    "the red sun " * 20,
+]
+
+
+def tiny_tokenizer(folder: Path, max_len: int = 24) -> TextTokenizer:
+    """Write a vocabulary and read it as a tokenizer."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "vocab.txt").write_text("\n".join(TOKENS) + "\n", encoding="utf-8")
+    settings = {"do_lower_case": True, "tokenizer_class": "BertTokenizer"}
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings), encoding="utf-8")
+    return TextTokenizer.from_folder(folder, max_len)
+
+
+def tiny_encoder(**changes: Any) -> Encoder:
+    """Make a two-layer BERT with fresh weights."""
+    torch.manual_seed(3)
+    shape = {"vocab_size": len(TOKENS), "hidden_size": 16, "layers": 2, "heads": 2}
+    config = EncoderConfig(**{**shape, "intermediate_size": 24, "max_positions": 32, **changes})
+    return Encoder(config).eval()
+
+
+def tiny_bi_encoder(folder: Path, **settings: Any) -> BiEncoder:
+    """Make a bi-encoder whose tokenizer lies in a folder."""
+    return BiEncoder(tiny_encoder(), tiny_tokenizer(folder), **settings).eval()
