@@ -1,0 +1,195 @@
+"""One vector a text: encoder, pooling, and what follows it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import safetensors.torch
+from torch import Tensor, nn
+
+from sbert_search.encoder.encoder import Encoder
+from sbert_search.encoder.packed import PackedTokens
+from sbert_search.encoder.tensors import WEIGHTS, read_tensors
+from sbert_search.encoder.weights import load_encoder, save_encoder
+from sbert_search.errors import ConfigError, ModelError, WeightsError
+from sbert_search.models.folder import (
+    POOLING_KEYS,
+    ModelDescription,
+    ModelFolder,
+    Module,
+    pooling_modes,
+    read_folder,
+    write_legacy_form,
+)
+from sbert_search.models.heads import Dense, Normalize
+from sbert_search.models.pooling import ATTENTION_MEAN, attention_mean, check_modes, pool
+from sbert_search.models.support import why_not_native
+from sbert_search.runtime import files
+from sbert_search.tokens.tokenizer import TextTokenizer
+
+
+class BiEncoder(nn.Module):
+    """A sentence encoder that trains, computes and saves.
+
+    Attributes:
+        encoder: Tokens to hidden states.
+        pooling: Modes, concatenated in this order.
+        head: Dense and Normalize modules, applied in order.
+        tokenizer: Texts to ids; its ``max_len`` is the model's.
+        prompts: Texts put before others, by name.
+        default_prompt_name: The prompt when none is asked for.
+        similarity: What vectors are compared with.
+        truncate_dim: Leading numbers of a vector that users keep; `forward` gives all.
+    """
+
+    def __init__(
+        self,
+        encoder: Encoder,
+        tokenizer: TextTokenizer,
+        *,
+        pooling: Sequence[str] = ("mean",),
+        head: Sequence[Dense | Normalize] = (),
+        prompts: Mapping[str, str] | None = None,
+        default_prompt_name: str | None = None,
+        similarity: str = "cosine",
+        truncate_dim: int | None = None,
+    ) -> None:
+        super().__init__()
+        check_modes(pooling)
+        check_vocabulary(encoder, tokenizer)
+        self.encoder, self.tokenizer = encoder, tokenizer
+        self.pooling = tuple(pooling)
+        self.head = nn.Sequential(*head)
+        self.prompts = dict(prompts or {})
+        self.default_prompt_name = default_prompt_name
+        self.similarity = similarity
+        self.truncate_dim = truncate_dim
+
+    @property
+    def dim(self) -> int:
+        """Length of a vector before truncation."""
+        sizes = [part.linear.out_features for part in self.head if isinstance(part, Dense)]
+        return sizes[-1] if sizes else self.encoder.config.hidden_size * len(self.pooling)
+
+    def forward(self, tokens: PackedTokens) -> Tensor:
+        """Encode a batch; float32 (batch, dim), not truncated, also with an encoder in bf16."""
+        if self.pooling == (ATTENTION_MEAN,):
+            output = self.encoder(tokens, want_attentions=True)
+            pooled = attention_mean(output.hidden_states, tokens, output.attentions[-1])
+        else:
+            pooled = pool(self.encoder(tokens).hidden_states, tokens, self.pooling)
+        embeddings: Tensor = self.head(pooled)
+        return embeddings
+
+    def describe(self) -> ModelDescription:
+        """Say what its folder will say.
+
+        Raises:
+            ConfigError: The pooling has no place in a sentence-transformers folder.
+        """
+        if ATTENTION_MEAN in self.pooling:
+            raise ConfigError(
+                f"Pooling {ATTENTION_MEAN} is for evaluation only: a sentence-transformers folder "
+                "cannot hold it. Save with mean, cls, max or weightedmean."
+            )
+        modes = {key: mode in self.pooling for mode, key in POOLING_KEYS.items()}
+        width = {"word_embedding_dimension": self.encoder.config.hidden_size}
+        modules = [Module("Transformer", ""), Module("Pooling", "1_Pooling", {**width, **modes})]
+        for place, part in enumerate(self.head, start=2):
+            settings = part.settings() if isinstance(part, Dense) else {}
+            kind = type(part).__name__
+            modules.append(Module(kind, f"{place}_{kind}", settings))
+        return ModelDescription(
+            architecture=self.encoder.config.layout,
+            modules=tuple(modules),
+            max_len=self.tokenizer.max_len,
+            prompts=self.prompts,
+            default_prompt_name=self.default_prompt_name,
+            similarity=self.similarity,
+            truncate_dim=self.truncate_dim,
+        )
+
+    def save(self, path: str | Path) -> None:
+        """Write a folder that sentence-transformers v3, v5 and v6 load with equal vectors.
+
+        Raises:
+            ConfigError: The form cannot hold this pooling, or its order of modes.
+            ModelError: The folder holds a model already.
+        """
+        path, description = Path(path), self.describe()
+        if pooling_modes(description.modules[1]) != self.pooling:
+            raise ConfigError(
+                f"Pooling {'+'.join(self.pooling)} can be saved only in the order "
+                f"{'+'.join(pooling_modes(description.modules[1]))}."
+            )
+        save_encoder(self.encoder, path)
+        self.tokenizer.save(path)
+        write_legacy_form(path, description)
+        for place, part in enumerate(self.head, start=2):
+            if isinstance(part, Dense):
+                state = {f"linear.{name}": t.cpu() for name, t in part.linear.state_dict().items()}
+                folder = path / description.modules[place].folder
+                files.write_new(folder / WEIGHTS, safetensors.torch.save(state, {"format": "pt"}))
+
+    @classmethod
+    def load(cls, path: str | Path) -> BiEncoder:
+        """Read a folder of sentence-transformers or of transformers alone; float32, on the CPU.
+
+        Raises:
+            ModelError: The folder holds no such model, or one that this encoder cannot compute.
+            WeightsError: The weights are damaged or do not fit.
+        """
+        return cls.from_folder(read_folder(Path(path)))
+
+    @classmethod
+    def from_folder(cls, folder: ModelFolder) -> BiEncoder:
+        """As `load`, from a folder already described."""
+        if reason := why_not_native(folder):
+            raise ModelError(f"{folder.path}: {reason}. Use the engine sentence-transformers.")
+        description = folder.description
+        lower = bool(description.modules[0].settings.get("do_lower_case"))
+        return cls(
+            load_encoder(folder.transformer_path),
+            TextTokenizer.from_folder(
+                folder.transformer_path, description.max_len, do_lower_case=lower
+            ),
+            pooling=pooling_modes(description.modules[1]),
+            head=[_load_part(folder.path, module) for module in description.modules[2:]],
+            prompts=description.prompts,
+            default_prompt_name=description.default_prompt_name,
+            similarity=description.similarity,
+            truncate_dim=description.truncate_dim,
+        ).eval()
+
+
+def check_vocabulary(encoder: Encoder, tokenizer: TextTokenizer) -> None:
+    """Refuse a tokenizer that belongs to another model.
+
+    Raises:
+        WeightsError: It has more tokens than the embedding has rows, or longer texts are read
+            than the encoder has positions.
+    """
+    rows, positions = encoder.config.vocab_size, encoder.config.max_positions
+    if tokenizer.vocab_size > rows:
+        raise WeightsError(
+            f"The tokenizer has {tokenizer.vocab_size:,} tokens and the embedding {rows:,} rows; "
+            "take both from one model."
+        )
+    if encoder.config.position_embeddings and tokenizer.max_len > positions:
+        raise WeightsError(
+            f"Texts may have {tokenizer.max_len} tokens and the encoder has {positions} positions; "
+            "lower max_seq_length."
+        )
+
+
+def _load_part(path: Path, module: Module) -> Dense | Normalize:
+    if module.kind == "Normalize":
+        return Normalize()
+    dense = Dense.from_settings(module.settings)
+    state = read_tensors(path / module.folder)
+    try:
+        dense.load_state_dict(state)
+    except RuntimeError as error:
+        raise WeightsError(f"{path / module.folder}: {error}") from error
+    return dense

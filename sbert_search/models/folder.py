@@ -1,0 +1,267 @@
+"""A sentence-transformers model folder as it describes itself, in any of the forms v2 to v6 wrote.
+
+Reading needs no torch: an index compares identities before a model is loaded, and a query can be
+embedded without loading one. What is written is the legacy form, four small JSON files that v3, v5
+and v6 all load; v6's own form cannot be read by the older two.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from sbert_search.errors import ModelError
+from sbert_search.models.identity import sha256_of_files
+from sbert_search.runtime.files import replace_file
+
+# In the order that sentence-transformers concatenates them, with the legacy key of each.
+POOLING_KEYS = {
+    "cls": "pooling_mode_cls_token",
+    "max": "pooling_mode_max_tokens",
+    "mean": "pooling_mode_mean_tokens",
+    "mean_sqrt_len_tokens": "pooling_mode_mean_sqrt_len_tokens",
+    "weightedmean": "pooling_mode_weightedmean_tokens",
+    "lasttoken": "pooling_mode_lasttoken",
+}
+_NO_LIMIT = 1_000_000  # what transformers writes for "no limit" is far above this
+
+
+@dataclass(frozen=True, slots=True)
+class Module:
+    """One entry of ``modules.json`` with the settings in its folder.
+
+    Attributes:
+        kind: Class name, such as Pooling.
+        folder: Path below the model folder, "" for its root.
+        settings: Its ``config.json``, or {} without one.
+    """
+
+    kind: str
+    folder: str
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ModelDescription:
+    """What decides the vectors of a bi-encoder, beside its weights and its tokens.
+
+    Attributes:
+        architecture: ``model_type`` of the Transformer, or the kind of the first module.
+        modules: In the order that a text passes them.
+        max_len: Tokens of a text that are read, special ones included.
+        prompts: Texts put before others, by name; empty ones left out.
+        default_prompt_name: The prompt when none is asked for.
+        similarity: cosine, dot, euclidean or manhattan.
+        truncate_dim: Leading numbers of a vector that are kept; None: all.
+    """
+
+    architecture: str
+    modules: tuple[Module, ...]
+    max_len: int
+    prompts: Mapping[str, str] = field(default_factory=dict)
+    default_prompt_name: str | None = None
+    similarity: str = "cosine"
+    truncate_dim: int | None = None
+
+    @property
+    def pooling(self) -> str:
+        """Pooling modes joined by "+", then what follows, such as ``cls+mean>Dense``."""
+        steps = [
+            "+".join(pooling_modes(module)) if module.kind == "Pooling" else module.kind
+            for module in self.modules[1 : -1 if self.normalize else None]
+        ]
+        return ">".join(steps)
+
+    @property
+    def normalize(self) -> bool:
+        """Whether vectors have length 1 when nothing is cut off them."""
+        return self.modules[-1].kind == "Normalize"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ModelFolder:
+    """A model folder.
+
+    Attributes:
+        path: Where it lies.
+        description: What it says of its model; a folder of transformers alone is read as
+            Transformer and mean Pooling, as sentence-transformers does.
+        transformer: ``config.json`` of the Transformer, {} without one.
+        tokenizer: ``tokenizer_config.json``, {} without one.
+    """
+
+    path: Path
+    description: ModelDescription
+    transformer: Mapping[str, Any]
+    tokenizer: Mapping[str, Any]
+
+    @property
+    def transformer_path(self) -> Path:
+        """Folder of encoder weights and tokenizer."""
+        return self.path / self.description.modules[0].folder
+
+    def weights_sha256(self) -> str:
+        """Hash of all weights.
+
+        Raises:
+            ModelError: A module has its weights as a pickle, or there are none at all.
+        """
+        folders = sorted({module.folder for module in self.description.modules})
+        names = [f"{name}" for folder in folders for name in _weight_files(self.path, folder)]
+        if not names:
+            raise ModelError(f"{self.path} holds no model.safetensors; it is no model folder.")
+        return sha256_of_files(self.path, names)
+
+    def tokenizer_sha256(self) -> str:
+        """Hash of the files that define the tokens.
+
+        Raises:
+            ModelError: There are none.
+        """
+        folder = self.transformer_path
+        for names in (["tokenizer.json"], ["vocab.txt", "tokenizer_config.json"], ["vocab.txt"]):
+            if all((folder / name).is_file() for name in names):
+                return sha256_of_files(folder, names)
+        raise ModelError(f"{folder} holds neither tokenizer.json nor vocab.txt.")
+
+
+def read_folder(path: Path) -> ModelFolder:
+    """Read the description of a model folder.
+
+    Raises:
+        ModelError: The folder holds no model, a file is no JSON of the expected shape, a module
+            points outside the folder, or a module would need code that is not in
+            sentence-transformers.
+    """
+    if not path.is_dir():
+        raise ModelError(f"{path} is no folder; pass a model folder or a name on the hub.")
+    modules = _read_modules(path)
+    root = path / modules[0].folder
+    transformer = _read_object(root / "config.json")
+    if modules[0].kind == "Transformer" and not transformer:
+        raise ModelError(f"{root} holds no config.json; it is no model folder.")
+    tokenizer = _read_object(root / "tokenizer_config.json")
+    settings = _read_object(path / "config_sentence_transformers.json")
+    prompts = settings.get("prompts") or {}
+    return ModelFolder(
+        path=path,
+        description=ModelDescription(
+            architecture=str(transformer.get("model_type", modules[0].kind)),
+            modules=modules,
+            max_len=_max_len(modules[0], tokenizer, transformer),
+            prompts={name: text for name, text in prompts.items() if text},
+            default_prompt_name=settings.get("default_prompt_name"),
+            similarity=settings.get("similarity_fn_name") or "cosine",
+            truncate_dim=settings.get("truncate_dim"),
+        ),
+        transformer=transformer,
+        tokenizer=tokenizer,
+    )
+
+
+def pooling_modes(module: Module) -> tuple[str, ...]:
+    """Return the modes of a Pooling module, in the order they are concatenated."""
+    modes = module.settings.get("pooling_mode")
+    if modes is None:
+        modes = [mode for mode, key in POOLING_KEYS.items() if module.settings.get(key)]
+    return (modes,) if isinstance(modes, str) else tuple(modes) or ("mean",)
+
+
+def write_legacy_form(path: Path, description: ModelDescription) -> None:
+    """Write the JSON files that make a transformers folder a sentence-transformers one."""
+    listing = [
+        {
+            "idx": n,
+            "name": str(n),
+            "path": m.folder,
+            "type": f"sentence_transformers.models.{m.kind}",
+        }
+        for n, m in enumerate(description.modules)
+    ]
+    settings: dict[str, Any] = {
+        "__version__": {},
+        "prompts": dict(description.prompts),
+        "default_prompt_name": description.default_prompt_name,
+        "similarity_fn_name": description.similarity,
+    }
+    if description.truncate_dim is not None:
+        settings["truncate_dim"] = description.truncate_dim
+    _write_json(path / "modules.json", listing)
+    _write_json(path / "config_sentence_transformers.json", settings)
+    limits = {"max_seq_length": description.max_len, "do_lower_case": False}
+    _write_json(path / "sentence_bert_config.json", limits)
+    for module in description.modules[1:]:
+        (path / module.folder).mkdir(exist_ok=True)
+        _write_json(path / module.folder / "config.json", module.settings)
+
+
+def _max_len(module: Module, tokenizer: Mapping[str, Any], transformer: Mapping[str, Any]) -> int:
+    """Find the limit where v2 to v5 (the module's settings) or v6 (the tokenizer's) put it."""
+    limit = module.settings.get("max_seq_length")
+    if limit is not None:
+        return int(limit)
+    limits = (tokenizer.get("model_max_length"), transformer.get("max_position_embeddings"))
+    return min((int(n) for n in limits if n is not None and 0 < n < _NO_LIMIT), default=512)
+
+
+def _read_modules(path: Path) -> tuple[Module, ...]:
+    listing = _read_json(path / "modules.json")
+    if listing is None:
+        return (Module("Transformer", ""), Module("Pooling", "", {"pooling_mode": "mean"}))
+    if not isinstance(listing, list) or not listing:
+        raise ModelError(f"{path / 'modules.json'} holds no list of modules.")
+    return tuple(_read_module(path, entry) for entry in listing)
+
+
+def _read_module(path: Path, entry: Any) -> Module:
+    where = path / "modules.json"
+    if not isinstance(entry, dict) or not isinstance(entry.get("type"), str):
+        raise ModelError(f"{where}: {entry!r} is no module; it needs a type and a path.")
+    kind, folder = entry["type"], str(entry.get("path", ""))
+    if not kind.startswith("sentence_transformers."):
+        raise ModelError(
+            f"{where}: module {kind!r} is not part of sentence-transformers; this package runs no "
+            "code that comes with a model."
+        )
+    if PurePosixPath(folder).is_absolute() or ".." in PurePosixPath(folder).parts:
+        raise ModelError(f"{where}: module path {folder!r} leaves the model folder.")
+    kind = kind.rpartition(".")[2]
+    name = "sentence_bert_config.json" if kind == "Transformer" else "config.json"
+    return Module(kind, folder, _read_object(path / folder / name))
+
+
+def _weight_files(path: Path, folder: str) -> list[str]:
+    """Name the weights of one module, relative to ``path``."""
+    names = sorted(str(file.relative_to(path)) for file in (path / folder).glob("*.safetensors"))
+    pickles = [f for end in ("bin", "pt", "pth") for f in (path / folder).glob(f"*.{end}")]
+    if pickles and not names:
+        raise ModelError(
+            f"{pickles[0]} is a pickle, which can run code, and no safetensors file is beside it. "
+            "Convert it at https://huggingface.co/spaces/safetensors/convert, or save the model "
+            "again with a recent version of transformers."
+        )
+    return names
+
+
+def _read_object(path: Path) -> dict[str, Any]:
+    value = _read_json(path)
+    if value is not None and not isinstance(value, dict):
+        raise ModelError(f"{path} holds no JSON object.")
+    return value or {}
+
+
+def _read_json(path: Path) -> Any:
+    """Read a JSON file; None when there is none."""
+    if not path.is_file():
+        return None
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise ModelError(f"{path} cannot be read as JSON: {error}.") from error
+
+
+def _write_json(path: Path, value: Any) -> None:
+    replace_file(path, (json.dumps(value, indent=2) + "\n").encode())

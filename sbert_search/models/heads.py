@@ -1,0 +1,92 @@
+"""What may follow pooling: a dense layer, and scaling to length 1."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from sbert_search.errors import ConfigError
+
+_CLASSES: tuple[type[nn.Module], ...] = (
+    nn.Identity,
+    nn.Tanh,
+    nn.Sigmoid,
+    nn.ReLU,
+    nn.GELU,
+    nn.SiLU,
+    nn.Mish,
+    nn.Softplus,
+)
+ACTIVATIONS = {f"{cls.__module__}.{cls.__name__}": cls for cls in _CLASSES}
+
+
+def make_activation(path: str) -> nn.Module:
+    """Make the activation that a folder names by its class path; nothing is imported by name.
+
+    Raises:
+        ConfigError: The class is none of `ACTIVATIONS`.
+    """
+    if path not in ACTIVATIONS:
+        raise ConfigError(f"Unknown activation {path!r}; known: {', '.join(ACTIVATIONS)}.")
+    return ACTIVATIONS[path]()
+
+
+def activation_path(activation: nn.Module) -> str:
+    """Name an activation as folders do."""
+    return f"{type(activation).__module__}.{type(activation).__name__}"
+
+
+class Dense(nn.Module):
+    """A linear layer with an activation, as sentence-transformers stores it."""
+
+    def __init__(
+        self,
+        in_features: int,
+        out_features: int,
+        *,
+        bias: bool = True,
+        activation: nn.Module | None = None,
+    ) -> None:
+        super().__init__()
+        self.linear = nn.Linear(in_features, out_features, bias=bias)
+        self.activation = nn.Tanh() if activation is None else activation
+
+    @classmethod
+    def from_settings(cls, settings: Mapping[str, Any]) -> Dense:
+        """Make a layer of the shape that a module's ``config.json`` gives.
+
+        Raises:
+            ConfigError: The activation is unknown.
+        """
+        path = settings.get("activation_function", activation_path(nn.Tanh()))
+        return cls(
+            settings["in_features"],
+            settings["out_features"],
+            bias=settings.get("bias", True),
+            activation=make_activation(path),
+        )
+
+    def settings(self) -> dict[str, Any]:
+        """Return what ``config.json`` holds."""
+        return {
+            "in_features": self.linear.in_features,
+            "out_features": self.linear.out_features,
+            "bias": self.linear.bias is not None,
+            "activation_function": activation_path(self.activation),
+        }
+
+    def forward(self, embeddings: Tensor) -> Tensor:
+        """Transform (batch, in_features) to (batch, out_features)."""
+        out: Tensor = self.activation(self.linear(embeddings))
+        return out
+
+
+class Normalize(nn.Module):
+    """Scale vectors to length 1; a zero vector stays."""
+
+    def forward(self, embeddings: Tensor) -> Tensor:
+        """Scale (batch, dim)."""
+        return F.normalize(embeddings, dim=-1)

@@ -1,0 +1,132 @@
+"""Models that sentence-transformers runs, whatever their architecture, behind small wrappers.
+
+The only room that imports the library. It is loaded on first use, since importing it takes seconds.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeGuard, cast
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from tokenizers import Tokenizer
+from torch import nn
+
+from sbert_search.errors import ModelError
+from sbert_search.models.folder import ModelDescription, Module
+from sbert_search.tokens.tokenizer import TextTokenizer
+
+if TYPE_CHECKING:
+    from sentence_transformers import CrossEncoder, SentenceTransformer
+    from sentence_transformers.base.modules.module import Module as _LibraryModule
+
+_NO_LIMIT = 1 << 30
+_POOLING = ("Pooling", "Dense", "Normalize")
+
+
+def is_sentence_transformer(model: object) -> TypeGuard[SentenceTransformer]:
+    """Tell whether something is the library's bi-encoder, without importing the library."""
+    library = sys.modules.get("sentence_transformers")
+    return library is not None and isinstance(model, library.SentenceTransformer)
+
+
+def is_cross_encoder(model: object) -> TypeGuard[CrossEncoder]:
+    """Tell whether something is the library's cross-encoder, without importing the library."""
+    library = sys.modules.get("sentence_transformers")
+    return library is not None and isinstance(model, library.CrossEncoder)
+
+
+def load_sentence_transformer(path: Path) -> SentenceTransformer:
+    """Load a bi-encoder from a folder, offline, on the CPU in fp32, without running its code.
+
+    Raises:
+        ModelError: The library cannot load it.
+    """
+    from sentence_transformers import SentenceTransformer
+
+    model: SentenceTransformer = _load(SentenceTransformer, path)
+    return model
+
+
+def load_cross_encoder(path: Path) -> CrossEncoder:
+    """Load a cross-encoder from a folder, as `load_sentence_transformer`.
+
+    Raises:
+        ModelError: The library cannot load it.
+    """
+    from sentence_transformers import CrossEncoder
+
+    model: CrossEncoder = _load(CrossEncoder, path)
+    return model
+
+
+def _load(kind: Any, path: Path) -> Any:
+    weights = {"dtype": torch.float32, "use_safetensors": True}
+    try:
+        return kind(str(path), device="cpu", local_files_only=True, model_kwargs=weights)
+    except Exception as error:  # the library raises of every kind
+        raise ModelError(f"sentence-transformers cannot load {path}: {error}") from error
+
+
+class LibraryEncoder:
+    """A bi-encoder of the library.
+
+    Attributes:
+        model: The library's model.
+        tokenizer: Its tokenizer, for counting and cutting; the library tokenises for itself.
+        dim: Length of a vector before truncation.
+    """
+
+    def __init__(self, model: SentenceTransformer) -> None:
+        self.model = model
+        limit = model.max_seq_length
+        self.max_len = _NO_LIMIT if limit is None else int(min(limit, _NO_LIMIT))
+        self.tokenizer = TextTokenizer(_backend(model), self.max_len)
+        self.dim = int(model.encode(["a"], prompt="", truncate_dim=_NO_LIMIT).shape[1])
+
+    def describe(self) -> ModelDescription:
+        """Say what a folder would say of the model."""
+        model = self.model
+        modules = tuple(_module(module) for module in model)
+        return ModelDescription(
+            architecture=str(getattr(model.config, "model_type", modules[0].kind)),
+            modules=modules,
+            max_len=self.max_len,
+            prompts={name: text for name, text in model.prompts.items() if text},
+            default_prompt_name=model.default_prompt_name,
+            similarity=str(model.similarity_fn_name),
+            truncate_dim=model.truncate_dim,
+        )
+
+    def encode(self, texts: Sequence[str], prompt: str) -> NDArray[np.float32]:
+        """Compute vectors, not truncated, float32 (n, dim)."""
+        vectors = self.model.encode(
+            list(texts),
+            prompt=prompt,
+            show_progress_bar=False,
+            convert_to_tensor=True,
+            truncate_dim=_NO_LIMIT,
+        )
+        return vectors.float().cpu().numpy()
+
+
+def _backend(model: Any) -> Tokenizer:
+    tokenizer = model.tokenizer
+    backend = getattr(tokenizer, "backend_tokenizer", tokenizer)
+    if not isinstance(backend, Tokenizer):
+        raise ModelError(
+            f"The tokenizer is a {type(tokenizer).__name__}; this package needs one of the "
+            "tokenizers library, to count tokens and cut passages."
+        )
+    return Tokenizer.from_str(backend.to_str())  # the model keeps its own settings
+
+
+def _module(module: nn.Module) -> Module:
+    kind = type(module).__name__
+    if kind not in _POOLING:
+        return Module(kind, "")
+    return Module(kind, "", cast("_LibraryModule", module).get_config_dict())

@@ -1,0 +1,95 @@
+"""From the hidden states of a text's tokens to one vector, straight on packed batches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+from sbert_search.encoder.packed import PackedTokens
+from sbert_search.errors import ConfigError
+
+ATTENTION_MEAN = "attention_mean"
+
+
+def pool(hidden_states: Tensor, tokens: PackedTokens, modes: Sequence[str]) -> Tensor:
+    """Pool the states of each text and concatenate the modes.
+
+    There is no padding to leave out. Neighbouring texts of one length are reduced together, so a
+    batch sorted by length takes few steps; sums are float32 whatever the states are.
+
+    Args:
+        hidden_states: Last-layer states, float (total, hidden).
+        tokens: The batch they belong to.
+        modes: Names in `POOLINGS`.
+
+    Returns:
+        Float32 (batch, hidden x modes), not normalised.
+
+    Source: Reimers & Gurevych 2019, Sentence-BERT, section 3 (arXiv:1908.10084).
+    """
+    parts = []
+    for run in tokens.runs:
+        states = hidden_states[run.rows].view(run.texts, run.length, -1)
+        parts.append(torch.cat([POOLINGS[mode](states) for mode in modes], dim=-1))
+    return torch.cat(parts)
+
+
+def attention_mean(
+    hidden_states: Tensor, tokens: PackedTokens, attentions: Sequence[Tensor]
+) -> Tensor:
+    """Average the states of each text with the weights that its first token gives them.
+
+    Args:
+        hidden_states: Last-layer states, float (total, hidden).
+        tokens: The batch they belong to.
+        attentions: Last-layer probabilities of each text, (heads, length, length).
+
+    Returns:
+        Float32 (batch, hidden).
+    """
+    weights = torch.cat([probs[:, 0].mean(dim=0) for probs in attentions])  # (total,)
+    weighted = hidden_states.float() * weights.float().unsqueeze(-1)
+    return pool(weighted, tokens, ["sum"])
+
+
+def check_modes(modes: Sequence[str]) -> None:
+    """Refuse unknown modes, and `ATTENTION_MEAN` together with others.
+
+    Raises:
+        ConfigError: Naming the mode.
+    """
+    known = set(POOLINGS) - {"sum"} | {ATTENTION_MEAN}
+    unknown = [mode for mode in modes if mode not in known]
+    if unknown or not modes:
+        shown = repr(unknown[0]) if unknown else "nothing"
+        raise ConfigError(f"Unknown pooling mode {shown}; known: {', '.join(sorted(known))}.")
+    if ATTENTION_MEAN in modes and len(modes) > 1:
+        raise ConfigError(f"{ATTENTION_MEAN} cannot be concatenated with other pooling modes.")
+
+
+def _sum(states: Tensor) -> Tensor:
+    return states.sum(dim=1, dtype=torch.float32)
+
+
+def _weighted_mean(states: Tensor) -> Tensor:
+    """Later tokens count more: the weight of a token is its position, from 1.
+
+    Source: Muennighoff 2022, SGPT, section 3.1 (arXiv:2202.08904).
+    """
+    length = states.shape[1]
+    weights = torch.arange(1, length + 1, device=states.device, dtype=torch.float32)
+    return torch.einsum("tlh,l->th", states.float(), weights / weights.sum())
+
+
+# Each takes (texts, length, hidden) and gives float32 (texts, hidden).
+POOLINGS: dict[str, Callable[[Tensor], Tensor]] = {
+    "cls": lambda states: states[:, 0].float(),
+    "max": lambda states: states.amax(dim=1).float(),
+    "mean": lambda states: _sum(states) / states.shape[1],
+    "mean_sqrt_len_tokens": lambda states: _sum(states) / states.shape[1] ** 0.5,
+    "weightedmean": _weighted_mean,
+    "lasttoken": lambda states: states[:, -1].float(),
+    "sum": _sum,
+}
