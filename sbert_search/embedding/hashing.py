@@ -57,7 +57,7 @@ class HashingEmbedder:
         words = [_WORD.findall(text.lower()) for text in texts]
         hashes = [[_hash(word) for word in found[: self.max_len]] for found in words]
         lost = [max(0, len(found) - self.max_len) for found in words]
-        return TokenizedTexts(texts, hashes, np.array(lost, dtype=np.int32))
+        return TokenizedTexts(texts, "", hashes, np.array(lost, dtype=np.int32))
 
     def split(self, text: str, *, task: Task | None = None) -> list[tuple[int, int]]:
         """Cut a text into passages of at most ``max_len`` words."""

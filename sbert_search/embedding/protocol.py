@@ -20,12 +20,14 @@ class TokenizedTexts:
     """Texts as token ids, cut to what the model reads.
 
     Attributes:
-        texts: What was tokenised, prompt included.
-        ids: Token ids of each text, special tokens included, at most ``max_len``.
+        texts: As they came.
+        prompt: What the model reads before each of them.
+        ids: Token ids of prompt and text, special tokens included, at most ``max_len``.
         lost: Tokens of each text that were cut off, int32 (n,).
     """
 
     texts: Sequence[str]
+    prompt: str
     ids: Sequence[Sequence[int]]
     lost: NDArray[np.int32]
 
@@ -42,6 +44,7 @@ class TokenizedTexts:
         picked = [int(row) for row in rows]
         return TokenizedTexts(
             [self.texts[row] for row in picked],
+            self.prompt,
             [self.ids[row] for row in picked],
             self.lost[picked],
         )

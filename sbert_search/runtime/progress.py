@@ -25,15 +25,18 @@ def note(message: str) -> None:
 
 
 @contextlib.contextmanager
-def progress(label: str, total: int | None, unit: str = "docs") -> Iterator[Advance]:
+def progress(
+    label: str, total: int | None, unit: str = "docs", *, hidden: bool = False
+) -> Iterator[Advance]:
     """Show a bar with the rate and the time left; yields ``advance(n)``.
 
     Args:
         label: What is going on, such as "Embedding".
         total: How many units there are, or None when nobody knows yet.
         unit: Plural name of what is counted.
+        hidden: Whether the caller wants no bar.
     """
-    if _quiet or not sys.stderr.isatty():
+    if hidden or _quiet or not sys.stderr.isatty():
         yield lambda n: None
         return
     from rich.console import Console

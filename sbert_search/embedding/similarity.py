@@ -1,0 +1,50 @@
+"""How near two sets of vectors are, by the measures that models name."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from sbert_search.embedding.protocol import Vectors
+from sbert_search.errors import ConfigError
+
+
+def similarity(first: Vectors, second: Vectors, measure: str = "cosine") -> Vectors:
+    """Compare all of the first with all of the second; higher is nearer.
+
+    Args:
+        first: Float (n, dim) or (dim,).
+        second: Float (m, dim) or (dim,).
+        measure: cosine, dot, euclidean or manhattan; of the last two the negative distance.
+
+    Returns:
+        Float32 (n, m).
+
+    Raises:
+        ConfigError: The measure is unknown.
+    """
+    if measure not in _MEASURES:
+        raise ConfigError(f"Unknown similarity {measure!r}; known: {', '.join(_MEASURES)}.")
+    scores = _MEASURES[measure](np.atleast_2d(first), np.atleast_2d(second))
+    return np.asarray(scores, dtype=np.float32)
+
+
+def unit(vectors: Vectors) -> Vectors:
+    """Scale rows to length 1; a zero row stays."""
+    norms = np.linalg.norm(vectors, axis=1, keepdims=True)
+    return np.asarray(vectors / np.maximum(norms, 1e-12), dtype=np.float32)
+
+
+def _euclidean(first: Vectors, second: Vectors) -> Vectors:
+    return -np.stack([np.linalg.norm(second - row, axis=1) for row in first])
+
+
+def _manhattan(first: Vectors, second: Vectors) -> Vectors:
+    return -np.stack([np.abs(second - row).sum(axis=1) for row in first])
+
+
+_MEASURES = {
+    "cosine": lambda first, second: unit(first) @ unit(second).T,
+    "dot": lambda first, second: first @ second.T,
+    "euclidean": _euclidean,
+    "manhattan": _manhattan,
+}

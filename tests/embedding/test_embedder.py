@@ -1,0 +1,268 @@
+import gzip
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sentence_transformers import SentenceTransformer
+
+from sbert_search.embedding.embedder import Embedder, open_embedder
+from sbert_search.embedding.hashing import HashingEmbedder
+from sbert_search.embedding.pipeline import embed_batches
+from sbert_search.embedding.protocol import TokenizedTexts, Vectors
+from sbert_search.errors import ConfigError, CorpusError, ModelError
+from sbert_search.models.heads import Normalize
+from sbert_search.records import Document
+from tests.models.tiny import TEXTS, tiny_bi_encoder
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+WORDS = st.lists(
+    st.sampled_from(["the", "cat", "sat.", "a", "dog", "far,", "unknown", "é", "!"]), max_size=30
+)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    base = tmp_path_factory.mktemp("model")
+    prompts = {"query": "cat ", "way": "far away "}
+    tiny_bi_encoder(base / "tokens", head=[Normalize()], prompts=prompts).save(base / "saved")
+    return base / "saved"
+
+
+@pytest.fixture(scope="module")
+def tiny(folder: Path) -> Embedder:
+    return Embedder(folder, device="cpu")
+
+
+@pytest.fixture(scope="module")
+def minilm() -> Embedder:
+    return Embedder(device="cpu")
+
+
+def test_minilm_equals_sentence_transformers_on_real_texts(
+    minilm: Embedder, real_data: Path
+) -> None:
+    with gzip.open(real_data / "stsb" / "test.jsonl.gz", "rt", encoding="utf-8") as lines:
+        texts = [json.loads(line)["sentence1"] for line in lines]
+    with gzip.open(real_data / "stsb" / "dev.jsonl.gz", "rt", encoding="utf-8") as lines:
+        texts += [json.loads(line)["sentence2"] for line in lines]
+    with gzip.open(real_data / "scifact" / "corpus.jsonl.gz", "rt", encoding="utf-8") as lines:
+        abstracts = [json.loads(next(lines))["text"] for _ in range(40)]
+    texts = [*texts[:2000], *abstracts, "", " ", "x" * 5000]
+    assert minilm.opened.engine.name == "native"
+    library = Embedder(device="cpu", engine="sentence-transformers")
+    assert library.identity.differences(minilm.identity) == []
+    ours, theirs = minilm.encode(texts), library.encode(texts)
+    assert float((ours * theirs).sum(axis=1).min()) >= 0.999999
+    np.testing.assert_allclose(ours, theirs, atol=1e-5)
+
+
+@given(st.lists(WORDS.map(" ".join), min_size=1, max_size=12), st.randoms())
+@settings(max_examples=25, deadline=None)
+def test_company_order_and_batch_size_change_nothing(
+    tiny: Embedder, texts: list[str], random: Any
+) -> None:
+    vectors = tiny.encode(texts)
+    order = list(range(len(texts)))
+    random.shuffle(order)
+    shuffled = tiny.encode([texts[row] for row in order], batch_size=random.randint(1, 5))
+    np.testing.assert_allclose(shuffled, vectors[order], atol=1e-6)
+    alone = np.stack([tiny.encode(text) for text in texts])
+    np.testing.assert_allclose(alone, vectors, atol=1e-6)
+
+
+def test_company_changes_no_minilm_vector_by_more_than_1e_6(minilm: Embedder) -> None:
+    texts = ["cat", "A man is playing a flute.", "long " * 300, "Two dogs run. " * 20, ""]
+    together = minilm.encode(texts)
+    for row, text in enumerate(texts):
+        np.testing.assert_allclose(minilm.encode(text), together[row], atol=1e-6)
+
+
+def test_bf16_agrees_with_itself_in_other_company_and_with_fp32(minilm: Embedder) -> None:
+    texts = ["cat", "A man is playing a flute.", "Two dogs run. " * 20]
+    half = Embedder(device="cpu", precision="bf16")
+    assert half.identity.precision == "bf16"
+    together = half.encode(texts)
+    alone = np.stack([half.encode(text) for text in texts])
+    assert float((together * alone).sum(axis=1).min()) >= 0.9999
+    assert float((together * minilm.encode(texts)).sum(axis=1).min()) >= 0.999
+
+
+def test_an_object_of_the_library_is_taken_as_it_is(folder: Path, tiny: Embedder) -> None:
+    library = SentenceTransformer(str(folder), device="cpu", local_files_only=True)
+    ours = Embedder(library)
+    np.testing.assert_allclose(ours.encode(TEXTS), tiny.encode(TEXTS), atol=1e-6)
+    assert ours.identity.engine == "sentence-transformers"
+    assert ours.identity.weights_sha256 == Embedder(library).identity.weights_sha256
+    before = ours.identity.weights_sha256
+    next(library.parameters()).data[7, 0] += 1
+    assert Embedder(library).identity.weights_sha256 != before
+
+
+def test_the_identity_does_not_depend_on_the_engine(folder: Path, tiny: Embedder) -> None:
+    library = Embedder(folder, device="cpu", engine="sentence-transformers")
+    assert tiny.identity.differences(library.identity) == []
+    assert not tiny.identity.same_numbers(library.identity)
+    assert tiny.identity.prompts == {"query": "cat ", "way": "far away "}
+    other = Embedder(folder, device="cpu", prompts={"query": "dog "}, truncate_dim=4)
+    assert [line.partition(":")[0] for line in tiny.identity.differences(other.identity)] == [
+        "prompts",
+        "dim",
+        "normalize",
+    ]
+
+
+def test_prompts_are_put_before_texts(tiny: Embedder) -> None:
+    np.testing.assert_array_equal(tiny.encode_query(["dog"]), tiny.encode(["cat dog"]))
+    np.testing.assert_array_equal(tiny.encode_document(["dog"]), tiny.encode(["dog"]))
+    by_name = tiny.encode(["dog"], prompt_name="way")
+    np.testing.assert_array_equal(by_name, tiny.encode(["dog"], prompt="far away "))
+    np.testing.assert_array_equal(by_name, tiny.encode(["far away dog"]))
+    with pytest.raises(ConfigError, match=r"no prompt 'off'; it has: query, way\."):
+        tiny.encode(["dog"], prompt_name="off")
+
+
+def test_vectors_can_be_cut_and_scaled(folder: Path, tiny: Embedder) -> None:
+    vectors = tiny.encode(TEXTS)
+    np.testing.assert_array_equal(tiny.encode(TEXTS, truncate_dim=5), vectors[:, :5])
+    short = Embedder(folder, device="cpu", truncate_dim=5)
+    assert short.dim == 5
+    np.testing.assert_array_equal(short.encode(TEXTS), vectors[:, :5])
+    unit = short.encode(TEXTS, normalize_embeddings=True)
+    np.testing.assert_allclose(np.linalg.norm(unit, axis=1), 1.0, rtol=1e-6)
+
+
+def test_one_text_gives_one_vector_and_none_gives_none(tiny: Embedder) -> None:
+    assert tiny.encode("cat").shape == (16,)
+    assert tiny.encode([]).shape == (0, 16)
+
+
+@pytest.mark.parametrize("engine", ["native", "sentence-transformers"])
+def test_lost_tokens_are_counted_exactly(folder: Path, engine: Any) -> None:
+    embedder = Embedder(folder, device="cpu", engine=engine)
+    tokens = embedder.tokenize(["cat " * 22, "cat " * 23, "cat " * 100], task="query")
+    assert tokens.lost.tolist() == [1, 2, 79]  # 24 less [CLS], [SEP] and the prompt "cat"
+    assert tokens.lengths.tolist() == [24, 24, 24]
+
+
+@pytest.mark.parametrize("engine", ["native", "sentence-transformers"])
+def test_chunks_are_encoded_as_the_texts_they_are(folder: Path, engine: Any) -> None:
+    embedder = Embedder(folder, device="cpu", engine=engine)
+    texts = ["the cat sat on unknownword " * 12, "cat", "x" * 120 + " é"]
+    documents = [Document(str(n), text) for n, text in enumerate(texts)]
+    (batch,) = embed_batches([(documents, None)], embedder, on_truncate="chunk")
+    assert batch.lost_tokens.sum() == 0
+    passages = [
+        texts[row][start:end]
+        for row, start, end in zip(batch.doc_of, batch.char_start, batch.char_end, strict=True)
+    ]
+    assert len(passages) > 4
+    for row, text in enumerate(texts):
+        assert "".join(p for p, of in zip(passages, batch.doc_of, strict=True) if of == row) == text
+    np.testing.assert_allclose(batch.vectors, embedder.encode_document(passages), atol=1e-6)
+
+
+def test_a_lone_surrogate_is_named(tiny: Embedder) -> None:
+    with pytest.raises(CorpusError, match="holds a lone surrogate at character 4"):
+        tiny.encode(["fine", "cat \ud83d"])
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_use_after_a_fork_is_an_error_and_no_hang(tiny: Embedder) -> None:
+    tiny.encode(TEXTS)
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            tiny.encode("cat")
+        except ModelError as error:
+            os.write(writer, str(error).encode())
+        os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader) as pipe:
+        assert "is a fork" in pipe.read()
+    os.waitpid(child, 0)
+
+
+def test_out_of_memory_halves_the_batch_and_says_so(
+    folder: Path, tiny: Embedder, capsys: pytest.CaptureFixture[str], monkeypatch: Any
+) -> None:
+    embedder = Embedder(folder, device="cpu")
+    compute = type(embedder.opened.engine).__call__
+
+    def small_memory(self: Any, tokens: TokenizedTexts) -> Vectors:
+        if tokens.lengths.sum() > 40:
+            raise MemoryError
+        return compute(self, tokens)
+
+    monkeypatch.setattr(type(embedder.opened.engine), "__call__", small_memory)
+    texts = TEXTS * 3
+    vectors = embedder.encode(texts)
+    monkeypatch.undo()
+    np.testing.assert_allclose(vectors, tiny.encode(texts), atol=1e-6)
+    assert "cpu is out of memory; now" in capsys.readouterr().err
+    assert embedder.batch_tokens <= 40
+
+
+def test_no_memory_for_a_single_text_is_an_error(folder: Path, monkeypatch: Any) -> None:
+    embedder = Embedder(folder, device="cpu")
+
+    def no_memory(self: Any, tokens: TokenizedTexts) -> Vectors:
+        raise MemoryError
+
+    monkeypatch.setattr(type(embedder.opened.engine), "__call__", no_memory)
+    with pytest.raises(ModelError, match="too little memory for one text of 3 tokens"):
+        embedder.encode("cat")
+
+
+@pytest.mark.parametrize(
+    ("fault", "message"),
+    [
+        (lambda vectors: vectors * np.nan, "gives numbers that are not finite for 'a'"),
+        (lambda vectors: vectors[::-1], r"gives wrong numbers: cosine -?0\."),
+    ],
+)
+def test_a_device_that_computes_wrongly_is_refused(
+    folder: Path, monkeypatch: Any, fault: Any, message: str
+) -> None:
+    from sbert_search.embedding.engines import NativeEngine
+
+    compute = NativeEngine.__call__
+
+    def broken(self: NativeEngine, tokens: TokenizedTexts) -> Vectors:
+        vectors = compute(self, tokens)
+        moved = next(self.model.encoder.parameters()).dtype.itemsize == 2
+        return np.ascontiguousarray(fault(vectors)) if moved else vectors
+
+    monkeypatch.setattr(NativeEngine, "__call__", broken)
+    Embedder(folder, device="cpu")
+    with pytest.raises(ModelError, match=f"native on cpu in bf16 {message}"):
+        Embedder(folder, device="cpu", precision="bf16")
+
+
+def test_impossible_settings_are_named(folder: Path) -> None:
+    onnx: Any = "onnx"
+    with pytest.raises(ConfigError, match="no engine 'onnx' yet"):
+        Embedder(folder, engine=onnx)
+    with pytest.raises(ConfigError, match="no prompt 'off'"):
+        Embedder(folder, device="cpu", default_prompt_name="off")
+    with pytest.raises(ModelError, match="no model folder"):
+        Embedder("./nowhere")
+
+
+def test_the_command_line_says_which_model_it_took(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    open_embedder(str(folder), device="cpu")
+    assert f"Model {folder} (folder): 16 dimensions, engine native, fp32 on cpu." in (
+        capsys.readouterr().err
+    )
+    hashing = open_embedder("hashing:64")
+    assert isinstance(hashing, HashingEmbedder)
+    assert hashing.dim == 64
