@@ -11,7 +11,7 @@ from pathlib import Path
 
 from sbert_search.corpus.fields import FieldNames, row_parts
 from sbert_search.corpus.rows import BadRow, Reject
-from sbert_search.corpus.sources import COMPRESSIONS, classify, open_bytes, read_rows
+from sbert_search.corpus.sources import COMPRESSIONS, classify, field_names, open_bytes, read_rows
 from sbert_search.corpus.text import read_text_lines
 from sbert_search.errors import CorpusError
 from sbert_search.records import Qrels, Query
@@ -30,11 +30,10 @@ def read_queries(path: Path, *, fields: FieldNames | None = None) -> list[Query]
     """
     file = classify(_queries_file(path) if path.is_dir() else path)
     queries: dict[str, Query] = {}
-    roles = None
+    roles = (fields or FieldNames()).resolve(field_names(file) or ["text"], file.shown)
     for row in read_rows(file):
         if isinstance(row, Reject):
             raise row.error()
-        roles = roles or (fields or FieldNames()).resolve(row.values, file.shown)
         try:
             parts = row_parts(row, roles, file.name)
             if not parts.text:

@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 from sbert_search.corpus.rows import BadRow, RawRow, Reject
 
 BLOCK_ROWS = 1024
+BLOCK_BYTES = 16 << 20
 
 MAX_GROUP_ROWS = 1 << 31
 
@@ -49,8 +50,9 @@ def _group_rows(metadata: pq.FileMetaData) -> list[int]:
 
 def _read_group(file: pq.ParquetFile, group: int, n_rows: int) -> Iterator[dict[str, Any] | BadRow]:
     row = 0
+    block = _block_rows(n_rows, file.metadata.row_group(group).total_byte_size)
     try:
-        for batch in file.iter_batches(BLOCK_ROWS, row_groups=[group], use_threads=False):
+        for batch in file.iter_batches(block, row_groups=[group], use_threads=False):
             for values in _rows_of(batch):
                 row += 1
                 yield values
@@ -108,10 +110,16 @@ def _record_batches(path: Path) -> Iterator[pa.RecordBatch]:
             yield batch
 
 
+def _block_rows(n_rows: int, n_bytes: int) -> int:
+    """Return how many rows to hold at once: 1,024, fewer when they are long."""
+    return max(1, min(BLOCK_ROWS, BLOCK_BYTES * n_rows // max(1, n_bytes)))
+
+
 def _rows_of(batch: pa.RecordBatch) -> Iterator[dict[str, Any]]:
     names = batch.schema.names
-    for start in range(0, batch.num_rows, BLOCK_ROWS):
-        columns = [_values(column) for column in batch.slice(start, BLOCK_ROWS).columns]
+    block = _block_rows(batch.num_rows, batch.nbytes)
+    for start in range(0, batch.num_rows, block):
+        columns = [_values(column) for column in batch.slice(start, block).columns]
         for values in zip(*columns, strict=True):
             yield dict(zip(names, values, strict=True))
 
@@ -147,7 +155,6 @@ _CASTS: tuple[tuple[Callable[[pa.DataType], bool], pa.DataType], ...] = (
     (pa.types.is_time, pa.string()),
     (pa.types.is_binary, pa.large_binary()),
     (pa.types.is_fixed_size_binary, pa.large_binary()),
-    (pa.types.is_binary_view, pa.large_binary()),
 )
 
 

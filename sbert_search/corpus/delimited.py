@@ -82,13 +82,13 @@ class _Lines:
 
 def _header(cells: list[str] | BadRow, source: str) -> list[str]:
     if isinstance(cells, BadRow):
-        raise cells.at(source).error("Fix the header.")
+        raise cells.at(source).error()
     names = [cell.strip() or f"column{place}" for place, cell in enumerate(cells, start=1)]
     try:
         for name in names:
             check_text(name, name)
     except BadRow as bad:
-        raise bad.at(source).error("Fix the header.") from None
+        raise bad.at(source).error() from None
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise CorpusError(f"{source}: the header names {twice[0]!r} twice. Rename one of them.")

@@ -15,7 +15,7 @@ from typing import Literal
 from sbert_search.corpus.columns import Columns, ColumnType
 from sbert_search.corpus.fields import FieldNames, Roles, first_id_field, row_parts
 from sbert_search.corpus.rows import BadRow, RawRow, Reject
-from sbert_search.corpus.sources import SourceFile, content_sha256, expand, read_rows
+from sbert_search.corpus.sources import SourceFile, content_sha256, expand, field_names, read_rows
 from sbert_search.errors import CorpusError
 from sbert_search.records import Document
 
@@ -63,7 +63,7 @@ class _FilePlan:
 
     file: SourceFile
     stamp: tuple[int, int]  # bytes, time of change
-    roles: Roles | None = None  # None: no good row yet
+    roles: Roles | None = None  # None: no good row
     first_good: str = ""
     rows: int = 0
     rejected: int = 0
@@ -153,7 +153,7 @@ class CorpusReader:
                 rejects.append(item)
             else:
                 documents.append(item)
-                n_chars += len(item.text)
+                n_chars += len(item.title) + len(item.text)
             if len(documents) + len(rejects) == self._batch_rows or n_chars >= MAX_BATCH_CHARS:
                 yield ReadBatch(documents, rejects, rows)
                 documents, rejects, n_chars = [], [], 0
@@ -162,6 +162,8 @@ class CorpusReader:
 
     def _survey_file(self, file: SourceFile) -> _FilePlan:
         plan = _FilePlan(file, _stamp(file))
+        if (names := field_names(file)) is not None:
+            plan.roles = self._fields.resolve(names, file.shown)
         for row in read_rows(file):
             plan.rows += 1
             reject = row if isinstance(row, Reject) else self._learn(row, plan)
@@ -171,9 +173,8 @@ class CorpusReader:
         return plan
 
     def _learn(self, row: RawRow, plan: _FilePlan) -> Reject | None:
-        if plan.roles is None:
-            plan.roles = self._fields.resolve(row.values, plan.file.shown)
-            plan.first_good = row.source
+        assert plan.roles is not None  # this row is a good one
+        plan.first_good = plan.first_good or row.source
         if plan.roles.id is None and (late := first_id_field(row.values)):
             plan.roles = dataclasses.replace(plan.roles, id=late)
             reason = f"no {late!r}, the id of the row, which {row.source} has"
@@ -211,7 +212,7 @@ class CorpusReader:
 
     def _refuse(self, reject: Reject) -> None:
         if self.on_error == "stop":
-            raise reject.error("Fix the row, or pass --on-error skip.")
+            raise reject.error("Fix it, or pass --on-error skip.")
 
     def _spool_stdin(self) -> SourceFile:
         spool = tempfile.NamedTemporaryFile(suffix=".jsonl")  # noqa: SIM115 (lives as long as self)

@@ -33,7 +33,7 @@ class FieldNames:
     title: str | None = None
 
     def resolve(self, names: Iterable[str], shown: str) -> Roles:
-        """Choose the fields of one file by the field names of its first good row.
+        """Choose the fields of one file by the names that its first rows have.
 
         Raises:
             CorpusError: There is no text field, or a field that the user named is not there; the
@@ -110,7 +110,8 @@ def _text_of(value: Any, name: str) -> str:
     if value is None:
         return ""
     if not isinstance(value, str):
-        raise BadRow(f"{name!r} is a {type(value).__name__}; it must be a string", value)
+        kind = type(value).__name__
+        raise BadRow(f"{name!r} is of type {kind}; it must be a string", value)
     return check_text(value, name) if value.strip() else ""
 
 
@@ -121,7 +122,7 @@ def _id_of(value: Any, name: str) -> str:
         return str(value)
     if not isinstance(value, str):
         kind = type(value).__name__
-        raise BadRow(f"{name!r} is a {kind}; an id must be a string or an integer", value)
+        raise BadRow(f"{name!r} is of type {kind}; an id must be a string or an integer", value)
     if not value.strip():
         raise BadRow(f"{name!r} is blank", value)
     if len(value) > MAX_ID_CHARS:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from sbert_search.config import unknown_name
 from sbert_search.corpus.rows import BadRow, Reject, check_text
-from sbert_search.corpus.sources import classify, read_rows
+from sbert_search.corpus.sources import classify, field_names, read_rows
 from sbert_search.errors import CorpusError
 from sbert_search.records import TextPair
 
@@ -46,12 +46,12 @@ def read_pairs(
     """
     file = classify(path)
     named = {"text1": text1, "text2": text2, "score": score, "label": label}
-    columns: dict[str, str] = {}
+    names = field_names(file)
+    columns = _find_columns(named, names, file.shown) if names else {}
     pairs = []
     for row in read_rows(file):
         if isinstance(row, Reject):
             raise row.error()
-        columns = columns or _find_columns(named, row.values, file.shown)
         try:
             pairs.append(_pair(row.values, columns, score_range, row.source))
         except BadRow as bad:
@@ -62,9 +62,8 @@ def read_pairs(
 
 
 def _find_columns(
-    named: Mapping[str, str | None], names: Iterable[str], shown: str
+    named: Mapping[str, str | None], names: Sequence[str], shown: str
 ) -> dict[str, str]:
-    names = list(names)
     columns = {}
     for part, name in named.items():
         if name is not None and name not in names:

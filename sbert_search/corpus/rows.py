@@ -32,7 +32,7 @@ class Reject:
     reason: str
     value: str = ""
 
-    def error(self, remedy: str = "Fix the row.") -> CorpusError:
+    def error(self, remedy: str = "Fix it.") -> CorpusError:
         """Say the same as an error, with what to do next."""
         shown = f" ({self.value})" if self.value else ""
         return CorpusError(f"{self.source}: {self.reason}{shown}. {remedy}")

@@ -7,6 +7,7 @@ import glob
 import gzip
 import hashlib
 import io
+import itertools
 import lzma
 import os
 import stat
@@ -128,6 +129,17 @@ def read_rows(file: SourceFile, *, skip: int = 0) -> Iterator[RawRow | Reject]:
         case _:
             with open_bytes(file.path, file.shown) as stream:
                 yield from _read_stream(file, stream, skip)
+
+
+def field_names(file: SourceFile, *, n_rows: int = 100) -> list[str] | None:
+    """Return the fields that the first good rows of a file have, or None when it has no good row.
+
+    Raises:
+        CorpusError: As `read_rows`.
+    """
+    good = (row for row in read_rows(file) if isinstance(row, RawRow))
+    names = [tuple(row.values) for row in itertools.islice(good, n_rows)]
+    return list(dict.fromkeys(itertools.chain.from_iterable(names))) if names else None
 
 
 @contextlib.contextmanager

@@ -76,14 +76,14 @@ CASES = {
     "empty id": jsonl(b'{"_id": "", "text": "t"}', "no '_id', the id of the row"),
     "blank id": jsonl(b'{"_id": " ", "text": "t"}', "'_id' is blank (' ')"),
     "float id": jsonl(b'{"_id": 1.5, "text": "t"}', "a string or an integer (1.5)"),
-    "bool id": jsonl(b'{"_id": true, "text": "t"}', "'_id' is a bool; an id must be"),
-    "list id": jsonl(b'{"_id": ["b"], "text": "t"}', "'_id' is a list; an id must be"),
+    "bool id": jsonl(b'{"_id": true, "text": "t"}', "'_id' is of type bool; an id must be"),
+    "list id": jsonl(b'{"_id": ["b"], "text": "t"}', "'_id' is of type list; an id must be"),
     "long id": jsonl(b'{"_id": "' + b"i" * 1025 + b'", "text": "t"}', "'_id' is longer than 1024"),
     "blank": jsonl(b'{"_id": "b", "title": " ", "text": "\\n"}', "blank document: 'title'"),
     "no text": jsonl(b'{"_id": "b"}', "blank document"),
-    "number as text": jsonl(b'{"_id": "b", "text": 5}', "'text' is a int; it must be a string (5)"),
-    "list as text": jsonl(b'{"_id": "b", "text": ["t"]}', "'text' is a list; it must be a string"),
-    "object as title": jsonl(b'{"_id": "b", "title": {}, "text": "t"}', "'title' is a dict; it"),
+    "number as text": jsonl(b'{"_id": "b", "text": 5}', "'text' is of type int; it must be"),
+    "list as text": jsonl(b'{"_id": "b", "text": ["t"]}', "'text' is of type list; it must be"),
+    "object as title": jsonl(b'{"_id": "b", "title": {}, "text": "t"}', "'title' is of type dict"),
     "other type": jsonl(row('"n": "one"'), "int64, this value is of type string ('one')"),
     "number for string": jsonl(row('"s": 5'), "'s' is of type string, this value is of type int64"),
     "bool for number": jsonl(row('"n": true'), "int64, this value is of type bool (True)"),
@@ -129,7 +129,7 @@ def test_a_bad_row_is_named_or_skipped(tmp_path: Path, case: Case) -> None:
         CorpusReader(path).survey()
     assert f"{path}:{case.place}: " in str(caught.value)
     assert case.message in str(caught.value)
-    assert str(caught.value).endswith(". Fix the row, or pass --on-error skip.")
+    assert str(caught.value).endswith(". Fix it, or pass --on-error skip.")
     documents, rejects, _ = read_all(path)
     assert len(documents) == case.kept
     (reject,) = rejects

@@ -161,7 +161,7 @@ def test_a_text_column_that_holds_no_text(tmp_path: Path, kind: pa.DataType) -> 
     table = pa.table({"text": pa.array([values], kind)})
     pq.write_table(table, tmp_path / "c.parquet")
     message = refusal(tmp_path / "c.parquet")
-    assert "c.parquet:row group 1:row 1: 'text' is a " in message
+    assert "c.parquet:row group 1:row 1: 'text' is of type " in message
     assert "it must be a string" in message
 
 

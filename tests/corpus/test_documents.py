@@ -40,14 +40,25 @@ def test_without_an_id_field_ids_are_file_and_line(tmp_path: Path) -> None:
     assert [document.doc_id for document in documents] == ["c.jsonl#1", "c.jsonl#3"]
 
 
-def test_an_id_field_that_comes_late_rejects_the_rows_before_it(tmp_path: Path) -> None:
-    rows: list[dict[str, object]] = [{"text": "one"}, {"text": "two"}, {"text": "three", "id": "3"}]
-    path = write_jsonl(tmp_path / "c.jsonl", rows)
+@pytest.mark.parametrize("n_without", [1, 150])
+def test_an_id_field_that_comes_late_rejects_the_rows_before_it(
+    tmp_path: Path, n_without: int
+) -> None:
+    rows: list[dict[str, object]] = [{"text": "one"}] * n_without
+    path = write_jsonl(tmp_path / "c.jsonl", [*rows, {"text": "three", "id": "3"}])
     documents, rejects, _ = read_all(path)
     assert [document.doc_id for document in documents] == ["3"]
-    assert [reject.reason for reject in rejects] == ["no 'id', the id of the row"] * 2
-    with pytest.raises(CorpusError, match=r"c\.jsonl:1: no 'id', .*c\.jsonl:3 has"):
+    assert [reject.reason for reject in rejects] == ["no 'id', the id of the row"] * n_without
+    with pytest.raises(CorpusError, match=r"c\.jsonl:1: no 'id', the id of the row"):
         CorpusReader([path]).survey()
+
+
+def test_the_first_row_need_not_have_every_field(tmp_path: Path) -> None:
+    rows: list[dict[str, object]] = [{"id": "1", "title": "t"}, {"id": "2", "text": "x"}]
+    path = write_jsonl(tmp_path / "c.jsonl", rows)
+    for fields in (None, FieldNames(text="text")):
+        documents, _, _ = read_all(path, fields=fields)
+        assert [document.title + document.text for document in documents] == ["t", "x"]
 
 
 def test_fields_can_be_named(tmp_path: Path) -> None:

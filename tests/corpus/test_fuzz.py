@@ -58,7 +58,6 @@ SEEDS: dict[str, tuple[bytes, Callable[[Path], object]]] = {
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder in memory where the system has one."""
     made = tmp_path_factory.mktemp("fuzz")
     (made / "qrels").mkdir()
     return made
