@@ -72,7 +72,8 @@ def test_what_may_not_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
     with monkeypatch.context() as patch:
         patch.setattr(Path, "open", deny)
-        assert "c.jsonl: cannot be read: Permission denied" in refusal(tmp_path / "c.jsonl")
+        for name in ("c.jsonl", "c.parquet"):
+            assert f"{name}: cannot be read: Permission denied" in refusal(tmp_path / name)
     with monkeypatch.context() as patch:
         patch.setattr(Path, "read_bytes", deny)
         assert "notes/a.txt:1: cannot be read: Permission denied" in refusal(tmp_path / "notes")
