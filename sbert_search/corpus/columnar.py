@@ -83,8 +83,9 @@ def read_arrow(path: Path, shown: str, *, skip: int = 0) -> Iterator[RawRow | Re
     number, place = 0, 0
     try:
         for place, batch in enumerate(_record_batches(path), start=1):
-            rows = _rows_of(batch)
-            yield from _named(rows, f"{shown}:batch {place}:row", number, skip - number)
+            if number + batch.num_rows > skip:
+                rows = _rows_of(batch)
+                yield from _named(rows, f"{shown}:batch {place}:row", number, skip - number)
             number += batch.num_rows
     except _DAMAGE as error:
         reason = f"damaged after this, what follows is lost: {_first_line(error)}"
