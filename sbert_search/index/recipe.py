@@ -5,17 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Any
 
 from sbert_search.config import from_mapping, read_toml
-from sbert_search.corpus.fields import FieldNames
+from sbert_search.embedding.protocol import TextEmbedder
 from sbert_search.errors import CorpusError, ModelMismatch
-from sbert_search.index.spec import IndexSpec
+from sbert_search.index.agreement import as_embedder
+from sbert_search.index.build import BuildSettings
 from sbert_search.models.identity import ModelIdentity, sha256_of
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class IndexRecipe:
+class IndexRecipe(BuildSettings):
     """Everything that decides what an index holds.
 
     Attributes:
@@ -23,24 +24,12 @@ class IndexRecipe:
         sha256: Hash of each file of the corpus, by its name in the folder, or by the file's name.
         model: Name or folder; None: the default model.
         weights_sha256: Of the model's weights, so that a name cannot come to mean another model.
-        spec: How the vectors are searched.
-        metric: What "near" means.
-        dtype: How vectors are stored.
-        fields: Names of the fields of a row; detected where they are not given.
-        on_truncate: What happens to texts longer than the model reads.
-        on_error: What happens to bad rows.
     """
 
     corpus: str
     sha256: Mapping[str, str] = field(default_factory=dict)
     model: str | None = None
     weights_sha256: str = ""
-    spec: IndexSpec = field(default_factory=IndexSpec)
-    metric: Literal["cosine", "dot", "euclidean"] = "cosine"
-    dtype: Literal["float32", "float16"] = "float32"
-    fields: FieldNames = field(default_factory=FieldNames)
-    on_truncate: Literal["warn", "error", "chunk"] = "warn"
-    on_error: Literal["stop", "skip"] = "stop"
 
     def check_corpus(self, source: Path) -> None:
         """Compare a corpus with the one that the recipe was written for.
@@ -72,6 +61,16 @@ class IndexRecipe:
                 f"{model.name} has weights sha256 {model.weights_sha256} and the recipe names "
                 f"{self.weights_sha256}; leave weights_sha256 out to build with it all the same."
             )
+
+    def open_model(self, **options: Any) -> TextEmbedder:
+        """Open the model of the recipe, compared with the one it was written for.
+
+        Args:
+            options: ``device``, ``engine``, ``precision``.
+        """
+        embedder = as_embedder(self.model, **options)
+        self.check_model(embedder.identity)
+        return embedder
 
 
 def load_recipe(path: Path) -> IndexRecipe:

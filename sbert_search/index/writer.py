@@ -119,11 +119,31 @@ class IndexWriter:
             CommitUnknown: The disk failed at the last step; reopen the index.
         """
         rows = self.snapshot.lookup(doc_ids)
-        if (rows >= 0).any():
+        self._delete_documents(rows[rows >= 0])
+        return [doc_id for doc_id, row in zip(doc_ids, rows, strict=True) if row < 0]
+
+    def delete_where(self, where: str) -> int:
+        """Delete the documents that match an SQL condition over their metadata.
+
+        Returns:
+            How many there were.
+
+        Raises:
+            QueryError: A condition that cannot be used.
+            IndexStoreError, CommitUnknown: As `delete`.
+        """
+        mask = self.snapshot.filter_mask(where)
+        segments = zip(self.snapshot.segments, mask.parts, strict=True)
+        docs = [segment.rows[part & (segment.chunks == 0)] for segment, part in segments]
+        self._delete_documents(np.concatenate([np.empty(0, np.int64), *docs]))
+        return mask.n_docs
+
+    def _delete_documents(self, docs: NDArray[np.int64]) -> None:
+        """Delete documents, given the rows of their first passages."""
+        if len(docs):
             old = self.snapshot.manifest
             with transaction(self.path, old) as work:
-                self._commit(work, self._with_dead(work, old, rows[rows >= 0]))
-        return [doc_id for doc_id, row in zip(doc_ids, rows, strict=True) if row < 0]
+                self._commit(work, self._with_dead(work, old, docs))
 
     def start_over(
         self, settings: StoreSettings, columns: Mapping[str, ColumnType], build: BuildCursor

@@ -12,7 +12,7 @@ from sbert_search.index.store import IndexStore
 from tests.index.batches import make_batch, some_documents, some_vectors
 
 
-def interrupt(*_: object) -> None:
+def interrupt(*_: object, **__: object) -> None:
     raise KeyboardInterrupt
 
 

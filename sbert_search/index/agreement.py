@@ -1,0 +1,81 @@
+"""Whether an embedder may work with an index: the same model, and the same numbers out of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from sbert_search.embedding.protocol import TextEmbedder
+from sbert_search.embedding.selfcheck import SELF_CHECK_TEXTS
+from sbert_search.errors import ModelMismatch
+from sbert_search.index.manifest import SelfCheck, StoreSettings
+from sbert_search.models.identity import ModelIdentity
+from sbert_search.runtime.progress import note
+
+MIN_COSINE = 0.999
+
+
+def as_embedder(model: Any = None, **options: Any) -> TextEmbedder:
+    """Open a model by name or folder, or take one that is open.
+
+    Args:
+        model: A name, a folder, an `Embedder` or a ``SentenceTransformer``; None: the default.
+        options: For a name or folder: ``device``, ``engine``, ``precision``.
+    """
+    if hasattr(model, "encode_tokens"):
+        embedder: TextEmbedder = model
+        return embedder
+    from sbert_search.embedding.embedder import open_embedder  # torch loads there
+
+    return open_embedder(model, **options)
+
+
+def self_check(embedder: TextEmbedder) -> SelfCheck:
+    """Embed the check texts, so that the embedder can be recognised by its numbers later."""
+    return SelfCheck.of(SELF_CHECK_TEXTS, embedder.encode_document(SELF_CHECK_TEXTS))
+
+
+def require_agreement(
+    settings: StoreSettings, embedder: TextEmbedder, *, allow_inexact: bool = False
+) -> None:
+    """Refuse an embedder whose vectors cannot be compared with those of an index.
+
+    Another engine or precision of the same model is accepted when its vectors of the check texts
+    have a cosine of at least `MIN_COSINE` with the stored ones.
+
+    Raises:
+        ModelMismatch: Another model, naming every field that differs; or other numbers, naming
+            the engine and precision of both and the cosine.
+    """
+    ours = ModelIdentity.from_mapping(settings.identity)
+    theirs = embedder.identity
+    if differences := ours.differences(theirs):
+        raise ModelMismatch(
+            f"The index was built with {ours.name}, and {theirs.name} is another model "
+            f"({'; '.join(differences)}). Use {ours.name}, or build another index."
+        )
+    if ours.same_numbers(theirs):
+        return
+    worst = _worst_cosine(settings.self_check, embedder)
+    if worst >= MIN_COSINE:
+        return
+    told = (
+        f"{theirs.name} with {theirs.engine} in {theirs.precision} gives other vectors than "
+        f"{ours.engine} in {ours.precision} did when the index was built: "
+        f"cosine {worst:.5f} on the check texts, {MIN_COSINE} is needed."
+    )
+    if not allow_inexact:
+        raise ModelMismatch(
+            f"{told} Use --engine {ours.engine} --precision {ours.precision}, or --allow-inexact."
+        )
+    note(told)
+
+
+def _worst_cosine(check: SelfCheck, embedder: TextEmbedder) -> float:
+    """Compare the check texts with the stored vectors; NaN counts as no agreement at all."""
+    stored = check.vectors
+    got = embedder.encode_document(check.texts)
+    lengths = np.linalg.norm(stored, axis=1) * np.linalg.norm(got, axis=1)
+    cosines = np.einsum("nd,nd->n", stored, got) / np.maximum(lengths, np.finfo(np.float32).tiny)
+    return float(np.nan_to_num(cosines, nan=-1.0).min())

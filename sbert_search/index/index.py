@@ -1,0 +1,241 @@
+"""An index as its user sees it: documents in, documents out, kept healthy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from sbert_search.config import from_mapping
+from sbert_search.corpus.documents import CorpusReader
+from sbert_search.embedding.protocol import TextEmbedder
+from sbert_search.errors import IndexStoreError, QueryError
+from sbert_search.index.agreement import as_embedder, require_agreement
+from sbert_search.index.build import (
+    BuildSettings,
+    Sources,
+    build_index,
+    source_list,
+    told_how_to_go_on,
+)
+from sbert_search.index.check import CheckReport, check
+from sbert_search.index.info import IndexInfo, describe
+from sbert_search.index.ingest import IngestReport, Mode, ReadSettings, ingest
+from sbert_search.index.snapshot import Snapshot
+from sbert_search.index.store import IndexStore
+from sbert_search.models.identity import ModelIdentity
+
+
+class Index:
+    """An index on disk with the name of the model that built it.
+
+    Reading sees one immutable state; `add`, `upsert`, `delete` and `compact` move this object to
+    the state they leave, and other processes when they open or refresh the index.
+    """
+
+    def __init__(self, store: IndexStore) -> None:
+        self.store = store
+
+    @classmethod
+    def open(cls, path: str | Path) -> Index:
+        """Open an index, verified.
+
+        Raises:
+            NotAnIndex: The folder holds none.
+            CorruptIndex: A file differs from what was committed.
+        """
+        return cls(IndexStore.open(path))
+
+    @classmethod
+    def build(
+        cls,
+        sources: Sources,
+        *,
+        out: str | Path,
+        model: Any = None,
+        settings: BuildSettings | None = None,
+        **options: Any,
+    ) -> Index:
+        """Make an index of files, folders or globs; goes on where a stopped build was.
+
+        Args:
+            sources: What to read.
+            out: The folder to make.
+            model: A model's name or folder, an `Embedder` or a ``SentenceTransformer``.
+            settings: Metric, precision, fields and the like.
+            options: How to open a model by name: ``device``, ``engine``, ``precision``.
+
+        Raises:
+            CorpusError: A source cannot be read or holds a bad row.
+            IndexStoreError: The folder cannot become an index, or holds a finished one.
+        """
+        open_model = partial(as_embedder, model, **options)
+        build_index(sources, Path(out), open_model, settings or BuildSettings())
+        return cls.open(out)
+
+    @property
+    def path(self) -> Path:
+        """The folder."""
+        return self.store.path
+
+    @property
+    def state(self) -> Snapshot:
+        """The state that reading sees."""
+        return self.store.snapshot
+
+    @property
+    def read_settings(self) -> ReadSettings:
+        """How the documents of its build were read and embedded."""
+        build = self.state.manifest.build
+        return from_mapping(ReadSettings, build.settings) if build else ReadSettings()
+
+    @property
+    def identity(self) -> ModelIdentity:
+        """The model that built the index."""
+        return ModelIdentity.from_mapping(self.state.manifest.settings.identity)
+
+    def __len__(self) -> int:
+        return self.state.n_docs
+
+    def matching_embedder(
+        self, model: Any = None, *, allow_inexact: bool = False, **options: Any
+    ) -> TextEmbedder:
+        """Open the model of this index, or check that another one is the same.
+
+        Args:
+            model: A name, a folder or an embedder; None: the model that the index names.
+            allow_inexact: Accept an engine or precision that moves vectors further than allowed.
+            options: How to open a model by name: ``device``, ``engine``, ``precision``.
+
+        Raises:
+            ModelMismatch: It is another model.
+            IndexStoreError: The index is an unfinished build.
+        """
+        self._require_finished()
+        embedder = as_embedder(self.identity.name if model is None else model, **options)
+        require_agreement(self.state.manifest.settings, embedder, allow_inexact=allow_inexact)
+        return embedder
+
+    def add(
+        self,
+        sources: Sources,
+        *,
+        model: Any = None,
+        settings: ReadSettings | None = None,
+        **options: Any,
+    ) -> IngestReport:
+        """Add documents; one whose id is there with other content is a bad row.
+
+        Args:
+            sources: What to read.
+            model: An embedder, a name or a folder; None: the model that the index names.
+            settings: Fields, and what to do with bad rows and long texts; None: as when
+                the index was built.
+            options: As for `matching_embedder`.
+
+        Raises:
+            CorpusError: A source cannot be read or holds a bad row; what was committed before it
+                stays, and the same call goes on after it.
+            ModelMismatch: It is another model than the one that built the index.
+            IndexLocked: Another process writes.
+        """
+        return self._ingest("add", sources, model, settings, options)
+
+    def upsert(
+        self,
+        sources: Sources,
+        *,
+        model: Any = None,
+        settings: ReadSettings | None = None,
+        **options: Any,
+    ) -> IngestReport:
+        """Add documents, and replace those whose id is there with other content; as `add`."""
+        return self._ingest("upsert", sources, model, settings, options)
+
+    def delete(self, ids: Iterable[str] | None = None, *, where: str | None = None) -> int:
+        """Delete documents by id or by a filter over the metadata, in one commit.
+
+        Returns:
+            How many there were; ids that are not there are passed over.
+
+        Raises:
+            QueryError: Neither or both are given, or the filter is wrong.
+            IndexLocked: Another process writes.
+        """
+        if (ids is None) == (where is None):
+            raise QueryError("Say what to delete: either ids or a filter (where).")
+        self._require_finished()
+        with self.store.writer() as writer:
+            if where is not None:
+                return writer.delete_where(where)
+            before = len(self)
+            writer.delete(list(ids or ()))
+            return before - len(self)
+
+    def info(self) -> IndexInfo:
+        """Say what the index holds and what made it."""
+        return describe(self.state)
+
+    def check(self) -> CheckReport:
+        """Read and verify every byte."""
+        return check(self.path)
+
+    def repair(self) -> list[str]:
+        """Drop damaged derived files and files that nothing refers to; make the former again.
+
+        Returns:
+            Names of the files dropped.
+        """
+        with self.store.writer() as writer:
+            return writer.repair()
+
+    def compact(self) -> None:
+        """Rewrite the segments without dead rows, with the FAISS files that are missing."""
+        with self.store.writer() as writer:
+            writer.compact()
+
+    def snapshot(self, target: str | Path) -> None:
+        """Make a new folder an index in this state, by hard links where the disk has them.
+
+        Raises:
+            IndexStoreError: The folder is there already, or cannot be made.
+        """
+        with self.store.writer() as writer:
+            writer.snapshot_to(target)
+
+    def _ingest(
+        self,
+        mode: Mode,
+        sources: Sources,
+        model: Any,
+        settings: ReadSettings | None,
+        options: Mapping[str, Any],
+    ) -> IngestReport:
+        settings = settings or self.read_settings
+        reader = CorpusReader(
+            source_list(sources),
+            fields=settings.fields,
+            on_error=settings.on_error,
+            columns=self.state.columns,
+        )
+        survey = reader.survey()
+        embedder = self.matching_embedder(model, **options)
+        with told_how_to_go_on(self.store), self.store.writer() as writer:
+            writer.add_columns(survey.columns)
+            return ingest(
+                writer,
+                reader,
+                embedder,
+                survey=survey,
+                mode=mode,
+                on_truncate=settings.on_truncate,
+            )
+
+    def _require_finished(self) -> None:
+        build = self.state.manifest.build
+        if build is not None and not build.finished:
+            raise IndexStoreError(
+                f"{self.path} is an unfinished build ({build.rows:,} rows are done). Run its "
+                "`index build` command again: it goes on from there."
+            )

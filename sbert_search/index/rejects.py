@@ -1,0 +1,31 @@
+"""The list of rejected rows that a build or an update leaves beside its index."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from sbert_search.corpus.rows import Reject
+from sbert_search.runtime.files import LineLog
+
+
+class RejectLog:
+    """JSON lines with the source, reason and value of every rejected row, in input order.
+
+    The file is ``<index>.rejects.jsonl``, beside the folder of the index. It lists what the last
+    build or update rejected, and is absent when that was nothing.
+
+    Args:
+        index: The folder of the index.
+        keep: Lines of a stopped run that still count when it goes on; the rest is dropped.
+    """
+
+    def __init__(self, index: Path, keep: int = 0) -> None:
+        self.path = index.with_name(f"{index.name}.rejects.jsonl")
+        self._log = LineLog(self.path, keep)
+
+    def append(self, rejects: Sequence[Reject]) -> None:
+        """Make rejected rows durable, before the commit that counts them."""
+        self._log.append([json.dumps(dataclasses.asdict(reject)) for reject in rejects])
