@@ -1,0 +1,178 @@
+"""What an engine answers, and what it refuses."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from sbert_search.embedding.hashing import HashingEmbedder
+from sbert_search.embedding.protocol import Vectors
+from sbert_search.errors import IndexStoreError, ModelMismatch, NotAnIndex, QueryError
+from sbert_search.index.index import Index
+from sbert_search.index.manifest import BuildCursor, StoreSettings
+from sbert_search.index.store import IndexStore
+from sbert_search.records import Hit, Query, StageScore
+from sbert_search.search.engine import SearchEngine
+from tests.search.corpus import DOCUMENTS, small_index
+
+
+@pytest.fixture(scope="module")
+def index(tmp_path_factory: pytest.TempPathFactory) -> Index:
+    return small_index(tmp_path_factory.mktemp("engine"))
+
+
+@pytest.fixture
+def engine(index: Index) -> SearchEngine:
+    return SearchEngine(index, HashingEmbedder())
+
+
+def ids(hits: Sequence[Hit]) -> list[str]:
+    return [hit.doc_id for hit in hits]
+
+
+def test_a_hit_says_all_there_is_to_say(engine: SearchEngine) -> None:
+    (hit,) = engine.search("what lifts dough", k=1, highlight=True)
+    assert (hit.rank, hit.doc_id, hit.title, hit.text) == (
+        1,
+        "bread",
+        "Bread",
+        "Flour and water make dough. Yeast lifts it.",
+    )
+    assert hit.metadata == {"y": 3}
+    assert hit.passage == (0, len("Bread Flour and water make dough. Yeast lifts it."))
+    assert hit.stages == {"dense": StageScore(1, hit.score)}
+    assert hit.best_sentence in ("Flour and water make dough.", "Yeast lifts it.")
+    query = HashingEmbedder().encode_query(["what lifts dough"])
+    document = HashingEmbedder().encode_document([f"{hit.title} {hit.text}"])
+    assert hit.score == pytest.approx(float(query[0] @ document[0]), abs=1e-6)
+
+
+def test_equal_scores_come_in_the_order_of_their_rows(engine: SearchEngine) -> None:
+    hits = engine.search("the same words", k=2)
+    assert ids(hits) == ["twin-1", "twin-2"]
+    assert hits[0].score == hits[1].score
+
+
+def test_k_above_the_number_of_documents_returns_them_all(engine: SearchEngine) -> None:
+    hits = engine.search("water", k=10**9)
+    assert sorted(ids(hits)) == sorted(row["_id"] for row in DOCUMENTS)
+    assert [hit.rank for hit in hits] == [1, 2, 3, 4, 5]
+    assert [hit.score for hit in hits] == sorted((hit.score for hit in hits), reverse=True)
+
+
+def test_a_filter_comes_before_ranking(engine: SearchEngine) -> None:
+    assert sorted(ids(engine.search("the same words", k=2, where="y <= 2"))) == ["mill", "vaccines"]
+    assert engine.search("the same words", where="y > 5") == []
+
+
+def test_many_queries_answer_as_one_by_one(engine: SearchEngine) -> None:
+    texts = ["immune cells", "river water", "dough"] * 100
+    assert engine.search_many(texts, k=3) == [engine.search(text, k=3) for text in texts]
+
+
+def test_a_run_holds_ids_and_scores_best_first(engine: SearchEngine) -> None:
+    run = engine.run([Query("q1", "immune cells"), Query("q2", "dough")], k=2)
+    assert {query: list(hits) for query, hits in run.items()} == {
+        query: ids(engine.search(text, k=2))
+        for query, text in (("q1", "immune cells"), ("q2", "dough"))
+    }
+
+
+class LongestFirst:
+    """Scores a pair by the length of its text."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, str]] = []
+
+    def predict(self, pairs: list[tuple[str, str]], /) -> list[float]:
+        self.asked += pairs
+        return [float(len(text)) for _, text in pairs]
+
+
+def test_a_reranker_orders_the_first_hits_again(index: Index) -> None:
+    scorer = LongestFirst()
+    engine = SearchEngine(index, HashingEmbedder(), scorer)
+    hits = engine.search("the same words", k=2, rerank_depth=3)
+    assert len(scorer.asked) == 3
+    assert ids(hits) == ["mill", "twin-1"]
+    assert [hit.rank for hit in hits] == [1, 2]
+    assert hits[0].score == hits[0].stages["rerank"].score == 52.0
+    assert hits[1].stages["dense"].rank == 1
+
+
+def test_a_reranker_sees_at_least_k(index: Index) -> None:
+    scorer = LongestFirst()
+    assert (
+        len(SearchEngine(index, HashingEmbedder(), scorer).search("dough", k=5, rerank_depth=1))
+        == 5
+    )
+    assert ("dough", "Vaccines They train immune cells. Germs lose.") in scorer.asked
+
+
+@pytest.mark.parametrize(
+    ("ask", "message"),
+    [
+        ({"query": " \n"}, "The query is empty"),
+        ({"query": "x", "k": 0}, "k is 0"),
+        ({"query": "x", "k": -3}, "k is -3"),
+        ({"query": "x", "mode": "lexical"}, "no search mode 'lexical' yet; there is: dense"),
+        ({"query": "x", "where": "year > 3"}, r"(?s)Unknown column 'year'.*\^"),
+    ],
+)
+def test_what_cannot_be_asked(engine: SearchEngine, ask: dict[str, str], message: str) -> None:
+    with pytest.raises(QueryError, match=message):
+        engine.search(**ask)  # type: ignore[arg-type]
+
+
+def test_an_empty_query_among_many_is_named(engine: SearchEngine) -> None:
+    with pytest.raises(QueryError, match="Query 300 is empty"):
+        engine.search_many(["x"] * 299 + [""])
+
+
+class NotFinite(HashingEmbedder):
+    """The hashing embedder on a bad day."""
+
+    def encode_query(self, texts: Sequence[str]) -> Vectors:
+        vectors = super().encode(texts)
+        vectors[-1, 0] = np.nan
+        return vectors
+
+
+def test_a_query_vector_that_is_not_finite_is_refused(index: Index) -> None:
+    with pytest.raises(QueryError, match="not finite for 'broken'"):
+        SearchEngine(index, NotFinite()).search_many(["fine", "broken"])
+
+
+def test_an_emptied_index_says_so(tmp_path: Path) -> None:
+    index = small_index(tmp_path)
+    assert index.delete(where="y > 0") == 5
+    with pytest.raises(QueryError, match="holds no documents; add some"):
+        SearchEngine(index, HashingEmbedder()).search("x")
+
+
+def test_another_model_is_refused_by_the_field_that_differs(index: Index) -> None:
+    with pytest.raises(ModelMismatch, match="dim: 384, not 128"):
+        SearchEngine(index, HashingEmbedder(128))
+    with pytest.raises(ModelMismatch, match="max_len: 512, not 16"):
+        SearchEngine(index, HashingEmbedder(max_len=16))
+
+
+def test_no_index_no_engine(tmp_path: Path) -> None:
+    with pytest.raises(NotAnIndex, match="holds no index"):
+        SearchEngine(tmp_path)
+
+
+def test_the_model_is_opened_by_the_name_in_the_index(index: Index) -> None:
+    assert SearchEngine(index.path).embedder.identity == HashingEmbedder().identity
+
+
+def test_an_unfinished_build_is_refused(tmp_path: Path) -> None:
+    embedder = HashingEmbedder()
+    settings = StoreSettings(dim=embedder.dim, identity=embedder.identity.to_mapping())
+    build = BuildCursor(source_sha256="0" * 64, rows=2)
+    IndexStore.create(tmp_path / "begun.index", settings, build=build)
+    with pytest.raises(IndexStoreError, match=r"unfinished build \(2 rows are done\)"):
+        SearchEngine(tmp_path / "begun.index", embedder)
