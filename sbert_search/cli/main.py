@@ -20,6 +20,10 @@ from sbert_search.errors import ConfigError, QueryError, SbertSearchError
 INTERRUPTED = 130
 
 _COMMANDS: dict[str, str] = {
+    "demo": "sbert_search.cli.demo:demo",
+    "index": "sbert_search.cli.index:index",
+    "embed": "sbert_search.cli.embed:embed",
+    "search": "sbert_search.cli.search:search",
     "tokenizer": "sbert_search.cli.tokenizer:tokenizer",
 }
 

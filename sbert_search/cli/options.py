@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 import click
+from click.core import ParameterSource
 
 from sbert_search.runtime.progress import set_quiet
 
@@ -134,3 +135,13 @@ def shared_options(*names: str) -> Decorator[Any]:
 
 
 embedder_options = shared_options("model", "device", "engine", "precision")
+
+
+def given(ctx: click.Context) -> dict[str, Any]:
+    """Return the options that the user set, on the command line or by a variable."""
+    default = (ParameterSource.DEFAULT, ParameterSource.DEFAULT_MAP)
+    return {
+        name: value
+        for name, value in ctx.params.items()
+        if ctx.get_parameter_source(name) not in default
+    }

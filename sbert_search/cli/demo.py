@@ -1,0 +1,112 @@
+"""`demo`: an index of real text that every Python installation holds, and questions to it."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from sbert_search.cli.hits import show_hits
+from sbert_search.cli.options import embedder_options, shared_options
+from sbert_search.runtime.progress import note
+
+if TYPE_CHECKING:
+    from sbert_search.index.index import Index
+
+QUESTIONS = (
+    ("How do I delete a folder with everything in it?", None),
+    ("wait until all threads have reached the same point", None),
+    ("keep only the largest few items of a long list", "kind = 'function'"),
+)
+
+
+@click.command()
+@click.option(
+    "--dir",
+    "folder",
+    type=click.Path(path_type=Path),
+    help="Where the demo keeps its files.  [default: a folder in the user's cache]",
+)
+@embedder_options
+@shared_options("quiet")
+def demo(folder: Path | None, model: str | None, **options: Any) -> None:
+    """Index the docstrings of Python's standard library and answer some questions.
+
+    Works offline. A second run uses the index of the first.
+    """
+    from sbert_search.search.engine import SearchEngine
+
+    folder = folder or cache_folder()
+    corpus = folder / f"stdlib-{sys.version_info[0]}.{sys.version_info[1]}.jsonl"
+    path = corpus.with_suffix(f".{Path(model).name}.index" if model else ".index")
+    index = _index(corpus, path, model, options)
+    engine = SearchEngine(index, model, **options)
+    for question, where in QUESTIONS:
+        begun = time.perf_counter()
+        hits = engine.search(question, k=3, where=where, highlight=True)
+        took_ms = 1000 * (time.perf_counter() - begun)
+        click.echo(f"\n> {question}" + (f'   [--where "{where}"]' if where else ""))
+        click.echo(f"  {len(index):,} documents searched in {took_ms:.0f} ms\n")
+        show_hits(hits)
+    click.echo(_next_steps(corpus, path))
+
+
+def cache_folder() -> Path:
+    """Where this user's programs keep what can be made again."""
+    if sys.platform == "darwin":
+        home = Path.home() / "Library" / "Caches"
+    else:
+        home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return home / "sbert-search" / "demo"
+
+
+def _index(corpus: Path, path: Path, model: str | None, options: dict[str, Any]) -> Index:
+    """Open the index of an earlier run, or build it."""
+    from sbert_search.errors import NotAnIndex
+    from sbert_search.index.agreement import as_embedder
+    from sbert_search.index.build import BuildSettings, build_index
+    from sbert_search.index.index import Index
+
+    try:
+        index = Index.open(path)
+        if index.info().finished:
+            click.echo(f"{path}: {len(index):,} documents, from an earlier run.")
+            return index
+    except NotAnIndex:
+        pass
+    n_docs = _write_corpus(corpus)
+    note(f"{n_docs:,} docstrings of the standard library: {corpus}")
+    open_model = partial(as_embedder, model, **options)
+    report = build_index([corpus], path, open_model, BuildSettings())
+    rate = report.passages / report.seconds
+    click.echo(f"{path}: {n_docs:,} documents, {report.seconds:.1f} s, {rate:,.0f} a second.")
+    return Index.open(path)
+
+
+def _write_corpus(path: Path) -> int:
+    """Write the docstrings of the standard library as JSON lines; return how many there are."""
+    from sbert_search.corpus.docstrings import stdlib_documents
+    from sbert_search.runtime.files import replacing
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    n_docs = 0
+    with replacing(path) as file:
+        for document in stdlib_documents():
+            row = {"_id": document.doc_id, "title": document.title, "text": document.text}
+            file.write((json.dumps({**row, **document.metadata}) + "\n").encode())
+            n_docs += 1
+    return n_docs
+
+
+def _next_steps(corpus: Path, path: Path) -> str:
+    return f"""Go on with
+  sbert-search search {path} "your own question"
+  sbert-search search {path} "open a file" --where "package = 'io'" --json
+  sbert-search index build {corpus} --out my.index
+  sbert-search index --help"""

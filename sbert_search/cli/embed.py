@@ -1,0 +1,33 @@
+"""`embed`: texts to vectors in a Parquet file."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import click
+
+from sbert_search.cli.ingested import finish, model_options, read_as_given, source_options
+from sbert_search.cli.options import embedder_options, given, shared_options
+
+
+@click.command()
+@click.option("--out", required=True, type=click.Path(path_type=Path), help="Parquet file.")
+@source_options
+@embedder_options
+@shared_options("on-truncate", "on-error", "quiet", "json")
+@click.pass_context
+def embed(ctx: click.Context, /, sources: tuple[str, ...], out: Path, **options: Any) -> None:
+    """Embed SOURCE... into a Parquet file with the vectors as a fixed-size list.
+
+    One row a passage: doc_id, chunk, text, n_tokens, lost_tokens, vector and the metadata.
+    """
+    from sbert_search.index.agreement import as_embedder
+    from sbert_search.index.export import embed_to_parquet
+    from sbert_search.index.ingest import ReadSettings
+
+    settings = read_as_given(ReadSettings(), given(ctx))
+    open_model = partial(as_embedder, options["model"], **model_options(ctx))
+    report = embed_to_parquet(sources, out, open_model, settings)
+    finish(ctx, report, out, "file", as_json=options["as_json"])

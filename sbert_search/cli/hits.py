@@ -1,0 +1,73 @@
+"""Hits on a terminal, and as records for programs."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from sbert_search.cli.console import terminal
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+    from sbert_search.records import Hit
+
+SNIPPET_CHARS = 300
+
+
+def hit_record(hit: Hit) -> dict[str, Any]:
+    """Return what ``--json`` prints of a hit."""
+    return {
+        "rank": hit.rank,
+        "doc_id": hit.doc_id,
+        "score": hit.score,
+        "title": hit.title,
+        "text": hit.text,
+        "metadata": dict(hit.metadata),
+        "passage": list(hit.passage),
+        "best_sentence": hit.best_sentence,
+        "stages": {name: dataclasses.asdict(stage) for name, stage in hit.stages.items()},
+    }
+
+
+def show_hits(hits: Iterable[Hit]) -> None:
+    """Print hits for people: rank, score, title and id; the best sentence in its surroundings."""
+    from rich.text import Text
+
+    console = terminal()
+    for hit in hits:
+        title, doc_id = " ".join(hit.title.split()), hit.doc_id
+        head = Text.assemble((f"{hit.rank:>2}  ", "dim"), (f"{hit.score:.4f}", "cyan"), "  ")
+        head.append(title or doc_id, "bold")
+        if title and title != doc_id:
+            head.append(f"  {doc_id}", "dim")
+        console.print(head)
+        body = [_snippet(hit), Text(_metadata_line(hit.metadata), "dim")]
+        for line in (line for part in body for line in part.wrap(console, console.width - 4)):
+            line.rstrip()
+            console.print(Text.assemble("    ", line) if line else "")
+
+
+def _snippet(hit: Hit) -> Text:
+    """Cut the text around the best sentence, which stands out where there is colour."""
+    from rich.text import Text
+
+    text, best = " ".join(hit.text.split()), hit.best_sentence
+    at = max(text.find(best), 0) if best else 0
+    end = at + len(best)
+    spare = max(SNIPPET_CHARS - len(best), 0)
+    start = max(at - spare // 3, 0) if end > SNIPPET_CHARS else 0
+    stop = max(start + SNIPPET_CHARS, min(end, at + 2 * SNIPPET_CHARS))
+    start = text.find(" ", start) + 1 if start else 0
+    stop = text.rfind(" ", end, stop) if end < text.rfind(" ") and stop < len(text) else stop
+    shown = Text("… " if start else "")
+    shown.append(text[start:at])
+    shown.append(text[at:end], "bold green")
+    shown.append(text[end:stop])
+    shown.append(" …" if stop < len(text) else "")
+    return shown
+
+
+def _metadata_line(metadata: Mapping[str, Any]) -> str:
+    return " · ".join(f"{name} {value}" for name, value in metadata.items())

@@ -1,0 +1,28 @@
+"""The commands that make and keep an index."""
+
+from __future__ import annotations
+
+import click
+
+from sbert_search.cli.main import LazyGroup
+
+_CHANGE = "sbert_search.cli.index_change"
+_CARE = "sbert_search.cli.index_care"
+
+
+@click.group(
+    cls=LazyGroup,
+    homes={
+        "build": f"{_CHANGE}:build",
+        "add": f"{_CHANGE}:add",
+        "upsert": f"{_CHANGE}:upsert",
+        "delete": f"{_CHANGE}:delete",
+        "info": f"{_CARE}:info",
+        "check": f"{_CARE}:check",
+        "repair": f"{_CARE}:repair",
+        "compact": f"{_CARE}:compact",
+        "snapshot": f"{_CARE}:snapshot",
+    },
+)
+def index() -> None:
+    """Build an index, change it and keep it healthy."""

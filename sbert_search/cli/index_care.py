@@ -1,0 +1,133 @@
+"""`index info`, `check`, `repair`, `compact` and `snapshot`: what keeps an index healthy."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from sbert_search.cli.console import emit, show_facts, size_text
+from sbert_search.cli.options import Decorator, shared_options
+from sbert_search.config import to_mapping
+
+if TYPE_CHECKING:
+    from sbert_search.index.info import IndexInfo
+
+_folder: Decorator[Any] = click.argument("path", metavar="DIR", type=click.Path(path_type=Path))
+
+
+@click.command()
+@_folder
+@shared_options("json")
+def info(path: Path, as_json: bool) -> None:
+    """Say what the index DIR holds and what made it."""
+    from sbert_search.index.index import Index
+
+    found = Index.open(path).info()
+    if as_json:
+        emit(to_mapping(found))
+    else:
+        show_facts(_facts(found))
+
+
+@click.command()
+@_folder
+@shared_options("json")
+@click.pass_context
+def check(ctx: click.Context, /, path: Path, as_json: bool) -> None:
+    """Read and verify every byte of the index DIR; exit with 1 when something is damaged."""
+    from sbert_search.index.check import check as check_index
+
+    report = check_index(path)
+    problems = [str(problem) for problem in report.problems]
+    if as_json:
+        emit({**to_mapping(report), "index": str(path), "problems": problems})
+    else:
+        for line in problems or [f"{path} is sound."]:
+            click.echo(line)
+        strays = f", {len(report.strays)} that nothing refers to" if report.strays else ""
+        click.echo(f"{report.n_files:,} files, {size_text(report.size_bytes)} read{strays}.")
+    if problems:
+        ctx.exit(1)
+
+
+@click.command()
+@_folder
+@shared_options("quiet", "json")
+def repair(path: Path, as_json: bool) -> None:
+    """Drop what can be made again or belongs to nothing in the index DIR, and make it again.
+
+    Documents and vectors are never touched: what is damaged there comes back from a snapshot, or
+    from building again.
+    """
+    from sbert_search.index.index import Index
+
+    dropped = Index.open(path).repair()
+    if as_json:
+        emit({"index": str(path), "dropped": dropped})
+    else:
+        click.echo("\n".join(f"dropped {name}" for name in dropped) or "Nothing to repair.")
+
+
+@click.command()
+@_folder
+@shared_options("quiet", "json")
+def compact(path: Path, as_json: bool) -> None:
+    """Rewrite the index DIR without what was deleted or replaced."""
+    from sbert_search.index.index import Index
+
+    index = Index.open(path)
+    before = index.info()
+    index.compact()
+    after = index.info()
+    if as_json:
+        emit({"index": str(path), "before": to_mapping(before), "after": to_mapping(after)})
+    else:
+        click.echo(
+            f"{before.segments:,} segments, {size_text(before.size_bytes)} before; "
+            f"{after.segments:,} segments, {size_text(after.size_bytes)} now."
+        )
+
+
+@click.command()
+@_folder
+@click.argument("target", type=click.Path(path_type=Path))
+@shared_options("quiet", "json")
+def snapshot(path: Path, target: Path, as_json: bool) -> None:
+    """Make the new folder TARGET an index in the state that DIR has now.
+
+    Files are shared by hard links where the file system has them, so this is quick and small.
+    """
+    from sbert_search.index.index import Index
+
+    index = Index.open(path)
+    index.snapshot(target)
+    if as_json:
+        emit({"index": str(path), "snapshot": str(target), "documents": len(index)})
+    else:
+        click.echo(f"{target} holds {len(index):,} documents.")
+
+
+def _facts(found: IndexInfo) -> dict[str, object]:
+    model, built = found.model, found.built
+    facts: dict[str, object] = {
+        "index": found.path if found.finished else f"{found.path} (an unfinished build)",
+        "documents": found.documents,
+        "passages": found.passages,
+        "dead rows": found.dead_rows,
+        "segments": found.segments,
+        "size": size_text(found.size_bytes),
+        "vectors": f"{found.dim} x {found.dtype}, {found.metric}",
+        "search": "exact scan" if found.factory == "Flat" else found.factory,
+        "model": f"{model['name']} ({model['engine']}, {model['precision']})",
+        "weights": f"sha256 {model['weights_sha256']}",
+        "reads": f"{model['max_len']} tokens of a text",
+        "columns": ", ".join(f"{name} {kind}" for name, kind in found.columns.items()) or "none",
+        "built from": f"sha256 {found.source_sha256}",
+        "rows": f"{built.read:,} read: {built.indexed:,} indexed, {built.duplicate:,} duplicate, "
+        f"{built.rejected:,} rejected",
+    }
+    if found.advice:
+        facts["advice"] = f"`index compact`: {found.advice}"
+    return facts

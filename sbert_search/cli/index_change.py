@@ -1,0 +1,135 @@
+"""`index build`, `add`, `upsert` and `delete`: documents in, documents out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TextIO
+
+import click
+
+from sbert_search.cli.console import emit
+from sbert_search.cli.ingested import finish, model_options, read_as_given, source_options
+from sbert_search.cli.options import Decorator, embedder_options, given, shared_options
+
+if TYPE_CHECKING:
+    from sbert_search.index.build import BuildSettings
+
+_folder: Decorator[Any] = click.argument("path", metavar="DIR", type=click.Path(path_type=Path))
+
+
+@click.command()
+@click.option("--out", required=True, type=click.Path(path_type=Path), help="Folder to make.")
+@click.option(
+    "--recipe",
+    "recipe_file",
+    type=click.Path(path_type=Path),
+    help="TOML file with checksums, model and settings; what is given here goes before it.",
+)
+@click.option("--spec", metavar="FACTORY", help="FAISS factory string.  [default: Flat, exact]")
+@click.option(
+    "--metric", type=click.Choice(["cosine", "dot", "euclidean"]), help="[default: cosine]"
+)
+@click.option("--dtype", type=click.Choice(["float32", "float16"]), help="[default: float32]")
+@source_options
+@embedder_options
+@shared_options("on-truncate", "on-error", "quiet", "json")
+@click.pass_context
+def build(
+    ctx: click.Context,
+    /,
+    sources: tuple[str, ...],
+    out: Path,
+    recipe_file: Path | None,
+    as_json: bool,
+    **_: Any,
+) -> None:
+    """Build an index of SOURCE..., or finish a build that was stopped."""
+    from sbert_search.index.agreement import as_embedder
+    from sbert_search.index.build import BuildSettings, build_index
+    from sbert_search.index.recipe import load_recipe
+
+    chosen = given(ctx)
+    settings: BuildSettings = BuildSettings()
+    open_model = partial(as_embedder, ctx.params["model"], **model_options(ctx))
+    if recipe_file:
+        settings = recipe = load_recipe(recipe_file)
+        for source in sources:
+            recipe.check_corpus(Path(source))
+        if "model" not in chosen:
+            open_model = partial(recipe.open_model, **model_options(ctx))
+    report = build_index(sources, out, open_model, _with_given(settings, chosen))
+    finish(ctx, report, out, "index", as_json=as_json)
+
+
+@click.command()
+@_folder
+@source_options
+@embedder_options
+@shared_options("allow-inexact", "on-truncate", "on-error", "quiet", "json")
+@click.pass_context
+def add(ctx: click.Context, /, path: Path, as_json: bool, **_: Any) -> None:
+    """Add the documents of SOURCE... to the index DIR.
+
+    A document whose id is there with the same content is passed over, so running this again does
+    no harm; one whose id is there with other content is a bad row (see upsert).
+    """
+    _update(ctx, path, "add", as_json)
+
+
+@click.command()
+@_folder
+@source_options
+@embedder_options
+@shared_options("allow-inexact", "on-truncate", "on-error", "quiet", "json")
+@click.pass_context
+def upsert(ctx: click.Context, /, path: Path, as_json: bool, **_: Any) -> None:
+    """Add the documents of SOURCE... to the index DIR, replacing those whose content changed."""
+    _update(ctx, path, "upsert", as_json)
+
+
+@click.command()
+@_folder
+@click.option("--ids", metavar="A,B,...", help="Ids of documents.")
+@click.option("--ids-file", type=click.File(encoding="utf-8"), help="File with one id a line.")
+@click.option("--where", metavar="EXPR", help="Filter, such as \"year < 2000 AND kind = 'note'\".")
+@shared_options("quiet", "json")
+def delete(
+    path: Path, ids: str | None, ids_file: TextIO | None, where: str | None, as_json: bool
+) -> None:
+    """Delete documents from the index DIR, by id or by a filter over their metadata."""
+    from sbert_search.index.index import Index
+
+    if sum(choice is not None for choice in (ids, ids_file, where)) != 1:
+        raise click.UsageError("Say what to delete with one of --ids, --ids-file and --where.")
+    named = ids_file.read().splitlines() if ids_file else ids.split(",") if ids else None
+    index = Index.open(path)
+    deleted = index.delete(named, where=where)
+    if as_json:
+        emit({"index": str(path), "deleted": deleted, "documents": len(index)})
+    else:
+        click.echo(f"{deleted:,} documents deleted, {len(index):,} left in {path}.")
+
+
+def _update(ctx: click.Context, path: Path, mode: Literal["add", "upsert"], as_json: bool) -> None:
+    from sbert_search.index.index import Index
+
+    index = Index.open(path)
+    report = getattr(index, mode)(
+        ctx.params["sources"],
+        model=ctx.params["model"],
+        settings=read_as_given(index.read_settings, given(ctx)),
+        allow_inexact=ctx.params["allow_inexact"],
+        **model_options(ctx),
+    )
+    finish(ctx, report, path, "index", as_json=as_json)
+
+
+def _with_given(settings: BuildSettings, chosen: Mapping[str, Any]) -> BuildSettings:
+    """Let what the user gave go before the defaults or what a recipe says."""
+    stored = {name: chosen[name] for name in ("metric", "dtype") if name in chosen}
+    if "spec" in chosen:
+        stored["spec"] = replace(settings.spec, factory=chosen["spec"])
+    return replace(read_as_given(settings, chosen), **stored)

@@ -1,0 +1,96 @@
+"""`search`: one query, or a file of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from sbert_search.cli.console import emit
+from sbert_search.cli.hits import hit_record, show_hits
+from sbert_search.cli.options import embedder_options, shared_options
+from sbert_search.runtime.progress import note
+
+if TYPE_CHECKING:
+    from sbert_search.search.engine import SearchEngine
+
+
+@click.command()
+@click.argument("path", metavar="DIR", type=click.Path(path_type=Path))
+@click.argument("query", required=False)
+@click.option("-k", default=10, show_default=True, help="Documents to return.")
+@click.option(
+    "--where", metavar="EXPR", help="Filter, such as \"year >= 2019 AND kind = 'class'\"."
+)
+@click.option(
+    "--mode",
+    type=click.Choice(["dense", "lexical", "hybrid"]),
+    default="dense",
+    show_default=True,
+    help="How documents are found; dense: by nearness of vectors.",
+)
+@click.option(
+    "--queries", type=click.Path(path_type=Path), help='File of queries: {"_id", "text"} a line.'
+)
+@click.option("--run-out", type=click.Path(path_type=Path), help="TREC run file for --queries.")
+@embedder_options
+@shared_options("allow-inexact", "quiet", "json")
+def search(
+    path: Path,
+    query: str | None,
+    queries: Path | None,
+    run_out: Path | None,
+    as_json: bool,
+    **options: Any,
+) -> None:
+    """Search the index DIR for QUERY, or for every query of a file.
+
+    The model is the one that built the index, unless --model names another place to find it.
+    """
+    from sbert_search.search.engine import SearchEngine
+
+    if (query is None) == (queries is None):
+        raise click.UsageError("Ask one QUERY, or name a file of them with --queries.")
+    if run_out and queries is None:
+        raise click.UsageError("--run-out is for --queries.")
+    ask = {name: options.pop(name) for name in ("k", "mode", "where")}
+    engine = SearchEngine(path, options.pop("model"), **options)
+    if queries is not None:
+        _answer_file(engine, queries, run_out, as_json, ask)
+    else:
+        _answer(engine, query or "", as_json, ask)
+
+
+def _answer(engine: SearchEngine, query: str, as_json: bool, ask: dict[str, Any]) -> None:
+    hits = engine.search(query, highlight=True, **ask)
+    if as_json:
+        for hit in hits:
+            emit(hit_record(hit))
+    else:
+        show_hits(hits)
+    if not hits:
+        note("No document matches the filter.")
+
+
+def _answer_file(
+    engine: SearchEngine, path: Path, run_out: Path | None, as_json: bool, ask: dict[str, Any]
+) -> None:
+    from sbert_search.corpus.beir import read_queries
+    from sbert_search.corpus.trec import write_run
+
+    queries = read_queries(path)
+    if run_out:
+        run = engine.run(queries, **ask)
+        write_run(run, run_out)
+        n_hits = sum(map(len, run.values()))
+        note(f"{len(run):,} queries, {n_hits:,} hits: {run_out}")
+        return
+    answers = engine.search_many([query.text for query in queries], **ask)
+    for query, hits in zip(queries, answers, strict=True):
+        if as_json:
+            for hit in hits:
+                emit({"query_id": query.query_id, **hit_record(hit)})
+        else:
+            click.echo(f"{query.query_id}: {query.text}\n")
+            show_hits(hits)

