@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -83,3 +84,15 @@ def test_several_sources_are_read_in_order(tmp_path: Path) -> None:
     ids = [document.doc_id for document in documents]
     assert ids == ["b", "l.txt#1", "l.txt#3", "b.txt", "sub/a.md"]
     assert survey.rows == 5
+
+
+@pytest.mark.parametrize(
+    ("name", "rows", "rejected"),
+    [("scifact", 5183, 0), ("cranfield", 1400, 2), ("npl", 11429, 0), ("lisa", 6004, 0)],
+)
+def test_real_collections(name: str, rows: int, rejected: int) -> None:
+    if not (data := os.environ.get("SBERT_SEARCH_DATA")):
+        pytest.skip("SBERT_SEARCH_DATA is not set")
+    documents, rejects, survey = read_all(Path(data) / name, batch_rows=1000)
+    assert (survey.rows, len(rejects)) == (rows, rejected)
+    assert len({document.doc_id for document in documents}) == rows - rejected
