@@ -92,9 +92,11 @@ class MeanPairs:
         return Losses({"mnrl": (multiple_negatives(embeddings[:, 0], embeddings[:, 1]), 1)})
 
 
-def pairs_of_texts(config: TrainConfig, rows: int = 200, longest: int = 20) -> Batches:
+def pairs_of_texts(
+    config: TrainConfig, rows: int = 200, *, shortest: int = 3, longest: int = 20
+) -> Batches:
     draw = np.random.default_rng(4)
-    sizes = draw.integers(3, longest + 1, rows)
+    sizes = draw.integers(shortest, longest + 1, rows)
     texts = [draw.integers(5, VOCAB, size).tolist() for size in sizes]
     others = [draw.permutation(text).tolist() for text in texts]
 

@@ -1,6 +1,6 @@
 """Small models, data and settings that the tests of the loop share."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from sbert_search.runtime.tensors import write_tensors
 from sbert_search.training.batching import Batches, Rows
 from sbert_search.training.checkpoint import newest_checkpoint
 from sbert_search.training.loop import TrainConfig
-from sbert_search.training.objective import Batch, Losses
+from sbert_search.training.objective import Batch, InBatchObjective, Losses, Objective
 from sbert_search.training.report import read_log
 
 VOCAB, DIM = 40, 16
@@ -101,6 +101,13 @@ def pair_batches(config: TrainConfig, rows: int = 200, tokens: int = 6) -> Batch
 
     lengths = [2 * tokens] * rows
     return Batches(lengths, collate, config.batching, seed=config.seed, fingerprint="pair data 4")
+
+
+Task = tuple[Objective | InBatchObjective, Callable[[TrainConfig], Batches]]
+TASKS: dict[str, Task] = {
+    "token": (token_objective, token_batches),
+    "pair": (PairObjective(), pair_batches),
+}
 
 
 def settings(*overrides: str, **values: Any) -> TrainConfig:

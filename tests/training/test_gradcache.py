@@ -1,4 +1,8 @@
+import os
+import subprocess
+import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 import torch
@@ -59,3 +63,23 @@ def test_parts_do_not_change_the_gradient_without_dropout() -> None:
     parts, _ = cached(micro_batches(5), 0.0)
     for name, gradient in whole.items():
         assert torch.allclose(gradient, parts[name], rtol=0, atol=1e-5), name
+
+
+def peak_bytes(out: Path, size: int, micro_size: int) -> int:
+    """Anonymous memory of a process of its own at its highest."""
+    command = (sys.executable, "-m", "tests.training.memory_child", str(out))
+    done = subprocess.run(
+        [*command, str(size), str(micro_size)],
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        env=dict(os.environ, OMP_NUM_THREADS="1"),
+        check=True,
+    )
+    return int(done.stdout)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="anonymous memory is counted on Linux only")
+def test_a_batch_of_1024_takes_little_more_memory_than_one_of_64(tmp_path: Path) -> None:
+    small = peak_bytes(tmp_path / "small", 64, 64)
+    assert peak_bytes(tmp_path / "large", 1024, 64) < 1.3 * small
+    assert peak_bytes(tmp_path / "direct", 256, 256) > 1.3 * small  # what it is spared

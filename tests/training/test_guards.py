@@ -13,9 +13,9 @@ from sbert_search.training.loop import train
 from sbert_search.training.objective import Batch, InBatchObjective, Losses, Objective
 from sbert_search.training.report import read_log
 from tests.training.small import (
+    TASKS,
     PairObjective,
     TokenModel,
-    pair_batches,
     settings,
     step_losses,
     token_batches,
@@ -25,8 +25,9 @@ from tests.training.small import (
 
 def run(objective: Objective | InBatchObjective, out: Path, *overrides: str) -> TokenModel:
     config, model = settings("checkpoint.every=3", *overrides), TokenModel(0.0)
-    batches = pair_batches if isinstance(objective, InBatchObjective) else token_batches
-    train(objective, batches(config), config, model=model, out=out)
+    kind = "pair" if isinstance(objective, InBatchObjective) else "token"
+    batches = TASKS[kind][1](config)
+    train(objective, batches, config, model=model, out=out)
     return model
 
 
@@ -115,9 +116,8 @@ def test_out_of_memory_halves_the_micro_batch_and_changes_nothing_else(
             return super().embed(model, batch)
 
     small: Objective | InBatchObjective = small_token if kind == "token" else SmallPair()
-    large: Objective | InBatchObjective = token_objective if kind == "token" else PairObjective()
     run(small, tmp_path / "small", "schedule.warmup=0")
-    run(large, tmp_path / "large", "schedule.warmup=0")
+    run(TASKS[kind][0], tmp_path / "large", "schedule.warmup=0")
     curves = [step_losses(read_log(tmp_path / name / "log.jsonl")) for name in ("small", "large")]
     assert curves[0] == pytest.approx(curves[1], abs=1e-5)
     assert "Step 1 did not fit in memory: 8 " in capsys.readouterr().err

@@ -10,14 +10,13 @@ from transformers.optimization import get_linear_schedule_with_warmup
 
 from sbert_search.errors import ConfigError, TrainingError
 from sbert_search.losses.token import IGNORED
-from sbert_search.training.batching import Batches
-from sbert_search.training.loop import Result, TrainConfig, train
-from sbert_search.training.objective import Batch, InBatchObjective, Losses, Objective
+from sbert_search.training.loop import Result, train
+from sbert_search.training.objective import Batch, Losses
 from sbert_search.training.report import read_log
 from tests.training.small import (
-    PairObjective,
+    TASKS,
+    Task,
     TokenModel,
-    pair_batches,
     settings,
     step_losses,
     token_batches,
@@ -28,12 +27,11 @@ from tests.training.small import (
 def run(
     out: Path,
     *overrides: str,
-    objective: Objective | InBatchObjective = token_objective,
-    batches: Callable[[TrainConfig], Batches] = token_batches,
-    dropout: float = 0.0,
+    task: Task = TASKS["token"],
     **arguments: Any,
 ) -> tuple[TokenModel, Result, list[float]]:
-    config, model = settings(*overrides), TokenModel(dropout)
+    config, model = settings(*overrides), TokenModel(dropout=0.0)
+    objective, batches = task
     result = train(objective, batches(config), config, model=model, out=out, **arguments)
     return model, result, step_losses(read_log(out / "log.jsonl"))
 
@@ -66,18 +64,12 @@ def test_twenty_steps_are_those_of_a_plain_loop(tmp_path: Path) -> None:
         assert torch.allclose(parameter, plain.get_parameter(name), rtol=0, atol=1e-6), name
 
 
-@pytest.mark.parametrize(
-    ("objective", "batches"), [(token_objective, token_batches), (PairObjective(), pair_batches)]
-)
-def test_a_batch_in_parts_is_the_batch(
-    tmp_path: Path,
-    objective: Objective | InBatchObjective,
-    batches: Callable[[TrainConfig], Batches],
-) -> None:
+@pytest.mark.parametrize("kind", TASKS)
+def test_a_batch_in_parts_is_the_batch(tmp_path: Path, kind: str) -> None:
     def curve(folder: str, *overrides: str) -> tuple[TokenModel, list[float]]:
         out = tmp_path / folder
         shared = ("optim.lr=2e-3", "optim.clip=0", "schedule.warmup=0")
-        model, _, losses = run(out, *shared, *overrides, objective=objective, batches=batches)
+        model, _, losses = run(out, *shared, *overrides, task=TASKS[kind])
         return model, losses
 
     whole, _ = curve("a", "budget.steps=1")
@@ -158,12 +150,10 @@ def test_counts_that_do_not_agree_are_refused(tmp_path: Path) -> None:
         total, count = losses.sums["tokens"]
         return Losses({"tokens": (total, count + 1), "size": losses.sums["size"]})
 
+    def absent(model: nn.Module, batch: Batch) -> Losses:
+        return Losses({"size": token_objective(model, batch).sums["size"]})
+
     with pytest.raises(TrainingError, match="tokens summed"):
-        run(tmp_path / "a", objective=wrong)
+        run(tmp_path / "a", task=(wrong, token_batches))
     with pytest.raises(TrainingError, match=r"\['size'\]"):
-        run(
-            tmp_path / "b",
-            objective=lambda model, batch: Losses(
-                {"size": token_objective(model, batch).sums["size"]}
-            ),
-        )
+        run(tmp_path / "b", task=(absent, token_batches))

@@ -1,4 +1,3 @@
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -7,14 +6,13 @@ import torch
 from sbert_search.config import to_mapping
 from sbert_search.errors import CheckpointError
 from sbert_search.training.batching import Batches, Rows
-from sbert_search.training.loop import TrainConfig, train
-from sbert_search.training.objective import Batch, InBatchObjective, Objective
+from sbert_search.training.loop import train
+from sbert_search.training.objective import Batch
 from sbert_search.training.resume import differences
 from tests.training.small import (
-    PairObjective,
+    TASKS,
     TokenModel,
     lasting_lines,
-    pair_batches,
     settings,
     token_batches,
     token_objective,
@@ -22,7 +20,6 @@ from tests.training.small import (
 )
 
 OVERRIDES = ("budget.steps=15", "checkpoint.every=4", "batching.micro_size=10")
-TASKS = [(token_objective, token_batches), (PairObjective(), pair_batches)]
 
 
 class Stop(BaseException):
@@ -43,12 +40,11 @@ def stopping(batches: Batches, after: int) -> Batches:
     return batches
 
 
-@pytest.mark.parametrize(("objective", "data"), TASKS)
+@pytest.mark.parametrize("kind", TASKS)
 def test_a_run_in_pieces_ends_bit_for_bit_where_one_in_one_piece_does(
-    tmp_path: Path,
-    objective: Objective | InBatchObjective,
-    data: Callable[[TrainConfig], Batches],
+    tmp_path: Path, kind: str
 ) -> None:
+    objective, data = TASKS[kind]
     config = settings(*OVERRIDES, "evaluation.every=4")
     evaluate = lambda model: {"size": sum(float(p.sum()) for p in model.parameters())}  # noqa: E731
     whole, pieces = tmp_path / "whole", tmp_path / "pieces"

@@ -1,0 +1,30 @@
+import math
+
+import pytest
+import torch
+from torch.nn.functional import cross_entropy
+
+from sbert_search.losses.token import IGNORED, token_cross_entropy
+
+
+def test_only_labelled_positions_are_summed_and_counted() -> None:
+    logits = torch.tensor([[0.0, 0.0], [0.0, math.log(3.0)], [5.0, 5.0]])
+    total, count = token_cross_entropy(logits, torch.tensor([1, 0, IGNORED]))
+    assert total.item() == pytest.approx(math.log(2) + math.log(4))
+    assert count.item() == 2
+
+
+def test_the_ratio_is_the_mean_of_torch_for_any_shape() -> None:
+    logits = torch.randn(4, 7, 11)
+    labels = torch.randint(0, 11, (4, 7))
+    labels[torch.rand(4, 7) < 0.5] = IGNORED
+    total, count = token_cross_entropy(logits, labels)
+    expected = cross_entropy(logits.transpose(1, 2), labels, ignore_index=IGNORED)
+    assert (total / count).item() == pytest.approx(expected.item(), abs=1e-6)
+
+
+def test_half_precision_is_summed_in_fp32_and_no_label_is_no_loss() -> None:
+    logits = torch.randn(3, 5, dtype=torch.bfloat16)
+    total, count = token_cross_entropy(logits, torch.full((3,), IGNORED))
+    assert total.dtype == torch.float32
+    assert (total.item(), count.item()) == (0.0, 0)
