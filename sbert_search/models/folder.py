@@ -91,12 +91,14 @@ class ModelFolder:
             Transformer and mean Pooling, as sentence-transformers does.
         transformer: ``config.json`` of the Transformer, {} without one.
         tokenizer: ``tokenizer_config.json``, {} without one.
+        settings: ``config_sentence_transformers.json``, {} without one.
     """
 
     path: Path
     description: ModelDescription
     transformer: Mapping[str, Any]
     tokenizer: Mapping[str, Any]
+    settings: Mapping[str, Any]
 
     @property
     def transformer_path(self) -> Path:
@@ -159,6 +161,7 @@ def read_folder(path: Path) -> ModelFolder:
         ),
         transformer=transformer,
         tokenizer=tokenizer,
+        settings=settings,
     )
 
 

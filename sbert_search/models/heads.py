@@ -1,8 +1,9 @@
-"""What may follow pooling: a dense layer, and scaling to length 1."""
+"""What may follow an encoder: a dense layer, scaling to length 1, the head of a pair scorer."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import torch.nn.functional as F
@@ -90,3 +91,36 @@ class Normalize(nn.Module):
     def forward(self, embeddings: Tensor) -> Tensor:
         """Scale (batch, dim)."""
         return F.normalize(embeddings, dim=-1)
+
+
+@dataclass(frozen=True, slots=True)
+class PairHead:
+    """How a published layout classifies a sequence by its first token.
+
+    Attributes:
+        architecture: The class in transformers.
+        dense: Name of the layer before the last; None: the encoder's pooler.
+        activation: After that layer.
+        out: Name of the last layer.
+    """
+
+    architecture: str
+    dense: str | None
+    activation: type[nn.Module]
+    out: str
+
+
+PAIR_HEADS = {
+    "bert": PairHead("BertForSequenceClassification", None, nn.Tanh, "classifier"),
+    "albert": PairHead("AlbertForSequenceClassification", None, nn.Tanh, "classifier"),
+    "roberta": PairHead(
+        "RobertaForSequenceClassification", "classifier.dense", nn.Tanh, "classifier.out_proj"
+    ),
+    "electra": PairHead(
+        "ElectraForSequenceClassification", "classifier.dense", nn.GELU, "classifier.out_proj"
+    ),
+    "distilbert": PairHead(
+        "DistilBertForSequenceClassification", "pre_classifier", nn.ReLU, "classifier"
+    ),
+    "deberta": PairHead("DebertaForSequenceClassification", "pooler.dense", nn.GELU, "classifier"),
+}

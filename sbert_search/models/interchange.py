@@ -83,9 +83,7 @@ class LibraryEncoder:
 
     def __init__(self, model: SentenceTransformer) -> None:
         self.model = model
-        limit = model.max_seq_length
-        self.max_len = _NO_LIMIT if limit is None else int(min(limit, _NO_LIMIT))
-        self.tokenizer = TextTokenizer(_backend(model), self.max_len)
+        self.tokenizer = TextTokenizer(_backend(model), _max_len(model))
         self.dim = int(model.encode(["a"], prompt="", truncate_dim=_NO_LIMIT).shape[1])
 
     def describe(self) -> ModelDescription:
@@ -95,7 +93,7 @@ class LibraryEncoder:
         return ModelDescription(
             architecture=str(getattr(model.config, "model_type", modules[0].kind)),
             modules=modules,
-            max_len=self.max_len,
+            max_len=self.tokenizer.max_len,
             prompts={name: text for name, text in model.prompts.items() if text},
             default_prompt_name=model.default_prompt_name,
             similarity=str(model.similarity_fn_name),
@@ -112,6 +110,33 @@ class LibraryEncoder:
             truncate_dim=_NO_LIMIT,
         )
         return vectors.float().cpu().numpy()
+
+
+class LibraryPairScorer:
+    """A cross-encoder of the library.
+
+    Attributes:
+        model: The library's model.
+        tokenizer: Its tokenizer, for counting; the library tokenises for itself.
+        num_labels: Numbers that a pair becomes.
+        architecture: ``model_type`` of its Transformer.
+    """
+
+    def __init__(self, model: CrossEncoder) -> None:
+        self.model = model
+        self.tokenizer = TextTokenizer(_backend(model), _max_len(model))
+        self.num_labels = int(model.num_labels)
+        self.architecture = str(getattr(model.config, "model_type", "unknown"))
+
+    def predict(self, pairs: Sequence[tuple[str, str]]) -> NDArray[np.float32]:
+        """Score pairs, float32 (n, labels)."""
+        scores = self.model.predict(list(pairs), show_progress_bar=False, convert_to_tensor=True)
+        return scores.float().cpu().numpy().reshape(len(pairs), self.num_labels)
+
+
+def _max_len(model: SentenceTransformer | CrossEncoder) -> int:
+    limit = model.max_seq_length
+    return _NO_LIMIT if limit is None else int(min(limit, _NO_LIMIT))
 
 
 def _backend(model: Any) -> Tokenizer:

@@ -69,6 +69,21 @@ class EncodedPairs:
     types: list[Ids]
     lost: NDArray[np.int32]
 
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @property
+    def lengths(self) -> NDArray[np.int32]:
+        """Tokens of each pair that the model reads, int32 (n,)."""
+        return np.fromiter(map(len, self.ids), dtype=np.int32, count=len(self.ids))
+
+    def take(self, rows: NDArray[np.int64]) -> EncodedPairs:
+        """Return some of the pairs, in the order of ``rows``."""
+        picked = rows.tolist()
+        return EncodedPairs(
+            [self.ids[row] for row in picked], [self.types[row] for row in picked], self.lost[rows]
+        )
+
 
 class TextTokenizer:
     """A tokenizer that cuts to ``max_len`` and counts what it cuts off.

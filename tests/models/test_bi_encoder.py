@@ -242,7 +242,7 @@ def test_a_broken_tokenizer_is_named(tmp_path: Path) -> None:
     [
         ("1_Pooling/config.json", {"include_prompt": False}, "Pooling has the setting include_pro"),
         ("2_Dense/config.json", {"use_residual": True}, "Dense has the setting use_residual"),
-        ("2_Dense/config.json", {"activation_function": "torch.nn.CELU"}, "activation_function"),
+        ("2_Dense/config.json", {"activation_function": "torch.nn.CELU"}, "the activation torch"),
         ("sentence_bert_config.json", {"query_length": 8}, "query_length = 8"),
         ("tokenizer_config.json", {"truncation_side": "left"}, "cuts texts on the left"),
         ("config.json", {"model_type": "mpnet"}, "is of type 'mpnet'"),

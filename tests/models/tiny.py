@@ -10,6 +10,7 @@ import torch
 from sbert_search.encoder.config import EncoderConfig
 from sbert_search.encoder.encoder import Encoder
 from sbert_search.models.bi_encoder import BiEncoder
+from sbert_search.models.cross_encoder import CrossEncoder
 from sbert_search.tokens.tokenizer import TextTokenizer
 
 WORDS = [
@@ -51,6 +52,14 @@ TEXTS = [
     "unknown words become pieces; é too",
     "the red sun " * 20,
 ]
+PAIRS = [
+    ("cat", "the cat sat on the mat"),
+    ("the dog " * 20, "far away"),
+    ("it slept", "the red sun " * 20),
+    ("a " * 30, "b " * 30),
+    ("", ""),
+    ("dog", ""),
+]
 
 
 def tiny_tokenizer(folder: Path, max_len: int = 24) -> TextTokenizer:
@@ -73,3 +82,9 @@ def tiny_encoder(**changes: Any) -> Encoder:
 def tiny_bi_encoder(folder: Path, **settings: Any) -> BiEncoder:
     """Make a bi-encoder whose tokenizer lies in a folder."""
     return BiEncoder(tiny_encoder(), tiny_tokenizer(folder), **settings).eval()
+
+
+def tiny_cross_encoder(folder: Path, **settings: Any) -> CrossEncoder:
+    """Make a cross-encoder whose tokenizer lies in a folder."""
+    encoder = tiny_encoder(pooler=True, initializer_range=0.3)
+    return CrossEncoder(encoder, tiny_tokenizer(folder), **settings).eval()

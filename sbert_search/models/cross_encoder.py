@@ -1,0 +1,150 @@
+"""One score, or one logit a class, for a pair of texts read together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from sbert_search.encoder.encoder import Encoder
+from sbert_search.encoder.packed import PackedTokens
+from sbert_search.encoder.weights import Checkpoint, read_checkpoint, save_encoder
+from sbert_search.errors import ModelError, WeightsError
+from sbert_search.models.bi_encoder import check_vocabulary
+from sbert_search.models.folder import ModelFolder, read_folder
+from sbert_search.models.heads import PAIR_HEADS, activation_path, make_activation
+from sbert_search.models.support import pair_activation, why_no_native_pairs
+from sbert_search.tokens.tokenizer import EncodedPairs, TextTokenizer
+
+
+class CrossEncoder(nn.Module):
+    """A classifier or regressor on the first token of a pair.
+
+    Attributes:
+        encoder: Tokens to hidden states; with a pooler in the layouts that classify by one.
+        dense: Layer before the last, in the other layouts.
+        out: Last layer, one row a label.
+        labels: Names of the classes; a single one is a score.
+        activation: From logits to scores, at prediction only.
+        tokenizer: Pairs to ids; its ``max_len`` is the model's.
+    """
+
+    def __init__(
+        self,
+        encoder: Encoder,
+        tokenizer: TextTokenizer,
+        *,
+        labels: Sequence[str] = ("LABEL_0",),
+        activation: nn.Module | None = None,
+    ) -> None:
+        super().__init__()
+        check_vocabulary(encoder, tokenizer)
+        hidden, self.layout = encoder.config.hidden_size, PAIR_HEADS[encoder.config.layout]
+        if self.layout.dense is None and encoder.pooler is None:
+            raise ModelError(
+                "A pair is classified by the pooler; make the encoder with pooler=True."
+            )
+        self.encoder, self.tokenizer, self.labels = encoder, tokenizer, tuple(labels)
+        self.dense = None if self.layout.dense is None else nn.Linear(hidden, hidden)
+        self.dense_activation = self.layout.activation()
+        self.dropout = nn.Dropout(encoder.config.hidden_dropout)
+        self.out = nn.Linear(hidden, len(self.labels))
+        single = len(self.labels) == 1
+        self.activation = activation or (nn.Sigmoid() if single else nn.Identity())
+        for layer in (self.dense, self.out):
+            if layer is not None:
+                nn.init.normal_(layer.weight, std=encoder.config.initializer_range)
+                nn.init.zeros_(layer.bias)
+
+    def forward(self, tokens: PackedTokens) -> Tensor:
+        """Compute logits, float32 (batch, labels)."""
+        states = self.encoder(tokens).hidden_states
+        if self.dense is None:
+            pooled = self.encoder.pool(states, tokens)
+        else:
+            first = self.dropout(states[tokens.first_rows])
+            pooled = self.dense_activation(self.dense(first.to(self.dense.weight.dtype)))
+        logits: Tensor = self.out(self.dropout(pooled).to(self.out.weight.dtype))
+        return logits
+
+    def scores(self, tokens: PackedTokens) -> Tensor:
+        """Compute scores, float32 (batch,), or (batch, labels) when there are several labels."""
+        scores: Tensor = self.activation(self(tokens).float())
+        return scores.squeeze(-1) if len(self.labels) == 1 else scores
+
+    def pack(self, pairs: EncodedPairs, device: torch.device | str = "cpu") -> PackedTokens:
+        """Make a batch of encoded pairs; segments are left out where the encoder knows none."""
+        types = pairs.types if self.encoder.config.token_type_vocab > 1 else None
+        return PackedTokens.from_lists(pairs.ids, types, device=device)
+
+    def save(self, path: str | Path) -> None:
+        """Write a folder that transformers and the CrossEncoder of v3, v5 and v6 load.
+
+        Raises:
+            ModelError: The folder holds a model already.
+        """
+        path, layout = Path(path), self.layout
+        activation = activation_path(self.activation)
+        head = {f"{layout.out}.{name}": part for name, part in self.out.state_dict().items()}
+        if self.dense is not None:
+            state = self.dense.state_dict()
+            head |= {f"{layout.dense}.{name}": part for name, part in state.items()}
+        settings: dict[str, Any] = {
+            "architectures": [layout.architecture],
+            "id2label": {str(n): label for n, label in enumerate(self.labels)},
+            "label2id": {label: n for n, label in enumerate(self.labels)},
+            "sentence_transformers": {"activation_fn": activation},
+            "sbert_ce_default_activation_function": activation,  # what v3 reads
+        }
+        save_encoder(self.encoder, path, head=head, settings=settings)
+        self.tokenizer.save(path)
+
+    @classmethod
+    def load(cls, path: str | Path) -> CrossEncoder:
+        """Read a folder with a sequence classifier; float32, on the CPU.
+
+        Raises:
+            ModelError: The folder holds no such model, or one that this encoder cannot compute.
+            WeightsError: The weights are damaged or do not fit.
+        """
+        return cls.from_folder(read_folder(Path(path)))
+
+    @classmethod
+    def from_folder(cls, folder: ModelFolder) -> CrossEncoder:
+        """As `load`, from a folder already described."""
+        if reason := why_no_native_pairs(folder):
+            raise ModelError(f"{folder.path}: {reason}. Use the engine sentence-transformers.")
+        read = read_checkpoint(folder.transformer_path)
+        model = cls(
+            read.encoder,
+            TextTokenizer.from_folder(folder.transformer_path, folder.description.max_len),
+            labels=_labels(read, folder.path),
+            activation=make_activation(path) if (path := pair_activation(folder)) else None,
+        )
+        _fill(model, read, folder.path)
+        return model.eval()
+
+
+def _labels(read: Checkpoint, path: Path) -> list[str]:
+    """Name the classes; a model without names has LABEL_0 and so on, as transformers has it."""
+    out = PAIR_HEADS[read.encoder.config.layout].out
+    if f"{out}.weight" not in read.head:
+        raise WeightsError(f"{path} holds no {out}.weight; it is no classifier of pairs.")
+    names = read.settings.get("id2label") or {}
+    count = read.head[f"{out}.weight"].shape[0]
+    return [str(names.get(str(n), f"LABEL_{n}")) for n in range(count)]
+
+
+def _fill(model: CrossEncoder, read: Checkpoint, path: Path) -> None:
+    """Give the head its weights."""
+    for layer, name in ((model.dense, model.layout.dense), (model.out, model.layout.out)):
+        if layer is None:
+            continue
+        state = {part: read.head.get(f"{name}.{part}") for part in ("weight", "bias")}
+        try:
+            layer.load_state_dict(state)
+        except (RuntimeError, AttributeError) as error:
+            raise WeightsError(f"{path}: {name} does not fit: {error}") from error
