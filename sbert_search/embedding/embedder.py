@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
@@ -17,11 +16,11 @@ from numpy.typing import NDArray
 from sbert_search.embedding.hashing import HashingEmbedder
 from sbert_search.embedding.protocol import Task, TextEmbedder, TokenizedTexts, Vectors
 from sbert_search.embedding.similarity import similarity, unit
-from sbert_search.errors import ConfigError, ModelError
+from sbert_search.embedding.steps import Steps
+from sbert_search.errors import ConfigError
 from sbert_search.models.identity import ModelIdentity
 from sbert_search.runtime.overlap import prefetch
 from sbert_search.runtime.progress import note, progress
-from sbert_search.tokens.batching import token_batches
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
@@ -77,9 +76,13 @@ class Embedder:
         )
         self.dim = min(self._engine.dim, self.description.truncate_dim or self._engine.dim)
         self.max_len = self._engine.tokenizer.max_len
-        self.batch_tokens = batch_tokens or self._engine.batch_tokens
-        self._pid = os.getpid()
+        self._steps = Steps(batch_tokens or self._engine.batch_tokens, self.opened.device)
         self._prompt(None, default_prompt_name)  # refuses an unknown name now
+
+    @property
+    def batch_tokens(self) -> int:
+        """Tokens of one step of the model."""
+        return self._steps.budget
 
     @cached_property
     def identity(self) -> ModelIdentity:
@@ -131,19 +134,13 @@ class Embedder:
             batch_size: Most texts of one step; None: the token budget alone decides.
 
         Raises:
-            ModelError: The process was forked after the model was loaded, or the device has too
-                little memory for a single text.
+            ModelError: As for `Steps.run`.
         """
-        if os.getpid() != self._pid:
-            raise ModelError(
-                f"The model was loaded in process {self._pid}, of which this one is a fork; "
-                "threads do not survive it. Start processes with the method spawn, and load the "
-                "model there."
-            )
-        vectors = np.empty((len(tokens), self.dim), dtype=np.float32)
-        for rows in token_batches(tokens.lengths, self.batch_tokens, most=batch_size):
-            vectors[rows] = self._step(tokens.take(rows))
-        return vectors
+
+        def compute(rows: NDArray[np.int64]) -> Vectors:
+            return self._engine(tokens.take(rows))[:, : self.dim]
+
+        return self._steps.run(tokens.lengths, self.dim, compute, most=batch_size)
 
     def encode(
         self,
@@ -239,22 +236,6 @@ class Embedder:
             known = ", ".join(prompts) or "none"
             raise ConfigError(f"The model has no prompt {name!r}; it has: {known}.")
         return prompts[name]
-
-    def _step(self, tokens: TokenizedTexts) -> Vectors:
-        """Compute one batch, in halves when the device has too little memory for it."""
-        try:
-            return self._engine(tokens)[:, : self.dim]
-        except MemoryError as error:
-            if len(tokens) == 1:
-                raise ModelError(
-                    f"{self.opened.device} has too little memory for one text of "
-                    f"{tokens.lengths[0]} tokens; use another device or precision."
-                ) from error
-        self.batch_tokens = max(1, min(self.batch_tokens, int(tokens.lengths.sum()) // 2))
-        note(f"{self.opened.device} is out of memory; now {self.batch_tokens:,} tokens a step.")
-        middle = len(tokens) // 2
-        halves = np.split(np.arange(len(tokens)), [middle])
-        return np.concatenate([self._step(tokens.take(half)) for half in halves])
 
 
 def open_embedder(model: str | Path | None = None, **options: Any) -> TextEmbedder:

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
 
 EngineName = Literal["native", "onnx", "sentence-transformers"]
-_PRECISIONS = {torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16"}
-_CPU = torch.device("cpu")
+PRECISIONS = {torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16"}
+CPU = torch.device("cpu")
 
 
 class Engine(Protocol):
@@ -69,7 +69,7 @@ class NativeEngine:
     def __init__(self, model: BiEncoder) -> None:
         self.model = model.eval()
         self.dim, self.tokenizer = model.dim, model.tokenizer
-        self.move(next(model.parameters()).device, torch.float32)
+        self._stay(next(model.parameters()).device)
 
     @torch.inference_mode()
     def __call__(self, tokens: TokenizedTexts) -> Vectors:
@@ -83,8 +83,11 @@ class NativeEngine:
 
     def move(self, device: torch.device, dtype: torch.dtype) -> None:
         """Compute there; pooling and what follows it stay in fp32."""
-        self.device = device
         self.model.to(device).encoder.to(dtype)
+        self._stay(device)
+
+    def _stay(self, device: torch.device) -> None:
+        self.device = device
         self.batch_tokens = 65_536 if device.type == "cuda" else 4_096
 
 
@@ -154,10 +157,7 @@ def open_model(
     if model is not None and not isinstance(model, (str, Path)):
         library = LibraryEncoder(model)
         return _in_memory(model, library.describe(), LibraryEngine(library))
-    if engine not in ("native", "sentence-transformers"):
-        raise ConfigError(
-            f"There is no engine {engine!r} yet; use native or sentence-transformers."
-        )
+    check_engine(engine)
     place = resolve_device(device)
     dtype = resolve_precision(precision, place)
     found = resolve_model(model)
@@ -171,9 +171,21 @@ def open_model(
         folder.weights_sha256,
         folder.tokenizer_sha256,
         opened,
-        _PRECISIONS[dtype],
+        PRECISIONS[dtype],
         str(place),
     )
+
+
+def check_engine(engine: str) -> None:
+    """Refuse an engine that is not there.
+
+    Raises:
+        ConfigError: Naming it.
+    """
+    if engine not in ("native", "sentence-transformers"):
+        raise ConfigError(
+            f"There is no engine {engine!r} yet; use native or sentence-transformers."
+        )
 
 
 def _open_folder(folder: ModelFolder, engine: EngineName) -> Engine:
@@ -191,9 +203,9 @@ def _move_and_check(engine: Engine, device: torch.device, dtype: torch.dtype) ->
     """Move a model from the CPU in fp32, and compare vectors before and after."""
     ids, lost = engine.tokenizer.encode(SELF_CHECK_TEXTS)
     texts = TokenizedTexts(SELF_CHECK_TEXTS, "", ids, lost)
-    where = f"{engine.name} on {device} in {_PRECISIONS[dtype]}"
+    where = f"{engine.name} on {device} in {PRECISIONS[dtype]}"
     reference = engine(texts)
-    if device == _CPU and dtype == torch.float32:
+    if device == CPU and dtype == torch.float32:
         return check_vectors(reference, reference, least_cosine=0.99999, where=where)
     engine.move(device, dtype)
     least = 0.99999 if dtype == torch.float32 else 0.999
@@ -213,6 +225,6 @@ def _in_memory(
         lambda: state_sha256(model),
         engine.tokenizer.sha256,
         engine,
-        _PRECISIONS[weights.dtype],
+        PRECISIONS[weights.dtype],
         str(weights.device),
     )

@@ -1,0 +1,223 @@
+"""What computes the scores of a `Reranker`: one class an engine, one function that opens one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+import torch
+
+from sbert_search.embedding.engines import CPU, PRECISIONS, EngineName, check_engine
+from sbert_search.embedding.protocol import Vectors
+from sbert_search.embedding.selfcheck import SELF_CHECK_TEXTS
+from sbert_search.errors import ModelError
+from sbert_search.models.cross_encoder import CrossEncoder
+from sbert_search.models.folder import ModelFolder, read_folder
+from sbert_search.models.interchange import LibraryPairScorer, load_cross_encoder
+from sbert_search.models.resolve import resolve_model
+from sbert_search.models.state import state_sha256
+from sbert_search.models.support import why_no_native_pairs
+from sbert_search.runtime.device import Precision, resolve_device, resolve_precision
+from sbert_search.runtime.progress import note
+from sbert_search.tokens.tokenizer import EncodedPairs, TextTokenizer
+
+if TYPE_CHECKING:
+    import sentence_transformers
+
+_CHECK_PAIRS = list(zip(SELF_CHECK_TEXTS, reversed(SELF_CHECK_TEXTS), strict=True))
+# How far a score may be from the CPU's in fp32, relative to the largest of the check.
+_TOLERANCE = {torch.float32: 1e-3, torch.bfloat16: 0.05, torch.float16: 0.05}
+_CLASSIFIERS = ("ForSequenceClassification", "ForCausalLM")
+
+
+class PairEngine(Protocol):
+    """Scores one batch of pairs at a time.
+
+    Attributes:
+        name: Which engine it is.
+        num_labels: Numbers that a pair becomes.
+        tokenizer: Cuts to what the model reads.
+        batch_tokens: Tokens of a batch at which it is fastest.
+    """
+
+    name: EngineName
+    num_labels: int
+    tokenizer: TextTokenizer
+    batch_tokens: int
+
+    def __call__(self, pairs: Sequence[tuple[str, str]], encoded: EncodedPairs) -> Vectors:
+        """Score pairs in one step, float32 (n, labels).
+
+        Raises:
+            MemoryError: The device has too little memory for a batch of this size.
+        """
+
+    def move(self, device: torch.device, dtype: torch.dtype) -> None:
+        """Compute there, in that precision, from now on."""
+
+
+class NativePairEngine:
+    """This package's own cross-encoder, on packed pairs."""
+
+    name: EngineName = "native"
+
+    def __init__(self, model: CrossEncoder) -> None:
+        self.model = model.eval()
+        self.num_labels, self.tokenizer = len(model.labels), model.tokenizer
+        self._stay(next(model.parameters()).device)
+
+    @torch.inference_mode()
+    def __call__(self, pairs: Sequence[tuple[str, str]], encoded: EncodedPairs) -> Vectors:
+        """Score pairs, float32 (n, labels), in one packed batch."""
+        try:
+            scores = self.model.scores(self.model.pack(encoded, self.device))
+        except torch.OutOfMemoryError as error:
+            raise MemoryError(str(error)) from error
+        out: Vectors = scores.cpu().numpy().reshape(len(encoded), self.num_labels)
+        return out
+
+    def move(self, device: torch.device, dtype: torch.dtype) -> None:
+        """Compute there; the head stays in fp32."""
+        self.model.to(device).encoder.to(dtype)
+        self._stay(device)
+
+    def _stay(self, device: torch.device) -> None:
+        self.device = device
+        self.batch_tokens = 65_536 if device.type == "cuda" else 4_096
+
+
+class LibraryPairEngine:
+    """Any cross-encoder of sentence-transformers, by the library itself."""
+
+    name: EngineName = "sentence-transformers"
+    batch_tokens = 16_384
+
+    def __init__(self, model: LibraryPairScorer) -> None:
+        self.model, self.tokenizer = model, model.tokenizer
+        self.num_labels = model.num_labels
+
+    def __call__(self, pairs: Sequence[tuple[str, str]], encoded: EncodedPairs) -> Vectors:
+        """Score pairs, float32 (n, labels); the library cuts the batch further."""
+        try:
+            return self.model.predict(pairs)
+        except torch.OutOfMemoryError as error:
+            raise MemoryError(str(error)) from error
+
+    def move(self, device: torch.device, dtype: torch.dtype) -> None:
+        """Compute there."""
+        self.model.model.to(device, dtype)
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedPairModel:
+    """A cross-encoder ready to compute, with what its identity is made of.
+
+    Attributes:
+        name: Path or name it was opened by.
+        architecture: ``model_type`` of its Transformer.
+        weights_sha256: Hashes its weights when called.
+        tokenizer_sha256: Hashes its tokenizer when called.
+        engine: Computes.
+        precision: fp32, bf16 or fp16.
+        device: Where it computes.
+    """
+
+    name: str
+    architecture: str
+    weights_sha256: Callable[[], str]
+    tokenizer_sha256: Callable[[], str]
+    engine: PairEngine
+    precision: str
+    device: str
+
+
+def open_pair_model(
+    model: str | Path | CrossEncoder | sentence_transformers.CrossEncoder,
+    *,
+    device: str,
+    engine: EngineName,
+    precision: Precision,
+) -> OpenedPairModel:
+    """Find a cross-encoder, choose the engine that can compute it, load it and check its numbers.
+
+    A model in memory is taken where it is and as it is, in evaluation mode.
+
+    Raises:
+        ConfigError: A device, an engine or a precision that is not there.
+        ModelError: The model cannot be found or loaded, is no cross-encoder, or computes wrong
+            numbers.
+    """
+    if isinstance(model, CrossEncoder):
+        return _in_memory(model, model.encoder.config.layout, NativePairEngine(model))
+    if not isinstance(model, (str, Path)):
+        library = LibraryPairScorer(model)
+        return _in_memory(model, library.architecture, LibraryPairEngine(library))
+    check_engine(engine)
+    place = resolve_device(device)
+    dtype = resolve_precision(precision, place)
+    found = resolve_model(model)
+    folder = read_folder(found.path)
+    opened = _open_folder(folder, engine)
+    _move_and_check(opened, place, dtype)
+    return OpenedPairModel(
+        found.name,
+        folder.description.architecture,
+        folder.weights_sha256,
+        folder.tokenizer_sha256,
+        opened,
+        PRECISIONS[dtype],
+        str(place),
+    )
+
+
+def _open_folder(folder: ModelFolder, engine: EngineName) -> PairEngine:
+    """Load a model on the CPU in fp32."""
+    architecture = (folder.transformer.get("architectures") or ["of no known kind"])[0]
+    if not str(architecture).endswith(_CLASSIFIERS):
+        raise ModelError(
+            f"{folder.path} is no cross-encoder: its model is {architecture}, which scores no "
+            "pairs. Pass one that ends in ForSequenceClassification."
+        )
+    if engine == "native":
+        reason = why_no_native_pairs(folder)
+        if reason is None:
+            return NativePairEngine(CrossEncoder.from_folder(folder))
+        note(f"{folder.path}: {reason}; sentence-transformers computes it.")
+    folder.weights_sha256()  # refuses pickles, which the library would open
+    return LibraryPairEngine(LibraryPairScorer(load_cross_encoder(folder.path)))
+
+
+def _move_and_check(engine: PairEngine, device: torch.device, dtype: torch.dtype) -> None:
+    """Move a model from the CPU in fp32, and compare scores before and after."""
+    encoded = engine.tokenizer.encode_pairs(_CHECK_PAIRS)
+    where = f"{engine.name} on {device} in {PRECISIONS[dtype]}"
+    scores = reference = engine(_CHECK_PAIRS, encoded)
+    if device != CPU or dtype != torch.float32:
+        engine.move(device, dtype)
+        scores = engine(_CHECK_PAIRS, encoded)
+    if not np.isfinite(scores).all():
+        raise ModelError(f"{where} gives scores that are not finite; use --device cpu.")
+    apart = float(np.abs(scores - reference).max() / max(1.0, np.abs(reference).max()))
+    if apart > _TOLERANCE[dtype]:
+        raise ModelError(
+            f"{where} gives wrong scores: {apart:.3g} from those of the CPU in fp32, at most "
+            f"{_TOLERANCE[dtype]:g} allowed; use --device cpu or --precision fp32."
+        )
+
+
+def _in_memory(
+    model: CrossEncoder | sentence_transformers.CrossEncoder, architecture: str, engine: PairEngine
+) -> OpenedPairModel:
+    weights = next(model.parameters())
+    return OpenedPairModel(
+        type(model).__name__,
+        architecture,
+        lambda: state_sha256(model),
+        engine.tokenizer.sha256,
+        engine,
+        PRECISIONS[weights.dtype],
+        str(weights.device),
+    )
