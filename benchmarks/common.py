@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import statistics
@@ -10,6 +11,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -136,7 +138,7 @@ def run_child(script: str, *child_arguments: str) -> ChildRun:
     """Run a script that prints one JSON object as its last line, sampling its memory meanwhile.
 
     Anonymous memory is RssAnon + RssShmem: what the kernel cannot drop. Pages of mapped files
-    (RssFile) are given beside it.
+    (RssFile) are given beside it. Processes that the script starts are counted with it.
     """
     environment = dict(os.environ, PYTHONUNBUFFERED="1")
     child = subprocess.Popen(
@@ -154,15 +156,24 @@ def run_child(script: str, *child_arguments: str) -> ChildRun:
 
 
 def _sample(child: subprocess.Popen[bytes], peaks: dict[str, int]) -> None:
-    status = Path(f"/proc/{child.pid}/status")
     while child.returncode is None:
-        try:
-            kib = dict(_memory_lines(status.read_text()))
-        except OSError:  # the child has ended, or this system has no /proc
-            return
-        peaks["anonymous"] = max(peaks["anonymous"], kib.get("RssAnon", 0) + kib.get("RssShmem", 0))
-        peaks["file"] = max(peaks["file"], kib.get("RssFile", 0))
+        kib: Counter[str] = Counter()
+        for process in _family(child.pid):
+            # A process may end at any time, and this system may have no /proc.
+            with contextlib.suppress(OSError):
+                kib.update(dict(_memory_lines(Path(f"/proc/{process}/status").read_text())))
+        peaks["anonymous"] = max(peaks["anonymous"], kib["RssAnon"] + kib["RssShmem"])
+        peaks["file"] = max(peaks["file"], kib["RssFile"])
         time.sleep(0.01)
+
+
+def _family(process: int) -> Iterator[int]:
+    """Name a process and all that it and its children started."""
+    yield process
+    for children in Path(f"/proc/{process}/task").glob("*/children"):
+        with contextlib.suppress(OSError):
+            for child in children.read_text().split():
+                yield from _family(int(child))
 
 
 def _memory_lines(status: str) -> Iterator[tuple[str, int]]:

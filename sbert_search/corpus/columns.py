@@ -34,9 +34,10 @@ class Columns:
     """What is known of the metadata columns of a source.
 
     A typed value (JSON, Parquet) must fit the first type seen in its column, where int64 may widen
-    to float64. A cell of CSV has no type of its own, so a column of cells gets the narrowest type
-    that all its cells fit: int64, float64 or bool, else string. A string that is an ISO 8601 date
-    or time fits a column known as such; a time without a zone is one in UTC.
+    to float64 (which rounds integers beyond 2**53). A cell of CSV has no type of its own, so a
+    column of cells gets the narrowest type that all its cells fit: int64, float64 or bool, else
+    string. A string that is an ISO 8601 date or time fits a column known as such; a time without a
+    zone is one in UTC.
 
     Args:
         known: Types to start with, as those of an index.

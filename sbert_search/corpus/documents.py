@@ -127,7 +127,8 @@ class CorpusReader:
         self._plans = [self._survey_file(file) for file in self._files]
         rows = sum(plan.rows for plan in self._plans)
         if not rows:
-            raise CorpusError(f"{', '.join(file.shown for file in self._files)}: holds no rows.")
+            more = f" and {len(self._files) - 1} more" if len(self._files) > 1 else ""
+            raise CorpusError(f"{self._files[0].shown}{more}: holds no rows.")
         rejected = sum(plan.rejected for plan in self._plans)
         sha256 = content_sha256(self._files)
         return Survey(rows, rejected, sha256, dict(self._columns.types))
@@ -217,8 +218,12 @@ class CorpusReader:
     def _spool_stdin(self) -> SourceFile:
         spool = tempfile.NamedTemporaryFile(suffix=".jsonl")  # noqa: SIM115 (lives as long as self)
         weakref.finalize(self, spool.close)
-        shutil.copyfileobj(sys.stdin.buffer, spool, 1 << 20)
-        spool.flush()
+        try:
+            shutil.copyfileobj(sys.stdin.buffer, spool, 1 << 20)
+            spool.flush()
+        except OSError as error:
+            reason = f"cannot be copied to {spool.name}: {error.strerror}"
+            raise CorpusError(f"<stdin>: {reason}. Set TMPDIR to a folder with room.") from error
         return SourceFile(Path(spool.name), "<stdin>", "stdin", "jsonl")
 
 

@@ -122,10 +122,10 @@ def read_rows(file: SourceFile, *, skip: int = 0) -> Iterator[RawRow | Reject]:
     match file.format:
         case "folder":
             yield from read_text_folder(file.path, file.shown, skip=skip)
-        case "parquet":
-            yield from read_parquet(file.path, file.shown, skip=skip)
-        case "arrow":
-            yield from read_arrow(file.path, file.shown, skip=skip)
+        case "parquet" | "arrow":
+            read = read_parquet if file.format == "parquet" else read_arrow
+            with open_bytes(file.path, file.shown):  # a file that may not be read is no damaged one
+                yield from read(file.path, file.shown, skip=skip)
         case _:
             with open_bytes(file.path, file.shown) as stream:
                 yield from _read_stream(file, stream, skip)

@@ -21,8 +21,8 @@ def write_run(run: Run, path: Path, *, tag: str = "sbert-search") -> None:
     """Write a run atomically, each query's hits by falling score, equal scores in given order.
 
     Raises:
-        CorpusError: An id that the format cannot hold (white space or empty), or a score that is
-            not finite.
+        CorpusError: An id that the format cannot hold (white space or empty), a score that is not
+            finite, or a file that cannot be written.
     """
     lines = []
     for query_id, hits in run.items():
@@ -33,7 +33,10 @@ def write_run(run: Run, path: Path, *, tag: str = "sbert-search") -> None:
             if not math.isfinite(score):
                 raise CorpusError(f"{query_id!r}, {doc_id!r}: the score {score} is not finite.")
             lines.append(f"{query_id} Q0 {doc_id} {rank} {score!r} {tag}\n")
-    replace_file(path, "".join(lines).encode())
+    try:
+        replace_file(path, "".join(lines).encode())
+    except OSError as error:
+        raise CorpusError(f"{path}: cannot be written: {error.strerror}.") from error
 
 
 def read_run(path: Path) -> Run:

@@ -1,38 +1,16 @@
-"""The `.npy` files of an index: headers written and checked byte for byte, never parsed.
-
-The manifest says which type and shape a file has, so its header is known before it is read.
-Source: NumPy documentation, "A simple file format for NumPy arrays" (NEP 1), version 1.0.
-"""
+"""The `.npy` files of an index: damage to one of them is a `CorruptIndex`."""
 
 from __future__ import annotations
 
-import math
-from pathlib import Path
 from typing import Any
 
-import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from sbert_search.errors import CorruptIndex
-from sbert_search.runtime import files
+from sbert_search.runtime import npy
+from sbert_search.runtime.npy import header, write
 
-
-def header(dtype: DTypeLike, shape: tuple[int, ...]) -> bytes:
-    """Return the header of a C-ordered array, padded to a multiple of 64 bytes."""
-    descr = np.dtype(dtype).newbyteorder("<").str
-    text = f"{{'descr': '{descr}', 'fortran_order': False, 'shape': {shape!r}, }}"
-    start = b"\x93NUMPY\x01\x00"
-    padding = -(len(start) + 2 + len(text) + 1) % 64
-    body = text.encode("ascii") + b" " * padding + b"\n"
-    return start + len(body).to_bytes(2, "little") + body
-
-
-def write(path: Path, array: NDArray[np.generic]) -> files.NewFile:
-    """Write one array durably."""
-    with files.NewFile(path) as file:
-        file.write(header(array.dtype, array.shape))
-        file.write(np.ascontiguousarray(array))
-    return file
+__all__ = ["header", "read", "write"]
 
 
 def read(view: memoryview, name: str, dtype: DTypeLike, shape: tuple[int, ...]) -> NDArray[Any]:
@@ -41,10 +19,7 @@ def read(view: memoryview, name: str, dtype: DTypeLike, shape: tuple[int, ...]) 
     Raises:
         CorruptIndex: The header or the size is not that of this type and shape.
     """
-    expected = header(dtype, shape)
-    if bytes(view[: len(expected)]) != expected:
-        raise CorruptIndex(name, f"an npy header for {np.dtype(dtype)} {shape}", "another")
-    n_bytes = math.prod(shape) * np.dtype(dtype).itemsize
-    if len(view) - len(expected) != n_bytes:
-        raise CorruptIndex(name, f"{n_bytes} bytes of data", f"{len(view) - len(expected)}")
-    return np.frombuffer(view, np.dtype(dtype), offset=len(expected)).reshape(shape)
+    try:
+        return npy.read(view, dtype, shape)
+    except npy.AnotherArray as error:
+        raise CorruptIndex(name, error.expected, error.got) from error

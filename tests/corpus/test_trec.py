@@ -75,6 +75,8 @@ def test_bad_runs_are_named(tmp_path: Path, content: str, message: str) -> None:
     assert message in str(caught.value)
 
 
-def test_an_absent_run_is_named(tmp_path: Path) -> None:
+def test_a_run_that_cannot_be_read_or_written_is_named(tmp_path: Path) -> None:
+    with pytest.raises(CorpusError, match=r"run\.trec: cannot be written: No such file"):
+        write_run({"q": {"d": 1.0}}, tmp_path / "no" / "run.trec")
     with pytest.raises(CorpusError, match=r"run\.trec: cannot be read: No such file"):
         read_run(tmp_path / "run.trec")

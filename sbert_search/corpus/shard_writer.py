@@ -1,0 +1,165 @@
+"""Write token shards so that killed work goes on where it was, with the same shards at the end."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+from array import array
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sbert_search.config import to_mapping
+from sbert_search.corpus.shards import NAME, Shard, ShardFile, ShardManifest, read_manifest
+from sbert_search.errors import CorpusError
+from sbert_search.runtime import files, npy
+
+SHARD_TOKENS = 1 << 24
+
+
+class ShardWriter:
+    """Writes documents into shards; opened on unfinished shards, it goes on behind the last one.
+
+    A context manager that holds the folder's lock. ``rows`` says how many input rows need not be
+    read again. Documents behind the last whole shard are lost when the block ends without `finish`.
+
+    Args:
+        folder: Where to write; made when it is not there.
+        vocab_size: Every token must be below it.
+        identity: What makes the tokens: tokenizer, source, how it is cut.
+        shard_tokens: A shard ends with the batch that fills it up to this.
+
+    Raises:
+        CorpusError: The folder holds shards of another origin, or another process writes to it.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        vocab_size: int,
+        identity: Mapping[str, Any],
+        shard_tokens: int = SHARD_TOKENS,
+    ) -> None:
+        self._folder, self._shard_tokens = folder, shard_tokens
+        self._manifest = ShardManifest(vocab_size=vocab_size, identity=dict(identity))
+        self._lock = contextlib.ExitStack()
+        self._forget()
+
+    def __enter__(self) -> ShardWriter:
+        if not self._folder.is_dir():
+            files.disk.make_folder(self._folder)
+            files.disk.fsync_folder(self._folder.parent)
+        try:
+            self._lock.enter_context(files.exclusive_lock(self._folder / "LOCK"))
+        except files.LockHeld as error:
+            raise CorpusError(f"Another process writes token shards: {error}") from error
+        if (self._folder / NAME).exists():
+            self._go_on(read_manifest(self._folder))
+        self._remove_strays()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.close()
+
+    @property
+    def rows(self) -> int:
+        """Input rows that are in whole shards."""
+        return self._manifest.rows
+
+    @property
+    def finished(self) -> bool:
+        """Whether nothing is left to add."""
+        return self._manifest.finished
+
+    def add(self, documents: Iterable[Sequence[Sequence[int]]], rows_end: int) -> None:
+        """Add the documents of one batch; sentences and documents without tokens are left out.
+
+        Args:
+            documents: Each a list of sentences, each a list of tokens.
+            rows_end: Input rows read up to here.
+
+        Raises:
+            CorpusError: A token is not in the vocabulary.
+        """
+        for document in documents:
+            if filled := [sentence for sentence in document if sentence]:
+                self._add_document(filled)
+        if self._n_tokens >= self._shard_tokens:
+            self._commit(rows_end, finished=False)
+
+    def finish(self, rows_end: int) -> None:
+        """Write the last shard and mark the folder as complete.
+
+        Raises:
+            CorpusError: There is no token at all.
+        """
+        if not self._documents and not self._manifest.shards:
+            raise CorpusError(f"{self._folder}: the source gave no tokens; nothing to train on.")
+        self._commit(rows_end, finished=True)
+
+    def _add_document(self, sentences: list[Sequence[int]]) -> None:
+        tokens = np.array(list(chain.from_iterable(sentences)), np.int64)
+        lowest, highest = int(tokens.min()), int(tokens.max())
+        if lowest < 0 or highest >= self._manifest.vocab_size:
+            raise CorpusError(
+                f"Token {lowest if lowest < 0 else highest} is outside a vocabulary of "
+                f"{self._manifest.vocab_size:,}; name the tokenizer that made it."
+            )
+        self._tokens.append(tokens.astype(self._manifest.dtype))
+        self._n_tokens += len(tokens)
+        self._sentences.extend(map(len, sentences))
+        self._documents.append(len(sentences))
+
+    def _commit(self, rows_end: int, *, finished: bool) -> None:
+        shards = self._manifest.shards
+        if self._documents:
+            shards += (self._write_shard(len(shards)),)
+        manifest = dataclasses.replace(
+            self._manifest, rows=rows_end, finished=finished, shards=shards
+        )
+        text = json.dumps(to_mapping(manifest), indent=1, sort_keys=True) + "\n"
+        files.disk.fsync_folder(self._folder)
+        files.replace_file(self._folder / NAME, text.encode("utf-8"))
+        self._manifest = manifest
+        self._forget()
+
+    def _forget(self) -> None:
+        self._tokens: list[NDArray[Any]] = []
+        self._n_tokens = 0
+        self._sentences, self._documents = array("i"), array("i")
+
+    def _write_shard(self, number: int) -> Shard:
+        return Shard(
+            n_documents=len(self._documents),
+            n_sentences=len(self._sentences),
+            n_tokens=self._n_tokens,
+            tokens=self._write(number, "tokens", np.concatenate(self._tokens)),
+            sentences=self._write(number, "sentences", np.array(self._sentences, np.int32)),
+            documents=self._write(number, "documents", np.array(self._documents, np.int32)),
+        )
+
+    def _write(self, number: int, kind: str, values: NDArray[Any]) -> ShardFile:
+        file = npy.write(self._folder / f"{number:06d}.{kind}.npy", values)
+        return ShardFile(name=file.path.name, size_bytes=file.n_bytes, xxh3_128=file.digest)
+
+    def _go_on(self, found: ShardManifest) -> None:
+        wanted = self._manifest
+        if (found.vocab_size, found.identity) != (wanted.vocab_size, wanted.identity):
+            raise CorpusError(
+                f"{self._folder} holds token shards of another origin: {found.identity}, not "
+                f"{wanted.identity}. Name another folder."
+            )
+        self._manifest = found
+
+    def _remove_strays(self) -> None:
+        """Remove what a killed writer left behind; only files that are named as ours."""
+        kept = {file.name for shard in self._manifest.shards for file in shard.files}
+        for path in self._folder.glob("[0-9]*.npy"):
+            if path.name not in kept:
+                files.disk.unlink(path)

@@ -1,0 +1,172 @@
+"""Token shards: tokenised documents as mapped arrays, larger than memory, written once.
+
+    MANIFEST.json           what made the tokens, how far the source was read, every shard and file
+    000003.tokens.npy       the tokens of all sentences, end to end (uint16, or uint32 from 65,536)
+    000003.sentences.npy    int32: tokens of each sentence
+    000003.documents.npy    int32: sentences of each document
+
+The manifest is swapped after each shard, so work that was killed goes on behind the last whole one.
+This room knows numbers only; what they mean, the tokenizer named in the manifest says.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sbert_search.config import from_mapping
+from sbert_search.errors import ConfigError, CorpusError
+from sbert_search.runtime import files, npy
+
+NAME = "MANIFEST.json"
+FORMAT = "sbert-search token shards"
+VERSION = 1
+
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ShardFile:
+    """A file as it was when it was written."""
+
+    name: str
+    size_bytes: int
+    xxh3_128: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Shard:
+    """Consecutive documents."""
+
+    n_documents: int
+    n_sentences: int
+    n_tokens: int
+    tokens: ShardFile
+    sentences: ShardFile
+    documents: ShardFile
+
+    @property
+    def files(self) -> tuple[ShardFile, ShardFile, ShardFile]:
+        """Its files."""
+        return self.tokens, self.sentences, self.documents
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ShardManifest:
+    """What a folder of shards holds.
+
+    Attributes:
+        vocab_size: Every token is below it.
+        identity: What made the tokens, any JSON object; work goes on only where it is equal.
+        rows: Input rows read so far.
+        finished: Whether the source was read to its end.
+        shards: In the order of the source.
+    """
+
+    format: str = FORMAT
+    version: int = VERSION
+    vocab_size: int
+    identity: Mapping[str, Any] = field(default_factory=dict)
+    rows: int = 0
+    finished: bool = False
+    shards: tuple[Shard, ...] = ()
+
+    def __post_init__(self) -> None:
+        if (self.format, self.version) != (FORMAT, VERSION):
+            raise ConfigError(f"it is {self.format!r} version {self.version}")
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Type of the stored tokens."""
+        return np.dtype("u2" if self.vocab_size <= 1 << 16 else "u4")
+
+
+class TokenShards:
+    """Finished shards as one long row of tokens, mapped.
+
+    Attributes:
+        manifest: What made them.
+        sentence_starts: Token where each sentence begins, and the end, int64 (n_sentences + 1,).
+        document_starts: Sentence where each document begins, and the end, int64 (n_documents + 1,).
+
+    Raises:
+        CorpusError: The folder has no shards, unfinished ones, or a file that is not as written.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.manifest = folder, read_manifest(folder)
+        if not self.manifest.finished:
+            raise CorpusError(f"{folder}: the shards are not finished; run the same command again.")
+        shards = self.manifest.shards
+        dtype = self.manifest.dtype
+        self._tokens = [self._map(s.tokens, dtype, s.n_tokens) for s in shards]
+        self._starts = _starts(np.array([s.n_tokens for s in shards]))
+        sentences = [self._map(s.sentences, "i4", s.n_sentences) for s in shards]
+        documents = [self._map(s.documents, "i4", s.n_documents) for s in shards]
+        self.sentence_starts = _starts(np.concatenate(sentences))
+        self.document_starts = _starts(np.concatenate(documents))
+        ends = self.sentence_starts[-1], self.document_starts[-1]
+        if ends != (self._starts[-1], len(self.sentence_starts) - 1):
+            raise CorpusError(f"{folder}: sentences and tokens do not add up; make them again.")
+
+    @property
+    def n_tokens(self) -> int:
+        """Tokens of all shards."""
+        return int(self._starts[-1])
+
+    def tokens(self, start: int, end: int) -> Ints:
+        """Read the tokens from ``start`` up to ``end`` (not included), over shards if need be."""
+        first, last = np.searchsorted(self._starts, [start, end - 1], side="right") - 1
+        parts = [
+            self._tokens[n][max(start - self._starts[n], 0) : end - self._starts[n]]
+            for n in range(first, last + 1)
+        ]
+        return np.concatenate(parts).astype(np.int64)
+
+    def verify(self) -> None:
+        """Read every file and compare its digest.
+
+        Raises:
+            CorpusError: One differs from what was written.
+        """
+        for file in (file for shard in self.manifest.shards for file in shard.files):
+            got = files.xxh3_128_of(self.folder / file.name)
+            if got != file.xxh3_128:
+                raise _damaged(self.folder / file.name, f"xxh3_128 {file.xxh3_128}", got)
+
+    def _map(self, file: ShardFile, dtype: Any, n: int) -> NDArray[Any]:
+        path = self.folder / file.name
+        try:
+            return npy.read(files.map_file(path), dtype, (n,))
+        except npy.AnotherArray as error:
+            raise _damaged(path, error.expected, error.got) from error
+        except OSError as error:
+            raise _damaged(path, "a file that can be read", str(error)) from error
+
+
+def read_manifest(folder: Path) -> ShardManifest:
+    """Read what a folder of shards holds.
+
+    Raises:
+        CorpusError: It has no manifest, or one that cannot be used.
+    """
+    try:
+        return from_mapping(ShardManifest, json.loads((folder / NAME).read_text("utf-8")))
+    except FileNotFoundError as error:
+        raise CorpusError(f"{folder} holds no token shards: it has no {NAME}.") from error
+    except (OSError, ValueError, ConfigError) as error:
+        raise CorpusError(f"{folder / NAME} cannot be used: {error}.") from error
+
+
+def _starts(sizes: NDArray[np.integer]) -> Ints:
+    return np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
+
+
+def _damaged(path: Path, expected: str, got: str) -> CorpusError:
+    return CorpusError(f"{path} is damaged: expected {expected}, got {got}. Make the shards again.")

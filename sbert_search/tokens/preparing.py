@@ -1,0 +1,77 @@
+"""From documents to token shards: the text side of pre-training data."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from itertools import islice
+from pathlib import Path
+
+from tokenizers import Tokenizer
+
+from sbert_search.corpus.documents import CorpusReader
+from sbert_search.corpus.shard_writer import SHARD_TOKENS, ShardWriter
+from sbert_search.corpus.shards import TokenShards
+from sbert_search.records import Document
+from sbert_search.runtime.progress import progress
+from sbert_search.tokens.sentences import split_sentences
+
+
+def write_token_shards(
+    reader: CorpusReader,
+    tokenizer: Tokenizer,
+    folder: Path,
+    *,
+    wrapped: bool = False,
+    shard_tokens: int = SHARD_TOKENS,
+) -> TokenShards:
+    """Cut documents into sentences and those into tokens, and keep them in shards on disk.
+
+    Killed and called again, it goes on behind the last whole shard; finished, it only opens them.
+    A title is read only where there is no text. What looks like a special token in a text is text.
+
+    Args:
+        reader: The documents.
+        tokenizer: Makes the tokens; it is not changed.
+        folder: Where the shards go.
+        wrapped: Line ends inside a paragraph are no sentence ends, as in books.
+        shard_tokens: Least tokens of a shard but the last.
+
+    Raises:
+        CorpusError: A source cannot be read or gives no tokens, or the folder holds shards of
+            another source or tokenizer.
+    """
+    survey = reader.survey()
+    text = tokenizer.to_str()
+    identity = {
+        "source_sha256": survey.sha256,
+        "tokenizer_sha256": hashlib.sha256(text.encode("utf-8")).hexdigest(),
+        "wrapped": wrapped,
+    }
+    vocab_size = tokenizer.get_vocab_size()
+    plain = Tokenizer.from_str(text)
+    plain.encode_special_tokens = True
+    with (
+        ShardWriter(
+            folder, vocab_size=vocab_size, identity=identity, shard_tokens=shard_tokens
+        ) as writer,
+        progress("Tokenising", survey.rows) as advance,
+    ):
+        rows = writer.rows
+        advance(rows)
+        for batch in [] if writer.finished else reader.batches(skip_rows=rows):
+            writer.add(_tokenised(batch.documents, plain, wrapped), batch.rows_end)
+            advance(batch.rows_end - rows)
+            rows = batch.rows_end
+        if not writer.finished:
+            writer.finish(rows)
+    return TokenShards(folder)
+
+
+def _tokenised(
+    documents: Sequence[Document], tokenizer: Tokenizer, wrapped: bool
+) -> list[list[list[int]]]:
+    sentences = [split_sentences(d.text or d.title, wrapped=wrapped) for d in documents]
+    flat = [sentence for document in sentences for sentence in document]
+    ids = (found.ids for found in tokenizer.encode_batch_fast(flat, add_special_tokens=False))
+    return [list(islice(ids, len(document))) for document in sentences]

@@ -1,0 +1,258 @@
+"""Which stretches of a corpus make up each pre-training example.
+
+A corpus is one row of tokens with the starts of its sentences and documents, so an example is a
+stretch or two of it. A plan is a few integers an example, made from lengths alone; the tokens are
+read when the example's turn comes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sbert_search.errors import ConfigError, CorpusError
+from sbert_search.runtime.seed import generator
+
+Ints = NDArray[np.int64]
+Kind = Literal["nsp", "sop", "full-sentences", "document-sentences"]
+Stretch = tuple[int, int]  # first token, and the token behind the last
+
+PAIR_SPECIALS, SINGLE_SPECIALS = 3, 2  # [CLS] A [SEP] B [SEP]; [CLS] A [SEP]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SegmentSettings:
+    """What an example is.
+
+    Attributes:
+        kind: ``nsp``: two segments, in half of the examples the second is from another document.
+            ``sop``: two consecutive segments, swapped in half of the examples.
+            ``full-sentences``: consecutive sentences up to ``max_len``, also over the end of a
+            document, with a [SEP] between. ``document-sentences``: the same within a document.
+        max_len: Tokens of an example, special ones included.
+        short_share: Share of examples with a shorter length, drawn evenly (BERT: 0.1), so that
+            short inputs are met before fine-tuning.
+    """
+
+    kind: Kind = "nsp"
+    max_len: int = 128
+    short_share: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.max_len < 8:
+            raise ConfigError(f"segments.max_len is {self.max_len}; it must be at least 8.")
+        if not 0 <= self.short_share <= 1:
+            raise ConfigError(f"segments.short_share is {self.short_share}; use 0 to 1.")
+
+    @property
+    def pairs(self) -> bool:
+        """Whether an example has two segments."""
+        return self.kind in ("nsp", "sop")
+
+    @property
+    def room(self) -> int:
+        """Tokens of an example that are not special."""
+        return self.max_len - (PAIR_SPECIALS if self.pairs else SINGLE_SPECIALS)
+
+
+@dataclass(frozen=True, slots=True)
+class Examples:
+    """The examples of an epoch.
+
+    Attributes:
+        first: Token range of the first segment, int64 (n, 2).
+        second: Token range of the second, int64 (n, 2); empty ranges without pairs.
+        label: 1 where the second does not follow the first (another document, or swapped), 0 where
+            it does, int64 (n,).
+        lengths: Tokens, special ones included, int64 (n,).
+    """
+
+    first: Ints
+    second: Ints
+    label: Ints
+    lengths: Ints
+
+    def __len__(self) -> int:
+        return len(self.label)
+
+
+def plan_examples(
+    sentence_starts: Ints,
+    document_starts: Ints,
+    settings: SegmentSettings,
+    *,
+    seed: int,
+    epoch: int = 0,
+) -> Examples:
+    """Choose the examples of an epoch, in the order of the corpus.
+
+    Args:
+        sentence_starts: Token where each sentence begins, and the end, (n_sentences + 1,).
+        document_starts: Sentence where each document begins, and the end, (n_documents + 1,).
+        settings: What an example is.
+        seed: Of the run.
+        epoch: Each draws other borders, partners and labels.
+
+    Raises:
+        CorpusError: NSP with fewer than two documents, or no example comes out.
+    """
+    if settings.kind == "nsp" and len(document_starts) < 3:
+        raise CorpusError(
+            f"NSP needs another document to draw from, and there are {len(document_starts) - 1}; "
+            "use sop or full-sentences, or cut the source into documents."
+        )
+    rng = generator(seed, "sample", epoch)
+    if settings.pairs:
+        pairs = _pairs(sentence_starts, document_starts, settings, rng)
+        rows = np.array(list(pairs), np.int64).reshape(-1, 5)
+        first, second, label = rows[:, :2], rows[:, 2:4], rows[:, 4]
+        lengths = PAIR_SPECIALS + np.diff(first).ravel() + np.diff(second).ravel()
+    else:
+        stretches = _packed(sentence_starts, document_starts, settings, rng)
+        first = np.array(list(stretches), np.int64).reshape(-1, 2)
+        second, label = np.zeros_like(first), np.zeros(len(first), np.int64)
+        borders = _document_borders(first, sentence_starts[document_starts])
+        lengths = SINGLE_SPECIALS + np.diff(first).ravel() + np.diff(borders).ravel()
+    if not len(label):
+        raise CorpusError("No document has two sentences to pair; use full-sentences.")
+    return Examples(first, second, label, lengths)
+
+
+def assemble(
+    first: NDArray[np.int64],
+    second: NDArray[np.int64],
+    separators: NDArray[np.int64],
+    *,
+    cls_id: int,
+    sep_id: int,
+) -> tuple[Ints, Ints]:
+    """Put the special tokens around the tokens of one example.
+
+    Args:
+        first: Tokens of the first segment.
+        second: Tokens of the second; empty without pairs.
+        separators: Places in ``first`` before which another document begins, rising.
+        cls_id: Of [CLS].
+        sep_id: Of [SEP].
+
+    Returns:
+        Input ids and token types (0 up to the first [SEP], 1 behind it), int64 (tokens,).
+    """
+    start = np.concatenate([[cls_id], np.insert(first, separators, sep_id), [sep_id]])
+    if not len(second):
+        return start, np.zeros(len(start), np.int64)
+    input_ids = np.concatenate([start, second, [sep_id]])
+    return input_ids, (np.arange(len(input_ids)) >= len(start)).astype(np.int64)
+
+
+def separators_in(first: Stretch, document_tokens: Ints) -> Ints:
+    """Find where in a stretch another document begins, counted from its start.
+
+    Args:
+        first: The stretch.
+        document_tokens: Token where each document begins, and the end, rising.
+    """
+    low, high = _document_borders(np.array([first], np.int64), document_tokens)[0]
+    return document_tokens[low:high] - first[0]
+
+
+def _document_borders(stretches: Ints, document_tokens: Ints) -> Ints:
+    """Give the range of documents that begin inside each stretch, not at its start, (n, 2)."""
+    low = np.searchsorted(document_tokens, stretches[:, 0], side="right")
+    high = np.searchsorted(document_tokens, stretches[:, 1], side="left")
+    return np.stack([low, np.maximum(low, high)], axis=1)
+
+
+def _pairs(
+    sentences: Ints, documents: Ints, settings: SegmentSettings, rng: np.random.Generator
+) -> Iterator[tuple[int, int, int, int, int]]:
+    """Walk through each document, taking as many sentences as fill an example, and at least two.
+
+    As in BERT's data script, they are cut in two at a random sentence, and the half that a segment
+    of another document replaces is used again. Unlike there, the label is drawn first, so that the
+    classes are even; a sentence left alone at the end of a document makes no example.
+    """
+    for document, (at, end) in enumerate(pairwise(documents.tolist())):
+        while end - at >= 2:
+            target = _target(settings, rng)
+            stop = max(_last_border(sentences[: end + 1], at, target), at + 2)
+            cut = int(rng.integers(at + 1, stop))
+            first, second = _stretch(sentences, at, cut), _stretch(sentences, cut, stop)
+            label = int(rng.integers(2))
+            at = stop
+            if label and settings.kind == "nsp":
+                at = cut
+                second = _elsewhere(document, target - _size(first), sentences, documents, rng)
+            first, second = _trimmed(first, second, settings.room, rng)
+            if label and settings.kind == "sop":
+                first, second = second, first
+            yield (*first, *second, label)
+
+
+def _elsewhere(
+    document: int, target: int, sentences: Ints, documents: Ints, rng: np.random.Generator
+) -> Stretch:
+    """Take sentences from a random place of another document, one at least."""
+    other = int(rng.integers(len(documents) - 2))
+    other += other >= document
+    at = int(rng.integers(documents[other], documents[other + 1]))
+    stop = _last_border(sentences[: documents[other + 1] + 1], at, target)
+    return _stretch(sentences, at, max(stop, at + 1))
+
+
+def _trimmed(
+    first: Stretch, second: Stretch, room: int, rng: np.random.Generator
+) -> tuple[Stretch, Stretch]:
+    """Shorten the longer segment until both fit, token by token from its front or its back."""
+    keep_second = min(_size(second), max(room // 2, room - _size(first)))
+    keep_first = min(_size(first), room - keep_second)
+    return _shortened(first, keep_first, rng), _shortened(second, keep_second, rng)
+
+
+def _shortened(stretch: Stretch, keep: int, rng: np.random.Generator) -> Stretch:
+    front = int(rng.binomial(_size(stretch) - keep, 0.5))
+    return stretch[0] + front, stretch[0] + front + keep
+
+
+def _packed(
+    sentences: Ints, documents: Ints, settings: SegmentSettings, rng: np.random.Generator
+) -> Iterator[Stretch]:
+    """Fill each example with whole sentences; one that is longer than an example is cut."""
+    begins = np.zeros(len(sentences) - 1, np.int64)
+    begins[documents[:-1]] = 1
+    begun = np.cumsum(begins)  # documents begun, up to each sentence
+    needed = sentences[1:] + begun  # tokens up to the end of each sentence, with a [SEP] a document
+    at = 0
+    while at < sentences[-1]:
+        sentence = int(np.searchsorted(sentences, at, side="right")) - 1
+        target = _target(settings, rng)
+        stop = int(np.searchsorted(needed, at + target + begun[sentence], side="right"))
+        if settings.kind == "document-sentences":
+            stop = min(stop, int(documents[begun[sentence]]))
+        end = int(sentences[stop]) if stop > sentence else at + target
+        yield at, end
+        at = end
+
+
+def _target(settings: SegmentSettings, rng: np.random.Generator) -> int:
+    if settings.short_share and rng.random() < settings.short_share:
+        return int(rng.integers(2, settings.room + 1))
+    return settings.room
+
+
+def _last_border(sentences: Ints, at: int, target: int) -> int:
+    """Find the last sentence border at most ``target`` tokens behind sentence ``at``."""
+    return at - 1 + int(np.searchsorted(sentences[at:], sentences[at] + target, side="right"))
+
+
+def _stretch(sentences: Ints, start: int, stop: int) -> Stretch:
+    return int(sentences[start]), int(sentences[stop])
+
+
+def _size(stretch: Stretch) -> int:
+    return stretch[1] - stretch[0]
