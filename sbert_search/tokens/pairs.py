@@ -41,9 +41,6 @@ class PairTable:
         # By piece: slots of pairs that hold it, or once did.
         self._holding: defaultdict[int, array[int]] = defaultdict(lambda: array("i"))
 
-    def __len__(self) -> int:
-        return len(self._slots)
-
     def change(self, keys: Ints, amounts: Floats) -> None:
         """Add to the counts of some pairs, each named once; a pair that is gone gives up its slot.
 
@@ -74,8 +71,9 @@ class PairTable:
         Args:
             total: N, the pieces of the corpus.
         """
-        gain = np.multiply(self._count[: self._used], np.log(total), out=self._gain[: self._used])
-        gain += self._base[: self._used]
+        used = slice(self._used)
+        gain = np.multiply(self._count[used], np.log(max(total, 1.0)), out=self._gain[used])
+        gain += self._base[used]
         largest = gain.max(initial=0.0)
         if largest <= 0:
             return np.empty(0, np.intp)

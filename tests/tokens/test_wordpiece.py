@@ -139,6 +139,10 @@ def test_the_alphabet_keeps_the_most_frequent_characters() -> None:
     assert "zq" not in learn_wordpiece({"ab": 5, "zq": 4}, 100, alphabet_limit=2)
 
 
+def test_words_that_are_all_unknown_leave_the_alphabet() -> None:
+    assert learn_wordpiece({"ab": 5, "ac": 2}, 9, alphabet_limit=1)[5:] == ["a", "##a"]
+
+
 def test_extending_keeps_the_old_ids_and_merges_on() -> None:
     old = learn_wordpiece({"lower": 5, "low": 9}, 100)
     new = learn_wordpiece({"lowland": 9, "königin": 4}, len(old) + 30, vocabulary=old)
