@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import signal
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
@@ -97,7 +98,7 @@ def _counted(
             yield count_batch(texts, rules)
         return
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(workers, mp_context=context) as pool:
+    with ProcessPoolExecutor(workers, mp_context=context, initializer=_leave_interrupts) as pool:
         waiting: deque[Future[dict[str, int]]] = deque()
         for texts in batches:
             waiting.append(pool.submit(count_batch, texts, rules))
@@ -105,6 +106,11 @@ def _counted(
                 yield waiting.popleft().result()
         while waiting:
             yield waiting.popleft().result()
+
+
+def _leave_interrupts() -> None:
+    """Ignore Ctrl-C, which reaches every process, and which the first one answers for all."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def _without_rarest(counts: Counter[str], keep: int) -> Counter[str]:
