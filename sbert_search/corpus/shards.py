@@ -94,6 +94,7 @@ class TokenShards:
         manifest: What made them.
         sentence_starts: Token where each sentence begins, and the end, int64 (n_sentences + 1,).
         document_starts: Sentence where each document begins, and the end, int64 (n_documents + 1,).
+        document_tokens: Token where each document begins, and the end, int64 (n_documents + 1,).
 
     Raises:
         CorpusError: The folder has no shards, unfinished ones, or a file that is not as written.
@@ -114,6 +115,7 @@ class TokenShards:
         ends = self.sentence_starts[-1], self.document_starts[-1]
         if ends != (self._starts[-1], len(self.sentence_starts) - 1):
             raise CorpusError(f"{folder}: sentences and tokens do not add up; make them again.")
+        self.document_tokens: Ints = self.sentence_starts[self.document_starts]
 
     @property
     def n_tokens(self) -> int:

@@ -116,53 +116,23 @@ def plan_examples(
         stretches = _packed(sentence_starts, document_starts, settings, rng)
         first = np.array(list(stretches), np.int64).reshape(-1, 2)
         second, label = np.zeros_like(first), np.zeros(len(first), np.int64)
-        borders = _document_borders(first, sentence_starts[document_starts])
+        borders = document_borders(first, sentence_starts[document_starts])
         lengths = SINGLE_SPECIALS + np.diff(first).ravel() + np.diff(borders).ravel()
     if not len(label):
         raise CorpusError("No document has two sentences to pair; use full-sentences.")
     return Examples(first, second, label, lengths)
 
 
-def assemble(
-    first: NDArray[np.int64],
-    second: NDArray[np.int64],
-    separators: NDArray[np.int64],
-    *,
-    cls_id: int,
-    sep_id: int,
-) -> tuple[Ints, Ints]:
-    """Put the special tokens around the tokens of one example.
+def document_borders(stretches: Ints, document_tokens: Ints) -> Ints:
+    """Give the range of documents that begin inside each stretch, not at its start.
 
     Args:
-        first: Tokens of the first segment.
-        second: Tokens of the second; empty without pairs.
-        separators: Places in ``first`` before which another document begins, rising.
-        cls_id: Of [CLS].
-        sep_id: Of [SEP].
+        stretches: Token ranges, (n, 2).
+        document_tokens: Token where each document begins, and the end, rising.
 
     Returns:
-        Input ids and token types (0 up to the first [SEP], 1 behind it), int64 (tokens,).
+        First of these documents and the one behind the last, int64 (n, 2).
     """
-    start = np.concatenate([[cls_id], np.insert(first, separators, sep_id), [sep_id]])
-    if not len(second):
-        return start, np.zeros(len(start), np.int64)
-    input_ids = np.concatenate([start, second, [sep_id]])
-    return input_ids, (np.arange(len(input_ids)) >= len(start)).astype(np.int64)
-
-
-def separators_in(first: Stretch, document_tokens: Ints) -> Ints:
-    """Find where in a stretch another document begins, counted from its start.
-
-    Args:
-        first: The stretch.
-        document_tokens: Token where each document begins, and the end, rising.
-    """
-    low, high = _document_borders(np.array([first], np.int64), document_tokens)[0]
-    return document_tokens[low:high] - first[0]
-
-
-def _document_borders(stretches: Ints, document_tokens: Ints) -> Ints:
-    """Give the range of documents that begin inside each stretch, not at its start, (n, 2)."""
     low = np.searchsorted(document_tokens, stretches[:, 0], side="right")
     high = np.searchsorted(document_tokens, stretches[:, 1], side="left")
     return np.stack([low, np.maximum(low, high)], axis=1)

@@ -11,9 +11,8 @@ from sbert_search.tokens.segments import (
     Examples,
     Kind,
     SegmentSettings,
-    assemble,
+    document_borders,
     plan_examples,
-    separators_in,
 )
 
 Ints = NDArray[np.int64]
@@ -92,16 +91,17 @@ def test_packing_loses_no_token_and_is_greedy(corpus: Corpus, kind: Kind, max_le
     assert packed.first[-1, 1] == sentence_starts[-1]
     assert np.array_equal(packed.first[1:, 0], packed.first[:-1, 1])
     ends = sentence_starts[1:].tolist()
-    for (start, end), length in zip(packed.first.tolist(), packed.lengths.tolist(), strict=True):
-        separators = separators_in((start, end), document_tokens)
-        assert length == end - start + len(separators) + 2 <= max_len
-        if kind == "document-sentences":
-            assert not len(separators)
+    separators = np.diff(document_borders(packed.first, document_tokens)).ravel().tolist()
+    assert kind == "full-sentences" or not any(separators)
+    for (start, end), n_separators, length in zip(
+        packed.first.tolist(), separators, packed.lengths.tolist(), strict=True
+    ):
+        assert length == end - start + n_separators + 2 <= max_len
         following = next((e for e in ends if e > end), None)
         if end not in ends:  # a sentence longer than an example was cut
             assert length == max_len
         elif following and (kind == "full-sentences" or end not in document_tokens):
-            whole = following - start + len(separators) + 2 + (end in document_tokens)
+            whole = following - start + n_separators + 2 + (end in document_tokens)
             assert whole > max_len
 
 
@@ -139,15 +139,3 @@ def test_settings_that_cannot_be_are_refused() -> None:
         SegmentSettings(max_len=7)
     with pytest.raises(ConfigError, match="short_share"):
         SegmentSettings(short_share=1.5)
-
-
-def test_special_tokens_around_a_pair_and_between_documents() -> None:
-    first, second = np.array([10, 11]), np.array([20])
-    ids, types = assemble(first, second, np.array([], np.int64), cls_id=2, sep_id=3)
-    assert ids.tolist() == [2, 10, 11, 3, 20, 3]
-    assert types.tolist() == [0, 0, 0, 0, 1, 1]
-    ids, types = assemble(
-        np.array([10, 11, 12]), np.array([], int), np.array([2]), cls_id=2, sep_id=3
-    )
-    assert ids.tolist() == [2, 10, 11, 3, 12, 3]
-    assert not types.any()

@@ -1,0 +1,64 @@
+"""Pre-training examples with their tokens: a plan and the shards it was made for, joined."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sbert_search.corpus.shards import TokenShards
+from sbert_search.tokens.segments import Examples, document_borders
+
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class PackedExamples:
+    """Some examples, end to end.
+
+    Attributes:
+        input_ids: Tokens, special ones included, int64 (total,).
+        token_type_ids: 0 up to the first [SEP] of a pair, 1 behind it, int64 (total,).
+        lengths: Tokens of each example, int64 (n,).
+        label: As in `Examples`, int64 (n,).
+    """
+
+    input_ids: Ints
+    token_type_ids: Ints
+    lengths: Ints
+    label: Ints
+
+
+def read_examples(
+    shards: TokenShards, plan: Examples, rows: Ints, *, cls_id: int, sep_id: int
+) -> PackedExamples:
+    """Read the tokens of some examples and put the special tokens in.
+
+    A pair is ``[CLS] first [SEP] second [SEP]``; a single stretch ``[CLS] first [SEP]``, with a
+    [SEP] wherever another document begins in it.
+
+    Args:
+        shards: What the plan was made for.
+        plan: Examples of an epoch.
+        rows: Which of them, (n,).
+        cls_id: Of [CLS].
+        sep_id: Of [SEP].
+    """
+    borders = document_borders(plan.first[rows], shards.document_tokens)
+    cls, sep = np.array([cls_id]), np.array([sep_id])
+    parts: list[Ints] = []
+    types: list[Ints] = []
+    for row, (low, high) in zip(rows, borders, strict=True):
+        start, end = plan.first[row].tolist()
+        separators = shards.document_tokens[low:high] - start
+        first = np.insert(shards.tokens(start, end), separators, sep_id)
+        parts += [cls, first, sep]
+        types.append(np.zeros(len(first) + 2, np.int64))
+        start, end = plan.second[row].tolist()
+        if start < end:
+            parts += [shards.tokens(start, end), sep]
+            types.append(np.ones(end - start + 1, np.int64))
+    return PackedExamples(
+        np.concatenate(parts), np.concatenate(types), plan.lengths[rows], plan.label[rows]
+    )
