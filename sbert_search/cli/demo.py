@@ -6,7 +6,8 @@ import json
 import os
 import sys
 import time
-from functools import partial
+from collections.abc import Callable
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,12 +18,13 @@ from sbert_search.cli.options import embedder_options, shared_options
 from sbert_search.runtime.progress import note
 
 if TYPE_CHECKING:
+    from sbert_search.embedding.protocol import TextEmbedder
     from sbert_search.index.index import Index
 
 QUESTIONS = (
-    ("How do I delete a folder with everything in it?", None),
-    ("wait until all threads have reached the same point", None),
-    ("keep only the largest few items of a long list", "kind = 'function'"),
+    ("make several threads wait for each other", None),
+    ("How can I find out how similar two strings are?", None),
+    ("count how often each word occurs", "kind = 'class'"),
 )
 
 
@@ -40,19 +42,21 @@ def demo(folder: Path | None, model: str | None, **options: Any) -> None:
 
     Works offline. A second run uses the index of the first.
     """
+    from sbert_search.index.agreement import as_embedder
     from sbert_search.search.engine import SearchEngine
 
+    open_model = cache(partial(as_embedder, model, **options))
     folder = folder or cache_folder()
     corpus = folder / f"stdlib-{sys.version_info[0]}.{sys.version_info[1]}.jsonl"
     path = corpus.with_suffix(f".{Path(model).name}.index" if model else ".index")
-    index = _index(corpus, path, model, options)
-    engine = SearchEngine(index, model, **options)
+    index = _index(corpus, path, open_model)
+    engine = SearchEngine(index, open_model())
     for question, where in QUESTIONS:
         begun = time.perf_counter()
         hits = engine.search(question, k=3, where=where, highlight=True)
         took_ms = 1000 * (time.perf_counter() - begun)
-        click.echo(f"\n> {question}" + (f'   [--where "{where}"]' if where else ""))
-        click.echo(f"  {len(index):,} documents searched in {took_ms:.0f} ms\n")
+        click.echo(f"\n> {question}" + (f'   --where "{where}"' if where else ""))
+        click.echo(f"  {len(index):,} documents, {took_ms:.0f} ms\n")
         show_hits(hits)
     click.echo(_next_steps(corpus, path))
 
@@ -66,10 +70,9 @@ def cache_folder() -> Path:
     return home / "sbert-search" / "demo"
 
 
-def _index(corpus: Path, path: Path, model: str | None, options: dict[str, Any]) -> Index:
+def _index(corpus: Path, path: Path, open_model: Callable[[], TextEmbedder]) -> Index:
     """Open the index of an earlier run, or build it."""
     from sbert_search.errors import NotAnIndex
-    from sbert_search.index.agreement import as_embedder
     from sbert_search.index.build import BuildSettings, build_index
     from sbert_search.index.index import Index
 
@@ -82,10 +85,9 @@ def _index(corpus: Path, path: Path, model: str | None, options: dict[str, Any])
         pass
     n_docs = _write_corpus(corpus)
     note(f"{n_docs:,} docstrings of the standard library: {corpus}")
-    open_model = partial(as_embedder, model, **options)
-    report = build_index([corpus], path, open_model, BuildSettings())
-    rate = report.passages / report.seconds
-    click.echo(f"{path}: {n_docs:,} documents, {report.seconds:.1f} s, {rate:,.0f} a second.")
+    report = build_index(corpus, path, open_model, BuildSettings(on_truncate="chunk"))
+    rate = (n_docs - report.resumed_rows) / report.seconds
+    click.echo(f"{path}: {n_docs:,} documents in {report.seconds:.1f} s, {rate:,.0f} a second.")
     return Index.open(path)
 
 

@@ -46,7 +46,8 @@ def show_hits(hits: Iterable[Hit]) -> None:
         body = [_snippet(hit), Text(_metadata_line(hit.metadata), "dim")]
         for line in (line for part in body for line in part.wrap(console, console.width - 4)):
             line.rstrip()
-            console.print(Text.assemble("    ", line) if line else "")
+            console.print(Text.assemble("    ", line))
+        console.print()
 
 
 def _snippet(hit: Hit) -> Text:

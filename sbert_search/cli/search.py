@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     show_default=True,
     help="How documents are found; dense: by nearness of vectors.",
 )
+@click.option("--rerank", metavar="MODEL", help="Cross-encoder that scores the first hits again.")
+@click.option("--rerank-depth", default=100, show_default=True, help="Hits it scores.")
 @click.option(
     "--queries", type=click.Path(path_type=Path), help='File of queries: {"_id", "text"} a line.'
 )
@@ -41,6 +43,7 @@ def search(
     query: str | None,
     queries: Path | None,
     run_out: Path | None,
+    rerank: str | None,
     as_json: bool,
     **options: Any,
 ) -> None:
@@ -49,13 +52,16 @@ def search(
     The model is the one that built the index, unless --model names another place to find it.
     """
     from sbert_search.search.engine import SearchEngine
+    from sbert_search.search.rerank import Reranker
 
     if (query is None) == (queries is None):
         raise click.UsageError("Ask one QUERY, or name a file of them with --queries.")
     if run_out and queries is None:
         raise click.UsageError("--run-out is for --queries.")
-    ask = {name: options.pop(name) for name in ("k", "mode", "where")}
-    engine = SearchEngine(path, options.pop("model"), **options)
+    ask = {name: options.pop(name) for name in ("k", "mode", "where", "rerank_depth")}
+    hardware = {name: options[name] for name in ("device", "engine", "precision")}
+    reranker = Reranker(rerank, **hardware) if rerank else None
+    engine = SearchEngine(path, options.pop("model"), reranker, **options)
     if queries is not None:
         _answer_file(engine, queries, run_out, as_json, ask)
     else:

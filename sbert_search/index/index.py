@@ -98,6 +98,19 @@ class Index:
     def __len__(self) -> int:
         return self.state.n_docs
 
+    def require_finished(self) -> None:
+        """Refuse an index whose build is not complete.
+
+        Raises:
+            IndexStoreError: It is not.
+        """
+        build = self.state.manifest.build
+        if build is not None and not build.finished:
+            raise IndexStoreError(
+                f"{self.path} is an unfinished build ({build.rows:,} rows are done). Run its "
+                "`index build` command again: it goes on from there."
+            )
+
     def matching_embedder(
         self, model: Any = None, *, allow_inexact: bool = False, **options: Any
     ) -> TextEmbedder:
@@ -112,7 +125,7 @@ class Index:
             ModelMismatch: It is another model.
             IndexStoreError: The index is an unfinished build.
         """
-        self._require_finished()
+        self.require_finished()
         embedder = as_embedder(self.identity.name if model is None else model, **options)
         require_agreement(self.state.manifest.settings, embedder, allow_inexact=allow_inexact)
         return embedder
@@ -165,7 +178,7 @@ class Index:
         """
         if (ids is None) == (where is None):
             raise QueryError("Say what to delete: either ids or a filter (where).")
-        self._require_finished()
+        self.require_finished()
         with self.store.writer() as writer:
             if where is not None:
                 return writer.delete_where(where)
@@ -230,12 +243,4 @@ class Index:
                 survey=survey,
                 mode=mode,
                 on_truncate=settings.on_truncate,
-            )
-
-    def _require_finished(self) -> None:
-        build = self.state.manifest.build
-        if build is not None and not build.finished:
-            raise IndexStoreError(
-                f"{self.path} is an unfinished build ({build.rows:,} rows are done). Run its "
-                "`index build` command again: it goes on from there."
             )

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from sbert_search.errors import QueryError
+from sbert_search.embedding.protocol import TextEmbedder
+from sbert_search.errors import ConfigError, QueryError
 from sbert_search.index.index import Index
-from sbert_search.index.snapshot import RowMask, Snapshot
+from sbert_search.index.snapshot import Snapshot
 from sbert_search.records import Document, Hit, Query, StageScore
 from sbert_search.search.dense import Candidate, nearest_documents
 from sbert_search.search.highlight import best_sentences
@@ -29,20 +31,30 @@ class PairScorer(Protocol):
         """Score pairs of query and text, (n,); higher is better."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """A query, its vector (dim,) and the candidates found for it, best first."""
+
+    query: str
+    vector: NDArray[np.float32]
+    candidates: list[Candidate]
+
+
 class SearchEngine:
     """Searches one index with the model that built it.
 
     Args:
         index: An open index, or its folder.
-        embedder: An `Embedder`, a ``SentenceTransformer``, a name or a folder; None: the model
-            that the index names.
+        embedder: An `Embedder` or a ``SentenceTransformer``; or a name or a folder, which is
+            opened for the first query. None: the model that the index names.
         reranker: Scores pairs of query and passage again, for the first hits of every search.
         allow_inexact: Accept an engine or precision that moves vectors further than allowed.
         options: How to open a model by name: ``device``, ``engine``, ``precision``.
 
     Raises:
         IndexStoreError: The index cannot be opened, or is an unfinished build.
-        ModelMismatch: The embedder is not the model that built the index.
+        ModelMismatch: The embedder is not the model that built the index; of a model by name, the
+            first query says so.
     """
 
     def __init__(
@@ -55,10 +67,17 @@ class SearchEngine:
         **options: Any,
     ) -> None:
         self.index = index if isinstance(index, Index) else Index.open(index)
+        self.index.require_finished()
         self.reranker = reranker
-        self.embedder = self.index.matching_embedder(
-            embedder, allow_inexact=allow_inexact, **options
-        )
+        self._model = embedder
+        self._options = {"allow_inexact": allow_inexact, **options}
+        if not (embedder is None or isinstance(embedder, (str, Path))):
+            _ = self.embedder
+
+    @cached_property
+    def embedder(self) -> TextEmbedder:
+        """The model, checked against the index."""
+        return self.index.matching_embedder(self._model, **self._options)
 
     def search(
         self,
@@ -102,51 +121,58 @@ class SearchEngine:
         rerank_depth: int = 100,
         highlight: bool = False,
     ) -> list[list[Hit]]:
-        """Answer several queries, block by block; arguments and errors as for `search`."""
+        """Answer several queries; arguments and errors as for `search`."""
         snapshot = self.index.state
-        mask = self._prepared(snapshot, k, mode, where)
-        depth = max(k, rerank_depth) if self.reranker else k
-        answers: list[list[Hit]] = []
-        for start in range(0, len(queries), _QUERIES_AT_ONCE):
-            block = queries[start : start + _QUERIES_AT_ONCE]
-            vectors = self._embed(block, start)
-            found = nearest_documents(snapshot, vectors, depth, mask)
-            for query, vector, candidates in zip(block, vectors, found, strict=True):
-                hits = self._rerank(query, _hits(snapshot, candidates))[:k]
-                answers.append(self._highlight(vector, hits) if highlight else hits)
+        depth = max(k, rerank_depth) if self.reranker and k > 0 else k
+        answers = []
+        for found in self._find(snapshot, queries, depth, mode, where):
+            hits = self._rerank(found.query, _hits(snapshot, found.candidates))[:k]
+            answers.append(self._highlight(found.vector, hits) if highlight else hits)
         return answers
 
     def run(
-        self, queries: Sequence[Query], k: int = 100, **options: Any
+        self,
+        queries: Sequence[Query],
+        k: int = 100,
+        *,
+        mode: str = "dense",
+        where: str | None = None,
+        rerank_depth: int = 100,
     ) -> dict[str, dict[str, float]]:
-        """Answer queries as a run: by query id, the ids and scores of documents, best first.
+        """Answer queries as a run: by query id, ids and scores of documents, best first.
 
-        Args:
-            queries: With unique ids.
-            k: Documents for each.
-            options: As for `search`.
+        Texts are read only where a reranker needs them. Arguments and errors as for `search`.
         """
-        answers = self.search_many([query.text for query in queries], k, **options)
-        return {
-            query.query_id: {hit.doc_id: hit.score for hit in hits}
-            for query, hits in zip(queries, answers, strict=True)
-        }
+        texts = [query.text for query in queries]
+        names = [query.query_id for query in queries]
+        if self.reranker:
+            many = self.search_many(texts, k, mode=mode, where=where, rerank_depth=rerank_depth)
+            ranked = ({hit.doc_id: hit.score for hit in hits} for hits in many)
+        else:
+            snapshot = self.index.state
+            every = self._find(snapshot, texts, k, mode, where)
+            ranked = (_scores(snapshot, found.candidates) for found in every)
+        return dict(zip(names, ranked, strict=True))
 
-    def _prepared(self, snapshot: Snapshot, k: int, mode: str, where: str | None) -> RowMask | None:
-        """Check what all queries share, and make the mask of their filter."""
+    def _find(
+        self, snapshot: Snapshot, queries: Sequence[str], k: int, mode: str, where: str | None
+    ) -> Iterator[_Found]:
+        """Check what is asked, then find k candidates for each query, a block at a time."""
         if mode not in MODES:
             raise QueryError(f"There is no search mode {mode!r} yet; there is: {', '.join(MODES)}.")
         if k < 1:
             raise QueryError(f"k is {k}; ask for at least 1 hit.")
         if snapshot.n_docs == 0:
             raise QueryError(f"{snapshot.path} holds no documents; add some with `index add`.")
-        return None if where is None else snapshot.filter_mask(where)
+        _refuse_blank(queries)
+        mask = None if where is None else snapshot.filter_mask(where)
+        for start in range(0, len(queries), _QUERIES_AT_ONCE):
+            block = queries[start : start + _QUERIES_AT_ONCE]
+            vectors = self._embed(block)
+            candidates = nearest_documents(snapshot, vectors, k, mask)
+            yield from map(_Found, block, vectors, candidates)
 
-    def _embed(self, queries: Sequence[str], first: int) -> NDArray[np.float32]:
-        for place, query in enumerate(queries, first):
-            if not query.strip():
-                which = "The query" if len(queries) == 1 else f"Query {place + 1}"
-                raise QueryError(f"{which} is empty; ask something.")
+    def _embed(self, queries: Sequence[str]) -> NDArray[np.float32]:
         vectors = self.embedder.encode_query(queries)
         finite = np.isfinite(vectors).all(axis=1)
         if not finite.all():
@@ -158,6 +184,11 @@ class SearchEngine:
         if self.reranker is None or not hits:
             return hits
         scores = np.asarray(self.reranker.predict([(query, _passage(hit)) for hit in hits]))
+        if scores.shape != (len(hits),):
+            raise ConfigError(
+                f"The reranker gives {scores.size // len(hits)} scores for a pair; "
+                "a search needs a model with one."
+            )
         order = np.argsort(-scores, kind="stable")
         return [
             replace(
@@ -173,6 +204,19 @@ class SearchEngine:
         bodies = [_body(hit) for hit in hits]
         best = best_sentences(query, bodies, self.embedder) if hits else []
         return [replace(hit, best_sentence=text) for hit, text in zip(hits, best, strict=True)]
+
+
+def _refuse_blank(queries: Sequence[str]) -> None:
+    for number, query in enumerate(queries, 1):
+        if not query.strip():
+            which = "The query" if len(queries) == 1 else f"Query {number}"
+            raise QueryError(f"{which} is empty; ask something.")
+
+
+def _scores(snapshot: Snapshot, candidates: Sequence[Candidate]) -> dict[str, float]:
+    rows = np.array([candidate.row for candidate in candidates], np.int64)
+    scores = (candidate.score for candidate in candidates)
+    return dict(zip(snapshot.doc_ids(rows), scores, strict=True))
 
 
 def _hits(snapshot: Snapshot, candidates: Sequence[Candidate]) -> list[Hit]:

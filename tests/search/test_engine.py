@@ -10,7 +10,7 @@ import pytest
 
 from sbert_search.embedding.hashing import HashingEmbedder
 from sbert_search.embedding.protocol import Vectors
-from sbert_search.errors import IndexStoreError, ModelMismatch, NotAnIndex, QueryError
+from sbert_search.errors import ConfigError, IndexStoreError, ModelMismatch, NotAnIndex, QueryError
 from sbert_search.index.index import Index
 from sbert_search.index.manifest import BuildCursor, StoreSettings
 from sbert_search.index.store import IndexStore
@@ -176,3 +176,23 @@ def test_an_unfinished_build_is_refused(tmp_path: Path) -> None:
     IndexStore.create(tmp_path / "begun.index", settings, build=build)
     with pytest.raises(IndexStoreError, match=r"unfinished build \(2 rows are done\)"):
         SearchEngine(tmp_path / "begun.index", embedder)
+
+
+def test_what_cannot_be_asked_is_refused_before_a_model_is_loaded(index: Index) -> None:
+    with pytest.raises(QueryError, match="The query is empty"):
+        SearchEngine(index, "no-such/model").search("")
+
+
+def test_a_reranker_of_several_scores_is_refused(index: Index) -> None:
+    class ThreeLabels:
+        def predict(self, pairs: list[tuple[str, str]], /) -> np.ndarray:
+            return np.zeros((len(pairs), 3))
+
+    engine = SearchEngine(index, HashingEmbedder(), ThreeLabels())
+    with pytest.raises(ConfigError, match="gives 3 scores for a pair"):
+        engine.search("dough")
+
+
+def test_a_run_with_a_reranker_follows_its_scores(index: Index) -> None:
+    engine = SearchEngine(index, HashingEmbedder(), LongestFirst())
+    assert engine.run([Query("q", "dough")], k=1) == {"q": {"mill": 52.0}}
