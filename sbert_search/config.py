@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import functools
 import json
 import re
 import tomllib
 import types
 import typing
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -30,7 +31,7 @@ def from_mapping(cls: type[T], values: Mapping[str, Any], *, where: str = "") ->
         ConfigError: An unknown name (the nearest known one is suggested), a missing one, or a
             value of the wrong type.
     """
-    hints = typing.get_type_hints(cls)
+    hints = _type_hints(typing.cast(Hashable, cls))
     fields = {f.name: f for f in dataclasses.fields(cls) if f.init}  # type: ignore[arg-type]
     for name in values:
         if name not in fields:
@@ -97,6 +98,11 @@ def unknown_name(shown: str, name: str, known: Iterable[str], kind: str) -> str:
     near = difflib.get_close_matches(name, known, n=1)
     hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(known)}."
     return f"Unknown {kind} {shown!r}; {hint}"
+
+
+@functools.cache
+def _type_hints(cls: Hashable) -> dict[str, Any]:
+    return typing.get_type_hints(cls)
 
 
 def _plain(value: Any) -> Any:
