@@ -100,8 +100,8 @@ def _check_tombstones(snapshot: Snapshot) -> None:
 
 def _check_rows(segment: Segment) -> None:
     """Rows rise inside their range; passages count 0, 1, 2, ... in one document after another."""
-    record, chunks = segment.record, segment.column("chunk").to_numpy()
-    rows = segment.column("row").to_numpy()
+    record, chunks = segment.record, segment.numbers("chunk", np.int32)
+    rows = segment.numbers("row", np.int64)
     rise = bool((np.diff(rows) > 0).all())
     inside = (rows[0], rows[-1]) == (record.row_start, record.row_end - 1)
     _demand(record.docs.name, "rows that rise within their range", rise and inside)

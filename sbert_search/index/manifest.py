@@ -1,6 +1,6 @@
 """MANIFEST.json: the one file that says what an index holds; swapping it is the commit.
 
-Line 1 is the sha256 of all that follows; the rest is JSON with sorted keys.
+Line 1 is the sha256 of all that follows; line 2 is JSON with sorted keys and no spaces.
 """
 
 from __future__ import annotations
@@ -217,8 +217,7 @@ class Manifest:
 
 def encode(manifest: Manifest) -> bytes:
     """Write a manifest as bytes."""
-    text = json.dumps(to_mapping(manifest), sort_keys=True, indent=1, ensure_ascii=False) + "\n"
-    body = text.encode()
+    body = (json.dumps(to_mapping(manifest), sort_keys=True, separators=(",", ":")) + "\n").encode()
     return hashlib.sha256(body).hexdigest().encode() + b"\n" + body
 
 

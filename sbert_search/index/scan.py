@@ -140,7 +140,10 @@ class _Candidates:
 
     def __init__(self, k: int, floor: NDArray[np.float64], slack: NDArray[np.float64]) -> None:
         self._k, self._floor, self._slack = k, floor, slack
-        self._kept: list[tuple[NDArray[Any], NDArray[Any], NDArray[Any]]] = []
+        none = np.empty(0, np.int64)
+        self._kept: list[tuple[NDArray[Any], NDArray[Any], NDArray[Any]]] = [
+            (none, none, none.astype(np.float32))
+        ]
         self._n_kept = 0
         self._limit = 4 * len(floor) * (k + 64)
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 from sbert_search.errors import CorruptIndex
 from sbert_search.index import columns as columns_of
@@ -152,16 +152,14 @@ class Segment:
         record = self.record
         if record.row_end - record.row_start == record.n_rows:
             return np.arange(record.row_start, record.row_end)
-        rows: NDArray[np.int64] = self.column("row").to_numpy()
-        return rows
+        return self.numbers("row", np.int64)
 
     @cached_property
     def chunks(self) -> NDArray[np.int64]:
         """Which passage of its document each position holds, int64 (n_rows,)."""
         if self.record.n_docs == self.record.n_rows:
             return np.zeros(self.record.n_rows, np.int64)
-        chunks: NDArray[np.int32] = self.column("chunk").to_numpy()
-        return chunks.astype(np.int64)
+        return self.numbers("chunk", np.int32).astype(np.int64)
 
     def verify(self) -> None:
         """Hash the files that were too large to be hashed when they were opened.
@@ -179,9 +177,15 @@ class Segment:
         at[at == self.n_rows] = 0
         return np.where(self.rows[at] == rows, at, -1)
 
-    def column(self, name: str) -> pa.ChunkedArray:
-        """Read one whole column."""
-        return self.table([name]).column(name)
+    def numbers(self, name: str, dtype: DTypeLike) -> NDArray[Any]:
+        """Read a whole column of numbers, (n_rows,); Arrow's own way would import pandas."""
+        width = np.dtype(dtype).itemsize
+        chunks = self.table([name]).column(name).chunks
+        views = (
+            np.frombuffer(chunk.buffers()[1], dtype, len(chunk), chunk.offset * width)
+            for chunk in chunks
+        )
+        return np.concatenate(list(views))
 
     def table(self, names: Sequence[str]) -> pa.Table:
         """Read whole columns, checked for sound offsets and UTF-8."""
@@ -208,15 +212,15 @@ class Segment:
 
     def doc_ids(self, positions: NDArray[np.int64]) -> list[str]:
         """Read the document ids at some positions, in the order asked."""
-        found = np.empty(len(positions), object)
+        found = [""] * len(positions)
         batch_of = positions // BATCH_ROWS
         for index in np.unique(batch_of):
-            asked = np.flatnonzero(batch_of == index)
-            names = self.batch(int(index)).column("doc_id").take(positions[asked] % BATCH_ROWS)
+            names = self.batch(int(index)).column("doc_id")
             with self._corruption_named():
                 names.validate(full=True)
-                found[asked] = names.to_pylist()
-        return list(found)
+            for asked in np.flatnonzero(batch_of == index).tolist():
+                found[asked] = names[int(positions[asked]) % BATCH_ROWS].as_py()
+        return found
 
     def _open_docs(self) -> pa.RecordBatchFileReader:
         with self._corruption_named():

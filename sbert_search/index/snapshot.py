@@ -203,15 +203,12 @@ class Snapshot:
 
     def rows_of(self, docs: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return all rows of some documents, given the rows of their first passages, rising."""
-        parts = []
-        of = np.searchsorted(self._starts, docs, "right") - 1
-        for index in np.unique(of):
-            segment = self.segments[index]
-            at = segment.positions(docs[of == index])
+        parts = [np.empty(0, np.int64)]
+        for segment, _, at in self._located(docs):
             begins = np.append(np.flatnonzero(segment.chunks == 0), segment.n_rows)
             ends = begins[np.searchsorted(begins, at) + 1]
             parts += [segment.rows[start:end] for start, end in zip(at, ends, strict=True)]
-        return np.sort(np.concatenate(parts)) if parts else np.empty(0, np.int64)
+        return np.sort(np.concatenate(parts))
 
     def filter_mask(self, where: str) -> RowMask:
         """Find the live rows whose documents match an SQL condition over their metadata.
@@ -230,6 +227,17 @@ class Snapshot:
             n_docs += int(matching.sum())
             parts.append(matching[np.arange(segment.n_rows) - segment.chunks])
         return RowMask(tuple(parts), n_docs, sum(int(part.sum()) for part in parts))
+
+    def vectors(self, rows: NDArray[np.int64]) -> NDArray[np.float32]:
+        """Read the stored vectors of some rows, float32 (n, dim).
+
+        Raises:
+            ValueError: A row that the index does not hold.
+        """
+        vectors = np.empty((len(rows), self.settings.dim), np.float32)
+        for segment, asked, at in self._located(rows):
+            vectors[asked] = segment.vectors[at]
+        return vectors
 
     def live(self, index: int) -> Live:
         """Which positions of a segment are live, bool (n_rows,); None means all."""
@@ -283,37 +291,36 @@ class Snapshot:
         return np.concatenate(parts)
 
     def _mark_live(self, dead: NDArray[np.int64]) -> list[Live]:
-        live: list[Live] = [None] * len(self.segments)
-        of = np.searchsorted(self._starts, dead, "right") - 1
-        for index in np.unique(of):
-            segment = self.segments[index]
-            at = segment.positions(dead[of == index])
-            if index < 0 or (at < 0).any():
-                raise CorruptIndex("del/", "rows of the index", "others")
-            marks = np.ones(segment.n_rows, bool)
-            marks[at] = False
-            live[index] = marks
-        return live
+        live: dict[Segment, NDArray[np.bool_]] = {}
+        try:
+            for segment, _, at in self._located(dead):
+                live[segment] = np.ones(segment.n_rows, bool)
+                live[segment][at] = False
+        except ValueError as error:
+            raise CorruptIndex("del/", "rows of the index", str(error)) from error
+        return [live.get(segment) for segment in self.segments]
 
     def _located(
         self, rows: NDArray[np.int64]
     ) -> Iterator[tuple[Segment, NDArray[np.bool_], NDArray[np.int64]]]:
-        """Sort rows by segment: which of them it holds, and their positions in it."""
+        """Sort rows by segment: which of them it holds, and their positions in it; -1 is nowhere.
+
+        Raises:
+            ValueError: A row that the index does not hold.
+        """
         of = np.searchsorted(self._starts, rows, "right") - 1
         for index in np.unique(of[rows >= 0]):
             here = (of == index) & (rows >= 0)
-            segment = self.segments[index]
-            at = segment.positions(rows[here])
-            if (at < 0).any() or index < 0:
+            at = self.segments[index].positions(rows[here]) if index >= 0 else np.array([-1])
+            if (at < 0).any():
                 raise ValueError(f"{self.path} holds no row {rows[here][at < 0][0]}.")
-            yield segment, here, at
+            yield self.segments[index], here, at
 
     def _fetch_one(self, row: int) -> StoredPassage:
-        index = int(np.searchsorted(self._starts, row, "right")) - 1
-        segment = self.segments[index] if index >= 0 else None
-        position = int(segment.positions(np.array([row]))[0]) if segment else -1
-        if segment is None or position < 0:
+        if row < 0:
             raise ValueError(f"{self.path} holds no row {row}.")
+        [(segment, _, at)] = self._located(np.array([row]))
+        position = int(at[0])
         passage = segment.passage(position)
         chunk = passage["chunk"]
         first = segment.passage(position - chunk) if chunk else passage

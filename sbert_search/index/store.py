@@ -129,13 +129,14 @@ def _check_free(path: Path) -> None:
 
 @contextlib.contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    try:
-        with files.exclusive_lock(path / LOCK):
-            yield
-    except files.LockHeld as error:
-        raise IndexLocked(
-            f"{path} is being written by process {error.pid} since {error.since}; "
-            "wait for it, or end it. Searching is possible meanwhile."
-        ) from error
-    except PermissionError as error:
-        raise IndexStoreError(f"{path} cannot be written: {error}.") from error
+    with contextlib.ExitStack() as held:
+        try:
+            held.enter_context(files.exclusive_lock(path / LOCK))
+        except files.LockHeld as error:
+            raise IndexLocked(
+                f"{path} is being written by process {error.pid} since {error.since}; "
+                "wait for it, or end it. Searching is possible meanwhile."
+            ) from error
+        except OSError as error:
+            raise IndexStoreError(f"{path} cannot be written: {error}.") from error
+        yield

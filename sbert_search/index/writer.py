@@ -234,8 +234,7 @@ class IndexWriter:
         return dataclasses.replace(new, tombstones=(*new.tombstones, tombstone))
 
     def _commit(self, work: Transaction, new: Manifest) -> None:
-        work.commit(new)
-        self._store.refresh()
+        self._store.snapshot = Snapshot(self.path, work.commit(new), self.snapshot)
 
     def _classify_one(self, document: Document, stored: int | None, mode: str) -> Outcome:
         known = self._pending.get(document.doc_id, stored)

@@ -271,17 +271,23 @@ def exclusive_lock(path: Path) -> Iterator[None]:
         with contextlib.suppress(OSError):  # a full disk: locked all the same, but unnamed
             os.ftruncate(fd, 0)
             os.pwrite(fd, note.encode(), 0)
-        yield
+        try:
+            yield
+        finally:
+            with contextlib.suppress(OSError):
+                os.ftruncate(fd, 0)
     finally:
         os.close(fd)
 
 
 def _read_holder(fd: int) -> dict[str, Any]:
-    try:
-        holder = json.loads(os.pread(fd, 4096, 0))
-    except ValueError:
-        return {}
-    return holder if isinstance(holder, dict) else {}
+    """Read who holds a lock, waiting a moment for one who has only just got it."""
+    for _ in range(20):
+        with contextlib.suppress(ValueError):
+            holder = json.loads(os.pread(fd, 4096, 0))
+            return holder if isinstance(holder, dict) else {}
+        time.sleep(0.01)
+    return {}
 
 
 def xxh3_128_of(path: Path) -> str:
