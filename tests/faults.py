@@ -1,15 +1,30 @@
-"""A disk on which any step can fail: for proving that a state is old or new, whatever happens."""
+"""Faults for whatever writes through `runtime/files.py`, and how the figures of full runs are kept.
+
+`every_step` runs a piece of work again and again, failing its first I/O step, then its second, and
+so on until a run ends without reaching the step: the method of SQLite's I/O error tests
+(sqlite.org/testing.html, section 3.2).
+"""
+
+from __future__ import annotations
 
 import errno
+import json
 import os
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
+from sbert_search.runtime import files
 from sbert_search.runtime.files import Disk
+from sbert_search.runtime.provenance import code, machine
 
-Fault = Literal["enospc", "eio", "kill", "short"]
-FAULTS: tuple[Fault, ...] = ("enospc", "eio", "kill")
+FULL = os.environ.get("FAULT_SCALE", "ci") == "full"
+RESULTS = Path(__file__).parent / "results"
+
+Fault = Literal["kill", "enospc", "eio", "short"]
+FAULTS: tuple[Fault, ...] = get_args(Fault)
+GROWING = {"open_new", "open_append", "write", "make_folder", "link"}  # what a full disk refuses
 
 
 class Killed(BaseException):
@@ -17,18 +32,22 @@ class Killed(BaseException):
 
 
 class FaultDisk(Disk):
-    """A disk whose n-th step (from 1) fails; steps before and after it work.
+    """A disk whose n-th step (from 1) goes wrong.
 
-    "kill" stops everything from that step on, after half of the bytes if it is a write. "short"
-    makes a write take half of its bytes, which is no error.
+    Args:
+        fail_at: Which step.
+        fault: ``kill``: nothing happens from this step on, which is half done if it is a write.
+            ``enospc``: from this step on nothing grows. ``eio``: this step alone fails. ``short``:
+            a write takes half of its bytes, which is no error, and from then on nothing grows.
     """
 
     def __init__(self, fail_at: int, fault: Fault) -> None:
         self.fail_at, self.fault, self.steps = fail_at, fault, 0
+        self.full = False
 
     @property
     def reached(self) -> bool:
-        """Whether the step that fails came up."""
+        """Whether the step that goes wrong came up."""
         return self.steps >= self.fail_at
 
 
@@ -37,22 +56,66 @@ def _failing(name: str) -> Callable[..., Any]:
 
     def step(self: FaultDisk, *arguments: Any) -> Any:
         self.steps += 1
-        if self.steps < self.fail_at or (self.steps > self.fail_at and self.fault != "kill"):
-            return real(self, *arguments)
-        if name == "write" and self.steps == self.fail_at and self.fault in ("kill", "short"):
-            half = arguments[1][: max(1, len(arguments[1]) // 2)]
-            written = real(self, arguments[0], half)
-            if self.fault == "short":
-                return written
-        if self.fault == "short":
-            return real(self, *arguments)
-        if self.fault == "kill":
+        now = self.steps == self.fail_at
+        if self.fault == "kill" and self.reached:
+            if now and name == "write":
+                _half(real, self, *arguments)
             raise Killed(f"{name} {arguments}")
-        code = errno.ENOSPC if self.fault == "enospc" else errno.EIO
-        raise OSError(code, os.strerror(code), *(a for a in arguments[:1] if isinstance(a, Path)))
+        if now and self.fault == "eio":
+            raise _error(errno.EIO, arguments)
+        if now and self.fault == "short" and name == "write":
+            self.full = True
+            return _half(real, self, *arguments)
+        self.full |= now and self.fault == "enospc"
+        if self.full and name in GROWING:
+            raise _error(errno.ENOSPC, arguments)
+        return real(self, *arguments)
 
     return step
 
 
+def _half(write: Callable[..., int], disk: Disk, fd: int, data: memoryview) -> int:
+    return write(disk, fd, data[: max(1, len(data) // 2)])
+
+
+def _error(number: int, arguments: tuple[Any, ...]) -> OSError:
+    return OSError(number, os.strerror(number), *(a for a in arguments[:1] if isinstance(a, Path)))
+
+
 for _name in [name for name in vars(Disk) if not name.startswith("_")]:
     setattr(FaultDisk, _name, _failing(_name))
+
+
+def every_step(
+    fault: Fault, prepare: Callable[[], object], work: Callable[[], object]
+) -> Iterator[BaseException | None]:
+    """Fail each step of some work in turn, yielding what each failing run raised.
+
+    Args:
+        fault: What goes wrong.
+        prepare: Makes the state that the work starts from; runs on a sound disk.
+        work: What is tried.
+    """
+    for fail_at in range(1, 10_000):
+        prepare()
+        disk = FaultDisk(fail_at, fault)
+        raised: BaseException | None = None
+        with files.use_disk(disk):
+            try:
+                work()
+            except (Killed, Exception) as error:
+                raised = error
+        if not disk.reached:
+            assert raised is None
+            return
+        yield raised
+
+
+def keep_result(name: str, figures: Mapping[str, Any]) -> None:
+    """Write the figures of a full-scale run to ``tests/results``; does nothing at CI scale."""
+    if not FULL:
+        return
+    command = "FAULT_SCALE=full python -m pytest " + " ".join(sys.argv[1:])
+    result = {"command": command, "figures": figures, "machine": machine(), "code": code()}
+    RESULTS.mkdir(exist_ok=True)
+    (RESULTS / f"{name}.json").write_text(json.dumps(result, indent=1, sort_keys=True) + "\n")

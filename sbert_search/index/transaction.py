@@ -26,12 +26,17 @@ _NUMBERED = re.compile(r"(\d{6,12})\.")
 
 
 class Transaction:
-    """Writes the files of a commit and then commits them; made by `transaction`."""
+    """Writes the files of a commit and then commits them; made by `transaction`.
+
+    Attributes:
+        committed: The state that was committed, once it is.
+    """
 
     def __init__(self, path: Path, old: Manifest) -> None:
         self.path, self.old = path, old
         taken = [number_of(file) for file in numbered_files(path)]
         self.first_number = self.next_number = max([old.next_file, *(n + 1 for n in taken)])
+        self.committed: Manifest | None = None
         self._swapped = False
 
     def number(self) -> int:
@@ -44,7 +49,7 @@ class Transaction:
         file = npy.write(self.path / f"del/{self.number():06d}.npy", np.sort(rows))
         return TombstoneRecord(n_rows=len(rows), n_docs=n_docs, file=record_of(file, self.path))
 
-    def commit(self, new: Manifest) -> Manifest:
+    def commit(self, new: Manifest) -> None:
         """Make the new state durable and current.
 
         Raises:
@@ -63,7 +68,7 @@ class Transaction:
         except OSError:
             self._swapped = False
             raise
-        return new
+        self.committed = new
 
     def undo(self) -> None:
         """Remove what was written, as far as the disk lets us, unless a manifest may name it."""

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import enum
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -98,15 +99,15 @@ class IndexWriter:
         """
         batch = batch if batch is not None and len(batch.documents) else None
         old = self.snapshot.manifest
-        with transaction(self.path, old) as work:
+        with self._transaction() as work:
             new = dataclasses.replace(old, columns=self._columns, build=cursor or old.build)
             new = self._with_batch(work, new, batch) if batch else new
-            self._commit(work, new)
-        if len(self.snapshot.segments) > compact.MAX_BUILD_SEGMENTS:
-            self._rewrite(max_dead=compact.MAX_DEAD, ann=False)
+            work.commit(new)
         with self._guard:
             for document in batch.documents if batch else ():
                 self._pending.pop(document.doc_id, None)
+        if len(self.snapshot.segments) > compact.MAX_BUILD_SEGMENTS:
+            self._rewrite(max_dead=compact.MAX_DEAD, ann=False)
 
     def delete(self, doc_ids: Sequence[str]) -> list[str]:
         """Delete documents by id.
@@ -141,9 +142,8 @@ class IndexWriter:
     def _delete_documents(self, docs: NDArray[np.int64]) -> None:
         """Delete documents, given the rows of their first passages."""
         if len(docs):
-            old = self.snapshot.manifest
-            with transaction(self.path, old) as work:
-                self._commit(work, self._with_dead(work, old, docs))
+            with self._transaction() as work:
+                work.commit(self._with_dead(work, work.old, docs))
 
     def start_over(
         self, settings: StoreSettings, columns: Mapping[str, ColumnType], build: BuildCursor
@@ -154,8 +154,8 @@ class IndexWriter:
             IndexStoreError: The disk failed; the index is as before.
             CommitUnknown: The disk failed at the last step; reopen the index.
         """
-        with transaction(self.path, self.snapshot.manifest) as work:
-            self._commit(work, Manifest(settings=settings, columns=dict(columns), build=build))
+        with self._transaction() as work:
+            work.commit(Manifest(settings=settings, columns=dict(columns), build=build))
         self._columns = dict(columns)
 
     def compact(self) -> None:
@@ -184,11 +184,11 @@ class IndexWriter:
         """
         old = self.snapshot.manifest
         dropped = damaged_ann_files(self.path, old)
-        with transaction(self.path, old) as work:
+        with self._transaction() as work:
             new = old.without_ann(dropped)
             new = compact.with_ann(work, self.snapshot, new)
             if new != old:
-                self._commit(work, new)
+                work.commit(new)
         removed = remove_unreferenced(self.path, self.snapshot.manifest, grace_s=0.0)
         return sorted({*dropped, *removed})
 
@@ -198,12 +198,12 @@ class IndexWriter:
 
     def _rewrite(self, *, max_dead: float, ann: bool, cursor: BuildCursor | None = None) -> None:
         old = self.snapshot.manifest
-        with transaction(self.path, old) as work:
+        with self._transaction() as work:
             new = compact.compacted(work, self.snapshot, max_dead=max_dead)
             new = compact.with_ann(work, self.snapshot, new) if ann else new
             new = dataclasses.replace(new, build=cursor or old.build)
             if new != old:
-                self._commit(work, new)
+                work.commit(new)
         gone = {file.name for file in old.files} - {f.name for f in self.snapshot.manifest.files}
         remove(self.path, [self.path / name for name in gone])
 
@@ -233,8 +233,13 @@ class IndexWriter:
         tombstone = work.write_tombstones(self.snapshot.rows_of(docs), len(docs))
         return dataclasses.replace(new, tombstones=(*new.tombstones, tombstone))
 
-    def _commit(self, work: Transaction, new: Manifest) -> None:
-        self._store.snapshot = Snapshot(self.path, work.commit(new), self.snapshot)
+    @contextlib.contextmanager
+    def _transaction(self) -> Iterator[Transaction]:
+        """Work on a transaction, then move this store to what it committed, if it did."""
+        with transaction(self.path, self.snapshot.manifest) as work:
+            yield work
+        if work.committed:
+            self._store.snapshot = Snapshot(self.path, work.committed, self.snapshot)
 
     def _classify_one(self, document: Document, stored: int | None, mode: str) -> Outcome:
         known = self._pending.get(document.doc_id, stored)

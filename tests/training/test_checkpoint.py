@@ -85,7 +85,7 @@ def test_a_fault_at_any_step_leaves_the_old_state_or_the_new_one(
             break
     assert len(outcomes) > 20
     failed = "killed" if fault == "kill" else "refused"
-    assert set(outcomes) == {(failed, 2), (failed, 3), ("done", 3)}
+    assert {(failed, 2), ("done", 3)} <= set(outcomes) <= {(failed, 2), (failed, 3), ("done", 3)}
 
 
 def _flip(path: Path, at: int) -> None:

@@ -1,0 +1,92 @@
+"""Every byte flipped and every length cut: the damage is reported under the file's name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from sbert_search.errors import CorruptIndex, NotAnIndex
+from sbert_search.index import segments
+from sbert_search.index.check import check
+from sbert_search.index.store import IndexStore
+from tests.faults import keep_result
+from tests.index.faults.model import Operation, new_index
+
+
+@pytest.fixture
+def small(fast_path: Path) -> Path:
+    """Two documents, one of them dead, in the smallest files there can be."""
+    path = fast_path / "i"
+    put = Operation("put", (("a", 0, 2), ("b", 0, 1)), cursor=2)
+    new_index(path, [put, Operation("delete", doc_ids=("a",))])
+    return path
+
+
+def files_of(path: Path) -> list[Path]:
+    return sorted(file for file in path.rglob("*") if file.is_file() and file.name != "LOCK")
+
+
+def damages(data: bytes) -> Iterator[bytes]:
+    """Every byte with one bit flipped, every shorter length, one byte more."""
+    for at in range(len(data)):
+        flipped = bytearray(data)
+        flipped[at] ^= 1 << at % 8
+        yield bytes(flipped)
+        yield data[:at]
+    yield data + b"\0"
+
+
+def test_every_flip_and_every_cut_is_reported_by_file_name_when_opened(small: Path) -> None:
+    counts = {}
+    for file in files_of(small):
+        name, data = file.relative_to(small).as_posix(), file.read_bytes()
+        for damaged in damages(data):
+            file.unlink()
+            file.write_bytes(damaged)
+            with pytest.raises(CorruptIndex) as reported:
+                IndexStore.open(small)
+            assert reported.value.file == name
+            assert str(reported.value).startswith(f"{name} is corrupt: expected ")
+        file.unlink()
+        file.write_bytes(data)
+        counts[name] = 2 * len(data) + 1
+    assert len(counts) == 5
+    assert IndexStore.open(small).snapshot.n_docs == 1
+    keep_result("index_bytes", {"damages": counts, "unreported": 0})
+
+
+def test_a_missing_file_is_reported_by_name(small: Path) -> None:
+    for file in files_of(small):
+        data = file.read_bytes()
+        file.unlink()
+        name = file.relative_to(small).as_posix()
+        expected = NotAnIndex if name == "MANIFEST.json" else CorruptIndex
+        with pytest.raises(expected, match=file.name):
+            IndexStore.open(small)
+        file.write_bytes(data)
+
+
+def test_files_too_large_to_hash_at_open_are_checked_in_full(
+    small: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(segments, "HASH_AT_OPEN_BYTES", 0)
+    for file in files_of(small):
+        name, data = file.relative_to(small).as_posix(), file.read_bytes()
+        file.unlink()
+        file.write_bytes(data[:-3] + bytes([data[-3] ^ 4]) + data[-2:])
+        assert [problem.file for problem in check(small).problems] == [name]
+        file.write_bytes(data)
+
+
+def test_a_link_or_a_folder_in_the_place_of_a_file_is_refused(small: Path) -> None:
+    vectors = next(file for file in files_of(small) if file.name.endswith(".vec.npy"))
+    kept = vectors.rename(small / "elsewhere")
+    vectors.symlink_to(kept)
+    with pytest.raises(CorruptIndex, match="expected a file that can be read"):
+        IndexStore.open(small)
+    vectors.unlink()
+    vectors.mkdir()
+    with pytest.raises(CorruptIndex, match="is no regular file"):
+        IndexStore.open(small)
