@@ -234,16 +234,14 @@ class Attention(nn.Module):
         return self.output(mixed), probabilities
 
     def _project(self, states: Tensor, queries: Tensor | None) -> Heads:
-        config, weight = self.config, self.qkv.weight
-        bias: Tensor = self.qkv.bias
-        if not config.key_bias:
-            key_bias = torch.zeros_like(self.query_bias)
-            bias = torch.cat((self.query_bias, key_bias, self.value_bias))
-        joint = F.linear(states, weight, bias)  # (total, 3 x hidden)
-        query, key, value = joint.view(-1, 3, config.heads, config.head_dim).unbind(1)
+        config = self.config
+        shape = (-1, 3, config.heads, config.head_dim)
+        query, key, value = self.qkv(states).view(shape).unbind(1)
         if queries is not None:
-            hidden = config.hidden_size
-            query = F.linear(queries, weight[:hidden], bias[:hidden]).view_as(query)
+            query = self.qkv(queries).view(shape)[:, 0]
+        if not config.key_bias:
+            query = query + self.query_bias.view(config.heads, -1)
+            value = value + self.value_bias.view(config.heads, -1)
         return Heads(query, key, value)
 
     def _project_distances(self, distances: Tensor) -> RelativeHeads:

@@ -36,6 +36,7 @@ class Encoder(nn.Module):
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
         self.config = config
+        self.frozen = False  # whether its weights are in a layout that cannot be saved
         self.embeddings = Embeddings(config)
         if config.relative_positions:
             self.distances = nn.Embedding(2 * config.relative_positions, config.hidden_size)

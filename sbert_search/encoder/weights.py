@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import safetensors.torch
 import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
@@ -21,6 +20,7 @@ from sbert_search.encoder.settings import read_settings, to_settings
 from sbert_search.encoder.tensors import WEIGHTS, read_tensors
 from sbert_search.errors import ModelError, WeightsError
 from sbert_search.runtime import files
+from sbert_search.runtime.tensors import write_tensors
 
 _BUFFER = re.compile(r"(^|\.)embeddings\.(position_ids|token_type_ids)$")
 _LEGACY_NORM = re.compile(r"(?<=LayerNorm\.)(gamma|beta)$")
@@ -70,18 +70,20 @@ def save_encoder(
 
     Raises:
         ConfigError: The layout cannot hold this encoder.
-        ModelError: The folder holds a model already.
+        ModelError: The folder holds a model already, or the encoder is frozen.
     """
+    if encoder.frozen:
+        raise ModelError("A frozen encoder cannot be saved; load it again and save that.")
     folder, layout = Path(folder), LAYOUTS[encoder.config.layout]
     keys = to_settings(encoder.config) | dict(settings or {})
     prefix = layout.prefix if head else ""
     tensors = {prefix + name: part for name, part in _to_published(encoder, layout)}
-    tensors |= {name: part.detach().cpu().contiguous() for name, part in (head or {}).items()}
+    tensors |= head or {}
     folder.mkdir(parents=True, exist_ok=True)
     for name in ("config.json", WEIGHTS):
         if (folder / name).exists():
             raise ModelError(f"{folder / name} exists already; choose another folder.")
-    files.write_new(folder / WEIGHTS, safetensors.torch.save(tensors, {"format": "pt"}))
+    write_tensors(folder / WEIGHTS, tensors, {"format": "pt"})
     files.write_new(folder / "config.json", json.dumps(keys, indent=2).encode() + b"\n")
     files.disk.fsync_folder(folder)
 
@@ -161,8 +163,7 @@ def _to_published(encoder: Encoder, layout: Layout) -> Iterator[tuple[str, Tenso
     for name, tensor in encoder.state_dict().items():
         tensor = _order_heads(tensor.cpu(), name, encoder.config, layout, to_ours=False)
         names = published_names(name, encoder.config, layout)
-        for theirs, part in zip(names, tensor.chunk(len(names)), strict=True):
-            yield theirs, part.contiguous()
+        yield from zip(names, tensor.chunk(len(names)), strict=True)
 
 
 def published_names(name: str, config: EncoderConfig, layout: Layout) -> list[str]:

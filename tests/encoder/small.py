@@ -9,6 +9,13 @@ import torch
 from sbert_search.encoder.config import EncoderConfig
 from sbert_search.encoder.encoder import Encoder
 
+DISENTANGLED: dict[str, Any] = {
+    "attention_terms": ("c2c", "c2p", "p2c"),
+    "relative_positions": 5,
+    "key_bias": False,
+    "position_embeddings": False,
+}
+
 
 def small_encoder(**changes: Any) -> Encoder:
     settings: dict[str, Any] = {

@@ -13,16 +13,10 @@ from sbert_search.encoder.block import Block
 from sbert_search.encoder.encoder import Encoder
 from sbert_search.encoder.packed import PackedTokens
 from sbert_search.errors import ModelError
-from tests.encoder.small import small_encoder
+from tests.encoder.small import DISENTANGLED, small_encoder
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
-DISENTANGLED: dict[str, Any] = {
-    "attention_terms": ("c2c", "c2p", "p2c"),
-    "relative_positions": 5,
-    "key_bias": False,
-    "position_embeddings": False,
-}
 TEXTS = st.lists(
     st.lists(st.integers(1, 49), min_size=1, max_size=12).map(tuple), min_size=1, max_size=9
 )
