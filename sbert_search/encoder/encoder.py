@@ -60,12 +60,12 @@ class Encoder(nn.Module):
         """
         self._check(tokens)
         moved = tokens.by_length()
-        states = self.embeddings(moved.tokens)
+        states, distances = self.embeddings(moved.tokens), self._distances(tokens)
         layers = [states] if want_layers else []
         attentions: list[tuple[Tensor, ...]] = []
         for index in self.config.block_order:
             states, probs = self.blocks[index](
-                states, moved.tokens, distances=self._distances(), want_probs=want_attentions
+                states, moved.tokens, distances=distances, want_probs=want_attentions
             )
             if want_layers:
                 layers.append(states)
@@ -87,8 +87,13 @@ class Encoder(nn.Module):
             raise ModelError("This encoder has no pooler; it was made or saved without one.")
         return torch.tanh(self.pooler(hidden_states[tokens.first_rows]))
 
-    def _distances(self) -> Tensor | None:
-        return self.distances.weight if self.config.relative_positions else None
+    def _distances(self, tokens: PackedTokens) -> Tensor | None:
+        """Embeddings of the relative positions that occur in a batch, (2 x reach, hidden)."""
+        all_reach = self.config.relative_positions
+        if not all_reach or self.config.attention_terms == ("c2c",):
+            return None
+        reach = min(all_reach, max(tokens.lengths))
+        return self.distances.weight[all_reach - reach : all_reach + reach]
 
     def _check(self, tokens: PackedTokens) -> None:
         longest, vocab = max(tokens.lengths), self.config.vocab_size

@@ -1,0 +1,119 @@
+"""Parameters, operations and measured latency of every published shape; writes docs/encoders.md.
+
+python benchmarks/bench_presets.py [--quick] [--out F.json] [--docs docs/encoders.md]
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from pathlib import Path
+
+import torch
+from common import QUICK_REPEATS, REPEATS, Figure, Results, arguments, compare
+
+from sbert_search.encoder.config import EncoderConfig
+from sbert_search.encoder.cost import flops_per_token, parameter_count
+from sbert_search.encoder.encoder import Encoder
+from sbert_search.encoder.frozen import freeze
+from sbert_search.encoder.packed import PackedTokens
+from sbert_search.encoder.presets import PRESETS
+from sbert_search.runtime.provenance import code, machine
+
+LENGTH = 128  # tokens of a text
+QUICK_FLOPS = 200e6  # a token; larger shapes are left out of a quick run
+HEADER = """# Encoders
+
+Every published shape that `sbert_search.encoder.presets` knows. Parameters and operations come from
+formulas (`encoder/cost.py`) that tests compare with the modules themselves and with the published
+counts. Operations are those of one token in a text of {length} tokens, forward; a multiplication
+with its addition counts as two. Latency is one text of {length} tokens through the frozen encoder
+with fresh weights, float32, {threads} threads, median of {repeats}; GFLOP/s is what that reaches.
+
+| preset | layers x hidden | parameters | MFLOP a token | ms a text | GFLOP/s |
+|---|---|---:|---:|---:|---:|
+"""
+SHARING = """
+Sharing weights makes ALBERT smaller, not faster: albert-base has {share:.0%} of the parameters of
+bert-base and runs at {ratio:.2f} times its speed ({low:.2f} to {high:.2f}, measured in turn). The
+generators of ELECTRA are as large as published; the paper's small one has a quarter of the width.
+
+Machine: {machine}. Commit {commit}.
+Made by `{command}`.
+"""
+
+
+def main() -> None:
+    parser = arguments("Parameters, operations and latency of the published encoder shapes.")
+    parser.add_argument("--docs", type=Path, help="write the table to this Markdown file")
+    options = parser.parse_args()
+    repeats = QUICK_REPEATS if options.quick else REPEATS
+    torch.manual_seed(options.seed)
+    results = Results(options)
+    rows = []
+    for name, config in PRESETS.items():
+        latency = None
+        if not options.quick or flops_per_token(config, LENGTH) < QUICK_FLOPS:
+            latency = measure(config, repeats)
+            results.add(f"{name} latency", Figure(latency * 1e3, "ms"))
+        rows.append(row(name, config, latency))
+    sharing = compare_sharing(repeats)
+    results.add("albert-base speed, against bert-base", sharing)
+    results.write()
+    if options.docs:
+        options.docs.write_text(document(rows, sharing, repeats), encoding="utf-8")
+
+
+def measure(config: EncoderConfig, repeats: int) -> float:
+    """Median seconds of one text, after one that is not counted."""
+    encoder, tokens = freeze(Encoder(config)), one_text(config)
+    return statistics.median([seconds(encoder, tokens) for _ in range(repeats + 1)][1:])
+
+
+def compare_sharing(repeats: int) -> Figure:
+    """Tokens a second of albert-base and of bert-base, in turn."""
+    encoders = [freeze(Encoder(PRESETS[name])) for name in ("albert-base", "bert-base")]
+    ours, peer = (
+        lambda encoder=encoder: LENGTH / seconds(encoder, one_text(encoder.config))
+        for encoder in encoders
+    )
+    return compare(ours, peer, unit="tokens/s", repeats=repeats)
+
+
+def one_text(config: EncoderConfig) -> PackedTokens:
+    return PackedTokens(torch.randint(config.vocab_size, (LENGTH,)), (LENGTH,))
+
+
+def seconds(encoder: Encoder, tokens: PackedTokens) -> float:
+    with torch.inference_mode():
+        start = time.perf_counter()
+        encoder(tokens)
+        return time.perf_counter() - start
+
+
+def row(name: str, config: EncoderConfig, latency: float | None) -> str:
+    flops = flops_per_token(config, LENGTH)
+    speed = "" if latency is None else f"{flops * LENGTH / latency / 1e9:,.0f}"
+    return (
+        f"| {name} | {config.layers} x {config.hidden_size} | {parameter_count(config):,} "
+        f"| {flops / 1e6:,.1f} | {'' if latency is None else f'{latency * 1e3:,.1f}'} | {speed} |\n"
+    )
+
+
+def document(rows: list[str], sharing: Figure, repeats: int) -> str:
+    header = HEADER.format(length=LENGTH, threads=torch.get_num_threads(), repeats=repeats)
+    low, high = sharing.ratio_range or (0.0, 0.0)
+    footer = SHARING.format(
+        share=parameter_count(PRESETS["albert-base"]) / parameter_count(PRESETS["bert-base"]),
+        ratio=sharing.ratio,
+        low=low,
+        high=high,
+        machine=", ".join(f"{key} {value}" for key, value in machine().items()),
+        commit=code()["commit"],
+        command="python benchmarks/bench_presets.py --docs docs/encoders.md",
+    )
+    return header + "".join(rows) + footer
+
+
+if __name__ == "__main__":
+    main()

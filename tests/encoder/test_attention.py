@@ -1,0 +1,37 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from sbert_search.encoder.attention import Heads, RelativeHeads, packed_attention
+from sbert_search.encoder.packed import PackedTokens
+
+
+def test_relative_scores_equal_their_definition() -> None:
+    """He et al. 2021, equation 4, one pair of tokens at a time."""
+    length, reach, heads, width = 7, 3, 2, 4
+    generator = torch.Generator().manual_seed(0)
+    key_rows, query_rows = torch.randn(2, 2 * reach, heads, width, generator=generator)
+    query, key = torch.randn(2, 1, heads, length, width, generator=generator)
+    scores = RelativeHeads(key_rows, query_rows).scores(query, key)
+    for i in range(length):
+        for j in range(length):
+            row = min(max(i - j + reach, 0), 2 * reach - 1)
+            expected = (query[0, :, i] * key_rows[row]).sum(-1)
+            expected += (key[0, :, j] * query_rows[row]).sum(-1)
+            assert torch.allclose(scores[0, :, i, j], expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.1])
+@pytest.mark.parametrize("causal", [False, True])
+def test_the_cuda_kernel_takes_packed_heads(dropout: float, causal: bool) -> None:
+    """Fake tensors check a kernel's signature and shapes without the device."""
+    with FakeTensorMode():
+        query, key, value = torch.empty(3, 20, 4, 64, dtype=torch.bfloat16, device="cuda").unbind()
+        tokens = PackedTokens(torch.empty(20, dtype=torch.int64, device="cuda"), (12, 8))
+        mixed = packed_attention(
+            Heads(query, key, value), tokens, scale=0.1, dropout=dropout, causal=causal
+        )
+    assert mixed.shape == (20, 256)
+    assert (mixed.device.type, mixed.dtype) == ("cuda", torch.bfloat16)
