@@ -10,9 +10,10 @@ from sbert_search.errors import ConfigError
 MIN_ANN_ROWS = 50_000  # a smaller segment is scanned exactly: faster than loading a graph for it
 TRAINING_ROWS_PER_LIST = 39  # FAISS warns below this many training vectors a centroid
 
+_N = r"[1-9]\d{0,6}"
 _PARTS = re.compile(
-    r"Flat|SQ(?:4|6|8|fp16|bf16)|HNSW\d+|PCAR?\d+|OPQ\d+(?:_\d+)?|RR\d+"
-    r"|IVF\d+(?:_HNSW\d+)?|PQ\d+(?:x(?:4|8|10|12))?(?:fs)?"
+    rf"Flat|SQ(?:4|6|8|fp16|bf16)|HNSW{_N}|PCAR?{_N}|OPQ{_N}(?:_{_N})?|RR{_N}"
+    rf"|IVF{_N}(?:_HNSW{_N})?|PQ{_N}(?:x(?:4|8|10|12))?(?:fs)?"
 )
 _TRANSFORM = re.compile(r"(PCAR?|OPQ|RR)\d")
 _HNSW = re.compile(r"HNSW\d+")
