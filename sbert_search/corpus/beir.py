@@ -78,7 +78,7 @@ def _add_judgement(qrels: dict[str, dict[str, int]], line: str, *, is_header: bo
     if len(cells) != 3 or not all(cell.strip() for cell in cells):
         raise BadRow("not three cells with tabs between: query id, document id, grade", line)
     query_id, doc_id, grade = cells
-    is_grade = re.fullmatch(r"[-+]?[0-9]{1,9}", grade.strip(), re.ASCII)
+    is_grade = re.fullmatch(r"[-+]?[0-9]{1,9}", grade)
     if is_header:
         if is_grade:
             raise BadRow("a judgement where the header 'query-id corpus-id score' must be", line)

@@ -43,6 +43,7 @@ def test_qrels_keep_their_order_and_grades(tmp_path: Path) -> None:
         (HEADER + "q1 d1 1\n", "test.tsv:2: not three cells"),
         (HEADER + "q1\t\t1\n", "test.tsv:2: not three cells"),
         (HEADER + "q1\td1\t1.5\n", "test.tsv:2: a grade that is no integer ('1.5')"),
+        (HEADER + "q1\td1\t2\x1f\n", "test.tsv:2: a grade that is no integer"),
         (HEADER + "q1\td1\t٣\n", "test.tsv:2: a grade that is no integer"),
         (
             HEADER + "q1\td1\t1\nq1\td1\t0\n",
