@@ -1,0 +1,193 @@
+"""What the training loop costs beside the model: masked words, 6 layers of 384, batches of 32.
+
+The loop's own time is that of whole steps (data, collation, clipping, guards, log) less the forward
+pass, the backward pass and the optimizer, each timed where the loop calls it. A plain PyTorch loop
+over the same batches runs in turn with it.
+"""
+
+import argparse
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from unittest import mock
+
+import numpy as np
+import torch
+from common import QUICK_REPEATS, REPEATS, Figure, Results, arguments, compare
+from torch import Tensor, nn
+from torch.nn.functional import linear
+from torch.optim.optimizer import (
+    register_optimizer_step_post_hook,
+    register_optimizer_step_pre_hook,
+)
+
+from sbert_search.encoder.config import EncoderConfig
+from sbert_search.encoder.encoder import Encoder
+from sbert_search.encoder.packed import PackedTokens
+from sbert_search.losses.token import IGNORED, token_cross_entropy
+from sbert_search.runtime.progress import set_quiet
+from sbert_search.training.batching import Batches, BatchingConfig, Rows
+from sbert_search.training.loop import TrainConfig, train
+from sbert_search.training.objective import Batch, Losses
+from sbert_search.training.optim import OptimConfig, make_optimizer
+from sbert_search.training.schedule import BudgetConfig
+
+MASK, FIRST_WORD = 103, 1000  # ids of BERT's vocabulary
+
+
+class Masked(nn.Module):
+    """An encoder that tells masked words by its own word embeddings."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.encoder = Encoder(
+            EncoderConfig(hidden_size=384, layers=6, heads=12, intermediate_size=1536)
+        )
+
+    def forward(self, tokens: PackedTokens, at: Tensor) -> Tensor:
+        states = self.encoder(tokens).hidden_states[at]
+        return linear(states, self.encoder.embeddings.word.weight)
+
+
+def data(tokens: int, batch: int, seed: int) -> Batches:
+    """Random texts of one length, 15 % of their words masked."""
+    draw = np.random.default_rng(seed)
+    ids = draw.integers(FIRST_WORD, 30_000, (16 * batch, tokens))
+    masked = draw.random(ids.shape) < 0.15
+
+    def collate(rows: Rows, epoch: int) -> Batch:
+        texts = np.where(masked[rows], MASK, ids[rows])
+        labels = torch.from_numpy(np.where(masked[rows], ids[rows], IGNORED).ravel())
+        packed = PackedTokens(torch.from_numpy(texts.ravel()), (tokens,) * len(rows))
+        at = (labels != IGNORED).nonzero().squeeze(1)
+        return Batch((packed, at, labels[at]), rows, {"mlm": len(at)})
+
+    config = BatchingConfig(size=batch)
+    return Batches([tokens] * len(ids), collate, config, seed=seed, fingerprint="random")
+
+
+def objective(model: nn.Module, batch: Batch) -> Losses:
+    tokens, at, labels = batch.inputs
+    return Losses({"mlm": token_cross_entropy(model(tokens, at), labels)})
+
+
+class Clock:
+    """Seconds by part of a step."""
+
+    def __init__(self) -> None:
+        self.seconds = dict.fromkeys(("forward", "backward", "optimizer"), 0.0)
+        self.first = self.last = 0.0  # start of the first forward pass, end of the last update
+        self._mark = 0.0
+
+    def start(self, *_: object) -> None:
+        self._mark = time.perf_counter()
+        self.first = self.first or self._mark
+
+    def stop(self, part: str) -> None:
+        self.last = time.perf_counter()
+        self.seconds[part] += self.last - self._mark
+
+    @contextmanager
+    def part(self, name: str) -> Iterator[None]:
+        self.start()
+        yield
+        self.stop(name)
+
+
+def our_loop(steps: int, options: argparse.Namespace, clock: Clock) -> float:
+    """Train; give the seconds from the first forward pass to the last update."""
+    torch.manual_seed(options.seed)
+    backward = torch.autograd.backward
+
+    def timed_objective(model: nn.Module, batch: Batch) -> Losses:
+        with clock.part("forward"):
+            return objective(model, batch)
+
+    def timed_backward(loss: Tensor) -> None:
+        with clock.part("backward"):
+            backward(loss)
+
+    hooks = (
+        register_optimizer_step_pre_hook(clock.start),
+        register_optimizer_step_post_hook(lambda *_: clock.stop("optimizer")),
+    )
+    config = TrainConfig(device="cpu", budget=BudgetConfig(steps=steps), seed=options.seed)
+    with (
+        tempfile.TemporaryDirectory() as out,
+        mock.patch("torch.autograd.backward", timed_backward),
+    ):
+        batches = data(options.tokens, options.batch, options.seed)
+        train(timed_objective, batches, config, model=Masked(), out=Path(out))
+    for hook in hooks:
+        hook.remove()
+    return clock.last - clock.first
+
+
+def plain_loop(steps: int, options: argparse.Namespace) -> float:
+    """Take the same steps with nothing around them but clipping."""
+    torch.manual_seed(options.seed)
+    model, batches = Masked(), data(options.tokens, options.batch, options.seed)
+    made = [batches.collate(batches.rows(0, step), 0) for step in range(steps)]
+    optimizer = make_optimizer(model, OptimConfig())
+    start = time.perf_counter()
+    for batch in made:
+        optimizer.zero_grad()
+        total, count = objective(model, batch).sums["mlm"]
+        torch.autograd.backward(total / count)
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+    return time.perf_counter() - start
+
+
+def embedding_update(options: argparse.Namespace) -> float:
+    """Seconds that AdamW takes for the table of words alone."""
+    table = nn.Embedding(30_522, 384)
+    optimizer = make_optimizer(table, OptimConfig())
+    table.weight.grad = torch.zeros_like(table.weight)
+    seconds = []
+    for _ in range(10):
+        start = time.perf_counter()
+        optimizer.step()
+        seconds.append(time.perf_counter() - start)
+    return sorted(seconds)[len(seconds) // 2]
+
+
+def main() -> None:
+    parser = arguments(__doc__ or "")
+    parser.add_argument("--batch", type=int, default=32)
+    parser.add_argument("--tokens", type=int, default=32, help="of every text")
+    options = parser.parse_args()
+    set_quiet(True)
+    results = Results(options)
+    steps, repeats = (3, QUICK_REPEATS) if options.quick else (10, REPEATS)
+    tokens: int = steps * options.batch * options.tokens
+    clocks: list[tuple[float, Clock]] = []
+
+    def ours() -> float:
+        clock = Clock()
+        clocks.append((our_loop(steps, options, clock), clock))
+        return tokens / clocks[-1][0]
+
+    def peer() -> float:
+        return tokens / plain_loop(steps, options)
+
+    results.add("tokens_per_s", compare(ours, peer, unit="tokens/s", repeats=repeats))
+    whole = sum(seconds for seconds, _ in clocks[1:])
+    shares = {
+        part: 100 * sum(clock.seconds[part] for _, clock in clocks[1:]) / whole
+        for part in ("forward", "backward", "optimizer")
+    }
+    results.add("overhead", Figure(100 - sum(shares.values()), "% of a step"))
+    for part, share in shares.items():
+        results.add(part, Figure(share, "% of a step"))
+    step_s = whole / (steps * (len(clocks) - 1))
+    results.add(
+        "word_table_update", Figure(100 * embedding_update(options) / step_s, "% of a step")
+    )
+    results.write()
+
+
+if __name__ == "__main__":
+    main()
