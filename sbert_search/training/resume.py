@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -32,6 +33,7 @@ def circumstances(recipe: Mapping[str, Any], data: str, scene: Scene) -> dict[st
         "device": scene.device.type,
         "precision": str(scene.dtype).removeprefix("torch."),
         "versions": {
+            "numpy": np.__version__,
             "python": platform.python_version(),
             "sbert-search": sbert_search.__version__,
             "torch": torch.__version__,
