@@ -12,12 +12,13 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from tokenizers import Encoding, Tokenizer, normalizers, pre_tokenizers, processors
-from tokenizers.models import WordPiece
+from tokenizers import Encoding, Tokenizer, normalizers
 
 from sbert_search.errors import CorpusError, ModelError
 from sbert_search.runtime import files
 from sbert_search.tokens.chunking import windows
+from sbert_search.tokens.vocabulary import bert_frame, bert_tokenizer, read_vocabulary
+from sbert_search.tokens.wordpiece import SPECIAL_TOKENS
 
 _SETTINGS = "tokenizer_config.json"
 _FILES = (
@@ -28,7 +29,6 @@ _FILES = (
     "vocab.json",
     "merges.txt",
 )
-_SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 
 Ids = list[int]
 
@@ -97,7 +97,7 @@ class TextTokenizer:
         backend.no_truncation()
         backend.no_padding()
         if backend.post_processor is None:
-            backend.post_processor = _bert_frame(backend)
+            backend.post_processor = bert_frame(backend)
         self.backend, self.max_len, self.folder = backend, max_len, folder
         self.single = _frame(backend.encode("a"))
         self.pair = _frame(backend.encode("a", "a"))
@@ -125,7 +125,7 @@ class TextTokenizer:
             if (folder / "tokenizer.json").is_file():
                 backend = Tokenizer.from_file(str(folder / "tokenizer.json"))
             elif (folder / "vocab.txt").is_file():
-                backend = _wordpiece(folder)
+                backend = bert_tokenizer(*read_vocabulary(folder))
             else:
                 raise ModelError(f"{folder} holds neither tokenizer.json nor vocab.txt.")
         except ModelError:
@@ -208,7 +208,7 @@ class TextTokenizer:
     def save(self, folder: Path) -> None:
         """Write the tokenizer's files into a folder, with ``max_len`` as its limit."""
         settings: dict[str, Any] = {"tokenizer_class": "PreTrainedTokenizerFast"}
-        settings |= {f"{t[1:-1].lower()}_token": t for t in _SPECIAL if self._knows(t)}
+        settings |= {f"{t[1:-1].lower()}_token": t for t in SPECIAL_TOKENS if self._knows(t)}
         if self.folder is None:
             files.replace_file(folder / "tokenizer.json", self.backend.to_str().encode())
         else:
@@ -257,37 +257,10 @@ def _frame(probe: Encoding) -> Frame:
     )
 
 
-def _wordpiece(folder: Path) -> Tokenizer:
-    """Make BERT's tokenizer from vocab.txt and the switches in tokenizer_config.json."""
-    switches = _read_settings(folder)
-    vocab = WordPiece.read_file(str(folder / "vocab.txt"))
-    backend = Tokenizer(WordPiece(vocab, unk_token="[UNK]", max_input_chars_per_word=100))
-    backend.add_special_tokens([token for token in _SPECIAL if token in vocab])
-    backend.normalizer = normalizers.BertNormalizer(
-        clean_text=True,
-        handle_chinese_chars=switches.get("tokenize_chinese_chars", True),
-        strip_accents=switches.get("strip_accents"),
-        lowercase=switches.get("do_lower_case", True),
-    )
-    backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    return backend
-
-
 def _read_settings(folder: Path) -> dict[str, Any]:
     path = folder / _SETTINGS
     found: dict[str, Any] = json.loads(path.read_text("utf-8")) if path.is_file() else {}
     return found
-
-
-def _bert_frame(backend: Tokenizer) -> processors.TemplateProcessing:
-    missing = [token for token in ("[CLS]", "[SEP]") if backend.token_to_id(token) is None]
-    if missing:
-        raise ModelError(f"The tokenizer has no {missing[0]} and does not say what to put around.")
-    return processors.TemplateProcessing(
-        single="[CLS] $A [SEP]",
-        pair="[CLS] $A [SEP] $B:1 [SEP]:1",
-        special_tokens=[(token, backend.token_to_id(token)) for token in ("[CLS]", "[SEP]")],
-    )
 
 
 def _bad_text(texts: Sequence[str], error: Exception) -> CorpusError:

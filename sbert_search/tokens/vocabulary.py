@@ -45,13 +45,25 @@ def bert_tokenizer(vocabulary: Sequence[str], rules: WordRules) -> Tokenizer:
     tokenizer.normalizer = rules.normalizer()
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     tokenizer.decoder = decoders.WordPiece(prefix=CONTINUATION)
-    tokenizer.post_processor = processors.TemplateProcessing(
-        single="[CLS] $A [SEP]",
-        pair="[CLS] $A [SEP] $B:1 [SEP]:1",
-        special_tokens=[(token, ids[token]) for token in ("[CLS]", "[SEP]")],
-    )
+    tokenizer.post_processor = bert_frame(tokenizer)
     tokenizer.add_special_tokens(list(SPECIAL_TOKENS))
     return tokenizer
+
+
+def bert_frame(tokenizer: Tokenizer) -> processors.TemplateProcessing:
+    """Put [CLS] and [SEP] around a text, and a [SEP] behind each text of a pair.
+
+    Raises:
+        ModelError: The tokenizer does not know one of them.
+    """
+    ids = {token: tokenizer.token_to_id(token) for token in ("[CLS]", "[SEP]")}
+    if missing := [token for token, number in ids.items() if number is None]:
+        raise ModelError(f"The tokenizer has no {missing[0]} and does not say what to put around.")
+    return processors.TemplateProcessing(
+        single="[CLS] $A [SEP]",
+        pair="[CLS] $A [SEP] $B:1 [SEP]:1",
+        special_tokens=list(ids.items()),
+    )
 
 
 def save_vocabulary(
