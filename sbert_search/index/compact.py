@@ -30,7 +30,7 @@ from sbert_search.index.transaction import Transaction
 SEGMENT_ROWS = 1_000_000  # a merge does not grow a segment beyond this
 MAX_SEGMENTS = 8
 MAX_DEAD = 0.2
-MAX_BUILD_SEGMENTS = 64  # a commit that leaves more merges them, so a long build stays openable
+MAX_MERGEABLE = 64  # a commit that leaves more merges them, so a long build stays openable
 
 Live = NDArray[np.bool_] | None
 
@@ -45,13 +45,22 @@ def advice(manifest: Manifest) -> str:
     return ""
 
 
-def compacted(work: Transaction, snapshot: Snapshot, *, max_dead: float) -> Manifest:
+def is_overdue(snapshot: Snapshot) -> bool:
+    """Whether merging on the way would save at least `MAX_MERGEABLE` segments."""
+    n_groups = sum(1 for _ in _groups(snapshot, keep_ann=True))
+    return len(snapshot.segments) - n_groups >= MAX_MERGEABLE
+
+
+def compacted(
+    work: Transaction, snapshot: Snapshot, *, max_dead: float = 0.0, keep_ann: bool = False
+) -> Manifest:
     """Write merged segments and say what the index then is; commits nothing.
 
     Args:
         work: The transaction to write in.
         snapshot: The state to compact; its large files are hashed before they are read.
         max_dead: Share of dead rows that a segment may keep when nothing else asks for a rewrite.
+        keep_ann: Leave segments that have a FAISS file as they are.
 
     Raises:
         CorruptIndex: A file is damaged.
@@ -60,10 +69,14 @@ def compacted(work: Transaction, snapshot: Snapshot, *, max_dead: float) -> Mani
     old = snapshot.manifest
     segments: list[SegmentRecord] = []
     kept: list[int] = []
-    for group in _groups(snapshot):
-        if len(group) == 1 and _dead(snapshot, group[0]) <= max_dead * _rows(snapshot, group[0]):
-            kept.append(group[0])
-            segments.append(old.segments[group[0]])
+    for group in _groups(snapshot, keep_ann=keep_ann):
+        alone, i = len(group) == 1, group[0]
+        has_ann = old.segments[i].ann is not None
+        if alone and (
+            (has_ann and keep_ann) or _dead(snapshot, i) <= max_dead * _rows(snapshot, i)
+        ):
+            kept.append(i)
+            segments.append(old.segments[i])
         elif merged := _merged(work, snapshot, group, old.columns):
             segments.append(merged)
     if len(kept) == len(old.segments):
@@ -118,12 +131,14 @@ def _trained_before(snapshot: Snapshot) -> Any | None:
     return empty
 
 
-def _groups(snapshot: Snapshot) -> Iterator[list[int]]:
-    """Yield neighbouring segments that fit into one."""
+def _groups(snapshot: Snapshot, *, keep_ann: bool) -> Iterator[list[int]]:
+    """Yield neighbouring segments that fit into one; with ``keep_ann`` FAISS's stand alone."""
     group: list[int] = []
     size = 0
-    for i in range(len(snapshot.segments)):
+    for i, record in enumerate(snapshot.manifest.segments):
         n_live = _rows(snapshot, i) - _dead(snapshot, i)
+        if keep_ann and record.ann:
+            n_live = SEGMENT_ROWS + 1  # too full for either neighbour
         if group and size + n_live > SEGMENT_ROWS:
             yield group
             group, size = [], 0

@@ -66,9 +66,10 @@ def write_segment(
     """
     schema = columns_of.schema(columns)
     first, last, max_norm = -1, -1, 0.0
-    docs_file = files.NewFile(folder / f"seg/{number:06d}.docs.arrow")
-    vectors_file = files.NewFile(folder / f"seg/{number:06d}.vec.npy")
-    with docs_file, vectors_file:
+    with (
+        files.NewFile(folder / f"seg/{number:06d}.docs.arrow") as docs_file,
+        files.NewFile(folder / f"seg/{number:06d}.vec.npy") as vectors_file,
+    ):
         batches = BatchWriter(docs_file, schema)
         vectors_file.write(npy.header(settings.dtype, (n_rows, settings.dim)))
         for part in parts:

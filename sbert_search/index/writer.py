@@ -106,8 +106,10 @@ class IndexWriter:
         with self._guard:
             for document in batch.documents if batch else ():
                 self._pending.pop(document.doc_id, None)
-        if len(self.snapshot.segments) > compact.MAX_BUILD_SEGMENTS:
-            self._rewrite(max_dead=compact.MAX_DEAD, ann=False)
+        if compact.is_overdue(self.snapshot):
+            with self._rewriting() as work:
+                limit = compact.MAX_DEAD
+                work.commit(compact.compacted(work, self.snapshot, max_dead=limit, keep_ann=True))
 
     def delete(self, doc_ids: Sequence[str]) -> list[str]:
         """Delete documents by id.
@@ -166,13 +168,12 @@ class IndexWriter:
             IndexStoreError: The disk failed; the index is as before.
             CommitUnknown: The disk failed at the last step; reopen the index.
         """
-        self._rewrite(max_dead=0.0, ann=True)
+        self._compact(self.snapshot.manifest.build)
 
     def finish_build(self) -> None:
         """End a build: compact, and mark its cursor finished; raises as `compact`."""
         cursor = self.snapshot.manifest.build
-        finished = dataclasses.replace(cursor, finished=True) if cursor else None
-        self._rewrite(max_dead=0.0, ann=True, cursor=finished)
+        self._compact(dataclasses.replace(cursor, finished=True) if cursor else None)
 
     def repair(self) -> list[str]:
         """Drop damaged derived files and files that nobody names; make missing FAISS files again.
@@ -196,16 +197,21 @@ class IndexWriter:
         """Make another folder an index in this state, by hard links; see `backup.snapshot_to`."""
         backup.snapshot_to(self.path, self.snapshot.manifest, Path(target))
 
-    def _rewrite(self, *, max_dead: float, ann: bool, cursor: BuildCursor | None = None) -> None:
-        old = self.snapshot.manifest
-        with self._transaction() as work:
-            new = compact.compacted(work, self.snapshot, max_dead=max_dead)
-            new = compact.with_ann(work, self.snapshot, new) if ann else new
-            new = dataclasses.replace(new, build=cursor or old.build)
-            if new != old:
+    def _compact(self, cursor: BuildCursor | None) -> None:
+        with self._rewriting() as work:
+            new = compact.compacted(work, self.snapshot)
+            new = compact.with_ann(work, self.snapshot, new)
+            new = dataclasses.replace(new, build=cursor)
+            if new != work.old:
                 work.commit(new)
-        gone = {file.name for file in old.files} - {f.name for f in self.snapshot.manifest.files}
-        remove(self.path, [self.path / name for name in gone])
+
+    @contextlib.contextmanager
+    def _rewriting(self) -> Iterator[Transaction]:
+        """Work on a transaction, then remove the files that it made superfluous."""
+        with self._transaction() as work:
+            yield work
+        needed = {file.name for file in self.snapshot.manifest.files}
+        remove(self.path, (self.path / f.name for f in work.old.files if f.name not in needed))
 
     def _with_batch(self, work: Transaction, new: Manifest, batch: PassageBatch) -> Manifest:
         part, table = make_part(batch, new.next_row, new.settings, new.columns)

@@ -84,7 +84,7 @@ def test_merges_stop_at_the_segment_size_and_skip_full_segments(
 def test_a_long_build_merges_on_its_way_and_ends_like_a_short_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(compact, "MAX_BUILD_SEGMENTS", 4)
+    monkeypatch.setattr(compact, "MAX_MERGEABLE", 4)
     monkeypatch.setattr(compact, "SEGMENT_ROWS", 70)
     store = IndexStore.create(tmp_path / "i", StoreSettings(dim=8))
     with store.writer() as writer:
@@ -171,6 +171,25 @@ def test_a_damaged_or_missing_faiss_file_costs_speed_and_is_made_again(tmp_path:
         assert writer.repair() == [record.name]
     assert check(store.path).problems == ()
     assert IndexStore.open(store.path).snapshot.anns[0] is not None
+
+
+@pytest.mark.usefixtures("small_ann")
+def test_merging_on_the_way_leaves_a_segment_with_a_faiss_file_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compact, "MAX_MERGEABLE", 3)
+    settings = StoreSettings(dim=8, spec=IndexSpec(factory="HNSW8"))
+    store = IndexStore.create(tmp_path / "i", settings)
+    with store.writer() as writer:
+        writer.commit(make_batch(some_documents(600), some_vectors(600)))
+        writer.finish_build()
+        writer.delete(["d3"])
+        for i in range(4):
+            writer.commit(make_batch(some_documents(5, f"{i}-"), some_vectors(5, seed=i)))
+    big, small = store.snapshot.manifest.segments
+    assert (big.n_rows, big.ann is None, small.n_rows) == (600, False, 20)
+    assert (store.snapshot.n_rows, store.snapshot.lookup(["d3"])[0]) == (619, -1)
+    assert check(store.path).problems == ()
 
 
 @pytest.mark.usefixtures("small_ann")

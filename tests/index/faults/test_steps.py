@@ -82,6 +82,7 @@ def check_state(path: Path, raised: BaseException | None, old: Model, new: Model
     else:
         expected = [old]
         assert "is as it was before" in str(raised)
+        assert report.strays == ()
     assert state in expected
     assert list(state) in [list(model) for model in expected]
     return state
