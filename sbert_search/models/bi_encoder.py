@@ -57,7 +57,7 @@ class BiEncoder(nn.Module):
     ) -> None:
         super().__init__()
         check_modes(pooling)
-        check_vocabulary(encoder, tokenizer)
+        check_tokenizer(encoder, tokenizer)
         self.encoder, self.tokenizer = encoder, tokenizer
         self.pooling = tuple(pooling)
         self.head = nn.Sequential(*head)
@@ -124,7 +124,7 @@ class BiEncoder(nn.Module):
                 f"{'+'.join(pooling_modes(description.modules[1]))}."
             )
         save_encoder(self.encoder, path)
-        self.tokenizer.save(path)
+        self.tokenizer.save(path, segments=self.encoder.config.token_type_vocab > 1)
         write_legacy_form(path, description)
         for place, part in enumerate(self.head, start=2):
             if isinstance(part, Dense):
@@ -163,13 +163,16 @@ class BiEncoder(nn.Module):
         ).eval()
 
 
-def check_vocabulary(encoder: Encoder, tokenizer: TextTokenizer) -> None:
+def check_tokenizer(encoder: Encoder, tokenizer: TextTokenizer) -> None:
     """Refuse a tokenizer that belongs to another model.
 
     Raises:
+        ModelError: It knows no special tokens.
         WeightsError: It has more tokens than the embedding has rows, or longer texts are read
             than the encoder has positions.
     """
+    if not tokenizer.single.size:
+        raise ModelError("The tokenizer puts no special tokens around a text; encoders need them.")
     rows, positions = encoder.config.vocab_size, encoder.config.max_positions
     if tokenizer.vocab_size > rows:
         raise WeightsError(

@@ -13,7 +13,7 @@ from sbert_search.encoder.encoder import Encoder
 from sbert_search.encoder.packed import PackedTokens
 from sbert_search.encoder.weights import Checkpoint, read_checkpoint, save_encoder
 from sbert_search.errors import ModelError, WeightsError
-from sbert_search.models.bi_encoder import check_vocabulary
+from sbert_search.models.bi_encoder import check_tokenizer
 from sbert_search.models.folder import ModelFolder, read_folder
 from sbert_search.models.heads import PAIR_HEADS, activation_path, make_activation
 from sbert_search.models.support import pair_activation, why_no_native_pairs
@@ -41,7 +41,7 @@ class CrossEncoder(nn.Module):
         activation: nn.Module | None = None,
     ) -> None:
         super().__init__()
-        check_vocabulary(encoder, tokenizer)
+        check_tokenizer(encoder, tokenizer)
         hidden, self.layout = encoder.config.hidden_size, PAIR_HEADS[encoder.config.layout]
         if self.layout.dense is None and encoder.pooler is None:
             raise ModelError(
@@ -100,7 +100,7 @@ class CrossEncoder(nn.Module):
             "sbert_ce_default_activation_function": activation,  # what v3 reads
         }
         save_encoder(self.encoder, path, head=head, settings=settings)
-        self.tokenizer.save(path)
+        self.tokenizer.save(path, segments=self.encoder.config.token_type_vocab > 1)
 
     @classmethod
     def load(cls, path: str | Path) -> CrossEncoder:

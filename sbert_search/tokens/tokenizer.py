@@ -96,7 +96,7 @@ class TextTokenizer:
     def __init__(self, backend: Tokenizer, max_len: int, *, folder: Path | None = None) -> None:
         backend.no_truncation()
         backend.no_padding()
-        if backend.post_processor is None:
+        if backend.post_processor is None and backend.token_to_id("[CLS]") is not None:
             backend.post_processor = bert_frame(backend)
         self.backend, self.max_len, self.folder = backend, max_len, folder
         self.single = _frame(backend.encode("a"))
@@ -164,10 +164,12 @@ class TextTokenizer:
             CorpusError: A text holds a lone surrogate.
         """
         frame, room = self.pair, self.max_len - self.pair.size
-        firsts = self._ids([first for first, _ in pairs])
+        queries = list(dict.fromkeys(first for first, _ in pairs))  # often one for many texts
+        ids_of = dict(zip(queries, self._ids(queries), strict=True))
         seconds = self._ids([second for _, second in pairs])
         ids, types, lost = [], [], []
-        for first, second in zip(firsts, seconds, strict=True):
+        for (text, _), second in zip(pairs, seconds, strict=True):
+            first = ids_of[text]
             keep = _longest_first(len(first), len(second), room)
             parts = (
                 frame.before,
@@ -205,8 +207,14 @@ class TextTokenizer:
         """Hash the tokenizer as JSON."""
         return hashlib.sha256(self.backend.to_str().encode()).hexdigest()
 
-    def save(self, folder: Path) -> None:
-        """Write the tokenizer's files into a folder, with ``max_len`` as its limit."""
+    def save(self, folder: Path, *, segments: bool = True) -> None:
+        """Write the tokenizer's files into a folder, with ``max_len`` as its limit.
+
+        Args:
+            folder: Where they go.
+            segments: Whether the model tells segments apart; where it does not, older versions of
+                transformers must be told not to send any.
+        """
         settings: dict[str, Any] = {"tokenizer_class": "PreTrainedTokenizerFast"}
         settings |= {f"{t[1:-1].lower()}_token": t for t in SPECIAL_TOKENS if self._knows(t)}
         if self.folder is None:
@@ -217,6 +225,8 @@ class TextTokenizer:
                 if (self.folder / name).is_file():
                     files.replace_file(folder / name, (self.folder / name).read_bytes())
         settings["model_max_length"] = self.max_len
+        if not segments:
+            settings["model_input_names"] = ["input_ids", "attention_mask"]
         files.replace_file(folder / _SETTINGS, json.dumps(settings, indent=2).encode() + b"\n")
 
     def _knows(self, token: str) -> bool:

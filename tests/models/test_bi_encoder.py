@@ -10,6 +10,8 @@ from sentence_transformers.base.modules import Dense as LibraryDense
 from sentence_transformers.base.modules import Normalize as LibraryNormalize
 from sentence_transformers.base.modules import Transformer
 from sentence_transformers.sentence_transformer.modules import Pooling
+from tokenizers import Tokenizer
+from tokenizers.models import WordPiece
 from torch import nn
 
 from sbert_search.embedding.embedder import Embedder
@@ -17,6 +19,7 @@ from sbert_search.errors import ConfigError, ModelError, WeightsError
 from sbert_search.models.bi_encoder import BiEncoder
 from sbert_search.models.folder import read_folder
 from sbert_search.models.heads import Dense, Normalize
+from sbert_search.tokens.tokenizer import TextTokenizer
 from tests.models.tiny import TEXTS, tiny_bi_encoder, tiny_encoder, tiny_tokenizer
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -162,6 +165,12 @@ def test_a_tokenizer_of_another_model_is_refused(tmp_path: Path) -> None:
         BiEncoder(tiny_encoder(vocab_size=50), tokenizer)
     with pytest.raises(WeightsError, match="24 tokens and the encoder has 10 positions"):
         BiEncoder(tiny_encoder(max_positions=10), tokenizer)
+
+
+def test_a_tokenizer_without_special_tokens_is_refused() -> None:
+    backend = Tokenizer(WordPiece({"[UNK]": 0, "a": 1}, unk_token="[UNK]"))
+    with pytest.raises(ModelError, match="puts no special tokens around"):
+        BiEncoder(tiny_encoder(), TextTokenizer(backend, 8))
 
 
 def edit(path: Path, **changes: Any) -> None:

@@ -142,9 +142,9 @@ def test_what_is_no_text_is_named(minilm: TextTokenizer, bad: str) -> None:
         minilm.encode(["fine", bad])
 
 
-def test_a_tokenizer_that_says_no_frame_is_refused() -> None:
-    with pytest.raises(ModelError, match=r"no \[CLS\]"):
-        TextTokenizer(Tokenizer(models.WordPiece({"[UNK]": 0}, unk_token="[UNK]")), 8)
+def test_segments_are_not_sent_to_a_model_without(tmp_path: Path, minilm: TextTokenizer) -> None:
+    minilm.save(tmp_path, segments=False)
+    assert set(AutoTokenizer.from_pretrained(tmp_path)("a", "b")) == {"input_ids", "attention_mask"}
 
 
 def test_a_limit_below_the_special_tokens_is_refused() -> None:
