@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer
 from torch import nn
 
-from sbert_search.errors import ModelError
+from sbert_search.errors import ConfigError, ModelError
 from sbert_search.models.folder import ModelDescription, Module
 from sbert_search.tokens.tokenizer import TextTokenizer
 
@@ -82,6 +82,8 @@ class LibraryEncoder:
     """
 
     def __init__(self, model: SentenceTransformer) -> None:
+        if not is_sentence_transformer(model):
+            raise ConfigError(f"A {type(model).__name__} is no model that gives vectors.")
         self.model = model
         self.tokenizer = TextTokenizer(_backend(model), _max_len(model))
         self.dim = int(model.encode(["a"], prompt="", truncate_dim=_NO_LIMIT).shape[1])
@@ -123,6 +125,8 @@ class LibraryPairScorer:
     """
 
     def __init__(self, model: CrossEncoder) -> None:
+        if not is_cross_encoder(model):
+            raise ConfigError(f"A {type(model).__name__} is no cross-encoder.")
         self.model = model
         self.tokenizer = TextTokenizer(_backend(model), _max_len(model))
         self.num_labels = int(model.num_labels)

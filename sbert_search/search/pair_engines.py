@@ -86,7 +86,7 @@ class NativePairEngine:
 
     def _stay(self, device: torch.device) -> None:
         self.device = device
-        self.batch_tokens = 65_536 if device.type == "cuda" else 4_096
+        self.batch_tokens = 65_536 if device.type == "cuda" else 2_048
 
 
 class LibraryPairEngine:

@@ -1,0 +1,24 @@
+import subprocess
+import sys
+
+import pytest
+
+
+@pytest.mark.parametrize(
+    "module",
+    [
+        "sbert_search.embedding.embedder",
+        "sbert_search.embedding.pipeline",
+        "sbert_search.embedding.hashing",
+        "sbert_search.models.folder",
+        "sbert_search.models.resolve",
+        "sbert_search.search.rerank",
+    ],
+)
+def test_no_torch_is_loaded_before_a_model_is(module: str) -> None:
+    code = (
+        f"import sys, {module}\n"
+        "loaded = {'torch', 'transformers', 'sentence_transformers', 'faiss'} & set(sys.modules)\n"
+        "assert not loaded, loaded"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
