@@ -32,8 +32,8 @@ class Document:
 
     @property
     def full_text(self) -> str:
-        """What is embedded: ``title + " " + text``, or the text alone without a title."""
-        return f"{self.title} {self.text}" if self.title else self.text
+        """What is embedded: ``title + " " + text``, or the one of the two that is there."""
+        return f"{self.title} {self.text}" if self.title and self.text else self.title or self.text
 
 
 @dataclass(frozen=True, slots=True)
