@@ -16,6 +16,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from sbert_search.runtime.progress import set_quiet
+
 BUCKET_ELEMENTS = 1 << 25  # gradients sent together: 128 MiB in fp32
 TIMEOUT = timedelta(hours=4)  # others wait this long while the first rank evaluates or saves
 
@@ -101,7 +103,7 @@ def join_ranks() -> Iterator[Ranks]:
     """Meet the ranks that torchrun started, for as long as the context is open.
 
     Gloo carries what lives on the CPU, NCCL what lives on CUDA devices. A process group that is
-    open already is used and left open.
+    open already is used and left open. Only the first rank goes on talking to the person.
     """
     if int(os.environ.get("WORLD_SIZE", "1")) == 1 and not dist.is_initialized():
         yield Ranks()
@@ -111,6 +113,8 @@ def join_ranks() -> Iterator[Ranks]:
         backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
         dist.init_process_group(backend, timeout=TIMEOUT)
     try:
+        if dist.get_rank() > 0:
+            set_quiet(True)
         local = int(os.environ.get("LOCAL_RANK", "0"))
         yield Ranks(dist.get_rank(), dist.get_world_size(), local)
     finally:

@@ -81,8 +81,14 @@ class Batches:
         """Give the rows of one step, over all ranks."""
         return self._steps(epoch)[index]
 
-    def micro_batches(self, rows: Rows, size: int | None) -> list[Rows]:
-        """Cut a rank's share of a step into what goes through the model at once."""
+    def micro_batches(self, rows: Rows, size: int | None = None) -> list[Rows]:
+        """Cut a rank's share of a step into what goes through the model at once.
+
+        Args:
+            rows: The share.
+            size: In place of the configured one, if not None.
+        """
+        size = size or self.config.micro_size
         return [rows] if size is None else cut(rows, self.lengths, self.config.unit, size)
 
     def _steps(self, epoch: int) -> list[Rows]:

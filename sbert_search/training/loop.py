@@ -133,7 +133,7 @@ class _Run:
         self.stepper = Stepper(self.objective, self.batches, self.model, config.optim, self.scene)
         self.schedule = Schedule(config.schedule, config.budget, self.batches)
         self.circumstances = circumstances(self.recipe, self.batches.fingerprint, self.scene)
-        self.state = RunState(micro_size=config.batching.micro_size)
+        self.state = RunState()
 
     def start(self) -> None:
         """Begin at step 0, from the weights that the first rank has."""

@@ -15,7 +15,7 @@ class RunState:
     tokens: int = 0  # through the encoder, over all ranks
     rows: int = 0
     seconds: float = 0.0  # of training, over all the processes that carried it
-    micro_size: int | None = None  # smaller than the recipe's after an out-of-memory
+    micro_size: int | None = None  # None: the recipe's; smaller once memory did not do
     best: float | None = None  # dev figure
     best_step: int | None = None
     stale: int = 0  # evaluations since the best one

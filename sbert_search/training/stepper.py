@@ -95,18 +95,18 @@ class Stepper:
             state.micro_size = self._half(planned)  # the handler would keep the tensors alive
 
     def _half(self, planned: PlannedStep) -> int:
-        largest = max(planned.parts, key=len)
-        if len(largest) == 1:
+        tokens = [int(self.batches.lengths[part].sum()) for part in planned.parts]
+        most_rows = max(map(len, planned.parts))
+        if most_rows == 1:
+            row = planned.parts[tokens.index(max(tokens))][0]
             raise TrainingError(
-                f"Row {largest[0]} alone does not fit in memory; shorten the texts or use a "
-                "smaller model."
+                f"Row {row}, of {max(tokens)} tokens, does not fit in memory alone; shorten the "
+                "texts or use a smaller model."
             )
         self.optimizer.zero_grad()
         if self.scene.device.type == "cuda":
             torch.cuda.empty_cache()
-        if self.batches.config.unit == "rows":
-            return len(largest) // 2
-        return int(max(self.batches.lengths[part].sum() for part in planned.parts)) // 2
+        return (most_rows if self.batches.config.unit == "rows" else max(tokens)) // 2
 
     def _collate(self, rows: Rows, epoch: int, size: int | None) -> tuple[list[Rows], list[Batch]]:
         ranks = self.scene.ranks

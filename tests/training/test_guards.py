@@ -127,9 +127,13 @@ def test_a_row_that_never_fits_is_named(tmp_path: Path) -> None:
     def full(model: nn.Module, batch: Batch) -> Losses:
         raise torch.OutOfMemoryError("CUDA out of memory.")
 
-    row = token_batches(settings()).rows(0, 0)[0]
-    with pytest.raises(TrainingError, match=f"Row {row} alone does not fit"):
-        run(full, tmp_path)
+    for unit in ("rows", "tokens"):
+        overrides = (f"batching.unit={unit}", "batching.size=50")
+        batches = token_batches(settings(*overrides))
+        rows = batches.rows(0, 0)
+        row, most = rows[batches.lengths[rows].argmax()], batches.lengths[rows].max()
+        with pytest.raises(TrainingError, match=f"Row {row}, of {most} tokens, does not fit"):
+            run(full, tmp_path / unit, *overrides)
 
 
 def test_other_errors_are_no_lack_of_memory() -> None:
