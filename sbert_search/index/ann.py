@@ -48,8 +48,6 @@ class Ann:
         except (ConfigError, CorruptIndex, RuntimeError) as error:
             warnings.warn(f"Searching without {self.record.name}: {error}", stacklevel=2)
             return None
-        finally:
-            self._view = memoryview(b"")
 
 
 class _Reader:

@@ -258,7 +258,9 @@ def exclusive_lock(path: Path) -> Iterator[None]:
         LockHeld: Another process has it.
         OSError: The file cannot be made or locked, as in a read-only folder.
     """
-    import fcntl  # POSIX only; so that reading works elsewhere
+    if sys.platform == "win32":
+        raise OSError("Windows is not supported for writing; use Linux, macOS or WSL")
+    import fcntl
 
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
     try:
@@ -326,10 +328,8 @@ def check_can_hold_indexes(folder: Path) -> None:
     """Try on a folder what every commit relies on: an atomic rename and a lock between processes.
 
     Raises:
-        OSError: The platform or the file system has no such thing, as some network mounts.
+        OSError: The file system has no such thing, as some network mounts.
     """
-    if sys.platform == "win32":
-        raise OSError("Windows is not supported for writing; use Linux, macOS or WSL.")
     first, second = folder / ".probe-1", folder / ".probe-2"
     for leftover in (first, second):
         leftover.unlink(missing_ok=True)

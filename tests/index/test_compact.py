@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import importlib.util
+import os
+import time
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +19,7 @@ from sbert_search.index.manifest import BuildCursor, StoreSettings
 from sbert_search.index.spec import IndexSpec
 from sbert_search.index.store import IndexStore
 from sbert_search.records import Document
+from sbert_search.runtime import files
 from tests.index.batches import make_batch, some_documents, some_vectors
 
 
@@ -227,6 +231,18 @@ def test_repair_removes_what_nobody_names(tmp_path: Path) -> None:
     assert check(store.path).strays == ()
 
 
+def test_the_next_writer_removes_what_nobody_has_named_for_ten_minutes(tmp_path: Path) -> None:
+    store = scattered(tmp_path / "i")
+    for name, age_s in (("ann/000098.faiss", 700), ("del/000099.npy", 500), ("seg/mine", 700)):
+        (store.path / name).write_bytes(b"x")
+        os.utime(store.path / name, (time.time() - age_s,) * 2)
+    with store.writer():
+        pass
+    assert not (store.path / "ann/000098.faiss").exists()
+    assert (store.path / "del/000099.npy").exists()
+    assert (store.path / "seg/mine").exists()  # no name of ours
+
+
 def test_a_snapshot_is_an_index_that_later_writes_do_not_touch(tmp_path: Path) -> None:
     store = scattered(tmp_path / "i")
     with store.writer() as writer:
@@ -242,6 +258,22 @@ def test_a_snapshot_is_an_index_that_later_writes_do_not_touch(tmp_path: Path) -
     with copy.writer() as writer:
         writer.delete(["0-2"])
     assert store.snapshot.lookup(["0-2"])[0] >= 0
+
+
+class OtherDisk(files.Disk):
+    """A disk to which no hard link leads."""
+
+    def link(self, source: Path, target: Path) -> None:
+        raise OSError(errno.EXDEV, os.strerror(errno.EXDEV))
+
+
+def test_a_snapshot_on_another_disk_is_a_copy(tmp_path: Path) -> None:
+    store = scattered(tmp_path / "i")
+    with store.writer() as writer, files.use_disk(OtherDisk()):
+        writer.snapshot_to(tmp_path / "copy")
+    assert check(tmp_path / "copy").problems == ()
+    name = store.snapshot.manifest.files[0].name
+    assert not (tmp_path / "copy" / name).samefile(store.path / name)
 
 
 def test_a_snapshot_of_a_damaged_index_is_refused(tmp_path: Path) -> None:

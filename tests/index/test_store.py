@@ -202,6 +202,28 @@ def test_folders_that_are_no_index_or_not_free_are_refused(tmp_path: Path) -> No
         IndexStore.create(tmp_path / "i", SETTINGS)
 
 
+def test_windows_is_refused_for_writing_by_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = made(tmp_path / "i")
+    monkeypatch.setattr(sys, "platform", "win32")
+    with pytest.raises(IndexStoreError, match="Windows is not supported for writing"):
+        IndexStore.create(tmp_path / "j", SETTINGS)
+    with (
+        pytest.raises(IndexStoreError, match="Windows is not supported for writing"),
+        store.writer(),
+    ):
+        pass
+
+
+def test_a_file_system_without_locks_is_refused_when_an_index_is_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fcntl.flock", lambda fd, operation: None)
+    with pytest.raises(IndexStoreError, match="locks exclude nobody on this file system"):
+        IndexStore.create(tmp_path / "i", SETTINGS)
+
+
 def test_a_second_writer_is_refused_by_pid_while_readers_go_on(tmp_path: Path) -> None:
     store = made(tmp_path / "i")
     code = (
