@@ -56,7 +56,8 @@ def add_cost(results: Results, runs: dict[str, tuple[float, ChildRun]]) -> None:
     results.add("train_s", Figure(seconds, "s", peer_seconds, seconds / peer_seconds))
     mine, theirs = run.anonymous_mib, peer.anonymous_mib
     results.add("train_memory_mib", Figure(mine, "MiB", theirs, mine / theirs))
-    results.add("pieces", Figure(run.result["vocab_size"], "", peer.result["vocab_size"], 1.0))
+    pieces, peers = run.result["vocab_size"], peer.result["vocab_size"]
+    results.add("pieces", Figure(pieces, "pieces", peers, pieces / peers))
 
 
 def add_quality(results: Results, folders: dict[str, Path], held_out: Path) -> None:

@@ -89,22 +89,7 @@ def train_tokenizer(
     else:
         old, rules = read_vocabulary(settings.extend)
     survey = reader.survey()
-    with progress("Reading", survey.rows) as advance:
-        texts = _texts(reader, advance)
-        if settings.algorithm == "bpe":
-            vocabulary = learn_bpe(texts, rules, settings.vocab_size, settings.alphabet_limit)
-        else:
-            words = count_words(texts, rules, workers=workers)
-    if settings.algorithm == "wordpiece":
-        note(f"{sum(words.values()):,} words, {len(words):,} different ones.")
-        with progress("Merging", settings.vocab_size - len(old), "pieces") as advance:
-            vocabulary = learn_wordpiece(
-                words,
-                settings.vocab_size,
-                vocabulary=old,
-                alphabet_limit=settings.alphabet_limit,
-                advance=advance,
-            )
+    vocabulary = _learn(reader, survey.rows, old, rules, settings, workers)
     if len(vocabulary) < settings.vocab_size:
         note(
             f"{len(vocabulary):,} pieces instead of {settings.vocab_size:,}: the text has no "
@@ -113,6 +98,25 @@ def train_tokenizer(
     save_vocabulary(out, vocabulary, rules)
     documents = survey.rows - survey.rejected
     return TrainedVocabulary(out, len(vocabulary), documents, survey.rejected)
+
+
+def _learn(
+    reader: CorpusReader,
+    n_rows: int,
+    old: list[str],
+    rules: WordRules,
+    settings: VocabularySettings,
+    workers: int,
+) -> list[str]:
+    size, limit = settings.vocab_size, settings.alphabet_limit
+    with progress("Reading", n_rows) as advance:
+        texts = _texts(reader, advance)
+        if settings.algorithm == "bpe":
+            return learn_bpe(texts, rules, size, limit)
+        words = count_words(texts, rules, workers=workers)
+    note(f"{sum(words.values()):,} words, {len(words):,} different ones.")
+    with progress("Merging", size - len(old), "pieces") as advance:
+        return learn_wordpiece(words, size, vocabulary=old, alphabet_limit=limit, advance=advance)
 
 
 def _texts(reader: CorpusReader, advance: Advance) -> Iterator[list[str]]:
