@@ -13,10 +13,10 @@ import numpy as np
 
 from sbert_search.config import to_mapping
 from sbert_search.corpus.documents import CorpusReader, FieldNames, ReadBatch, Reject, Survey
+from sbert_search.corpus.rejects import RejectLog
 from sbert_search.embedding.pipeline import EmbeddedBatch, OnTruncate, embed_batches
 from sbert_search.embedding.protocol import TextEmbedder
 from sbert_search.index.manifest import BuildCursor
-from sbert_search.index.rejects import RejectLog
 from sbert_search.index.writer import Outcome
 from sbert_search.records import Document, RowCounts
 from sbert_search.runtime.progress import Advance, progress

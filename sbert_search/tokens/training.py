@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from sbert_search.corpus.documents import CorpusReader
+from sbert_search.corpus.rejects import RejectLog
 from sbert_search.errors import ConfigError
 from sbert_search.runtime.progress import Advance, note, progress
 from sbert_search.tokens.vocabulary import check_new, read_vocabulary, save_vocabulary
@@ -59,12 +60,14 @@ class TrainedVocabulary:
         vocab_size: Pieces; below what was asked for when the text has no more pairs to merge.
         documents: Documents read.
         rejected: Input rows that could not be used.
+        rejects_file: Where they are listed; None when there are none.
     """
 
     out: Path
     vocab_size: int
     documents: int
     rejected: int
+    rejects_file: Path | None
 
 
 def train_tokenizer(
@@ -89,37 +92,44 @@ def train_tokenizer(
     else:
         old, rules = read_vocabulary(settings.extend)
     survey = reader.survey()
-    vocabulary = _learn(reader, survey.rows, old, rules, settings, workers)
+    rejects = RejectLog(out)
+    with progress("Reading", survey.rows) as advance:
+        texts = _texts(reader, rejects, advance)
+        if settings.algorithm == "bpe":
+            vocabulary = learn_bpe(texts, rules, settings.vocab_size, settings.alphabet_limit)
+        else:
+            words = count_words(texts, rules, workers=workers)
+    if settings.algorithm == "wordpiece":
+        vocabulary = _merged(words, old, settings)
     if len(vocabulary) < settings.vocab_size:
         note(
             f"{len(vocabulary):,} pieces instead of {settings.vocab_size:,}: the text has no "
             "other pair of pieces that is seen twice and worth a merge."
         )
     save_vocabulary(out, vocabulary, rules)
-    documents = survey.rows - survey.rejected
-    return TrainedVocabulary(out, len(vocabulary), documents, survey.rejected)
+    return TrainedVocabulary(
+        out,
+        len(vocabulary),
+        documents=survey.rows - survey.rejected,
+        rejected=survey.rejected,
+        rejects_file=rejects.path if survey.rejected else None,
+    )
 
 
-def _learn(
-    reader: CorpusReader,
-    n_rows: int,
-    old: list[str],
-    rules: WordRules,
-    settings: VocabularySettings,
-    workers: int,
-) -> list[str]:
-    size, limit = settings.vocab_size, settings.alphabet_limit
-    with progress("Reading", n_rows) as advance:
-        texts = _texts(reader, advance)
-        if settings.algorithm == "bpe":
-            return learn_bpe(texts, rules, size, limit)
-        words = count_words(texts, rules, workers=workers)
+def _merged(words: dict[str, int], old: list[str], settings: VocabularySettings) -> list[str]:
     note(f"{sum(words.values()):,} words, {len(words):,} different ones.")
-    with progress("Merging", size - len(old), "pieces") as advance:
-        return learn_wordpiece(words, size, vocabulary=old, alphabet_limit=limit, advance=advance)
+    with progress("Merging", settings.vocab_size - len(old), "pieces") as advance:
+        return learn_wordpiece(
+            words,
+            settings.vocab_size,
+            vocabulary=old,
+            alphabet_limit=settings.alphabet_limit,
+            advance=advance,
+        )
 
 
-def _texts(reader: CorpusReader, advance: Advance) -> Iterator[list[str]]:
+def _texts(reader: CorpusReader, rejects: RejectLog, advance: Advance) -> Iterator[list[str]]:
     for batch in reader.batches():
+        rejects.append(batch.rejects)
         yield [document.full_text for document in batch.documents]
         advance(len(batch.documents) + len(batch.rejects))

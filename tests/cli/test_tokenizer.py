@@ -20,7 +20,8 @@ def test_train_writes_a_tokenizer_and_a_summary(source: Path, tmp_path: Path) ->
     assert done.code == 0, done.err
     (summary,) = done.records
     pieces = (out / "vocab.txt").read_text().splitlines()
-    assert summary == {"out": str(out), "vocab_size": len(pieces), "documents": 2, "rejected": 0}
+    counts = {"vocab_size": len(pieces), "documents": 2, "rejected": 0, "rejects_file": None}
+    assert summary == {"out": str(out), **counts}
     assert "the" in pieces
     assert {"tokenizer.json", "tokenizer_config.json"} < {path.name for path in out.iterdir()}
 
@@ -34,6 +35,9 @@ def test_rejected_rows_and_extension(source: Path, tmp_path: Path) -> None:
     assert "texts.txt:3" in stopped.err
     skipped = sbert_search(*train, "--cased", "--out", tmp_path / "a", "--on-error", "skip")
     assert skipped.code == 3
+    (reject,) = (tmp_path / "a.rejects.jsonl").read_text().splitlines()
+    assert "texts.txt:3" in reject
+    assert "a.rejects.jsonl" in skipped.out
     options = ("--extend", tmp_path / "a", "--out", tmp_path / "b", "--on-error", "skip")
     assert sbert_search(*train, *options).code == 3
     assert (tmp_path / "a" / "vocab.txt").read_text() == (tmp_path / "b" / "vocab.txt").read_text()

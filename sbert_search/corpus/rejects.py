@@ -1,4 +1,4 @@
-"""The list of rejected rows that a build or an update leaves beside its index."""
+"""The list of rejected rows that work leaves beside the folder it makes."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from sbert_search.runtime.files import LineLog
 class RejectLog:
     """JSON lines with the source, reason and value of every rejected row, in input order.
 
-    The file is ``<index>.rejects.jsonl``, beside the folder of the index. It lists what the last
-    build or update rejected, and is absent when that was nothing.
+    The file is ``<folder>.rejects.jsonl``, beside the folder. It lists what the last work on it
+    rejected, and is absent when that was nothing.
 
     Args:
-        index: The folder of the index.
+        folder: What is made of the other rows, such as an index.
         keep: Lines of a stopped run that still count when it goes on; the rest is dropped.
     """
 
-    def __init__(self, index: Path, keep: int = 0) -> None:
-        self.path = index.with_name(f"{index.name}.rejects.jsonl")
+    def __init__(self, folder: Path, keep: int = 0) -> None:
+        self.path = folder.with_name(f"{folder.name}.rejects.jsonl")
         self._log = LineLog(self.path, keep)
 
     def append(self, rejects: Sequence[Reject]) -> None:
