@@ -32,13 +32,10 @@ def hash_content(document: Document) -> int:
     Equal numbers hash alike whether a column holds them as integers or as floats; a column that
     is absent hashes like one without a value.
     """
-    digest = xxhash.xxh3_64()
     parts = [document.title, document.text, *_metadata_parts(document.metadata)]
-    for part in parts:
-        encoded = part.encode()
-        digest.update(len(encoded).to_bytes(8, "little"))
-        digest.update(encoded)
-    return digest.intdigest()
+    encoded = [part.encode() for part in parts]
+    data = b"".join(len(part).to_bytes(8, "little") + part for part in encoded)
+    return xxhash.xxh3_64_intdigest(data)
 
 
 def make_table(
