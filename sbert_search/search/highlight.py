@@ -2,24 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sbert_search.embedding.protocol import TextEmbedder
-
-_END = r"(?:(?<=[.!?])|(?<=[.!?][\"')\]]))"
-_BORDER = re.compile(_END + r"\s+(?=[\"'(\[]*[A-Z0-9])|\n\s*\n")
-
-
-def sentences(text: str) -> list[str]:
-    """Cut a text after full stops, question and exclamation marks and at blank lines.
-
-    A rule of thumb for display: an abbreviation before a capital letter also ends a sentence.
-    """
-    return [" ".join(part.split()) for part in _BORDER.split(text) if part.strip()]
+from sbert_search.tokens.sentences import split_sentences
 
 
 def best_sentences(
@@ -35,7 +24,7 @@ def best_sentences(
     Returns:
         One sentence for each passage; the first of equals.
     """
-    cut = [sentences(passage) or [""] for passage in passages]
+    cut = [split_sentences(passage, wrapped=True) or [""] for passage in passages]
     vectors = embedder.encode_document([sentence for group in cut for sentence in group])
     vectors /= np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), np.finfo(np.float32).tiny)
     closeness = np.split(vectors @ query, np.cumsum([len(group) for group in cut])[:-1])

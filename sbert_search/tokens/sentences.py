@@ -9,7 +9,7 @@ import re
 _SHORT = r"Mr|Mrs|Ms|Dr|Prof|St|Sr|Jr|Gen|Col|Capt|Lt|Rev|Hon|No|Nos|Vol|vs|cf|ca|approx|[A-Z]"
 _SHORT_CHARS = 8  # the longest of them, its full stop and the border before it
 _NO_END = re.compile(rf"\b(?:{_SHORT}|e\.g|i\.e)\.$")
-_END = re.compile(r"[.!?…]+[\"'”’)\]]*(?=\s+[\"'“‘(\[]*[^\W_a-z])|[。！？]+[」』”）]*")  # noqa: RUF001
+_END = re.compile(r"[.!?…]+[\"'”’)\]]*(?=\s+[\"'“‘(\[]*[^\W_a-zß-öø-ÿ])|[。！？]+[」』”）]*")  # noqa: RUF001
 _LINE_END, _BLANK_LINE = re.compile(r"\s*\n\s*"), re.compile(r"\s*\n\s*\n\s*")
 
 

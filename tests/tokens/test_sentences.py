@@ -14,6 +14,8 @@ from sbert_search.tokens.sentences import split_sentences
         ("Mr. Smith met J. R. Ewing. He left.", ["Mr. Smith met J. R. Ewing.", "He left."]),
         ('"Why?" he asked. "No." It was.', ['"Why?" he asked.', '"No."', "It was."]),
         ("It cost 3.5 dollars, e.g. Monday.", ["It cost 3.5 dollars, e.g. Monday."]),
+        ('He said "no." Then (he left.) Gone.', ['He said "no."', "Then (he left.)", "Gone."]),
+        ("Il vint env. été ou hiver.", ["Il vint env. été ou hiver."]),
         ("See No. 5. 1999 was late.", ["See No. 5.", "1999 was late."]),
         ("東京です。大阪。はい", ["東京です。", "大阪。", "はい"]),
         ("History.\nIt began here\nand", ["History.", "It began here", "and"]),
