@@ -129,8 +129,8 @@ def with_many_documents(results: Results, scratch: Path, count: int) -> None:
 def child_build(folder: Path, seed: int) -> dict[str, float]:
     """Index the corpus in the folder with the hashing embedder."""
     start = time.perf_counter()
-    report = Index.build([folder / "corpus.jsonl"], out=folder / "index", model="hashing")
-    return {"docs_per_s": report.counts.indexed / (time.perf_counter() - start)}
+    index = Index.build([folder / "corpus.jsonl"], out=folder / "index", model="hashing")
+    return {"docs_per_s": len(index) / (time.perf_counter() - start)}
 
 
 def child_fetch(folder: Path, seed: int) -> dict[str, float]:
@@ -139,9 +139,9 @@ def child_fetch(folder: Path, seed: int) -> dict[str, float]:
     rng = np.random.default_rng(seed)
     times_ms = []
     for _ in range(FETCHES):
-        rows = rng.choice(index.snapshot.n_rows, HITS, replace=False)
+        rows = rng.choice(index.state.n_rows, HITS, replace=False)
         start = time.perf_counter()
-        index.snapshot.fetch(rows)
+        index.state.fetch(rows)
         times_ms.append(1000 * (time.perf_counter() - start))
     p50, p99 = np.percentile(times_ms, [50, 99])
     return {"first_ms": times_ms[0], "p50_ms": float(p50), "p99_ms": float(p99)}
