@@ -32,8 +32,7 @@ def size(text: str) -> int:
     return int(float(match[1]) * _UNITS[match[2].upper()])
 
 
-def choice(name: str, *values: str, help: str) -> Decorator[Any]:
-    """Make an option of one of several values, the first of which is the default."""
+def _choice(name: str, *values: str, help: str) -> Decorator[Any]:
     return click.option(
         f"--{name}",
         type=click.Choice(values),
@@ -67,20 +66,20 @@ _SHARED: dict[str, Decorator[Any]] = {
         metavar="auto|cpu|cuda[:N]|mps",
         envvar=_variable("device"),
     ),
-    "engine": choice(
+    "engine": _choice(
         "engine", "native", "onnx", "sentence-transformers", help="What runs the model."
     ),
-    "precision": choice(
+    "precision": _choice(
         "precision", "auto", "fp32", "bf16", "fp16", help="auto: fp32 on CPU, bf16 on CUDA."
     ),
-    "on-truncate": choice(
+    "on-truncate": _choice(
         "on-truncate",
         "warn",
         "error",
         "chunk",
         help="What to do with texts longer than the model reads; chunk: index them as passages.",
     ),
-    "on-error": choice(
+    "on-error": _choice(
         "on-error",
         "stop",
         "skip",

@@ -66,7 +66,6 @@ class Embedder:
     ) -> None:
         from sbert_search.embedding.engines import open_model
 
-        _check_dim(truncate_dim)
         self.opened = open_model(model, device=device, engine=engine, precision=precision)
         self._engine, described = self.opened.engine, self.opened.description
         self.description = dataclasses.replace(
@@ -171,10 +170,9 @@ class Embedder:
             Float32 (n, dim), or (dim,) for one text.
 
         Raises:
-            ConfigError: There is no such prompt, or ``truncate_dim`` is below 1.
+            ConfigError: There is no such prompt.
             CorpusError: A text holds a lone surrogate.
         """
-        _check_dim(truncate_dim)
         several = [texts] if isinstance(texts, str) else list(texts)
         before = self._prompt(task, prompt_name) if prompt is None else prompt
         vectors = np.empty((len(several), self.dim), dtype=np.float32)
@@ -238,11 +236,6 @@ class Embedder:
             known = ", ".join(prompts) or "none"
             raise ConfigError(f"The model has no prompt {name!r}; it has: {known}.")
         return prompts[name]
-
-
-def _check_dim(truncate_dim: int | None) -> None:
-    if truncate_dim is not None and truncate_dim < 1:
-        raise ConfigError(f"truncate_dim is {truncate_dim}; it must be at least 1.")
 
 
 def open_embedder(model: str | Path | None = None, **options: Any) -> TextEmbedder:

@@ -67,7 +67,7 @@ class NativePairEngine:
     def __init__(self, model: CrossEncoder) -> None:
         self.model = model.eval()
         self.num_labels, self.tokenizer = len(model.labels), model.tokenizer
-        self._settle(next(model.parameters()).device)
+        self._stay(next(model.parameters()).device)
 
     @torch.inference_mode()
     def __call__(self, pairs: Sequence[tuple[str, str]], encoded: EncodedPairs) -> Vectors:
@@ -82,9 +82,9 @@ class NativePairEngine:
     def move(self, device: torch.device, dtype: torch.dtype) -> None:
         """Compute there; the head stays in fp32."""
         self.model.to(device).encoder.to(dtype)
-        self._settle(device)
+        self._stay(device)
 
-    def _settle(self, device: torch.device) -> None:
+    def _stay(self, device: torch.device) -> None:
         self.device = device
         self.batch_tokens = 65_536 if device.type == "cuda" else 2_048
 

@@ -6,6 +6,7 @@ import json
 import math
 import os
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -45,34 +46,34 @@ class Log:
         """Open the log, dropping what a killed process wrote beyond its last checkpoint."""
         self.path = path
         kept = [line for line in read_log(path) if line["step"] <= after_step] if after_step else []
-        files.replace_file(path, "".join(json.dumps(line) + "\n" for line in kept).encode())
-        self._fd = files.disk.open_append(path)
+        with self._told():
+            files.replace_file(path, "".join(json.dumps(line) + "\n" for line in kept).encode())
+            self._fd = files.disk.open_append(path)
 
     def write(self, kind: str, step: int, **values: Any) -> None:
         """Append one line."""
         line = json.dumps({"kind": kind, "step": step, **values}).encode() + b"\n"
-        try:
-            written = files.disk.write(self._fd, memoryview(line))
-        except OSError as error:
-            raise self._failed(str(error)) from error
-        if written < len(line):
-            raise self._failed("the disk took only a part of a line")
+        with self._told():
+            if files.disk.write(self._fd, memoryview(line)) < len(line):
+                raise OSError("the disk took only a part of a line")
 
     def sync(self) -> None:
         """Make the lines durable, as the checkpoint about to be written needs them to be."""
-        try:
+        with self._told():
             files.disk.fsync(self._fd)
-        except OSError as error:
-            raise self._failed(str(error)) from error
 
     def close(self) -> None:
         """Close the file."""
         os.close(self._fd)
 
-    def _failed(self, reason: str) -> TrainingError:
-        return TrainingError(
-            f"{self.path} cannot be written: {reason}. Make room, then go on by --resume."
-        )
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise TrainingError(
+                f"{self.path} cannot be written: {error}. Make room, then go on by --resume."
+            ) from error
 
 
 def read_log(path: Path) -> list[dict[str, Any]]:

@@ -1,15 +1,19 @@
 """Train with dropout and accumulation, going on from the newest checkpoint if there is one.
 
 Usage: python -m tests.training.killed_child OUT token|pair
+It writes a byte for each micro-batch that is made.
 """
 
+import os
 import sys
 from pathlib import Path
 
 import torch
 
+from sbert_search.training.batching import Rows
 from sbert_search.training.checkpoint import checkpoints
 from sbert_search.training.loop import train
+from sbert_search.training.objective import Batch
 from tests.training.real import (
     MaskedModel,
     MeanPairs,
@@ -30,8 +34,13 @@ def main(out: Path, kind: str) -> None:
         (masked_objective, masked_batches) if kind == "token" else (MeanPairs(), pairs_of_texts)
     )
     batches, resume = data(config), bool(checkpoints(out))
-    sys.stdout.write("ready\n")
-    sys.stdout.flush()
+    collate = batches.collate
+
+    def told(rows: Rows, epoch: int) -> Batch:
+        os.write(sys.stdout.fileno(), b".")
+        return collate(rows, epoch)
+
+    batches.collate = told
     train(objective, batches, config, model=model, out=out, save_model=model.save, resume=resume)
 
 

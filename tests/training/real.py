@@ -57,9 +57,9 @@ def masked_objective(model: nn.Module, batch: Batch) -> Losses:
 
 
 def masked_batches(config: TrainConfig, rows: int = 200, longest: int = 20) -> Batches:
-    """Random texts; the mask is a function of (seed, epoch, row)."""
+    """Texts of words drawn with falling frequency; the mask is a function of (seed, epoch, row)."""
     draw = np.random.default_rng(3)
-    texts = [draw.integers(5, VOCAB, draw.integers(3, longest + 1)) for _ in range(rows)]
+    texts = [draw.geometric(0.1, draw.integers(3, longest + 1)) % 150 + 5 for _ in range(rows)]
 
     def collate(chosen: Rows, epoch: int) -> Batch:
         ids, labels = [], []

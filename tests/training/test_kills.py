@@ -1,6 +1,5 @@
 """Random SIGKILLs: what goes on ends in the weights of a run that was never killed."""
 
-import json
 import os
 import random
 import subprocess
@@ -9,18 +8,17 @@ import time
 from pathlib import Path
 from typing import Any
 
-from sbert_search.runtime.provenance import code, library_versions, machine
+from tests.faults import FULL, keep_result
 from tests.training.killed_child import SETTINGS, STEPS
 from tests.training.small import lasting_lines, unlike
 
 ROOT = Path(__file__).parents[2]
-RESULT = ROOT / "tests/results/training_kills.json"
-KILLS_OF_A_RUN = 5
+KILLS_OF_A_RUN = 5  # of 40 steps of 4 micro-batches
 SEED = 0
 
 
-def train(out: Path, kind: str, kill_after_s: float | None = None) -> bool:
-    """Run the child, killing it some time after it has begun; tell whether it was killed."""
+def train(out: Path, kind: str, kill_after: float | None = None) -> bool:
+    """Run the child, killing it after so many micro-batches; tell whether it was killed."""
     child = subprocess.Popen(
         [sys.executable, "-m", "tests.training.killed_child", str(out), kind],
         cwd=ROOT,
@@ -30,9 +28,11 @@ def train(out: Path, kind: str, kill_after_s: float | None = None) -> bool:
     )
     assert child.stdout is not None
     with child.stdout as output:
-        assert output.readline() == b"ready\n"
-        if kill_after_s is not None:
-            time.sleep(kill_after_s)
+        if kill_after is None:
+            output.read()
+        else:
+            output.read(int(kill_after))
+            time.sleep(kill_after % 1 * 0.05)  # anywhere in a step, or in a checkpoint
             child.kill()
     return child.wait() != 0
 
@@ -44,13 +44,11 @@ def kill_runs(kind: str, kills: int, folder: Path, draw: random.Random) -> list[
         For each kill the step of the newest checkpoint it left, and whether one was half written.
     """
     peace, done = folder / kind, list[dict[str, Any]]()
-    started = time.perf_counter()
     assert not train(peace, kind)
-    longest_s = (time.perf_counter() - started) / 3
     while len(done) < kills:
         out = folder / f"{kind}-{len(done)}"
         for _ in range(min(KILLS_OF_A_RUN, kills - len(done))):
-            if not train(out, kind, draw.uniform(0, longest_s)):
+            if not train(out, kind, draw.uniform(1, 60)):
                 break  # it was through before the kill
             left = [int(path.name[5:]) for path in out.glob("ckpt-????????")]
             torn = bool(list(out.glob("*.tmp")))
@@ -62,21 +60,9 @@ def kill_runs(kind: str, kills: int, folder: Path, draw: random.Random) -> list[
 
 
 def test_killed_runs_end_in_the_same_bits(tmp_path: Path) -> None:
-    full, draw = os.environ.get("FAULT_SCALE", "ci") == "full", random.Random(SEED)
-    if not full:
-        assert len(kill_runs("token", 3, tmp_path, draw)) == 3
-        return
-    killed = [kill for kind in ("token", "pair") for kill in kill_runs(kind, 10, tmp_path, draw)]
-    record = {
-        "kills": len(killed),
-        "runs_that_ended_differently": 0,
-        "each": killed,
-        "settings": SETTINGS,
-        "seed": SEED,
-        "command": "FAULT_SCALE=full python -m pytest tests/training/test_kills.py",
-        "machine": machine(),
-        "libraries": library_versions(("torch", "numpy")),
-        **code(),
-    }
-    RESULT.parent.mkdir(exist_ok=True)
-    RESULT.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    draw = random.Random(SEED)
+    tasks = (("token", 10), ("pair", 10)) if FULL else (("token", 3),)
+    killed = [kill for kind, kills in tasks for kill in kill_runs(kind, kills, tmp_path, draw)]
+    assert len(killed) == sum(kills for _, kills in tasks)
+    figures = {"kills": len(killed), "ended_otherwise": 0, "each": killed}
+    keep_result("training_kills", {**figures, "settings": SETTINGS, "seed": SEED})

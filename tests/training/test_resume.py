@@ -1,14 +1,18 @@
+import contextlib
 from pathlib import Path
 
 import pytest
 import torch
 
 from sbert_search.config import to_mapping
-from sbert_search.errors import CheckpointError
+from sbert_search.errors import CheckpointError, TrainingError
+from sbert_search.runtime.files import use_disk
 from sbert_search.training.batching import Batches, Rows
+from sbert_search.training.checkpoint import checkpoints
 from sbert_search.training.loop import train
 from sbert_search.training.objective import Batch
 from sbert_search.training.resume import differences
+from tests.faults import FAULTS, FULL, Fault, FaultDisk, Killed
 from tests.training.small import (
     TASKS,
     TokenModel,
@@ -67,6 +71,31 @@ def test_a_run_in_pieces_ends_bit_for_bit_where_one_in_one_piece_does(
     assert number > 1
     assert not unlike(whole, pieces)
     assert len(lasting_lines(whole)) == 15 + 4
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_at_any_io_step_of_a_run_costs_no_bit(tmp_path: Path, fault: Fault) -> None:
+    def go(out: Path) -> None:
+        config = settings("budget.steps=3", "checkpoint.every=1")
+        train(
+            token_objective,
+            token_batches(config),
+            config,
+            model=TokenModel(),
+            out=out,
+            resume=bool(checkpoints(out)),
+        )
+
+    go(tmp_path / "peace")
+    for fail_at in range(1, 1000, 1 if FULL else 9):
+        out, disk = tmp_path / str(fail_at), FaultDisk(fail_at, fault)
+        with contextlib.suppress(Killed, CheckpointError, TrainingError), use_disk(disk):
+            go(out)
+        go(out)
+        assert not unlike(tmp_path / "peace", out), fail_at
+        if not disk.reached:
+            break
+    assert fail_at > 50
 
 
 def start(out: Path, *overrides: str, steps: int = 4) -> None:
