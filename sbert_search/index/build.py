@@ -14,6 +14,7 @@ from sbert_search.errors import IndexStoreError, NotAnIndex
 from sbert_search.index.agreement import self_check
 from sbert_search.index.ingest import IngestReport, ReadSettings, ingest
 from sbert_search.index.manifest import BuildCursor, Manifest, Metric, StoreSettings, VectorType
+from sbert_search.index.repeats import refuse_repeats
 from sbert_search.index.spec import IndexSpec
 from sbert_search.index.store import IndexStore
 from sbert_search.runtime.progress import note
@@ -62,6 +63,8 @@ def build_index(
     _refuse_finished(out)
     reader = CorpusReader(source_list(sources), fields=settings.fields, on_error=settings.on_error)
     survey = reader.survey()
+    if settings.on_error == "stop":
+        refuse_repeats(reader)
     embedder = open_model()
     fixed = StoreSettings(
         dim=embedder.dim,

@@ -155,7 +155,9 @@ def _classified(
         judged = list(zip(batch.documents, outcomes, strict=True))
         conflicts = [_conflict(doc) for doc, outcome in judged if outcome is Outcome.CONFLICT]
         if conflicts and stop:
-            raise conflicts[0].error()
+            raise conflicts[0].error(
+                "Use `index upsert`, or --on-error skip to keep what is there."
+            )
         tally = Counter(outcomes)
         counts = RowCounts(
             indexed=tally[Outcome.NEW],

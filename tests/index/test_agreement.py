@@ -1,0 +1,82 @@
+"""Which embedders may work with an index: by identity, then by numbers."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from sbert_search.embedding.hashing import HashingEmbedder
+from sbert_search.embedding.protocol import Vectors
+from sbert_search.errors import ModelMismatch
+from sbert_search.index.agreement import require_agreement, self_check
+from sbert_search.index.manifest import StoreSettings
+from sbert_search.models.identity import ModelIdentity
+
+
+class OtherEngine(HashingEmbedder):
+    """The same model by another engine, whose numbers are off by so much noise."""
+
+    def __init__(self, noise: float) -> None:
+        super().__init__()
+        self.identity = dataclasses.replace(self.identity, engine="onnx", precision="fp16")
+        self.noise = noise
+
+    def encode_document(self, texts: Sequence[str]) -> Vectors:
+        vectors = super().encode(texts)
+        noise = np.random.default_rng(0).normal(0, self.noise, vectors.shape)
+        return (vectors + noise).astype(np.float32)
+
+
+@pytest.fixture
+def settings() -> StoreSettings:
+    embedder = HashingEmbedder()
+    identity = embedder.identity.to_mapping()
+    return StoreSettings(dim=384, identity=identity, self_check=self_check(embedder))
+
+
+def test_another_engine_with_the_same_numbers_is_accepted(settings: StoreSettings) -> None:
+    require_agreement(settings, OtherEngine(1e-4))
+
+
+def test_another_engine_with_other_numbers_is_refused(settings: StoreSettings) -> None:
+    with pytest.raises(ModelMismatch, match=r"onnx in fp16 gives other vectors .* cosine 0\.9"):
+        require_agreement(settings, OtherEngine(1e-2))
+
+
+@pytest.mark.parametrize("noise", [float("nan"), float("inf")])
+def test_numbers_that_are_not_finite_never_agree(settings: StoreSettings, noise: float) -> None:
+    with pytest.raises(ModelMismatch, match="cosine -1"), np.errstate(invalid="ignore"):
+        require_agreement(settings, OtherEngine(noise))
+
+
+def test_inexact_is_accepted_on_request_and_said(
+    settings: StoreSettings, capsys: pytest.CaptureFixture[str]
+) -> None:
+    require_agreement(settings, OtherEngine(1e-2), allow_inexact=True)
+    assert "gives other vectors" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("other", "difference"),
+    [
+        (HashingEmbedder(128), "dim: 384, not 128"),
+        (HashingEmbedder(max_len=64), "max_len: 512, not 64"),
+    ],
+)
+def test_another_model_is_refused_by_the_field_that_differs(
+    settings: StoreSettings, other: HashingEmbedder, difference: str
+) -> None:
+    with pytest.raises(ModelMismatch, match=difference):
+        require_agreement(settings, other, allow_inexact=True)
+
+
+@pytest.mark.parametrize("field", ["weights_sha256", "tokenizer_sha256", "pooling", "similarity"])
+def test_every_field_of_the_model_counts(settings: StoreSettings, field: str) -> None:
+    other = HashingEmbedder()
+    values = other.identity.to_mapping() | {field: "another"}
+    other.identity = ModelIdentity.from_mapping(values)
+    with pytest.raises(ModelMismatch, match=f"{field}: "):
+        require_agreement(settings, other)
