@@ -38,9 +38,10 @@ QUESTIONS = (
 @embedder_options
 @shared_options("quiet")
 def demo(folder: Path | None, model: str | None, **options: Any) -> None:
-    """Index the docstrings of Python's standard library and answer some questions.
+    """Index Python's own docstrings and question them.
 
-    Works offline. A second run uses the index of the first.
+    The text is that of the standard library, so it works offline. A second run uses the index of
+    the first.
     """
     from sbert_search.index.agreement import as_embedder
     from sbert_search.search.engine import SearchEngine
@@ -51,11 +52,12 @@ def demo(folder: Path | None, model: str | None, **options: Any) -> None:
     path = corpus.with_suffix(f".{Path(model).name}.index" if model else ".index")
     index = _index(corpus, path, open_model)
     engine = SearchEngine(index, open_model())
+    click.echo()
     for question, where in QUESTIONS:
         begun = time.perf_counter()
         hits = engine.search(question, k=3, where=where, highlight=True)
         took_ms = 1000 * (time.perf_counter() - begun)
-        click.echo(f"\n> {question}" + (f'   --where "{where}"' if where else ""))
+        click.echo(f"> {question}" + (f'   --where "{where}"' if where else ""))
         click.echo(f"  {len(index):,} documents, {took_ms:.0f} ms\n")
         show_hits(hits)
     click.echo(_next_steps(corpus, path))

@@ -19,9 +19,10 @@ from sbert_search.cli.options import embedder_options, given, shared_options
 @shared_options("on-truncate", "on-error", "quiet", "json")
 @click.pass_context
 def embed(ctx: click.Context, /, sources: tuple[str, ...], out: Path, **options: Any) -> None:
-    """Embed SOURCE... into a Parquet file with the vectors as a fixed-size list.
+    """Embed SOURCE... into a Parquet file.
 
-    One row a passage: doc_id, chunk, text, n_tokens, lost_tokens, vector and the metadata.
+    One row a passage: doc_id, chunk, text, n_tokens, lost_tokens, the vector as a fixed-size list,
+    and the metadata.
     """
     from sbert_search.index.agreement import as_embedder
     from sbert_search.index.export import embed_to_parquet

@@ -36,7 +36,10 @@ def info(path: Path, as_json: bool) -> None:
 @shared_options("json")
 @click.pass_context
 def check(ctx: click.Context, /, path: Path, as_json: bool) -> None:
-    """Read and verify every byte of the index DIR; exit with 1 when something is damaged."""
+    """Verify every byte of the index DIR.
+
+    Exits with 1 when something is damaged.
+    """
     from sbert_search.index.check import check as check_index
 
     report = check_index(path)
@@ -56,10 +59,10 @@ def check(ctx: click.Context, /, path: Path, as_json: bool) -> None:
 @_folder
 @shared_options("quiet", "json")
 def repair(path: Path, as_json: bool) -> None:
-    """Drop what can be made again or belongs to nothing in the index DIR, and make it again.
+    """Drop damaged derived files and remake them.
 
-    Documents and vectors are never touched: what is damaged there comes back from a snapshot, or
-    from building again.
+    Files that nothing refers to are dropped too. Documents and vectors are never touched: what is
+    damaged there comes back from a snapshot, or from building again.
     """
     from sbert_search.index.index import Index
 
@@ -74,7 +77,7 @@ def repair(path: Path, as_json: bool) -> None:
 @_folder
 @shared_options("quiet", "json")
 def compact(path: Path, as_json: bool) -> None:
-    """Rewrite the index DIR without what was deleted or replaced."""
+    """Rewrite the index DIR without dead rows."""
     from sbert_search.index.index import Index
 
     index = Index.open(path)
@@ -95,7 +98,7 @@ def compact(path: Path, as_json: bool) -> None:
 @click.argument("target", type=click.Path(path_type=Path))
 @shared_options("quiet", "json")
 def snapshot(path: Path, target: Path, as_json: bool) -> None:
-    """Make the new folder TARGET an index in the state that DIR has now.
+    """Copy the state of DIR to a new folder TARGET.
 
     Files are shared by hard links where the file system has them, so this is quick and small.
     """

@@ -46,7 +46,7 @@ def build(
     as_json: bool,
     **_: Any,
 ) -> None:
-    """Build an index of SOURCE..., or finish a build that was stopped."""
+    """Build an index, or finish a stopped build."""
     from sbert_search.index.agreement import as_embedder
     from sbert_search.index.build import BuildSettings, build_index
     from sbert_search.index.recipe import load_recipe
@@ -71,10 +71,11 @@ def build(
 @shared_options("allow-inexact", "on-truncate", "on-error", "quiet", "json")
 @click.pass_context
 def add(ctx: click.Context, /, path: Path, as_json: bool, **_: Any) -> None:
-    """Add the documents of SOURCE... to the index DIR.
+    """Add documents to the index DIR.
 
     A document whose id is there with the same content is passed over, so running this again does
-    no harm; one whose id is there with other content is a bad row (see upsert).
+    no harm; one whose id is there with other content is a bad row (see upsert). Fields and long
+    texts are treated as when the index was built, unless options say otherwise.
     """
     _update(ctx, path, "add", as_json)
 
@@ -86,7 +87,10 @@ def add(ctx: click.Context, /, path: Path, as_json: bool, **_: Any) -> None:
 @shared_options("allow-inexact", "on-truncate", "on-error", "quiet", "json")
 @click.pass_context
 def upsert(ctx: click.Context, /, path: Path, as_json: bool, **_: Any) -> None:
-    """Add the documents of SOURCE... to the index DIR, replacing those whose content changed."""
+    """Add documents, replacing those that changed.
+
+    Otherwise as add.
+    """
     _update(ctx, path, "upsert", as_json)
 
 
@@ -99,7 +103,7 @@ def upsert(ctx: click.Context, /, path: Path, as_json: bool, **_: Any) -> None:
 def delete(
     path: Path, ids: str | None, ids_file: TextIO | None, where: str | None, as_json: bool
 ) -> None:
-    """Delete documents from the index DIR, by id or by a filter over their metadata."""
+    """Delete documents from the index DIR."""
     from sbert_search.index.index import Index
 
     if sum(choice is not None for choice in (ids, ids_file, where)) != 1:

@@ -47,7 +47,9 @@ def search(
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Search the index DIR for QUERY, or for every query of a file.
+    """Search the index DIR for QUERY.
+
+    Or for every query of a file, with --queries.
 
     The model is the one that built the index, unless --model names another place to find it.
     """

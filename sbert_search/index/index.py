@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -86,9 +87,10 @@ class Index:
 
     @property
     def read_settings(self) -> ReadSettings:
-        """How the documents of its build were read and embedded."""
+        """How the documents of its build were read and embedded; bad rows stop."""
         build = self.state.manifest.build
-        return from_mapping(ReadSettings, build.settings) if build else ReadSettings()
+        settings = from_mapping(ReadSettings, build.settings) if build else ReadSettings()
+        return replace(settings, on_error="stop")
 
     @property
     def identity(self) -> ModelIdentity:

@@ -69,6 +69,13 @@ def test_a_file_of_queries_gives_a_run(index: Path, tmp_path: Path) -> None:
     ]
 
 
+def test_no_color_means_no_color(index: Path) -> None:
+    cyan = "\x1b[36m"
+    assert cyan in sbert_search("search", index, "water", env={"FORCE_COLOR": "1"}).out
+    both = {"FORCE_COLOR": "1", "NO_COLOR": "1"}
+    assert cyan not in sbert_search("search", index, "water", env=both).out
+
+
 def test_a_reader_that_leaves_early_is_no_crash(index: Path) -> None:
     arguments = command("search", index, "water", "--json")
     with subprocess.Popen(

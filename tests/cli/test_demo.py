@@ -1,0 +1,27 @@
+"""The demo: real text of this machine, an index in the folder named, answers that fit."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from tests.cli.process import sbert_search
+
+
+def test_a_second_run_uses_the_index_of_the_first(tmp_path: Path) -> None:
+    arguments = ["demo", "--dir", tmp_path / "demo", "--model", "hashing"]
+    first = sbert_search(*arguments)
+    assert first.code == 0, first.err
+    assert "documents in" in first.out
+    (index,) = (tmp_path / "demo").glob("*.index")
+    manifest = (index / "MANIFEST.json").read_bytes()
+    second = sbert_search(*arguments)
+    assert f"{index}: " in second.out
+    assert "from an earlier run" in second.out
+    assert (index / "MANIFEST.json").read_bytes() == manifest
+    (corpus,) = (tmp_path / "demo").glob("*.jsonl")
+    rows = [json.loads(line) for line in corpus.read_text().splitlines()]
+    assert len(rows) > 3000
+    assert {"_id", "title", "text", "module", "kind"} <= set(rows[0])
+    for wanted in ("--where \"kind = 'class'\"", "threading.Barrier", "Go on with"):
+        assert wanted in second.out
