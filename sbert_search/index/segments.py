@@ -206,10 +206,11 @@ class Segment:
     def passage(self, position: int) -> dict[str, Any]:
         """Read one row as plain values, by column name."""
         batch = self.batch(position // BATCH_ROWS).slice(position % BATCH_ROWS, 1)
-        with self._corruption_named():
-            batch.validate(full=True)
-            values: dict[str, Any] = batch.to_pylist()[0]
-        return values
+        return self._plain(batch)[0]
+
+    def passages(self, index: int) -> list[dict[str, Any]]:
+        """Read the rows of one batch as plain values, by column name."""
+        return self._plain(self.batch(index))
 
     def doc_ids(self, positions: NDArray[np.int64]) -> list[str]:
         """Read the document ids at some positions, in the order asked."""
@@ -222,6 +223,11 @@ class Segment:
             for asked in np.flatnonzero(batch_of == index).tolist():
                 found[asked] = names[int(positions[asked]) % BATCH_ROWS].as_py()
         return found
+
+    def _plain(self, batch: pa.RecordBatch) -> list[dict[str, Any]]:
+        with self._corruption_named():
+            batch.validate(full=True)
+            return list(batch.to_pylist())
 
     def _open_docs(self) -> pa.RecordBatchFileReader:
         with self._corruption_named():

@@ -6,7 +6,6 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,9 +13,9 @@ from numpy.typing import NDArray
 from sbert_search.errors import CorruptIndex, QueryError
 from sbert_search.index import ann, ids, npy
 from sbert_search.index import manifest as manifests
-from sbert_search.index.columns import PREFIX
 from sbert_search.index.manifest import ColumnType, Manifest, SegmentRecord, StoreSettings
 from sbert_search.index.nearest import offer_nearest
+from sbert_search.index.passages import StoredPassage, read_documents, read_passage
 from sbert_search.index.scan import QUERY_BLOCK, TopK, normalised
 from sbert_search.index.segments import Segment, open_checked
 from sbert_search.records import Document
@@ -24,31 +23,6 @@ from sbert_search.records import Document
 Live = NDArray[np.bool_] | None
 
 MAX_RESULTS_HELD = 1 << 22  # results of one block of queries; a large k makes the block smaller
-
-
-@dataclass(frozen=True, slots=True)
-class StoredPassage:
-    """A row as it is stored, with the document it belongs to.
-
-    Attributes:
-        document: The whole document.
-        row: Row of this passage.
-        doc: Row of the document's first passage, which names the document inside an index.
-        chunk: Which passage of the document it is, from 0.
-        char_start: Where it begins in ``document.full_text``.
-        char_end: Where it ends there.
-        n_tokens: Tokens embedded.
-        lost_tokens: Tokens that did not fit into the model.
-    """
-
-    document: Document
-    row: int
-    doc: int
-    chunk: int
-    char_start: int
-    char_end: int
-    n_tokens: int
-    lost_tokens: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +118,14 @@ class Snapshot:
             ValueError: A row that the index does not hold.
             CorruptIndex: A passage that cannot be read.
         """
-        return [self._fetch_one(int(row)) for row in rows]
+        asked = np.asarray(rows, np.int64)
+        found: dict[int, StoredPassage] = {}
+        for segment, here, at in self._located(asked):
+            for row, position in zip(asked[here].tolist(), at.tolist(), strict=True):
+                found[row] = read_passage(segment, position)
+        if (asked < 0).any():
+            raise ValueError(f"{self.path} holds no row {asked.min()}.")
+        return [found[row] for row in asked.tolist()]
 
     def doc_of(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the row of the first passage of each row's document; -1 stays -1.
@@ -246,9 +227,7 @@ class Snapshot:
     def iter_documents(self) -> Iterator[Document]:
         """Read all live documents in the order of their rows."""
         for segment, live in zip(self.segments, self._live, strict=True):
-            first = segment.chunks == 0
-            for position in np.flatnonzero(first if live is None else first & live):
-                yield _document(segment.passage(int(position)))
+            yield from read_documents(segment, live)
 
     def _checked(self, queries: NDArray[np.float32], k: int) -> NDArray[np.float32]:
         settings = self.settings
@@ -315,37 +294,3 @@ class Snapshot:
             if (at < 0).any():
                 raise ValueError(f"{self.path} holds no row {rows[here][at < 0][0]}.")
             yield self.segments[index], here, at
-
-    def _fetch_one(self, row: int) -> StoredPassage:
-        if row < 0:
-            raise ValueError(f"{self.path} holds no row {row}.")
-        [(segment, _, at)] = self._located(np.array([row]))
-        position = int(at[0])
-        passage = segment.passage(position)
-        chunk = passage["chunk"]
-        first = segment.passage(position - chunk) if chunk else passage
-        return StoredPassage(
-            document=_document(first),
-            row=row,
-            doc=row - chunk,
-            chunk=chunk,
-            char_start=passage["char_start"],
-            char_end=passage["char_end"],
-            n_tokens=passage["n_tokens"],
-            lost_tokens=passage["lost_tokens"],
-        )
-
-
-def _document(values: Mapping[str, Any]) -> Document:
-    metadata = {
-        name.removeprefix(PREFIX): value
-        for name, value in values.items()
-        if name.startswith(PREFIX) and value is not None
-    }
-    return Document(
-        doc_id=values["doc_id"],
-        text=values["text"] or "",
-        title=values["title"] or "",
-        metadata=metadata,
-        source=values["source"] or "",
-    )
