@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 from sbert_search.errors import ConfigError, CorruptIndex
 from sbert_search.index.manifest import FileRecord, StoreSettings
 from sbert_search.index.scan import Vectors
-from sbert_search.index.segments import check_hash, open_checked, record_of
+from sbert_search.index.segment_writer import record_of
+from sbert_search.index.segments import check_hash, open_checked
 from sbert_search.index.spec import IndexSpec
 from sbert_search.runtime import files
 from sbert_search.runtime.progress import note

@@ -17,12 +17,8 @@ from numpy.typing import NDArray
 from sbert_search.index import ann, ids
 from sbert_search.index import columns as columns_of
 from sbert_search.index.manifest import ColumnType, Manifest, SegmentRecord
-from sbert_search.index.segments import (
-    BATCH_ROWS,
-    Segment,
-    SegmentPart,
-    write_segment,
-)
+from sbert_search.index.segment_writer import SegmentPart, write_segment
+from sbert_search.index.segments import BATCH_ROWS, Segment
 from sbert_search.index.snapshot import Snapshot
 from sbert_search.index.spec import MIN_ANN_ROWS
 from sbert_search.index.transaction import Transaction

@@ -14,7 +14,7 @@ from sbert_search.index import columns as columns_of
 from sbert_search.index import ids
 from sbert_search.index.manifest import ColumnType, StoreSettings
 from sbert_search.index.scan import normalised
-from sbert_search.index.segments import SegmentPart
+from sbert_search.index.segment_writer import SegmentPart
 from sbert_search.records import Document
 
 Ints = NDArray[np.int64] | NDArray[np.int32]

@@ -16,7 +16,7 @@ from sbert_search.errors import CommitUnknown, IndexStoreError
 from sbert_search.index import manifest as manifests
 from sbert_search.index import npy
 from sbert_search.index.manifest import Manifest, TombstoneRecord
-from sbert_search.index.segments import record_of
+from sbert_search.index.segment_writer import record_of
 from sbert_search.runtime import files
 
 FOLDERS = ("seg", "del", "ann")

@@ -18,7 +18,7 @@ from sbert_search.index import columns as columns_of
 from sbert_search.index.check import damaged_ann_files
 from sbert_search.index.manifest import BuildCursor, ColumnType, Manifest, StoreSettings
 from sbert_search.index.parts import PassageBatch, make_part
-from sbert_search.index.segments import write_segment
+from sbert_search.index.segment_writer import write_segment
 from sbert_search.index.snapshot import Snapshot
 from sbert_search.index.transaction import Transaction, remove, remove_unreferenced, transaction
 from sbert_search.records import Document

@@ -291,7 +291,7 @@ def test_check_compares_the_parts_of_an_index_with_each_other(tmp_path: Path) ->
     """A file with the right hash and the wrong content, as only a defect of ours could write."""
     from sbert_search.index import manifest as manifests
     from sbert_search.index import npy
-    from sbert_search.index.segments import record_of
+    from sbert_search.index.segment_writer import record_of
 
     store = scattered(tmp_path / "i")
     manifest, segment = store.snapshot.manifest, store.snapshot.segments[2]
