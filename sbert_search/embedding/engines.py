@@ -22,7 +22,7 @@ from sbert_search.models.interchange import (
 )
 from sbert_search.models.resolve import resolve_model
 from sbert_search.models.state import state_sha256
-from sbert_search.models.support import why_not_native
+from sbert_search.models.support import require_kind, why_not_native
 from sbert_search.runtime.device import Precision, resolve_device, resolve_precision
 from sbert_search.runtime.progress import note
 from sbert_search.tokens.tokenizer import TextTokenizer
@@ -190,6 +190,7 @@ def check_engine(engine: str) -> None:
 
 def _open_folder(folder: ModelFolder, engine: EngineName) -> Engine:
     """Load a model on the CPU in fp32."""
+    require_kind(folder, "SentenceTransformer")
     if engine == "native":
         reason = why_not_native(folder)
         if reason is None:

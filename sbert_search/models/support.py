@@ -37,6 +37,26 @@ _PLAIN: dict[tuple[str, str], Any] = {
 }
 
 
+def require_kind(folder: ModelFolder, kind: str) -> None:
+    """Refuse a folder that says it is a model of another kind.
+
+    Args:
+        folder: As read.
+        kind: SentenceTransformer or CrossEncoder.
+
+    Raises:
+        ModelError: It is another kind, or encodes queries and documents by different modules.
+    """
+    got = folder.settings.get("model_type") or kind
+    if got != kind:
+        raise ModelError(f"{folder.path} is a {got}; a {kind} is needed here.")
+    if any(module.kind == "Router" for module in folder.description.modules):
+        raise ModelError(
+            f"{folder.path} has a Router, so queries and documents pass different modules; this "
+            "package takes models that are one for both."
+        )
+
+
 def why_not_native(folder: ModelFolder) -> str | None:
     """Say what in a bi-encoder's folder our encoder cannot compute; None: nothing."""
     kinds = [module.kind for module in folder.description.modules]

@@ -19,7 +19,7 @@ from sbert_search.models.folder import ModelFolder, read_folder
 from sbert_search.models.interchange import LibraryPairScorer, load_cross_encoder
 from sbert_search.models.resolve import resolve_model
 from sbert_search.models.state import state_sha256
-from sbert_search.models.support import why_no_native_pairs
+from sbert_search.models.support import require_kind, why_no_native_pairs
 from sbert_search.runtime.device import Precision, resolve_device, resolve_precision
 from sbert_search.runtime.progress import note
 from sbert_search.tokens.tokenizer import EncodedPairs, TextTokenizer
@@ -175,6 +175,7 @@ def open_pair_model(
 
 def _open_folder(folder: ModelFolder, engine: EngineName) -> PairEngine:
     """Load a model on the CPU in fp32."""
+    require_kind(folder, "CrossEncoder")
     architecture = (folder.transformer.get("architectures") or ["of no known kind"])[0]
     if not str(architecture).endswith(_CLASSIFIERS):
         raise ModelError(

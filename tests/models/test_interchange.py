@@ -1,3 +1,4 @@
+import json
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from sbert_search.embedding.embedder import Embedder
 from sbert_search.errors import ConfigError, ModelError
 from sbert_search.models.interchange import load_sentence_transformer
 from sbert_search.search.rerank import Reranker
-from tests.models.tiny import PAIRS, TEXTS, TOKENS, tiny_tokenizer
+from tests.models.tiny import PAIRS, TEXTS, TOKENS, tiny_bi_encoder, tiny_tokenizer
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -70,6 +71,23 @@ def test_what_the_library_cannot_load_is_named(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text('{"model_type": "no-such-model"}', "utf-8")
     with pytest.raises(ModelError, match="sentence-transformers cannot load"):
         load_sentence_transformer(tmp_path)
+
+
+@pytest.mark.parametrize("kind", ["SparseEncoder", "CrossEncoder"])
+def test_a_model_of_another_kind_is_refused(tmp_path: Path, kind: str) -> None:
+    tiny_bi_encoder(tmp_path / "tokens").save(tmp_path / "saved")
+    settings = tmp_path / "saved" / "config_sentence_transformers.json"
+    settings.write_text(json.dumps({"model_type": kind}), "utf-8")
+    with pytest.raises(ModelError, match=f"is a {kind}; a SentenceTransformer is needed"):
+        Embedder(tmp_path / "saved")
+
+
+def test_a_router_is_refused(tmp_path: Path) -> None:
+    tiny_bi_encoder(tmp_path / "tokens").save(tmp_path / "saved")
+    router = [{"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Router"}]
+    (tmp_path / "saved" / "modules.json").write_text(json.dumps(router), "utf-8")
+    with pytest.raises(ModelError, match="queries and documents pass different modules"):
+        Embedder(tmp_path / "saved")
 
 
 def test_an_object_of_another_kind_is_refused() -> None:
