@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 import torch
 
-from sbert_search.embedding.engines import CPU, PRECISIONS, EngineName, check_engine
+from sbert_search.embedding.engines import PRECISIONS, EngineName, check_engine
 from sbert_search.embedding.protocol import Vectors
 from sbert_search.embedding.selfcheck import SELF_CHECK_TEXTS
+from sbert_search.encoder.frozen import freeze
 from sbert_search.errors import ModelError
 from sbert_search.models.cross_encoder import CrossEncoder
 from sbert_search.models.folder import ModelFolder, read_folder
@@ -81,7 +82,7 @@ class NativePairEngine:
 
     def move(self, device: torch.device, dtype: torch.dtype) -> None:
         """Compute there; the head stays in fp32."""
-        self.model.to(device).encoder.to(dtype)
+        freeze(self.model.to(device).encoder.to(dtype))
         self._stay(device)
 
     def _stay(self, device: torch.device) -> None:
@@ -195,10 +196,9 @@ def _move_and_check(engine: PairEngine, device: torch.device, dtype: torch.dtype
     """Move a model from the CPU in fp32, and compare scores before and after."""
     encoded = engine.tokenizer.encode_pairs(_CHECK_PAIRS)
     where = f"{engine.name} on {device} in {PRECISIONS[dtype]}"
-    scores = reference = engine(_CHECK_PAIRS, encoded)
-    if device != CPU or dtype != torch.float32:
-        engine.move(device, dtype)
-        scores = engine(_CHECK_PAIRS, encoded)
+    reference = engine(_CHECK_PAIRS, encoded)
+    engine.move(device, dtype)
+    scores = engine(_CHECK_PAIRS, encoded)
     if not np.isfinite(scores).all():
         raise ModelError(f"{where} gives scores that are not finite; use --device cpu.")
     apart = float(np.abs(scores - reference).max() / max(1.0, np.abs(reference).max()))
