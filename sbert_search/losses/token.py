@@ -14,7 +14,7 @@ IGNORED = -100
 
 
 def token_cross_entropy(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """Score the true id of every labelled position.
+    """Score the true id of every labelled position; there may be none.
 
     Args:
         logits: Of every class, float (..., classes).
@@ -23,7 +23,6 @@ def token_cross_entropy(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]
     Returns:
         Negative log-likelihood in nats summed over the scored positions, and how many they are.
     """
-    flat = labels.reshape(-1)
-    scores = logits.reshape(len(flat), -1).float()
+    flat, scores = labels.flatten(), logits.flatten(0, -2).float()
     total = cross_entropy(scores, flat, ignore_index=IGNORED, reduction="sum")
     return total, (flat != IGNORED).sum()

@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 from sbert_search.config import to_mapping, to_toml
+from sbert_search.errors import ConfigError
 from sbert_search.runtime.device import resolve_device, resolve_precision
 from sbert_search.runtime.distributed import Ranks, join_ranks
 from sbert_search.runtime.overlap import prefetch
@@ -51,6 +52,10 @@ class TrainConfig:
     evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
     checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
     report: ReportConfig = field(default_factory=ReportConfig)
+
+    def __post_init__(self) -> None:
+        if self.seed < 0:
+            raise ConfigError(f"seed is {self.seed}; it must not be below 0.")
 
 
 @dataclass(frozen=True, slots=True)

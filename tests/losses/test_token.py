@@ -23,6 +23,17 @@ def test_the_ratio_is_the_mean_of_torch_for_any_shape() -> None:
     assert (total / count).item() == pytest.approx(expected.item(), abs=1e-6)
 
 
+def test_a_batch_without_positions_has_no_loss_and_a_zero_gradient() -> None:
+    weight = torch.randn(5, 3, requires_grad=True)
+    total, count = token_cross_entropy(
+        torch.zeros(0, 3) @ weight.T, torch.zeros(0, dtype=torch.long)
+    )
+    torch.autograd.backward(total)
+    assert (total.item(), count.item()) == (0.0, 0)
+    assert weight.grad is not None
+    assert not weight.grad.any()
+
+
 def test_half_precision_is_summed_in_fp32_and_no_label_is_no_loss() -> None:
     logits = torch.randn(3, 5, dtype=torch.bfloat16)
     total, count = token_cross_entropy(logits, torch.full((3,), IGNORED))

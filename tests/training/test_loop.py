@@ -136,6 +136,11 @@ def test_an_unknown_dev_figure_is_named(tmp_path: Path) -> None:
         run(tmp_path, "evaluation.figure=spearmen", evaluate=lambda model: {"spearman": 1.0})
 
 
+def test_a_seed_below_zero_is_refused() -> None:
+    with pytest.raises(ConfigError, match="seed is -1"):
+        settings("seed=-1")
+
+
 def test_bf16_trains_fp32_weights_to_about_the_same_loss(tmp_path: Path) -> None:
     _, _, exact = run(tmp_path / "a", "budget.steps=30")
     model, _, rounded = run(tmp_path / "b", "budget.steps=30", "precision=bf16")

@@ -1,5 +1,6 @@
 from pathlib import Path
 
+import pytest
 import torch
 
 from sbert_search.encoder.weights import load_encoder
@@ -36,3 +37,14 @@ def test_pairs_of_texts_find_each_other(tmp_path: Path) -> None:
     train(MeanPairs(), pairs_of_texts(config), config, model=MaskedModel(), out=tmp_path)
     losses = step_losses(read_log(tmp_path / "log.jsonl"))
     assert losses[-1] < 0.5 * losses[0]
+
+
+@pytest.mark.gpu
+def test_a_cuda_device_in_bf16_follows_the_cpu(tmp_path: Path) -> None:
+    curves = []
+    for device in ("cpu", "cuda"):
+        config, model = settings(*QUICK, f"device={device}"), MaskedModel(dropout=0.0)
+        out = tmp_path / device
+        train(masked_objective, masked_batches(config), config, model=model, out=out)
+        curves.append(step_losses(read_log(out / "log.jsonl")))
+    assert curves[0] == pytest.approx(curves[1], rel=0.03)
