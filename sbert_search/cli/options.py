@@ -14,22 +14,12 @@ from sbert_search.runtime.progress import set_quiet
 F = TypeVar("F", bound=Callable[..., Any])
 Decorator = Callable[[F], F]
 
-_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
-
 
 def device(text: str) -> str:
     """Check the form of a device; whether it is there is found out when it is used."""
     if not re.fullmatch(r"auto|cpu|mps|cuda(:\d+)?", text):
         raise click.BadParameter(f"{text!r} is no device; use auto, cpu, cuda, cuda:N or mps.")
     return text
-
-
-def size(text: str) -> int:
-    """Read a number of bytes, such as ``2G``, ``500M`` or ``1.5GiB``, in powers of 1,024."""
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?", text.strip(), re.IGNORECASE)
-    if not match or float(match[1]) == 0:
-        raise click.BadParameter(f"{text!r} is no size; write 2G, 500M or a number of bytes.")
-    return int(float(match[1]) * _UNITS[match[2].upper()])
 
 
 def _choice(name: str, *values: str, help: str) -> Decorator[Any]:
@@ -84,15 +74,6 @@ _SHARED: dict[str, Decorator[Any]] = {
         "stop",
         "skip",
         help="What to do with bad rows; skip: list them in a rejects file and exit with 3.",
-    ),
-    "memory": click.option(
-        "--memory",
-        type=size,
-        default="2G",
-        metavar="SIZE",
-        show_default=True,
-        envvar=_variable("memory"),
-        help="Memory to stay within, the model aside.",
     ),
     "seed": click.option(
         "--seed", type=int, default=0, show_default=True, envvar=_variable("seed")

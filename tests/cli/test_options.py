@@ -8,11 +8,11 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from sbert_search.cli.options import device, shared_options, size
+from sbert_search.cli.options import device, shared_options
 
 
 @click.command()
-@shared_options("device", "memory", "on-error", "seed", "allow-inexact", "quiet", "json")
+@shared_options("device", "on-error", "seed", "allow-inexact", "quiet", "json")
 def show(**options: object) -> None:
     click.echo(repr(options))
 
@@ -25,7 +25,7 @@ def shown(*arguments: str, env: Mapping[str, str] | None = None) -> str:
 
 def test_first_values_are_the_defaults() -> None:
     assert shown() == (
-        "{'device': 'auto', 'memory': 2147483648, 'on_error': 'stop', 'seed': 0, "
+        "{'device': 'auto', 'on_error': 'stop', 'seed': 0, "
         "'allow_inexact': False, 'as_json': False}\n"
     )
 
@@ -35,19 +35,6 @@ def test_variables_set_options_and_the_command_line_wins() -> None:
     assert "'on_error': 'skip'" in shown(env=env)
     assert "'as_json': True" in shown(env=env)
     assert "'on_error': 'stop'" in shown("--on-error", "stop", env=env)
-
-
-@pytest.mark.parametrize(
-    ("text", "n_bytes"), [("2G", 2 << 30), ("500m", 500 << 20), ("1.5GiB", 3 << 29), ("64", 64)]
-)
-def test_sizes(text: str, n_bytes: int) -> None:
-    assert size(text) == n_bytes
-
-
-@pytest.mark.parametrize("text", ["", "0", "2X", "-1G", "G"])
-def test_no_size(text: str) -> None:
-    with pytest.raises(click.BadParameter, match="write 2G, 500M"):
-        size(text)
 
 
 @pytest.mark.parametrize("text", ["auto", "cpu", "cuda", "cuda:1", "mps"])
@@ -60,7 +47,6 @@ def test_devices(text: str) -> None:
     [
         (["--device", "gpu"], "'gpu' is no device; use auto, cpu, cuda, cuda:N or mps."),
         (["--on-error", "ignore"], "'ignore' is not one of 'stop', 'skip'"),
-        (["--memory", "lots"], "'lots' is no size; write 2G, 500M or a number of bytes."),
     ],
 )
 def test_a_wrong_value_names_the_right_ones(arguments: list[str], message: str) -> None:
