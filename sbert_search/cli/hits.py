@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from sbert_search.cli.console import terminal
@@ -37,17 +37,26 @@ def show_hits(hits: Iterable[Hit]) -> None:
 
     console = terminal()
     for hit in hits:
-        title, doc_id = " ".join(hit.title.split()), hit.doc_id
-        head = Text.assemble((f"{hit.rank:>2}  ", "dim"), (f"{hit.score:.4f}", "cyan"), "  ")
-        head.append(title or doc_id, "bold")
-        if title and title != doc_id:
-            head.append(f"  {doc_id}", "dim")
-        console.print(head)
-        body = [_snippet(hit), Text(_metadata_line(hit.metadata), "dim")]
-        for line in (line for part in body for line in part.wrap(console, console.width - 4)):
+        lines = (line for part in _parts(hit) for line in part.wrap(console, console.width - 4))
+        console.print(next(lines))
+        for line in lines:
             line.rstrip()
             console.print(Text.assemble("    ", line))
         console.print()
+
+
+def _parts(hit: Hit) -> Iterator[Text]:
+    from rich.text import Text
+
+    title = " ".join(hit.title.split())
+    head = Text.assemble((f"{hit.rank:>2}  ", "dim"), (f"{hit.score:.4f}", "cyan"), "  ")
+    head.append(title or hit.doc_id, "bold")
+    if title and title != hit.doc_id:
+        head.append(f"  {hit.doc_id}", "dim")
+    yield head
+    yield _snippet(hit)
+    if hit.metadata:
+        yield Text(" · ".join(f"{name} {value}" for name, value in hit.metadata.items()), "dim")
 
 
 def _snippet(hit: Hit) -> Text:
@@ -68,7 +77,3 @@ def _snippet(hit: Hit) -> Text:
     shown.append(text[end:stop])
     shown.append(" …" if stop < len(text) else "")
     return shown
-
-
-def _metadata_line(metadata: Mapping[str, Any]) -> str:
-    return " · ".join(f"{name} {value}" for name, value in metadata.items())

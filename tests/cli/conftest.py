@@ -53,10 +53,10 @@ def write(tmp_path: Path) -> Callable[..., Path]:
 
 @pytest.fixture(scope="session")
 def corpus_of_batches(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Twelve batches of 1,024 rows, 12 rows of them bad, long enough to be stopped in between."""
+    """Sixteen batches of 1,024 rows, 16 rows of them bad, enough to be stopped in between."""
     path = tmp_path_factory.mktemp("batches") / "batches.jsonl"
     with path.open("w") as file:
-        for n in range(12 * 1024):
-            text = " ".join(f"word{(n * k) % 997}" for k in range(200)) if n % 1024 else ""
+        for n in range(16 * 1024):
+            text = " ".join(f"word{(n * k) % 997}" for k in range(100)) if n % 1024 else ""
             file.write(json.dumps({"_id": str(n), "text": text, "n": n}) + "\n")
     return path
