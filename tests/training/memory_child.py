@@ -1,4 +1,4 @@
-"""Take two in-batch steps and print the most anonymous memory that was held meanwhile.
+"""Take one in-batch step and print the most anonymous memory that was held meanwhile.
 
 Usage: python -m tests.training.memory_child OUT SIZE MICRO_SIZE
 """
@@ -19,7 +19,7 @@ from tests.training.small import settings
 
 def main(out: Path, size: int, micro_size: int) -> int:
     config = settings(
-        "budget.steps=2", f"batching.size={size}", f"batching.micro_size={micro_size}"
+        "budget.steps=1", f"batching.size={size}", f"batching.micro_size={micro_size}"
     )
     model = MaskedModel(hidden=128, layers=2)
     peak, over = [0], threading.Event()
@@ -31,7 +31,7 @@ def main(out: Path, size: int, micro_size: int) -> int:
 
     sampler = threading.Thread(target=sample)
     sampler.start()
-    batches = pairs_of_texts(config, 2 * size, shortest=16, longest=16)
+    batches = pairs_of_texts(config, size, shortest=16, longest=16)
     try:
         train(MeanPairs(), batches, config, model=model, out=out)
     finally:
