@@ -17,6 +17,7 @@ from sbert_search.encoder.packed import PackedTokens
 from sbert_search.errors import ConfigError
 from sbert_search.models.bi_encoder import BiEncoder
 from sbert_search.models.folder import ModelDescription, ModelFolder, read_folder
+from sbert_search.models.identity import IN_MEMORY
 from sbert_search.models.interchange import (
     LibraryEncoder,
     load_sentence_transformer,
@@ -221,7 +222,7 @@ def _in_memory(
         type(model).__name__,
         "in memory",
         description,
-        lambda: state_sha256(model),
+        lambda: IN_MEMORY + state_sha256(model),
         engine.tokenizer.sha256,
         engine,
         PRECISIONS[weights.dtype],

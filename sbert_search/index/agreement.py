@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,8 @@ from sbert_search.index.manifest import SelfCheck, StoreSettings
 from sbert_search.models.identity import ModelIdentity
 from sbert_search.runtime.progress import note
 
-MIN_COSINE = 0.999
+MIN_COSINE = 0.999  # of the same model by another engine or in another precision
+SAME_COSINE = 0.99999  # of what must be the same model, when its files are not known
 
 
 def as_embedder(model: Any = None, **options: Any) -> TextEmbedder:
@@ -42,7 +44,8 @@ def require_agreement(
     """Refuse an embedder whose vectors cannot be compared with those of an index.
 
     Another engine or precision of the same model is accepted when its vectors of the check texts
-    have a cosine of at least `MIN_COSINE` with the stored ones.
+    have a cosine of at least `MIN_COSINE` with the stored ones. A model that came as an object has
+    no files whose hashes could be compared; there `SAME_COSINE` is asked for.
 
     Raises:
         ModelMismatch: Another model, naming every field that differs; or other numbers, naming
@@ -50,22 +53,30 @@ def require_agreement(
     """
     ours = ModelIdentity.from_mapping(settings.identity)
     theirs = embedder.identity
+    comparable = ours.in_memory == theirs.in_memory
+    if not comparable:
+        theirs = replace(
+            theirs,
+            weights_sha256=ours.weights_sha256,
+            tokenizer_sha256=ours.tokenizer_sha256,
+        )
     if differences := ours.differences(theirs):
         raise ModelMismatch(
             f"The index was built with {ours.name}, and {theirs.name} is another model "
             f"({'; '.join(differences)}). Use {ours.name}, or build another index."
         )
-    if ours.same_numbers(theirs):
+    if comparable and ours.same_numbers(theirs):
         return
     worst = _worst_cosine(settings.self_check, embedder)
-    if worst >= MIN_COSINE:
+    least = MIN_COSINE if comparable else SAME_COSINE
+    if worst >= least:
         return
     told = (
         f"{theirs.name} with {theirs.engine} in {theirs.precision} gives other vectors than "
         f"{ours.engine} in {ours.precision} did when the index was built: "
-        f"cosine {worst:.5f} on the check texts, {MIN_COSINE} is needed."
+        f"cosine {worst:.5f} on the check texts, {least} is needed."
     )
-    if not allow_inexact:
+    if not (allow_inexact and comparable):
         raise ModelMismatch(
             f"{told} Use --engine {ours.engine} --precision {ours.precision}, or --allow-inexact."
         )

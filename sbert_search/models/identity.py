@@ -11,6 +11,8 @@ from typing import Any
 
 from sbert_search.config import from_mapping, to_mapping
 
+IN_MEMORY = "state:"  # before the hash of what no file was named for
+
 # Where the weights lie and how they are computed do not change what a vector means.
 _CIRCUMSTANCES = frozenset({"name", "engine", "precision"})
 
@@ -21,7 +23,8 @@ class ModelIdentity:
 
     Attributes:
         name: The path or name it was opened by.
-        weights_sha256: Of the safetensors file, or of the list of them when there are several.
+        weights_sha256: Of the safetensors file, or of the list of them when there are several; of a
+            model that came as an object, `IN_MEMORY` and the hash of its state.
         tokenizer_sha256: Of the file that defines the tokens.
         architecture: ``model_type`` of ``config.json``.
         pooling: Pooling modes joined by "+", with the sizes of dense layers after them.
@@ -46,6 +49,11 @@ class ModelIdentity:
     normalize: bool = False
     engine: str = "native"
     precision: str = "fp32"
+
+    @property
+    def in_memory(self) -> bool:
+        """Whether the model came as an object, so that the hashes are not those of files."""
+        return self.weights_sha256.startswith(IN_MEMORY)
 
     @classmethod
     def from_mapping(cls, values: Mapping[str, Any]) -> ModelIdentity:

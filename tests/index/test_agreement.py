@@ -13,7 +13,7 @@ from sbert_search.embedding.protocol import Vectors
 from sbert_search.errors import ModelMismatch
 from sbert_search.index.agreement import require_agreement, self_check
 from sbert_search.index.manifest import StoreSettings
-from sbert_search.models.identity import ModelIdentity
+from sbert_search.models.identity import IN_MEMORY, ModelIdentity
 
 
 class OtherEngine(HashingEmbedder):
@@ -80,3 +80,20 @@ def test_every_field_of_the_model_counts(settings: StoreSettings, field: str) ->
     other.identity = ModelIdentity.from_mapping(values)
     with pytest.raises(ModelMismatch, match=f"{field}: "):
         require_agreement(settings, other)
+
+
+class AsObject(OtherEngine):
+    """The same model without files, as a ``SentenceTransformer`` that somebody loaded."""
+
+    def __init__(self, noise: float) -> None:
+        super().__init__(noise)
+        self.identity = dataclasses.replace(
+            HashingEmbedder().identity, weights_sha256=f"{IN_MEMORY}1", tokenizer_sha256="2"
+        )
+
+
+def test_a_model_without_files_is_known_by_its_numbers(settings: StoreSettings) -> None:
+    require_agreement(settings, AsObject(1e-6))
+    for allowed in (False, True):
+        with pytest.raises(ModelMismatch, match=r"cosine 0\.999\d+ .* 0\.99999 is needed"):
+            require_agreement(settings, AsObject(1e-3), allow_inexact=allowed)
