@@ -75,14 +75,14 @@ def repair(path: Path, as_json: bool) -> None:
 
 @click.command()
 @_folder
-@shared_options("quiet", "json")
-def compact(path: Path, as_json: bool) -> None:
+@shared_options("memory", "quiet", "json")
+def compact(path: Path, memory_bytes: int | None, as_json: bool) -> None:
     """Rewrite the index DIR without dead rows."""
     from sbert_search.index.index import Index
 
     index = Index.open(path)
     before = index.info()
-    index.compact()
+    index.compact(memory_bytes=memory_bytes)
     after = index.info()
     if as_json:
         emit({"index": str(path), "before": to_mapping(before), "after": to_mapping(after)})

@@ -35,7 +35,7 @@ _folder: Decorator[Any] = click.argument("path", metavar="DIR", type=click.Path(
 @click.option("--dtype", type=click.Choice(["float32", "float16"]), help="[default: float32]")
 @source_options
 @embedder_options
-@shared_options("on-truncate", "on-error", "quiet", "json")
+@shared_options("on-truncate", "on-error", "memory", "quiet", "json")
 @click.pass_context
 def build(
     ctx: click.Context,
@@ -43,6 +43,7 @@ def build(
     sources: tuple[str, ...],
     out: Path,
     recipe_file: Path | None,
+    memory_bytes: int | None,
     as_json: bool,
     **_: Any,
 ) -> None:
@@ -60,7 +61,8 @@ def build(
             recipe.check_corpus(Path(source))
         if "model" not in chosen:
             open_model = partial(recipe.open_model, **model_options(ctx))
-    report = build_index(sources, out, open_model, _with_given(settings, chosen))
+    settings = _with_given(settings, chosen)
+    report = build_index(sources, out, open_model, settings, memory_bytes=memory_bytes)
     finish(ctx, report, out, "index", as_json=as_json)
 
 

@@ -22,6 +22,15 @@ def device(text: str) -> str:
     return text
 
 
+def size(text: str) -> int:
+    """Read a size such as 512M, 1.5G or a plain number of bytes."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)([KMGT]?)", text.strip().upper())
+    number = float(found.group(1)) if found else 0.0
+    if found is None or number == 0:
+        raise click.BadParameter(f"{text!r} is no size; write 2G, 512M or a number of bytes.")
+    return int(number * 1024 ** ("KMGT".index(found.group(2)) + 1 if found.group(2) else 0))
+
+
 def _choice(name: str, *values: str, help: str) -> Decorator[Any]:
     return click.option(
         f"--{name}",
@@ -74,6 +83,14 @@ _SHARED: dict[str, Decorator[Any]] = {
         "stop",
         "skip",
         help="What to do with bad rows; skip: list them in a rejects file and exit with 3.",
+    ),
+    "memory": click.option(
+        "--memory",
+        "memory_bytes",
+        type=size,
+        metavar="SIZE",
+        envvar=_variable("memory"),
+        help="Most that FAISS may take, such as 2G.  [default: no limit]",
     ),
     "seed": click.option(
         "--seed", type=int, default=0, show_default=True, envvar=_variable("seed")

@@ -86,12 +86,36 @@ def require_faiss() -> None:
         )
 
 
-def train(samples: Sequence[Vectors], settings: StoreSettings) -> Any | None:
+def require_memory(settings: StoreSettings, n_rows: int, memory_bytes: int | None) -> None:
+    """Refuse, before any work, a FAISS index that would not fit a memory budget.
+
+    Args:
+        settings: Of the index: length and spec.
+        n_rows: Vectors of the largest segment.
+        memory_bytes: The budget; None: no limit.
+
+    Raises:
+        ConfigError: With the bytes predicted.
+    """
+    predicted = settings.spec.predicted_bytes(n_rows, settings.dim)
+    if memory_bytes is not None and predicted > memory_bytes:
+        raise ConfigError(
+            f"{settings.spec.factory} over {n_rows:,} vectors of {settings.dim} numbers takes "
+            f"about {predicted / 2**20:,.0f} MiB and --memory allows "
+            f"{memory_bytes / 2**20:,.0f}; allow more, or use "
+            "a smaller spec such as IVF4096,SQ8, or Flat."
+        )
+
+
+def train(
+    samples: Sequence[Vectors], settings: StoreSettings, memory_bytes: int | None = None
+) -> Any | None:
     """Train an empty FAISS index on some vectors of every segment.
 
     Args:
         samples: Mapped vectors of each segment, (n_rows, dim).
         settings: Of the index: length, metric and spec.
+        memory_bytes: The training vectors take at most a quarter of it; None: no limit.
 
     Returns:
         The empty index, or None when there are too few vectors to train it; a note says so.
@@ -110,6 +134,8 @@ def train(samples: Sequence[Vectors], settings: StoreSettings) -> Any | None:
         faiss.ParameterSpace().set_index_parameter(index, "efConstruction", spec.ef_construction)
     if not index.is_trained:
         wanted = max(spec.n_lists, 256) * TRAINING_ROWS_WANTED
+        if memory_bytes is not None:
+            wanted = min(wanted, max(memory_bytes // (4 * 4 * settings.dim), 1))
         index.train(_evenly(samples, wanted))
     return index
 
@@ -179,5 +205,5 @@ def _parameters(
 
 def _evenly(samples: Sequence[Vectors], wanted: int) -> NDArray[np.float32]:
     """Take about ``wanted`` vectors at equal distances from all samples, float32 (n, dim)."""
-    step = max(1, sum(len(sample) for sample in samples) // wanted)
+    step = max(1, -(-sum(len(sample) for sample in samples) // wanted))
     return np.concatenate([sample[::step].astype(np.float32) for sample in samples])

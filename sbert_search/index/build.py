@@ -11,7 +11,9 @@ from typing import Any
 from sbert_search.corpus.documents import CorpusReader, Survey
 from sbert_search.embedding.protocol import TextEmbedder
 from sbert_search.errors import IndexStoreError, NotAnIndex
+from sbert_search.index import ann
 from sbert_search.index.agreement import self_check
+from sbert_search.index.compact import SEGMENT_ROWS
 from sbert_search.index.ingest import IngestReport, ReadSettings, ingest
 from sbert_search.index.manifest import BuildCursor, Manifest, Metric, StoreSettings, VectorType
 from sbert_search.index.repeats import refuse_repeats
@@ -42,6 +44,8 @@ def build_index(
     out: Path,
     open_model: Callable[[], TextEmbedder],
     settings: BuildSettings,
+    *,
+    memory_bytes: int | None = None,
 ) -> IngestReport:
     """Make an index, or finish making it.
 
@@ -55,8 +59,10 @@ def build_index(
         out: The folder to make; absent, empty, or an unfinished build.
         open_model: Loads the model.
         settings: How to make it.
+        memory_bytes: What FAISS may take; None: no limit. Everything else is bounded anyway.
 
     Raises:
+        ConfigError: The index that the spec asks for would not fit the budget.
         CorpusError: A source cannot be read, or holds a bad row and settings say to stop at those.
         IndexStoreError: The folder cannot become an index, or holds a finished one.
     """
@@ -74,6 +80,7 @@ def build_index(
         self_check=self_check(embedder),
         spec=settings.spec,
     )
+    ann.require_memory(fixed, min(survey.rows, SEGMENT_ROWS), memory_bytes)
     start = BuildCursor(source_sha256=survey.sha256, rows=0, settings=settings.kept())
     store = _create_or_resume(out, fixed, start, survey)
     with told_how_to_go_on(store), store.writer() as writer:
@@ -95,7 +102,7 @@ def build_index(
             on_truncate=settings.on_truncate,
             cursor=cursor,
         )
-        writer.finish_build()
+        writer.finish_build(memory_bytes=memory_bytes)
     return report
 
 

@@ -81,18 +81,27 @@ def compacted(
     return _with_dead_of(work, snapshot, kept, new)
 
 
-def with_ann(work: Transaction, snapshot: Snapshot, new: Manifest) -> Manifest:
+def with_ann(
+    work: Transaction, snapshot: Snapshot, new: Manifest, *, memory_bytes: int | None = None
+) -> Manifest:
     """Make the FAISS file of every large segment that has none.
 
     Args:
         work: The transaction to write in.
         snapshot: An earlier state whose trained FAISS index, if there is one, is used again.
         new: The manifest to change.
+        memory_bytes: What FAISS may take; None: no limit.
+
+    Raises:
+        ConfigError: A segment's FAISS index would not fit the budget.
     """
     if new.settings.spec.is_flat or all(s.ann or s.n_rows < MIN_ANN_ROWS for s in new.segments):
         return new
     opened = [Segment(work.path, record, new.settings) for record in new.segments]
-    empty = _trained_before(snapshot) or ann.train([s.vectors for s in opened], new.settings)
+    ann.require_memory(new.settings, max(s.n_rows for s in new.segments), memory_bytes)
+    empty = _trained_before(snapshot) or ann.train(
+        [s.vectors for s in opened], new.settings, memory_bytes
+    )
     if empty is None:
         return new
     made = []

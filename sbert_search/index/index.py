@@ -56,6 +56,7 @@ class Index:
         out: str | Path,
         model: Any = None,
         settings: BuildSettings | None = None,
+        memory_bytes: int | None = None,
         **options: Any,
     ) -> Index:
         """Make an index of files, folders or globs; goes on where a stopped build was.
@@ -65,14 +66,17 @@ class Index:
             out: The folder to make.
             model: A model's name or folder, an `Embedder` or a ``SentenceTransformer``.
             settings: Metric, precision, fields and the like.
+            memory_bytes: What FAISS may take; None: no limit.
             options: How to open a model by name: ``device``, ``engine``, ``precision``.
 
         Raises:
+            ConfigError: The index that the spec asks for would not fit the budget.
             CorpusError: A source cannot be read or holds a bad row.
             IndexStoreError: The folder cannot become an index, or holds a finished one.
         """
         open_model = partial(as_embedder, model, **options)
-        build_index(sources, Path(out), open_model, settings or BuildSettings())
+        settings = settings or BuildSettings()
+        build_index(sources, Path(out), open_model, settings, memory_bytes=memory_bytes)
         return cls.open(out)
 
     @property
@@ -205,10 +209,17 @@ class Index:
         with self.store.writer() as writer:
             return writer.repair()
 
-    def compact(self) -> None:
-        """Rewrite the segments without dead rows, with the FAISS files that are missing."""
+    def compact(self, *, memory_bytes: int | None = None) -> None:
+        """Rewrite the segments without dead rows, with the FAISS files that are missing.
+
+        Args:
+            memory_bytes: What FAISS may take; None: no limit.
+
+        Raises:
+            ConfigError: A FAISS index would not fit the budget.
+        """
         with self.store.writer() as writer:
-            writer.compact()
+            writer.compact(memory_bytes=memory_bytes)
 
     def snapshot(self, target: str | Path) -> None:
         """Make a new folder an index in this state, by hard links where the disk has them.

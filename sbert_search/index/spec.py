@@ -18,6 +18,7 @@ _PARTS = re.compile(
 _TRANSFORM = re.compile(r"(PCAR?|OPQ|RR)\d")
 _HNSW = re.compile(r"HNSW\d+")
 _IVF = re.compile(r"IVF(\d+)")
+_SQ_BYTES = {"SQ4": 0.5, "SQ6": 0.75, "SQ8": 1.0, "SQfp16": 2.0, "SQbf16": 2.0}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -85,6 +86,27 @@ class IndexSpec:
         if self.refine:
             return self.refine
         return 4 if re.search(r"PQ|SQ", self.factory) else 1
+
+    def predicted_bytes(self, n_rows: int, dim: int) -> int:
+        """Predict what FAISS holds in memory for vectors of ``dim`` numbers; 0 for Flat."""
+        if self.is_flat:
+            return 0
+        code_bytes, per_row, fixed = 4.0 * dim, 0.0, 0
+        for part in self.factory.split(","):
+            numbers = [int(number) for number in re.findall(r"\d+", part)]
+            if _TRANSFORM.match(part):
+                width = numbers[0] if len(numbers) == 1 and part[0] in "PR" else numbers[-1]
+                dim = dim if part.startswith("OPQ") and len(numbers) == 1 else width
+                code_bytes = 4.0 * dim
+            elif _HNSW.fullmatch(part):
+                per_row += 8.0 * numbers[0] + 16  # links of the ground level, offsets, levels
+            elif _IVF.match(part):
+                per_row, fixed = per_row + 8, fixed + 4 * dim * numbers[0]  # ids; centroids
+            elif part.startswith("PQ"):
+                code_bytes = numbers[0] * (numbers[1] if len(numbers) > 1 else 8) / 8
+            elif part.startswith("SQ"):
+                code_bytes = dim * _SQ_BYTES[part]
+        return int(n_rows * (code_bytes + per_row)) + fixed
 
     def _check_factory(self) -> None:
         parts = self.factory.split(",")

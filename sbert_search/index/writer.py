@@ -160,20 +160,25 @@ class IndexWriter:
             work.commit(Manifest(settings=settings, columns=dict(columns), build=build))
         self._columns = dict(columns)
 
-    def compact(self) -> None:
+    def compact(self, *, memory_bytes: int | None = None) -> None:
         """Merge segments, drop dead rows, make the FAISS files that are missing.
 
+        Args:
+            memory_bytes: What FAISS may take; None: no limit.
+
         Raises:
+            ConfigError: A FAISS index would not fit the budget; the index is as before.
             CorruptIndex: A file is damaged; the index is as before.
             IndexStoreError: The disk failed; the index is as before.
             CommitUnknown: The disk failed at the last step; reopen the index.
         """
-        self._compact(self.snapshot.manifest.build)
+        self._compact(self.snapshot.manifest.build, memory_bytes)
 
-    def finish_build(self) -> None:
+    def finish_build(self, *, memory_bytes: int | None = None) -> None:
         """End a build: compact, and mark its cursor finished; raises as `compact`."""
         cursor = self.snapshot.manifest.build
-        self._compact(dataclasses.replace(cursor, finished=True) if cursor else None)
+        finished = dataclasses.replace(cursor, finished=True) if cursor else None
+        self._compact(finished, memory_bytes)
 
     def repair(self) -> list[str]:
         """Drop damaged derived files and files that nobody names; make missing FAISS files again.
@@ -197,10 +202,10 @@ class IndexWriter:
         """Make another folder an index in this state, by hard links; see `backup.snapshot_to`."""
         backup.snapshot_to(self.path, self.snapshot.manifest, Path(target))
 
-    def _compact(self, cursor: BuildCursor | None) -> None:
+    def _compact(self, cursor: BuildCursor | None, memory_bytes: int | None) -> None:
         with self._rewriting() as work:
             new = compact.compacted(work, self.snapshot)
-            new = compact.with_ann(work, self.snapshot, new)
+            new = compact.with_ann(work, self.snapshot, new, memory_bytes=memory_bytes)
             new = dataclasses.replace(new, build=cursor)
             if new != work.old:
                 work.commit(new)

@@ -8,7 +8,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from sbert_search.cli.options import device, shared_options
+from sbert_search.cli.options import device, shared_options, size
 
 
 @click.command()
@@ -53,3 +53,16 @@ def test_a_wrong_value_names_the_right_ones(arguments: list[str], message: str) 
     result = CliRunner().invoke(show, arguments)
     assert result.exit_code == 2
     assert message in result.output
+
+
+@pytest.mark.parametrize(
+    ("text", "n_bytes"), [("2G", 2 << 30), ("1.5m", 3 << 19), ("64K", 65_536), ("100", 100)]
+)
+def test_sizes(text: str, n_bytes: int) -> None:
+    assert size(text) == n_bytes
+
+
+@pytest.mark.parametrize("text", ["0", "0G", "-1G", "2X", "", "G", "1e9"])
+def test_what_is_no_size_is_refused(text: str) -> None:
+    with pytest.raises(click.BadParameter, match="is no size; write 2G, 512M"):
+        size(text)

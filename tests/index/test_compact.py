@@ -7,15 +7,18 @@ import errno
 import importlib.util
 import os
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from sbert_search.errors import ConfigError, CorruptIndex, IndexStoreError
-from sbert_search.index import compact, nearest, spec
+from sbert_search.index import ann, compact, nearest, spec
 from sbert_search.index.check import check
 from sbert_search.index.manifest import BuildCursor, StoreSettings
+from sbert_search.index.scan import Vectors
 from sbert_search.index.spec import IndexSpec
 from sbert_search.index.store import IndexStore
 from sbert_search.records import Document
@@ -302,3 +305,44 @@ def test_check_compares_the_parts_of_an_index_with_each_other(tmp_path: Path) ->
     segments = (*manifest.segments[:2], changed, *manifest.segments[3:])
     manifests.write(store.path, dataclasses.replace(manifest, segments=segments))
     assert [problem.file for problem in check(store.path).problems] == ["seg/000077.ids.npy"]
+
+
+@pytest.mark.parametrize(
+    "factory",
+    ["HNSW16", "HNSW32,SQ8", "IVF16,Flat", "IVF16,SQ8", "IVF16,PQ8x4", "SQfp16", "RR8,IVF16,SQ8"],
+)
+def test_the_bytes_of_a_faiss_index_are_predicted(factory: str) -> None:
+    faiss = ann.import_faiss()
+    settings = StoreSettings(dim=32, spec=IndexSpec(factory=factory))
+    vectors = some_vectors(20_000, dim=32)
+    index = ann.train([vectors], settings)
+    assert index is not None
+    index.add(vectors)
+    assert settings.spec.predicted_bytes(20_000, 32) == pytest.approx(
+        len(faiss.serialize_index(index)), rel=0.1
+    )
+
+
+@pytest.mark.usefixtures("small_ann")
+def test_a_budget_refuses_what_it_cannot_hold_and_limits_the_training_sample(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = StoreSettings(dim=8, spec=IndexSpec(factory="IVF16,Flat"))
+    store = IndexStore.create(tmp_path / "i", settings)
+    sampled: list[int] = []
+    evenly = ann._evenly
+
+    def count(samples: Sequence[Vectors], wanted: int) -> NDArray[np.float32]:
+        sample = evenly(samples, wanted)
+        sampled.append(sample.nbytes)
+        return sample
+
+    monkeypatch.setattr(ann, "_evenly", count)
+    with store.writer() as writer:
+        writer.commit(make_batch(some_documents(3_000), some_vectors(3_000, seed=1)))
+        with pytest.raises(ConfigError, match=r"3,000 vectors of 8 numbers takes about 0 MiB"):
+            writer.compact(memory_bytes=100_000)
+        assert sampled == []
+        writer.compact(memory_bytes=130_000)
+    assert 0 < sampled[0] <= 130_000 / 4
+    assert store.snapshot.manifest.segments[0].ann is not None
