@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 from sbert_search.config import from_mapping, to_mapping
+from sbert_search.runtime.cache import remembered
 
 IN_MEMORY = "state:"  # before the hash of what no file was named for
 
 # Where the weights lie and how they are computed do not change what a vector means.
 _CIRCUMSTANCES = frozenset({"name", "engine", "precision"})
+_LARGE = 1 << 20  # bytes from which looking a hash up is faster than computing it
+_SETTLED_NS = 2_000_000_000
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -89,9 +93,14 @@ class ModelIdentity:
 
 
 def sha256_of(path: Path) -> str:
-    """Hash a file; asked again for the same unchanged file, remember the answer."""
+    """Hash a file; of a large one, this and later processes remember the answer until it changes.
+
+    Whether it changed is seen by device, inode, size and times; a file changed in the last two
+    seconds is not remembered on disk, since a second change might have the same time.
+    """
     stat = path.stat()
-    return _sha256(path, stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns)
+    times = (stat.st_mtime_ns, stat.st_ctime_ns)
+    return _sha256(path.resolve(), stat.st_dev, stat.st_ino, stat.st_size, *times)
 
 
 def sha256_of_files(folder: Path, names: Sequence[str]) -> str:
@@ -103,7 +112,15 @@ def sha256_of_files(folder: Path, names: Sequence[str]) -> str:
 
 
 @functools.lru_cache(maxsize=256)
-def _sha256(path: Path, *_state: int) -> str:
+def _sha256(path: Path, *state: int) -> str:
+    *_, size, changed, moved = state
+    if size < _LARGE or time.time_ns() - max(changed, moved) < _SETTLED_NS:
+        return _hash(path)
+    found: str = remembered("sha256", [str(path), *state], lambda: _hash(path))
+    return found
+
+
+def _hash(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 

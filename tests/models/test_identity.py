@@ -3,10 +3,12 @@ import hashlib
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from sbert_search.errors import ConfigError
+from sbert_search.models import identity
 from sbert_search.models.identity import ModelIdentity, sha256_of, sha256_of_files
 
 IDENTITY = ModelIdentity(
@@ -67,3 +69,29 @@ def test_several_files_are_one_hash_whatever_their_order(tmp_path: Path) -> None
     both = sha256_of_files(tmp_path, ["a", "b"])
     assert both == sha256_of_files(tmp_path, ["b", "a"])
     assert both != sha256_of_files(tmp_path, ["a"]) == sha256_of(tmp_path / "a")
+
+
+def test_the_hash_of_a_large_file_outlives_the_process(tmp_path: Path, monkeypatch: Any) -> None:
+    path = tmp_path / "weights"
+    path.write_bytes(b"w" * identity._LARGE)
+    expected = hashlib.sha256(path.read_bytes()).hexdigest()
+    hashed: list[Path] = []
+    compute = identity._hash
+
+    def counted(path: Path) -> str:
+        hashed.append(path)
+        return compute(path)
+
+    monkeypatch.setattr(identity, "_hash", counted)
+
+    def later_process() -> str:
+        identity._sha256.cache_clear()
+        return sha256_of(path)
+
+    assert [later_process(), later_process()] == [expected, expected]
+    assert len(hashed) == 2  # the file changed a moment ago
+    monkeypatch.setattr(identity, "_SETTLED_NS", 0)
+    assert [later_process(), later_process()] == [expected, expected]
+    assert len(hashed) == 3
+    path.write_bytes(b"x" * identity._LARGE)
+    assert later_process() != expected
