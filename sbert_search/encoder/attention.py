@@ -213,7 +213,7 @@ class Attention(nn.Module):
         config = self.config
         scale = (config.head_dim * len(config.attention_terms)) ** -0.5
         dropout = config.attention_dropout if self.training else 0.0
-        heads = self._project(states, queries)
+        heads = self.project(states, queries)
         positions = None if distances is None else self._project_distances(distances)
         content = "c2c" in config.attention_terms
         probabilities: Sequence[Tensor] = ()
@@ -233,7 +233,8 @@ class Attention(nn.Module):
             )
         return self.output(mixed), probabilities
 
-    def _project(self, states: Tensor, queries: Tensor | None) -> Heads:
+    def project(self, states: Tensor, queries: Tensor | None = None) -> Heads:
+        """Split projected states (..., hidden) into heads; queries may have states of their own."""
         config = self.config
         shape = (-1, 3, config.heads, config.head_dim)
         query, key, value = self.qkv(states).view(shape).unbind(1)

@@ -18,6 +18,7 @@ from sbert_search.models.folder import (
     ModelDescription,
     ModelFolder,
     Module,
+    load_tokenizer,
     pooling_modes,
     read_folder,
     write_legacy_form,
@@ -148,12 +149,9 @@ class BiEncoder(nn.Module):
         if reason := why_not_native(folder):
             raise ModelError(f"{folder.path}: {reason}. Use the engine sentence-transformers.")
         description = folder.description
-        lower = bool(description.modules[0].settings.get("do_lower_case"))
         return cls(
             load_encoder(folder.transformer_path),
-            TextTokenizer.from_folder(
-                folder.transformer_path, description.max_len, do_lower_case=lower
-            ),
+            load_tokenizer(folder),
             pooling=pooling_modes(description.modules[1]),
             head=[_load_part(folder.path, module) for module in description.modules[2:]],
             prompts=description.prompts,

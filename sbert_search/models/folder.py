@@ -11,11 +11,14 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sbert_search.errors import ModelError
 from sbert_search.models.identity import sha256_of_files
 from sbert_search.runtime.files import replace_file
+
+if TYPE_CHECKING:
+    from sbert_search.tokens.tokenizer import TextTokenizer
 
 # In the order that sentence-transformers concatenates them, with the legacy key of each.
 POOLING_KEYS = {
@@ -162,6 +165,17 @@ def read_folder(path: Path) -> ModelFolder:
         transformer=transformer,
         tokenizer=tokenizer,
         settings=settings,
+    )
+
+
+def load_tokenizer(folder: ModelFolder) -> TextTokenizer:
+    """Read the tokenizer of a bi-encoder; raises as `TextTokenizer.from_folder`."""
+    from sbert_search.tokens.tokenizer import TextTokenizer  # for whoever has a text, not before
+
+    description = folder.description
+    lower = bool(description.modules[0].settings.get("do_lower_case"))
+    return TextTokenizer.from_folder(
+        folder.transformer_path, description.max_len, do_lower_case=lower
     )
 
 

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 import torch
 
-from sbert_search.embedding.engines import PRECISIONS, EngineName, check_engine
+from sbert_search.embedding.engines import PRECISIONS, check_engine
+from sbert_search.embedding.opened import EngineName
 from sbert_search.embedding.protocol import Vectors
 from sbert_search.embedding.selfcheck import SELF_CHECK_TEXTS
 from sbert_search.encoder.frozen import freeze

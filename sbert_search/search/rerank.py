@@ -21,7 +21,7 @@ from sbert_search.runtime.progress import progress
 if TYPE_CHECKING:
     import sentence_transformers
 
-    from sbert_search.embedding.engines import EngineName
+    from sbert_search.embedding.opened import EngineName
     from sbert_search.models.cross_encoder import CrossEncoder
     from sbert_search.runtime.device import Precision
     from sbert_search.tokens.tokenizer import EncodedPairs

@@ -247,9 +247,9 @@ def test_a_device_that_computes_wrongly_is_refused(
 
 
 def test_impossible_settings_are_named(folder: Path) -> None:
-    onnx: Any = "onnx"
-    with pytest.raises(ConfigError, match="no engine 'onnx' yet"):
-        Embedder(folder, engine=onnx)
+    unknown: Any = "jax"
+    with pytest.raises(ConfigError, match="engine 'jax' does not compute this"):
+        Embedder(folder, engine=unknown)
     with pytest.raises(ConfigError, match="no prompt 'off'"):
         Embedder(folder, device="cpu", default_prompt_name="off")
     with pytest.raises(ModelError, match="no model folder"):

@@ -1,0 +1,88 @@
+"""A bi-encoder as an ONNX graph, its weights in a file beside it that can be mapped."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+
+from sbert_search.errors import ConfigError
+from sbert_search.models.bi_encoder import BiEncoder
+from sbert_search.models.padded import PaddedBiEncoder
+from sbert_search.runtime import files
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
+
+_ALIGNMENT = 4096  # of each tensor in the file of weights, so that it can be mapped
+_IN_GRAPH = 1024  # bytes up to which a tensor stays in the graph: shapes and the like
+
+
+def export_graph(model: BiEncoder, graph: Path, weights: Path) -> None:
+    """Write a model as an ONNX graph from input_ids and attention_mask to embeddings.
+
+    Args:
+        model: float32 on the CPU; it is used up (see `PaddedBiEncoder`).
+        graph: The file to write, new.
+        weights: The file of its weights, new, in the same folder.
+
+    Raises:
+        ConfigError: The packages that the export needs are not installed.
+        ModelError: The model has no padded form.
+    """
+    padded = PaddedBiEncoder(model).eval()
+    ids = torch.ones(2, 3, dtype=torch.int64)
+    free = {0: torch.export.Dim.DYNAMIC, 1: torch.export.Dim.DYNAMIC}
+    with _silence():
+        try:
+            program = torch.onnx.export(
+                padded,
+                (ids, torch.ones_like(ids)),
+                input_names=["input_ids", "attention_mask"],
+                output_names=["embeddings"],
+                dynamic_shapes=(free, free),
+                dynamo=True,
+                verbose=False,
+            )
+        except ImportError as error:
+            raise ConfigError(
+                f"Exporting a graph needs {error.name}: pip install 'sbert-search[cpu]'."
+            ) from error
+    assert program is not None  # only without dynamo
+    proto = program.model_proto
+    _move_weights(proto, weights)
+    files.write_new(graph, proto.SerializeToString())
+
+
+def _move_weights(proto: ModelProto, path: Path) -> None:
+    """Move large tensors out of a graph into a file of their own."""
+    from onnx.external_data_helper import set_external_data
+
+    with files.NewFile(path) as file:
+        for tensor in proto.graph.initializer:
+            if len(tensor.raw_data) <= _IN_GRAPH:
+                continue
+            file.write(bytes(-file.n_bytes % _ALIGNMENT))
+            size = len(tensor.raw_data)
+            set_external_data(tensor, path.name, offset=file.n_bytes, length=size)
+            file.write(tensor.raw_data)
+            tensor.ClearField("raw_data")
+
+
+@contextlib.contextmanager
+def _silence() -> Iterator[None]:
+    """Keep quiet the exporter, which warns of its own parts and of a missing torchvision."""
+    logger = logging.getLogger("torch.onnx")
+    before = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logger.setLevel(before)
