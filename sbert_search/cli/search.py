@@ -9,7 +9,7 @@ import click
 
 from sbert_search.cli.console import emit
 from sbert_search.cli.hits import hit_record, show_hits
-from sbert_search.cli.options import embedder_options, shared_options
+from sbert_search.cli.options import embedder_options, given, shared_options
 from sbert_search.runtime.progress import note
 
 if TYPE_CHECKING:
@@ -63,7 +63,9 @@ def search(
     ask = {name: options.pop(name) for name in ("k", "mode", "where", "rerank_depth")}
     hardware = {name: options[name] for name in ("device", "engine", "precision")}
     reranker = Reranker(rerank, **hardware) if rerank else None
-    engine = SearchEngine(path, options.pop("model"), reranker, **options)
+    changed = given(click.get_current_context()).keys()
+    quick = bool(query) and reranker is None and not changed & hardware.keys()
+    engine = SearchEngine(path, options.pop("model"), reranker, quick=quick, **options)
     if queries is not None:
         _answer_file(engine, queries, run_out, as_json, ask)
     else:

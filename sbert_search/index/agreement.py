@@ -12,6 +12,7 @@ from sbert_search.embedding.selfcheck import SELF_CHECK_TEXTS
 from sbert_search.errors import ModelMismatch
 from sbert_search.index.manifest import SelfCheck, StoreSettings
 from sbert_search.models.identity import ModelIdentity
+from sbert_search.runtime.cache import remembered
 from sbert_search.runtime.progress import note
 
 MIN_COSINE = 0.999  # of the same model by another engine or in another precision
@@ -84,7 +85,19 @@ def require_agreement(
 
 
 def _worst_cosine(check: SelfCheck, embedder: TextEmbedder) -> float:
-    """Compare the check texts with the stored vectors; NaN counts as no agreement at all."""
+    """Compare the check texts with the stored vectors, a graph only once.
+
+    A graph was compared with the native engine when it was made, and computes on a CPU in fp32
+    alone: what it gave once for these weights it gives again.
+    """
+    if embedder.identity.engine != "onnx":
+        return _compare(check, embedder)
+    key = [check.texts, check.vectors_base64, embedder.identity.to_mapping()]
+    return float(remembered("agreement", key, lambda: _compare(check, embedder)))
+
+
+def _compare(check: SelfCheck, embedder: TextEmbedder) -> float:
+    """Give the worst cosine; NaN counts as no agreement at all."""
     stored = check.vectors
     got = embedder.encode_document(check.texts)
     lengths = np.linalg.norm(stored, axis=1) * np.linalg.norm(got, axis=1)

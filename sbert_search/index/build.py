@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from sbert_search.corpus.documents import CorpusReader, Survey
+from sbert_search.embedding.embedder import Embedder
 from sbert_search.embedding.protocol import TextEmbedder
 from sbert_search.errors import IndexStoreError, NotAnIndex
 from sbert_search.index import ann
@@ -103,6 +104,8 @@ def build_index(
             cursor=cursor,
         )
         writer.finish_build(memory_bytes=memory_bytes)
+    if isinstance(embedder, Embedder):
+        embedder.keep_graph()
     return report
 
 

@@ -10,8 +10,9 @@ from typing import Any
 
 from sbert_search.config import from_mapping
 from sbert_search.corpus.documents import CorpusReader
+from sbert_search.embedding.graph import require_graph
 from sbert_search.embedding.protocol import TextEmbedder
-from sbert_search.errors import IndexStoreError, QueryError
+from sbert_search.errors import IndexStoreError, QueryError, SbertSearchError
 from sbert_search.index.agreement import as_embedder, require_agreement
 from sbert_search.index.build import (
     BuildSettings,
@@ -26,6 +27,7 @@ from sbert_search.index.ingest import IngestReport, Mode, ReadSettings, ingest
 from sbert_search.index.snapshot import Snapshot
 from sbert_search.index.store import IndexStore
 from sbert_search.models.identity import ModelIdentity
+from sbert_search.runtime.progress import note
 
 
 class Index:
@@ -118,13 +120,20 @@ class Index:
             )
 
     def matching_embedder(
-        self, model: Any = None, *, allow_inexact: bool = False, **options: Any
+        self,
+        model: Any = None,
+        *,
+        allow_inexact: bool = False,
+        quick: bool = False,
+        **options: Any,
     ) -> TextEmbedder:
         """Open the model of this index, or check that another one is the same.
 
         Args:
             model: A name, a folder or an embedder; None: the model that the index names.
             allow_inexact: Accept an engine or precision that moves vectors further than allowed.
+            quick: Take the model's exported graph where the cache has it and it agrees with the
+                index; it is open in a fraction of a second, and slower over many texts.
             options: How to open a model by name: ``device``, ``engine``, ``precision``.
 
         Raises:
@@ -132,7 +141,10 @@ class Index:
             IndexStoreError: The index is an unfinished build.
         """
         self.require_finished()
-        embedder = as_embedder(self.identity.name if model is None else model, **options)
+        model = self.identity.name if model is None else model
+        if quick and (graph := self._by_graph(model)):
+            return graph
+        embedder = as_embedder(model, **options)
         require_agreement(self.state.manifest.settings, embedder, allow_inexact=allow_inexact)
         return embedder
 
@@ -229,6 +241,19 @@ class Index:
         """
         with self.store.writer() as writer:
             writer.snapshot_to(target)
+
+    def _by_graph(self, model: str | Path) -> TextEmbedder | None:
+        """Open a model by its graph; None, and a note why, when that cannot be."""
+        if self.identity.engine not in ("native", "onnx"):
+            return None
+        try:
+            require_graph(model)
+            embedder = as_embedder(model, engine="onnx")
+            require_agreement(self.state.manifest.settings, embedder)
+        except SbertSearchError as error:
+            note(f"Loading torch, which takes seconds: {error}")
+            return None
+        return embedder
 
     def _ingest(
         self,

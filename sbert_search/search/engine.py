@@ -49,7 +49,7 @@ class SearchEngine:
             opened for the first query. None: the model that the index names.
         reranker: Scores pairs of query and passage again, for the first hits of every search.
         allow_inexact: Accept an engine or precision that moves vectors further than allowed.
-        options: How to open a model by name: ``device``, ``engine``, ``precision``.
+        options: How to open a model by name: ``device``, ``engine``, ``precision``, ``quick``.
 
     Raises:
         IndexStoreError: The index cannot be opened, or is an unfinished build.

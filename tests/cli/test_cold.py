@@ -1,0 +1,83 @@
+"""A query from the shell is answered by the exported graph, without torch."""
+
+import json
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+from sbert_search.models.heads import Normalize
+from tests.cli.process import Done, sbert_search
+from tests.models.tiny import tiny_bi_encoder
+
+HEAVY = {"torch", "transformers", "sentence_transformers", "faiss", "pandas", "scipy", "sklearn"}
+LISTING = """
+import json, sys
+from sbert_search.cli.main import run
+code = run()
+names = sorted({name.partition(".")[0] for name in sys.modules})
+print("MODULES", json.dumps(names), file=sys.stderr)
+sys.exit(code)
+"""
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory, corpus: Path) -> Path:
+    """An index by a model that is in the cache as a graph from then on."""
+    base = tmp_path_factory.mktemp("cold")
+    tiny_bi_encoder(base / "tokens", head=[Normalize()]).save(base / "model")
+    path = base / "my.index"
+    done = sbert_search(
+        "index", "build", corpus, "--out", path, "--model", base / "model", env=cache(base)
+    )
+    assert done.code == 0, done.err
+    assert "so that searches start without torch" in done.err
+    return path
+
+
+def cache(base: Path) -> dict[str, str]:
+    return {"XDG_CACHE_HOME": str(base / "cache")}
+
+
+def ask(index: Path, *options: str, cached: Path | None = None) -> tuple[Done, set[str]]:
+    done = sbert_search(
+        *("search", index, "the cat sat", "--json", *options),
+        launcher=(sys.executable, "-c", LISTING),
+        env=cache(cached or index.parent),
+    )
+    assert done.code == 0, done.err
+    line = next(line for line in done.err.splitlines() if line.startswith("MODULES"))
+    return done, set(json.loads(line.removeprefix("MODULES")))
+
+
+def test_a_cold_search_loads_no_torch_and_finds_the_same(built: Path) -> None:
+    quick, modules = ask(built)
+    assert {"onnxruntime", "tokenizers", "pyarrow"} <= modules
+    assert not modules & HEAVY
+    assert "engine onnx, fp32 on cpu" in quick.err
+    native, modules = ask(built, "--engine", "native")
+    assert "torch" in modules
+    assert "onnxruntime" not in modules
+    for ours, theirs in zip(quick.records, native.records, strict=True):
+        assert ours.pop("score") == pytest.approx(theirs.pop("score"), abs=1e-5)
+        assert ours.pop("stages").keys() == theirs.pop("stages").keys()
+        assert ours == theirs
+
+
+def test_without_the_graph_torch_answers_after_one_note(built: Path, tmp_path: Path) -> None:
+    done, modules = ask(built, cached=tmp_path)
+    assert "torch" in modules
+    assert done.err.count("Loading torch, which takes seconds: ") == 1
+    assert len(done.records) == 3
+
+
+def test_a_graph_that_disagrees_with_the_index_is_passed_over(built: Path, tmp_path: Path) -> None:
+    shutil.copytree(built.parent / "cache", tmp_path / "cache")
+    ask(built, cached=tmp_path)
+    (agreed,) = (tmp_path / "cache" / "sbert-search" / "agreement").glob("*.json")
+    assert float(agreed.read_text()) == pytest.approx(1, abs=1e-5)
+    agreed.write_text("0.5")
+    done, modules = ask(built, cached=tmp_path)
+    assert "torch" in modules
+    assert "cosine 0.50000 on the check texts" in done.err
