@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import subprocess
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -33,15 +34,27 @@ def started(arguments: list[str]) -> subprocess.Popen[str]:
     return subprocess.Popen(arguments, stdout=pipe, stderr=pipe, env=environment(), text=True)
 
 
+def stop_when(
+    grown: Callable[[], bool], process: subprocess.Popen[str], how: signal.Signals
+) -> Done:
+    """Let a process run in short turns, look while it stands still, and stop it in time."""
+    stop = False
+    while process.poll() is None and not stop:
+        time.sleep(0.02)
+        process.send_signal(signal.SIGSTOP)
+        stop = grown()
+        if stop:
+            process.send_signal(how)
+        process.send_signal(signal.SIGCONT)
+    out_text, err_text = process.communicate(timeout=60)
+    return Done(process.returncode, out_text, err_text)
+
+
 def stop_after_a_commit(source: Path, out: Path, how: signal.Signals) -> Done:
     """Run a build, and stop it as soon as it has committed something new."""
     before = rows_done(out)
     process = started(build_command(source, out))
-    while rows_done(out) == before and process.poll() is None:
-        time.sleep(0.01)
-    process.send_signal(how)
-    out_text, err_text = process.communicate(timeout=60)
-    return Done(process.returncode, out_text, err_text)
+    return stop_when(lambda: rows_done(out) > before, process, how)
 
 
 def finish(source: Path, out: Path) -> Done:
@@ -108,19 +121,10 @@ def test_other_settings_start_an_unfinished_build_over(
 
 def test_ctrl_c_in_an_update_keeps_what_was_committed(index: Path, corpus_of_batches: Path) -> None:
     update = ["index", "add", index, corpus_of_batches, "--on-error", "skip", "--json"]
-    process = subprocess.Popen(
-        command(*update),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        env=environment(),
-        text=True,
-    )
-    while len(Index.open(index)) == 3 and process.poll() is None:
-        time.sleep(0.01)
-    process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=60)
-    assert process.returncode == 130
-    assert "goes on from there" in err
+    process = started(command(*update))
+    done = stop_when(lambda: len(Index.open(index)) > 3, process, signal.SIGINT)
+    assert done.code == 130
+    assert "goes on from there" in done.err
     kept = len(Index.open(index)) - 3
     (again,) = sbert_search(*update).records
     assert again["duplicate"] == kept
