@@ -34,9 +34,9 @@ with fresh weights, float32, {threads} threads, median of {repeats}; GFLOP/s is 
 |---|---|---:|---:|---:|---:|
 """
 SHARING = """
-Sharing weights makes ALBERT smaller, not faster: albert-base has {share:.0%} of the parameters of
+Sharing weights saves parameters, not operations: albert-base has {share:.0%} of the parameters of
 bert-base and runs at {ratio:.2f} times its speed ({low:.2f} to {high:.2f}, measured in turn). The
-generators of ELECTRA are as large as published; the paper's small one has a quarter of the width.
+generators of ELECTRA are as published; the paper's small one has a quarter of the width.
 
 Machine: {machine}. Commit {commit}.
 Made by `{command}`.

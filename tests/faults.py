@@ -8,6 +8,7 @@ so on until a run ends without reaching the step: the method of SQLite's I/O err
 from __future__ import annotations
 
 import errno
+import functools
 import json
 import os
 import sys
@@ -111,11 +112,17 @@ def every_step(
         yield raised
 
 
+@functools.cache
+def _code() -> dict[str, str | None]:
+    """Read the commit once: the first result kept changes the checkout."""
+    return code()
+
+
 def keep_result(name: str, figures: Mapping[str, Any]) -> None:
     """Write the figures of a full-scale run to ``tests/results``; does nothing at CI scale."""
     if not FULL:
         return
     command = "FAULT_SCALE=full python -m pytest " + " ".join(sys.argv[1:])
-    result = {"command": command, "figures": figures, "machine": machine(), "code": code()}
+    result = {"command": command, "figures": figures, "machine": machine(), "code": _code()}
     RESULTS.mkdir(exist_ok=True)
     (RESULTS / f"{name}.json").write_text(json.dumps(result, indent=1, sort_keys=True) + "\n")

@@ -31,7 +31,8 @@ def size(text: str) -> int:
     return int(number * 1024 ** ("KMGT".index(found.group(2)) + 1 if found.group(2) else 0))
 
 
-def _choice(name: str, *values: str, help: str) -> Decorator[Any]:
+def choice(name: str, *values: str, help: str) -> Decorator[Any]:
+    """Make an option of one of several values, the first of which is the default."""
     return click.option(
         f"--{name}",
         type=click.Choice(values),
@@ -65,20 +66,20 @@ _SHARED: dict[str, Decorator[Any]] = {
         metavar="auto|cpu|cuda[:N]|mps",
         envvar=_variable("device"),
     ),
-    "engine": _choice(
+    "engine": choice(
         "engine", "native", "onnx", "sentence-transformers", help="What runs the model."
     ),
-    "precision": _choice(
+    "precision": choice(
         "precision", "auto", "fp32", "bf16", "fp16", help="auto: fp32 on CPU, bf16 on CUDA."
     ),
-    "on-truncate": _choice(
+    "on-truncate": choice(
         "on-truncate",
         "warn",
         "error",
         "chunk",
         help="What to do with texts longer than the model reads; chunk: index them as passages.",
     ),
-    "on-error": _choice(
+    "on-error": choice(
         "on-error",
         "stop",
         "skip",

@@ -65,6 +65,7 @@ class Embedder:
         default_prompt_name: str | None = None,
         batch_tokens: int | None = None,
     ) -> None:
+        _check_dim(truncate_dim)
         self.opened = _open(model, device=device, engine=engine, precision=precision)
         self._engine, described = self.opened.engine, self.opened.description
         self.description = dataclasses.replace(
@@ -174,9 +175,10 @@ class Embedder:
             Float32 (n, dim), or (dim,) for one text.
 
         Raises:
-            ConfigError: There is no such prompt.
+            ConfigError: There is no such prompt, or ``truncate_dim`` is below 1.
             CorpusError: A text holds a lone surrogate.
         """
+        _check_dim(truncate_dim)
         several = [texts] if isinstance(texts, str) else list(texts)
         before = self._prompt(task, prompt_name) if prompt is None else prompt
         vectors = np.empty((len(several), self.dim), dtype=np.float32)
@@ -248,6 +250,11 @@ def _open(model: Any, *, device: str, engine: EngineName, precision: Precision) 
     from sbert_search.embedding.engines import open_model  # torch loads here
 
     return open_model(model, device=device, engine=engine, precision=precision)
+
+
+def _check_dim(truncate_dim: int | None) -> None:
+    if truncate_dim is not None and truncate_dim < 1:
+        raise ConfigError(f"truncate_dim is {truncate_dim}; it must be at least 1.")
 
 
 def open_embedder(model: str | Path | None = None, **options: Any) -> TextEmbedder:

@@ -17,10 +17,7 @@ from sbert_search.errors import ConfigError
 from sbert_search.models.bi_encoder import BiEncoder
 from sbert_search.models.folder import ModelDescription, ModelFolder, read_folder
 from sbert_search.models.identity import IN_MEMORY
-from sbert_search.models.interchange import (
-    LibraryEncoder,
-    load_sentence_transformer,
-)
+from sbert_search.models.interchange import LibraryEncoder, load_sentence_transformer
 from sbert_search.models.resolve import resolve_model
 from sbert_search.models.state import state_sha256
 from sbert_search.models.support import require_kind, why_not_native
@@ -41,7 +38,7 @@ class NativeEngine:
     def __init__(self, model: BiEncoder) -> None:
         self.model = model.eval()
         self.dim, self.tokenizer = model.dim, model.tokenizer
-        self._stay(next(model.parameters()).device)
+        self._settle(next(model.parameters()).device)
 
     @torch.inference_mode()
     def __call__(self, tokens: TokenizedTexts) -> Vectors:
@@ -56,9 +53,9 @@ class NativeEngine:
     def move(self, device: torch.device, dtype: torch.dtype) -> None:
         """Compute there and no longer train; pooling and what follows it stay in fp32."""
         freeze(self.model.to(device).encoder.to(dtype))
-        self._stay(device)
+        self._settle(device)
 
-    def _stay(self, device: torch.device) -> None:
+    def _settle(self, device: torch.device) -> None:
         self.device = device
         self.batch_tokens = 65_536 if device.type == "cuda" else 2_048
 

@@ -100,6 +100,8 @@ def read_checkpoint(folder: str | Path) -> Checkpoint:
     layout = LAYOUTS[config.layout]
     tensors = _current_names(read_tensors(folder))
     body = {name.removeprefix(layout.prefix): name for name in tensors}
+    if twice := sorted(tensors.keys() - set(body.values())):
+        raise WeightsError(f"{folder}: {twice[0]} is there twice, with and without prefix.")
     pooler = {f"{name}.weight" for name in layout.names.get("pooler", ())}
     with _Unfilled():
         encoder = Encoder(replace(config, pooler=bool(pooler & body.keys())))
@@ -173,10 +175,8 @@ def published_names(name: str, config: EncoderConfig, layout: Layout) -> list[st
     if found:
         block, name = int(found[1]), found[2]
         group, inner = divmod(block, config.inner_layers)
-        place, table = (
-            layout.block.format(block=block, group=group, inner=inner),
-            layout.block_names,
-        )
+        place = layout.block.format(block=block, group=group, inner=inner)
+        table = layout.block_names
     stem, _, ending = name.rpartition(".")
     if name in table:
         return [place + theirs for theirs in table[name]]

@@ -69,7 +69,7 @@ class NativePairEngine:
     def __init__(self, model: CrossEncoder) -> None:
         self.model = model.eval()
         self.num_labels, self.tokenizer = len(model.labels), model.tokenizer
-        self._stay(next(model.parameters()).device)
+        self._settle(next(model.parameters()).device)
 
     @torch.inference_mode()
     def __call__(self, pairs: Sequence[tuple[str, str]], encoded: EncodedPairs) -> Vectors:
@@ -84,9 +84,9 @@ class NativePairEngine:
     def move(self, device: torch.device, dtype: torch.dtype) -> None:
         """Compute there; the head stays in fp32."""
         freeze(self.model.to(device).encoder.to(dtype))
-        self._stay(device)
+        self._settle(device)
 
-    def _stay(self, device: torch.device) -> None:
+    def _settle(self, device: torch.device) -> None:
         self.device = device
         self.batch_tokens = 65_536 if device.type == "cuda" else 2_048
 

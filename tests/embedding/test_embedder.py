@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sentence_transformers import SentenceTransformer
@@ -14,7 +15,9 @@ from sbert_search.embedding.embedder import Embedder, open_embedder
 from sbert_search.embedding.hashing import HashingEmbedder
 from sbert_search.embedding.pipeline import embed_batches
 from sbert_search.embedding.protocol import TokenizedTexts, Vectors
+from sbert_search.encoder.packed import PackedTokens
 from sbert_search.errors import ConfigError, CorpusError, ModelError
+from sbert_search.models.bi_encoder import BiEncoder
 from sbert_search.models.heads import Normalize
 from sbert_search.records import Document
 from tests.models.tiny import TEXTS, tiny_bi_encoder
@@ -91,6 +94,13 @@ def test_bf16_agrees_with_itself_in_other_company_and_with_fp32(minilm: Embedder
     alone = np.stack([half.encode(text) for text in texts])
     assert float((together * alone).sum(axis=1).min()) >= 0.9999
     assert float((together * minilm.encode(texts)).sum(axis=1).min()) >= 0.999
+
+
+def test_the_library_computes_in_bf16_too(folder: Path, tiny: Embedder) -> None:
+    half = Embedder(folder, device="cpu", engine="sentence-transformers", precision="bf16")
+    assert (half.identity.engine, half.identity.precision) == ("sentence-transformers", "bf16")
+    unit = half.encode(TEXTS, normalize_embeddings=True)
+    assert float((unit * tiny.encode(TEXTS)).sum(axis=1).min()) >= 0.999
 
 
 def test_an_object_of_the_library_is_taken_as_it_is(folder: Path, tiny: Embedder) -> None:
@@ -194,14 +204,14 @@ def test_out_of_memory_halves_the_batch_and_says_so(
     folder: Path, tiny: Embedder, capsys: pytest.CaptureFixture[str], monkeypatch: Any
 ) -> None:
     embedder = Embedder(folder, device="cpu")
-    compute = type(embedder.opened.engine).__call__
+    compute = BiEncoder.forward
 
-    def small_memory(self: Any, tokens: TokenizedTexts) -> Vectors:
-        if tokens.lengths.sum() > 40:
-            raise MemoryError
+    def small_memory(self: BiEncoder, tokens: PackedTokens) -> torch.Tensor:
+        if tokens.total > 40:
+            raise torch.OutOfMemoryError("CUDA out of memory.")
         return compute(self, tokens)
 
-    monkeypatch.setattr(type(embedder.opened.engine), "__call__", small_memory)
+    monkeypatch.setattr(BiEncoder, "forward", small_memory)
     texts = TEXTS * 3
     vectors = embedder.encode(texts)
     monkeypatch.undo()
@@ -213,10 +223,10 @@ def test_out_of_memory_halves_the_batch_and_says_so(
 def test_no_memory_for_a_single_text_is_an_error(folder: Path, monkeypatch: Any) -> None:
     embedder = Embedder(folder, device="cpu")
 
-    def no_memory(self: Any, tokens: TokenizedTexts) -> Vectors:
-        raise MemoryError
+    def no_memory(self: BiEncoder, tokens: PackedTokens) -> torch.Tensor:
+        raise torch.OutOfMemoryError
 
-    monkeypatch.setattr(type(embedder.opened.engine), "__call__", no_memory)
+    monkeypatch.setattr(BiEncoder, "forward", no_memory)
     with pytest.raises(ModelError, match="too little memory for one text of 3 tokens"):
         embedder.encode("cat")
 
@@ -252,6 +262,9 @@ def test_impossible_settings_are_named(folder: Path) -> None:
         Embedder(folder, engine=unknown)
     with pytest.raises(ConfigError, match="no prompt 'off'"):
         Embedder(folder, device="cpu", default_prompt_name="off")
+    for wrong in (0, -3):
+        with pytest.raises(ConfigError, match=f"truncate_dim is {wrong}; it must be at least 1"):
+            Embedder(folder, device="cpu", truncate_dim=wrong)
     with pytest.raises(ModelError, match="no model folder"):
         Embedder("./nowhere")
 

@@ -4,8 +4,9 @@ import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from sbert_search.encoder.attention import Heads, RelativeHeads, packed_attention
+from sbert_search.encoder.attention import Heads, packed_attention
 from sbert_search.encoder.packed import PackedTokens
+from sbert_search.encoder.relative import RelativeHeads
 
 
 def test_relative_scores_equal_their_definition() -> None:

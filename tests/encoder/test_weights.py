@@ -129,6 +129,12 @@ def test_weights_that_do_not_fit_are_named(
         load_encoder(folder)
 
 
+def test_a_name_with_and_without_prefix_is_refused(folder: Path) -> None:
+    rewrite(folder, lambda t: t.update({"bert." + QUERY: torch.ones(24, 24)}))
+    with pytest.raises(WeightsError, match="is there twice, with and without prefix"):
+        load_encoder(folder)
+
+
 def test_many_missing_names_are_counted(folder: Path) -> None:
     rewrite_settings(folder, num_hidden_layers=3)
     with pytest.raises(WeightsError, match=r"Missing: encoder\.layer\.2.* and 11 more\. "):

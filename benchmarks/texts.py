@@ -1,0 +1,50 @@
+"""Texts to measure on: SBERT_SEARCH_DATA's STSb and SciFact, else what Python itself documents."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from itertools import cycle, islice
+from pathlib import Path
+
+from sbert_search.corpus.docstrings import stdlib_documents
+from sbert_search.corpus.documents import CorpusReader
+from sbert_search.corpus.pairs import read_pairs
+from sbert_search.records import Document
+
+
+def data_folder() -> Path | None:
+    """The folder of the data sets, if one is named."""
+    folder = os.environ.get("SBERT_SEARCH_DATA")
+    return Path(folder) if folder else None
+
+
+def sentences(limit: int) -> tuple[str, list[str]]:
+    """A name and up to `limit` distinct sentences: STSb train, or first lines of docstrings."""
+    data = data_folder()
+    if data is None:
+        lines = (document.text.strip().partition("\n")[0] for document in stdlib_documents())
+        return "docstring_lines", _distinct(lines, limit)
+    pairs = read_pairs(data / "stsb" / "train.jsonl.gz")
+    return "stsb", _distinct((text for pair in pairs for text in (pair.text1, pair.text2)), limit)
+
+
+def documents(limit: int) -> tuple[str, list[Document]]:
+    """A name and up to `limit` documents: SciFact abstracts, or docstrings."""
+    data = data_folder()
+    if data is None:
+        return "docstrings", list(islice(stdlib_documents(), limit))
+    batches = CorpusReader([data / "scifact"]).batches()
+    return "scifact", list(islice((d for batch in batches for d in batch.documents), limit))
+
+
+def many_documents(count: int) -> Iterator[Document]:
+    """Any number of short documents: the sentences of `documents`, over and over, numbered."""
+    _, source = documents(2000)
+    parts = [part for document in source for part in document.text.split(". ") if part.strip()]
+    for number, text in enumerate(islice(cycle(parts), count)):
+        yield Document(f"doc-{number}", f"{text} ({number})")
+
+
+def _distinct(texts: Iterator[str], limit: int) -> list[str]:
+    return list(islice(dict.fromkeys(text for text in texts if text.strip()), limit))

@@ -1,0 +1,124 @@
+"""Retrieval on a judged collection, through the index and the engine that users have."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from sbert_search.corpus.beir import read_qrels, read_queries
+from sbert_search.embedding.protocol import TextEmbedder
+from sbert_search.errors import EvaluationError
+from sbert_search.evaluation.manifest import Evaluation, Stopwatch, make_manifest
+from sbert_search.evaluation.tasks import EvalTask, check_files
+from sbert_search.index.build import BuildSettings, build_index
+from sbert_search.index.index import Index
+from sbert_search.metrics.ranking import DEFAULT_MEASURES, mean, score_run
+from sbert_search.records import Qrels, Query
+from sbert_search.search.engine import SearchEngine
+
+
+def evaluate_retrieval(
+    task: EvalTask,
+    embedder: TextEmbedder,
+    *,
+    data: Path,
+    index: Path | None = None,
+    seed: int = 0,
+) -> Evaluation:
+    """Search a collection with its own queries and judge what is found.
+
+    Args:
+        task: A BEIR folder and one of its splits.
+        embedder: What is evaluated.
+        data: Folder that the task's path is relative to.
+        index: An index of the collection to search; by default one with exact search is built in
+            a temporary folder.
+        seed: Recorded; nothing here is random.
+
+    Raises:
+        CorpusError: The collection cannot be read, or the split has no judgements.
+        EvaluationError: The folder is absent, a file is another revision, or a judged query is
+            not among the queries.
+        ModelMismatch: The index given was built with another model.
+    """
+    clock = Stopwatch()
+    folder = data / task.path
+    hashes = check_files(task, data, _files(task, folder))
+    qrels = read_qrels(folder, task.split)
+    queries = _judged_queries(task, folder, qrels)
+    clock.lap("read")
+    with _opened(task, folder, embedder, index) as (opened, build):
+        clock.lap("index")
+        run = SearchEngine(opened, embedder).run(queries, task.depth)
+        clock.lap("search")
+        store = opened.state.manifest.settings
+        settings = {"index": store.spec.factory, "metric": store.metric, "depth": task.depth}
+        counts = _counts(opened, qrels) | build
+    per_query = score_run(run, qrels, dict.fromkeys((task.main_metric, *DEFAULT_MEASURES)))
+    return Evaluation(
+        task=task,
+        scores={name: mean(values) for name, values in per_query.items()},
+        per_item=per_query,
+        counts=counts,
+        manifest=make_manifest(
+            data=hashes, model=embedder.identity, settings=settings, seed=seed, clock=clock
+        ),
+        run=run,
+    )
+
+
+@contextmanager
+def _opened(
+    task: EvalTask, folder: Path, embedder: TextEmbedder, index: Path | None
+) -> Iterator[tuple[Index, dict[str, int]]]:
+    """Open the index given, or build one with exact search that lives as long as this.
+
+    Yields:
+        The index, and what was counted while it was built here.
+    """
+    if index is not None:
+        yield Index.open(index), {}
+        return
+    with tempfile.TemporaryDirectory(prefix="sbert-search-eval-") as scratch:
+        out, settings = Path(scratch) / "index", BuildSettings(on_error=task.on_error)
+        report = build_index(folder, out, lambda: embedder, settings)
+        yield Index.open(out), {"documents truncated": report.truncated}
+
+
+def _files(task: EvalTask, folder: Path) -> list[Path]:
+    """List the files of a BEIR folder that decide the score."""
+    if not folder.is_dir():
+        raise EvaluationError(
+            f"{task.name}: there is no folder {folder}; point --data at the data sets."
+        )
+    tables = [*folder.glob("corpus.jsonl*"), *folder.glob("queries.jsonl*")]
+    return [*sorted(tables), *folder.glob(f"qrels/{task.split}.tsv")]
+
+
+def _judged_queries(task: EvalTask, folder: Path, qrels: Qrels) -> list[Query]:
+    queries = {query.query_id: query for query in read_queries(folder)}
+    unknown = [query_id for query_id in qrels if query_id not in queries]
+    if unknown:
+        raise EvaluationError(
+            f"{task.name}: {len(unknown)} of {len(qrels)} judged queries are not among the queries "
+            f"of {folder}, the first is {unknown[0]!r}; the files do not belong together."
+        )
+    return [queries[query_id] for query_id in qrels]
+
+
+def _counts(index: Index, qrels: Qrels) -> dict[str, int]:
+    judged = sorted({doc_id for grades in qrels.values() for doc_id in grades})
+    build = index.state.manifest.build
+    return {
+        "queries": len(qrels),
+        "queries without a relevant document": sum(
+            max(grades.values()) < 1 for grades in qrels.values()
+        ),
+        "judgements": sum(map(len, qrels.values())),
+        "judged documents that are not in the index": int((index.state.lookup(judged) < 0).sum()),
+        "documents": index.state.n_docs,
+        "passages": index.state.n_rows,
+        "documents left out (bad rows)": build.counts.rejected if build else 0,
+    }

@@ -1,0 +1,98 @@
+import json
+from pathlib import Path
+
+import pytest
+
+from sbert_search.embedding.hashing import HashingEmbedder
+from tests.cli.process import sbert_search
+
+PAIRS = [("a dog runs", "a dog ran", 4.0), ("a dog", "the moon", 0.5), ("one two", "one two", 5)]
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """A folder with a file of pairs and a BEIR folder."""
+    pairs = [{"sentence1": a, "sentence2": b, "score": score} for a, b, score in PAIRS]
+    write_lines(tmp_path / "pairs.jsonl", pairs)
+    beir = tmp_path / "mini"
+    (beir / "qrels").mkdir(parents=True)
+    texts = {"1": "how bees dance", "2": "sour bread", "3": "the far side of the moon"}
+    write_lines(
+        beir / "corpus.jsonl", [{"_id": name, "text": text} for name, text in texts.items()]
+    )
+    write_lines(beir / "queries.jsonl", [{"_id": "q", "text": "the moon"}])
+    (beir / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\nq\t3\t1\n")
+    return tmp_path
+
+
+def write_lines(path: Path, rows: list[dict[str, object]]) -> None:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def test_retrieval_reports_scores_run_and_manifest(data: Path) -> None:
+    done = sbert_search(
+        "eval", "retrieval", data / "mini", "--model", "hashing", "--out", "out", cwd=data
+    )
+    assert done.code == 0, done.err
+    assert "1.0000" in done.out
+    assert sorted(path.name for path in (data / "out").iterdir()) == [
+        "mini.json",
+        "mini.trec",
+        "retrieval.md",
+    ]
+    record = json.loads((data / "out" / "mini.json").read_text())
+    assert record["manifest"]["model"]["name"] == "hashing"
+    assert record["per_item"]["nDCG@10"] == {"q": 1.0}
+
+
+def test_json_has_one_line_a_task(data: Path) -> None:
+    task = data / "mini.toml"
+    task.write_text('kind = "sts"\npath = "pairs.jsonl"\nmain_metric = "pearson"\n')
+    done = sbert_search(
+        *("eval", "sts", task, data / "pairs.jsonl", "--data", data),
+        *("--model", "hashing", "--json", "--quiet"),
+    )
+    assert (done.code, done.err) == (0, "")
+    first, second = done.records
+    assert (first["task"], first["main_metric"]) == ("mini", "pearson")
+    assert first["score"] == first["scores"]["pearson"] == second["scores"]["pearson"]
+    assert second["counts"]["pairs"] == 3
+
+
+def test_a_missed_expectation_exits_with_1(data: Path) -> None:
+    weights = HashingEmbedder().identity.weights_sha256
+    expected = data / "expected.toml"
+    command = ("eval", "sts", data / "pairs.jsonl", "--model", "hashing", "--expect", expected)
+    for value, code, verdict in ((1.0, 0, "OK"), (0.5, 1, "FAIL")):
+        expected.write_text(
+            f'model = "hashing"\nweights_sha256 = "{weights}"\n'
+            f"[scores.pairs]\nvalue = {value}\ntolerance = 0.001\n"
+        )
+        done = sbert_search(*command)
+        assert (done.code, verdict in done.err) == (code, True), done.err
+
+
+def test_a_suite_lists_what_is_absent(data: Path) -> None:
+    suite = data / "suite.toml"
+    suite.write_text(
+        'title = "Both"\ntasks = ["one", "two"]\naverage = true\n[absent]\ntwo = "held out"\n'
+    )
+    shipped = data / "eval" / "tasks"
+    shipped.mkdir(parents=True)
+    (shipped / "one.toml").write_text('kind = "sts"\npath = "pairs.jsonl"\n')
+    done = sbert_search(
+        *("eval", "sts", "--suite", suite, "--data", data, "--model", "hashing"), cwd=data
+    )
+    assert done.code == 0, done.err
+    assert "absent" in done.out
+    assert "held out" in done.out
+    assert "mean" not in done.out
+
+
+def test_wrong_usage_is_named(data: Path) -> None:
+    neither = sbert_search("eval", "sts", "--model", "hashing")
+    assert (neither.code, "Name tasks or data sets, or one --suite" in neither.err) == (2, True)
+    gone = sbert_search("eval", "sts", "gone", "--model", "hashing", cwd=data)
+    assert (gone.code, "gone is no file, no folder and no shipped task" in gone.err) == (1, True)
+    wrong_kind = sbert_search("eval", "sts", data / "mini", "--model", "hashing")
+    assert (wrong_kind.code, "not a file of scored pairs" in wrong_kind.err) == (1, True)

@@ -1,0 +1,37 @@
+"""Published weights reach the scores that are expected of them, on the real data sets."""
+
+from pathlib import Path
+
+import pytest
+
+from sbert_search.embedding.embedder import open_embedder
+from sbert_search.embedding.protocol import TextEmbedder
+from sbert_search.evaluation.expected import judge, load_expected
+from sbert_search.evaluation.retrieval import evaluate_retrieval
+from sbert_search.evaluation.sts import evaluate_sts
+from sbert_search.evaluation.tasks import load_task
+
+EVAL = Path(__file__).parents[2] / "eval"
+EXPECTED = load_expected(EVAL / "expected" / "all-MiniLM-L6-v2.toml")
+
+
+@pytest.fixture(scope="module")
+def embedder() -> TextEmbedder:
+    return open_embedder(None, device="cpu", precision="fp32")
+
+
+def check(name: str, embedder: TextEmbedder, data: Path) -> None:
+    task = load_task(EVAL / "tasks" / f"{name}.toml")
+    evaluate = evaluate_sts if task.kind == "sts" else evaluate_retrieval
+    verdict = judge(evaluate(task, embedder, data=data), EXPECTED)
+    assert verdict.ok, verdict
+
+
+def test_stsb(embedder: TextEmbedder, real_data: Path) -> None:
+    check("stsb", embedder, real_data)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(set(EXPECTED.scores) - {"stsb"}))
+def test_every_other_task(name: str, embedder: TextEmbedder, real_data: Path) -> None:
+    check(name, embedder, real_data)

@@ -1,0 +1,129 @@
+import json
+from pathlib import Path
+
+import pytest
+
+from sbert_search.corpus.trec import read_run
+from sbert_search.embedding.hashing import HashingEmbedder
+from sbert_search.errors import CorpusError, EvaluationError, ModelMismatch
+from sbert_search.evaluation.expected import ExpectedScore, ExpectedScores, judge
+from sbert_search.evaluation.report import write_reports
+from sbert_search.evaluation.retrieval import evaluate_retrieval
+from sbert_search.evaluation.tasks import EvalTask
+from sbert_search.index.index import Index
+from sbert_search.metrics.ranking import score_run
+
+DOCUMENTS = {
+    "bees": "How bees dance to tell their hive where flowers are",
+    "bread": "Baking sour bread with wild yeast",
+    "tides": "The moon pulls the sea and makes the tides",
+    "moon": "The far side of the moon",
+}
+QUERIES = {"q1": "why do bees dance", "q2": "moon and tides of the sea", "q3": "zebra stripes"}
+QRELS = {("q1", "bees"): 1, ("q2", "tides"): 2, ("q2", "moon"): 1, ("q3", "gone"): 1}
+
+TASK = EvalTask(name="mini", kind="retrieval", path=Path("mini"))
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    folder = tmp_path / "data" / "mini"
+    (folder / "qrels").mkdir(parents=True)
+    write_rows(folder / "corpus.jsonl", DOCUMENTS)
+    write_rows(folder / "queries.jsonl", QUERIES)
+    lines = ["query-id\tcorpus-id\tscore"]
+    lines += [f"{query}\t{doc}\t{grade}" for (query, doc), grade in QRELS.items()]
+    (folder / "qrels" / "test.tsv").write_text("\n".join(lines) + "\n")
+    return tmp_path / "data"
+
+
+def write_rows(path: Path, texts: dict[str, str]) -> None:
+    rows = [{"_id": name, "text": text} for name, text in texts.items()]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def test_every_judged_query_counts(data: Path) -> None:
+    result = evaluate_retrieval(TASK, HashingEmbedder(), data=data)
+    assert result.per_item["nDCG@10"] == {"q1": 1.0, "q2": 1.0, "q3": 0.0}
+    assert result.main_score == pytest.approx(2 / 3)
+    assert result.scores["recall@100"] == pytest.approx(2 / 3)
+    assert result.counts["queries"] == 3
+    assert result.counts["judged documents that are not in the index"] == 1
+    assert result.manifest["settings"] == {"index": "Flat", "metric": "cosine", "depth": 1000}
+    assert set(result.manifest["data_sha256"]) == {
+        "mini/corpus.jsonl",
+        "mini/queries.jsonl",
+        "mini/qrels/test.tsv",
+    }
+
+
+def test_the_run_file_gives_the_scores_of_the_report(data: Path, tmp_path: Path) -> None:
+    result = evaluate_retrieval(TASK, HashingEmbedder(), data=data)
+    report, record, run_file = write_reports([result], tmp_path / "out")
+    qrels: dict[str, dict[str, int]] = {}
+    for (query, doc), grade in QRELS.items():
+        qrels.setdefault(query, {})[doc] = grade
+    assert score_run(read_run(run_file), qrels) == result.per_item
+    assert json.loads(record.read_text())["per_item"] == result.per_item
+    assert "| mini | test | 3 | 0.6667 |" in report.read_text()
+
+
+def test_a_repeat_gives_the_same_scores_and_the_same_run(data: Path) -> None:
+    first, second = (evaluate_retrieval(TASK, HashingEmbedder(), data=data) for _ in range(2))
+    assert first.per_item == second.per_item
+    assert first.run == second.run
+
+
+def test_an_index_given_is_searched(data: Path, tmp_path: Path) -> None:
+    corpus = tmp_path / "two.jsonl"
+    write_rows(corpus, {name: DOCUMENTS[name] for name in ("bees", "bread")})
+    Index.build(corpus, out=tmp_path / "index", model=HashingEmbedder())
+    result = evaluate_retrieval(TASK, HashingEmbedder(), data=data, index=tmp_path / "index")
+    assert result.per_item["nDCG@10"] == {"q1": 1.0, "q2": 0.0, "q3": 0.0}
+    assert result.counts["judged documents that are not in the index"] == 3
+    with pytest.raises(ModelMismatch, match="dim"):
+        evaluate_retrieval(TASK, HashingEmbedder(64), data=data, index=tmp_path / "index")
+
+
+def test_bad_rows_stop_or_are_counted(data: Path) -> None:
+    write_rows(data / "mini" / "corpus.jsonl", DOCUMENTS | {"blank": " "})
+    with pytest.raises(CorpusError, match=r"corpus\.jsonl:5"):
+        evaluate_retrieval(TASK, HashingEmbedder(), data=data)
+    lenient = EvalTask(name="mini", kind="retrieval", path=Path("mini"), on_error="skip")
+    result = evaluate_retrieval(lenient, HashingEmbedder(), data=data)
+    assert result.counts["documents"] == 4
+    assert result.counts["documents left out (bad rows)"] == 1
+
+
+def test_what_cannot_be_evaluated_is_named(data: Path) -> None:
+    embedder = HashingEmbedder()
+    elsewhere = EvalTask(name="mini", kind="retrieval", path=Path("nowhere"))
+    with pytest.raises(EvaluationError, match=r"no folder .*nowhere; point --data"):
+        evaluate_retrieval(elsewhere, embedder, data=data)
+    dev = EvalTask(name="mini", kind="retrieval", path=Path("mini"), split="dev")
+    with pytest.raises(CorpusError, match="splits there are: test"):
+        evaluate_retrieval(dev, embedder, data=data)
+    revised = EvalTask(
+        name="mini", kind="retrieval", path=Path("mini"), sha256={"mini/corpus.jsonl": "0" * 64}
+    )
+    with pytest.raises(EvaluationError, match="another revision cannot be compared"):
+        evaluate_retrieval(revised, embedder, data=data)
+    write_rows(data / "mini" / "queries.jsonl", {"q1": "why do bees dance"})
+    with pytest.raises(EvaluationError, match=r"2 of 3 judged queries .* first is 'q2'"):
+        evaluate_retrieval(TASK, embedder, data=data)
+    (data / "mini" / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\n")
+    with pytest.raises(CorpusError, match="holds no judgements"):
+        evaluate_retrieval(TASK, embedder, data=data)
+
+
+def test_expected_scores_are_of_weights_and_tasks(data: Path) -> None:
+    result = evaluate_retrieval(TASK, HashingEmbedder(), data=data)
+    weights = HashingEmbedder().identity.weights_sha256
+    score = ExpectedScore(value=0.67, tolerance=0.01)
+    assert judge(
+        result, ExpectedScores(model="m", weights_sha256=weights, scores={"mini": score})
+    ).ok
+    with pytest.raises(EvaluationError, match="No score is expected of the task mini; there are:"):
+        judge(result, ExpectedScores(model="m", weights_sha256=weights, scores={"maxi": score}))
+    with pytest.raises(EvaluationError, match="expected scores are of m with weights sha256"):
+        judge(result, ExpectedScores(model="m", weights_sha256="0" * 64, scores={"mini": score}))
