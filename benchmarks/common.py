@@ -19,7 +19,7 @@ from typing import Any
 
 from sbert_search.runtime.provenance import code, library_versions, machine
 
-REPEATS, QUICK_REPEATS = 5, 3
+REPEATS, QUICK_REPEATS = 3, 2
 
 
 def arguments(description: str) -> argparse.ArgumentParser:
