@@ -93,7 +93,12 @@ def _worst_cosine(check: SelfCheck, embedder: TextEmbedder) -> float:
     if embedder.identity.engine != "onnx":
         return _compare(check, embedder)
     key = [check.texts, check.vectors_base64, embedder.identity.to_mapping()]
-    return float(remembered("agreement", key, lambda: _compare(check, embedder)))
+    compared = remembered("agreement", key, lambda: _compare(check, embedder), _is_cosine)
+    return float(compared)
+
+
+def _is_cosine(value: object) -> bool:
+    return isinstance(value, float) and -1.01 <= value <= 1.01
 
 
 def _compare(check: SelfCheck, embedder: TextEmbedder) -> float:

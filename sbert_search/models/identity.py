@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
@@ -116,13 +117,18 @@ def _sha256(path: Path, *state: int) -> str:
     *_, size, changed, moved = state
     if size < _LARGE or time.time_ns() - max(changed, moved) < _SETTLED_NS:
         return _hash(path)
-    found: str = remembered("sha256", [str(path), *state], lambda: _hash(path))
+    key = [str(path), *state]
+    found: str = remembered("sha256", key, lambda: _hash(path), _is_sha256)
     return found
 
 
 def _hash(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _is_sha256(value: object) -> bool:
+    return isinstance(value, str) and re.fullmatch(r"[0-9a-f]{64}", value) is not None
 
 
 def _short(value: object) -> str:

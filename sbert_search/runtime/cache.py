@@ -31,17 +31,21 @@ def digest_of(key: object) -> str:
     return hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()
 
 
-def remembered(name: str, key: object, compute: Callable[[], Any]) -> Any:
+def remembered(
+    name: str, key: object, compute: Callable[[], Any], is_valid: Callable[[Any], bool]
+) -> Any:
     """Return what an earlier process computed of the same key, or compute and keep it.
 
     Args:
         name: Kind of the value; a folder of the cache.
         key: All that the value depends on, as JSON has it.
         compute: Gives a JSON value; what it raises is not kept.
+        is_valid: Says whether a value read back can be one; if not it is computed again.
     """
     path = cache_folder(name) / f"{digest_of(key)}.json"
     with contextlib.suppress(OSError, ValueError):
-        return json.loads(path.read_bytes())
+        if is_valid(value := json.loads(path.read_bytes())):
+            return value
     value = compute()
     with contextlib.suppress(OSError):  # a read-only home: computed again next time
         path.parent.mkdir(parents=True, exist_ok=True)
