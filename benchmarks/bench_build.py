@@ -21,13 +21,12 @@ from pathlib import Path
 
 import numpy as np
 from common import (
-    QUICK_REPEATS,
-    REPEATS,
     Figure,
     Results,
     arguments,
     compare,
     rate,
+    repeats_of,
     run_child,
 )
 from texts import documents, many_documents
@@ -82,7 +81,7 @@ def with_a_model(results: Results, scratch: Path) -> None:
         lambda: rate(len(texts), build),
         lambda: rate(len(texts), lambda: peer.encode(texts)),
         unit="docs/s",
-        repeats=QUICK_REPEATS if options.quick else REPEATS,
+        repeats=repeats_of(options),
     )
     results.add(f"build_{source}", figure)
     shutil.rmtree(scratch / "index")

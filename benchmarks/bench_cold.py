@@ -20,7 +20,7 @@ from typing import Any
 
 import faiss
 import numpy as np
-from common import QUICK_REPEATS, REPEATS, Results, arguments, compare
+from common import Results, arguments, compare, repeats_of
 
 from sbert_search.corpus.documents import CorpusReader
 from sbert_search.index.index import Index
@@ -57,7 +57,7 @@ def main() -> None:
         ours = [sys.executable, "-m", "sbert_search", "search", str(index), QUERY, "--json"]
         peer = [sys.executable, "-c", PEER, scratch, model, QUERY]
         require_same_hits(ours, peer)
-        repeats = QUICK_REPEATS if options.quick else 2 * REPEATS
+        repeats = repeats_of(options)
         for name, clock in (("wall", time.perf_counter), ("cpu", children_s)):
             mine, theirs = (seconds(command, clock) for command in (ours, peer))
             results.add(f"cold_search_{name}", compare(mine, theirs, unit="s", repeats=repeats))

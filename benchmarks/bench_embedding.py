@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from common import QUICK_REPEATS, REPEATS, Figure, Results, arguments, compare, rate
+from common import Figure, Results, arguments, compare, rate, repeats_of
 from numpy.typing import NDArray
 from sentence_transformers import SentenceTransformer
 from texts import documents, sentences
@@ -56,7 +56,7 @@ def measure(
     rates: dict[torch.dtype, float],
 ) -> None:
     """Add the figures of one list of texts."""
-    repeats = QUICK_REPEATS if results.options.quick else REPEATS
+    repeats = repeats_of(results.options)
     count = len(texts)
     reference = peer.encode(texts)
     config = load_encoder(folder).config

@@ -15,7 +15,7 @@ from unittest import mock
 
 import numpy as np
 import torch
-from common import QUICK_REPEATS, REPEATS, Figure, Results, arguments, compare
+from common import Figure, Results, arguments, compare, repeats_of
 from torch import Tensor, nn
 from torch.nn.functional import linear
 from torch.optim.optimizer import (
@@ -161,7 +161,7 @@ def main() -> None:
     options = parser.parse_args()
     set_quiet(True)
     results = Results(options)
-    steps, repeats = (3, QUICK_REPEATS) if options.quick else (10, REPEATS)
+    steps, repeats = 3 if options.quick else 10, repeats_of(options)
     tokens: int = steps * options.batch * options.tokens
     clocks: list[tuple[float, Clock]] = []
 

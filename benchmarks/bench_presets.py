@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 import torch
-from common import QUICK_REPEATS, REPEATS, Figure, Results, arguments, compare
+from common import Figure, Results, arguments, compare, repeats_of
 
 from sbert_search.encoder.config import EncoderConfig
 from sbert_search.encoder.cost import flops_per_token, parameter_count
@@ -47,7 +47,7 @@ def main() -> None:
     parser = arguments("Parameters, operations and latency of the published encoder shapes.")
     parser.add_argument("--docs", type=Path, help="write the table to this Markdown file")
     options = parser.parse_args()
-    repeats = QUICK_REPEATS if options.quick else REPEATS
+    repeats = repeats_of(options)
     torch.manual_seed(options.seed)
     results = Results(options)
     rows = []

@@ -19,7 +19,10 @@ from typing import Any
 
 from sbert_search.runtime.provenance import code, library_versions, machine
 
-REPEATS, QUICK_REPEATS = 3, 2
+
+def repeats_of(options: argparse.Namespace) -> int:
+    """How often to measure, in turn with the peer."""
+    return int(options.repeats or (2 if options.quick else 3))
 
 
 def arguments(description: str) -> argparse.ArgumentParser:
@@ -28,6 +31,7 @@ def arguments(description: str) -> argparse.ArgumentParser:
     parser.add_argument("--quick", action="store_true", help="end within two minutes")
     parser.add_argument("--out", type=Path, help="write the figures to this JSON file")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--repeats", type=int, help="default: 3, with --quick 2")
     return parser
 
 

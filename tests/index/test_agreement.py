@@ -21,7 +21,7 @@ class OtherEngine(HashingEmbedder):
 
     def __init__(self, noise: float) -> None:
         super().__init__()
-        self.identity = dataclasses.replace(self.identity, engine="onnx", precision="fp16")
+        self.identity = dataclasses.replace(self.identity, engine="native", precision="fp16")
         self.noise = noise
 
     def encode_document(self, texts: Sequence[str]) -> Vectors:
@@ -42,7 +42,7 @@ def test_another_engine_with_the_same_numbers_is_accepted(settings: StoreSetting
 
 
 def test_another_engine_with_other_numbers_is_refused(settings: StoreSettings) -> None:
-    with pytest.raises(ModelMismatch, match=r"onnx in fp16 gives other vectors .* cosine 0\.9"):
+    with pytest.raises(ModelMismatch, match=r"native in fp16 gives other vectors .* cosine 0\.9"):
         require_agreement(settings, OtherEngine(1e-2))
 
 
