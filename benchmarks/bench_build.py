@@ -66,7 +66,7 @@ def with_a_model(results: Results, scratch: Path) -> None:
     from sbert_search.models.resolve import resolve_model
 
     options = results.options
-    source, corpus = documents(300 if options.quick else 10_000)
+    source, corpus = documents(100 if options.quick else 10_000)
     file = write_corpus(scratch / "corpus.jsonl", corpus)
     folder = resolve_model(options.model).path
     embedder = Embedder(folder, device="cpu", precision="fp32")

@@ -39,7 +39,7 @@ def main() -> None:
     rates = {dtype: matmul_rate(CPU, dtype) for dtype in (torch.float32, torch.bfloat16)}
     for dtype, flops in rates.items():
         results.add(f"matmul_{str(dtype)[6:]}", Figure(flops / 1e9, "GFLOP/s"))
-    n_sentences, n_documents = (1500, 200) if options.quick else (6000, 1000)
+    n_sentences, n_documents = (300, 50) if options.quick else (6000, 1000)
     source, texts = sentences(n_sentences)
     measure(results, source, texts, folder, peer, rates)
     source, long_texts = documents(n_documents)
