@@ -6,7 +6,7 @@ import pytest
 from sbert_search.config import to_mapping, to_toml
 from sbert_search.errors import ConfigError
 from sbert_search.training.loop import TrainConfig
-from sbert_search.training.recipe import SHIPPED, load_recipe
+from sbert_search.training.recipe import load_recipe
 from sbert_search.training.schedule import BudgetConfig
 
 
@@ -51,14 +51,24 @@ def recipe(tmp_path: Path) -> str:
     return str(path)
 
 
-@pytest.mark.parametrize("name", [path.stem for path in SHIPPED.glob("*.toml")])
-def test_shipped_recipes_are_settings_of_the_loop(name: str) -> None:
-    assert load_recipe(TrainConfig, name).optim.lr > 0
+def test_a_bare_name_is_a_shipped_recipe_of_the_kind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "bi-encoder").mkdir()
+    (tmp_path / "bi-encoder" / "nli.toml").write_text("[budget]\nsteps = 7\n")
+    monkeypatch.setattr("sbert_search.training.recipe.SHIPPED", tmp_path)
+    assert load_recipe(TrainConfig, "bi-encoder", "nli").budget.steps == 7
+    with pytest.raises(ConfigError, match="Unknown recipe 'nlli'; did you mean 'nli'"):
+        load_recipe(TrainConfig, "bi-encoder", "nlli")
+    with pytest.raises(ConfigError, match="Unknown recipe 'nli'"):
+        load_recipe(TrainConfig, "cross-encoder", "nli")
 
 
 def test_a_size_is_laid_over_the_recipe_and_overrides_over_both(recipe: str) -> None:
-    assert load_recipe(Task, recipe).model == Shape(layers=4, hidden=256)
-    tiny = load_recipe(Task, recipe, ["size=tiny", "model.layers=3", "train.optim.clip=0"])
+    assert load_recipe(Task, "bi-encoder", recipe).model == Shape(layers=4, hidden=256)
+    tiny = load_recipe(
+        Task, "bi-encoder", recipe, ["size=tiny", "model.layers=3", "train.optim.clip=0"]
+    )
     assert tiny.model == Shape(layers=3, hidden=128)
     assert (tiny.train.optim.lr, tiny.train.optim.clip, tiny.train.budget.steps) == (1e-3, 0.0, 10)
     assert tiny.size == "tiny"
@@ -66,18 +76,16 @@ def test_a_size_is_laid_over_the_recipe_and_overrides_over_both(recipe: str) -> 
 
 def test_unknown_names_get_the_nearest_one(recipe: str) -> None:
     with pytest.raises(ConfigError, match=r"'train\.optim\.lrr'; did you mean 'lr'"):
-        load_recipe(Task, recipe, ["train.optim.lrr=1"])
+        load_recipe(Task, "bi-encoder", recipe, ["train.optim.lrr=1"])
     with pytest.raises(ConfigError, match="Unknown size 'minni'; did you mean 'mini'"):
-        load_recipe(Task, recipe, ["size=minni"])
-    with pytest.raises(ConfigError, match="Unknown recipe 'fine-tun'; did you mean 'fine-tune'"):
-        load_recipe(TrainConfig, "fine-tun")
+        load_recipe(Task, "bi-encoder", recipe, ["size=minni"])
     with pytest.raises(ConfigError, match=r"absent\.toml cannot be read"):
-        load_recipe(Task, "absent.toml")
+        load_recipe(Task, "bi-encoder", "absent.toml")
 
 
 def test_a_resolved_recipe_can_be_read_again(recipe: str, tmp_path: Path) -> None:
     overrides = ["names=['a', 'b']", 'prompts={"query: " = "ü\\n"}', "train.schedule.warmup=0.25"]
-    task = load_recipe(Task, recipe, overrides)
+    task = load_recipe(Task, "bi-encoder", recipe, overrides)
     again = tmp_path / "recipe.toml"
     again.write_text(to_toml(to_mapping(task)), encoding="utf-8")
-    assert load_recipe(Task, str(again)) == task
+    assert load_recipe(Task, "bi-encoder", str(again)) == task
