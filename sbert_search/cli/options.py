@@ -100,7 +100,8 @@ _SHARED: dict[str, Decorator[Any]] = {
         "--allow-inexact",
         is_flag=True,
         envvar=_variable("allow-inexact"),
-        help="Accept an engine or precision that moves vectors further than the index allows.",
+        help="Go on although numbers will differ: vectors from those in the index, or a resumed "
+        "run from one that was never stopped.",
     ),
     "quiet": click.option(
         "--quiet",

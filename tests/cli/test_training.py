@@ -1,0 +1,107 @@
+"""What every command that trains does with a recipe, on a model of a few numbers."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from sbert_search.cli.training import train_by_recipe, training_command
+from sbert_search.errors import CheckpointError, ConfigError
+from sbert_search.training import loop
+from sbert_search.training.loop import TrainConfig
+from tests.training.small import TokenModel, token_batches, token_objective, unlike
+
+
+def train(config: TrainConfig, out: Path, *, resume: bool, allow_inexact: bool) -> loop.Result:
+    return loop.train(
+        token_objective,
+        token_batches(config),
+        config,
+        model=TokenModel(),
+        out=out,
+        evaluate=lambda model: {"accuracy": 0.5},
+        resume=resume,
+        allow_inexact=allow_inexact,
+    )
+
+
+@training_command("pretrain")
+def command(**_: Any) -> None:
+    """Train a model of a few numbers."""
+    train_by_recipe("pretrain", TrainConfig, train)
+
+
+@pytest.fixture
+def recipe(tmp_path: Path) -> Path:
+    path = tmp_path / "short.toml"
+    path.write_text('device = "cpu"\n[budget]\nsteps = 4\n[evaluation]\nevery = 2\n')
+    return path
+
+
+def run(*arguments: object) -> Result:
+    return CliRunner().invoke(command, [*map(str, arguments), "--quiet"])
+
+
+def facts(*arguments: object) -> dict[str, Any]:
+    done = run(*arguments, "--json")
+    assert done.exit_code == 0, (done.output, done.exception)
+    told: dict[str, Any] = json.loads(done.stdout)
+    return told
+
+
+def test_overrides_and_options_change_the_recipe(recipe: Path, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    told = facts(recipe, "--out", out, "--set", "budget.steps=3", "--set", "seed=5", "--seed", 7)
+    assert told["steps"] == 3
+    assert told["figures"] == {"accuracy": 0.5}
+    assert told["last"] == str(out / "ckpt-00000003")
+    assert told["best"] == str(out / "ckpt-00000002")
+    saved = (out / "ckpt-00000003" / "recipe.toml").read_text()
+    assert "seed = 7" in saved
+
+
+def test_a_run_goes_on_by_its_own_recipe_to_the_same_end(recipe: Path, tmp_path: Path) -> None:
+    facts(recipe, "--out", tmp_path / "whole")
+    short = ("--set", "schedule.kind=constant", "--set", "budget.steps=2")
+    facts(recipe, "--out", tmp_path / "parts", *short)
+    refused = run(
+        "--resume", tmp_path / "parts", "--set", "optim.lr=1.0", "--set", "budget.steps=4"
+    )
+    assert isinstance(refused.exception, CheckpointError)
+    assert "optim.lr was 2e-05, is 1.0" in str(refused.exception)
+    assert facts("--resume", tmp_path / "parts")["steps"] == 2
+    longer = ("--set", "budget.steps=4", "--allow-inexact")
+    assert facts("--resume", tmp_path / "parts", *longer)["steps"] == 4
+    facts(recipe, "--out", tmp_path / "constant", "--set", "schedule.kind=constant")
+    assert not unlike(tmp_path / "constant", tmp_path / "parts")
+    assert unlike(tmp_path / "whole", tmp_path / "parts")
+
+
+def test_the_folder_of_a_run_is_named_after_its_recipe(
+    recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert facts("short.toml")["last"] == "runs/short/ckpt-00000004"
+    again = run("short.toml")
+    assert isinstance(again.exception, CheckpointError)
+    assert "--resume runs/short" in str(again.exception)
+
+
+def test_wrong_usage_names_what_to_do(recipe: Path, tmp_path: Path) -> None:
+    assert "Name a RECIPE" in run().output
+    assert "leave --out away" in run("--resume", tmp_path, "--out", tmp_path / "x").output
+    assert isinstance(run("--resume", tmp_path).exception, CheckpointError)
+    unknown = run(recipe, "--set", "optim.lrr=1")
+    assert isinstance(unknown.exception, ConfigError)
+    assert "did you mean 'lr'" in str(unknown.exception)
+
+
+def test_people_get_the_dev_figures_line_by_line(recipe: Path, tmp_path: Path) -> None:
+    lines = dict(
+        line.split("  ", 1) for line in run(recipe, "--out", tmp_path / "r").output.splitlines()
+    )
+    assert lines["dev accuracy"].strip() == "0.5000"
