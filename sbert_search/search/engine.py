@@ -127,7 +127,7 @@ class SearchEngine:
         answers = []
         for found in self._find(snapshot, queries, depth, mode, where):
             hits = self._rerank(found.query, _hits(snapshot, found.candidates))[:k]
-            answers.append(self._highlight(found.vector, hits) if highlight else hits)
+            answers.append(self._highlight(found, hits) if highlight else hits)
         return answers
 
     def run(
@@ -200,9 +200,9 @@ class SearchEngine:
             for rank, place in enumerate(order.tolist(), 1)
         ]
 
-    def _highlight(self, query: NDArray[np.float32], hits: list[Hit]) -> list[Hit]:
+    def _highlight(self, found: _Found, hits: list[Hit]) -> list[Hit]:
         bodies = [_body(hit) for hit in hits]
-        best = best_sentences(query, bodies, self.embedder) if hits else []
+        best = best_sentences(found.query, found.vector, bodies, self.embedder) if hits else []
         return [replace(hit, best_sentence=text) for hit, text in zip(hits, best, strict=True)]
 
 
