@@ -1,4 +1,4 @@
-"""`eval sts` and `eval retrieval`: a model, or an index, on tasks with known answers."""
+"""`eval`: a model, or an index, on tasks with known answers."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from sbert_search.cli.console import emit, show_table
+from sbert_search.cli.eval_compare import compare
 from sbert_search.cli.options import choice, shared_options
 from sbert_search.runtime.progress import note
 
@@ -50,6 +51,9 @@ def evaluate() -> None:
 
     TASK is the name of a file in eval/tasks or the path of one; DATA is a data set itself.
     """
+
+
+evaluate.add_command(compare)
 
 
 @evaluate.command()

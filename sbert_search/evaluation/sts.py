@@ -51,7 +51,8 @@ def evaluate_sts(
     hashes = check_files(task, data, [file])
     pairs = read_pairs(file, **to_mapping(task.columns))
     seen = {_unordered(pair) for pair in trained_on}
-    kept = [pair for pair in pairs if _unordered(pair) not in seen]
+    places = [place for place, pair in enumerate(pairs) if _unordered(pair) not in seen]
+    kept = [pairs[place] for place in places]
     if len(kept) < 2:
         raise EvaluationError(f"{task.name}: {len(kept)} of {len(pairs)} pairs are left; too few.")
     gold = _gold_scores(task, kept)
@@ -60,7 +61,10 @@ def evaluate_sts(
     return Evaluation(
         task=task,
         scores={"spearman": spearman(cosines, gold), "pearson": pearson(cosines, gold)},
-        per_item={"cosine": {str(n): float(value) for n, value in enumerate(cosines)}},
+        per_item={
+            "cosine": {str(place): float(c) for place, c in zip(places, cosines, strict=True)},
+            "gold": {str(place): score for place, score in zip(places, gold, strict=True)},
+        },
         counts={
             "pairs": len(kept),
             "pairs left out (trained on)": len(pairs) - len(kept),

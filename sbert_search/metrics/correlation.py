@@ -33,6 +33,12 @@ def pearson(predicted: ArrayLike, gold: ArrayLike) -> float:
     return float(_stats().pearsonr(*_checked(predicted, gold)).statistic)
 
 
+def ranks(values: ArrayLike) -> NDArray[np.float64]:
+    """Rank values from 1; equal ones share the mean of their ranks."""
+    ranked: NDArray[np.float64] = _stats().rankdata(values)
+    return ranked
+
+
 def _checked(
     predicted: ArrayLike, gold: ArrayLike
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

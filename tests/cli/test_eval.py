@@ -4,6 +4,10 @@ from pathlib import Path
 import pytest
 
 from sbert_search.embedding.hashing import HashingEmbedder
+from sbert_search.evaluation.report import write_reports
+from sbert_search.evaluation.retrieval import evaluate_retrieval
+from sbert_search.evaluation.sts import evaluate_sts
+from sbert_search.evaluation.tasks import find_task
 from tests.cli.process import sbert_search
 
 PAIRS = [("a dog runs", "a dog ran", 4.0), ("a dog", "the moon", 0.5), ("one two", "one two", 5)]
@@ -96,3 +100,23 @@ def test_wrong_usage_is_named(data: Path) -> None:
     assert (gone.code, "gone is no file, no folder and no shipped task" in gone.err) == (1, True)
     wrong_kind = sbert_search("eval", "sts", data / "mini", "--model", "hashing")
     assert (wrong_kind.code, "not a file of scored pairs" in wrong_kind.err) == (1, True)
+
+
+def test_two_runs_are_compared(data: Path) -> None:
+    for out, dim in (("a", 384), ("b", 64)):
+        embedder = HashingEmbedder(dim)
+        pairs = find_task("sts", str(data / "pairs.jsonl"))
+        collection = find_task("retrieval", str(data / "mini"))
+        write_reports([evaluate_sts(pairs, embedder, data=data)], data / out)
+        write_reports([evaluate_retrieval(collection, embedder, data=data)], data / out)
+    table = sbert_search("eval", "compare", "a", "b", cwd=data)
+    assert table.code == 0, table.err
+    assert "dim: 384 (A), 64 (B)" in table.out
+    assert "mini nDCG@10: no difference shown." in table.out
+    assert "pairs spearman: no difference shown." in table.out
+    alone = ("a/mini.json", "b/mini.json", "--metric", "MAP", "--metric", "MRR@10", "--json")
+    done = sbert_search("eval", "compare", *alone, cwd=data)
+    assert [line["metric"] for line in done.records] == ["MAP", "MRR@10"]
+    assert done.records[0]["items"] == [{"item": "q", "first": 1.0, "second": 1.0, "gain": 0.0}]
+    mixed = sbert_search("eval", "compare", "a", "b/mini.json", cwd=data)
+    assert (mixed.code, "Only one of the two runs has pairs" in mixed.err) == (1, True)

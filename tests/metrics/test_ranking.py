@@ -4,6 +4,7 @@ from typing import Any
 import ir_measures
 import numpy as np
 import pytest
+import pytrec_eval
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -85,3 +86,15 @@ def test_equals_ir_measures_on_runs_without_ties(qrels: Any, data: st.DataObject
     reference = ir_measures.calc_aggregate(theirs, qrels, run)
     for per_query, measure in zip(ours.values(), theirs, strict=True):
         assert mean(per_query) == pytest.approx(reference[measure])
+
+
+def test_equals_trec_eval_itself() -> None:
+    """Without ir-measures between, on grades and a run as large as real ones."""
+    rng = np.random.default_rng(0)
+    qrels = {f"q{n}": {f"d{d}": int(rng.integers(0, 4)) for d in range(40)} for n in range(20)}
+    run = {q: {f"d{d}": float(rng.permutation(60)[0]) + d / 100 for d in range(60)} for q in qrels}
+    names = {"nDCG@10": "ndcg_cut_10", "recall@5": "recall_5", "MAP": "map"}
+    theirs = pytrec_eval.RelevanceEvaluator(qrels, set(names.values())).evaluate(run)
+    for name, per_query in score_run(run, qrels, names).items():
+        expected = {query: values[names[name]] for query, values in theirs.items()}
+        assert per_query == pytest.approx(expected, abs=1e-12)

@@ -1,0 +1,83 @@
+"""`eval compare`: two runs side by side, with what may be said of their difference."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from sbert_search.cli.console import emit, show_table
+from sbert_search.cli.options import shared_options
+
+if TYPE_CHECKING:
+    from sbert_search.evaluation.compare import Comparison
+
+_SHOWN = 5  # of the greatest gains and losses
+_RUN = click.Path(exists=True, path_type=Path)
+
+
+@click.command()
+@click.argument("run_a", type=_RUN)
+@click.argument("run_b", type=_RUN)
+@click.option("--metric", "metrics", multiple=True, help="Several times; default: the main one.")
+@click.option("--draws", type=click.IntRange(100), default=10_000, show_default=True)
+@shared_options("seed", "quiet", "json")
+def compare(
+    run_a: Path, run_b: Path, metrics: tuple[str, ...], draws: int, seed: int, as_json: bool
+) -> None:
+    """Compare RUN_A with RUN_B: records that --out wrote, or folders of them.
+
+    Bootstrap intervals and randomisation tests over the queries (of STS: the pairs), p-values
+    corrected by Holm for all tasks and metrics compared at once.
+    """
+    from sbert_search.evaluation.compare import compare_runs
+
+    found, unlike = compare_runs(run_a, run_b, metrics=metrics, draws=draws, seed=seed)
+    if as_json:
+        for comparison in found:
+            emit(_record(comparison, unlike))
+        return
+    for name, (a, b) in unlike.items():
+        click.echo(f"{name}: {a} (A), {b} (B)")
+    columns = ["task", "metric", "A", "B", "B - A", "95 % interval", "p", "p (Holm)"]
+    show_table(columns, map(_row, found))
+    for comparison in found:
+        _show_changes(comparison)
+
+
+def _row(found: Comparison) -> list[object]:
+    interval = f"{found.difference.low:+.4f} to {found.difference.high:+.4f}"
+    p_values = (f"{p:.4f}" for p in (found.difference.p_value, found.corrected))
+    return [
+        *(found.task, found.metric, found.first, found.second),
+        *(f"{found.difference.value:+.4f}", interval, *p_values),
+    ]
+
+
+def _verdict(found: Comparison) -> str:
+    return found.verdict.replace("second", "B")
+
+
+def _show_changes(found: Comparison) -> None:
+    """Say what follows, and name the items that changed most."""
+    click.echo(f"{found.task} {found.metric}: {_verdict(found)}.")
+    for title, changes in (("better", found.wins), ("worse", found.losses)):
+        shown = [f"{c.item} ({c.first:.3f}, {c.second:.3f})" for c in changes[:_SHOWN]]
+        most = f", most: {', '.join(shown)}" if shown else ""
+        click.echo(f"  B is {title} on {len(changes)} of {len(found.changes)}{most}")
+
+
+def _record(found: Comparison, unlike: dict[str, tuple[object, object]]) -> dict[str, Any]:
+    return {
+        **{"task": found.task, "metric": found.metric, "a": found.first, "b": found.second},
+        "difference": found.difference.value,
+        "interval": [found.difference.low, found.difference.high],
+        "p": found.difference.p_value,
+        "p_holm": found.corrected,
+        "verdict": _verdict(found),
+        "differs": unlike,
+        **{"wins": len(found.wins), "losses": len(found.losses)},
+        "items": [asdict(change) for change in found.changes],
+    }

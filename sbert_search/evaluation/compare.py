@@ -1,0 +1,236 @@
+"""Two runs on the same tasks: is one better, by how much, and on which queries or pairs?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sbert_search.errors import EvaluationError
+from sbert_search.evaluation.manifest import read_evaluation
+from sbert_search.metrics.correlation import ranks
+from sbert_search.metrics.significance import (
+    DRAWS,
+    Correlation,
+    Difference,
+    compare_correlations,
+    compare_means,
+    holm,
+)
+
+ALPHA = 0.05
+CORRELATIONS: tuple[Correlation, ...] = ("spearman", "pearson")
+_COUNTED = ("queries", "judgements", "documents", "pairs")  # must be equal where both have them
+
+Record = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class ItemChange:
+    """One query, or one pair of texts, in both runs.
+
+    Attributes:
+        item: Id of the query, or the pair's place in its file.
+        first: Its value in the first run; of a correlation: how far the pair is from its place in
+            the gold order, as a share of the list (lower is better).
+        second: Its value in the second run.
+        gain: By how much the second run does better.
+    """
+
+    item: str
+    first: float
+    second: float
+    gain: float
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """One measure of one task in both runs.
+
+    Attributes:
+        task: Name of the task.
+        metric: Name of the measure.
+        first: Score of the first run.
+        second: Score of the second run.
+        difference: Second less first, with interval and p-value.
+        corrected: The p-value, corrected for all that was compared at once.
+        changes: Every item, greatest gain first.
+    """
+
+    task: str
+    metric: str
+    first: float
+    second: float
+    difference: Difference
+    corrected: float
+    changes: Sequence[ItemChange]
+
+    @property
+    def verdict(self) -> str:
+        """What may be said at a level of 5 %."""
+        if self.corrected >= ALPHA:
+            return "no difference shown"
+        return "second is better" if self.difference.value > 0 else "second is worse"
+
+    @property
+    def wins(self) -> list[ItemChange]:
+        """Items on which the second run does better, greatest gain first."""
+        return [change for change in self.changes if change.gain > 0]
+
+    @property
+    def losses(self) -> list[ItemChange]:
+        """Items on which it does worse, greatest loss first."""
+        return [change for change in reversed(self.changes) if change.gain < 0]
+
+
+def compare_runs(
+    first: Path,
+    second: Path,
+    *,
+    metrics: Sequence[str] = (),
+    draws: int = DRAWS,
+    seed: int = 0,
+) -> tuple[list[Comparison], dict[str, tuple[object, object]]]:
+    """Compare two runs on all their tasks.
+
+    Args:
+        first: A record that an evaluation wrote, or a folder of such records.
+        second: Another, of the same tasks.
+        metrics: Measures; none: the main metric of each task.
+        draws: Resamples and exchanges of each test.
+        seed: Of the tests.
+
+    Returns:
+        A comparison for each task and measure, p-values corrected for their number; and what was
+        not the same in the two runs, by name.
+
+    Raises:
+        EvaluationError: A record cannot be read or lacks a measure, or the two are of different
+            tasks, data or queries.
+    """
+    pairs = _paired(read_runs(first), read_runs(second))
+    found = [
+        (task, metric, *_compared(task, a, b, metric, draws, seed))
+        for task, (a, b) in pairs.items()
+        for metric in metrics or (a["task"]["main_metric"],)
+    ]
+    corrected = holm([difference.p_value for _, _, difference, _ in found])
+    comparisons = [
+        Comparison(
+            task,
+            metric,
+            float(pairs[task][0]["scores"][metric]),
+            float(pairs[task][1]["scores"][metric]),
+            difference,
+            p_value,
+            sorted(changes, key=lambda change: -change.gain),
+        )
+        for (task, metric, difference, changes), p_value in zip(found, corrected, strict=True)
+    ]
+    return comparisons, _unlike_settings(next(iter(pairs.values())))
+
+
+def read_runs(path: Path) -> dict[str, Record]:
+    """Read one record, or all those of a folder, by the name of the task."""
+    files = sorted(path.glob("*.json")) if path.is_dir() else [path]
+    if not files:
+        raise EvaluationError(f"{path} holds no evaluation records; write some with eval --out.")
+    return {record["task"]["name"]: record for record in map(read_evaluation, files)}
+
+
+def _paired(
+    first: Mapping[str, Record], second: Mapping[str, Record]
+) -> dict[str, tuple[Record, Record]]:
+    if unshared := sorted(first.keys() ^ second.keys()):
+        raise EvaluationError(
+            f"Only one of the two runs has {', '.join(unshared)}; compare runs of the same tasks, "
+            "or name one record of each."
+        )
+    for task, record in first.items():
+        if reasons := list(_why_not_comparable(record, second[task])):
+            raise EvaluationError(f"{task}: the runs cannot be compared: {'; '.join(reasons)}.")
+    return {task: (record, second[task]) for task, record in first.items()}
+
+
+def _why_not_comparable(first: Record, second: Record) -> Iterator[str]:
+    """Name what differs of the data, the counts and the items."""
+    for name in ("kind", "split"):
+        if first["task"][name] != second["task"][name]:
+            yield f"{name} {first['task'][name]} and {second['task'][name]}"
+    hashes = [
+        {Path(name).name: sha256 for name, sha256 in record["manifest"]["data_sha256"].items()}
+        for record in (first, second)
+    ]
+    for name in sorted(hashes[0].keys() | hashes[1].keys()):
+        sha256 = [str(side.get(name, "absent"))[:12] for side in hashes]
+        if sha256[0] != sha256[1]:
+            yield f"{name} has sha256 {sha256[0]} and {sha256[1]}"
+    counts = first["counts"], second["counts"]
+    for name in _COUNTED:
+        if counts[0].get(name) != counts[1].get(name):
+            yield f"{counts[0].get(name)} and {counts[1].get(name)} {name}"
+    items = [set(next(iter(record["per_item"].values()))) for record in (first, second)]
+    if unshared := sorted(items[0] ^ items[1]):
+        yield f"{len(unshared)} items are in one of them only, the first is {unshared[0]!r}"
+
+
+def _compared(
+    task: str, first: Record, second: Record, metric: str, draws: int, seed: int
+) -> tuple[Difference, list[ItemChange]]:
+    if first["task"]["kind"] == "sts":
+        return _compared_correlations(task, first, second, metric, draws, seed)
+    a, b = (_values(task, record, metric) for record in (first, second))
+    items = list(a)
+    x, y = (np.array([side[item] for item in items]) for side in (a, b))
+    return compare_means(x, y, draws=draws, seed=seed), _changes(items, x, y, y - x)
+
+
+def _compared_correlations(
+    task: str, first: Record, second: Record, metric: str, draws: int, seed: int
+) -> tuple[Difference, list[ItemChange]]:
+    kind = next((known for known in CORRELATIONS if known == metric), None)
+    if kind is None:
+        raise EvaluationError(f"{task}: no measure {metric!r}; there are: spearman, pearson.")
+    cosines, gold = _values(task, first, "cosine"), _values(task, first, "gold")
+    others, items = _values(task, second, "cosine"), list(gold)
+    a, b, g = (np.array([side[item] for item in items]) for side in (cosines, others, gold))
+    difference = compare_correlations(a, b, g, kind=kind, draws=draws, seed=seed)
+    x, y = (np.abs(ranks(side) - ranks(g)) / len(items) for side in (a, b))
+    return difference, _changes(items, x, y, x - y)
+
+
+def _values(task: str, record: Record, name: str) -> Mapping[str, float]:
+    if name not in record["per_item"]:
+        known = ", ".join(record["per_item"])
+        raise EvaluationError(
+            f"{task}: a record has no {name!r} of each item; it has: {known}. Evaluate again."
+        )
+    values: Mapping[str, float] = record["per_item"][name]
+    return values
+
+
+def _changes(
+    items: Sequence[str],
+    first: NDArray[np.float64],
+    second: NDArray[np.float64],
+    gains: NDArray[np.float64],
+) -> list[ItemChange]:
+    gains = np.where(np.abs(gains) < 1e-12, 0.0, gains)
+    columns = (first.tolist(), second.tolist(), gains.tolist())
+    return [ItemChange(*row) for row in zip(items, *columns, strict=True)]
+
+
+def _unlike_settings(records: tuple[Record, Record]) -> dict[str, tuple[object, object]]:
+    """Say what the runs were made with that was not the same, scores aside."""
+    sides = []
+    for record in records:
+        manifest = record["manifest"]
+        facts = {**manifest["model"], **manifest["settings"], "commit": manifest["code"]["commit"]}
+        sides.append(facts | {"seed": manifest["seed"]})
+    names = dict.fromkeys([*sides[0], *sides[1]])
+    values = {name: (sides[0].get(name), sides[1].get(name)) for name in names}
+    return {name: both for name, both in values.items() if both[0] != both[1]}

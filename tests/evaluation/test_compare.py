@@ -1,0 +1,121 @@
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from sbert_search.errors import EvaluationError
+from sbert_search.evaluation.compare import compare_runs
+from sbert_search.metrics.correlation import spearman
+from sbert_search.metrics.significance import compare_means
+
+Change = Callable[[dict[str, Any]], object]
+
+
+def record(task: str, per_item: dict[str, list[float]], *, kind: str = "retrieval") -> Any:
+    """What an evaluation writes, as far as a comparison reads it."""
+    scores = {name: float(np.mean(values)) for name, values in per_item.items()}
+    if kind == "sts":
+        scores = {"spearman": spearman(per_item["cosine"], per_item["gold"])}
+    return {
+        "format": 1,
+        "task": {"name": task, "kind": kind, "split": "test", "main_metric": next(iter(scores))},
+        "scores": scores,
+        "counts": {"documents": 9},
+        "manifest": {
+            "data_sha256": {f"{task}/corpus.jsonl": "c" * 64},
+            "model": {"name": "minilm", "weights_sha256": "a" * 64},
+            "settings": {"mode": "dense"},
+            "code": {"commit": "0" * 40},
+            "seed": 0,
+        },
+        "per_item": {m: {f"q{n}": v for n, v in enumerate(vs)} for m, vs in per_item.items()},
+    }
+
+
+def write(path: Path, *records: Any) -> Path:
+    path.mkdir(exist_ok=True)
+    for each in records:
+        (path / f"{each['task']['name']}.json").write_text(json.dumps(each))
+    return path
+
+
+def test_wins_losses_and_the_corrected_p_value(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    base = rng.random(60).round(2)
+    better, same = base + 0.1 + 0.02 * rng.normal(size=60), base + 0.1 * rng.normal(size=60)
+    first = write(
+        tmp_path / "a", record("one", {"nDCG@10": [*base]}), record("two", {"nDCG@10": [*base]})
+    )
+    second = write(
+        tmp_path / "b", record("one", {"nDCG@10": [*better]}), record("two", {"nDCG@10": [*same]})
+    )
+    (one, two), unlike = compare_runs(first, second, draws=2_000)
+    assert one.difference == compare_means(base, better, draws=2_000)
+    assert one.corrected == pytest.approx(2 * one.difference.p_value)  # the smaller of two
+    assert (one.verdict, two.verdict) == ("second is better", "no difference shown")
+    assert (len(one.wins), len(one.losses)) == (60, 0)
+    best = int(np.argmax(better - base))
+    assert one.changes[0].item == f"q{best}"
+    assert one.changes[0].gain == pytest.approx(better[best] - base[best])
+    worst = two.losses[0]
+    assert worst.second - worst.first == worst.gain == pytest.approx((same - base).min())
+    assert unlike == {}
+
+
+def test_runs_of_sts_compare_correlations(tmp_path: Path) -> None:
+    rng = np.random.default_rng(1)
+    gold = rng.random(80).round(1)
+    close, far = gold + 0.1 * rng.normal(size=80), gold + rng.normal(size=80)
+    first, second = (
+        write(tmp_path / name, record("sts", {"cosine": [*c], "gold": [*gold]}, kind="sts"))
+        for name, c in (("a", far), ("b", close))
+    )
+    (found,), _ = compare_runs(first / "sts.json", second, draws=1_000)
+    assert (found.metric, found.verdict) == ("spearman", "second is better")
+    assert found.difference.value == pytest.approx(spearman(close, gold) - spearman(far, gold))
+    assert found.wins[0].first > found.wins[0].second  # nearer to its place in the gold order
+
+
+def test_what_was_made_otherwise_is_named(tmp_path: Path) -> None:
+    first, other = record("one", {"MAP": [0.1, 0.2]}), record("one", {"MAP": [0.1, 0.2]})
+    other["manifest"]["settings"] = {"mode": "hybrid", "reranker": "ce"}
+    (found,), unlike = compare_runs(write(tmp_path / "a", first), write(tmp_path / "b", other))
+    assert unlike == {"mode": ("dense", "hybrid"), "reranker": (None, "ce")}
+    assert (found.corrected, found.verdict) == (1.0, "no difference shown")
+
+
+DIFFERENT: list[tuple[Change, str]] = [
+    (
+        lambda r: r["manifest"]["data_sha256"].update({"one/corpus.jsonl": "d" * 64}),
+        r"one: .* corpus\.jsonl has sha256 cccccccccccc and dddddddddddd",
+    ),
+    (lambda r: r["per_item"]["MAP"].pop("q1"), "1 items are in one .* 'q1'"),
+    (lambda r: r["counts"].update(documents=8), "9 and 8 documents"),
+    (lambda r: r["task"].update(split="dev"), "split test and dev"),
+    (lambda r: r["task"].update(name="two"), "Only one of the two runs has one, two"),
+]
+
+
+@pytest.mark.parametrize(("change", "message"), DIFFERENT)
+def test_different_data_are_refused(tmp_path: Path, change: Change, message: str) -> None:
+    other = record("one", {"MAP": [0.1, 0.2]})
+    change(other)
+    first = write(tmp_path / "a", record("one", {"MAP": [0.1, 0.2]}))
+    with pytest.raises(EvaluationError, match=message):
+        compare_runs(first, write(tmp_path / "b", other))
+
+
+def test_what_is_missing_is_named(tmp_path: Path) -> None:
+    first = write(tmp_path / "a", record("one", {"MAP": [0.1, 0.2]}))
+    with pytest.raises(EvaluationError, match="no 'recall@5' of each item; it has: MAP"):
+        compare_runs(first, first, metrics=["recall@5"])
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(EvaluationError, match="holds no evaluation records"):
+        compare_runs(first, tmp_path / "empty")
+    pairs = record("sts", {"cosine": [0.1, 0.2, 0.3], "gold": [1, 2, 3]}, kind="sts")
+    second = write(tmp_path / "sts", pairs)
+    with pytest.raises(EvaluationError, match="no measure 'MAP'; there are: spearman, pearson"):
+        compare_runs(second, second, metrics=["MAP"])
