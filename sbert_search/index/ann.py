@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import importlib.util
 import warnings
-from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -17,16 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sbert_search.errors import ConfigError, CorruptIndex
-from sbert_search.index.manifest import FileRecord, StoreSettings
-from sbert_search.index.scan import Vectors
-from sbert_search.index.segment_writer import record_of
+from sbert_search.index.manifest import FileRecord
 from sbert_search.index.segments import check_hash, open_checked
 from sbert_search.index.spec import IndexSpec
-from sbert_search.runtime import files
-from sbert_search.runtime.progress import note
-
-ADD_ROWS = 65_536  # vectors handed to FAISS at a time
-TRAINING_ROWS_WANTED = 256  # per centroid; FAISS itself samples down to this
 
 
 class Ann:
@@ -42,23 +34,17 @@ class Ann:
         try:
             faiss = import_faiss()
             check_hash(self._view, self.record)
-            index = faiss.read_index(faiss.PyCallbackIOReader(_Reader(self._view)))
+            # FAISS reads its lists, codes and links where they lie: the mapped file, no memory.
+            data = np.frombuffer(self._view, np.uint8)
+            reader = faiss.ZeroCopyIOReader(faiss.swig_ptr(data), len(data))
+            index = faiss.read_index(reader)
+            index.referenced_objects = [data]  # stays mapped for as long as the index lives
             if (index.ntotal, index.d) != self._shape:
                 raise CorruptIndex(self.record.name, f"{self._shape}", f"{(index.ntotal, index.d)}")
             return index
         except (ConfigError, CorruptIndex, RuntimeError) as error:
             warnings.warn(f"Searching without {self.record.name}: {error}", stacklevel=2)
             return None
-
-
-class _Reader:
-    def __init__(self, view: memoryview) -> None:
-        self._view, self._at = view, 0
-
-    def __call__(self, size: int) -> bytes:
-        data = bytes(self._view[self._at : self._at + size])
-        self._at += len(data)
-        return data
 
 
 def import_faiss() -> Any:
@@ -84,81 +70,6 @@ def require_faiss() -> None:
             "FAISS is not installed; run `python -m pip install 'sbert-search[cpu]'`, "
             "or use the index spec Flat."
         )
-
-
-def require_memory(settings: StoreSettings, n_rows: int, memory_bytes: int | None) -> None:
-    """Refuse, before any work, a FAISS index that would not fit a memory budget.
-
-    Args:
-        settings: Of the index: length and spec.
-        n_rows: Vectors of the largest segment.
-        memory_bytes: The budget; None: no limit.
-
-    Raises:
-        ConfigError: With the bytes predicted.
-    """
-    predicted = settings.spec.predicted_bytes(n_rows, settings.dim)
-    if memory_bytes is not None and predicted > memory_bytes:
-        raise ConfigError(
-            f"{settings.spec.factory} over {n_rows:,} vectors of {settings.dim} numbers takes "
-            f"about {predicted / 2**20:,.0f} MiB and --memory allows "
-            f"{memory_bytes / 2**20:,.0f}; allow more, or use "
-            "a smaller spec such as IVF4096,SQ8, or Flat."
-        )
-
-
-def train(
-    samples: Sequence[Vectors], settings: StoreSettings, memory_bytes: int | None = None
-) -> Any | None:
-    """Train an empty FAISS index on some vectors of every segment.
-
-    Args:
-        samples: Mapped vectors of each segment, (n_rows, dim).
-        settings: Of the index: length, metric and spec.
-        memory_bytes: The training vectors take at most a quarter of it; None: no limit.
-
-    Returns:
-        The empty index, or None when there are too few vectors to train it; a note says so.
-    """
-    spec, n_rows = settings.spec, sum(len(sample) for sample in samples)
-    if n_rows < spec.min_training_rows:
-        note(
-            f"{spec.factory} needs at least {spec.min_training_rows:,} vectors to train on and "
-            f"there are {n_rows:,}: searching exactly instead."
-        )
-        return None
-    faiss = import_faiss()
-    metric = faiss.METRIC_L2 if settings.metric == "euclidean" else faiss.METRIC_INNER_PRODUCT
-    index = faiss.index_factory(settings.dim, spec.factory, metric)
-    if spec.is_hnsw:
-        faiss.ParameterSpace().set_index_parameter(index, "efConstruction", spec.ef_construction)
-    if not index.is_trained:
-        wanted = max(spec.n_lists, 256) * TRAINING_ROWS_WANTED
-        if memory_bytes is not None:
-            wanted = min(wanted, max(memory_bytes // (4 * 4 * settings.dim), 1))
-        index.train(_evenly(samples, wanted))
-    return index
-
-
-def write(folder: Path, number: int, empty: Any, vectors: Vectors) -> FileRecord:
-    """Fill a copy of a trained index with the vectors of a segment and write it.
-
-    Args:
-        folder: The index.
-        number: A file number that no file has yet.
-        empty: What `train` returned.
-        vectors: (n_rows, dim).
-
-    Raises:
-        OSError: The disk failed.
-    """
-    faiss = import_faiss()
-    index = faiss.clone_index(empty)
-    for start in range(0, len(vectors), ADD_ROWS):
-        index.add(np.ascontiguousarray(vectors[start : start + ADD_ROWS], dtype=np.float32))
-    with files.NewFile(folder / f"ann/{number:06d}.faiss") as file:
-        faiss.write_index(index, faiss.PyCallbackIOWriter(file.write))
-    return record_of(file, folder)
 
 
 def search(
@@ -201,9 +112,3 @@ def _parameters(
     if isinstance(index, faiss.IndexHNSW):
         return faiss.SearchParametersHNSW(efSearch=max(spec.ef_search, n_candidates), **chosen)
     return faiss.SearchParameters(**chosen)
-
-
-def _evenly(samples: Sequence[Vectors], wanted: int) -> NDArray[np.float32]:
-    """Take about ``wanted`` vectors at equal distances from all samples, float32 (n, dim)."""
-    step = max(1, -(-sum(len(sample) for sample in samples) // wanted))
-    return np.concatenate([sample[::step].astype(np.float32) for sample in samples])

@@ -12,7 +12,7 @@ from sbert_search.corpus.documents import CorpusReader, Survey
 from sbert_search.embedding.embedder import Embedder
 from sbert_search.embedding.protocol import TextEmbedder
 from sbert_search.errors import IndexStoreError, NotAnIndex
-from sbert_search.index import ann
+from sbert_search.index import ann_build
 from sbert_search.index.agreement import self_check
 from sbert_search.index.compact import SEGMENT_ROWS
 from sbert_search.index.ingest import IngestReport, ReadSettings, ingest
@@ -81,7 +81,7 @@ def build_index(
         self_check=self_check(embedder),
         spec=settings.spec,
     )
-    ann.require_memory(fixed, min(survey.rows, SEGMENT_ROWS), memory_bytes)
+    ann_build.require_memory(fixed, min(survey.rows, SEGMENT_ROWS), memory_bytes)
     start = BuildCursor(source_sha256=survey.sha256, rows=0, settings=settings.kept())
     store = _create_or_resume(out, fixed, start, survey)
     with told_how_to_go_on(store), store.writer() as writer:

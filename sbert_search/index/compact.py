@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from sbert_search.index import ann, ids
+from sbert_search.index import ann, ann_build, ids
 from sbert_search.index import columns as columns_of
 from sbert_search.index.manifest import ColumnType, Manifest, SegmentRecord
 from sbert_search.index.segment_writer import SegmentPart, write_segment
@@ -98,8 +98,8 @@ def with_ann(
     if new.settings.spec.is_flat or all(s.ann or s.n_rows < MIN_ANN_ROWS for s in new.segments):
         return new
     opened = [Segment(work.path, record, new.settings) for record in new.segments]
-    ann.require_memory(new.settings, max(s.n_rows for s in new.segments), memory_bytes)
-    empty = _trained_before(snapshot) or ann.train(
+    ann_build.require_memory(new.settings, max(s.n_rows for s in new.segments), memory_bytes)
+    empty = _trained_before(snapshot) or ann_build.train(
         [s.vectors for s in opened], new.settings, memory_bytes
     )
     if empty is None:
@@ -108,7 +108,7 @@ def with_ann(
     for segment in opened:
         record = segment.record
         if record.ann is None and record.n_rows >= MIN_ANN_ROWS:
-            file = ann.write(work.path, work.number(), empty, segment.vectors)
+            file = ann_build.write(work.path, work.number(), empty, segment.vectors)
             record = dataclasses.replace(record, ann=file)
         made.append(record)
     return dataclasses.replace(new, segments=tuple(made))

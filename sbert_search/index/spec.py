@@ -12,13 +12,15 @@ TRAINING_ROWS_PER_LIST = 39  # FAISS warns below this many training vectors a ce
 
 _N = r"[1-9]\d{0,6}"
 _PARTS = re.compile(
-    rf"Flat|SQ(?:4|6|8|fp16|bf16)|HNSW{_N}|PCAR?{_N}|OPQ{_N}(?:_{_N})?|RR{_N}"
+    rf"Flat|SQ(?:4|6|8|fp16|bf16)|RaBitQ(?:fs)?|HNSW{_N}|PCAR?{_N}|OPQ{_N}(?:_{_N})?|RR{_N}"
     rf"|IVF{_N}(?:_HNSW{_N})?|PQ{_N}(?:x(?:4|8|10|12))?(?:fs)?"
 )
 _TRANSFORM = re.compile(r"(PCAR?|OPQ|RR)\d")
 _HNSW = re.compile(r"HNSW\d+")
 _IVF = re.compile(r"IVF(\d+)")
 _SQ_BYTES = {"SQ4": 0.5, "SQ6": 0.75, "SQ8": 1.0, "SQfp16": 2.0, "SQbf16": 2.0}
+_BLOCK = 32  # codes that fast scan reads at once: lists are filled up to a multiple of it
+_RABITQ_FACTORS = 8  # bytes beside the bits of a vector
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -27,13 +29,14 @@ class IndexSpec:
 
     Attributes:
         factory: A FAISS factory string: ``Flat``, ``SQ8``, ``HNSW32``, ``HNSW32,SQ8``,
-            ``IVF4096,Flat``, ``IVF4096,PQ48``, ``OPQ48,IVF4096,PQ48`` and the like. ``Flat`` is an
-            exact scan of the stored vectors and needs no FAISS.
+            ``IVF4096,Flat``, ``IVF4096,PQ48``, ``OPQ48,IVF4096,PQ48``, ``IVF4096,RaBitQfs`` (one
+            bit a number) and the like. ``Flat`` is an exact scan of the stored vectors and needs
+            no FAISS.
         nprobe: Inverted lists visited per query; only IVF reads it.
         ef_search: Size of the candidate list per query; only HNSW reads it.
         ef_construction: Size of the candidate list per vector added; only HNSW reads it.
         refine: Candidates fetched per result wanted, before all are scored with the stored
-            vectors; 0 means 4 for compressed vectors (PQ, SQ), else 1.
+            vectors; 0 means 10 for bits (RaBitQ), 4 for other compressed vectors, else 1.
 
     Raises:
         ConfigError: A part of the factory string or a number that cannot be.
@@ -85,28 +88,39 @@ class IndexSpec:
         """Candidates fetched from FAISS per result wanted."""
         if self.refine:
             return self.refine
-        return 4 if re.search(r"PQ|SQ", self.factory) else 1
+        return 10 if "RaBitQ" in self.factory else 4 if re.search("PQ|SQ", self.factory) else 1
+
+    @property
+    def is_compressed(self) -> bool:
+        """Whether FAISS holds less than the vectors, so that its order is a guess."""
+        return bool(re.search("PQ|SQ|RaBitQ|PCA", self.factory))
 
     def predicted_bytes(self, n_rows: int, dim: int) -> int:
-        """Predict what FAISS holds in memory for vectors of ``dim`` numbers; 0 for Flat."""
+        """Predict the bytes of a FAISS index of vectors of ``dim`` numbers; 0 for Flat."""
         if self.is_flat:
             return 0
-        code_bytes, per_row, fixed = 4.0 * dim, 0.0, 0
+        code, per_row, fixed = 4.0 * dim, 0.0, 0.0
         for part in self.factory.split(","):
             numbers = [int(number) for number in re.findall(r"\d+", part)]
             if _TRANSFORM.match(part):
                 width = numbers[0] if len(numbers) == 1 and part[0] in "PR" else numbers[-1]
+                fixed += 4.0 * dim * (dim if part.startswith("OPQ") else width)
                 dim = dim if part.startswith("OPQ") and len(numbers) == 1 else width
-                code_bytes = 4.0 * dim
+                code = 4.0 * dim
             elif _HNSW.fullmatch(part):
                 per_row += 8.0 * numbers[0] + 16  # links of the ground level, offsets, levels
             elif _IVF.match(part):
-                per_row, fixed = per_row + 8, fixed + 4 * dim * numbers[0]  # ids; centroids
+                per_row, fixed = per_row + 8, fixed + 4.0 * dim * numbers[0]  # ids; centroids
             elif part.startswith("PQ"):
-                code_bytes = numbers[0] * (numbers[1] if len(numbers) > 1 else 8) / 8
+                bits = numbers[1] if len(numbers) > 1 else 8
+                code, fixed = numbers[0] * bits / 8, fixed + 4.0 * dim * 2**bits  # and codebooks
             elif part.startswith("SQ"):
-                code_bytes = dim * _SQ_BYTES[part]
-        return int(n_rows * (code_bytes + per_row)) + fixed
+                code = dim * _SQ_BYTES[part]
+            elif part.startswith("RaBitQ"):
+                code = -(-dim // 8) + _RABITQ_FACTORS
+        if self.factory.endswith("fs"):
+            fixed += max(self.n_lists, 1) * _BLOCK / 2 * code
+        return int(n_rows * (code + per_row) + fixed)
 
     def _check_factory(self) -> None:
         parts = self.factory.split(",")

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import resource
-import sys
 import time
 from contextlib import AbstractContextManager
 from functools import lru_cache
-from pathlib import Path
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
 from sbert_search.errors import ConfigError
+from sbert_search.runtime.memory import anonymous_bytes
 
 Precision = Literal["auto", "fp32", "bf16", "fp16"]
 
@@ -98,18 +96,10 @@ def matmul_rate(device: torch.device, dtype: torch.dtype, size: int | None = Non
 
 
 def memory_bytes(device: torch.device) -> int:
-    """Memory that counts on a device: allocated at most so far (CUDA), else held anonymously now.
-
-    Anonymous memory is RssAnon + RssShmem on Linux; elsewhere the peak of resident memory.
-    """
+    """Memory that counts on a device: the most allocated (CUDA), else held anonymously now."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
-    status = Path("/proc/self/status")
-    if status.exists():
-        lines = (line.split() for line in status.read_text(encoding="ascii").splitlines())
-        return sum(int(f[1]) * 1024 for f in lines if f[0] in ("RssAnon:", "RssShmem:"))
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else peak * 1024  # macOS counts bytes, others KiB
+    return anonymous_bytes()
 
 
 def _synchronize(device: torch.device) -> None:

@@ -15,14 +15,14 @@ import pytest
 from numpy.typing import NDArray
 
 from sbert_search.errors import ConfigError, CorruptIndex, IndexStoreError
-from sbert_search.index import ann, compact, nearest, spec
+from sbert_search.index import ann, ann_build, compact, nearest, spec
 from sbert_search.index.check import check
 from sbert_search.index.manifest import BuildCursor, StoreSettings
 from sbert_search.index.scan import Vectors
 from sbert_search.index.spec import IndexSpec
 from sbert_search.index.store import IndexStore
 from sbert_search.records import Document
-from sbert_search.runtime import files
+from sbert_search.runtime import files, memory
 from tests.index.batches import make_batch, some_documents, some_vectors
 
 
@@ -127,7 +127,15 @@ def small_ann(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("small_ann")
 @pytest.mark.parametrize(
     "factory",
-    ["HNSW16", "IVF16,Flat", "IVF16,SQ8", "IVF16,PQ8x4", "SQ8", "SQfp16", "RR8,IVF16,SQ8"],
+    [
+        "HNSW16",
+        "IVF16,Flat",
+        "IVF16,SQ8",
+        "IVF16,PQ8x4",
+        "SQ8",
+        "SQfp16",
+        "RR8,IVF16,SQ8",
+    ],
 )
 @pytest.mark.parametrize("metric", ["cosine", "euclidean"])
 def test_faiss_indexes_find_what_the_exact_scan_finds(
@@ -309,13 +317,24 @@ def test_check_compares_the_parts_of_an_index_with_each_other(tmp_path: Path) ->
 
 @pytest.mark.parametrize(
     "factory",
-    ["HNSW16", "HNSW32,SQ8", "IVF16,Flat", "IVF16,SQ8", "IVF16,PQ8x4", "SQfp16", "RR8,IVF16,SQ8"],
+    [
+        "HNSW16",
+        "HNSW32,SQ8",
+        "IVF16,Flat",
+        "IVF16,SQ8",
+        "IVF16,PQ8x4",
+        "SQfp16",
+        "RR8,IVF16,SQ8",
+        "IVF16,RaBitQ",
+        "IVF16,RaBitQfs",
+        "IVF16,PQ16x4fs",
+    ],
 )
 def test_the_bytes_of_a_faiss_index_are_predicted(factory: str) -> None:
     faiss = ann.import_faiss()
     settings = StoreSettings(dim=32, spec=IndexSpec(factory=factory))
     vectors = some_vectors(20_000, dim=32)
-    index = ann.train([vectors], settings)
+    index = ann_build.train([vectors], settings)
     assert index is not None
     index.add(vectors)
     assert settings.spec.predicted_bytes(20_000, 32) == pytest.approx(
@@ -330,19 +349,21 @@ def test_a_budget_refuses_what_it_cannot_hold_and_limits_the_training_sample(
     settings = StoreSettings(dim=8, spec=IndexSpec(factory="IVF16,Flat"))
     store = IndexStore.create(tmp_path / "i", settings)
     sampled: list[int] = []
-    evenly = ann._evenly
+    evenly = ann_build._evenly
 
     def count(samples: Sequence[Vectors], wanted: int) -> NDArray[np.float32]:
         sample = evenly(samples, wanted)
         sampled.append(sample.nbytes)
         return sample
 
-    monkeypatch.setattr(ann, "_evenly", count)
+    monkeypatch.setattr(ann_build, "_evenly", count)
+    monkeypatch.setattr(ann_build, "ADD_ROWS", 100)
+    monkeypatch.setattr(memory, "anonymous_bytes", lambda: 1_000_000)
     with store.writer() as writer:
         writer.commit(make_batch(some_documents(3_000), some_vectors(3_000, seed=1)))
         with pytest.raises(ConfigError, match=r"3,000 vectors of 8 numbers takes about 0 MiB"):
-            writer.compact(memory_bytes=100_000)
+            writer.compact(memory_bytes=1_100_000)
         assert sampled == []
-        writer.compact(memory_bytes=130_000)
-    assert 0 < sampled[0] <= 130_000 / 4
+        writer.compact(memory_bytes=1_300_000)
+    assert 0 < sampled[0] <= 1_300_000 / 4
     assert store.snapshot.manifest.segments[0].ann is not None
