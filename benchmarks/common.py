@@ -63,13 +63,20 @@ class Figure:
 
 
 def compare(
-    ours: Callable[[], float], peer: Callable[[], float], *, unit: str, repeats: int
+    ours: Callable[[], float],
+    peer: Callable[[], float],
+    *,
+    unit: str,
+    repeats: int,
+    warm_up: bool = True,
 ) -> Figure:
     """Measure both in turn (ours, peer, ours, peer, ...), after one round that is not counted.
 
-    A drift of the machine then meets both alike, and each ratio is of neighbours in time.
+    A drift of the machine then meets both alike, and each ratio is of neighbours in time. Without
+    `warm_up` the first round counts: for rounds of minutes, once the caller has warmed up on less.
     """
-    ours(), peer()
+    if warm_up:
+        ours(), peer()
     rounds = [(ours(), peer()) for _ in range(repeats)]
     mine, theirs = [list(values) for values in zip(*rounds, strict=True)]
     return Figure(
