@@ -11,7 +11,8 @@ SbertSearchError
 │   ├── CorruptIndex       a file differs from what the manifest recorded
 │   ├── IndexLocked        another process is writing
 │   ├── CommitUnknown      a commit failed after the point of no return: reopen to see
-│   └── ModelMismatch      the index was built with another model
+│   ├── ModelMismatch      the index was built with another model
+│   └── NoLexicalData      the index was made without what a search by words needs
 ├── QueryError             a query, a filter or a search setting is wrong
 ├── EvaluationError        a task, a run or a report cannot be evaluated
 └── TrainingError          training stopped: numbers that are not finite, data that do not fit
@@ -73,6 +74,10 @@ class CommitUnknown(IndexStoreError):  # noqa: N818
 
 class ModelMismatch(IndexStoreError):  # noqa: N818
     """The index was built with another model than the one asked to search it."""
+
+
+class NoLexicalData(IndexStoreError):  # noqa: N818
+    """The index was made without what a search by words needs."""
 
 
 class QueryError(SbertSearchError):

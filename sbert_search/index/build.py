@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from sbert_search.index import ann_build
 from sbert_search.index.agreement import self_check
 from sbert_search.index.compact import SEGMENT_ROWS
 from sbert_search.index.ingest import IngestReport, ReadSettings, ingest
+from sbert_search.index.lexical_terms import LexicalSettings
 from sbert_search.index.manifest import BuildCursor, Manifest, Metric, StoreSettings, VectorType
 from sbert_search.index.repeats import refuse_repeats
 from sbert_search.index.spec import IndexSpec
@@ -33,11 +34,13 @@ class BuildSettings(ReadSettings):
         metric: How vectors compare.
         dtype: How vectors are stored.
         spec: How vectors are searched.
+        lexical: What a word is and how words score; None: an index for dense search alone.
     """
 
     metric: Metric = "cosine"
     dtype: VectorType = "float32"
     spec: IndexSpec = IndexSpec()  # noqa: RUF009 (frozen)
+    lexical: LexicalSettings | None = field(default_factory=LexicalSettings)
 
 
 def build_index(
@@ -80,6 +83,7 @@ def build_index(
         identity=_identity(embedder),
         self_check=self_check(embedder),
         spec=settings.spec,
+        lexical=settings.lexical,
     )
     ann_build.require_memory(fixed, min(survey.rows, SEGMENT_ROWS), memory_bytes)
     start = BuildCursor(source_sha256=survey.sha256, rows=0, settings=settings.kept())

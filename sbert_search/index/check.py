@@ -47,7 +47,8 @@ def check(path: Path) -> CheckReport:
     except CorruptIndex as error:
         return CheckReport((error,), (), 1, 0)
     problems = [problem for record in manifest.files for problem in _hash(path, record)]
-    if not [problem for problem in problems if not problem.file.startswith("ann/")]:
+    derived = {record.name for record in manifest.derived}
+    if not [problem for problem in problems if problem.file not in derived]:
         problems += _inside(path, manifest)
     needed = {record.name for record in manifest.files}
     there = (file.relative_to(path).as_posix() for file in transaction.numbered_files(path))
@@ -55,10 +56,9 @@ def check(path: Path) -> CheckReport:
     return CheckReport(tuple(problems), strays, len(needed), manifest.size_bytes)
 
 
-def damaged_ann_files(path: Path, manifest: Manifest) -> set[str]:
+def damaged_derived_files(path: Path, manifest: Manifest) -> set[str]:
     """Return the names of derived files that differ from their records."""
-    records = [segment.ann for segment in manifest.segments if segment.ann]
-    return {problem.file for record in records for problem in _hash(path, record)}
+    return {problem.file for record in manifest.derived for problem in _hash(path, record)}
 
 
 def _hash(path: Path, record: FileRecord) -> Iterator[CorruptIndex]:
@@ -72,9 +72,8 @@ def _hash(path: Path, record: FileRecord) -> Iterator[CorruptIndex]:
 
 def _inside(path: Path, manifest: Manifest) -> Iterator[CorruptIndex]:
     """Compare the parts of an index whose files are the ones that were written."""
-    derived = {segment.ann.name for segment in manifest.segments if segment.ann}
     try:
-        snapshot = Snapshot(path, manifest.without_ann(derived))
+        snapshot = Snapshot(path, manifest.without([record.name for record in manifest.derived]))
         _check_tombstones(snapshot)
         for segment in snapshot.segments:
             _check_rows(segment)

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from sbert_search.index import ann, ann_build, ids
 from sbert_search.index import columns as columns_of
+from sbert_search.index.lexical_files import write_lexical
 from sbert_search.index.manifest import ColumnType, Manifest, SegmentRecord
 from sbert_search.index.segment_writer import SegmentPart, write_segment
 from sbert_search.index.segments import BATCH_ROWS, Segment
@@ -167,7 +168,7 @@ def _merged(
     n_rows = sum(segment.n_rows if live is None else int(live.sum()) for segment, live in sources)
     if n_rows == 0:
         return None
-    return write_segment(
+    record = write_segment(
         work.path,
         work.number(),
         (part for segment, live in sources for part in _parts(segment, live, columns)),
@@ -176,6 +177,11 @@ def _merged(
         settings=snapshot.manifest.settings,
         columns=columns,
     )
+    if snapshot.settings.lexical is None:
+        return record
+    postings = [(snapshot.postings(i), snapshot.live_docs(i)) for i in group]
+    lexical = write_lexical(work.path, work.number(), postings)
+    return dataclasses.replace(record, lexical=lexical)
 
 
 def _parts(

@@ -26,6 +26,7 @@ from sbert_search.errors import (
     IndexStoreError,
     NotAnIndex,
 )
+from sbert_search.index.lexical_terms import LexicalSettings
 from sbert_search.index.spec import IndexSpec
 from sbert_search.records import RowCounts
 from sbert_search.runtime import files
@@ -36,6 +37,7 @@ VERSION = 1
 MAX_BYTES = 64 << 20
 FILE_NAME = re.compile(
     r"seg/\d{6,12}\.(docs\.arrow|vec\.npy|ids\.npy)|del/\d{6,12}\.npy|ann/\d{6,12}\.faiss"
+    r"|lex/\d{6,12}\.(terms|pairs|lengths)\.npy"
 )
 
 Metric = Literal["cosine", "dot", "euclidean"]
@@ -74,6 +76,7 @@ class StoreSettings:
         identity: What made the vectors; any JSON object.
         self_check: Texts whose vectors a query's embedder must reproduce.
         spec: How vectors are searched.
+        lexical: What a word is and how words score; None: an index without lexical data.
     """
 
     dim: int
@@ -82,6 +85,7 @@ class StoreSettings:
     identity: Mapping[str, Any] = field(default_factory=dict)
     self_check: SelfCheck = SelfCheck()
     spec: IndexSpec = IndexSpec()  # noqa: RUF009 (frozen)
+    lexical: LexicalSettings | None = None
 
     def __post_init__(self) -> None:
         if not 1 <= self.dim <= 65_536:
@@ -102,6 +106,22 @@ class FileRecord:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class LexicalRecord:
+    """The postings of a segment: how many terms, how many pairs of term and document."""
+
+    n_terms: int
+    n_pairs: int
+    terms: FileRecord
+    pairs: FileRecord
+    lengths: FileRecord
+
+    @property
+    def files(self) -> tuple[FileRecord, ...]:
+        """Its files."""
+        return self.terms, self.pairs, self.lengths
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class SegmentRecord:
     """One segment: rows from ``row_start`` up to ``row_end`` (not included), rising."""
 
@@ -115,6 +135,7 @@ class SegmentRecord:
     vectors: FileRecord
     ids: FileRecord
     ann: FileRecord | None = None
+    lexical: LexicalRecord | None = None
 
     def __post_init__(self) -> None:
         sound = 0 <= self.row_start < self.row_end and 0 < self.n_docs <= self.n_rows
@@ -124,8 +145,21 @@ class SegmentRecord:
     @property
     def files(self) -> tuple[FileRecord, ...]:
         """All files of the segment."""
-        needed = (self.docs, self.vectors, self.ids)
-        return (*needed, self.ann) if self.ann else needed
+        return (self.docs, self.vectors, self.ids, *self.derived)
+
+    @property
+    def derived(self) -> tuple[FileRecord, ...]:
+        """The files that can be made again from the others."""
+        ann = (self.ann,) if self.ann else ()
+        return (*ann, *self.lexical.files) if self.lexical else ann
+
+    def without(self, names: Collection[str]) -> SegmentRecord:
+        """Return this segment without some derived files."""
+        lexical = self.lexical
+        if lexical and any(file.name in names for file in lexical.files):
+            lexical = None
+        ann = None if self.ann and self.ann.name in names else self.ann
+        return dataclasses.replace(self, ann=ann, lexical=lexical)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -201,13 +235,15 @@ class Manifest:
         of_segments = (file for segment in self.segments for file in segment.files)
         return (*of_segments, *(tombstone.file for tombstone in self.tombstones))
 
-    def without_ann(self, names: Collection[str]) -> Manifest:
-        """Return this state without some FAISS files."""
-        segments = (
-            dataclasses.replace(s, ann=None) if s.ann and s.ann.name in names else s
-            for s in self.segments
-        )
-        return dataclasses.replace(self, segments=tuple(segments))
+    @property
+    def derived(self) -> tuple[FileRecord, ...]:
+        """Those among them that can be made again from the others."""
+        return tuple(file for segment in self.segments for file in segment.derived)
+
+    def without(self, names: Collection[str]) -> Manifest:
+        """Return this state without some derived files."""
+        segments = tuple(segment.without(names) for segment in self.segments)
+        return dataclasses.replace(self, segments=segments)
 
     @property
     def size_bytes(self) -> int:

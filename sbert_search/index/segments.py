@@ -65,6 +65,11 @@ class Segment:
             return np.zeros(self.record.n_rows, np.int64)
         return self.numbers("chunk", np.int32).astype(np.int64)
 
+    @cached_property
+    def firsts(self) -> NDArray[np.int64]:
+        """Position of the first passage of each document, int64 (n_docs,)."""
+        return np.flatnonzero(self.chunks == 0)
+
     def verify(self) -> None:
         """Hash the files that were too large to be hashed when they were opened.
 

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sbert_search.errors import CorruptIndex, QueryError
-from sbert_search.index import ann, ids, npy
-from sbert_search.index import manifest as manifests
-from sbert_search.index.manifest import ColumnType, Manifest, SegmentRecord, StoreSettings
+from sbert_search.errors import CorruptIndex, NoLexicalData, QueryError
+from sbert_search.index import ids, npy
+from sbert_search.index.derived import Derived
+from sbert_search.index.lexical import LexicalPart, LexicalSearch
+from sbert_search.index.lexical_postings import Postings
+from sbert_search.index.manifest import ColumnType, Manifest, StoreSettings
 from sbert_search.index.nearest import offer_nearest
 from sbert_search.index.passages import StoredPassage, read_documents, read_passage
 from sbert_search.index.scan import QUERY_BLOCK, TopK, normalised
@@ -55,9 +57,8 @@ class Snapshot:
             known.get(record.docs) or Segment(path, record, manifest.settings)
             for record in manifest.segments
         ]
-        self.anns = [
-            self._open_ann(record, reuse) if record.ann else None for record in manifest.segments
-        ]
+        self._derived: Derived = Derived(path, manifest, reuse._derived if reuse else None)
+        self.anns = self._derived.anns
         self._starts = np.array([record.row_start for record in manifest.segments], np.int64)
         self._live = self._mark_live(self._read_tombstones())
 
@@ -244,23 +245,37 @@ class Snapshot:
             raise QueryError(f"Query {bad} has a vector that is not finite; its model is broken.")
         return normalised(queries) if settings.metric == "cosine" else queries
 
-    def _open_ann(self, record: SegmentRecord, reuse: Snapshot | None) -> ann.Ann | None:
-        """Map a FAISS file; one that is damaged or gone costs speed, not answers."""
-        assert record.ann is not None
-        known = {found.record: found for found in reuse.anns if found} if reuse else {}
-        if record.ann in known:
-            return known[record.ann]
-        try:
-            return ann.Ann(self.path, record.ann, (record.n_rows, self.manifest.settings.dim))
-        except (CorruptIndex, FileNotFoundError) as error:
-            if manifests.read(self.path) != self.manifest:
-                raise FileNotFoundError(None, str(error), self.path / record.ann.name) from error
-            warnings.warn(
-                f"{record.ann.name} cannot be used, so its segment is scanned exactly ({error}); "
-                "make it again with `sbert-search index repair`.",
-                stacklevel=2,
+    @cached_property
+    def lexical(self) -> LexicalSearch:
+        """Search by words.
+
+        Raises:
+            NoLexicalData: The index was made without.
+            CorruptIndex: Documents cannot be read whose postings are lost.
+        """
+        if self.settings.lexical is None:
+            raise NoLexicalData(
+                f"{self.path} was built without lexical data; add them with "
+                f"`sbert-search index lexical {self.path}`, or search with --mode dense."
             )
-            return None
+        parts = [
+            LexicalPart(self.postings(i), part.firsts, part.rows[part.firsts], self.live_docs(i))
+            for i, part in enumerate(self.segments)
+        ]
+        return LexicalSearch(parts, self.settings.lexical)
+
+    def live_docs(self, index: int) -> Live:
+        """Which documents of a segment are live, bool (n_docs,); None means all."""
+        live = self._live[index]
+        return None if live is None else live[self.segments[index].firsts]
+
+    def postings(self, index: int) -> Postings:
+        """Which documents of a segment hold which terms; needs lexical settings.
+
+        Raises:
+            CorruptIndex: Neither its postings nor its documents can be read.
+        """
+        return self._derived.postings(index, self.segments[index])
 
     def _read_tombstones(self) -> NDArray[np.int64]:
         parts = [np.empty(0, np.int64)]

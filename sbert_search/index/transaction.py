@@ -19,7 +19,7 @@ from sbert_search.index.manifest import Manifest, TombstoneRecord
 from sbert_search.index.segment_writer import record_of
 from sbert_search.runtime import files
 
-FOLDERS = ("seg", "del", "ann")
+FOLDERS = ("seg", "del", "ann", "lex")
 GRACE_S = 600.0  # age at which a file that no manifest names may be removed
 
 _NUMBERED = re.compile(r"(\d{6,12})\.")

@@ -15,7 +15,10 @@ from numpy.typing import NDArray
 
 from sbert_search.index import backup, compact, ids
 from sbert_search.index import columns as columns_of
-from sbert_search.index.check import damaged_ann_files
+from sbert_search.index.check import damaged_derived_files
+from sbert_search.index.lexical_files import texts_of, with_lexical, write_lexical
+from sbert_search.index.lexical_postings import count_terms
+from sbert_search.index.lexical_terms import LexicalSettings
 from sbert_search.index.manifest import BuildCursor, ColumnType, Manifest, StoreSettings
 from sbert_search.index.parts import PassageBatch, make_part
 from sbert_search.index.segment_writer import write_segment
@@ -181,7 +184,7 @@ class IndexWriter:
         self._compact(finished, memory_bytes)
 
     def repair(self) -> list[str]:
-        """Drop damaged derived files and files that nobody names; make missing FAISS files again.
+        """Drop damaged derived files and files that nobody names; make missing derived ones again.
 
         Documents, vectors and ids are never touched: what is damaged there comes from a snapshot.
 
@@ -189,14 +192,34 @@ class IndexWriter:
             Names of the files dropped.
         """
         old = self.snapshot.manifest
-        dropped = damaged_ann_files(self.path, old)
+        dropped = damaged_derived_files(self.path, old)
         with self._transaction() as work:
-            new = old.without_ann(dropped)
-            new = compact.with_ann(work, self.snapshot, new)
+            new = compact.with_ann(work, self.snapshot, old.without(dropped))
+            new = with_lexical(work, new)
             if new != old:
                 work.commit(new)
         removed = remove_unreferenced(self.path, self.snapshot.manifest, grace_s=0.0)
         return sorted({*dropped, *removed})
+
+    def set_lexical(self, settings: LexicalSettings | None) -> None:
+        """Change what a word is and how words score; None: keep no lexical data.
+
+        Postings are made again where they depend on what changed.
+
+        Raises:
+            CorruptIndex: Documents cannot be read; the index is as before.
+            IndexStoreError: The disk failed; the index is as before.
+            CommitUnknown: The disk failed at the last step; reopen the index.
+        """
+        old, before = self.snapshot.manifest, self.snapshot.settings.lexical
+        stale = before and (settings is None or settings.terms != before.terms)
+        lexical = [file.name for s in old.segments if s.lexical for file in s.lexical.files]
+        with self._rewriting() as work:
+            kept = old.without(lexical if stale else ())
+            kept = dataclasses.replace(
+                kept, settings=dataclasses.replace(old.settings, lexical=settings)
+            )
+            work.commit(with_lexical(work, kept))
 
     def snapshot_to(self, target: str | Path) -> None:
         """Make another folder an index in this state, by hard links; see `backup.snapshot_to`."""
@@ -206,6 +229,7 @@ class IndexWriter:
         with self._rewriting() as work:
             new = compact.compacted(work, self.snapshot)
             new = compact.with_ann(work, self.snapshot, new, memory_bytes=memory_bytes)
+            new = with_lexical(work, new)
             new = dataclasses.replace(new, build=cursor)
             if new != work.old:
                 work.commit(new)
@@ -232,6 +256,10 @@ class IndexWriter:
             settings=new.settings,
             columns=new.columns,
         )
+        if new.settings.lexical:
+            postings = count_terms(texts_of(part.docs), new.settings.lexical)
+            lexical = write_lexical(self.path, work.number(), [(postings, None)])
+            segment = dataclasses.replace(segment, lexical=lexical)
         return dataclasses.replace(
             new, segments=(*new.segments, segment), next_row=new.next_row + n_rows
         )

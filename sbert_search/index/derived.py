@@ -1,0 +1,90 @@
+"""The derived files of one state: what is damaged or gone costs speed, not answers."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+from sbert_search.errors import CorruptIndex
+from sbert_search.index import ann
+from sbert_search.index import manifest as manifests
+from sbert_search.index.lexical_files import LexicalFiles, count_segment
+from sbert_search.index.lexical_postings import Postings, merged
+from sbert_search.index.manifest import Manifest, SegmentRecord
+from sbert_search.index.segments import Segment
+
+R = TypeVar("R")
+S = TypeVar("S")
+T = TypeVar("T")
+
+
+class Derived:
+    """FAISS indexes and postings, those of each segment, mapped.
+
+    Args:
+        path: The index.
+        manifest: The state.
+        reuse: The files of another state, of which those that are in this one stay open.
+
+    Attributes:
+        anns: For each segment its FAISS file; None where it has none that can be used.
+
+    Raises:
+        FileNotFoundError: A file is gone, as after a compaction by another process.
+    """
+
+    def __init__(self, path: Path, manifest: Manifest, reuse: Derived | None = None) -> None:
+        self._path, self._manifest = path, manifest
+        self.anns = [self._ann(segment, reuse) for segment in manifest.segments]
+        self._lexical = [self._lexical_files(segment, reuse) for segment in manifest.segments]
+
+    def postings(self, index: int, segment: Segment) -> Postings:
+        """Read the postings of a segment; lost ones are counted again, with a warning.
+
+        Raises:
+            CorruptIndex: Its documents, too, cannot be read.
+        """
+        found, problem = self._lexical[index], "no file"
+        try:
+            if found is not None:
+                return found.postings
+        except CorruptIndex as error:
+            problem = str(error)
+        settings = self._manifest.settings.lexical
+        assert settings is not None
+        warnings.warn(
+            f"The words of {segment.record.docs.name} are counted again, since their postings "
+            f"cannot be used ({problem}); make them again with `sbert-search index repair`.",
+            stacklevel=2,
+        )
+        return merged([(postings, None) for postings in count_segment(segment, settings)])
+
+    def _ann(self, segment: SegmentRecord, reuse: Derived | None) -> ann.Ann | None:
+        if segment.ann is None:
+            return None
+        known = {found.record: found for found in reuse.anns if found} if reuse else {}
+        shape = (segment.n_rows, self._manifest.settings.dim)
+        return known.get(segment.ann) or self._opened(ann.Ann, segment.ann, shape)
+
+    def _lexical_files(self, segment: SegmentRecord, reuse: Derived | None) -> LexicalFiles | None:
+        if segment.lexical is None:
+            return None
+        known = {found.record: found for found in reuse._lexical if found} if reuse else {}
+        return known.get(segment.lexical) or self._opened(
+            LexicalFiles, segment.lexical, segment.n_docs
+        )
+
+    def _opened(self, kind: Callable[[Path, R, S], T], record: R, shape: S) -> T | None:
+        try:
+            return kind(self._path, record, shape)
+        except (CorruptIndex, FileNotFoundError) as error:
+            if manifests.read(self._path) != self._manifest:
+                raise FileNotFoundError(None, str(error), self._path / manifests.NAME) from error
+            warnings.warn(
+                f"A derived file cannot be used ({error}); searching finds the same without it, "
+                "slower. Make it again with `sbert-search index repair`.",
+                stacklevel=2,
+            )
+            return None
