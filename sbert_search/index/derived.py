@@ -18,6 +18,7 @@ from sbert_search.index.segments import Segment
 R = TypeVar("R")
 S = TypeVar("S")
 T = TypeVar("T")
+Found = LexicalFiles | Exception
 
 
 class Derived:
@@ -46,19 +47,15 @@ class Derived:
         Raises:
             CorruptIndex: Its documents, too, cannot be read.
         """
-        found, problem = self._lexical[index], "no file"
+        found = self._lexical[index]
         try:
-            if found is not None:
+            if isinstance(found, LexicalFiles):
                 return found.postings
         except CorruptIndex as error:
-            problem = str(error)
+            found = error
         settings = self._manifest.settings.lexical
         assert settings is not None
-        warnings.warn(
-            f"The words of {segment.record.docs.name} are counted again, since their postings "
-            f"cannot be used ({problem}); make them again with `sbert-search index repair`.",
-            stacklevel=2,
-        )
+        _warn(f"The words of {segment.record.docs.name} are counted again", found)
         return merged([(postings, None) for postings in count_segment(segment, settings)])
 
     def _ann(self, segment: SegmentRecord, reuse: Derived | None) -> ann.Ann | None:
@@ -66,25 +63,34 @@ class Derived:
             return None
         known = {found.record: found for found in reuse.anns if found} if reuse else {}
         shape = (segment.n_rows, self._manifest.settings.dim)
-        return known.get(segment.ann) or self._opened(ann.Ann, segment.ann, shape)
+        found = known.get(segment.ann) or self._opened(ann.Ann, segment.ann, shape)
+        if isinstance(found, ann.Ann):
+            return found
+        _warn(f"{segment.docs.name} is scanned exactly", found)
+        return None
 
-    def _lexical_files(self, segment: SegmentRecord, reuse: Derived | None) -> LexicalFiles | None:
+    def _lexical_files(self, segment: SegmentRecord, reuse: Derived | None) -> Found | None:
         if segment.lexical is None:
             return None
-        known = {found.record: found for found in reuse._lexical if found} if reuse else {}
+        before = reuse._lexical if reuse else []
+        known = {found.record: found for found in before if isinstance(found, LexicalFiles)}
         return known.get(segment.lexical) or self._opened(
             LexicalFiles, segment.lexical, segment.n_docs
         )
 
-    def _opened(self, kind: Callable[[Path, R, S], T], record: R, shape: S) -> T | None:
+    def _opened(self, kind: Callable[[Path, R, S], T], record: R, shape: S) -> T | Exception:
         try:
             return kind(self._path, record, shape)
         except (CorruptIndex, FileNotFoundError) as error:
             if manifests.read(self._path) != self._manifest:
                 raise FileNotFoundError(None, str(error), self._path / manifests.NAME) from error
-            warnings.warn(
-                f"A derived file cannot be used ({error}); searching finds the same without it, "
-                "slower. Make it again with `sbert-search index repair`.",
-                stacklevel=2,
-            )
-            return None
+            return error
+
+
+def _warn(what: str, problem: object) -> None:
+    why = f" ({problem})" if problem else ""
+    warnings.warn(
+        f"{what}, since a derived file cannot be used{why}; make it again with "
+        "`sbert-search index repair`.",
+        stacklevel=4,
+    )

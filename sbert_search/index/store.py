@@ -84,6 +84,7 @@ class IndexStore:
         """
         with _locked(self.path):
             self.refresh()
+            _add_folders(self.path)  # an index of an earlier version has fewer
             remove_unreferenced(self.path, self.snapshot.manifest)
             yield IndexWriter(self)
 
@@ -110,10 +111,15 @@ def _make_folders(path: Path) -> None:
         files.disk.make_folder(path)
         files.disk.fsync_folder(path.parent)
     files.check_can_hold_indexes(path)
-    for name in FOLDERS:
-        if not (path / name).is_dir():
-            files.disk.make_folder(path / name)
-    files.disk.fsync_folder(path)
+    _add_folders(path)
+
+
+def _add_folders(path: Path) -> None:
+    missing = [path / name for name in FOLDERS if not (path / name).is_dir()]
+    for folder in missing:
+        files.disk.make_folder(folder)
+    if missing:
+        files.disk.fsync_folder(path)
 
 
 def _check_free(path: Path) -> None:

@@ -128,7 +128,8 @@ def remove(path: Path, strays: Iterable[Path], *, grace_s: float = 0.0) -> list[
 
 def numbered_files(path: Path) -> list[Path]:
     """List the files whose names are those of an index's files, whoever refers to them."""
-    found = (file for name in FOLDERS for file in (path / name).iterdir())
+    folders = (path / name for name in FOLDERS if (path / name).is_dir())
+    found = (file for folder in folders for file in folder.iterdir())
     return sorted(file for file in found if manifests.FILE_NAME.fullmatch(_name(path, file)))
 
 

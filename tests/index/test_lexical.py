@@ -82,7 +82,7 @@ def some_text(rng: random.Random) -> str:
     return " ".join(rng.choices(WORDS.split(), k=rng.randint(1, 12)))
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_any_updates_leave_what_an_index_built_anew_finds(tmp_path: Path, seed: int) -> None:
     rng = random.Random(seed)
     store = new_store(tmp_path / "i")
@@ -99,7 +99,7 @@ def test_any_updates_leave_what_an_index_built_anew_finds(tmp_path: Path, seed: 
             ids = {rng.choice([*known, f"n{number}"]) for _ in range(rng.randint(1, 4))}
             some = [Document(i, some_text(rng), some_text(rng)) for i in sorted(ids)]
             put(store, some, [rng.randint(1, 3) for _ in some])
-        if number % 10 == 9:
+        if number % 20 == 19:
             anew = new_store(tmp_path / f"anew-{number}")
             if documents := list(store.snapshot.iter_documents()):
                 put(anew, documents)

@@ -15,6 +15,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from sbert_search.index.lexical_terms import LexicalSettings
 from sbert_search.index.manifest import BuildCursor, StoreSettings
 from sbert_search.index.snapshot import Snapshot
 from sbert_search.index.store import IndexStore
@@ -23,7 +24,7 @@ from sbert_search.records import Document
 from tests.index.batches import make_batch
 
 DIM = 4
-SETTINGS = StoreSettings(dim=DIM, metric="dot")
+SETTINGS = StoreSettings(dim=DIM, metric="dot", lexical=LexicalSettings(language="none"))
 
 Model = dict[str, tuple[str, tuple[tuple[float, ...], ...]]]
 """Text and vectors of each document by id, in the order of the rows."""
@@ -60,8 +61,9 @@ def apply(writer: IndexWriter, operation: Operation) -> None:
         writer.delete(operation.doc_ids)
     else:
         cursor = operation.cursor
-        documents = [Document(d, f"text {v}", metadata={"v": v}) for d, v, _ in operation.documents]
-        vectors = [vectors_of(*document) for document in operation.documents]
+        put = operation.documents
+        documents = [Document(d, f"text v{v}", metadata={"v": v}) for d, v, _ in put]
+        vectors = [vectors_of(*document) for document in put]
         batch = make_batch(documents, np.concatenate(vectors), [len(v) for v in vectors])
         build = None if cursor is None else BuildCursor(source_sha256="s", rows=cursor)
         writer.commit(batch, cursor=build)
@@ -76,7 +78,7 @@ def applied(model: Model, operation: Operation) -> Model:
     for document in operation.documents:
         if last[document[0]] is document:
             vectors = tuple(tuple(vector.tolist()) for vector in vectors_of(*document))
-            model[document[0]] = (f"text {document[1]}", vectors)
+            model[document[0]] = (f"text v{document[1]}", vectors)
     return model
 
 
@@ -94,7 +96,10 @@ def contents(snapshot: Snapshot) -> Model:
 
 
 def assert_holds(snapshot: Snapshot, model: Model) -> None:
-    """Compare an index with a model: documents, vectors, the order of rows, search results."""
+    """Compare an index with a model: documents, vectors, the order of rows, search results.
+
+    Each document holds two words: "text", and its version, for which it is found first.
+    """
     assert list(contents(snapshot).items()) == list(model.items())
     passages = [(doc_id, i) for doc_id, (_, vectors) in model.items() for i in range(len(vectors))]
     matrix = np.array([v for _, vectors in model.values() for v in vectors]).reshape(-1, DIM)
@@ -105,6 +110,11 @@ def assert_holds(snapshot: Snapshot, model: Model) -> None:
         hits = snapshot.fetch(rows[rows >= 0])
         assert [(hit.document.doc_id, hit.chunk) for hit in hits] == [passages[i] for i in best]
         assert got_scores[0, : len(best)].tolist() == scores[best].tolist()
+    for text in sorted({text for text, _ in model.values()})[:2]:
+        ((rows, scores),) = snapshot.lexical.search([text], len(model) + 1)
+        order = sorted(model, key=lambda doc_id: model[doc_id][0] != text)
+        assert snapshot.doc_ids(rows) == order
+        assert len({*scores.tolist()}) == len({other == text for other, _ in model.values()})
 
 
 def random_operation(rng: random.Random, model: Model, number: int) -> Operation:

@@ -74,7 +74,7 @@ def fill(path: Path, model: Model) -> tuple[Model, str]:
 def test_a_full_disk_stops_the_commit_and_keeps_all_before(tmp_path: Path) -> None:
     with mounted(tmp_path / "disk", "size=2m") as is_mounted:
         path = tmp_path / "disk" / "i"
-        model = new_index(path, [put(-1, 5)])
+        model = new_index(path, [put(1000, 5)])
         with contextlib.nullcontext() if is_mounted else largest_file(40_000):
             model, message = fill(path, model)
         assert ("No space left" if is_mounted else "File too large") in message
@@ -83,12 +83,12 @@ def test_a_full_disk_stops_the_commit_and_keeps_all_before(tmp_path: Path) -> No
         assert_holds(IndexStore.open(path).snapshot, model)
         assert check(path).problems == ()
         with IndexStore.open(path).writer() as writer:
-            writer.delete(["-1-0"])
+            writer.delete(["1000-0"])
         keep_result("index_full_disk", {"real_disk": is_mounted, "documents_kept": len(model)})
 
 
 def test_a_size_limit_stops_the_commit_and_keeps_all_before(tmp_path: Path) -> None:
-    model = new_index(tmp_path / "i", [put(-1, 5)])
+    model = new_index(tmp_path / "i", [put(1000, 5)])
     with largest_file(40_000):
         model, message = fill(tmp_path / "i", model)
     assert "File too large" in message
