@@ -60,7 +60,7 @@ class Encoder(nn.Module):
         """
         self._check(tokens)
         moved = tokens.by_length()
-        states, distances = self.embeddings(moved.tokens), self._distances(tokens)
+        states, distances = self.embeddings(moved.tokens), self.relative_distances(tokens)
         layers = [states] if want_layers else []
         attentions: list[tuple[Tensor, ...]] = []
         for index in self.config.block_order:
@@ -87,7 +87,7 @@ class Encoder(nn.Module):
             raise ModelError("This encoder has no pooler; it was made or saved without one.")
         return torch.tanh(self.pooler(hidden_states[tokens.first_rows]))
 
-    def _distances(self, tokens: PackedTokens) -> Tensor | None:
+    def relative_distances(self, tokens: PackedTokens) -> Tensor | None:
         """Embeddings of the relative positions that occur in a batch, (2 x reach, hidden)."""
         all_reach = self.config.relative_positions
         if not all_reach or self.config.attention_terms == ("c2c",):

@@ -15,6 +15,8 @@ from sbert_search.tokens.merging import CONTINUATION
 
 Ints = NDArray[np.int64]
 
+_MARKS = (CONTINUATION, "\u0120", "\u2581")  # the others: a space in byte-level BPE, SentencePiece
+
 _CHOICE, _EXTRA, _FATE, _SUBSTITUTE = range(4)  # what a draw is for
 
 
@@ -65,8 +67,7 @@ class MaskVocabulary:
     def of(cls, vocabulary: Sequence[str], special_tokens: Sequence[str]) -> MaskVocabulary:
         """Read it off a WordPiece vocabulary, pieces by id."""
         special = np.isin(np.array(vocabulary, dtype=np.str_), list(special_tokens))
-        continues = [piece.startswith(CONTINUATION) for piece in vocabulary]
-        return cls(list(vocabulary).index("[MASK]"), special, np.array(continues))
+        return cls(list(vocabulary).index("[MASK]"), special, continues_word(vocabulary))
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +133,16 @@ def mask_tokens(
     seen = input_ids.copy()
     seen[positions] = _substitutes(input_ids[positions], where, vocabulary, settings, seed)
     return MaskedTokens(seen, positions, input_ids[positions])
+
+
+def continues_word(vocabulary: Sequence[str]) -> NDArray[np.bool_]:
+    """Tell which pieces go on with the word before them, bool (vocab,).
+
+    WordPiece marks these; byte-level BPE and SentencePiece mark the pieces that begin a word.
+    """
+    marked = {mark: [p.startswith(mark) for p in vocabulary] for mark in _MARKS}
+    mark = max(_MARKS, key=lambda mark: sum(marked[mark]))  # the others are letters in a few pieces
+    return np.array([begins == (mark == CONTINUATION) for begins in marked[mark]])
 
 
 def _choose(

@@ -1,0 +1,42 @@
+"""DeBERTa's enhanced mask decoder: absolute positions come in just before words are guessed."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from sbert_search.encoder.config import EncoderConfig
+from sbert_search.encoder.encoder import Encoder
+from sbert_search.encoder.packed import PackedTokens
+
+STEPS = 2
+
+
+class MaskDecoder(nn.Module):
+    """Asks the states before the last block twice, by the weights of that block.
+
+    Source: He et al. 2021, DeBERTa, section 3.2 (arXiv:2006.03654); two steps and shared weights as
+    microsoft/DeBERTa's ``emd_context_layer``.
+    """
+
+    def __init__(self, config: EncoderConfig) -> None:
+        super().__init__()
+        self.position = nn.Embedding(config.max_positions, config.hidden_size)
+        nn.init.normal_(self.position.weight, std=config.initializer_range)
+
+    def forward(self, encoder: Encoder, tokens: PackedTokens, before_last: Tensor) -> Tensor:
+        """Decode.
+
+        Args:
+            encoder: Whose last block is asked.
+            tokens: The batch, texts of equal length side by side.
+            before_last: States that went into the last block, float (total, hidden).
+
+        Returns:
+            States to guess words from, float (total, hidden).
+        """
+        block = encoder.blocks[encoder.config.block_order[-1]]
+        distances = encoder.relative_distances(tokens)
+        queries: Tensor = before_last + self.position(tokens.positions)
+        for _ in range(STEPS):
+            queries, _ = block(before_last, tokens, queries=queries, distances=distances)
+        return queries

@@ -1,0 +1,228 @@
+"""A masked language model: an encoder that guesses hidden words, and may judge segment pairs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from sbert_search.encoder.encoder import Encoder
+from sbert_search.encoder.packed import PackedTokens
+from sbert_search.encoder.weights import Checkpoint, read_checkpoint, save_encoder
+from sbert_search.errors import ConfigError, ModelError, WeightsError
+from sbert_search.models.bi_encoder import check_tokenizer
+from sbert_search.models.folder import load_tokenizer, read_folder
+from sbert_search.models.mask_decoder import MaskDecoder
+from sbert_search.models.token_heads import TOKEN_HEADS, TokenHead, fill_fresh
+from sbert_search.tokens.masked import MaskedExamples
+from sbert_search.tokens.tokenizer import TextTokenizer
+
+
+@dataclass(frozen=True, eq=False)
+class MaskedBatch:
+    """Masked examples as tensors.
+
+    Attributes:
+        tokens: What the model sees.
+        positions: Rows of the tokens to be guessed, int64 (n_masked,).
+        labels: What stood there, int64 (n_masked,).
+        pair_labels: 1 where the second segment does not follow the first, int64 (n,).
+    """
+
+    tokens: PackedTokens
+    positions: Tensor
+    labels: Tensor
+    pair_labels: Tensor
+
+    @classmethod
+    def of(cls, examples: MaskedExamples, *, segments: bool) -> MaskedBatch:
+        """Make tensors; segments are left out where the encoder tells none apart."""
+        tokens = PackedTokens(
+            torch.from_numpy(examples.input_ids),
+            tuple(examples.lengths.tolist()),
+            torch.from_numpy(examples.token_type_ids) if segments else None,
+        )
+        others = (examples.positions, examples.labels, examples.pair_labels)
+        return cls(tokens, *map(torch.from_numpy, others))
+
+    def to(self, device: torch.device) -> MaskedBatch:
+        """Copy the batch to a device."""
+        others = (self.positions, self.labels, self.pair_labels)
+        moved = (tensor.to(device, non_blocking=True) for tensor in others)
+        return MaskedBatch(self.tokens.to(device, non_blocking=True), *moved)
+
+
+@dataclass(frozen=True, eq=False)
+class Guesses:
+    """What a masked language model says of a batch.
+
+    Attributes:
+        states: Last hidden states, float (total, hidden).
+        words: Logits over the vocabulary at the positions asked for, float (n_masked, vocab).
+        pairs: Logits of "follows" and "does not follow", float (n, 2); None without such a head.
+    """
+
+    states: Tensor
+    words: Tensor
+    pairs: Tensor | None
+
+
+class MaskedLanguageModel(nn.Module):
+    """Guesses words, from the states of an encoder, by its own embedding table.
+
+    Attributes:
+        encoder: Tokens to hidden states.
+        tokenizer: Texts to ids; its ``max_len`` is the model's.
+        token_head: States to logits over the vocabulary.
+        pair_head: Pooled first state to two logits, for NSP and SOP.
+        mask_decoder: What stands between the last states and the token head, in DeBERTa.
+    """
+
+    def __init__(
+        self,
+        encoder: Encoder,
+        tokenizer: TextTokenizer,
+        *,
+        pairs: bool = False,
+        mask_decoder: bool = False,
+    ) -> None:
+        """Put fresh heads on an encoder.
+
+        Raises:
+            ConfigError: The layout has no place for such a head, or pairs but no pooler.
+            WeightsError: The tokenizer does not fit the encoder.
+        """
+        super().__init__()
+        check_tokenizer(encoder, tokenizer)
+        config = encoder.config
+        self.layout = TOKEN_HEADS[config.layout]
+        self.encoder, self.tokenizer = encoder, tokenizer
+        self.token_head = TokenHead(config)
+        self.pair_head: nn.Linear | None = None
+        self.mask_decoder: MaskDecoder | None = None
+        if pairs:
+            if self.layout.pair is None or encoder.pooler is None:
+                raise ConfigError(
+                    f"The layout {config.layout!r} (pooler: {encoder.pooler is not None}) cannot "
+                    "judge pairs of segments; use segments.kind full-sentences, or a bert or "
+                    "albert with model.pooler."
+                )
+            self.pair_head = nn.Linear(config.hidden_size, 2)
+            fill_fresh(self.pair_head, config)
+        if mask_decoder:
+            if self.layout.positions is None or config.position_embeddings:
+                raise ConfigError(
+                    "A mask decoder adds absolute positions to an encoder that has none: use the "
+                    "layout 'deberta' with model.position_embeddings = false."
+                )
+            self.mask_decoder = MaskDecoder(config)
+
+    def forward(self, tokens: PackedTokens, positions: Tensor) -> Guesses:
+        """Guess the words at some positions of a batch.
+
+        Args:
+            tokens: The batch.
+            positions: Rows of the batch, int64 (n_masked,); no other row costs logits.
+        """
+        words = self.encoder.embeddings.word.weight
+        states, asked = self._states(tokens)
+        pairs = None
+        if self.pair_head is not None:
+            pairs = self.pair_head(self.encoder.pool(states, tokens))
+        return Guesses(states, self.token_head(asked[positions], words), pairs)
+
+    def _states(self, tokens: PackedTokens) -> tuple[Tensor, Tensor]:
+        """Last hidden states, and those that words are guessed from."""
+        if self.mask_decoder is None:
+            states: Tensor = self.encoder(tokens).hidden_states
+            return states, states
+        moved = tokens.by_length()
+        out = self.encoder(moved.tokens, want_layers=True)
+        decoded = self.mask_decoder(self.encoder, moved.tokens, out.layer_states[-2])
+        return moved.restore(out.hidden_states), moved.restore(decoded)
+
+    def save(self, path: str | Path) -> None:
+        """Write a folder that transformers loads as the class named in its ``config.json``.
+
+        Raises:
+            ConfigError: The layout cannot hold this encoder.
+            ModelError: The folder holds a model already.
+        """
+        own = self.state_dict()
+        head = {theirs[0]: own[ours].cpu() for ours, theirs in self._published().items()}
+        architecture = self.layout.masked if self.pair_head is None else self.layout.paired
+        settings = {"architectures": [architecture], **self.layout.settings}
+        save_encoder(self.encoder, path, head=head, settings=settings)
+        self.tokenizer.save(Path(path), segments=self.encoder.config.token_type_vocab > 1)
+
+    @classmethod
+    def load(cls, path: str | Path) -> MaskedLanguageModel:
+        """Read a folder with a masked-language head; float32, on the CPU, in evaluation mode.
+
+        Raises:
+            ModelError: The folder holds no such model, or one that this encoder cannot compute.
+            WeightsError: The weights are damaged or do not fit.
+        """
+        folder = read_folder(Path(path))
+        read = read_checkpoint(folder.transformer_path)
+        model = cls.on_checkpoint(read, load_tokenizer(folder), pairs=_has_pairs(read))
+        if missing := sorted({*model._published()} - {*model._given(read.head)}):
+            raise ModelError(
+                f"{path} has no masked-language head (no {model._published()[missing[0]][0]}): it "
+                "cannot guess words. Name a model that was pre-trained with one."
+            )
+        return model.eval()
+
+    @classmethod
+    def on_checkpoint(
+        cls, read: Checkpoint, tokenizer: TextTokenizer, *, pairs: bool
+    ) -> MaskedLanguageModel:
+        """Put heads on an encoder that was read, with the weights read where there are any.
+
+        Raises:
+            ConfigError: As for the class.
+            WeightsError: A weight does not fit, or words are guessed by a table of their own.
+        """
+        layout = TOKEN_HEADS[read.encoder.config.layout]
+        model = cls(
+            read.encoder, tokenizer, pairs=pairs, mask_decoder=layout.positions in read.head
+        )
+        words = read.encoder.embeddings.word.weight
+        untied = read.head.get(layout.decoder, words)
+        if untied.shape != words.shape or not torch.equal(untied, words):
+            raise WeightsError(
+                f"{layout.decoder} is not the embedding table; models whose output matrix is not "
+                "shared with the input are not supported."
+            )
+        try:
+            model.load_state_dict(model._given(read.head), strict=False)
+        except RuntimeError as error:
+            raise WeightsError(f"The head does not fit the encoder: {error}") from error
+        return model
+
+    def _given(self, head: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Pick the weights of the heads, by our names, from those that a checkpoint has."""
+        names = self._published().items()
+        return {ours: head[n] for ours, theirs in names for n in reversed(theirs) if n in head}
+
+    def _published(self) -> dict[str, tuple[str, ...]]:
+        """Published names of each parameter of a head; the first is the one to write."""
+        layout = self.layout
+        names: dict[str, tuple[str, ...]] = {"token_head.bias": layout.biases}
+        for part in ("weight", "bias"):
+            names[f"token_head.dense.{part}"] = (f"{layout.dense}.{part}",)
+            names[f"token_head.norm.{part}"] = (f"{layout.norm}.{part}",)
+            if self.pair_head is not None:
+                names[f"pair_head.{part}"] = (f"{layout.pair}.{part}",)
+        if self.mask_decoder is not None and layout.positions is not None:
+            names["mask_decoder.position.weight"] = (layout.positions,)
+        return names
+
+
+def _has_pairs(read: Checkpoint) -> bool:
+    """Whether a checkpoint can judge pairs of segments."""
+    layout = TOKEN_HEADS[read.encoder.config.layout]
+    return f"{layout.pair}.weight" in read.head and read.encoder.pooler is not None
