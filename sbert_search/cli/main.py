@@ -26,6 +26,7 @@ _COMMANDS: dict[str, str] = {
     "search": "sbert_search.cli.search:search",
     "eval": "sbert_search.cli.eval:evaluate",
     "tokenizer": "sbert_search.cli.tokenizer:tokenizer",
+    "pretrain": "sbert_search.cli.pretrain:pretrain",
     "train": "sbert_search.cli.train:train",
 }
 
