@@ -148,7 +148,7 @@ def test_the_mask_decoder_is_the_last_block_asked_twice_with_positions(tmp_path:
     given = batch(segments=False)
     assert model.mask_decoder is not None
     expected = []
-    for text in given.tokens.input_ids.split(LENGTHS):  # one text at a time, as a plain reference
+    for text in torch.split(given.tokens.input_ids, list(LENGTHS)):  # one by one, a plain reference
         alone = PackedTokens(text, (len(text),))
         before = encoder(alone, want_layers=True).layer_states[-2]
         queries = before + model.mask_decoder.position.weight[: len(text)]
