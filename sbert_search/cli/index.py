@@ -22,6 +22,7 @@ _CARE = "sbert_search.cli.index_care"
         "repair": f"{_CARE}:repair",
         "compact": f"{_CARE}:compact",
         "snapshot": f"{_CARE}:snapshot",
+        "tune": "sbert_search.cli.index_tune:tune",
     },
 )
 def index() -> None:

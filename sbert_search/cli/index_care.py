@@ -131,6 +131,10 @@ def _facts(found: IndexInfo) -> dict[str, object]:
         "rows": f"{built.read:,} read: {built.indexed:,} indexed, {built.duplicate:,} duplicate, "
         f"{built.rejected:,} rejected",
     }
+    if found.tuning:
+        from sbert_search.index.tuning.report import verdict
+
+        facts["tuned"] = verdict(found.tuning)
     if found.advice:
         facts["advice"] = f"`index compact`: {found.advice}"
     return facts

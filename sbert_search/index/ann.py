@@ -6,8 +6,11 @@ disk and report success, its own reader parses damaged bytes).
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
+import sys
 import warnings
+from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -57,6 +60,21 @@ def import_faiss() -> Any:
     import faiss
 
     return faiss
+
+
+@contextlib.contextmanager
+def single_threaded() -> Iterator[None]:
+    """Let FAISS, if it is loaded, use one thread."""
+    faiss = sys.modules.get("faiss")
+    if faiss is None:
+        yield
+        return
+    threads = faiss.omp_get_max_threads()
+    faiss.omp_set_num_threads(1)
+    try:
+        yield
+    finally:
+        faiss.omp_set_num_threads(threads)
 
 
 def require_faiss() -> None:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sbert_search.errors import ConfigError
-from sbert_search.index.ann import import_faiss
+from sbert_search.index.ann import import_faiss, single_threaded
 from sbert_search.index.manifest import FileRecord, Metric, StoreSettings
 from sbert_search.index.scan import Vectors
 from sbert_search.index.segment_writer import record_of
@@ -104,7 +103,7 @@ def train_on(index: Any, vectors: NDArray[np.float32]) -> None:
     if isinstance(inner, faiss.IndexIVF):
         inner.cp.max_points_per_centroid = ROWS_PER_LIST
         inner.train_q1(len(vectors), faiss.swig_ptr(vectors), False, inner.metric_type)
-    with _one_thread():
+    with single_threaded():
         index.train(vectors)
 
 
@@ -138,17 +137,6 @@ def write(folder: Path, number: int, empty: Any, vectors: Vectors) -> FileRecord
     with files.NewFile(folder / f"ann/{number:06d}.faiss") as file:
         faiss.write_index(index, faiss.PyCallbackIOWriter(file.write))
     return record_of(file, folder)
-
-
-@contextlib.contextmanager
-def _one_thread() -> Iterator[None]:
-    faiss = import_faiss()
-    threads = faiss.omp_get_max_threads()
-    faiss.omp_set_num_threads(1)
-    try:
-        yield
-    finally:
-        faiss.omp_set_num_threads(threads)
 
 
 def _reserve(index: Any, n_rows: int) -> None:

@@ -100,7 +100,8 @@ def with_ann(
         return new
     opened = [Segment(work.path, record, new.settings) for record in new.segments]
     ann_build.require_memory(new.settings, max(s.n_rows for s in new.segments), memory_bytes)
-    empty = _trained_before(snapshot) or ann_build.train(
+    same = snapshot.settings.spec.factory == new.settings.spec.factory
+    empty = (_trained_before(snapshot) if same else None) or ann_build.train(
         [s.vectors for s in opened], new.settings, memory_bytes
     )
     if empty is None:

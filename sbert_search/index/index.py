@@ -6,9 +6,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sbert_search.config import from_mapping
+from sbert_search.corpus.beir import read_queries
 from sbert_search.corpus.documents import CorpusReader
 from sbert_search.embedding.graph import require_graph
 from sbert_search.embedding.protocol import TextEmbedder
@@ -28,6 +29,10 @@ from sbert_search.index.snapshot import Snapshot
 from sbert_search.index.store import IndexStore
 from sbert_search.models.identity import ModelIdentity
 from sbert_search.runtime.progress import note
+
+if TYPE_CHECKING:
+    from sbert_search.index.tuning.settings import TuneSettings
+    from sbert_search.index.tuning.tune import TuneReport
 
 
 class Index:
@@ -232,6 +237,41 @@ class Index:
         """
         with self.store.writer() as writer:
             writer.compact(memory_bytes=memory_bytes)
+
+    def tune(
+        self,
+        settings: TuneSettings | None = None,
+        *,
+        queries: str | Path | None = None,
+        dry_run: bool = False,
+        model: Any = None,
+        **options: Any,
+    ) -> TuneReport:
+        """Choose how the vectors are searched by measuring, and search them so from now on.
+
+        Args:
+            settings: Recall, memory, latency and time; None: recall@10 of 0.95 within ten minutes.
+            queries: A file of queries such as will be asked; None: the documents themselves.
+            dry_run: Measure on a sample and change nothing.
+            model: What embeds the queries, as for `matching_embedder`.
+            options: As for `matching_embedder`.
+
+        Raises:
+            IndexStoreError: Nothing keeps within the budget; the index is as it was.
+            CorpusError: The queries cannot be read.
+            IndexLocked: Another process writes.
+        """
+        from sbert_search.index.tuning.settings import TuneSettings
+        from sbert_search.index.tuning.tune import tune
+
+        self.require_finished()
+        settings = settings or TuneSettings()
+        if queries is None:
+            return tune(self.store, settings, dry_run=dry_run)
+        embedder = self.matching_embedder(model, **options)
+        vectors = embedder.encode_query([query.text for query in read_queries(Path(queries))])
+        origin = f"queries of {Path(queries).name}"
+        return tune(self.store, settings, vectors, origin=origin, dry_run=dry_run)
 
     def snapshot(self, target: str | Path) -> None:
         """Make a new folder an index in this state, by hard links where the disk has them.

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sbert_search.index.compact import advice
+from sbert_search.index.evidence import Tuning
 from sbert_search.index.manifest import ColumnType
 from sbert_search.index.snapshot import Snapshot
 from sbert_search.records import RowCounts
@@ -33,6 +34,7 @@ class IndexInfo:
         columns: Metadata columns and their types.
         built: Where the rows of the build ended.
         source_sha256: Of what the build read.
+        tuning: Why vectors are searched so; None when it was not measured.
         advice: Why compaction is advised, or "".
     """
 
@@ -52,6 +54,7 @@ class IndexInfo:
     columns: Mapping[str, ColumnType]
     built: RowCounts
     source_sha256: str
+    tuning: Tuning | None
     advice: str
 
 
@@ -76,5 +79,6 @@ def describe(snapshot: Snapshot) -> IndexInfo:
         columns=manifest.columns,
         built=build.counts if build else RowCounts(),
         source_sha256=build.source_sha256 if build else "",
+        tuning=manifest.tuning,
         advice=advice(manifest),
     )

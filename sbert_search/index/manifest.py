@@ -26,6 +26,7 @@ from sbert_search.errors import (
     IndexStoreError,
     NotAnIndex,
 )
+from sbert_search.index.evidence import Tuning
 from sbert_search.index.lexical_terms import LexicalSettings
 from sbert_search.index.spec import IndexSpec
 from sbert_search.records import RowCounts
@@ -205,6 +206,7 @@ class Manifest:
     segments: tuple[SegmentRecord, ...] = ()
     tombstones: tuple[TombstoneRecord, ...] = ()
     build: BuildCursor | None = None
+    tuning: Tuning | None = None
 
     def __post_init__(self) -> None:
         ends = [0, *(segment.row_end for segment in self.segments)]

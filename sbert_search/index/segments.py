@@ -50,6 +50,11 @@ class Segment:
         """Rows, dead ones too."""
         return self.record.n_rows
 
+    @property
+    def max_norm(self) -> float:
+        """Largest Euclidean length of a vector."""
+        return self.record.max_norm
+
     @cached_property
     def rows(self) -> NDArray[np.int64]:
         """Row number of each position, int64 (n_rows,), rising."""

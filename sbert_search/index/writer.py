@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import enum
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -225,14 +225,29 @@ class IndexWriter:
         """Make another folder an index in this state, by hard links; see `backup.snapshot_to`."""
         backup.snapshot_to(self.path, self.snapshot.manifest, Path(target))
 
-    def _compact(self, cursor: BuildCursor | None, memory_bytes: int | None) -> None:
+    def rewrite(self, change: Callable[[Transaction], Manifest]) -> None:
+        """Commit what a function makes of the index, then drop the files that it left behind.
+
+        Args:
+            change: Writes files in the transaction and returns the new state.
+
+        Raises:
+            IndexStoreError: The disk failed; the index is as before.
+            CommitUnknown: The disk failed at the last step; reopen the index.
+        """
         with self._rewriting() as work:
+            new = change(work)
+            if new != work.old:
+                work.commit(new)
+
+    def _compact(self, cursor: BuildCursor | None, memory_bytes: int | None) -> None:
+        def compacted(work: Transaction) -> Manifest:
             new = compact.compacted(work, self.snapshot)
             new = compact.with_ann(work, self.snapshot, new, memory_bytes=memory_bytes)
             new = with_lexical(work, new)
-            new = dataclasses.replace(new, build=cursor)
-            if new != work.old:
-                work.commit(new)
+            return dataclasses.replace(new, build=cursor)
+
+        self.rewrite(compacted)
 
     @contextlib.contextmanager
     def _rewriting(self) -> Iterator[Transaction]:

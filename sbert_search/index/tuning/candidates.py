@@ -1,0 +1,78 @@
+"""Which indexes may suit, cheapest to build first, and their ladders of search parameters."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from sbert_search.index.ann_build import ROWS_PER_LIST
+from sbert_search.index.spec import MIN_ANN_ROWS, IndexSpec
+
+_NPROBE = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
+_EF = (10, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """One kind of index, for any number of rows.
+
+    Attributes:
+        pattern: A FAISS factory string with ``{lists}`` for the number of inverted lists.
+        refines: Candidates for each result to try, few first; 1 where FAISS holds the vectors.
+    """
+
+    pattern: str
+    refines: tuple[int, ...] = (1,)
+
+    def spec(self, n_rows: int) -> IndexSpec:
+        """Return the index for so many rows."""
+        return IndexSpec(factory=self.pattern.format(lists=lists_for(n_rows)))
+
+    def ladders(self, n_rows: int) -> Iterator[list[IndexSpec]]:
+        """Yield, for each refine factor, specs that search ever more widely."""
+        spec = self.spec(n_rows)
+        for refine in self.refines:
+            base = replace(spec, refine=refine)
+            if spec.n_lists:
+                yield [replace(base, nprobe=n) for n in _NPROBE if n <= spec.n_lists]
+            elif spec.is_hnsw:
+                yield [replace(base, ef_search=ef) for ef in _EF]
+            else:
+                yield [base]
+
+
+def between(low: IndexSpec, high: IndexSpec) -> IndexSpec | None:
+    """Return the spec halfway between two steps of a ladder; None when they are neighbours."""
+    nprobe = (low.nprobe + high.nprobe) // 2
+    ef_search = (low.ef_search + high.ef_search) // 2
+    middle = replace(high, nprobe=nprobe, ef_search=ef_search)
+    return None if middle == low else middle
+
+
+def families(n_rows: int, dim: int) -> list[Family]:
+    """List the kinds of index for the largest segment of an index."""
+    exact = Family("Flat")
+    if n_rows < MIN_ANN_ROWS:
+        return [exact]
+    half = dim // 2 if dim % 2 == 0 else dim
+    return [
+        exact,
+        Family("IVF{lists},Flat"),
+        Family("IVF{lists},SQfp16"),
+        Family("IVF{lists},SQ8", (2, 4)),
+        Family(f"IVF{{lists}},PQ{half}x4fs", (4, 10, 25)),
+        Family("IVF{lists},RaBitQfs", (5, 10, 25, 60)),
+        Family("HNSW16,SQ8", (2, 4)),
+        Family("HNSW32"),
+    ]
+
+
+def lists_for(n_rows: int) -> int:
+    """Return how many inverted lists suit: a power of two near twice the square root.
+
+    There are never more than the rows can train.
+    """
+    wanted = 1 << round(math.log2(max(2 * math.sqrt(n_rows), 1)))
+    most = 1 << int(math.log2(max(n_rows / ROWS_PER_LIST, 1)))
+    return min(wanted, most)

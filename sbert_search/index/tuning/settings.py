@@ -1,0 +1,105 @@
+"""What is asked of a tuning, and what a candidate may cost."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+
+from sbert_search.errors import ConfigError
+from sbert_search.index.ann_build import build_bytes
+from sbert_search.index.spec import MIN_ANN_ROWS, IndexSpec
+from sbert_search.runtime import memory
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TuneSettings:
+    """What the chosen index must do, and what finding it may cost.
+
+    Attributes:
+        recall: Share of the k nearest rows that must come back.
+        k: Of recall@k.
+        memory_bytes: What the process may take, and the FAISS files together; None: no limit.
+        latency_ms: Median latency of one query by one thread; None: no limit.
+        max_minutes: For all of it; a candidate that would not end in time is not built.
+        n_queries: Queries, half to choose by and half to verify on.
+        sample_rows: Rows that candidates are compared on.
+        seed: Draws the sample and the queries.
+    """
+
+    recall: float = 0.95
+    k: int = 10
+    memory_bytes: int | None = None
+    latency_ms: float | None = None
+    max_minutes: float = 10.0
+    n_queries: int = 1000
+    sample_rows: int = 100_000
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not 0 < self.recall <= 1:
+            raise ConfigError(f"recall is {self.recall}; it must be above 0 and at most 1.")
+        if self.k < 1 or self.n_queries < 2 or self.sample_rows < 1:
+            raise ConfigError("k and sample_rows must be at least 1, and n_queries at least 2.")
+        if self.max_minutes <= 0 or (self.latency_ms is not None and self.latency_ms <= 0):
+            raise ConfigError("max_minutes and latency_ms must be above 0.")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Budget:
+    """What is left for building.
+
+    Attributes:
+        segments: Rows of each segment of the index.
+        dim: Numbers in a vector.
+        settings: What was asked.
+        started: When the tuning began, by `time.monotonic`.
+    """
+
+    segments: tuple[int, ...]
+    dim: int
+    settings: TuneSettings
+    started: float = field(default_factory=time.monotonic)
+
+    @property
+    def largest(self) -> int:
+        """Rows of the largest segment."""
+        return max(self.segments)
+
+    @property
+    def seconds_left(self) -> float:
+        """Until ``max_minutes`` are over."""
+        return 60 * self.settings.max_minutes - (time.monotonic() - self.started)
+
+    @property
+    def built_segments(self) -> list[int]:
+        """Rows of each segment that a FAISS index is made of."""
+        return [n for n in self.segments if n >= MIN_ANN_ROWS]
+
+    def total_bytes(self, spec: IndexSpec) -> int:
+        """Predict the bytes of all FAISS files of the index."""
+        return sum(spec.predicted_bytes(n, self.dim) for n in self.built_segments)
+
+    def no_memory_for(self, spec: IndexSpec, n_rows: int) -> str:
+        """Say why the budget does not hold an index of so many rows, made here; "" if it does."""
+        limit, room = self.settings.memory_bytes, memory.room(self.settings.memory_bytes)
+        if limit is None or room is None:
+            return ""
+        total, peak = self.total_bytes(spec), build_bytes(spec, n_rows, self.dim)
+        if total > limit:
+            return f"its files would take {_mib(total)} of {_mib(limit)}"
+        if peak > room:
+            return f"making it would take {_mib(peak)}, and {_mib(room)} are left"
+        return ""
+
+    def no_time_for(self, seconds: float, share: float = 1.0) -> str:
+        """Say why there is no time to build something; "" if it takes no more than its share."""
+        allowed = share * self.seconds_left
+        if seconds <= allowed:
+            return ""
+        return (
+            f"building it would take {seconds:,.0f} s, and {max(allowed, 0):,.0f} are left for it"
+        )
+
+
+def _mib(n_bytes: float) -> str:
+    return f"{n_bytes / 2**20:,.0f} MiB"

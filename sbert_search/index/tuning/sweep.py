@@ -1,0 +1,265 @@
+"""Candidates on a sample: built small, searched ever more widely until the recall is there."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sbert_search.index import ann_build
+from sbert_search.index.ann import import_faiss
+from sbert_search.index.evidence import Trial
+from sbert_search.index.manifest import StoreSettings
+from sbert_search.index.nearest import offer_found, offer_scanned
+from sbert_search.index.scan import QUERY_BLOCK, TopK
+from sbert_search.index.segment_writer import largest_norm
+from sbert_search.index.spec import IndexSpec
+from sbert_search.index.tuning.candidates import Family, between
+from sbert_search.index.tuning.predictions import BuildTime, assign_seconds, predict
+from sbert_search.index.tuning.probes import Floats, Probes, Search, recall_of, speed_of
+from sbert_search.index.tuning.settings import Budget
+
+PROBE_ROWS = 4096  # of the first, tiny build of a family, whose time predicts the next
+PLATEAU = 0.002  # recall that a step must gain, or wider search does not help
+HALVINGS = 3  # between the last step that fails and the first that does
+SAMPLE_SHARE = 0.15  # of the time left that one candidate on the sample may take
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """Rows to compare candidates on, as a segment has them.
+
+    Attributes:
+        vectors: float32 (n_rows, dim).
+        rows: Their numbers, int64 (n_rows,).
+        max_norm: Largest Euclidean length of a vector.
+    """
+
+    vectors: Floats
+    rows: NDArray[np.int64]
+    max_norm: float
+
+    @classmethod
+    def of(cls, vectors: Floats) -> Sample:
+        """Number the rows from 0."""
+        return cls(vectors, np.arange(len(vectors)), largest_norm(vectors))
+
+    @property
+    def n_rows(self) -> int:
+        """Rows."""
+        return len(self.vectors)
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """A family on the sample: what it did, and what it is expected to cost over all rows.
+
+    Attributes:
+        family: Which.
+        trials: Steps of its ladders; empty when it was not built.
+        full: Predicted build of the largest segment, or None for an exact scan.
+        skipped: Why it was not built, or "".
+    """
+
+    family: Family
+    trials: tuple[Trial, ...] = ()
+    full: BuildTime | None = None
+    skipped: str = ""
+
+
+def sweep(
+    families: Sequence[Family],
+    sample: Sample,
+    probes: Probes,
+    settings: StoreSettings,
+    budget: Budget,
+) -> Iterator[Measured]:
+    """Measure each family that the budget allows, yielding as each is done.
+
+    Args:
+        families: Cheapest to build first.
+        sample: Rows to build of.
+        probes: Queries to choose by, with their neighbours in the sample.
+        settings: Of the index.
+        budget: What a build may take.
+    """
+    needs_faiss = any(family.pattern != "Flat" for family in families)
+    assign_s = assign_seconds(sample.vectors) if needs_faiss else 0.0
+    for family in families:
+        yield _measured(family, sample, probes, settings, budget, assign_s)
+
+
+def searching(sample: Sample, index: Any | None, settings: StoreSettings) -> Search:
+    """Search a sample as a segment is searched: by a FAISS index, or by a scan."""
+
+    def search(queries: Floats, k: int) -> tuple[Floats, NDArray[np.int64]]:
+        tops = []
+        for start in range(0, len(queries), QUERY_BLOCK):
+            block = queries[start : start + QUERY_BLOCK]
+            tops.append(top := TopK(len(block), min(k, sample.n_rows)))
+            if index is None:
+                offer_scanned(top, block, sample, None, settings)
+            else:
+                offer_found(top, block, sample, index, None, settings)
+        return np.concatenate([t.scores for t in tops]), np.concatenate([t.rows for t in tops])
+
+    return search
+
+
+def climb(
+    search_by: Callable[[IndexSpec], Search],
+    ladders: Iterator[list[IndexSpec]],
+    probes: Probes,
+    recall: float,
+    made: Trial,
+) -> list[Trial]:
+    """Search ever more widely until the recall is there, then as narrowly as still suffices.
+
+    The recall is there when it is so by one standard error. A further refine factor is tried for
+    as long as it brings a faster search.
+
+    Args:
+        search_by: Gives the search by a spec.
+        ladders: What to try, for each refine factor.
+        probes: Queries to choose by.
+        recall: What is asked.
+        made: Everything about the index itself.
+
+    Returns:
+        All that was tried.
+    """
+    tried: list[Trial] = []
+    best = 0.0
+    for ladder in ladders:
+        steps = _climb_one(search_by, ladder, probes, recall, made)
+        tried += steps
+        fastest = max((t.qps for t in steps if reaches(t, recall)), default=0.0)
+        if best and fastest <= best:
+            break
+        best = max(best, fastest)
+    return tried
+
+
+def reaches(trial: Trial, recall: float) -> bool:
+    """Whether a trial has the recall by one standard error, or all there is."""
+    return trial.recall - trial.recall_error >= recall or trial.recall == 1.0
+
+
+def _measured(
+    family: Family,
+    sample: Sample,
+    probes: Probes,
+    settings: StoreSettings,
+    budget: Budget,
+    assign_s: float,
+) -> Measured:
+    spec, target = family.spec(sample.n_rows), budget.settings.recall
+    if spec.is_flat:
+        scan = searching(sample, None, settings)
+        none = _unsearched(spec, sample.n_rows)
+        return Measured(
+            family, tuple(climb(lambda _: scan, family.ladders(1), probes, target, none))
+        )
+    full_spec = family.spec(budget.largest)
+    why = budget.no_memory_for(full_spec, budget.largest) or budget.no_memory_for(
+        spec, sample.n_rows
+    )
+    if why:
+        return Measured(family, skipped=why)
+    small = Sample.of(sample.vectors[:PROBE_ROWS])
+    _, tiny = _build(family.spec(small.n_rows), small, settings)
+    expected = predict(tiny, spec, sample.n_rows, assign_s)
+    if why := budget.no_time_for(expected.seconds, SAMPLE_SHARE):
+        return Measured(family, skipped=why)
+    index, time_taken = _build(spec, sample, settings)
+    made = replace(
+        _unsearched(spec, sample.n_rows),
+        size_bytes=_size_of(index),
+        predicted_bytes=spec.predicted_bytes(sample.n_rows, settings.dim),
+        build_s=time_taken.seconds,
+        predicted_build_s=expected.seconds,
+    )
+    trials = climb(
+        lambda s: searching(sample, index, replace(settings, spec=s)),
+        family.ladders(sample.n_rows),
+        probes,
+        target,
+        made,
+    )
+    full = predict(time_taken, full_spec, budget.largest, assign_s)
+    return Measured(family, tuple(trials), full)
+
+
+def _climb_one(
+    search_by: Callable[[IndexSpec], Search],
+    ladder: Sequence[IndexSpec],
+    probes: Probes,
+    recall: float,
+    made: Trial,
+) -> list[Trial]:
+    tried: list[Trial] = []
+    for spec in ladder:
+        tried.append(_try(search_by(spec), spec, probes, made))
+        if reaches(tried[-1], recall):
+            break
+        if len(tried) > 2 and tried[-1].recall - tried[-3].recall < PLATEAU:
+            return tried
+    if len(tried) < 2 or not reaches(tried[-1], recall):
+        return tried
+    low, high = tried[-2].spec, tried[-1].spec
+    for _ in range(HALVINGS):
+        middle = between(low, high)
+        if middle is None:
+            break
+        tried.append(_try(search_by(middle), middle, probes, made))
+        low, high = (low, middle) if reaches(tried[-1], recall) else (middle, high)
+    return tried
+
+
+def _try(search: Search, spec: IndexSpec, probes: Probes, made: Trial) -> Trial:
+    recall, error, qps = recall_of(search, probes)
+    speed = speed_of(search, probes, qps)
+    return replace(
+        made,
+        spec=spec,
+        recall=recall,
+        recall_error=error,
+        p50_ms=speed.p50_ms,
+        p99_ms=speed.p99_ms,
+        qps=speed.qps,
+    )
+
+
+def _unsearched(spec: IndexSpec, n_rows: int) -> Trial:
+    return Trial(
+        spec=spec, n_rows=n_rows, recall=0.0, recall_error=0.0, p50_ms=0.0, p99_ms=0.0, qps=0.0
+    )
+
+
+def _build(spec: IndexSpec, sample: Sample, settings: StoreSettings) -> tuple[Any, BuildTime]:
+    start = time.perf_counter()
+    index = ann_build.empty_index(spec, settings.dim, settings.metric)
+    if not index.is_trained:
+        ann_build.train_on(index, sample.vectors)
+    trained = time.perf_counter()
+    index = ann_build.fill(index, sample.vectors)
+    done = time.perf_counter()
+    return index, BuildTime(spec, sample.n_rows, trained - start, done - trained)
+
+
+def _size_of(index: Any) -> int:
+    """Count the bytes of a FAISS index as it would be written."""
+    faiss = import_faiss()
+    n_bytes = 0
+
+    def count(data: bytes) -> int:
+        nonlocal n_bytes
+        n_bytes += len(data)
+        return len(data)
+
+    faiss.write_index(index, faiss.PyCallbackIOWriter(count))
+    return n_bytes

@@ -1,0 +1,176 @@
+"""Tuning chooses what it measured, keeps its evidence and its budget, and never harms an index."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any, NoReturn
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+
+from sbert_search.errors import IndexStoreError
+from sbert_search.index import ann_build
+from sbert_search.index.check import check
+from sbert_search.index.index import Index
+from sbert_search.index.manifest import Manifest
+from sbert_search.index.snapshot import Snapshot
+from sbert_search.index.spec import IndexSpec
+from sbert_search.index.store import IndexStore
+from sbert_search.index.tuning.report import COLUMNS, draw, table, verdict
+from sbert_search.index.tuning.settings import TuneSettings
+from sbert_search.index.tuning.tune import tune
+from sbert_search.runtime import memory
+from tests.index.tuning.conftest import clustered
+
+SETTINGS = TuneSettings(recall=0.9, n_queries=200, sample_rows=1_500)
+
+
+def recall_on_new_queries(store: IndexStore) -> float:
+    """Compare what the index finds now with an exact scan, for queries that nobody has seen."""
+    queries = clustered(200, seed=7)
+    rows = store.snapshot.search(queries, 10)[1]
+    names = {s.ann.name for s in store.snapshot.manifest.segments if s.ann}
+    exact = Snapshot(store.path, store.snapshot.manifest.without(names)).search(queries, 10)[1]
+    return float(np.mean([len(set(a) & set(b)) / 10 for a, b in zip(rows, exact, strict=True)]))
+
+
+@pytest.mark.usefixtures("two_families")
+def test_what_is_chosen_keeps_the_recall_and_the_prediction(store: IndexStore) -> None:
+    documents = list(store.snapshot.iter_documents())
+    report = tune(store, SETTINGS)
+    tuning = report.tuning
+    assert tuning is not None
+    assert tuning.verified.recall > 0.88
+    assert len(report.built) == 2
+    for trial in [*report.built, *(family.trials[0] for family in report.measured)]:
+        assert trial.size_bytes == pytest.approx(trial.predicted_bytes, rel=0.15)
+    opened = IndexStore.open(store.path)
+    assert opened.snapshot.manifest.tuning == tuning
+    assert opened.snapshot.settings.spec == tuning.verified.spec
+    assert all(s.ann for s in opened.snapshot.manifest.segments)
+    assert recall_on_new_queries(opened) > 0.87
+    assert list(opened.snapshot.iter_documents()) == documents
+    assert check(store.path).strays == ()
+    assert check(store.path).problems == ()
+    assert all(len(row) == len(COLUMNS) for row in table(report))
+    assert ElementTree.fromstring(draw(report)) is not None
+    assert "unseen queries" in verdict(tuning)
+
+
+@pytest.mark.usefixtures("two_families")
+def test_an_index_can_be_tuned_again_and_searched_exactly_again(
+    store: IndexStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tune(store, SETTINGS)
+    monkeypatch.undo()  # so few rows are now scanned
+    again = tune(store, SETTINGS)
+    assert again.tuning is not None
+    assert again.tuning.verified.spec.is_flat
+    assert again.tuning.verified.recall == 1.0
+    assert [s.ann for s in store.snapshot.manifest.segments] == [None, None]
+    assert list((store.path / "ann").iterdir()) == []
+
+
+@pytest.mark.usefixtures("two_families")
+def test_a_dry_run_and_an_interrupt_change_nothing(
+    store: IndexStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = store.snapshot.manifest
+    report = tune(store, SETTINGS, dry_run=True)
+    assert report.tuning is None
+    assert all(finalist.build_s > 0 for finalist in report.outlook)
+    write = ann_build.write
+    calls = 0
+
+    def interrupted(*arguments: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls == 2:
+            raise KeyboardInterrupt
+        return write(*arguments)
+
+    monkeypatch.setattr(ann_build, "write", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        tune(store, SETTINGS)
+    assert IndexStore.open(store.path).snapshot.manifest == before
+    assert check(store.path).strays == ()
+
+
+@pytest.mark.usefixtures("two_families")
+def test_what_the_budget_forbids_is_never_built(
+    store: IndexStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: Any) -> NoReturn:
+        raise AssertionError("it was built")
+
+    monkeypatch.setattr(ann_build, "fill", refuse)
+    monkeypatch.setattr(memory, "anonymous_bytes", lambda: 0)
+    before = store.snapshot.manifest
+    for settings, reason in [
+        (dataclasses.replace(SETTINGS, memory_bytes=60_000), "its files would take"),
+        (dataclasses.replace(SETTINGS, memory_bytes=2_000_000), "making it would take"),
+    ]:
+        with pytest.raises(IndexStoreError, match="No index with recall"):
+            tune(store, settings)
+        report = tune_families(store, settings, monkeypatch)
+        assert all(reason in skipped for skipped in report), report
+    assert store.snapshot.manifest == before
+
+
+def tune_families(
+    store: IndexStore, settings: TuneSettings, monkeypatch: pytest.MonkeyPatch
+) -> list[str]:
+    """Say why each family beside the exact scan was not built."""
+    from sbert_search.index.tuning.candidates import Family
+
+    kinds = [Family("Flat"), Family("IVF{lists},SQ8", (2, 4)), Family("HNSW16")]
+    with monkeypatch.context() as patch:
+        patch.setattr("sbert_search.index.tuning.tune.families", lambda n_rows, dim: kinds)
+        report = tune(store, settings, dry_run=True)
+    return [measured.skipped for measured in report.measured[1:]]
+
+
+@pytest.mark.usefixtures("two_families")
+def test_a_latency_or_a_time_that_nothing_keeps_is_refused(store: IndexStore) -> None:
+    before = store.snapshot.manifest
+    with pytest.raises(IndexStoreError, match=r"a query would take .* ms of 1e-05"):
+        tune(store, dataclasses.replace(SETTINGS, latency_ms=1e-5))
+    with pytest.raises(IndexStoreError, match="The index is as it was"):
+        tune(store, dataclasses.replace(SETTINGS, max_minutes=1e-4))
+    assert IndexStore.open(store.path).snapshot.manifest == before
+
+
+def test_a_finalist_that_fails_over_all_rows_leaves_the_exact_scan(
+    store: IndexStore, two_families: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sbert_search.index.tuning.tune.fastest", lambda *_: None)
+    report = tune(store, SETTINGS)
+    assert report.tuning is not None
+    assert report.tuning.verified.spec == IndexSpec()
+    assert report.tuning.verified.recall == 1.0
+    assert check(store.path).strays == ()
+
+
+def test_queries_of_the_user_are_split_and_named(store: IndexStore, two_families: None) -> None:
+    report = tune(store, SETTINGS, clustered(61, seed=5), origin="queries of q.jsonl")
+    assert report.tuning is not None
+    assert (report.tuning.n_choosing, report.tuning.n_verifying) == (30, 31)
+    assert report.tuning.queries == "queries of q.jsonl"
+    with pytest.raises(IndexStoreError, match="at least 2 queries"):
+        tune(store, SETTINGS, clustered(1, seed=5))
+
+
+def test_the_api_embeds_queries_and_info_shows_the_evidence(tmp_path: Path) -> None:
+    corpus, queries = tmp_path / "c.jsonl", tmp_path / "q.jsonl"
+    corpus.write_text("".join(f'{{"_id": "{i}", "text": "word{i} and"}}\n' for i in range(40)))
+    queries.write_text("".join(f'{{"_id": "{i}", "text": "word{i}"}}\n' for i in range(20)))
+    index = Index.build(corpus, out=tmp_path / "i", model="hashing:64")
+    report = index.tune(queries=queries)
+    tuning = index.info().tuning
+    assert tuning is not None
+    assert tuning == report.tuning
+    assert (tuning.verified.recall, tuning.queries) == (1.0, "queries of q.jsonl")
+    manifest: Manifest = Index.open(index.path).state.manifest
+    assert manifest.tuning == tuning
