@@ -7,7 +7,7 @@ relative positions, which add to them, and for whoever wants to see the probabil
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple, cast
 
 import torch
@@ -26,10 +26,17 @@ class Heads(NamedTuple):
     key: Tensor
     value: Tensor
 
-    def of(self, run: Run) -> list[Tensor]:
-        """The three for one run, each (texts, heads, length, head_dim), without a copy."""
-        shape = (run.texts, run.length, *self.query.shape[1:])
-        return [part[run.rows].view(shape).transpose(1, 2) for part in self]
+    def by_run(self, runs: Sequence[Run]) -> Iterator[list[Tensor]]:
+        """The three for each run, each (texts, heads, length, head_dim), without a copy.
+
+        All are split off at once: of a slice, the gradient would be as large as the whole batch.
+        """
+        sizes = [run.texts * run.length for run in runs]
+        for run, parts in zip(
+            runs, zip(*(torch.split(p, sizes) for p in self), strict=True), strict=True
+        ):
+            shape = (run.texts, run.length, *self.query.shape[1:])
+            yield [part.view(shape).transpose(1, 2) for part in parts]
 
 
 def packed_attention(
@@ -50,8 +57,7 @@ def packed_attention(
     if _has_varlen_kernel(heads.query):
         return _varlen_attention(heads, tokens, scale=scale, dropout=dropout, causal=causal)
     outputs = []
-    for run in tokens.runs:
-        query, key, value = heads.of(run)
+    for query, key, value in heads.by_run(tokens.runs):
         mixed = F.scaled_dot_product_attention(
             query, key, value, dropout_p=dropout, is_causal=causal, scale=scale
         )
@@ -86,8 +92,7 @@ def explicit_attention(
     """
     outputs: list[Tensor] = []
     probabilities: list[Tensor] = []
-    for run in tokens.runs:
-        query, key, value = heads.of(run)
+    for run, (query, key, value) in zip(tokens.runs, heads.by_run(tokens.runs), strict=True):
         query = query * scale
         scores = query @ key.transpose(-1, -2) if content else query.new_zeros(())
         if positions is not None:

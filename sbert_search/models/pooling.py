@@ -30,8 +30,9 @@ def pool(hidden_states: Tensor, tokens: PackedTokens, modes: Sequence[str]) -> T
     Source: Reimers & Gurevych 2019, Sentence-BERT, section 3 (arXiv:1908.10084).
     """
     parts = []
-    for run in tokens.runs:
-        states = hidden_states[run.rows].view(run.texts, run.length, -1)
+    runs = torch.split(hidden_states, [run.texts * run.length for run in tokens.runs])
+    for run, rows in zip(tokens.runs, runs, strict=True):
+        states = rows.view(run.texts, run.length, -1)
         parts.append(torch.cat([POOLINGS[mode](states) for mode in modes], dim=-1))
     return torch.cat(parts)
 
