@@ -110,6 +110,14 @@ class Triplet:
 
 
 @dataclass(frozen=True, slots=True)
+class TextGroup:
+    """Texts that mean the same, such as captions of one picture."""
+
+    texts: tuple[str, ...]
+    source: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class RowCounts:
     """Where every input row ended; the four parts add up to the rows read."""
 

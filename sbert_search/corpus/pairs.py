@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,7 @@ def read_pairs(
     score: str | None = None,
     label: str | None = None,
     score_range: tuple[float, float] | None = None,
+    need: Collection[str] = (),
 ) -> list[TextPair]:
     """Read the pairs of a table file (JSON lines, CSV, TSV, Parquet, Arrow; plain or compressed).
 
@@ -40,6 +41,7 @@ def read_pairs(
         score: Column of a number.
         label: Column of a string or an integer, which becomes its decimal text.
         score_range: Least and greatest score that are allowed.
+        need: ``score`` or ``label``, where every pair must have one.
 
     Raises:
         CorpusError: The file or a column is absent, or a row is no pair, with its place.
@@ -47,13 +49,14 @@ def read_pairs(
     file = classify(path)
     named = {"text1": text1, "text2": text2, "score": score, "label": label}
     names = field_names(file)
-    columns = _find_columns(named, names, file.shown) if names else {}
+    needed = {"text1", "text2", *need}
+    columns = find_columns(named, COLUMNS, names, file.shown, needed) if names else {}
     pairs = []
     for row in read_rows(file):
         if isinstance(row, Reject):
             raise row.error()
         try:
-            pairs.append(_pair(row.values, columns, score_range, row.source))
+            pairs.append(_pair(row.values, columns, score_range, row.source, need))
         except BadRow as bad:
             raise bad.at(row.source).error() from None
     if not pairs:
@@ -61,17 +64,33 @@ def read_pairs(
     return pairs
 
 
-def _find_columns(
-    named: Mapping[str, str | None], names: Sequence[str], shown: str
+def find_columns(
+    named: Mapping[str, str | None],
+    known: Mapping[str, Sequence[str]],
+    names: Sequence[str],
+    shown: str,
+    needed: Collection[str],
 ) -> dict[str, str]:
+    """Choose the column of each part of a record.
+
+    Args:
+        named: Columns the user named, by part; None: look for it.
+        known: Where each part is looked for, in this order.
+        names: Columns there are.
+        shown: How messages call the file.
+        needed: Parts that must be found.
+
+    Raises:
+        CorpusError: A named column, or a needed part, is not there; the message lists the columns.
+    """
     columns = {}
     for part, name in named.items():
         if name is not None and name not in names:
             raise CorpusError(f"{shown}: {unknown_name(name, name, names, f'{part} column')}")
-        found = name or next((known for known in COLUMNS[part] if known in names), None)
+        found = name or next((column for column in known[part] if column in names), None)
         if found is not None:
             columns[part] = found
-        elif part.startswith("text"):
+        elif part in needed:
             raise CorpusError(f"{shown}: no {part} column among {', '.join(names)}; name it.")
     return columns
 
@@ -81,17 +100,23 @@ def _pair(
     columns: Mapping[str, str],
     score_range: tuple[float, float] | None,
     source: str,
+    need: Collection[str],
 ) -> TextPair:
-    return TextPair(
-        text1=_text(values, columns["text1"]),
-        text2=_text(values, columns["text2"]),
+    pair = TextPair(
+        text1=text_of(values, columns["text1"]),
+        text2=text_of(values, columns["text2"]),
         score=_score(values, columns["score"], score_range) if "score" in columns else None,
         label=_label(values, columns["label"]) if "label" in columns else None,
         source=source,
     )
+    for part in need:
+        if getattr(pair, part) is None:
+            raise BadRow(f"no {columns[part]!r}, which every pair must have here")
+    return pair
 
 
-def _text(values: Mapping[str, Any], name: str) -> str:
+def text_of(values: Mapping[str, Any], name: str) -> str:
+    """Return a text that is not blank; raises `BadRow` for any other value."""
     value = values.get(name)
     if not isinstance(value, str) or not value.strip():
         raise BadRow(f"{name!r} must be a text that is not blank", value)

@@ -1,0 +1,120 @@
+"""Triplets of texts, and groups of texts that mean the same."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from sbert_search.corpus.pairs import find_columns, text_of
+from sbert_search.corpus.rows import BadRow, Reject, check_text
+from sbert_search.corpus.sources import classify, field_names, read_rows
+from sbert_search.errors import CorpusError
+from sbert_search.records import TextGroup, Triplet
+
+COLUMNS = {
+    "anchor": ("anchor", "query", "question", "sentence1", "premise"),
+    "positive": ("positive", "passage", "answer", "entailment", "sentence2"),
+}
+"""Where the parts of a triplet are looked for, in this order, when a column is not named."""
+
+_NEGATIVE = re.compile(r"(hard_)?negatives?(_?\d+)?|contradiction")
+_GROUPS = ("texts", "captions", "paraphrases", "sentences")
+
+R = TypeVar("R")
+
+
+def read_triplets(
+    path: Path,
+    *,
+    anchor: str | None = None,
+    positive: str | None = None,
+    negative: str | None = None,
+) -> list[Triplet]:
+    """Read the triplets of a table file (JSON lines, CSV, TSV, Parquet, Arrow).
+
+    Args:
+        path: The file.
+        anchor: Column of the anchor; columns not named are looked for by `COLUMNS`.
+        positive: Column of the text that belongs to it.
+        negative: Column of a text that does not, or of a list of such texts. Not named: all columns
+            called negative, negatives, negative_1, ...
+
+    Raises:
+        CorpusError: The file or a column is absent, or a row is no triplet, with its place.
+    """
+    file = classify(path)
+    names = field_names(file) or []
+    columns = find_columns(
+        {"anchor": anchor, "positive": positive}, COLUMNS, names, file.shown, COLUMNS
+    )
+    negatives = negative_columns(names) if negative is None else [negative]
+    if not negatives or not set(negatives) <= set(names):
+        raise CorpusError(f"{file.shown}: no negative column among {', '.join(names)}; name it.")
+
+    def make(values: Mapping[str, Any], source: str) -> Triplet:
+        others = [text for name in negatives for text in _texts_of(values, name)]
+        if not others:
+            raise BadRow(f"no text in {', '.join(map(repr, negatives))}")
+        first, second = (text_of(values, columns[part]) for part in COLUMNS)
+        return Triplet(first, second, tuple(others), source)
+
+    return _read(path, make, "triplets")
+
+
+def negative_columns(names: Sequence[str]) -> list[str]:
+    """Find the columns of negatives by their names."""
+    return sorted(name for name in names if _NEGATIVE.fullmatch(name))
+
+
+def read_groups(path: Path, *, texts: str | None = None) -> list[TextGroup]:
+    """Read groups of texts that mean the same, such as the captions of a picture.
+
+    Args:
+        path: A file of rows with a list of texts (JSON lines, Parquet, Arrow).
+        texts: Column of the lists; None: texts, captions, paraphrases or sentences.
+
+    Raises:
+        CorpusError: The file or the column is absent, or a row has fewer than two texts.
+    """
+    file = classify(path)
+    names = field_names(file) or []
+    column = find_columns({"texts": texts}, {"texts": _GROUPS}, names, file.shown, ["texts"])
+
+    def make(values: Mapping[str, Any], source: str) -> TextGroup:
+        group = tuple(dict.fromkeys(_texts_of(values, column["texts"])))
+        if len(group) < 2:
+            raise BadRow(f"{column['texts']!r} must be a list of two or more different texts")
+        return TextGroup(group, source)
+
+    return _read(path, make, "groups")
+
+
+def _read(path: Path, make: Callable[[Mapping[str, Any], str], R], kind: str) -> list[R]:
+    """Make a record of every row; the first row that gives none is an error with its place."""
+    file = classify(path)
+    records = []
+    for row in read_rows(file):
+        if isinstance(row, Reject):
+            raise row.error()
+        try:
+            records.append(make(row.values, row.source))
+        except BadRow as bad:
+            raise bad.at(row.source).error() from None
+    if not records:
+        raise CorpusError(f"{file.shown}: holds no {kind}.")
+    return records
+
+
+def _texts_of(values: Mapping[str, Any], name: str) -> list[str]:
+    """Return the texts of a list, or the one of a string; none for null."""
+    value = values.get(name)
+    if value is None:
+        return []
+    if not isinstance(value, list):
+        return [text_of(values, name)]
+    for text in value:
+        if not isinstance(text, str) or not text.strip():
+            raise BadRow(f"{name!r} must be a list of texts that are not blank", text)
+    return [check_text(text, name) for text in value]
