@@ -2,14 +2,30 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
 from sbert_search.cli.main import LazyGroup
+from sbert_search.cli.training import train_by_recipe, training_command
 
 
 @click.group(
     cls=LazyGroup,
-    homes={},
+    homes={"bi-encoder": "sbert_search.cli.train:bi_encoder"},
 )
 def train() -> None:
     """Train a model for a task."""
+
+
+@training_command("bi-encoder")
+def bi_encoder(**_: Any) -> None:
+    """Train a sentence encoder by RECIPE, a shipped name or a TOML file.
+
+    \b
+    sbert-search train bi-encoder nli --set model=FOLDER --set data.train=pairs.jsonl --out my-model
+    sbert-search index build SOURCE --out my.index --model my-model/model
+    """  # noqa: D301 (the backslash is click's)
+    from sbert_search.training.siamese import BiEncoderRecipe, train_bi_encoder
+
+    train_by_recipe("bi-encoder", BiEncoderRecipe, train_bi_encoder)

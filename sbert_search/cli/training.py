@@ -111,8 +111,9 @@ def _facts(result: Result) -> dict[str, Any]:
     """Say how a run ended, with the dev figures of its last evaluation."""
     from sbert_search.training.report import LOG, read_log
 
-    state = result.state
-    evaluations = [r for r in read_log(result.last.parent / LOG) if r["kind"] == "dev"]
+    state, run = result.state, result.last.parent
+    evaluations = [r for r in read_log(run / LOG) if r["kind"] == "dev"]
+    published, kept = run / "model", (result.best or result.last) / "model"
     return {
         "stopped": result.stopped,
         "steps": state.step,
@@ -123,6 +124,7 @@ def _facts(result: Result) -> dict[str, Any]:
         "last": str(result.last),
         "best": None if result.best is None else str(result.best),
         "best_figure": state.best,
+        "model": str(published if published.is_dir() else kept),
     }
 
 

@@ -22,6 +22,7 @@ def load_recipe(cls: type[T], kind: Kind, recipe: str, overrides: Iterable[str] 
 
     A recipe may hold tables ``[sizes.NAME...]``: those of the size asked for, by a top-level
     ``size = "mini"`` or the override ``size=mini``, are laid over the rest, under the overrides.
+    An override of the budget takes the place of the recipe's, whatever its unit.
 
     Args:
         cls: The dataclass of the settings.
@@ -40,6 +41,8 @@ def load_recipe(cls: type[T], kind: Kind, recipe: str, overrides: Iterable[str] 
         if chosen not in sizes:
             raise ConfigError(unknown_name(str(chosen), str(chosen), sizes, "size"))
         values = _laid_over(values, sizes[chosen])
+    for override in overrides:
+        _make_room(values, override.partition("=")[0].strip().split("."))
     return from_mapping(cls, with_overrides(values, overrides))
 
 
@@ -56,6 +59,15 @@ def find_recipe(kind: Kind, recipe: str) -> Path:
 def shipped_recipes(kind: Kind) -> list[str]:
     """List the names of the recipes that come with the package."""
     return sorted(path.stem for path in (SHIPPED / kind).glob("*.toml"))
+
+
+def _make_room(values: dict[str, Any], path: list[str]) -> None:
+    """Empty the budget that an override sets: it never has two units at once."""
+    *tables, table, _ = ["", *path] if len(path) < 2 else path
+    for name in tables:
+        values = values.get(name, {})
+    if table == "budget" and isinstance(values, dict):
+        values["budget"] = {}
 
 
 def _laid_over(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,0 +1,122 @@
+"""The finished model: a folder that others can load, with a card that says how it was made."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from sbert_search.config import to_toml
+from sbert_search.corpus.sources import classify, content_sha256
+from sbert_search.runtime import files
+from sbert_search.runtime.provenance import code, library_versions, machine
+from sbert_search.training.loop import Result
+from sbert_search.training.report import LOG, read_log
+
+_CARD = """---
+library_name: sentence-transformers
+pipeline_tag: sentence-similarity
+tags: [sentence-transformers, sentence-similarity, feature-extraction, sbert-search]
+---
+
+# A sentence encoder made by sbert-search
+
+```python
+from sentence_transformers import SentenceTransformer
+
+vectors = SentenceTransformer("path/of/this/folder").encode(["A text.", "Another one."])
+```
+
+`sbert-search index build SOURCE --out my.index --model path/of/this/folder` searches with it.
+
+## Data
+
+{data}
+
+{rows:,} rows; {steps:,} steps, {epochs} epochs, {tokens:,} tokens, {minutes:.1f} minutes.
+
+## Scores on the dev data
+
+{scores}
+
+## Recipe
+
+```toml
+{recipe}```
+
+## Manifest
+
+```json
+{manifest}
+```
+"""
+
+
+def publish(
+    result: Result, folder: Path, data: Sequence[Path], recipe: Mapping[str, Any], n_rows: int
+) -> None:
+    """Copy the best model of a run, or the last one, to a folder of its own, with its card.
+
+    The folder is there whole or not at all; one that is there already is replaced. Under torchrun
+    only the first rank writes.
+    """
+    if os.environ.get("RANK", "0") != "0":
+        return
+    chosen = result.best or result.last
+    making = folder.with_name(folder.name + ".tmp")
+    files.remove_tree(making)
+    _copy(chosen / "model", making)
+    files.write_new(making / "README.md", _card(result, chosen, data, recipe, n_rows).encode())
+    files.disk.fsync_folder(making)
+    files.remove_tree(folder)
+    files.disk.replace(making, folder)
+    files.disk.fsync_folder(folder.parent)
+
+
+def _copy(source: Path, target: Path) -> None:
+    files.disk.make_folder(target)
+    for entry in sorted(source.iterdir()):
+        if entry.is_dir():
+            _copy(entry, target / entry.name)
+        else:
+            files.write_new(target / entry.name, files.map_file(entry))
+    files.disk.fsync_folder(target)
+
+
+def _card(
+    result: Result, chosen: Path, data: Sequence[Path], recipe: Mapping[str, Any], n_rows: int
+) -> str:
+    state = result.state
+    listed = [f"- `{path.name}`, sha256 `{content_sha256([classify(path)])}`" for path in data]
+    manifest = {
+        **code(),
+        "seed": recipe["seed"],
+        "libraries": library_versions(),
+        "machine": machine(),
+    }
+    return _CARD.format(
+        data="\n".join(listed),
+        rows=n_rows,
+        steps=state.step,
+        epochs=state.epoch,
+        tokens=state.tokens,
+        minutes=state.seconds / 60,
+        scores=_scores(result, chosen),
+        recipe=to_toml(recipe),
+        manifest=json.dumps(manifest, indent=1),
+    )
+
+
+def _scores(result: Result, chosen: Path) -> str:
+    evaluations = [r for r in read_log(result.last.parent / LOG) if r["kind"] == "dev"]
+    if not evaluations:
+        return "None: there were no dev data. This is the model of the last step."
+    names = list(evaluations[0]["figures"])
+    lines = [f"| step | {' | '.join(names)} |", "|---" * (len(names) + 1) + "|"]
+    for line in evaluations:
+        shown = " | ".join(f"{line['figures'][name]:.4f}" for name in names)
+        mark = " (this model)" if chosen.name.endswith(f"-{line['step']:08d}") else ""
+        lines.append(f"| {line['step']:,}{mark} | {shown} |")
+    return "\n".join(lines)
