@@ -12,7 +12,10 @@ from sbert_search.cli.training import train_by_recipe, training_command
 
 @click.group(
     cls=LazyGroup,
-    homes={"bi-encoder": "sbert_search.cli.train:bi_encoder"},
+    homes={
+        "bi-encoder": "sbert_search.cli.train:bi_encoder",
+        "cross-encoder": "sbert_search.cli.train:cross_encoder",
+    },
 )
 def train() -> None:
     """Train a model for a task."""
@@ -29,3 +32,16 @@ def bi_encoder(**_: Any) -> None:
     from sbert_search.training.siamese import BiEncoderRecipe, train_bi_encoder
 
     train_by_recipe("bi-encoder", BiEncoderRecipe, train_bi_encoder)
+
+
+@training_command("cross-encoder")
+def cross_encoder(**_: Any) -> None:
+    """Train a cross-encoder by RECIPE: classes or scores of pairs, or relevance for reranking.
+
+    \b
+    sbert-search train cross-encoder stsb --set data.train=pairs.jsonl --out my-scorer
+    sbert-search search my.index QUERY --rerank my-reranker/model
+    """  # noqa: D301 (the backslash is click's)
+    from sbert_search.training.reranker import CrossEncoderRecipe, train_cross_encoder
+
+    train_by_recipe("cross-encoder", CrossEncoderRecipe, train_cross_encoder)

@@ -56,7 +56,7 @@ def score_run(
     Args:
         run: Hits of each query by falling score; equal scores in the order of the mapping.
         qrels: Judgements; queries outside them are ignored.
-        measures: Names such as nDCG@10, recall@100, MRR@10, MAP.
+        measures: Names such as nDCG@10, recall@100, MRR@10, MRR, MAP.
 
     Returns:
         ``scores[measure][query_id]``, queries in the order of the qrels.
@@ -96,12 +96,12 @@ def _by_rank(hits: Mapping[str, float]) -> dict[str, float]:
 
 
 def _parse(ir_measures: Any, name: str) -> Any:
-    match = re.fullmatch(r"(nDCG|recall|MRR)@([1-9]\d*)|(MAP)", name)
+    match = re.fullmatch(r"(nDCG|recall|MRR)@([1-9]\d*)|(MAP|MRR)", name)
     if match is None:
-        raise ValueError(f"{name!r} is no measure; use nDCG@k, recall@k, MRR@k or MAP.")
+        raise ValueError(f"{name!r} is no measure; use nDCG@k, recall@k, MRR@k, MRR or MAP.")
     base, cutoff, whole = match.groups()
     if whole:
-        return ir_measures.AP
+        return getattr(ir_measures, _NAMES[whole])
     return getattr(ir_measures, _NAMES[base]) @ int(cutoff)
 
 

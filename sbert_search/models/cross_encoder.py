@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,15 @@ from torch import Tensor, nn
 
 from sbert_search.encoder.encoder import Encoder
 from sbert_search.encoder.packed import PackedTokens
-from sbert_search.encoder.weights import Checkpoint, read_checkpoint, save_encoder
+from sbert_search.encoder.weights import (
+    Checkpoint,
+    load_encoder,
+    read_checkpoint,
+    save_encoder,
+)
 from sbert_search.errors import ModelError, WeightsError
 from sbert_search.models.bi_encoder import check_tokenizer
-from sbert_search.models.folder import ModelFolder, read_folder
+from sbert_search.models.folder import ModelFolder, load_tokenizer, read_folder
 from sbert_search.models.heads import PAIR_HEADS, activation_path, make_activation
 from sbert_search.models.support import pair_activation, why_no_native_pairs
 from sbert_search.tokens.tokenizer import EncodedPairs, TextTokenizer
@@ -113,6 +119,28 @@ class CrossEncoder(nn.Module):
         return cls.from_folder(read_folder(Path(path)))
 
     @classmethod
+    def start(
+        cls, path: str | Path, *, labels: Sequence[str] = ("LABEL_0",), max_len: int | None = None
+    ) -> CrossEncoder:
+        """Put a new head on the encoder of a bi-encoder, a pre-trained checkpoint or a classifier.
+
+        Args:
+            path: A model folder.
+            labels: Names of the classes; a single one is a score.
+            max_len: Tokens of a pair; None: as many as the model reads now.
+
+        Raises:
+            ModelError: The folder holds no model that this encoder can compute.
+            WeightsError: The weights are damaged or do not fit.
+        """
+        folder = read_folder(Path(path))
+        encoder = load_encoder(folder.transformer_path)
+        tokenizer = load_tokenizer(folder)
+        if max_len is not None:
+            tokenizer = TextTokenizer(tokenizer.backend, max_len, folder=tokenizer.folder)
+        return cls(_with_pooler(encoder), tokenizer, labels=labels)
+
+    @classmethod
     def from_folder(cls, folder: ModelFolder) -> CrossEncoder:
         """As `load`, from a folder already described."""
         if reason := why_no_native_pairs(folder):
@@ -126,6 +154,15 @@ class CrossEncoder(nn.Module):
         )
         _fill(model, read, folder.path)
         return model.eval()
+
+
+def _with_pooler(encoder: Encoder) -> Encoder:
+    """Add a fresh pooler where the layout classifies by one and the encoder has none."""
+    if encoder.pooler is not None or PAIR_HEADS[encoder.config.layout].dense is not None:
+        return encoder
+    pooled = Encoder(replace(encoder.config, pooler=True))
+    pooled.load_state_dict(encoder.state_dict(), strict=False)
+    return pooled
 
 
 def _labels(read: Checkpoint, path: Path) -> list[str]:

@@ -10,14 +10,15 @@ from typing import Any
 
 from sbert_search.config import to_toml
 from sbert_search.corpus.sources import classify, content_sha256
+from sbert_search.models.identity import sha256_of
 from sbert_search.runtime import files
 from sbert_search.runtime.provenance import code, library_versions, machine
 from sbert_search.training.loop import Result
+from sbert_search.training.recipe import Kind
 from sbert_search.training.report import LOG, read_log
 
-_CARD = """---
-library_name: sentence-transformers
-pipeline_tag: sentence-similarity
+_USE: Mapping[Kind, str] = {
+    "bi-encoder": """pipeline_tag: sentence-similarity
 tags: [sentence-transformers, sentence-similarity, feature-extraction, sbert-search]
 ---
 
@@ -30,7 +31,26 @@ vectors = SentenceTransformer("path/of/this/folder").encode(["A text.", "Another
 ```
 
 `sbert-search index build SOURCE --out my.index --model path/of/this/folder` searches with it.
+""",
+    "cross-encoder": """pipeline_tag: text-ranking
+tags: [sentence-transformers, cross-encoder, reranker, sbert-search]
+---
 
+# A scorer of pairs of texts made by sbert-search
+
+```python
+from sentence_transformers import CrossEncoder
+
+scores = CrossEncoder("path/of/this/folder").predict([("A text.", "Another one.")])
+```
+
+`sbert-search search my.index QUERY --rerank path/of/this/folder` reranks with it.
+""",
+}
+
+_CARD = """---
+library_name: sentence-transformers
+{use}
 ## Data
 
 {data}
@@ -55,7 +75,13 @@ vectors = SentenceTransformer("path/of/this/folder").encode(["A text.", "Another
 
 
 def publish(
-    result: Result, folder: Path, data: Sequence[Path], recipe: Mapping[str, Any], n_rows: int
+    result: Result,
+    folder: Path,
+    data: Sequence[Path],
+    recipe: Mapping[str, Any],
+    n_rows: int,
+    *,
+    kind: Kind = "bi-encoder",
 ) -> None:
     """Copy the best model of a run, or the last one, to a folder of its own, with its card.
 
@@ -68,7 +94,8 @@ def publish(
     making = folder.with_name(folder.name + ".tmp")
     files.remove_tree(making)
     _copy(chosen / "model", making)
-    files.write_new(making / "README.md", _card(result, chosen, data, recipe, n_rows).encode())
+    card = _card(result, chosen, data, recipe, n_rows, kind)
+    files.write_new(making / "README.md", card.encode())
     files.disk.fsync_folder(making)
     files.remove_tree(folder)
     files.disk.replace(making, folder)
@@ -86,10 +113,15 @@ def _copy(source: Path, target: Path) -> None:
 
 
 def _card(
-    result: Result, chosen: Path, data: Sequence[Path], recipe: Mapping[str, Any], n_rows: int
+    result: Result,
+    chosen: Path,
+    data: Sequence[Path],
+    recipe: Mapping[str, Any],
+    n_rows: int,
+    kind: Kind,
 ) -> str:
     state = result.state
-    listed = [f"- `{path.name}`, sha256 `{content_sha256([classify(path)])}`" for path in data]
+    listed = [f"- `{path.name}`, sha256 `{_sha256(path)}`" for path in data]
     manifest = {
         **code(),
         "seed": recipe["seed"],
@@ -97,6 +129,7 @@ def _card(
         "machine": machine(),
     }
     return _CARD.format(
+        use=_USE[kind],
         data="\n".join(listed),
         rows=n_rows,
         steps=state.step,
@@ -107,6 +140,11 @@ def _card(
         recipe=to_toml(recipe),
         manifest=json.dumps(manifest, indent=1),
     )
+
+
+def _sha256(path: Path) -> str:
+    """Hash a file, or what is read of a folder."""
+    return sha256_of(path) if path.is_file() else content_sha256([classify(path)])
 
 
 def _scores(result: Result, chosen: Path) -> str:

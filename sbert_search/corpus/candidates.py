@@ -1,0 +1,117 @@
+"""Queries with the texts that were found for them, and their grades: what a reranker sorts."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+from sbert_search.corpus.beir import read_qrels, read_queries
+from sbert_search.corpus.documents import CorpusReader
+from sbert_search.corpus.pairs import read_pairs
+from sbert_search.corpus.trec import read_run
+from sbert_search.errors import CorpusError
+from sbert_search.records import Qrels, Run, TextPair
+
+
+@dataclass(frozen=True, slots=True)
+class Candidates:
+    """One query.
+
+    Attributes:
+        query_id: Its id.
+        query: Its text.
+        texts: Candidates by document id, in the order they were found.
+        grades: Relevance by document id, of all that were judged, found or not; others have 0.
+    """
+
+    query_id: str
+    query: str
+    texts: Mapping[str, str]
+    grades: Mapping[str, int]
+
+
+def judged_candidates(
+    folder: Path,
+    run: Path,
+    *,
+    split: str,
+    depth: int,
+    with_relevant: bool = False,
+) -> list[Candidates]:
+    """Read the candidates that a run found for the judged queries of a BEIR folder.
+
+    Args:
+        folder: The collection.
+        run: A TREC run file.
+        split: Which judgements.
+        depth: Candidates of each query, from the top of the run.
+        with_relevant: Whether relevant documents that were not found are candidates too, at the
+            end, as training wants them.
+
+    Raises:
+        CorpusError: A file cannot be read, or names a query or a document that is not there.
+    """
+    qrels, found = read_qrels(folder, split), read_run(run)
+    queries = {query.query_id: query.text for query in read_queries(folder)}
+    _require(qrels, queries, f"{folder}: {split} judges the query")
+    wanted = {query: _wanted(query, qrels, found, depth, with_relevant) for query in qrels}
+    texts = _texts(folder, {doc_id for ids in wanted.values() for doc_id in ids})
+    return [
+        Candidates(query, queries[query], {doc_id: texts[doc_id] for doc_id in ids}, qrels[query])
+        for query, ids in wanted.items()
+    ]
+
+
+def labelled_candidates(
+    path: Path, *, text1: str | None = None, text2: str | None = None, label: str | None = None
+) -> list[Candidates]:
+    """Read a file of pairs with labels from 0, in which a query's candidates share the first text.
+
+    Args:
+        path: A table file, as `read_pairs` reads it.
+        text1: Column of the query; columns not named are looked for by their usual names.
+        text2: Column of the candidate.
+        label: Column of the grade.
+
+    Raises:
+        CorpusError: The file cannot be read, or a label is no grade.
+    """
+    groups: dict[str, list[TextPair]] = {}
+    for pair in read_pairs(path, text1=text1, text2=text2, label=label, need=["label"]):
+        groups.setdefault(pair.text1, []).append(pair)
+    return [_labelled(str(n), query, pairs) for n, (query, pairs) in enumerate(groups.items())]
+
+
+def _labelled(query_id: str, query: str, pairs: Iterable[TextPair]) -> Candidates:
+    texts, grades = {}, {}
+    for number, pair in enumerate(pairs):
+        if not (pair.label or "").isdecimal():
+            raise CorpusError(f"{pair.source}: label is {pair.label!r}; it must be 0, 1, 2, ...")
+        doc_id = f"{query_id}-{number}"
+        texts[doc_id], grades[doc_id] = pair.text2, int(pair.label or 0)
+    return Candidates(query_id, query, texts, grades)
+
+
+def _wanted(query: str, qrels: Qrels, run: Run, depth: int, with_relevant: bool) -> list[str]:
+    ids = list(islice(run.get(query, ()), depth))
+    relevant = [doc_id for doc_id, grade in qrels[query].items() if grade > 0]
+    return list(dict.fromkeys([*ids, *relevant])) if with_relevant else ids
+
+
+def _texts(folder: Path, wanted: Collection[str]) -> dict[str, str]:
+    texts = {
+        document.doc_id: document.full_text
+        for batch in CorpusReader(folder).batches()
+        for document in batch.documents
+        if document.doc_id in wanted
+    }
+    _require(wanted, texts, f"{folder}: the run or the judgements name the document")
+    return texts
+
+
+def _require(wanted: Iterable[str], known: Collection[str], what: str) -> None:
+    for name in wanted:
+        if name not in known:
+            raise CorpusError(f"{what} {name!r}, which is not there; the files do not fit.")
