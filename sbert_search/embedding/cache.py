@@ -1,0 +1,182 @@
+"""Vectors kept from one process to the next, by what the model read.
+
+The cache of a model is a folder of blocks in the user's cache. A block's name tells its rows and
+the checksum of its bytes: a key of 16 bytes for each row, then the vectors. Blocks are written
+whole and never changed; a damaged one is removed and its texts are embedded again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import xxhash
+from numpy.typing import NDArray
+
+from sbert_search.embedding.protocol import Task, TextEmbedder, TokenizedTexts, Vectors
+from sbert_search.runtime import files
+from sbert_search.runtime.cache import cache_folder, digest_of
+from sbert_search.runtime.progress import note
+
+MAX_BYTES = 4 << 30  # of all models; the blocks that were not used for longest go first
+_KEY_BYTES = 16
+_BLOCK_ROWS = 8192
+_NAME = re.compile(r"(\d+)-([0-9a-f]{32})\.vectors")
+
+
+class VectorCache:
+    """Vectors of one model by key; none is lost but those of an unfinished block.
+
+    Args:
+        folder: Where the blocks lie; made when the first is written.
+        dim: Numbers of a vector.
+    """
+
+    def __init__(self, folder: Path, dim: int) -> None:
+        self.folder, self.dim = folder, dim
+        self._places: dict[bytes, tuple[int, int]] = {}  # key -> block, row
+        self._blocks: list[Vectors] = []
+        self._waiting: dict[bytes, NDArray[np.float32]] = {}
+        for path in sorted(folder.glob("*.vectors")):
+            self._open(path)
+
+    def __len__(self) -> int:
+        return len(self._places) + len(self._waiting)
+
+    def get(self, key: bytes) -> NDArray[np.float32] | None:
+        """Return the vector of a key, float32 (dim,), if there is one."""
+        if key in self._waiting:
+            return self._waiting[key]
+        if key not in self._places:
+            return None
+        block, row = self._places[key]
+        vector: NDArray[np.float32] = self._blocks[block][row]
+        return vector
+
+    def put(self, key: bytes, vector: NDArray[np.float32]) -> None:
+        """Keep a vector; it is on disk when a block is full, or after `flush`."""
+        self._waiting[key] = vector
+        if len(self._waiting) >= _BLOCK_ROWS:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write what waits; a disk that refuses costs the cache, not the work."""
+        if not self._waiting:
+            return
+        vectors = np.stack(list(self._waiting.values())).astype("<f4")
+        data = b"".join(self._waiting) + vectors.tobytes()
+        path = self.folder / f"{len(vectors)}-{xxhash.xxh3_128_hexdigest(data)}.vectors"
+        self._index(list(self._waiting), vectors)
+        self._waiting = {}
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            files.replace_file(path, data)
+        except OSError as error:
+            note(f"{path} could not be kept: {error}.")
+
+    def _open(self, path: Path) -> None:
+        """Map a block whose bytes are what its name says, or remove it."""
+        found = _NAME.fullmatch(path.name)
+        with contextlib.suppress(OSError):
+            rows, digest = (int(found[1]), found[2]) if found else (0, "")
+            view = files.map_file(path)
+            expected = rows * (_KEY_BYTES + 4 * self.dim)
+            if not rows or len(view) != expected or files.xxh3_128_of_view(view) != digest:
+                note(f"{path} is damaged; its texts are embedded again.")
+                files.disk.unlink(path)
+                return
+            os.utime(path)
+            keys = bytes(view[: rows * _KEY_BYTES])
+            vectors = np.frombuffer(view, "<f4", offset=rows * _KEY_BYTES).reshape(rows, self.dim)
+            starts = range(0, len(keys), _KEY_BYTES)
+            self._index([keys[start : start + _KEY_BYTES] for start in starts], vectors)
+
+    def _index(self, keys: Sequence[bytes], vectors: Vectors) -> None:
+        self._blocks.append(vectors)
+        self._places |= {key: (len(self._blocks) - 1, row) for row, key in enumerate(keys)}
+
+
+class CachedEmbedder:
+    """An embedder that computes only what the cache has not; everything else is the embedder's.
+
+    Attributes:
+        computed: Texts embedded so far.
+        cached: Texts whose vectors the cache had.
+    """
+
+    def __init__(self, embedder: TextEmbedder, *, max_bytes: int = MAX_BYTES) -> None:
+        self._embedder = embedder
+        identity = {**embedder.identity.to_mapping(), "name": ""}
+        self.cache = VectorCache(_root() / digest_of(identity), embedder.dim)
+        self.dim, self.max_len = embedder.dim, embedder.max_len
+        self.batch_tokens, self.identity = embedder.batch_tokens, embedder.identity
+        self.computed = self.cached = 0
+        evict(_root(), max_bytes)
+
+    def tokenize(
+        self, texts: Sequence[str], *, task: Task | None = None, prompt_name: str | None = None
+    ) -> TokenizedTexts:
+        """As the embedder does it."""
+        return self._embedder.tokenize(texts, task=task, prompt_name=prompt_name)
+
+    def split(self, text: str, *, task: Task | None = None) -> list[tuple[int, int]]:
+        """As the embedder does it."""
+        return self._embedder.split(text, task=task)
+
+    def encode_tokens(self, tokens: TokenizedTexts) -> Vectors:
+        """Look vectors up and compute the others, float32 (n, dim), rows in input order."""
+        keys = [xxhash.xxh3_128_digest(np.array(ids, "<u8").tobytes()) for ids in tokens.ids]
+        missing = [row for row, key in enumerate(keys) if self.cache.get(key) is None]
+        if missing:
+            for row, vector in zip(
+                missing, self._embedder.encode_tokens(tokens.take(missing)), strict=True
+            ):
+                self.cache.put(keys[row], vector)
+        self.computed += len(missing)
+        self.cached += len(keys) - len(missing)
+        return np.stack([vector for key in keys if (vector := self.cache.get(key)) is not None])
+
+    def encode(self, texts: Sequence[str]) -> Vectors:
+        """Compute vectors, float32 (n, dim)."""
+        return self._encode(texts, None)
+
+    def encode_query(self, texts: Sequence[str]) -> Vectors:
+        """Compute vectors of queries, float32 (n, dim)."""
+        return self._encode(texts, "query")
+
+    def encode_document(self, texts: Sequence[str]) -> Vectors:
+        """Compute vectors of documents, float32 (n, dim)."""
+        return self._encode(texts, "document")
+
+    def close(self) -> None:
+        """Keep what is new; to be called also after an error."""
+        self.cache.flush()
+
+    def _encode(self, texts: Sequence[str], task: Task | None) -> Vectors:
+        if not texts:
+            return np.empty((0, self.dim), np.float32)
+        return self.encode_tokens(self.tokenize(texts, task=task))
+
+
+def evict(root: Path, max_bytes: int) -> None:
+    """Remove the blocks that were not used for longest until the rest fits."""
+    blocks = []
+    for path in root.glob("*/*.vectors"):
+        with contextlib.suppress(OSError):
+            status = path.stat()
+            blocks.append((status.st_mtime_ns, status.st_size, path))
+    total = sum(n_bytes for _, n_bytes, _ in blocks)
+    for _, n_bytes, path in sorted(blocks):
+        if total <= max_bytes:
+            return
+        with contextlib.suppress(OSError):
+            files.disk.unlink(path)
+            total -= n_bytes
+
+
+def _root() -> Path:
+    return cache_folder("vectors")
