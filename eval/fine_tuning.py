@@ -17,7 +17,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from triplet_accuracy import accuracy_by_article
 
@@ -29,8 +29,10 @@ from sbert_search.metrics.significance import mean_interval
 from sbert_search.models.resolve import resolve_model
 from sbert_search.runtime.files import replace_file
 from sbert_search.runtime.provenance import code, library_versions, machine
+from sbert_search.search.rerank import Reranker
 from sbert_search.training.checkpoint import checkpoints
 from sbert_search.training.recipe import load_recipe
+from sbert_search.training.reranker import CrossEncoderRecipe, train_cross_encoder
 from sbert_search.training.siamese import MODEL, BiEncoderRecipe, train_bi_encoder
 
 STS = ("sts12-no-msrvid", "sts13", "sts14", "sts15", "stsb", "sick-dev")
@@ -47,6 +49,7 @@ class Trial:
     name: str
     recipe: str | None = None
     settings: tuple[str, ...] = ()
+    kind: Literal["bi-encoder", "cross-encoder"] = "bi-encoder"
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +91,15 @@ EXPERIMENTS = {
         3,
         ("stsb",),
         choose=True,
+    ),
+    "cross-encoder": Experiment(
+        "STSb: does a cross-encoder beat the bi-encoder of its size (SBERT, table 2)?",
+        (
+            Trial("bi-encoder", "stsb", (*STSB, *QUIET, *SHORT)),
+            Trial("cross-encoder", "stsb", (*STSB, *QUIET), "cross-encoder"),
+        ),
+        3,
+        ("stsb-dev", "stsb"),
     ),
     "triplet": Experiment(
         "Sections of Wikipedia: triplet accuracy on articles that were held out",
@@ -197,8 +209,13 @@ class Bench:
         if not (folder / MODEL).is_dir():
             settings = [text.replace("@", str(self.data)) for text in trial.settings]
             overrides = [f"model={self.model}", *settings, f"seed={seed}"]
-            recipe = load_recipe(BiEncoderRecipe, "bi-encoder", trial.recipe, overrides)
-            train_bi_encoder(recipe, folder, resume=bool(checkpoints(folder)))
+            resume = bool(checkpoints(folder))
+            if trial.kind == "bi-encoder":
+                recipe = load_recipe(BiEncoderRecipe, trial.kind, trial.recipe, overrides)
+                train_bi_encoder(recipe, folder, resume=resume)
+            else:
+                scorer = load_recipe(CrossEncoderRecipe, trial.kind, trial.recipe, overrides)
+                train_cross_encoder(scorer, folder, resume=resume)
         return folder / MODEL
 
     def dev_figure(self, trial: Trial, seed: int) -> float:
@@ -221,7 +238,7 @@ class Bench:
         return done
 
     def _score(self, trial: Trial, model: Path, name: str) -> dict[str, Any]:
-        embedder = Embedder(model)
+        embedder = Embedder(model) if trial.kind == "bi-encoder" else Reranker(model)
         if name == "triplets":
             per_article = accuracy_by_article(
                 self.data / "wikipedia-en-2014/test.jsonl.xz", embedder

@@ -195,9 +195,13 @@ def _compared_correlations(
     kind = next((known for known in CORRELATIONS if known == metric), None)
     if kind is None:
         raise EvaluationError(f"{task}: no measure {metric!r}; there are: spearman, pearson.")
-    cosines, gold = _values(task, first, "cosine"), _values(task, first, "gold")
-    others, items = _values(task, second, "cosine"), list(gold)
-    a, b, g = (np.array([side[item] for item in items]) for side in (cosines, others, gold))
+    sides = (
+        _values(task, first, "predicted"),
+        _values(task, second, "predicted"),
+        _values(task, first, "gold"),
+    )
+    items = list(sides[2])
+    a, b, g = (np.array([side[item] for item in items]) for side in sides)
     difference = compare_correlations(a, b, g, kind=kind, draws=draws, seed=seed)
     x, y = (np.abs(ranks(side) - ranks(g)) / len(items) for side in (a, b))
     return difference, _changes(items, x, y, x - y)

@@ -27,8 +27,8 @@ class Evaluation:
     Attributes:
         task: What was evaluated.
         scores: Value of each measure, main metric included.
-        per_item: ``per_item[measure][item]``: of each query in retrieval; in STS the cosine and the
-            gold score of each pair, by its place in the file.
+        per_item: ``per_item[measure][item]``: of each query in retrieval; in STS what is predicted
+            and the gold score of each pair, by its place in the file.
         counts: How many of what was seen: queries, documents, pairs left out.
         manifest: What the scores were made with.
         run: The hits of a retrieval task.

@@ -1,4 +1,4 @@
-"""Semantic textual similarity: does the cosine of two texts order pairs as people do?
+"""Semantic textual similarity: does a model order pairs of texts as people do?
 
 The "all" setting: one correlation over the pooled pairs of a set, subsets included, as in the
 tables of SimCSE and MTEB. The mean over subsets, which older papers print, gives other numbers.
@@ -6,37 +6,40 @@ tables of SimCSE and MTEB. The mean over subsets, which older papers print, give
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sbert_search.config import to_mapping
 from sbert_search.corpus.pairs import read_pairs
 from sbert_search.embedding.protocol import TextEmbedder
 from sbert_search.errors import EvaluationError
 from sbert_search.evaluation.manifest import Evaluation, Stopwatch, make_manifest
 from sbert_search.evaluation.tasks import EvalTask, check_files
 from sbert_search.metrics.correlation import pearson, spearman
+from sbert_search.metrics.uniformity import alignment, uniformity
 from sbert_search.records import TextPair
+from sbert_search.search.rerank import Reranker
 
 SETTING = "all"
+ALIKE = 4.0  # gold score from which the texts of a pair count as meaning the same
 
 
 def evaluate_sts(
     task: EvalTask,
-    embedder: TextEmbedder,
+    model: TextEmbedder | Reranker,
     *,
     data: Path,
     trained_on: Iterable[TextPair] = (),
     seed: int = 0,
 ) -> Evaluation:
-    """Correlate the cosines of a set's pairs with its gold scores.
+    """Correlate what a model says of a set's pairs with their gold scores.
 
     Args:
         task: A set of scored pairs.
-        embedder: What is evaluated.
+        model: An embedder, whose cosines are taken, or a cross-encoder with one score.
         data: Folder that the task's path is relative to.
         trained_on: Pairs the model has seen; those of the task, in either order, are left out.
         seed: Recorded; nothing here is random.
@@ -49,45 +52,73 @@ def evaluate_sts(
     clock = Stopwatch()
     file = data / task.path
     hashes = check_files(task, data, [file])
-    pairs = read_pairs(file, **to_mapping(task.columns))
+    names = task.columns
+    pairs = read_pairs(file, text1=names.text1, text2=names.text2, score=names.score)
     seen = {_unordered(pair) for pair in trained_on}
     places = [place for place, pair in enumerate(pairs) if _unordered(pair) not in seen]
     kept = [pairs[place] for place in places]
     if len(kept) < 2:
         raise EvaluationError(f"{task.name}: {len(kept)} of {len(pairs)} pairs are left; too few.")
     gold = _gold_scores(task, kept)
-    cosines, n_truncated = pair_cosines(kept, embedder)
+    by_pair = isinstance(model, Reranker)
+    judged = _judge_pairs(kept, model) if isinstance(model, Reranker) else _judge(kept, gold, model)
     clock.lap("embed")
     return Evaluation(
         task=task,
-        scores={"spearman": spearman(cosines, gold), "pearson": pearson(cosines, gold)},
+        scores={
+            "spearman": spearman(judged.predicted, gold),
+            "pearson": pearson(judged.predicted, gold),
+            **judged.geometry,
+        },
         per_item={
-            "cosine": {str(place): float(c) for place, c in zip(places, cosines, strict=True)},
-            "gold": {str(place): score for place, score in zip(places, gold, strict=True)},
+            "predicted": dict(zip(map(str, places), judged.predicted.tolist(), strict=True)),
+            "gold": dict(zip(map(str, places), gold, strict=True)),
         },
         counts={
             "pairs": len(kept),
             "pairs left out (trained on)": len(pairs) - len(kept),
-            "texts truncated": n_truncated,
+            "pairs truncated" if by_pair else "texts truncated": judged.n_truncated,
         },
         manifest=make_manifest(
             data=hashes,
-            model=embedder.identity,
-            settings={"correlation": SETTING, "similarity": "cosine"},
+            model=model.identity,
+            settings={"correlation": SETTING, "similarity": "score" if by_pair else "cosine"},
             seed=seed,
             clock=clock,
         ),
     )
 
 
-def pair_cosines(
-    pairs: Sequence[TextPair], embedder: TextEmbedder
-) -> tuple[NDArray[np.float32], int]:
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """What a model says of pairs.
+
+    Attributes:
+        predicted: How alike the texts of each pair are, float32 (n,).
+        n_truncated: How many texts (of a cross-encoder: pairs) the model cut off.
+        geometry: Of embeddings, their alignment and uniformity.
+    """
+
+    predicted: NDArray[np.float32]
+    n_truncated: int
+    geometry: Mapping[str, float] = field(default_factory=dict)
+
+
+def _judge_pairs(pairs: Sequence[TextPair], model: Reranker) -> Judged:
+    if model.num_labels != 1:
+        raise EvaluationError(
+            f"The model has {model.num_labels} labels; a correlation needs one score for a pair."
+        )
+    texts = [(pair.text1, pair.text2) for pair in pairs]
+    lost = model.opened.engine.tokenizer.encode_pairs(texts).lost
+    return Judged(model.predict(texts), int(np.count_nonzero(lost)))
+
+
+def _judge(pairs: Sequence[TextPair], gold: Sequence[float], embedder: TextEmbedder) -> Judged:
     """Embed every distinct text once and compare the two of each pair.
 
-    Returns:
-        Cosines, float32 (n,), and the number of distinct texts that the model cut off. Computed in
-        64 bits and rounded, so that all pairs of two equal texts tie at 1.
+    Cosines are computed in 64 bits and rounded, so that all pairs of two equal texts tie at 1.
+    Pairs with a gold score of at least `ALIKE` count as alike.
     """
     texts = list(dict.fromkeys(text for pair in pairs for text in (pair.text1, pair.text2)))
     tokens = embedder.tokenize(texts)
@@ -96,8 +127,12 @@ def pair_cosines(
     row = {text: n for n, text in enumerate(texts)}
     left = vectors[[row[pair.text1] for pair in pairs]]
     right = vectors[[row[pair.text2] for pair in pairs]]
+    alike = np.asarray(gold) >= ALIKE
+    geometry = {"uniformity": uniformity(vectors)} if len(texts) > 1 else {}
+    if alike.any():
+        geometry = {"alignment": alignment(left[alike], right[alike]), **geometry}
     cosines = np.einsum("ij,ij->i", left, right).astype(np.float32)
-    return cosines, int(np.count_nonzero(tokens.lost))
+    return Judged(cosines, int(np.count_nonzero(tokens.lost)), geometry)
 
 
 def _gold_scores(task: EvalTask, pairs: Sequence[TextPair]) -> list[float]:

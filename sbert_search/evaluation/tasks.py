@@ -11,9 +11,20 @@ from sbert_search.config import from_mapping, read_toml
 from sbert_search.errors import ConfigError, EvaluationError
 from sbert_search.models.identity import sha256_of
 
-Kind = Literal["sts", "retrieval"]
+Kind = Literal["sts", "retrieval", "rerank", "nli"]
 
-MAIN_METRICS: Mapping[Kind, str] = {"sts": "spearman", "retrieval": "nDCG@10"}
+MAIN_METRICS: Mapping[Kind, str] = {
+    "sts": "spearman",
+    "retrieval": "nDCG@10",
+    "rerank": "MAP",
+    "nli": "accuracy",
+}
+DATA: Mapping[Kind, str] = {
+    "sts": "a file of scored pairs",
+    "retrieval": "a BEIR folder",
+    "rerank": "a file of graded pairs",
+    "nli": "a file of labelled pairs",
+}
 SHIPPED = Path("eval/tasks")  # beside the package in a checkout, where a bare name is looked up
 
 
@@ -24,6 +35,7 @@ class PairColumns:
     text1: str | None = None
     text2: str | None = None
     score: str | None = None
+    label: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -32,7 +44,8 @@ class EvalTask:
 
     Attributes:
         name: The file's stem, unless the file says otherwise.
-        kind: ``sts`` (scored pairs) or ``retrieval`` (a BEIR folder).
+        kind: ``sts`` (scored pairs), ``retrieval`` (a BEIR folder), ``rerank`` (pairs with a grade,
+            a query's candidates sharing the first text) or ``nli`` (pairs with a label).
         path: File of pairs or BEIR folder, relative to the data folder.
         split: Which judgements of a BEIR folder; of pairs, a word for the report.
         main_metric: What tables show first.
@@ -40,8 +53,10 @@ class EvalTask:
         source: Where this revision comes from.
         note: What a reader of the score must know.
         on_error: Whether a bad document stops the evaluation or is counted and left out.
-        columns: Where the two texts and the score of a pair are.
+        columns: Where the two texts and the score or label of a pair are.
         depth: Documents retrieved for each query.
+        queries: ``raw``: all that are judged; ``clean``: of candidates to rerank, only those that
+            hold relevant and other texts.
         sha256: Hash of each data file, by its name relative to the data folder.
     """
 
@@ -56,6 +71,7 @@ class EvalTask:
     on_error: Literal["stop", "skip"] = "stop"
     columns: PairColumns = field(default_factory=PairColumns)
     depth: int = 1000
+    queries: Literal["raw", "clean"] = "raw"
     sha256: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -123,8 +139,7 @@ def find_task(kind: Kind, name: str, *, split: str = "test") -> EvalTask:
         known = ", ".join(sorted(file.stem for file in SHIPPED.glob("*.toml"))) or "none here"
         raise EvaluationError(f"{name} is no file, no folder and no shipped task ({known}).")
     elif path.is_dir() != (kind == "retrieval"):
-        wanted = "a BEIR folder" if kind == "retrieval" else "a file of scored pairs"
-        raise EvaluationError(f"{name} is not {wanted}, which eval {kind} needs.")
+        raise EvaluationError(f"{name} is not {DATA[kind]}, which eval {kind} needs.")
     else:
         task = EvalTask(
             name=path.resolve().name.partition(".")[0], kind=kind, path=path.resolve(), split=split

@@ -18,7 +18,7 @@ def record(task: str, per_item: dict[str, list[float]], *, kind: str = "retrieva
     """What an evaluation writes, as far as a comparison reads it."""
     scores = {name: float(np.mean(values)) for name, values in per_item.items()}
     if kind == "sts":
-        scores = {"spearman": spearman(per_item["cosine"], per_item["gold"])}
+        scores = {"spearman": spearman(per_item["predicted"], per_item["gold"])}
     return {
         "format": 1,
         "task": {"name": task, "kind": kind, "split": "test", "main_metric": next(iter(scores))},
@@ -70,7 +70,7 @@ def test_runs_of_sts_compare_correlations(tmp_path: Path) -> None:
     gold = rng.random(80).round(1)
     close, far = gold + 0.1 * rng.normal(size=80), gold + rng.normal(size=80)
     first, second = (
-        write(tmp_path / name, record("sts", {"cosine": [*c], "gold": [*gold]}, kind="sts"))
+        write(tmp_path / name, record("sts", {"predicted": [*c], "gold": [*gold]}, kind="sts"))
         for name, c in (("a", far), ("b", close))
     )
     (found,), _ = compare_runs(first / "sts.json", second, draws=1_000)
@@ -115,7 +115,7 @@ def test_what_is_missing_is_named(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     with pytest.raises(EvaluationError, match="holds no evaluation records"):
         compare_runs(first, tmp_path / "empty")
-    pairs = record("sts", {"cosine": [0.1, 0.2, 0.3], "gold": [1, 2, 3]}, kind="sts")
+    pairs = record("sts", {"predicted": [0.1, 0.2, 0.3], "gold": [1, 2, 3]}, kind="sts")
     second = write(tmp_path / "sts", pairs)
     with pytest.raises(EvaluationError, match="no measure 'MAP'; there are: spearman, pearson"):
         compare_runs(second, second, metrics=["MAP"])

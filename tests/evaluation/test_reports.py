@@ -4,10 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from sbert_search.config import to_mapping
+from sbert_search.config import from_mapping
 from sbert_search.evaluation.expected import load_expected
 from sbert_search.evaluation.manifest import read_evaluation
-from sbert_search.evaluation.tasks import load_task
+from sbert_search.evaluation.tasks import EvalTask, load_task
+from sbert_search.metrics.correlation import spearman
 from sbert_search.metrics.ranking import mean
 
 EVAL = Path(__file__).parents[2] / "eval"
@@ -18,13 +19,18 @@ RECORDS = sorted((EVAL / "reports").glob("*/*.json"))
 def test_a_committed_record_is_of_this_task_in_fp32_and_as_expected(path: Path) -> None:
     record = read_evaluation(path)
     task = load_task(EVAL / "tasks" / f"{path.stem}.toml")
-    assert record["task"] == to_mapping(task)
+    assert from_mapping(EvalTask, record["task"]) == task
     assert record["manifest"]["data_sha256"] == task.sha256
     assert record["manifest"]["model"]["precision"] == "fp32"
     assert len(record["manifest"]["code"]["commit"]) == 40  # no "-dirty" behind it
     if task.kind == "retrieval":
         scores = {name: mean(values) for name, values in record["per_item"].items()}
         assert scores == record["scores"]
+    else:
+        predicted, gold = (
+            list(record["per_item"][name].values()) for name in ("predicted", "gold")
+        )
+        assert spearman(predicted, gold) == record["scores"]["spearman"]
     expected = load_expected(EVAL / "expected" / f"{path.parent.name}.toml")
     assert record["manifest"]["model"]["weights_sha256"] == expected.weights_sha256
     wanted = expected.scores[task.name]

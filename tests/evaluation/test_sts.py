@@ -9,10 +9,12 @@ from sbert_search.embedding.hashing import HashingEmbedder
 from sbert_search.errors import CorpusError, EvaluationError
 from sbert_search.evaluation.manifest import Evaluation, read_evaluation
 from sbert_search.evaluation.report import markdown, write_reports
-from sbert_search.evaluation.sts import evaluate_sts, pair_cosines
+from sbert_search.evaluation.sts import evaluate_sts
 from sbert_search.evaluation.tasks import EvalSuite, EvalTask, PairColumns
 from sbert_search.metrics.correlation import pearson, spearman
 from sbert_search.records import TextPair
+from sbert_search.search.rerank import Reranker
+from tests.models.tiny import tiny_cross_encoder
 
 ROWS = [
     ("a man plays the guitar", "a man plays the guitar", 5.0),
@@ -34,7 +36,7 @@ def test_scores_are_of_the_cosines_of_the_pairs(tmp_path: Path) -> None:
     result = evaluate_sts(task, embedder, data=tmp_path)
     cosines = [float(np.dot(*embedder.encode([left, right]))) for left, right, _ in ROWS]
     gold = [score for *_, score in ROWS]
-    assert list(result.per_item["cosine"].values()) == pytest.approx(cosines, abs=1e-6)
+    assert list(result.per_item["predicted"].values()) == pytest.approx(cosines, abs=1e-6)
     assert result.scores["spearman"] == pytest.approx(spearman(cosines, gold))
     assert result.scores["pearson"] == pytest.approx(pearson(cosines, gold))
     assert result.main_score == result.scores["spearman"]
@@ -42,10 +44,28 @@ def test_scores_are_of_the_cosines_of_the_pairs(tmp_path: Path) -> None:
     assert result.manifest["settings"]["correlation"] == "all"
 
 
-def test_pairs_of_equal_texts_tie() -> None:
+def test_pairs_of_equal_texts_tie_and_lie_in_one_place(tmp_path: Path) -> None:
     texts = [f"{word} and some more words of it" for word in "abcdefgh"]
-    cosines, _ = pair_cosines([TextPair(text, text) for text in texts], HashingEmbedder())
-    assert set(cosines.tolist()) == {1.0}
+    rows = [(text, text, 4.0 + n / 8) for n, text in enumerate(texts)] + ROWS[2:3]
+    result = evaluate_sts(write_pairs(tmp_path / "p.jsonl", rows), HashingEmbedder(), data=tmp_path)
+    *equal, other = result.per_item["predicted"].values()
+    assert set(equal) == {1.0}
+    assert other < 1.0
+    assert result.scores["alignment"] == pytest.approx(0.0)
+    assert -8 < result.scores["uniformity"] < 0
+
+
+def test_a_cross_encoder_is_judged_by_its_scores(tmp_path: Path) -> None:
+    task = write_pairs(tmp_path / "pairs.jsonl", ROWS)
+    model = Reranker(tiny_cross_encoder(tmp_path / "tokenizer"))
+    result = evaluate_sts(task, model, data=tmp_path)
+    scores = model.predict([(left, right) for left, right, _ in ROWS])
+    assert list(result.per_item["predicted"].values()) == pytest.approx(scores.tolist())
+    assert result.manifest["settings"]["similarity"] == "score"
+    assert set(result.scores) == {"spearman", "pearson"}
+    several = Reranker(tiny_cross_encoder(tmp_path / "other", labels=("a", "b")))
+    with pytest.raises(EvaluationError, match="2 labels; a correlation needs one score"):
+        evaluate_sts(task, several, data=tmp_path)
 
 
 def test_pairs_trained_on_are_left_out_in_either_order(tmp_path: Path) -> None:
