@@ -12,6 +12,7 @@ from sbert_search.cli.options import Decorator, shared_options
 from sbert_search.config import to_mapping
 
 if TYPE_CHECKING:
+    from sbert_search.index.drift import DriftReport
     from sbert_search.index.info import IndexInfo
 
 _folder: Decorator[Any] = click.argument("path", metavar="DIR", type=click.Path(path_type=Path))
@@ -33,24 +34,38 @@ def info(path: Path, as_json: bool) -> None:
 
 @click.command()
 @_folder
+@click.option("--drift", is_flag=True, help="Also say how far updates have moved the index.")
+@click.option(
+    "--recall",
+    type=click.FloatRange(0, 1),
+    help="With --drift: share of the 10 nearest documents that a search should find.  "
+    "[default: what the index was tuned for, else 0.95]",
+)
 @shared_options("json")
 @click.pass_context
-def check(ctx: click.Context, /, path: Path, as_json: bool) -> None:
+def check(
+    ctx: click.Context, /, path: Path, drift: bool, recall: float | None, as_json: bool
+) -> None:
     """Verify every byte of the index DIR.
 
-    Exits with 1 when something is damaged.
+    Exits with 1 when something is damaged. What --drift advises is no damage.
     """
     from sbert_search.index.check import check as check_index
+    from sbert_search.index.index import Index
 
     report = check_index(path)
     problems = [str(problem) for problem in report.problems]
+    moved = Index.open(path).drift(recall) if drift and not problems else None
     if as_json:
-        emit({**to_mapping(report), "index": str(path), "problems": problems})
+        more = {"drift": to_mapping(moved)} if moved else {}
+        emit({**to_mapping(report), "index": str(path), "problems": problems, **more})
     else:
         for line in problems or [f"{path} is sound."]:
             click.echo(line)
         strays = f", {len(report.strays)} that nothing refers to" if report.strays else ""
         click.echo(f"{report.n_files:,} files, {size_text(report.size_bytes)} read{strays}.")
+        if moved:
+            show_facts(_moved(moved))
     if problems:
         ctx.exit(1)
 
@@ -75,14 +90,18 @@ def repair(path: Path, as_json: bool) -> None:
 
 @click.command()
 @_folder
+@click.option("--retrain", is_flag=True, help="Train FAISS anew and make all its files again.")
 @shared_options("memory", "quiet", "json")
-def compact(path: Path, memory_bytes: int | None, as_json: bool) -> None:
-    """Rewrite the index DIR without dead rows."""
+def compact(path: Path, retrain: bool, memory_bytes: int | None, as_json: bool) -> None:
+    """Rewrite the index DIR without dead rows.
+
+    Updates tidy up after themselves; this leaves nothing at all to tidy.
+    """
     from sbert_search.index.index import Index
 
     index = Index.open(path)
     before = index.info()
-    index.compact(memory_bytes=memory_bytes)
+    index.compact(memory_bytes=memory_bytes, retrain=retrain)
     after = index.info()
     if as_json:
         emit({"index": str(path), "before": to_mapping(before), "after": to_mapping(after)})
@@ -110,6 +129,20 @@ def snapshot(path: Path, target: Path, as_json: bool) -> None:
         emit({"index": str(path), "snapshot": str(target), "documents": len(index)})
     else:
         click.echo(f"{target} holds {len(index):,} documents.")
+
+
+def _moved(report: DriftReport) -> dict[str, object]:
+    exact = "exact, as every search of it is"
+    return {
+        "segments": report.segments,
+        "dead rows": f"{report.dead_share:.1%}",
+        "without FAISS": f"{report.scanned_share:.1%} of the rows",
+        "imbalance": "no inverted lists" if report.imbalance is None else f"{report.imbalance:.2f}",
+        "recall@10": exact
+        if report.recall is None
+        else f"{report.recall:.3f} over {report.probes} probes, {report.target} wanted",
+        "to do": "; ".join(report.actions) or "nothing",
+    }
 
 
 def _facts(found: IndexInfo) -> dict[str, object]:

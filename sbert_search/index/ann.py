@@ -33,21 +33,44 @@ class Ann:
 
     @cached_property
     def index(self) -> Any | None:
-        """The FAISS index, or None with a warning when it is damaged or FAISS is missing."""
+        """The FAISS index, or None with a warning when it is damaged or FAISS is missing.
+
+        It reads its lists, codes and links where they lie: in the mapped file, not in memory.
+        """
+        return self._read(mapped=True)
+
+    def copy(self) -> Any | None:
+        """Read the FAISS index into memory, where it can grow; None as for `index`."""
+        return self._read(mapped=False)
+
+    def _read(self, *, mapped: bool) -> Any | None:
         try:
             faiss = import_faiss()
             check_hash(self._view, self.record)
-            # FAISS reads its lists, codes and links where they lie: the mapped file, no memory.
             data = np.frombuffer(self._view, np.uint8)
-            reader = faiss.ZeroCopyIOReader(faiss.swig_ptr(data), len(data))
-            index = faiss.read_index(reader)
-            index.referenced_objects = [data]  # stays mapped for as long as the index lives
+            if mapped:
+                index = faiss.read_index(faiss.ZeroCopyIOReader(faiss.swig_ptr(data), len(data)))
+                index.referenced_objects = [data]  # stays mapped for as long as the index lives
+            else:
+                index = faiss.read_index(faiss.PyCallbackIOReader(_Reader(self._view)))
             if (index.ntotal, index.d) != self._shape:
                 raise CorruptIndex(self.record.name, f"{self._shape}", f"{(index.ntotal, index.d)}")
             return index
         except (ConfigError, CorruptIndex, RuntimeError) as error:
-            warnings.warn(f"Searching without {self.record.name}: {error}", stacklevel=2)
+            warnings.warn(f"Searching without {self.record.name}: {error}", stacklevel=3)
             return None
+
+
+class _Reader:
+    """Hands out mapped bytes one after the other."""
+
+    def __init__(self, view: memoryview) -> None:
+        self._view, self._at = view, 0
+
+    def __call__(self, size: int) -> bytes:
+        data = bytes(self._view[self._at : self._at + size])
+        self._at += len(data)
+        return data
 
 
 def import_faiss() -> Any:

@@ -107,25 +107,29 @@ def train_on(index: Any, vectors: NDArray[np.float32]) -> None:
         index.train(vectors)
 
 
-def fill(empty: Any, vectors: Vectors, advance: Advance = lambda n: None) -> Any:
-    """Make a copy of a trained index that holds vectors, (n_rows, dim)."""
+def fill(begun: Any, vectors: Vectors, advance: Advance = lambda n: None) -> Any:
+    """Add vectors, (n_rows, dim), to a copy of a trained index; those that it holds stay first.
+
+    An index that holds some is added to itself: a copy of it may not fit.
+    """
     faiss = import_faiss()
-    index = faiss.clone_index(empty)
+    index = begun if begun.ntotal else faiss.clone_index(begun)
+    advance(index.ntotal)
     _reserve(index, len(vectors))
-    for start in range(0, len(vectors), ADD_ROWS):
+    for start in range(index.ntotal, len(vectors), ADD_ROWS):
         block = np.ascontiguousarray(vectors[start : start + ADD_ROWS], dtype=np.float32)
         index.add(block)
         advance(len(block))
     return index
 
 
-def write(folder: Path, number: int, empty: Any, vectors: Vectors) -> FileRecord:
+def write(folder: Path, number: int, begun: Any, vectors: Vectors) -> FileRecord:
     """Fill a copy of a trained index with the vectors of a segment and write it.
 
     Args:
         folder: The index.
         number: A file number that no file has yet.
-        empty: What `train` returned.
+        begun: What `train` returned, or an index that holds the first of the vectors.
         vectors: (n_rows, dim).
 
     Raises:
@@ -133,7 +137,7 @@ def write(folder: Path, number: int, empty: Any, vectors: Vectors) -> FileRecord
     """
     faiss = import_faiss()
     with progress("Building the search index", len(vectors), "vectors") as advance:
-        index = fill(empty, vectors, advance)
+        index = fill(begun, vectors, advance)
     with files.NewFile(folder / f"ann/{number:06d}.faiss") as file:
         faiss.write_index(index, faiss.PyCallbackIOWriter(file.write))
     return record_of(file, folder)
@@ -146,7 +150,7 @@ def _reserve(index: Any, n_rows: int) -> None:
     if isinstance(inner, faiss.IndexHNSW):
         storage = faiss.downcast_index(inner.storage)
         storage.codes.resize(n_rows * storage.code_size)
-        storage.codes.resize(0)
+        storage.codes.resize(index.ntotal * storage.code_size)
 
 
 def _evenly(samples: Sequence[Vectors], wanted: int) -> NDArray[np.float32]:

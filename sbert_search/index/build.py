@@ -14,13 +14,13 @@ from sbert_search.embedding.protocol import TextEmbedder
 from sbert_search.errors import IndexStoreError, NotAnIndex
 from sbert_search.index import ann_build
 from sbert_search.index.agreement import self_check
-from sbert_search.index.compact import SEGMENT_ROWS
 from sbert_search.index.ingest import IngestReport, ReadSettings, ingest
 from sbert_search.index.lexical_terms import LexicalSettings
 from sbert_search.index.manifest import BuildCursor, Manifest, Metric, StoreSettings, VectorType
 from sbert_search.index.repeats import refuse_repeats
 from sbert_search.index.spec import IndexSpec
 from sbert_search.index.store import IndexStore
+from sbert_search.index.upkeep import SEGMENT_ROWS
 from sbert_search.runtime.progress import note
 
 Sources = str | Path | Sequence[str | Path]

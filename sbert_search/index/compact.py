@@ -1,7 +1,7 @@
 """Merging segments: fewer files, no dead rows, the same rows under the same numbers.
 
-Policy: more than 8 segments, or more than 20 % dead rows, and compaction is advised. A build ends
-in one segment per million rows. Rows keep their numbers, so results do not change.
+`upkeep` says which segments are worth rewriting; this module rewrites them. A build ends in one
+segment per million rows. Rows keep their numbers, so results do not change.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from sbert_search.index import ann, ann_build, ids
+from sbert_search.index import ann_build, ids
 from sbert_search.index import columns as columns_of
 from sbert_search.index.lexical_files import write_lexical
 from sbert_search.index.manifest import ColumnType, Manifest, SegmentRecord
@@ -23,94 +23,81 @@ from sbert_search.index.segments import BATCH_ROWS, Segment
 from sbert_search.index.snapshot import Snapshot
 from sbert_search.index.spec import MIN_ANN_ROWS
 from sbert_search.index.transaction import Transaction
-
-SEGMENT_ROWS = 1_000_000  # a merge does not grow a segment beyond this
-MAX_SEGMENTS = 8
-MAX_DEAD = 0.2
-MAX_MERGEABLE = 64  # a commit that leaves more merges them, so a long build stays openable
+from sbert_search.index.upkeep import Group
 
 Live = NDArray[np.bool_] | None
 
 
-def advice(manifest: Manifest) -> str:
-    """Say why compaction is advised, or "" when it is not."""
-    dead, rows = manifest.n_dead_rows, manifest.n_rows + manifest.n_dead_rows
-    if len(manifest.segments) > max(MAX_SEGMENTS, 2 * manifest.n_rows // SEGMENT_ROWS):
-        return f"{len(manifest.segments)} segments"
-    if dead > MAX_DEAD * rows:
-        return f"{dead:,} of {rows:,} rows are dead"
-    return ""
-
-
-def is_overdue(snapshot: Snapshot) -> bool:
-    """Whether merging on the way would save at least `MAX_MERGEABLE` segments."""
-    n_groups = sum(1 for _ in _groups(snapshot, keep_ann=True))
-    return len(snapshot.segments) - n_groups >= MAX_MERGEABLE
-
-
-def compacted(
-    work: Transaction, snapshot: Snapshot, *, max_dead: float = 0.0, keep_ann: bool = False
-) -> Manifest:
+def rewritten(work: Transaction, snapshot: Snapshot, groups: Sequence[Group]) -> Manifest:
     """Write merged segments and say what the index then is; commits nothing.
+
+    The tombstones that are left are gathered in one file.
 
     Args:
         work: The transaction to write in.
-        snapshot: The state to compact; its large files are hashed before they are read.
-        max_dead: Share of dead rows that a segment may keep when nothing else asks for a rewrite.
-        keep_ann: Leave segments that have a FAISS file as they are.
+        snapshot: The state to rewrite; its large files are hashed before they are read.
+        groups: Which neighbouring segments become one, in the order of their rows.
 
     Raises:
         CorruptIndex: A file is damaged.
         OSError: The disk failed.
     """
     old = snapshot.manifest
+    heads = {group.start: group for group in groups}
+    inside = {i for group in groups for i in group.members}
     segments: list[SegmentRecord] = []
-    kept: list[int] = []
-    for group in _groups(snapshot, keep_ann=keep_ann):
-        alone, i = len(group) == 1, group[0]
-        has_ann = old.segments[i].ann is not None
-        if alone and (
-            (has_ann and keep_ann) or _dead(snapshot, i) <= max_dead * _rows(snapshot, i)
-        ):
-            kept.append(i)
-            segments.append(old.segments[i])
-        elif merged := _merged(work, snapshot, group, old.columns):
+    keep_dead: list[int] = []
+    for i, record in enumerate(old.segments):
+        if (group := heads.get(i)) and (merged := _merged(work, snapshot, group)):
             segments.append(merged)
-    if len(kept) == len(old.segments):
-        return old
+        if i not in inside:
+            segments.append(record)
+        if i not in inside or (group and group.extend):
+            keep_dead.append(i)
     new = dataclasses.replace(old, segments=tuple(segments), tombstones=())
-    return _with_dead_of(work, snapshot, kept, new)
+    return _with_dead_of(work, snapshot, keep_dead, new)
 
 
 def with_ann(
-    work: Transaction, snapshot: Snapshot, new: Manifest, *, memory_bytes: int | None = None
+    work: Transaction,
+    snapshot: Snapshot,
+    new: Manifest,
+    *,
+    memory_bytes: int | None = None,
+    retrain: bool = False,
 ) -> Manifest:
     """Make the FAISS file of every large segment that has none.
+
+    A segment that begins with all rows of an older one takes that one's FAISS index and adds the
+    rest; any other is filled anew.
 
     Args:
         work: The transaction to write in.
         snapshot: An earlier state whose trained FAISS index, if there is one, is used again.
         new: The manifest to change.
         memory_bytes: What FAISS may take; None: no limit.
+        retrain: Train anew, and make every file again.
 
     Raises:
         ConfigError: A segment's FAISS index would not fit the budget.
     """
+    if retrain:
+        new = new.without([segment.ann.name for segment in new.segments if segment.ann])
     if new.settings.spec.is_flat or all(s.ann or s.n_rows < MIN_ANN_ROWS for s in new.segments):
         return new
     opened = [Segment(work.path, record, new.settings) for record in new.segments]
     ann_build.require_memory(new.settings, max(s.n_rows for s in new.segments), memory_bytes)
-    same = snapshot.settings.spec.factory == new.settings.spec.factory
-    empty = (_trained_before(snapshot) if same else None) or ann_build.train(
-        [s.vectors for s in opened], new.settings, memory_bytes
-    )
+    same = snapshot.settings.spec.factory == new.settings.spec.factory and not retrain
+    empty = _trained_before(snapshot) if same else None
+    empty = empty or ann_build.train([s.vectors for s in opened], new.settings, memory_bytes)
     if empty is None:
         return new
     made = []
     for segment in opened:
         record = segment.record
         if record.ann is None and record.n_rows >= MIN_ANN_ROWS:
-            file = ann_build.write(work.path, work.number(), empty, segment.vectors)
+            begun = _begun(snapshot, segment) if same else None
+            file = ann_build.write(work.path, work.number(), begun or empty, segment.vectors)
             record = dataclasses.replace(record, ann=file)
         made.append(record)
     return dataclasses.replace(new, segments=tuple(made))
@@ -119,7 +106,7 @@ def with_ann(
 def _with_dead_of(
     work: Transaction, snapshot: Snapshot, kept: Sequence[int], new: Manifest
 ) -> Manifest:
-    """Gather the tombstones of segments that stay as they are into one file."""
+    """Gather the tombstones of segments whose rows all stay into one file."""
     marked = [(snapshot.segments[i], live) for i in kept if (live := snapshot.live(i)) is not None]
     if not marked:
         return new
@@ -129,40 +116,29 @@ def _with_dead_of(
 
 
 def _trained_before(snapshot: Snapshot) -> Any | None:
-    indexes = (found.index for found in snapshot.anns if found)
-    index = next((index for index in indexes if index is not None), None)
-    if index is None:
-        return None
-    empty = ann.import_faiss().clone_index(index)
-    empty.reset()
+    copies = (found.copy() for found in snapshot.anns if found)
+    empty = next((copy for copy in copies if copy is not None), None)
+    if empty is not None:
+        empty.reset()
     return empty
 
 
-def _groups(snapshot: Snapshot, *, keep_ann: bool) -> Iterator[list[int]]:
-    """Yield neighbouring segments that fit into one; with ``keep_ann`` FAISS's stand alone."""
-    group: list[int] = []
-    size = 0
-    for i, record in enumerate(snapshot.manifest.segments):
-        n_live = _rows(snapshot, i) - _dead(snapshot, i)
-        if keep_ann and record.ann:
-            n_live = SEGMENT_ROWS + 1  # too full for either neighbour
-        if group and size + n_live > SEGMENT_ROWS:
-            yield group
-            group, size = [], 0
-        group.append(i)
-        size += n_live
-    if group:
-        yield group
+def _begun(snapshot: Snapshot, segment: Segment) -> Any | None:
+    """Copy the FAISS index of the older segment whose rows are the first rows of this one."""
+    for older, found in zip(snapshot.segments, snapshot.anns, strict=True):
+        n_rows = older.n_rows
+        if found and n_rows <= segment.n_rows and (older.rows == segment.rows[:n_rows]).all():
+            return found.copy()
+    return None
 
 
-def _merged(
-    work: Transaction,
-    snapshot: Snapshot,
-    group: Sequence[int],
-    columns: Mapping[str, ColumnType],
-) -> SegmentRecord | None:
-    """Write the live rows of some segments as one; None when there are none."""
-    sources = [(snapshot.segments[i], snapshot.live(i)) for i in group]
+def _merged(work: Transaction, snapshot: Snapshot, group: Group) -> SegmentRecord | None:
+    """Write the rows of some segments as one; None when there are none."""
+    columns = snapshot.manifest.columns
+    whole = group.start if group.extend else None  # the segment whose dead rows stay
+    sources = [
+        (snapshot.segments[i], snapshot.live(i) if i != whole else None) for i in group.members
+    ]
     for segment, _ in sources:
         segment.verify()
     tables = [_live_ids(segment, live) for segment, live in sources]
@@ -180,7 +156,9 @@ def _merged(
     )
     if snapshot.settings.lexical is None:
         return record
-    postings = [(snapshot.postings(i), snapshot.live_docs(i)) for i in group]
+    postings = [
+        (snapshot.postings(i), snapshot.live_docs(i) if i != whole else None) for i in group.members
+    ]
     lexical = write_lexical(work.path, work.number(), postings)
     return dataclasses.replace(record, lexical=lexical)
 
@@ -216,12 +194,3 @@ def _live_ids(segment: Segment, live: Live) -> ids.IdTable:
     if live is None:
         return segment.ids
     return segment.ids[:, live[segment.positions(segment.ids[1].astype(np.int64))]]
-
-
-def _rows(snapshot: Snapshot, index: int) -> int:
-    return snapshot.segments[index].n_rows
-
-
-def _dead(snapshot: Snapshot, index: int) -> int:
-    live = snapshot.live(index)
-    return 0 if live is None else int((~live).sum())

@@ -23,10 +23,12 @@ from sbert_search.index.build import (
     told_how_to_go_on,
 )
 from sbert_search.index.check import CheckReport, check
+from sbert_search.index.drift import DriftReport, measure_drift
 from sbert_search.index.info import IndexInfo, describe
 from sbert_search.index.ingest import IngestReport, Mode, ReadSettings, ingest
 from sbert_search.index.snapshot import Snapshot
 from sbert_search.index.store import IndexStore
+from sbert_search.index.writer import IndexWriter
 from sbert_search.models.identity import ModelIdentity
 from sbert_search.runtime.progress import note
 
@@ -202,12 +204,14 @@ class Index:
         if (ids is None) == (where is None):
             raise QueryError("Say what to delete: either ids or a filter (where).")
         self.require_finished()
+        before = len(self)
         with self.store.writer() as writer:
             if where is not None:
-                return writer.delete_where(where)
-            before = len(self)
-            writer.delete(list(ids or ()))
-            return before - len(self)
+                writer.delete_where(where)
+            else:
+                writer.delete(list(ids or ()))
+            _settle(writer)
+        return before - len(self)
 
     def info(self) -> IndexInfo:
         """Say what the index holds and what made it."""
@@ -216,6 +220,10 @@ class Index:
     def check(self) -> CheckReport:
         """Read and verify every byte."""
         return check(self.path)
+
+    def drift(self, target: float | None = None) -> DriftReport:
+        """Say how far updates have moved the index from what it was built for; see `drift`."""
+        return measure_drift(self.state, target)
 
     def repair(self) -> list[str]:
         """Drop damaged derived files and files that nothing refers to; make the former again.
@@ -226,17 +234,18 @@ class Index:
         with self.store.writer() as writer:
             return writer.repair()
 
-    def compact(self, *, memory_bytes: int | None = None) -> None:
+    def compact(self, *, memory_bytes: int | None = None, retrain: bool = False) -> None:
         """Rewrite the segments without dead rows, with the FAISS files that are missing.
 
         Args:
             memory_bytes: What FAISS may take; None: no limit.
+            retrain: Train FAISS anew on what the index now holds, and make all its files again.
 
         Raises:
             ConfigError: A FAISS index would not fit the budget.
         """
         with self.store.writer() as writer:
-            writer.compact(memory_bytes=memory_bytes)
+            writer.compact(memory_bytes=memory_bytes, retrain=retrain)
 
     def tune(
         self,
@@ -314,7 +323,7 @@ class Index:
         embedder = self.matching_embedder(model, **options)
         with told_how_to_go_on(self.store), self.store.writer() as writer:
             writer.add_columns(survey.columns)
-            return ingest(
+            report = ingest(
                 writer,
                 reader,
                 embedder,
@@ -322,3 +331,16 @@ class Index:
                 mode=mode,
                 on_truncate=settings.on_truncate,
             )
+            _settle(writer)
+        return report
+
+
+def _settle(writer: IndexWriter) -> None:
+    """Keep the index in shape after an update, which stands whatever becomes of this."""
+    try:
+        writer.settle()
+    except SbertSearchError as error:
+        note(
+            f"The update is committed, but tidying up after it failed: {error} "
+            f"Run `sbert-search index compact {writer.path}` when that is mended."
+        )

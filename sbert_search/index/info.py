@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sbert_search.index.compact import advice
 from sbert_search.index.evidence import Tuning
 from sbert_search.index.manifest import ColumnType
 from sbert_search.index.snapshot import Snapshot
+from sbert_search.index.upkeep import advice
 from sbert_search.records import RowCounts
 
 

@@ -18,6 +18,8 @@ from sbert_search.index.manifest import Metric
 BLOCK_SCORES = 1 << 21  # scores of one block of queries against one block of vectors (8 MiB)
 BLOCK_NUMBERS = 1 << 22  # numbers of one block of vectors (16 MiB as float32)
 QUERY_BLOCK = 128
+DENSE = 0.5  # share of wanted rows from which reading all in order is faster than picking
+NONE = -1e300  # score of no row: below all that float32 holds
 MAX_TIES = 10_000  # rows kept beyond k when that many lie within rounding error of the k-th
 
 Vectors = NDArray[np.floating[Any]]
@@ -85,12 +87,16 @@ def scan(
         max_norm: Largest Euclidean length of a vector.
         wanted: Which vectors take part, bool (n_rows,); None means all.
     """
-    positions = None if wanted is None else np.flatnonzero(wanted)
+    masked = wanted is not None and bool(wanted.mean() > DENSE)
+    positions = None if wanted is None or masked else np.flatnonzero(wanted)
     norms = np.linalg.norm(queries.astype(np.float64), axis=1)
     slack = _slack(norms, max_norm, queries.shape[1], metric)
     found = _Candidates(top.k, _thresholds(top, norms, metric) - slack, slack)
     for start, block in _blocks(vectors, positions, len(queries)):
-        found.add(start, _fast_scores(queries, block, metric))
+        scores = _fast_scores(queries, block, metric)
+        if masked and wanted is not None:
+            scores[:, ~wanted[start : start + len(block)]] = -np.inf
+        found.add(start, scores)
     query, at = found.finish()
     at = at if positions is None else positions[at]
     top.offer(query, rows[at], exact_scores(queries, vectors, query, at, metric))
@@ -139,7 +145,7 @@ class _Candidates:
     """Pairs of query and position whose fast score may be among the best k."""
 
     def __init__(self, k: int, floor: NDArray[np.float64], slack: NDArray[np.float64]) -> None:
-        self._k, self._floor, self._slack = k, floor, slack
+        self._k, self._floor, self._slack = k, np.maximum(floor, NONE), slack
         none = np.empty(0, np.int64)
         self._kept: list[tuple[NDArray[Any], NDArray[Any], NDArray[Any]]] = [
             (none, none, none.astype(np.float32))
@@ -150,7 +156,7 @@ class _Candidates:
     def add(self, start: int, scores: NDArray[np.float32]) -> None:
         """Take the scores of a block (n_queries, n_block) whose first position is ``start``."""
         n_block = scores.shape[1]
-        if n_block > self._k and np.isneginf(self._floor).any():
+        if n_block > self._k and (self._floor == NONE).any():
             best = np.partition(scores, n_block - self._k, axis=1)[:, n_block - self._k]
             self._floor = np.maximum(self._floor, best - self._slack)
         query, at = np.nonzero(scores >= self._floor[:, None])

@@ -83,7 +83,12 @@ class Snapshot:
         return self.manifest.columns
 
     def search(
-        self, queries: NDArray[np.float32], k: int, mask: RowMask | None = None
+        self,
+        queries: NDArray[np.float32],
+        k: int,
+        mask: RowMask | None = None,
+        *,
+        exact: bool = False,
     ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
         """Find the best rows of each query.
 
@@ -91,6 +96,7 @@ class Snapshot:
             queries: float32 (n_queries, dim), finite.
             k: Rows wanted; more than there are gives all there are.
             mask: What `filter_mask` of this snapshot returned.
+            exact: Scan all vectors, whatever FAISS files there are.
 
         Returns:
             Scores float32 (n_queries, k), best first and the lower row first among equals, and
@@ -101,13 +107,14 @@ class Snapshot:
         """
         queries = self._checked(queries, k)
         wanted = mask.parts if mask else self._live
+        anns = [None] * len(self.segments) if exact else self.anns
         width = max(1, min(k, self.n_rows))
         scores = np.full((len(queries), k), -np.inf, np.float32)
         rows = np.full((len(queries), k), -1, np.int64)
         step = max(1, min(QUERY_BLOCK, MAX_RESULTS_HELD // width))
         for i in range(0, len(queries), step):
             top = TopK(len(queries[i : i + step]), width)
-            for segment, found, part in zip(self.segments, self.anns, wanted, strict=True):
+            for segment, found, part in zip(self.segments, anns, wanted, strict=True):
                 offer_nearest(top, queries[i : i + step], segment, found, part, self.settings)
             scores[i : i + step, :width], rows[i : i + step, :width] = top.scores, top.rows
         return scores, rows
@@ -224,6 +231,11 @@ class Snapshot:
     def live(self, index: int) -> Live:
         """Which positions of a segment are live, bool (n_rows,); None means all."""
         return self._live[index]
+
+    def n_live(self, index: int) -> int:
+        """How many positions of a segment are live."""
+        live = self._live[index]
+        return self.segments[index].n_rows if live is None else int(live.sum())
 
     def iter_documents(self) -> Iterator[Document]:
         """Read all live documents in the order of their rows."""

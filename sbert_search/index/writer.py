@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from sbert_search.index import backup, compact, ids
+from sbert_search.index import backup, compact, ids, upkeep
 from sbert_search.index import columns as columns_of
 from sbert_search.index.check import damaged_derived_files
 from sbert_search.index.lexical_files import texts_of, with_lexical, write_lexical
@@ -109,10 +109,9 @@ class IndexWriter:
         with self._guard:
             for document in batch.documents if batch else ():
                 self._pending.pop(document.doc_id, None)
-        if compact.is_overdue(self.snapshot):
+        if groups := upkeep.on_the_way(self.snapshot):
             with self._rewriting() as work:
-                limit = compact.MAX_DEAD
-                work.commit(compact.compacted(work, self.snapshot, max_dead=limit, keep_ann=True))
+                work.commit(compact.rewritten(work, self.snapshot, groups))
 
     def delete(self, doc_ids: Sequence[str]) -> list[str]:
         """Delete documents by id.
@@ -163,11 +162,32 @@ class IndexWriter:
             work.commit(Manifest(settings=settings, columns=dict(columns), build=build))
         self._columns = dict(columns)
 
-    def compact(self, *, memory_bytes: int | None = None) -> None:
+    def settle(self) -> bool:
+        """End an update: rewrite what it has left beyond the limits of `upkeep`, if anything.
+
+        Returns:
+            Whether anything was rewritten.
+
+        Raises:
+            CorruptIndex: A file is damaged; the index is as before.
+            IndexStoreError: The disk failed; the index is as before.
+            CommitUnknown: The disk failed at the last step; reopen the index.
+        """
+        groups = upkeep.after_update(self.snapshot)
+        if not groups and len(self.snapshot.manifest.tombstones) <= upkeep.MAX_TOMBSTONES:
+            return False
+        with self._rewriting() as work:
+            new = compact.rewritten(work, self.snapshot, groups)
+            new = compact.with_ann(work, self.snapshot, new) if groups else new
+            work.commit(with_lexical(work, new))
+        return True
+
+    def compact(self, *, memory_bytes: int | None = None, retrain: bool = False) -> None:
         """Merge segments, drop dead rows, make the FAISS files that are missing.
 
         Args:
             memory_bytes: What FAISS may take; None: no limit.
+            retrain: Train FAISS anew and make all its files again.
 
         Raises:
             ConfigError: A FAISS index would not fit the budget; the index is as before.
@@ -175,7 +195,7 @@ class IndexWriter:
             IndexStoreError: The disk failed; the index is as before.
             CommitUnknown: The disk failed at the last step; reopen the index.
         """
-        self._compact(self.snapshot.manifest.build, memory_bytes)
+        self._compact(self.snapshot.manifest.build, memory_bytes, retrain)
 
     def finish_build(self, *, memory_bytes: int | None = None) -> None:
         """End a build: compact, and mark its cursor finished; raises as `compact`."""
@@ -240,10 +260,15 @@ class IndexWriter:
             if new != work.old:
                 work.commit(new)
 
-    def _compact(self, cursor: BuildCursor | None, memory_bytes: int | None) -> None:
+    def _compact(
+        self, cursor: BuildCursor | None, memory_bytes: int | None, retrain: bool = False
+    ) -> None:
         def compacted(work: Transaction) -> Manifest:
-            new = compact.compacted(work, self.snapshot)
-            new = compact.with_ann(work, self.snapshot, new, memory_bytes=memory_bytes)
+            groups = upkeep.for_compaction(self.snapshot)
+            new = compact.rewritten(work, self.snapshot, groups) if groups else work.old
+            new = compact.with_ann(
+                work, self.snapshot, new, memory_bytes=memory_bytes, retrain=retrain
+            )
             new = with_lexical(work, new)
             return dataclasses.replace(new, build=cursor)
 

@@ -15,7 +15,7 @@ import pytest
 from numpy.typing import NDArray
 
 from sbert_search.errors import ConfigError, CorruptIndex, IndexStoreError
-from sbert_search.index import ann, ann_build, compact, nearest, spec
+from sbert_search.index import ann, ann_build, compact, nearest, spec, upkeep
 from sbert_search.index.check import check
 from sbert_search.index.manifest import BuildCursor, StoreSettings
 from sbert_search.index.scan import Vectors
@@ -48,14 +48,14 @@ def test_compaction_keeps_rows_results_and_documents(tmp_path: Path) -> None:
     before = store.snapshot
     scores, rows = before.search(queries, 50)
     documents = list(before.iter_documents())
-    assert compact.advice(before.manifest) == "4,200 of 18,300 rows are dead"
+    assert upkeep.advice(before.manifest) == "4,200 of 18,300 rows are dead"
     with store.writer() as writer:
         writer.compact()
     after = store.snapshot
     assert len(after.segments) == 1
     assert (after.n_docs, after.n_rows) == (before.n_docs, before.n_rows)
     assert after.manifest.n_dead_rows == 0
-    assert compact.advice(after.manifest) == ""
+    assert upkeep.advice(after.manifest) == ""
     assert (after.search(queries, 50)[1] == rows).all()
     assert (after.search(queries, 50)[0] == scores).all()
     assert list(after.iter_documents()) == documents
@@ -73,7 +73,7 @@ def test_compaction_keeps_rows_results_and_documents(tmp_path: Path) -> None:
 def test_merges_stop_at_the_segment_size_and_skip_full_segments(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(compact, "SEGMENT_ROWS", 4000)
+    monkeypatch.setattr(upkeep, "SEGMENT_ROWS", 4000)
     store = IndexStore.create(tmp_path / "i", StoreSettings(dim=8))
     with store.writer() as writer:
         for i in range(10):
@@ -91,8 +91,8 @@ def test_merges_stop_at_the_segment_size_and_skip_full_segments(
 def test_a_long_build_merges_on_its_way_and_ends_like_a_short_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(compact, "MAX_MERGEABLE", 4)
-    monkeypatch.setattr(compact, "SEGMENT_ROWS", 70)
+    monkeypatch.setattr(upkeep, "MAX_MERGEABLE", 4)
+    monkeypatch.setattr(upkeep, "SEGMENT_ROWS", 70)
     store = IndexStore.create(tmp_path / "i", StoreSettings(dim=8))
     with store.writer() as writer:
         for i in range(20):
@@ -120,7 +120,7 @@ def test_an_emptied_index_compacts_to_nothing_and_never_reuses_rows(tmp_path: Pa
 
 @pytest.fixture
 def small_ann(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (nearest, compact, spec):
+    for module in (nearest, compact, upkeep, spec):
         monkeypatch.setattr(module, "MIN_ANN_ROWS", 500, raising=True)
 
 
@@ -192,7 +192,7 @@ def test_a_damaged_or_missing_faiss_file_costs_speed_and_is_made_again(tmp_path:
 def test_merging_on_the_way_leaves_a_segment_with_a_faiss_file_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(compact, "MAX_MERGEABLE", 3)
+    monkeypatch.setattr(upkeep, "MAX_MERGEABLE", 3)
     settings = StoreSettings(dim=8, spec=IndexSpec(factory="HNSW8"))
     store = IndexStore.create(tmp_path / "i", settings)
     with store.writer() as writer:

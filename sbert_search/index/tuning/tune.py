@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sbert_search.errors import IndexStoreError
-from sbert_search.index import compact
+from sbert_search.index import compact, upkeep
 from sbert_search.index.evidence import Trial, Tuning
 from sbert_search.index.manifest import Manifest
 from sbert_search.index.scan import normalised
@@ -256,7 +256,7 @@ def _budget(snapshot: Snapshot, settings: TuneSettings) -> Budget:
     if snapshot.n_rows < 2:
         raise IndexStoreError(f"{snapshot.path} holds too little to tune anything.")
     segments = tuple(segment.n_rows for segment in snapshot.segments)
-    if advice := compact.advice(snapshot.manifest):
+    if advice := upkeep.advice(snapshot.manifest):
         note(f"`index compact` first would serve this index better: {advice}.")
     return Budget(segments=segments, dim=snapshot.settings.dim, settings=settings)
 

@@ -35,13 +35,14 @@ class Operation:
     """One commit.
 
     Attributes:
-        kind: ``put`` adds documents or replaces those with the same ids.
+        kind: ``put`` adds documents or replaces those with the same ids; ``settle`` rewrites what
+            an update leaves beyond the limits, ``compact`` all that can be rewritten.
         documents: Id, version and number of passages of each document put.
         doc_ids: What is deleted.
         cursor: Rows of a build that this commit ends, if it is part of one.
     """
 
-    kind: Literal["put", "delete", "compact"]
+    kind: Literal["put", "delete", "settle", "compact"]
     documents: tuple[tuple[str, int, int], ...] = ()
     doc_ids: tuple[str, ...] = ()
     cursor: int | None = None
@@ -57,6 +58,8 @@ def apply(writer: IndexWriter, operation: Operation) -> None:
     """Do an operation to an index."""
     if operation.kind == "compact":
         writer.compact()
+    elif operation.kind == "settle":
+        writer.settle()
     elif operation.kind == "delete":
         writer.delete(operation.doc_ids)
     else:
@@ -120,8 +123,8 @@ def assert_holds(snapshot: Snapshot, model: Model) -> None:
 def random_operation(rng: random.Random, model: Model, number: int) -> Operation:
     """Draw an operation: mostly documents put, some deleted, now and then a merge."""
     draw = rng.random()
-    if draw < 0.08:
-        return Operation("compact")
+    if draw < 0.1:
+        return Operation("compact" if draw < 0.04 else "settle")
     if draw < 0.25 and model:
         return Operation("delete", doc_ids=tuple(rng.sample(list(model), min(len(model), 5))))
     known = list(model)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 from pathlib import Path
+from typing import Literal
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
@@ -61,6 +62,18 @@ class IndexProgram(RuleBasedStateMachine):
         self.run(Operation("compact"))
 
     @rule()
+    def settle(self) -> None:
+        self.run(Operation("settle"))
+
+    @rule()
+    def snapshot(self) -> None:
+        copy = self.folder / "copy"
+        shutil.rmtree(copy, ignore_errors=True)
+        with self.store.writer() as writer:
+            writer.snapshot_to(copy)
+        assert_holds(IndexStore.open(copy).snapshot, self.model)
+
+    @rule()
     def reopen(self) -> None:
         self.store = IndexStore.open(self.folder / "i")
 
@@ -72,9 +85,9 @@ class IndexProgram(RuleBasedStateMachine):
     def put_with_a_fault(self, documents: Documents, disk: FaultDisk) -> None:
         self.run_with_a_fault(Operation("put", documents), disk)
 
-    @rule(disk=DISKS)
-    def compact_with_a_fault(self, disk: FaultDisk) -> None:
-        self.run_with_a_fault(Operation("compact"), disk)
+    @rule(disk=DISKS, kind=st.sampled_from(["settle", "compact"]))
+    def rewrite_with_a_fault(self, disk: FaultDisk, kind: Literal["settle", "compact"]) -> None:
+        self.run_with_a_fault(Operation(kind), disk)
 
     def run(self, operation: Operation) -> None:
         figures["operations"] += 1

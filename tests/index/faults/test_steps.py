@@ -32,6 +32,7 @@ OPERATIONS = {
     "commit": Operation("put", (("new", 0, 2), ("other", 0, 1)), cursor=14),
     "upsert": Operation("put", (("d0", 1, 1), ("e1", 1, 3), ("new", 0, 1))),
     "delete": Operation("delete", doc_ids=("d3", "e2", "absent")),
+    "settle": Operation("settle"),
     "compact": Operation("compact"),
 }
 AFTER = Operation("put", (("after", 0, 1), ("d0", 9, 1)))
