@@ -66,6 +66,7 @@ class Hit:
         row: Row of the best passage in the index.
         passage: Start and end of the best passage in ``Document.full_text``, in characters.
         best_sentence: The sentence of the passage nearest to the query, or "" if not asked for.
+        matched_words: Words of the query that the document holds, in any form of the word.
         stages: Rank and score of every stage that saw the document, by stage name.
     """
 
@@ -78,6 +79,7 @@ class Hit:
     row: int = -1
     passage: tuple[int, int] = (0, 0)
     best_sentence: str = ""
+    matched_words: tuple[str, ...] = ()
     stages: Mapping[str, StageScore] = field(default_factory=dict)
 
 

@@ -27,6 +27,7 @@ def hit_record(hit: Hit) -> dict[str, Any]:
         "metadata": dict(hit.metadata),
         "passage": list(hit.passage),
         "best_sentence": hit.best_sentence,
+        "matched_words": list(hit.matched_words),
         "stages": {name: dataclasses.asdict(stage) for name, stage in hit.stages.items()},
     }
 
@@ -55,8 +56,17 @@ def _parts(hit: Hit) -> Iterator[Text]:
         head.append(f"  {hit.doc_id}", "dim")
     yield head
     yield _snippet(hit)
+    if why := _why(hit):
+        yield Text(why, "dim")
     if hit.metadata:
         yield Text(" · ".join(f"{name} {value}" for name, value in hit.metadata.items()), "dim")
+
+
+def _why(hit: Hit) -> str:
+    """Name the words that matched and, where there were several stages, what each said."""
+    stages = [f"{name} {stage.rank} ({stage.score:.3g})" for name, stage in hit.stages.items()]
+    words = [f"words: {', '.join(hit.matched_words)}"] if hit.matched_words else []
+    return " · ".join([*words, *(stages if len(stages) > 1 else ())])
 
 
 def _snippet(hit: Hit) -> Text:

@@ -21,6 +21,7 @@ _CARE = "sbert_search.cli.index_care"
         "check": f"{_CARE}:check",
         "repair": f"{_CARE}:repair",
         "compact": f"{_CARE}:compact",
+        "lexical": f"{_CARE}:lexical",
         "snapshot": f"{_CARE}:snapshot",
         "tune": "sbert_search.cli.index_tune:tune",
     },

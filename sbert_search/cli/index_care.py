@@ -1,19 +1,21 @@
-"""`index info`, `check`, `repair`, `compact` and `snapshot`: what keeps an index healthy."""
+"""`index info`, `check`, `repair`, `compact`, `lexical`, `snapshot`: keeping an index healthy."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from sbert_search.cli.console import emit, show_facts, size_text
-from sbert_search.cli.options import Decorator, shared_options
+from sbert_search.cli.options import Decorator, given, shared_options
 from sbert_search.config import to_mapping
 
 if TYPE_CHECKING:
     from sbert_search.index.drift import DriftReport
     from sbert_search.index.info import IndexInfo
+    from sbert_search.index.lexical_terms import LexicalSettings
 
 _folder: Decorator[Any] = click.argument("path", metavar="DIR", type=click.Path(path_type=Path))
 
@@ -114,6 +116,36 @@ def compact(path: Path, retrain: bool, memory_bytes: int | None, as_json: bool) 
 
 @click.command()
 @_folder
+@click.option("--language", metavar="NAME", help="Of stemmer and stop words; none: neither.")
+@click.option("--title-weight", type=int, help="How often a word of a title counts.")
+@click.option("--k1", type=float, help="BM25: how fast repeated words saturate.")
+@click.option("--b", type=float, help="BM25: how far the length of a document counts, 0 to 1.")
+@shared_options("quiet", "json")
+@click.pass_context
+def lexical(ctx: click.Context, /, path: Path, as_json: bool, **_: Any) -> None:
+    """Add the data of search by words to DIR, or change their settings.
+
+    Settings that are not given stay; those of an index without such data are first english, a
+    title weight of 2, k1 = 1.2 and b = 0.75. Postings are counted again where they must be.
+    """
+    from sbert_search.index.index import Index
+    from sbert_search.index.lexical_terms import LexicalSettings
+
+    names = ("language", "title_weight", "k1", "b")
+    chosen = {name: value for name, value in given(ctx).items() if name in names}
+    if "language" in chosen:
+        chosen["stop_words"] = None
+    index = Index.open(path)
+    settings = replace(index.state.settings.lexical or LexicalSettings(), **chosen)
+    index.set_lexical(settings)
+    if as_json:
+        emit({"index": str(path), **to_mapping(settings)})
+    else:
+        click.echo(f"{path}: {_words(settings)}.")
+
+
+@click.command()
+@_folder
 @click.argument("target", type=click.Path(path_type=Path))
 @shared_options("quiet", "json")
 def snapshot(path: Path, target: Path, as_json: bool) -> None:
@@ -145,6 +177,15 @@ def _moved(report: DriftReport) -> dict[str, object]:
     }
 
 
+def _words(settings: LexicalSettings | None) -> str:
+    if settings is None:
+        return "none; `index lexical` adds them"
+    return (
+        f"{settings.language}, titles count {settings.title_weight} times, BM25 with "
+        f"k1 = {settings.k1:g} and b = {settings.b:g}"
+    )
+
+
 def _facts(found: IndexInfo) -> dict[str, object]:
     model, built = found.model, found.built
     facts: dict[str, object] = {
@@ -156,6 +197,7 @@ def _facts(found: IndexInfo) -> dict[str, object]:
         "size": size_text(found.size_bytes),
         "vectors": f"{found.dim} x {found.dtype}, {found.metric}",
         "search": "exact scan" if found.factory == "Flat" else found.factory,
+        "words": _words(found.lexical),
         "model": f"{model['name']} ({model['engine']}, {model['precision']})",
         "weights": f"sha256 {model['weights_sha256']}",
         "reads": f"{model['max_len']} tokens of a text",

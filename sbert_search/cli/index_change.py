@@ -32,6 +32,11 @@ _folder: Decorator[Any] = click.argument("path", metavar="DIR", type=click.Path(
 @click.option(
     "--metric", type=click.Choice(["cosine", "dot", "euclidean"]), help="[default: cosine]"
 )
+@click.option(
+    "--language",
+    metavar="NAME",
+    help="Whose stemmer and stop words search by words uses; none: neither.  [default: english]",
+)
 @click.option("--dtype", type=click.Choice(["float32", "float16"]), help="[default: float32]")
 @source_options
 @embedder_options
@@ -135,7 +140,12 @@ def _update(ctx: click.Context, path: Path, mode: Literal["add", "upsert"], as_j
 
 def _with_given(settings: BuildSettings, chosen: Mapping[str, Any]) -> BuildSettings:
     """Let what the user gave go before the defaults or what a recipe says."""
+    from sbert_search.index.lexical_terms import LexicalSettings
+
     stored = {name: chosen[name] for name in ("metric", "dtype") if name in chosen}
     if "spec" in chosen:
         stored["spec"] = replace(settings.spec, factory=chosen["spec"])
+    if "language" in chosen:
+        base = settings.lexical or LexicalSettings()
+        stored["lexical"] = replace(base, language=chosen["language"], stop_words=None)
     return replace(read_as_given(settings, chosen), **stored)

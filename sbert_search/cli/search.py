@@ -28,10 +28,27 @@ if TYPE_CHECKING:
     type=click.Choice(["dense", "lexical", "hybrid"]),
     default="dense",
     show_default=True,
-    help="How documents are found; dense: by nearness of vectors.",
+    help="How documents are found: by nearness of vectors, by their words, or by both.",
+)
+@click.option(
+    "--fusion",
+    "method",
+    type=click.Choice(["weighted", "rrf"]),
+    default="weighted",
+    show_default=True,
+    help="What joins the two rankings of hybrid: scaled scores, or reciprocal ranks.",
+)
+@click.option(
+    "--dense-weight", default=0.5, show_default=True, help="Share of vectors in hybrid, 0 to 1."
 )
 @click.option("--rerank", metavar="MODEL", help="Cross-encoder that scores the first hits again.")
 @click.option("--rerank-depth", default=100, show_default=True, help="Hits it scores.")
+@click.option(
+    "--rerank-weight",
+    default=1.0,
+    show_default=True,
+    help="Share of its score in the order, 0 to 1; the rest is the score before.",
+)
 @click.option(
     "--queries", type=click.Path(path_type=Path), help='File of queries: {"_id", "text"} a line.'
 )
@@ -54,6 +71,7 @@ def search(
     The model is the one that built the index, unless --model names another place to find it.
     """
     from sbert_search.search.engine import SearchEngine
+    from sbert_search.search.fusion import Fusion
     from sbert_search.search.rerank import Reranker
 
     if (query is None) == (queries is None):
@@ -61,6 +79,8 @@ def search(
     if run_out and queries is None:
         raise click.UsageError("--run-out is for --queries.")
     ask = {name: options.pop(name) for name in ("k", "mode", "where", "rerank_depth")}
+    weights = {name: options.pop(name) for name in ("method", "dense_weight", "rerank_weight")}
+    ask["fusion"] = Fusion(**weights)
     hardware = {name: options[name] for name in ("device", "engine", "precision")}
     reranker = Reranker(rerank, **hardware) if rerank else None
     changed = given(click.get_current_context()).keys()
@@ -80,7 +100,8 @@ def _answer(engine: SearchEngine, query: str, as_json: bool, ask: dict[str, Any]
     else:
         show_hits(hits)
     if not hits:
-        note("No document matches the filter.")
+        why = "has a word of the query" if ask["where"] is None else "matches the filter"
+        note(f"No document {why}.")
 
 
 def _answer_file(

@@ -10,7 +10,7 @@ import numpy as np
 from sbert_search.corpus.candidates import Candidates
 from sbert_search.metrics.ranking import PerQuery, score_run
 from sbert_search.records import Run
-from sbert_search.search.engine import PairScorer
+from sbert_search.search.reordering import PairScorer
 
 MEASURES = ("nDCG@10", "MAP", "MRR")
 

@@ -26,6 +26,7 @@ from sbert_search.index.check import CheckReport, check
 from sbert_search.index.drift import DriftReport, measure_drift
 from sbert_search.index.info import IndexInfo, describe
 from sbert_search.index.ingest import IngestReport, Mode, ReadSettings, ingest
+from sbert_search.index.lexical_terms import LexicalSettings
 from sbert_search.index.snapshot import Snapshot
 from sbert_search.index.store import IndexStore
 from sbert_search.index.writer import IndexWriter
@@ -281,6 +282,11 @@ class Index:
         vectors = embedder.encode_query([query.text for query in read_queries(Path(queries))])
         origin = f"queries of {Path(queries).name}"
         return tune(self.store, settings, vectors, origin=origin, dry_run=dry_run)
+
+    def set_lexical(self, settings: LexicalSettings | None) -> None:
+        """Add the data of search by words, change their settings, or drop them (None)."""
+        with self.store.writer() as writer:
+            writer.set_lexical(settings)
 
     def snapshot(self, target: str | Path) -> None:
         """Make a new folder an index in this state, by hard links where the disk has them.

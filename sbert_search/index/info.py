@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sbert_search.index.evidence import Tuning
+from sbert_search.index.lexical_terms import LexicalSettings
 from sbert_search.index.manifest import ColumnType
 from sbert_search.index.snapshot import Snapshot
 from sbert_search.index.upkeep import advice
@@ -30,6 +31,7 @@ class IndexInfo:
         metric: How vectors compare.
         dtype: How vectors are stored.
         factory: How vectors are searched, as a FAISS factory string.
+        lexical: How words are searched; None: not at all.
         model: Identity of the model that made the vectors.
         columns: Metadata columns and their types.
         built: Where the rows of the build ended.
@@ -50,6 +52,7 @@ class IndexInfo:
     metric: str
     dtype: str
     factory: str
+    lexical: LexicalSettings | None
     model: Mapping[str, Any]
     columns: Mapping[str, ColumnType]
     built: RowCounts
@@ -75,6 +78,7 @@ def describe(snapshot: Snapshot) -> IndexInfo:
         metric=settings.metric,
         dtype=settings.dtype,
         factory=settings.spec.factory,
+        lexical=settings.lexical,
         model=settings.identity,
         columns=manifest.columns,
         built=build.counts if build else RowCounts(),

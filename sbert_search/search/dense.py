@@ -2,27 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import NDArray
 
 from sbert_search.index.snapshot import RowMask, Snapshot
+from sbert_search.search.ranking import Ranking
 
 _SPARE = 2  # how many times k is fetched first where documents own several passages
 
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
-    """A document in the order of one stage: its best passage's row, and that passage's score."""
-
-    row: int
-    score: float
-
-
 def nearest_documents(
     snapshot: Snapshot, queries: NDArray[np.float32], k: int, mask: RowMask | None = None
-) -> list[list[Candidate]]:
+) -> list[Ranking]:
     """Find the k documents whose best passage is nearest to each query.
 
     A document counts by its best passage; equal scores are ordered by row. Where documents own
@@ -34,18 +25,17 @@ def nearest_documents(
         queries: Float32 (n_queries, dim), finite.
         k: Documents for each query, at least 1; fewer come back only when fewer match.
         mask: The rows that a filter admits; all when None.
-
-    Returns:
-        Candidates of each query, best first.
     """
     n_rows, n_docs = (mask or snapshot).n_rows, (mask or snapshot).n_docs
-    found: list[list[Candidate]] = [[] for _ in queries]
+    nothing = Ranking(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0))
+    found = [nothing for _ in queries]
     open_queries = np.arange(len(queries))
     fetch = min(k * _SPARE if n_rows > n_docs else k, n_rows)
     while len(open_queries) and fetch:
         scores, rows = snapshot.search(queries[open_queries], fetch, mask)
+        docs = snapshot.doc_of(rows)
         for place, query in enumerate(open_queries.tolist()):
-            found[query] = _best_of_each(snapshot, scores[place], rows[place], k)
+            found[query] = _best_of_each(docs[place], rows[place], scores[place], k)
         complete = np.array([len(found[query]) == k for query in open_queries.tolist()])
         if fetch == n_rows:
             break
@@ -55,11 +45,10 @@ def nearest_documents(
 
 
 def _best_of_each(
-    snapshot: Snapshot, scores: NDArray[np.float32], rows: NDArray[np.int64], k: int
-) -> list[Candidate]:
-    """Keep the first, and so best, row of each document; scores and rows are (fetched,)."""
-    real = rows >= 0
-    rows, scores = rows[real], scores[real]
-    _, first = np.unique(snapshot.doc_of(rows), return_index=True)
+    docs: NDArray[np.int64], rows: NDArray[np.int64], scores: NDArray[np.float32], k: int
+) -> Ranking:
+    """Keep the first, and so best, row of each document; all are (fetched,), -1 where none."""
+    n_real = int((rows >= 0).sum())
+    _, first = np.unique(docs[:n_real], return_index=True)
     kept = np.sort(first)[:k]
-    return [Candidate(int(rows[i]), float(scores[i])) for i in kept]
+    return Ranking(docs[kept], rows[kept], scores[kept].astype(np.float64))

@@ -1,4 +1,4 @@
-"""One object that answers queries: embeds them, searches, reranks and dresses the hits."""
+"""One object that answers queries: embeds them, searches, fuses, reranks and dresses the hits."""
 
 from __future__ import annotations
 
@@ -6,38 +6,38 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from sbert_search.embedding.protocol import TextEmbedder
 from sbert_search.errors import ConfigError, QueryError
 from sbert_search.index.index import Index
-from sbert_search.index.snapshot import Snapshot
-from sbert_search.records import Document, Hit, Query, StageScore
-from sbert_search.search.dense import Candidate, nearest_documents
+from sbert_search.index.lexical_terms import term_reader
+from sbert_search.index.snapshot import RowMask, Snapshot
+from sbert_search.records import Hit, Query
+from sbert_search.runtime.progress import note
+from sbert_search.search.asking import Ask, refuse_blank
+from sbert_search.search.dense import nearest_documents
+from sbert_search.search.fusion import Fusion, fuse
 from sbert_search.search.highlight import best_sentences
-
-MODES = ("dense",)
+from sbert_search.search.hits import body_of, read_hits
+from sbert_search.search.ranking import Ranking
+from sbert_search.search.reordering import PairScorer, rerank
+from sbert_search.search.words import best_passages, best_sentence, matching_documents
 
 _QUERIES_AT_ONCE = 256
-
-
-class PairScorer(Protocol):
-    """What the engine needs of a reranker; `Reranker` and a plain ``CrossEncoder`` have it."""
-
-    def predict(self, pairs: list[tuple[str, str]], /) -> ArrayLike:
-        """Score pairs of query and text, (n,); higher is better."""
+_PAIRS_AT_ONCE = 16_384  # pairs of query and text whose texts are in memory for a reranker
 
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """A query, its vector (dim,) and the candidates found for it, best first."""
+    """A query, its vector (dim,) if there is one, and what was found."""
 
     query: str
-    vector: NDArray[np.float32]
-    candidates: list[Candidate]
+    vector: NDArray[np.float32] | None
+    ranking: Ranking
 
 
 class SearchEngine:
@@ -53,6 +53,7 @@ class SearchEngine:
 
     Raises:
         IndexStoreError: The index cannot be opened, or is an unfinished build.
+        ConfigError: The reranker is none.
         ModelMismatch: The embedder is not the model that built the index; of a model by name, the
             first query says so.
     """
@@ -68,6 +69,11 @@ class SearchEngine:
     ) -> None:
         self.index = index if isinstance(index, Index) else Index.open(index)
         self.index.require_finished()
+        if reranker is not None and not callable(getattr(reranker, "predict", None)):
+            raise ConfigError(
+                f"{reranker!r} cannot rerank: it has no predict. Pass Reranker(MODEL), or a "
+                "CrossEncoder of sentence-transformers."
+            )
         self.reranker = reranker
         self._model = embedder
         self._options = {"allow_inexact": allow_inexact, **options}
@@ -86,6 +92,7 @@ class SearchEngine:
         *,
         mode: str = "dense",
         where: str | None = None,
+        fusion: Fusion | None = None,
         rerank_depth: int = 100,
         highlight: bool = False,
     ) -> list[Hit]:
@@ -94,22 +101,30 @@ class SearchEngine:
         Args:
             query: What is asked.
             k: Documents wanted; all of them come back when it is above their number.
-            mode: How candidates are found; ``dense``: by nearness of vectors.
+            mode: How documents are found; ``dense``: by nearness of vectors; ``lexical``: by their
+                words, without the model; ``hybrid``: by both.
             where: A filter over the metadata, such as ``year >= 2019 AND kind = 'class'``.
-            rerank_depth: Candidates that the reranker sees, and at least k.
-            highlight: Fill `Hit.best_sentence`.
+            fusion: How the two rankings of ``hybrid`` become one; None: the defaults of `Fusion`.
+            rerank_depth: Documents that the reranker sees, and at least k.
+            highlight: Fill `Hit.best_sentence` and `Hit.matched_words`.
 
         Returns:
             Hits, best first; equal scores in the order of their rows.
 
         Raises:
-            QueryError: The query is blank, k is below 1, the filter or the mode is wrong, or the
-                index holds no document.
+            QueryError: The query is blank, k is below 1, the reranker would see too many documents,
+                the filter or the mode is wrong, or the index holds no document.
+            NoLexicalData: The mode needs lexical data and the index was made without.
         """
-        hits = self.search_many(
-            [query], k, mode=mode, where=where, rerank_depth=rerank_depth, highlight=highlight
-        )
-        return hits[0]
+        return self.search_many(
+            [query],
+            k,
+            mode=mode,
+            where=where,
+            fusion=fusion,
+            rerank_depth=rerank_depth,
+            highlight=highlight,
+        )[0]
 
     def search_many(
         self,
@@ -118,16 +133,17 @@ class SearchEngine:
         *,
         mode: str = "dense",
         where: str | None = None,
+        fusion: Fusion | None = None,
         rerank_depth: int = 100,
         highlight: bool = False,
     ) -> list[list[Hit]]:
         """Answer several queries; arguments and errors as for `search`."""
-        snapshot = self.index.state
-        depth = max(k, rerank_depth) if self.reranker and k > 0 else k
-        answers = []
-        for found in self._find(snapshot, queries, depth, mode, where):
-            hits = self._rerank(found.query, _hits(snapshot, found.candidates))[:k]
-            answers.append(self._highlight(found, hits) if highlight else hits)
+        snapshot, ask = self.index.state, self._asked(k, mode, where, fusion, rerank_depth)
+        answers: list[list[Hit]] = []
+        for block in self._find(snapshot, queries, ask):
+            for found, hits in zip(block, self._read(snapshot, block, ask), strict=True):
+                dressed = self._highlight(snapshot, found, hits[:k]) if highlight else hits[:k]
+                answers.append(dressed)
         return answers
 
     def run(
@@ -137,115 +153,106 @@ class SearchEngine:
         *,
         mode: str = "dense",
         where: str | None = None,
+        fusion: Fusion | None = None,
         rerank_depth: int = 100,
     ) -> dict[str, dict[str, float]]:
         """Answer queries as a run: by query id, ids and scores of documents, best first.
 
         Texts are read only where a reranker needs them. Arguments and errors as for `search`.
         """
-        texts = [query.text for query in queries]
-        names = [query.query_id for query in queries]
-        if self.reranker:
-            many = self.search_many(texts, k, mode=mode, where=where, rerank_depth=rerank_depth)
-            ranked = ({hit.doc_id: hit.score for hit in hits} for hits in many)
-        else:
-            snapshot = self.index.state
-            every = self._find(snapshot, texts, k, mode, where)
-            ranked = (_scores(snapshot, found.candidates) for found in every)
-        return dict(zip(names, ranked, strict=True))
+        snapshot, ask = self.index.state, self._asked(k, mode, where, fusion, rerank_depth)
+        ranked: list[dict[str, float]] = []
+        for block in self._find(snapshot, [query.text for query in queries], ask):
+            if self.reranker:
+                many = self._read(snapshot, block, ask)
+                ranked += [{hit.doc_id: hit.score for hit in hits[:k]} for hits in many]
+            else:
+                ranked += [_scores(snapshot, found.ranking.first(k)) for found in block]
+        return dict(zip((query.query_id for query in queries), ranked, strict=True))
 
-    def _find(
-        self, snapshot: Snapshot, queries: Sequence[str], k: int, mode: str, where: str | None
-    ) -> Iterator[_Found]:
-        """Check what is asked, then find k candidates for each query, a block at a time."""
-        if mode not in MODES:
-            raise QueryError(f"There is no search mode {mode!r} yet; there is: {', '.join(MODES)}.")
-        if k < 1:
-            raise QueryError(f"k is {k}; ask for at least 1 hit.")
+    def _asked(
+        self, k: int, mode: str, where: str | None, fusion: Fusion | None, rerank_depth: int
+    ) -> Ask:
+        if self.reranker and rerank_depth < 1:
+            raise QueryError(f"rerank_depth is {rerank_depth}; it must be at least 1.")
+        return Ask(k, mode, where, fusion or Fusion(), rerank_depth if self.reranker else 0)
+
+    def _find(self, snapshot: Snapshot, queries: Sequence[str], ask: Ask) -> Iterator[list[_Found]]:
+        """Check what is asked, then find documents for each query, a block at a time."""
         if snapshot.n_docs == 0:
             raise QueryError(f"{snapshot.path} holds no documents; add some with `index add`.")
-        _refuse_blank(queries)
-        mask = None if where is None else snapshot.filter_mask(where)
-        for start in range(0, len(queries), _QUERIES_AT_ONCE):
-            block = queries[start : start + _QUERIES_AT_ONCE]
-            vectors = self._embed(block)
-            candidates = nearest_documents(snapshot, vectors, k, mask)
-            yield from map(_Found, block, vectors, candidates)
+        refuse_blank(queries)
+        mask = None if ask.where is None else snapshot.filter_mask(ask.where)
+        step = max(1, min(_QUERIES_AT_ONCE, _PAIRS_AT_ONCE // max(1, ask.rerank_depth)))
+        for start in range(0, len(queries), step):
+            yield self._find_block(snapshot, queries[start : start + step], ask, mask)
+
+    def _find_block(
+        self, snapshot: Snapshot, queries: Sequence[str], ask: Ask, mask: RowMask | None
+    ) -> list[_Found]:
+        depth = max(ask.depth, ask.fusion.depth) if ask.mode == "hybrid" else ask.depth
+        if ask.mode != "dense":
+            lexical = matching_documents(snapshot, queries, depth, mask)
+        if ask.mode == "lexical":
+            marked = (ranking.marked("lexical") for ranking in lexical)
+            return [_Found(q, None, r) for q, r in zip(queries, marked, strict=True)]
+        vectors = self._embed(queries)
+        rankings = nearest_documents(snapshot, vectors, depth, mask)
+        if ask.mode == "dense":
+            rankings = [ranking.marked("dense") for ranking in rankings]
+        else:
+            both = zip(rankings, lexical, strict=True)
+            rankings = [fuse(dense, words, ask.fusion).first(ask.depth) for dense, words in both]
+        return list(map(_Found, queries, vectors, rankings))
 
     def _embed(self, queries: Sequence[str]) -> NDArray[np.float32]:
-        vectors = self.embedder.encode_query(queries)
+        tokens = self.embedder.tokenize(queries, task="query")
+        if tokens.lost.any():
+            which = f"{np.count_nonzero(tokens.lost):,} of {len(queries):,} queries are"
+            note(
+                f"{'The query is' if len(queries) == 1 else which} longer than the "
+                f"{self.embedder.max_len:,} tokens the model reads; {tokens.lost.sum():,} tokens "
+                "were cut off."
+            )
+        vectors = self.embedder.encode_tokens(tokens)
         finite = np.isfinite(vectors).all(axis=1)
         if not finite.all():
             query = queries[int(np.argmin(finite))]
             raise QueryError(f"The model gives a vector that is not finite for {query[:60]!r}.")
         return vectors
 
-    def _rerank(self, query: str, hits: list[Hit]) -> list[Hit]:
-        if self.reranker is None or not hits:
+    def _read(self, snapshot: Snapshot, block: Sequence[_Found], ask: Ask) -> list[list[Hit]]:
+        """Read the documents found for each query, in their final order."""
+        read = []
+        for found in block:
+            ranking = found.ranking.first(ask.depth)
+            read.append(read_hits(snapshot, best_passages(snapshot, found.query, ranking)))
+        if self.reranker is None:
+            return read
+        queries = [found.query for found in block]
+        return rerank(self.reranker, queries, read, ask.fusion.rerank_weight)
+
+    def _highlight(self, snapshot: Snapshot, found: _Found, hits: list[Hit]) -> list[Hit]:
+        """Say of each hit which sentence to show and which words of the query it holds."""
+        if not hits:
             return hits
-        scores = np.asarray(self.reranker.predict([(query, _passage(hit)) for hit in hits]))
-        if scores.shape != (len(hits),):
-            raise ConfigError(
-                f"The reranker gives {scores.size // len(hits)} scores for a pair; "
-                "a search needs a model with one."
-            )
-        order = np.argsort(-scores, kind="stable")
+        bodies, lexical = [body_of(hit) for hit in hits], snapshot.settings.lexical
+        reader = term_reader(lexical) if lexical else None
+        if found.vector is not None:
+            best = best_sentences(found.query, found.vector, bodies, self.embedder)
+        else:
+            best = [best_sentence(snapshot.lexical.reader, found.query, body) for body in bodies]
         return [
             replace(
-                hits[place],
-                rank=rank,
-                score=float(scores[place]),
-                stages={**hits[place].stages, "rerank": StageScore(rank, float(scores[place]))},
+                hit,
+                best_sentence=sentence,
+                matched_words=reader.matched_words(found.query, f"{hit.title} {hit.text}")
+                if reader
+                else (),
             )
-            for rank, place in enumerate(order.tolist(), 1)
+            for hit, sentence in zip(hits, best, strict=True)
         ]
 
-    def _highlight(self, found: _Found, hits: list[Hit]) -> list[Hit]:
-        bodies = [_body(hit) for hit in hits]
-        best = best_sentences(found.query, found.vector, bodies, self.embedder) if hits else []
-        return [replace(hit, best_sentence=text) for hit, text in zip(hits, best, strict=True)]
 
-
-def _refuse_blank(queries: Sequence[str]) -> None:
-    for number, query in enumerate(queries, 1):
-        if not query.strip():
-            which = "The query" if len(queries) == 1 else f"Query {number}"
-            raise QueryError(f"{which} is empty; ask something.")
-
-
-def _scores(snapshot: Snapshot, candidates: Sequence[Candidate]) -> dict[str, float]:
-    rows = np.array([candidate.row for candidate in candidates], np.int64)
-    scores = (candidate.score for candidate in candidates)
-    return dict(zip(snapshot.doc_ids(rows), scores, strict=True))
-
-
-def _hits(snapshot: Snapshot, candidates: Sequence[Candidate]) -> list[Hit]:
-    """Read the documents of candidates."""
-    passages = snapshot.fetch([candidate.row for candidate in candidates])
-    return [
-        Hit(
-            rank=rank,
-            doc_id=passage.document.doc_id,
-            score=candidate.score,
-            text=passage.document.text,
-            title=passage.document.title,
-            metadata=passage.document.metadata,
-            row=candidate.row,
-            passage=(passage.char_start, passage.char_end),
-            stages={"dense": StageScore(rank, candidate.score)},
-        )
-        for rank, (candidate, passage) in enumerate(zip(candidates, passages, strict=True), 1)
-    ]
-
-
-def _passage(hit: Hit) -> str:
-    """Return the text of the passage that made the hit, title included where it is part of it."""
-    start, end = hit.passage
-    return Document(hit.doc_id, hit.text, hit.title).full_text[start:end]
-
-
-def _body(hit: Hit) -> str:
-    """Return what that passage has of the document's text, or of its title when that is all."""
-    offset = len(hit.title) + 1 if hit.title else 0
-    start, end = (max(place - offset, 0) for place in hit.passage)
-    return hit.text[start:end] or hit.title
+def _scores(snapshot: Snapshot, ranking: Ranking) -> dict[str, float]:
+    return dict(zip(snapshot.doc_ids(ranking.docs), ranking.scores.tolist(), strict=True))

@@ -40,9 +40,11 @@ def cache(base: Path) -> dict[str, str]:
     return {"XDG_CACHE_HOME": str(base / "cache")}
 
 
-def ask(index: Path, *options: str, cached: Path | None = None) -> tuple[Done, set[str]]:
+def ask(
+    index: Path, *options: str, query: str = "the cat sat", cached: Path | None = None
+) -> tuple[Done, set[str]]:
     done = sbert_search(
-        *("search", index, "the cat sat", "--json", *options),
+        *("search", index, query, "--json", *options),
         launcher=(sys.executable, "-c", LISTING),
         env=cache(cached or index.parent),
     )
@@ -63,6 +65,13 @@ def test_a_cold_search_loads_no_torch_and_finds_the_same(built: Path) -> None:
         assert ours.pop("score") == pytest.approx(theirs.pop("score"), abs=1e-5)
         assert ours.pop("stages").keys() == theirs.pop("stages").keys()
         assert ours == theirs
+
+
+def test_words_are_searched_without_any_model(built: Path, tmp_path: Path) -> None:
+    done, modules = ask(built, "--mode", "lexical", query="wheels", cached=tmp_path)
+    assert not modules & {*HEAVY, "onnxruntime", "tokenizers", "bm25s"}
+    assert [(hit["doc_id"], hit["matched_words"]) for hit in done.records] == [("mill", ["wheels"])]
+    assert "Model" not in done.err
 
 
 def test_without_the_graph_torch_answers_after_one_note(built: Path, tmp_path: Path) -> None:

@@ -15,10 +15,11 @@ from tests.cli.process import command, environment, sbert_search
 def test_hits_for_people(index: Path) -> None:
     done = sbert_search("search", index, "what turns water into a wheel", "-k", "1")
     assert done.code == 0
-    head, snippet, metadata = done.out.rstrip().splitlines()
+    head, snippet, words, metadata = done.out.rstrip().splitlines()
     assert head.split()[0] == "1"
     assert head.split()[2:] == ["mill"]
     assert snippet == "    The mill stands by the river. Water turns its wheel."
+    assert words == "    words: turns, water, wheel"
     assert metadata == "    year 1999"
 
 
@@ -34,6 +35,7 @@ def test_hits_for_programs(index: Path) -> None:
         "metadata",
         "passage",
         "best_sentence",
+        "matched_words",
         "stages",
     ]
     assert (first["rank"], first["doc_id"], second["rank"]) == (1, "bread", 2)
@@ -94,7 +96,6 @@ def test_a_reader_that_leaves_early_is_no_crash(index: Path) -> None:
         (["", "-k", "3"], "The query is empty; ask something."),
         (["water", "-k", "0"], "k is 0; ask for at least 1 hit."),
         (["water", "-k", "many"], "'many' is not a valid integer"),
-        (["water", "--mode", "hybrid"], "no search mode 'hybrid' yet; there is: dense."),
         (["water", "--mode", "psychic"], "'psychic' is not one of 'dense'"),
         (["water", "--device", "gpu"], "'gpu' is no device; use auto, cpu, cuda, cuda:N or mps."),
         (["water", "--where", "yaer > 3"], "yaer > 3\n  ^"),

@@ -42,7 +42,7 @@ def test_documents_count_by_their_best_passage(index: Index, k: int, where: str 
     queries = EMBEDDER.encode_query(["w1 w2", "w3", "w4 w5 w6 w7", "elsewhere"])
     found = nearest_documents(snapshot, queries, k, mask)
     for hits, expected in zip(found, _sorted_documents(index, queries, where), strict=True):
-        assert [(hit.row, hit.score) for hit in hits] == expected[:k]
+        assert list(zip(hits.rows.tolist(), hits.scores.tolist(), strict=True)) == expected[:k]
 
 
 def _sorted_documents(
@@ -69,4 +69,4 @@ def test_one_document_with_many_passages_does_not_crowd_out_others(tmp_path: Pat
     index = small_index(tmp_path, rows, embedder=EMBEDDER, settings=settings)
     assert index.state.n_rows == 101
     (hits,) = nearest_documents(index.state, EMBEDDER.encode_query(["cat"]), 2)
-    assert [hit.row for hit in hits] == [0, 100]
+    assert hits.rows.tolist() == [0, 100]

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from sbert_search.embedding.hashing import HashingEmbedder
-from sbert_search.embedding.protocol import Vectors
+from sbert_search.embedding.protocol import TokenizedTexts, Vectors
 from sbert_search.errors import ConfigError, IndexStoreError, ModelMismatch, NotAnIndex, QueryError
 from sbert_search.index.index import Index
 from sbert_search.index.manifest import BuildCursor, StoreSettings
@@ -118,7 +118,7 @@ def test_a_reranker_sees_at_least_k(index: Index) -> None:
         ({"query": " \n"}, "The query is empty"),
         ({"query": "x", "k": 0}, "k is 0"),
         ({"query": "x", "k": -3}, "k is -3"),
-        ({"query": "x", "mode": "lexical"}, "no search mode 'lexical' yet; there is: dense"),
+        ({"query": "x", "mode": "hybird"}, "Unknown search mode 'hybird'; did you mean 'hybrid'?"),
         ({"query": "x", "where": "year > 3"}, r"(?s)Unknown column 'year'.*\^"),
     ],
 )
@@ -135,8 +135,8 @@ def test_an_empty_query_among_many_is_named(engine: SearchEngine) -> None:
 class NotFinite(HashingEmbedder):
     """The hashing embedder on a bad day."""
 
-    def encode_query(self, texts: Sequence[str]) -> Vectors:
-        vectors = super().encode(texts)
+    def encode_tokens(self, tokens: TokenizedTexts) -> Vectors:
+        vectors = super().encode_tokens(tokens)
         vectors[-1, 0] = np.nan
         return vectors
 

@@ -1,0 +1,56 @@
+"""What a stage of a search found: documents of one query, best first, as arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sbert_search.records import StageScore
+
+
+@dataclass(frozen=True, slots=True)
+class Ranking:
+    """Documents found for a query, best first.
+
+    Attributes:
+        docs: Row of each document's first passage, which names it, int64 (n,).
+        rows: Row of its best passage, int64 (n,).
+        scores: Float64 (n,), falling.
+        stages: By name of a stage, the rank that it gave to each document, int64 (n,), 0 where it
+            did not find it, and its score, float64 (n,).
+    """
+
+    docs: NDArray[np.int64]
+    rows: NDArray[np.int64]
+    scores: NDArray[np.float64]
+    stages: Mapping[str, tuple[NDArray[np.int64], NDArray[np.float64]]] = field(
+        default_factory=dict
+    )
+
+    def __len__(self) -> int:
+        return len(self.docs)
+
+    def marked(self, stage: str) -> Ranking:
+        """Note that a stage gave this order."""
+        place = np.arange(1, len(self) + 1), self.scores
+        return replace(self, stages={**self.stages, stage: place})
+
+    def first(self, k: int) -> Ranking:
+        """Keep the best k."""
+        return self.take(np.arange(min(k, len(self))), self.scores[:k])
+
+    def take(self, order: NDArray[np.int64], scores: NDArray[np.float64]) -> Ranking:
+        """Keep some documents in another order, under their new scores, (n,)."""
+        stages = {name: (r[order], s[order]) for name, (r, s) in self.stages.items()}
+        return Ranking(self.docs[order], self.rows[order], scores, stages)
+
+    def stages_of(self, place: int) -> dict[str, StageScore]:
+        """Say what every stage that found a document said of it."""
+        return {
+            name: StageScore(int(ranks[place]), float(scores[place]))
+            for name, (ranks, scores) in self.stages.items()
+            if ranks[place]
+        }

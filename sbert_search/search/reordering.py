@@ -1,0 +1,64 @@
+"""Hits in the order of a reranker, or of a mix of its scores with theirs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from sbert_search.errors import ConfigError
+from sbert_search.records import Hit, StageScore
+from sbert_search.search.fusion import mixed
+from sbert_search.search.hits import passage_of
+
+
+class PairScorer(Protocol):
+    """What the engine needs of a reranker; `Reranker` and a plain ``CrossEncoder`` have it."""
+
+    def predict(self, pairs: list[tuple[str, str]], /) -> ArrayLike:
+        """Score pairs of query and text, (n,); higher is better."""
+
+
+def rerank(
+    reranker: PairScorer, queries: Sequence[str], read: Sequence[list[Hit]], weight: float
+) -> list[list[Hit]]:
+    """Order the hits of each query again, all pairs of query and passage in one call.
+
+    Args:
+        reranker: What scores them.
+        queries: What was asked.
+        read: The hits of each query.
+        weight: Share of the reranker's score; 1: its score alone.
+
+    Raises:
+        ConfigError: It gives no single score for a pair.
+    """
+    asked = zip(queries, read, strict=True)
+    pairs = [(query, passage_of(hit)) for query, hits in asked for hit in hits]
+    scores = np.asarray(reranker.predict(pairs) if pairs else [], np.float64)
+    if scores.shape != (len(pairs),):
+        raise ConfigError(
+            f"The reranker gives {scores.size // len(pairs)} scores for a pair; "
+            "a search needs a model with one."
+        )
+    of_each = np.split(scores, np.cumsum([len(hits) for hits in read])[:-1])
+    return [_reordered(hits, new, weight) for hits, new in zip(read, of_each, strict=True)]
+
+
+def _reordered(hits: list[Hit], reranked: NDArray[np.float64], weight: float) -> list[Hit]:
+    """Sort hits by a reranker's score mixed with their own; equal ones stay in order."""
+    scores = mixed(np.array([hit.score for hit in hits]), reranked, weight)
+    ranks = np.empty(len(hits), np.int64)
+    ranks[np.argsort(-reranked, kind="stable")] = np.arange(1, len(hits) + 1)
+    return [
+        replace(
+            hits[at],
+            rank=rank,
+            score=float(scores[at]),
+            stages={**hits[at].stages, "rerank": StageScore(int(ranks[at]), float(reranked[at]))},
+        )
+        for rank, at in enumerate(np.argsort(-scores, kind="stable").tolist(), 1)
+    ]

@@ -1,0 +1,167 @@
+"""Search by words and by both, from an index to hits."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from sbert_search.embedding.hashing import HashingEmbedder
+from sbert_search.errors import ConfigError, NoLexicalData, QueryError
+from sbert_search.index.build import BuildSettings
+from sbert_search.index.index import Index
+from sbert_search.records import Hit, Query
+from sbert_search.search.engine import SearchEngine
+from sbert_search.search.fusion import Fusion
+from tests.search.corpus import small_index
+
+
+@pytest.fixture(scope="module")
+def index(tmp_path_factory: pytest.TempPathFactory) -> Index:
+    return small_index(tmp_path_factory.mktemp("modes"))
+
+
+@pytest.fixture
+def engine(index: Index) -> SearchEngine:
+    return SearchEngine(index, HashingEmbedder())
+
+
+def ids(hits: Sequence[Hit]) -> list[str]:
+    return [hit.doc_id for hit in hits]
+
+
+def test_words_find_documents_without_any_model(index: Index) -> None:
+    engine = SearchEngine(index, "no-such/model")
+    hits = engine.search("Which mills are turning?", mode="lexical", highlight=True)
+    assert ids(hits) == ["mill"]
+    assert hits[0].best_sentence == "The mill stands by the river."
+    assert hits[0].matched_words == ("mills", "turning")
+    assert hits[0].stages.keys() == {"lexical"}
+    assert engine.search("xylophone", mode="lexical", highlight=True) == []
+
+
+def test_hybrid_finds_what_either_finds_and_says_what_each_said(engine: SearchEngine) -> None:
+    hits = engine.search("water", mode="hybrid")
+    dense = {hit.doc_id: hit.stages["dense"] for hit in engine.search("water")}
+    words = {hit.doc_id: hit.stages["lexical"] for hit in engine.search("water", mode="lexical")}
+    assert set(ids(hits)) == {*dense, *words}
+    for rank, hit in enumerate(hits, 1):
+        assert hit.stages["fused"].rank == hit.rank == rank
+        assert hit.stages["fused"].score == hit.score
+        assert hit.stages["dense"] == dense[hit.doc_id]
+        assert hit.stages.get("lexical") == words.get(hit.doc_id)
+
+
+def test_a_filter_holds_in_every_mode(engine: SearchEngine) -> None:
+    for mode in ("dense", "lexical", "hybrid"):
+        assert "mill" not in ids(engine.search("water", mode=mode, where="y >= 3"))
+    assert ids(engine.search("water", mode="lexical", where="y >= 3")) == ["bread"]
+
+
+def test_k_bounds_what_comes_back_and_not_what_is_fused(engine: SearchEngine) -> None:
+    every = engine.search("the same water", 5, mode="hybrid")
+    assert ids(engine.search("the same water", 2, mode="hybrid")) == ids(every)[:2]
+
+
+@pytest.mark.parametrize("mode", ["lexical", "hybrid"])
+def test_a_run_is_what_searches_one_by_one_give(engine: SearchEngine, mode: str) -> None:
+    texts = ["immune cells", "river water", "dough", "zebra"] * 80
+    queries = [Query(str(number), text) for number, text in enumerate(texts)]
+    run = engine.run(queries, 3, mode=mode)
+    for query in queries[::50]:
+        hits = engine.search(query.text, 3, mode=mode)
+        assert list(run[query.query_id].items()) == [(hit.doc_id, hit.score) for hit in hits]
+
+
+def test_words_show_the_passage_that_has_most_of_them(tmp_path: Path) -> None:
+    texts = ["one two three four the river five", "the mill by the river six seven eight"]
+    rows = [{"id": "long", "text": " ".join(texts)}, {"id": "other", "text": "nothing"}]
+    index = small_index(
+        tmp_path,
+        rows,
+        embedder=HashingEmbedder(max_len=7),
+        settings=BuildSettings(on_truncate="chunk"),
+    )
+    assert index.state.n_rows == 4
+    engine = SearchEngine(index, HashingEmbedder(max_len=7))
+    (hit,) = engine.search("rivers and mills", mode="lexical")
+    assert hit.text[slice(*hit.passage)].strip() == "the mill by the river six seven"
+    assert engine.search("mill river", 1, mode="hybrid")[0].doc_id == "long"
+
+
+class Asked:
+    """Scores pairs by how late their text stands in the alphabet, and keeps them."""
+
+    def __init__(self) -> None:
+        self.calls: list[list[tuple[str, str]]] = []
+
+    def predict(self, pairs: list[tuple[str, str]], /) -> list[float]:
+        self.calls.append(pairs)
+        return [float(ord(text[0])) for _, text in pairs]
+
+
+def test_many_queries_are_reranked_in_one_call(index: Index) -> None:
+    scorer = Asked()
+    engine = SearchEngine(index, HashingEmbedder(), scorer)
+    many = engine.search_many(["water", "xylophone", "dough"], mode="lexical")
+    assert [len(hits) for hits in many] == [2, 0, 1]
+    assert [len(pairs) for pairs in scorer.calls] == [3]
+    assert [hit.stages["rerank"].rank for hit in many[0]] == [1, 2]
+
+
+def test_a_rerankers_score_can_be_mixed_with_the_one_before(index: Index) -> None:
+    engine = SearchEngine(index, HashingEmbedder(), Asked())
+    alone = engine.search("immune cells", mode="hybrid")
+    mixed = engine.search("immune cells", mode="hybrid", fusion=Fusion(rerank_weight=0.0))
+    assert alone[0].stages["rerank"].rank == 1
+    assert ids(mixed) == ids(
+        SearchEngine(index, HashingEmbedder()).search("immune cells", mode="hybrid")
+    )
+
+
+@pytest.mark.parametrize(
+    ("depth", "message"), [(0, "must be at least 1"), (10_001, "from 1 to 10,000")]
+)
+def test_a_depth_that_cannot_be_reranked_is_refused(index: Index, depth: int, message: str) -> None:
+    engine = SearchEngine(index, HashingEmbedder(), Asked())
+    with pytest.raises(QueryError, match=message):
+        engine.search("water", rerank_depth=depth)
+
+
+def test_what_is_no_reranker_is_refused(index: Index) -> None:
+    with pytest.raises(ConfigError, match="cannot rerank: it has no predict"):
+        SearchEngine(index, HashingEmbedder(), "cross-encoder/name")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("mode", ["lexical", "hybrid"])
+def test_without_lexical_data_the_way_to_them_is_shown(tmp_path: Path, mode: str) -> None:
+    index = small_index(tmp_path, settings=BuildSettings(lexical=None))
+    engine = SearchEngine(index, HashingEmbedder())
+    with pytest.raises(NoLexicalData, match=r"index lexical .*small\.index"):
+        engine.search("water", mode=mode)
+    (hit,) = engine.search("what lifts dough", k=1, highlight=True)
+    assert hit.matched_words == ()
+
+
+@pytest.mark.parametrize("mode", ["lexical", "hybrid"])
+def test_an_emptied_index_says_so_in_every_mode(tmp_path: Path, mode: str) -> None:
+    index = small_index(tmp_path)
+    index.delete(where="y > 0")
+    with pytest.raises(QueryError, match="holds no documents; add some"):
+        SearchEngine(index, HashingEmbedder()).search("x", mode=mode)
+
+
+def test_a_query_longer_than_the_model_reads_is_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    embedder = HashingEmbedder(max_len=4)
+    index = small_index(tmp_path, embedder=embedder, settings=BuildSettings(on_truncate="chunk"))
+    engine = SearchEngine(index, embedder)
+    engine.search("one two three four five six")
+    told = "The query is longer than the 4 tokens the model reads; 2 tokens were cut off."
+    assert told in capsys.readouterr().err
+    engine.search_many(["short", "one two three four five"])
+    assert "1 of 2 queries are longer than the 4 tokens" in capsys.readouterr().err
+    engine.search("one two three four five six", mode="lexical")
+    assert capsys.readouterr().err == ""
