@@ -14,7 +14,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from sbert_search.encoder.asked import AskedRows, asked_attention
 from sbert_search.encoder.config import EncoderConfig
+from sbert_search.encoder.dropout import dropout as drop
 from sbert_search.encoder.packed import PackedTokens, Run
 from sbert_search.encoder.relative import RelativeHeads
 
@@ -101,7 +103,7 @@ def explicit_attention(
             future = torch.ones(run.length, run.length, dtype=torch.bool, device=query.device)
             scores = scores.masked_fill(future.triu(1), float("-inf"))
         probs = scores.softmax(dim=-1, dtype=torch.float32).to(value.dtype)
-        outputs.append(_join_heads(F.dropout(probs, dropout) @ value))
+        outputs.append(_join_heads(drop(probs, dropout, training=True) @ value))
         probabilities.extend(probs)
     return torch.cat(outputs), probabilities
 
@@ -174,7 +176,8 @@ class Attention(nn.Module):
         positions = None if distances is None else self._project_distances(distances)
         content = "c2c" in config.attention_terms
         probabilities: Sequence[Tensor] = ()
-        if want_probs or positions is not None or not content:
+        unfused = dropout > 0 and not _has_varlen_kernel(heads.query)  # no other kernel drops
+        if want_probs or positions is not None or not content or unfused:
             mixed, probabilities = explicit_attention(
                 heads,
                 tokens,
@@ -190,6 +193,30 @@ class Attention(nn.Module):
             )
         return self.output(mixed), probabilities
 
+    def ask(self, states: Tensor, tokens: PackedTokens, asked: AskedRows) -> Tensor:
+        """Mix the states of each text for some rows alone: as `forward` with content only.
+
+        Returns:
+            Float (n, hidden), of the rows asked for.
+        """
+        config, weight, bias = self.config, self.qkv.weight, self.qkv.bias
+        hidden, shape = config.hidden_size, (-1, config.heads, config.head_dim)
+        query = F.linear(states[asked.rows], weight[:hidden], bias[:hidden]).view(shape)
+        both = F.linear(states, weight[hidden:], bias[hidden:])
+        key, value = both.view(-1, 2, *shape[1:]).unbind(1)
+        mixed = asked_attention(
+            query,
+            key,
+            value,
+            tokens,
+            asked,
+            scale=config.head_dim**-0.5,
+            share=config.attention_dropout if self.training else 0.0,
+            varlen=_has_varlen_kernel(query),
+        )
+        out: Tensor = self.output(mixed)
+        return out
+
     def project(self, states: Tensor, queries: Tensor | None = None) -> Heads:
         """Split projected states (..., hidden) into heads; queries may have states of their own."""
         config = self.config
@@ -204,7 +231,7 @@ class Attention(nn.Module):
 
     def _project_distances(self, distances: Tensor) -> RelativeHeads:
         config = self.config
-        distances = F.dropout(distances, config.hidden_dropout, self.training)
+        distances = drop(distances, config.hidden_dropout, self.training)
         shape = (-1, config.heads, config.head_dim)
         return RelativeHeads(
             self.position_key(distances).view(shape) if "c2p" in config.attention_terms else None,

@@ -8,8 +8,10 @@ from functools import partial
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from sbert_search.encoder.asked import AskedRows
 from sbert_search.encoder.attention import Attention
 from sbert_search.encoder.config import EncoderConfig
+from sbert_search.encoder.dropout import dropout
 from sbert_search.encoder.packed import PackedTokens
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
@@ -49,7 +51,15 @@ class Block(nn.Module):
         mixed, probs = self.attention(
             states, tokens, queries=queries, distances=distances, want_probs=want_probs
         )
-        asked = states if queries is None else queries
-        states = self.attention_norm(F.dropout(mixed, self.dropout, self.training) + asked)
+        return self._finish(mixed, states if queries is None else queries), probs
+
+    def ask(self, states: Tensor, tokens: PackedTokens, asked: AskedRows) -> Tensor:
+        """Transform the states of some rows alone; arguments are those of `Attention.ask`."""
+        return self._finish(self.attention.ask(states, tokens, asked), states[asked.rows])
+
+    def _finish(self, mixed: Tensor, states: Tensor) -> Tensor:
+        """Add what attention gave to the states that asked, and feed the sum forward."""
+        states = self.attention_norm(dropout(mixed, self.dropout, self.training) + states)
         fed = self.down(self.activation(self.up(states)))
-        return self.output_norm(F.dropout(fed, self.dropout, self.training) + states), probs
+        out: Tensor = self.output_norm(dropout(fed, self.dropout, self.training) + states)
+        return out

@@ -6,6 +6,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from sbert_search.encoder.config import EncoderConfig
+from sbert_search.encoder.dropout import dropout
 from sbert_search.encoder.packed import PackedTokens
 
 
@@ -37,7 +38,7 @@ class Embeddings(nn.Module):
             states = states + self.position(tokens.positions + config.position_offset)
         if config.token_type_vocab:
             states = states + self._segments(tokens)
-        states = F.dropout(self.norm(states), config.hidden_dropout, self.training)
+        states = dropout(self.norm(states), config.hidden_dropout, self.training)
         return self.project(states) if config.embedding_size is not None else states
 
     def _segments(self, tokens: PackedTokens) -> Tensor:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import cast
 
 import torch
 from torch import Tensor, nn
 
+from sbert_search.encoder.asked import AskedRows
 from sbert_search.encoder.block import Block
 from sbert_search.encoder.config import EncoderConfig
 from sbert_search.encoder.embeddings import Embeddings
@@ -19,7 +21,8 @@ class EncoderOutput:
     """What an encoder computes for a batch.
 
     Attributes:
-        hidden_states: States after the last layer, float (total, hidden), rows as in the batch.
+        hidden_states: States after the last layer, float (total, hidden), rows as in the batch; or
+            of the rows asked for, (n, hidden).
         layer_states: The embeddings, then the states after each block, when asked for.
         attentions: For each block the probabilities of each text, float (heads, length, length),
             when asked for. A block that is applied again counts again.
@@ -45,12 +48,19 @@ class Encoder(nn.Module):
         self.apply(self._fill)
 
     def forward(
-        self, tokens: PackedTokens, *, want_layers: bool = False, want_attentions: bool = False
+        self,
+        tokens: PackedTokens,
+        *,
+        rows: Tensor | None = None,
+        want_layers: bool = False,
+        want_attentions: bool = False,
     ) -> EncoderOutput:
         """Encode a batch.
 
         Args:
             tokens: The batch, in any order and on the encoder's device.
+            rows: Rows of the batch whose last states are wanted, int64 (n,), in any order; the last
+                block then costs less. None: all.
             want_layers: Whether to return the states of every layer.
             want_attentions: Whether to return the attention probabilities.
 
@@ -63,19 +73,31 @@ class Encoder(nn.Module):
         states, distances = self.embeddings(moved.tokens), self.relative_distances(tokens)
         layers = [states] if want_layers else []
         attentions: list[tuple[Tensor, ...]] = []
-        for index in self.config.block_order:
-            states, probs = self.blocks[index](
+        blocks = [cast(Block, self.blocks[index]) for index in self.config.block_order]
+        asks = rows is not None and not (want_layers or want_attentions) and self._can_ask
+        for block in blocks[:-1] if asks else blocks:
+            states, probs = block(
                 states, moved.tokens, distances=distances, want_probs=want_attentions
             )
             if want_layers:
                 layers.append(states)
             if want_attentions:
                 attentions.append(moved.restore_texts(probs))
+        if rows is not None:
+            places = moved.places(rows)
+            states = _ask(blocks[-1], states, moved.tokens, places) if asks else states[places]
         return EncoderOutput(
-            moved.restore(states),
+            moved.restore(states) if rows is None else states,
             tuple(map(moved.restore, layers)),
             tuple(attentions),
         )
+
+    @property
+    def _can_ask(self) -> bool:
+        """Whether the last block can be applied to some rows alone."""
+        config = self.config
+        plain = config.attention_terms == ("c2c",) and config.key_bias and not config.causal
+        return plain and not self.frozen
 
     def pool(self, hidden_states: Tensor, tokens: PackedTokens) -> Tensor:
         """Pass the first token of each text through the pooler; float (batch, hidden).
@@ -83,9 +105,13 @@ class Encoder(nn.Module):
         Raises:
             ModelError: This encoder has no pooler.
         """
+        return self.pool_first(hidden_states[tokens.first_rows])
+
+    def pool_first(self, first_states: Tensor) -> Tensor:
+        """Pass the states of first tokens through the pooler; as `pool`."""
         if self.pooler is None:
             raise ModelError("This encoder has no pooler; it was made or saved without one.")
-        return torch.tanh(self.pooler(hidden_states[tokens.first_rows]))
+        return torch.tanh(self.pooler(first_states))
 
     def relative_distances(self, tokens: PackedTokens) -> Tensor | None:
         """Embeddings of the relative positions that occur in a batch, (2 x reach, hidden)."""
@@ -120,3 +146,10 @@ class Encoder(nn.Module):
             module.bias.zero_()
         if isinstance(module, nn.Embedding) and module.padding_idx is not None:
             module.weight[module.padding_idx].zero_()
+
+
+def _ask(block: Block, states: Tensor, tokens: PackedTokens, rows: Tensor) -> Tensor:
+    """Apply a block to some rows of a batch; float (n, hidden), in the order of the rows."""
+    in_order, places = rows.sort()
+    found = block.ask(states, tokens, AskedRows.of(in_order, tokens))
+    return found[places.argsort()]

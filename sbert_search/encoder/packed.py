@@ -39,11 +39,18 @@ class ByLength(NamedTuple):
 
     def restore(self, values: Tensor) -> Tensor:
         """Put (total, ...) values of the moved batch back in the first order."""
-        if self.rows is None:
-            return values
+        return values if self.rows is None else values[self._back]
+
+    def places(self, rows: Tensor) -> Tensor:
+        """Find where rows of the first order are in the moved batch, int64 like ``rows``."""
+        return rows if self.rows is None else self._back[rows]
+
+    @property
+    def _back(self) -> Tensor:
+        assert self.rows is not None
         back = torch.empty_like(self.rows)
         back[self.rows] = torch.arange(len(back), device=back.device)
-        return values[back]
+        return back
 
     def restore_texts(self, values: Sequence[Tensor]) -> tuple[Tensor, ...]:
         """Put values of the texts of the moved batch back in the first order."""

@@ -60,14 +60,14 @@ class Guesses:
     """What a masked language model says of a batch.
 
     Attributes:
-        states: Last hidden states, float (total, hidden).
         words: Logits over the vocabulary at the positions asked for, float (n_masked, vocab).
         pairs: Logits of "follows" and "does not follow", float (n, 2); None without such a head.
+        states: Last hidden states of all tokens, float (total, hidden), when asked for.
     """
 
-    states: Tensor
     words: Tensor
     pairs: Tensor | None
+    states: Tensor | None
 
 
 class MaskedLanguageModel(nn.Module):
@@ -120,29 +120,46 @@ class MaskedLanguageModel(nn.Module):
                 )
             self.mask_decoder = MaskDecoder(config)
 
-    def forward(self, tokens: PackedTokens, positions: Tensor) -> Guesses:
+    def forward(
+        self, tokens: PackedTokens, positions: Tensor, *, want_states: bool = False
+    ) -> Guesses:
         """Guess the words at some positions of a batch.
 
         Args:
             tokens: The batch.
-            positions: Rows of the batch, int64 (n_masked,); no other row costs logits.
+            positions: Rows of the batch, int64 (n_masked,); no other row costs logits, nor more
+                than keys and values in the last block.
+            want_states: Whether to return the last states of all tokens.
         """
-        words = self.encoder.embeddings.word.weight
-        states, asked = self._states(tokens)
-        pairs = None
+        if self.mask_decoder is not None:
+            return self._decoded(tokens, positions)
+        rows = positions
         if self.pair_head is not None:
-            pairs = self.pair_head(self.encoder.pool(states, tokens))
-        return Guesses(states, self.token_head(asked[positions], words), pairs)
-
-    def _states(self, tokens: PackedTokens) -> tuple[Tensor, Tensor]:
-        """Last hidden states, and those that words are guessed from."""
-        if self.mask_decoder is None:
+            rows = torch.cat([positions, tokens.first_rows.long()])
+        if want_states:
             states: Tensor = self.encoder(tokens).hidden_states
-            return states, states
+            asked = states[rows]
+        else:
+            asked = self.encoder(tokens, rows=rows).hidden_states
+        words, firsts = asked[: len(positions)], asked[len(positions) :]
+        return Guesses(
+            self._words(words),
+            None if self.pair_head is None else self.pair_head(self.encoder.pool_first(firsts)),
+            states if want_states else None,
+        )
+
+    def _decoded(self, tokens: PackedTokens, positions: Tensor) -> Guesses:
+        """Guess through the mask decoder, which needs the states before the last block."""
+        assert self.mask_decoder is not None
         moved = tokens.by_length()
         out = self.encoder(moved.tokens, want_layers=True)
         decoded = self.mask_decoder(self.encoder, moved.tokens, out.layer_states[-2])
-        return moved.restore(out.hidden_states), moved.restore(decoded)
+        words = self._words(decoded[moved.places(positions)])
+        return Guesses(words, None, moved.restore(out.hidden_states))
+
+    def _words(self, states: Tensor) -> Tensor:
+        logits: Tensor = self.token_head(states, self.encoder.embeddings.word.weight)
+        return logits
 
     def save(self, path: str | Path) -> None:
         """Write a folder that transformers loads as the class named in its ``config.json``.

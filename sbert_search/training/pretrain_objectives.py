@@ -173,16 +173,17 @@ class DistilledObjective:
         everywhere = self._config.soft_at == "tokens"
         rows = torch.arange(given.tokens.total, device=given.positions.device)
         asked = rows if everywhere else given.positions
-        ours: Guesses = model(given.tokens, asked)
+        want_states = "cosine" in self._weights
+        ours: Guesses = model(given.tokens, asked, want_states=want_states)
         with torch.no_grad():
-            theirs: Guesses = self._teacher(given.tokens, asked)
+            theirs: Guesses = self._teacher(given.tokens, asked, want_states=want_states)
         words = ours.words[given.positions] if everywhere else ours.words
         sums: dict[str, Sum] = {}
         if "soft" in self._weights:
             sums["soft"] = soft_target_loss(ours.words, theirs.words, self._config.temperature)
         if "mlm" in self._weights:
             sums["mlm"] = token_cross_entropy(words, given.labels)
-        if "cosine" in self._weights:
+        if ours.states is not None and theirs.states is not None:
             sums["cosine"] = cosine_loss(ours.states, theirs.states)
         figures = {} if model.training else {"mlm_accuracy": _right(words, given.labels)}
         return Losses(sums, self._weights, figures)
