@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from sbert_search.errors import ConfigError, CorruptIndex
 from sbert_search.index.manifest import FileRecord
 from sbert_search.index.segments import check_hash, open_checked
+from sbert_search.index.selection import Plan, Selection
 from sbert_search.index.spec import IndexSpec
 
 
@@ -114,29 +115,34 @@ def require_faiss() -> None:
 
 
 def search(
-    index: Any,
-    spec: IndexSpec,
-    queries: NDArray[np.float32],
-    k: int,
-    wanted: NDArray[np.bool_] | None,
+    index: Any, plan: Plan, queries: NDArray[np.float32], selection: Selection | None
 ) -> NDArray[np.int64]:
-    """Find candidates for the best k positions of each query.
+    """Find candidates for the best positions of each query.
 
     Args:
         index: What `Ann.index` gave.
-        spec: Search parameters.
+        plan: How to search, and how many candidates to fetch.
         queries: float32 (n_queries, dim).
-        k: Results wanted; more candidates than that are fetched from compressed vectors.
-        wanted: Which positions take part, bool (n_rows,); None means all.
+        selection: Which positions take part; None means all.
 
     Returns:
-        int64 (n_queries, candidates), -1 where there are no more.
+        int64 (n_queries, candidates), -1 where there are no more or one was not wanted.
     """
-    n_candidates = min(k * spec.candidates_per_result, index.ntotal)
-    bits = None if wanted is None else np.packbits(wanted, bitorder="little")
-    parameters = _parameters(index, spec, n_candidates, bits)
-    positions: NDArray[np.int64] = index.search(queries, n_candidates, params=parameters)[1]
-    return positions
+    bits = selection.bits if selection and plan.route == "select" else None
+    parameters = _parameters(index, plan.spec, plan.n_candidates, bits)
+    at: NDArray[np.int64] = index.search(queries, plan.n_candidates, params=parameters)[1]
+    if selection and plan.route == "fetch":
+        at[~selection.marks[at]] = -1  # -1 itself looks at the last mark, and stays -1
+    return at
+
+
+def takes_bitmap(index: Any) -> bool:
+    """Whether an index can be told which positions take part."""
+    faiss = import_faiss()
+    index = faiss.downcast_index(index)
+    if isinstance(index, faiss.IndexPreTransform):
+        return takes_bitmap(index.index)
+    return not isinstance(index, faiss.IndexFastScan)
 
 
 def _parameters(
@@ -146,7 +152,9 @@ def _parameters(
     index = faiss.downcast_index(index)
     if isinstance(index, faiss.IndexPreTransform):
         inner = _parameters(index.index, spec, n_candidates, bits)
-        return faiss.SearchParametersPreTransform(index_params=inner)
+        return inner and faiss.SearchParametersPreTransform(index_params=inner)
+    if isinstance(index, faiss.IndexFastScan):
+        return None
     chosen = {} if bits is None else {"sel": faiss.IDSelectorBitmap(bits)}
     if isinstance(index, faiss.IndexIVF):
         return faiss.SearchParametersIVF(nprobe=min(spec.nprobe, index.nlist), **chosen)

@@ -11,7 +11,7 @@ from sbert_search.index import ann
 from sbert_search.index.manifest import StoreSettings
 from sbert_search.index.scan import TopK, Vectors, exact_scores, scan
 from sbert_search.index.segments import Segment
-from sbert_search.index.spec import MIN_ANN_ROWS
+from sbert_search.index.selection import Selection, plan
 
 
 class Rows(Protocol):
@@ -39,28 +39,24 @@ def offer_nearest(
     queries: NDArray[np.float32],
     segment: Segment,
     found: ann.Ann | None,
-    wanted: NDArray[np.bool_] | None,
+    wanted: Selection | None,
     settings: StoreSettings,
 ) -> None:
     """Offer the best rows of a segment to `top`.
-
-    Fewer than `MIN_ANN_ROWS` wanted rows are scanned, and so is all that FAISS cannot fill: a
-    query gets k rows whenever there are k.
 
     Args:
         top: Best rows so far; also says what k is.
         queries: float32 (n_queries, dim), normalised for cosine.
         segment: Where to look.
         found: Its FAISS file, if it has one.
-        wanted: Which positions take part, bool (n_rows,); None means all.
+        wanted: Which positions take part; None means all.
         settings: Of the index.
     """
-    n_wanted = segment.n_rows if wanted is None else int(wanted.sum())
-    index = found.index if found and n_wanted >= MIN_ANN_ROWS else None
+    index = found.index if found else None
     if index is None:
         offer_scanned(top, queries, segment, wanted, settings)
-        return
-    offer_found(top, queries, segment, index, wanted, settings)
+    else:
+        offer_found(top, queries, segment, index, wanted, settings)
 
 
 def offer_found(
@@ -68,16 +64,28 @@ def offer_found(
     queries: NDArray[np.float32],
     part: Rows,
     index: Any,
-    wanted: NDArray[np.bool_] | None,
+    wanted: Selection | None,
     settings: StoreSettings,
 ) -> None:
     """Offer the rows that a FAISS index finds, scored by their stored vectors.
 
-    Arguments as for `offer_nearest`; ``index`` holds the vectors of ``part``. What it cannot fill
-    to k is scanned.
+    Arguments as for `offer_nearest`; ``index`` holds the vectors of ``part``. Where few rows are
+    wanted they are scanned instead, and so is for any query what FAISS cannot fill: there are k
+    rows whenever k are wanted.
     """
-    n_wanted = part.n_rows if wanted is None else int(wanted.sum())
-    at = ann.search(index, settings.spec, queries, top.k, wanted)
+    n_wanted = part.n_rows if wanted is None else wanted.n_wanted
+    how = plan(
+        settings.spec,
+        part.n_rows,
+        n_wanted,
+        k=top.k,
+        n_queries=len(queries),
+        takes_bitmap=wanted is None or ann.takes_bitmap(index),
+    )
+    if how.route == "scan":
+        offer_scanned(top, queries, part, wanted, settings)
+        return
+    at = ann.search(index, how, queries, wanted)
     short = (at >= 0).sum(axis=1) < min(top.k, n_wanted)
     query, column = np.nonzero((at >= 0) & ~short[:, None])
     at = at[query, column]
@@ -93,7 +101,7 @@ def offer_scanned(
     top: TopK,
     queries: NDArray[np.float32],
     part: Rows,
-    wanted: NDArray[np.bool_] | None,
+    wanted: Selection | None,
     settings: StoreSettings,
 ) -> None:
     """Offer the best rows by an exact scan; arguments as for `offer_nearest`."""
@@ -104,5 +112,5 @@ def offer_scanned(
         part.rows,
         metric=settings.metric,
         max_norm=part.max_norm,
-        wanted=wanted,
+        wanted=None if wanted is None else wanted.marks,
     )

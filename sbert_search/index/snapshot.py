@@ -20,6 +20,7 @@ from sbert_search.index.nearest import offer_nearest
 from sbert_search.index.passages import StoredPassage, read_documents, read_passage
 from sbert_search.index.scan import QUERY_BLOCK, TopK, normalised
 from sbert_search.index.segments import Segment, open_checked
+from sbert_search.index.selection import Selection
 from sbert_search.records import Document
 
 Live = NDArray[np.bool_] | None
@@ -27,7 +28,7 @@ Live = NDArray[np.bool_] | None
 MAX_RESULTS_HELD = 1 << 22  # results of one block of queries; a large k makes the block smaller
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class RowMask:
     """Live rows that match a filter.
 
@@ -40,6 +41,11 @@ class RowMask:
     parts: tuple[NDArray[np.bool_], ...]
     n_docs: int
     n_rows: int
+
+    @cached_property
+    def selections(self) -> list[Selection]:
+        """The parts as searches take them."""
+        return [Selection(part) for part in self.parts]
 
 
 class Snapshot:
@@ -61,6 +67,7 @@ class Snapshot:
         self.anns = self._derived.anns
         self._starts = np.array([record.row_start for record in manifest.segments], np.int64)
         self._live = self._mark_live(self._read_tombstones())
+        self._selections = [None if live is None else Selection(live) for live in self._live]
 
     @property
     def n_docs(self) -> int:
@@ -106,7 +113,7 @@ class Snapshot:
             QueryError: k below 1, queries of another length, or numbers that are not finite.
         """
         queries = self._checked(queries, k)
-        wanted = mask.parts if mask else self._live
+        wanted = mask.selections if mask else self._selections
         anns = [None] * len(self.segments) if exact else self.anns
         width = max(1, min(k, self.n_rows))
         scores = np.full((len(queries), k), -np.inf, np.float32)

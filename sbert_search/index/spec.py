@@ -71,6 +71,12 @@ class IndexSpec:
         return any(_HNSW.fullmatch(part) for part in self.factory.split(","))
 
     @property
+    def links(self) -> int:
+        """Links of a graph's row, half of what its ground level has; 0 when it is no graph."""
+        found = re.search(r"HNSW(\d+)(?=,|$)", self.factory)
+        return int(found.group(1)) if found and self.is_hnsw else 0
+
+    @property
     def n_lists(self) -> int:
         """Inverted lists, 0 when it is no IVF."""
         found = _IVF.search(self.factory)
@@ -79,9 +85,9 @@ class IndexSpec:
     @property
     def min_training_rows(self) -> int:
         """Vectors below which FAISS cannot train this index well; 0 when it needs no training."""
-        if self.n_lists:
-            return self.n_lists * TRAINING_ROWS_PER_LIST
-        return 256 * TRAINING_ROWS_PER_LIST if "PQ" in self.factory else 0
+        codes = re.search(r"PQ\d+(?:x(\d+))?", self.factory)
+        codewords = 2 ** int(codes.group(1) or 8) if codes else 0
+        return TRAINING_ROWS_PER_LIST * max(self.n_lists, codewords)
 
     @property
     def candidates_per_result(self) -> int:

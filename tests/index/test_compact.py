@@ -15,7 +15,7 @@ import pytest
 from numpy.typing import NDArray
 
 from sbert_search.errors import ConfigError, CorruptIndex, IndexStoreError
-from sbert_search.index import ann, ann_build, compact, nearest, spec, upkeep
+from sbert_search.index import ann, ann_build, compact, spec, upkeep
 from sbert_search.index.check import check
 from sbert_search.index.manifest import BuildCursor, StoreSettings
 from sbert_search.index.scan import Vectors
@@ -120,7 +120,7 @@ def test_an_emptied_index_compacts_to_nothing_and_never_reuses_rows(tmp_path: Pa
 
 @pytest.fixture
 def small_ann(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (nearest, compact, upkeep, spec):
+    for module in (compact, upkeep, spec):
         monkeypatch.setattr(module, "MIN_ANN_ROWS", 500, raising=True)
 
 

@@ -1,0 +1,147 @@
+"""Filtered search at several selectivities, beside dropping hits after an unfiltered search.
+
+    python benchmarks/bench_filters.py [--quick] [--work FOLDER] [--out F.json]
+
+1,000,000 clustered vectors of 384 numbers (--quick: 60,000), exact, HNSW and IVF. For each share of
+rows that match: recall@10 against an exact scan of the matches, the median latency of one query,
+how many of 100 queries got fewer than 10 hits, and the same for post-filtering: 100 hits are
+fetched without the filter, and those that do not match are dropped. Each index is first searched
+so widely that its recall without a filter is 0.97.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+from common import Figure, Results, arguments
+from numpy.typing import NDArray
+from vectors import Clusters, write_index
+
+from sbert_search.index.snapshot import RowMask, Snapshot
+from sbert_search.index.spec import IndexSpec
+from sbert_search.index.store import IndexStore
+
+N_ROWS, QUICK_ROWS = 1_000_000, 60_000
+SPECS = {
+    "exact": IndexSpec(),
+    "hnsw": IndexSpec(factory="HNSW32", ef_search=32),
+    "ivf": IndexSpec(factory="IVF2048,SQ8", nprobe=4),
+}
+QUICK_SPECS = {
+    "exact": IndexSpec(),
+    "hnsw": IndexSpec(factory="HNSW16,SQ8", ef_search=32, ef_construction=40),
+    "ivf": IndexSpec(factory="IVF256,SQ8", nprobe=4),
+}
+SHARES = {"50%": 500, "10%": 100, "1%": 10, "0.1%": 1}  # values of `part` out of 1,000 that match
+QUERIES, K, POST_FETCH = 100, 10, 100
+UNFILTERED = 0.97  # recall
+
+Rows = NDArray[np.int64]
+Search = Callable[[NDArray[np.float32]], Rows]
+
+
+def main() -> None:
+    parser = arguments(__doc__.partition("\n")[0])
+    parser.add_argument("--work", type=Path, help="keep the indexes in this folder")
+    options = parser.parse_args()
+    results = Results(options)
+    with tempfile.TemporaryDirectory(prefix="bench-filters-") as scratch:
+        work = options.work or Path(scratch)
+        count = QUICK_ROWS if options.quick else N_ROWS
+        clusters = Clusters.of(options.seed, count)
+        store = prepared(work / "index", clusters, count)
+        queries = clusters.queries(QUERIES)
+        for name, spec in (QUICK_SPECS if options.quick else SPECS).items():
+            measure(results, name, respecified(store, spec), queries)
+    results.write()
+
+
+def prepared(path: Path, clusters: Clusters, count: int) -> IndexStore:
+    """Open the index of an earlier run, or write it."""
+    if (path / "MANIFEST.json").exists():
+        return IndexStore.open(path)
+    return write_index(path, clusters, count)
+
+
+def respecified(store: IndexStore, spec: IndexSpec) -> Snapshot:
+    """Search an index by another spec, building its FAISS files."""
+    from sbert_search.index import compact
+
+    old = store.snapshot.manifest
+    if old.settings.spec == spec:
+        return store.snapshot
+    names = {s.ann.name for s in old.segments if s.ann}
+    bare = replace(old.without(names), settings=replace(old.settings, spec=spec))
+    with store.writer() as writer:
+        writer.rewrite(lambda work: compact.with_ann(work, writer.snapshot, bare))
+    return store.snapshot
+
+
+def measure(results: Results, name: str, snapshot: Snapshot, queries: NDArray[np.float32]) -> None:
+    names = {s.ann.name for s in snapshot.manifest.segments if s.ann}
+    exact = Snapshot(snapshot.path, snapshot.manifest.without(names), snapshot)
+    snapshot = wide_enough(snapshot, exact, queries)
+    for share, below in SHARES.items():
+        mask = snapshot.filter_mask(f"part < {below}")
+        truth = exact.search(queries, K, mask)[1]
+        ours, ms = timed(partial(filtered, snapshot, mask), queries)
+        post, post_ms = timed(partial(post_filtered, snapshot, mask), queries)
+        results.add(f"{name}_{share}_recall", Figure(recall(ours, truth), "recall"))
+        results.add(f"{name}_{share}_short", Figure(short(ours), "queries", short(post)))
+        results.add(f"{name}_{share}_p50", Figure(ms, "ms", post_ms, ms / post_ms))
+
+
+def wide_enough(snapshot: Snapshot, exact: Snapshot, queries: NDArray[np.float32]) -> Snapshot:
+    """Double the search parameters until the recall without a filter is there."""
+    truth, spec = exact.search(queries, K)[1], snapshot.settings.spec
+    while recall(snapshot.search(queries, K)[1], truth) < UNFILTERED:
+        spec = replace(spec, nprobe=2 * spec.nprobe, ef_search=2 * spec.ef_search)
+        settings = replace(snapshot.settings, spec=spec)
+        manifest = replace(snapshot.manifest, settings=settings)
+        snapshot = Snapshot(snapshot.path, manifest, snapshot)
+    return snapshot
+
+
+def filtered(snapshot: Snapshot, mask: RowMask, queries: NDArray[np.float32]) -> Rows:
+    return snapshot.search(queries, K, mask)[1]
+
+
+def post_filtered(snapshot: Snapshot, mask: RowMask, queries: NDArray[np.float32]) -> Rows:
+    """Fetch without the filter, then keep what matches."""
+    rows = snapshot.search(queries, POST_FETCH)[1]
+    marks = np.concatenate(mask.parts)  # rows of this index are positions
+    kept = np.full((len(rows), K), -1, np.int64)
+    for place, found in enumerate(rows):
+        matching = found[marks[found]][:K]
+        kept[place, : len(matching)] = matching
+    return kept
+
+
+def timed(search: Search, queries: NDArray[np.float32]) -> tuple[Rows, float]:
+    """Ask one query after another; the first one warms up. Returns rows and the median in ms."""
+    search(queries[:1])
+    found, times_ms = [], []
+    for query in queries:
+        start = time.perf_counter()
+        found.append(search(query[None]))
+        times_ms.append(1000 * (time.perf_counter() - start))
+    return np.concatenate(found), float(np.median(times_ms))
+
+
+def recall(rows: Rows, truth: Rows) -> float:
+    return float(np.mean([len(set(a) & set(b)) / K for a, b in zip(rows, truth, strict=True)]))
+
+
+def short(rows: Rows) -> float:
+    """Count the queries with fewer than K hits."""
+    return float(((rows >= 0).sum(axis=1) < K).sum())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,99 @@
+"""Vectors without texts: drawn in clusters, written as indexes, read from a seed again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sbert_search.index.manifest import BuildCursor, StoreSettings
+from sbert_search.index.store import IndexStore
+from sbert_search.records import Document
+
+DIM = 384
+ROWS_PER_CLUSTER, INNER, INNER_SCALE, NOISE = 1000, 32, 0.1, 0.1
+BLOCK = 50_000
+
+Floats = NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True)
+class Clusters:
+    """Points around random centres, spread most along a few directions, as embeddings are.
+
+    Attributes:
+        centres: float32 (n_clusters, dim).
+        directions: float32 (INNER, dim).
+        seed: Of everything.
+    """
+
+    centres: Floats
+    directions: Floats
+    seed: int
+
+    @classmethod
+    def of(cls, seed: int, n_rows: int, dim: int = DIM) -> Clusters:
+        """Make as many clusters as so many rows fill."""
+        rng = np.random.default_rng(seed)
+        n_clusters = max(n_rows // ROWS_PER_CLUSTER, 20)
+        centres = rng.normal(size=(n_clusters, dim)).astype(np.float32)
+        directions = INNER_SCALE * rng.normal(size=(INNER, dim)).astype(np.float32)
+        return cls(centres, directions, seed)
+
+    def draw(self, count: int, stream: int) -> Floats:
+        """Draw unit vectors, (count, dim); equal streams give equal vectors."""
+        rng = np.random.default_rng([self.seed, stream])
+        of = rng.integers(0, len(self.centres), count)
+        inner = rng.normal(size=(count, len(self.directions))).astype(np.float32)
+        points: Floats = self.centres[of] + inner @ self.directions
+        points += NOISE * rng.standard_normal(points.shape, dtype=np.float32)
+        points /= np.linalg.norm(points, axis=1, keepdims=True)
+        return points
+
+    def blocks(self, count: int) -> Iterator[Floats]:
+        """Draw the rows of an index, BLOCK at a time."""
+        for stream, start in enumerate(range(0, count, BLOCK), 1):
+            yield self.draw(min(BLOCK, count - start), stream)
+
+    def queries(self, count: int) -> Floats:
+        """Draw vectors that are no rows."""
+        return self.draw(count, stream=0)
+
+
+@dataclass(frozen=True, slots=True)
+class OnePassage:
+    """A batch of documents of one passage each, as the store takes it."""
+
+    documents: list[Document]
+    vectors: Floats
+
+    @property
+    def doc_of(self) -> NDArray[np.int64]:
+        return np.arange(len(self.documents))
+
+    @property
+    def chunk(self) -> NDArray[np.int64]:
+        return np.zeros(len(self.documents), np.int64)
+
+    char_start = char_end = n_tokens = lost_tokens = chunk
+
+
+def write_index(path: Path, clusters: Clusters, count: int) -> IndexStore:
+    """Write an index whose column ``part`` counts 0 to 999 over and over."""
+    dim = clusters.centres.shape[1]
+    start = BuildCursor(source_sha256="drawn", rows=0)
+    store = IndexStore.create(path, StoreSettings(dim=dim), {"part": "int64"}, build=start)
+    with store.writer() as writer:
+        row = 0
+        for vectors in clusters.blocks(count):
+            documents = [
+                Document(f"d{i}", "-", metadata={"part": i % 1000})
+                for i in range(row, row + len(vectors))
+            ]
+            row += len(vectors)
+            writer.commit(OnePassage(documents, vectors))
+        writer.finish_build()
+    return store
