@@ -84,12 +84,10 @@ def respecified(store: IndexStore, spec: IndexSpec) -> Snapshot:
 
 
 def measure(results: Results, name: str, snapshot: Snapshot, queries: NDArray[np.float32]) -> None:
-    names = {s.ann.name for s in snapshot.manifest.segments if s.ann}
-    exact = Snapshot(snapshot.path, snapshot.manifest.without(names), snapshot)
-    snapshot = wide_enough(snapshot, exact, queries)
+    snapshot = wide_enough(snapshot, queries)
     for share, below in SHARES.items():
         mask = snapshot.filter_mask(f"part < {below}")
-        truth = exact.search(queries, K, mask)[1]
+        truth = snapshot.search(queries, K, mask, exact=True)[1]
         ours, ms = timed(partial(filtered, snapshot, mask), queries)
         post, post_ms = timed(partial(post_filtered, snapshot, mask), queries)
         results.add(f"{name}_{share}_recall", Figure(recall(ours, truth), "recall"))
@@ -97,9 +95,9 @@ def measure(results: Results, name: str, snapshot: Snapshot, queries: NDArray[np
         results.add(f"{name}_{share}_p50", Figure(ms, "ms", post_ms, ms / post_ms))
 
 
-def wide_enough(snapshot: Snapshot, exact: Snapshot, queries: NDArray[np.float32]) -> Snapshot:
+def wide_enough(snapshot: Snapshot, queries: NDArray[np.float32]) -> Snapshot:
     """Double the search parameters until the recall without a filter is there."""
-    truth, spec = exact.search(queries, K)[1], snapshot.settings.spec
+    truth, spec = snapshot.search(queries, K, exact=True)[1], snapshot.settings.spec
     while recall(snapshot.search(queries, K)[1], truth) < UNFILTERED:
         spec = replace(spec, nprobe=2 * spec.nprobe, ef_search=2 * spec.ef_search)
         settings = replace(snapshot.settings, spec=spec)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from sbert_search.index import compact, nearest, spec, upkeep
+from sbert_search.index import compact, spec, upkeep
 from sbert_search.index.drift import K, _probes, measure_drift
 from sbert_search.index.manifest import StoreSettings
 from sbert_search.index.spec import IndexSpec
@@ -18,7 +18,7 @@ from tests.index.batches import make_batch, some_documents, some_vectors
 
 @pytest.fixture(autouse=True)
 def small_ann(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (nearest, compact, upkeep, spec):
+    for module in (compact, upkeep, spec):
         monkeypatch.setattr(module, "MIN_ANN_ROWS", 500, raising=True)
 
 

@@ -14,7 +14,6 @@ from sbert_search.index import (
     ann,
     ann_build,
     compact,
-    nearest,
     scan,
     segment_writer,
     spec,
@@ -107,7 +106,7 @@ def test_an_emptied_segment_goes(tmp_path: Path) -> None:
 
 @pytest.fixture
 def small_ann(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (nearest, compact, upkeep, spec):
+    for module in (compact, upkeep, spec):
         monkeypatch.setattr(module, "MIN_ANN_ROWS", 500, raising=True)
 
 
