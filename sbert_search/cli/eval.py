@@ -10,6 +10,7 @@ import click
 
 from sbert_search.cli.console import emit, show_table
 from sbert_search.cli.eval_compare import compare
+from sbert_search.cli.eval_fusion import fusion
 from sbert_search.cli.options import choice, shared_options
 from sbert_search.runtime.progress import note
 
@@ -54,6 +55,7 @@ def evaluate() -> None:
 
 
 evaluate.add_command(compare)
+evaluate.add_command(fusion)
 
 
 @evaluate.command()

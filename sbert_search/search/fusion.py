@@ -24,10 +24,11 @@ class Fusion:
     """How two rankings become one; the defaults need no labels.
 
     Attributes:
-        method: ``weighted``: sum of scores scaled to 0..1 for each query, where a document that a
-            stage did not find has 0 of it; ``rrf``: sum of ``1 / (rrf_k + rank)``.
+        method: ``weighted``: sum of scores, scaled for each query and stage so that the best has 1
+            and the one at ``depth`` 0; ``rrf``: sum of ``1 / (rrf_k + rank)``. A document that a
+            stage did not find, or found below ``depth``, has 0 of it.
         dense_weight: Share of the dense stage, from 0 to 1; the lexical stage has the rest.
-        depth: Documents taken from each stage, and at least those that are asked for.
+        depth: Documents of each stage that count, however many are asked for.
         rrf_k: How slowly reciprocal ranks fall.
         rerank_weight: Share of the reranker's score in the final order, from 0 to 1; the rest
             belongs to the score before it, both scaled to 0..1 over the documents reranked.
@@ -51,22 +52,24 @@ class Fusion:
 
 
 def fuse(dense: Ranking, lexical: Ranking, settings: Fusion) -> Ranking:
-    """Join the documents of two rankings under one score; equal scores in the order of rows.
+    """Join the documents of two rankings under one score.
 
-    A document's best passage is that of the dense stage where it found it.
+    Equal scores, as below the depth of both stages, come in the order of their better rank, and
+    then of rows. A document's best passage is that of the dense stage where it found it.
     """
     docs = np.union1d(dense.docs, lexical.docs)
     rows, total = docs.copy(), np.zeros(len(docs))
+    better = np.full(len(docs), np.iinfo(np.int64).max)
     stages = {}
     weights = (1 - settings.dense_weight, settings.dense_weight)
     for name, ranking, weight in zip(("lexical", "dense"), (lexical, dense), weights, strict=True):
-        at = np.searchsorted(docs, ranking.docs)
+        at, rank = np.searchsorted(docs, ranking.docs), np.arange(1, len(ranking) + 1)
         ranks, scores = np.zeros(len(docs), np.int64), np.zeros(len(docs))
-        ranks[at], scores[at] = np.arange(1, len(at) + 1), ranking.scores
-        rows[at] = ranking.rows
-        total[at] += weight * _shares(ranking, settings)
+        ranks[at], scores[at], rows[at] = rank, ranking.scores, ranking.rows
+        better[at] = np.minimum(better[at], rank)
+        total[at[: settings.depth]] += weight * _shares(ranking.scores[: settings.depth], settings)
         stages[name] = ranks, scores
-    order = np.argsort(-total, kind="stable")
+    order = np.lexsort((docs, better, -total))
     fused = Ranking(docs, rows, total, {name: stages[name] for name in ("dense", "lexical")})
     return fused.take(order, total[order]).marked("fused")
 
@@ -91,7 +94,7 @@ def scaled(scores: NDArray[np.float64]) -> NDArray[np.float64]:
     return (scores - low) / (high - low) if high > low else np.ones(len(scores))
 
 
-def _shares(ranking: Ranking, settings: Fusion) -> NDArray[np.float64]:
+def _shares(scores: NDArray[np.float64], settings: Fusion) -> NDArray[np.float64]:
     if settings.method == "rrf":
-        return 1 / (settings.rrf_k + np.arange(1.0, len(ranking) + 1))
-    return scaled(ranking.scores)
+        return 1 / (settings.rrf_k + np.arange(1.0, len(scores) + 1))
+    return scaled(scores)

@@ -62,6 +62,23 @@ def test_nothing_on_one_side_leaves_the_order_of_the_other(method: str) -> None:
     assert len(fuse(nothing, nothing, settings)) == 0
 
 
+@pytest.mark.parametrize("method", ["weighted", "rrf"])
+def test_asking_for_more_does_not_change_what_comes_first(method: str) -> None:
+    rng = np.random.default_rng(0)
+    settings = Fusion(method=method, depth=20)  # type: ignore[arg-type]
+    sides = []
+    for _ in range(2):
+        docs = rng.permutation(300)[:200]
+        sides.append(ranking(docs.tolist(), np.sort(rng.random(200))[::-1].tolist()))
+    few = fuse(sides[0].first(20), sides[1].first(20), settings)
+    many = fuse(sides[0], sides[1], settings)
+    positive = int((few.scores > 0).sum())
+    assert positive > 25
+    assert many.docs[:positive].tolist() == few.docs[:positive].tolist()
+    assert many.scores[:positive].tolist() == few.scores[:positive].tolist()
+    assert (many.scores[len(few) :] == 0).all()
+
+
 def test_equal_scores_come_in_the_order_of_rows_whatever_found_them() -> None:
     fused = fuse(ranking([7], [1.0]), ranking([3], [9.0]), Fusion())
     assert fused.docs.tolist() == [3, 7]
