@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from itertools import cycle, islice
 from pathlib import Path
 
+from sbert_search.corpus.beir import read_queries
 from sbert_search.corpus.docstrings import stdlib_documents
 from sbert_search.corpus.documents import CorpusReader
 from sbert_search.corpus.pairs import read_pairs
@@ -36,6 +37,15 @@ def documents(limit: int) -> tuple[str, list[Document]]:
         return "docstrings", list(islice(stdlib_documents(), limit))
     batches = CorpusReader([data / "scifact"]).batches()
     return "scifact", list(islice((d for batch in batches for d in batch.documents), limit))
+
+
+def questions(limit: int) -> tuple[str, list[str]]:
+    """A name and up to `limit` queries: SciFact's, or first lines of docstrings."""
+    data = data_folder()
+    if data is None:
+        return sentences(limit)
+    found = read_queries(data / "scifact")
+    return "scifact", [query.text for query in found[:limit]]
 
 
 def many_documents(count: int) -> Iterator[Document]:

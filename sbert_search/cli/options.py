@@ -70,7 +70,7 @@ _SHARED: dict[str, Decorator[Any]] = {
         "engine", "native", "onnx", "sentence-transformers", help="What runs the model."
     ),
     "precision": choice(
-        "precision", "auto", "fp32", "bf16", "fp16", help="auto: fp32 on CPU, bf16 on CUDA."
+        "precision", "auto", "fp32", "bf16", "fp16", help="auto: bf16 where the device has it."
     ),
     "on-truncate": choice(
         "on-truncate",

@@ -42,7 +42,8 @@ class Embedder:
         device: auto, cpu, cuda, cuda:N or mps.
         engine: native (where the architecture is known, else the library), onnx (native's exported
             graph, on a CPU in fp32, without torch once it was made), or sentence-transformers.
-        precision: auto (fp32 on a CPU), fp32, bf16 or fp16.
+        precision: auto (bf16 where the device has it and it is exact enough, else fp32), fp32,
+            bf16 or fp16.
         truncate_dim: Leading numbers of a vector to keep; None: as the model says.
         prompts: Texts put before others, by name; added to the model's own.
         default_prompt_name: The prompt of `encode` when none is asked for.

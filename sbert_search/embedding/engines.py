@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -9,11 +10,11 @@ import numpy as np
 import torch
 
 from sbert_search.embedding.opened import Engine, EngineName, OpenedModel
+from sbert_search.embedding.opening import PRECISIONS, check_engine, open_engine
 from sbert_search.embedding.protocol import TokenizedTexts, Vectors
 from sbert_search.embedding.selfcheck import SELF_CHECK_TEXTS, check_vectors
 from sbert_search.encoder.frozen import freeze
 from sbert_search.encoder.packed import PackedTokens
-from sbert_search.errors import ConfigError
 from sbert_search.models.bi_encoder import BiEncoder
 from sbert_search.models.folder import ModelDescription, ModelFolder, read_folder
 from sbert_search.models.identity import IN_MEMORY
@@ -21,13 +22,11 @@ from sbert_search.models.interchange import LibraryEncoder, load_sentence_transf
 from sbert_search.models.resolve import resolve_model
 from sbert_search.models.state import state_sha256
 from sbert_search.models.support import require_kind, why_not_native
-from sbert_search.runtime.device import Precision, resolve_device, resolve_precision
+from sbert_search.runtime.device import Precision
 from sbert_search.runtime.progress import note
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
-
-PRECISIONS = {torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16"}
 
 
 class NativeEngine:
@@ -105,12 +104,11 @@ def open_model(
         library = LibraryEncoder(model)
         return _in_memory(model, library.describe(), LibraryEngine(library))
     check_engine(engine)
-    place = resolve_device(device)
-    dtype = resolve_precision(precision, place)
     found = resolve_model(model)
     folder = read_folder(found.path)
-    opened = _open_folder(folder, engine)
-    _move_and_check(opened, place, dtype)
+    opened, place, dtype = open_engine(
+        partial(_open_folder, folder, engine), _move_and_check, device=device, precision=precision
+    )
     return OpenedModel(
         found.name,
         found.origin,
@@ -122,18 +120,6 @@ def open_model(
         str(place),
         folder,
     )
-
-
-def check_engine(engine: str) -> None:
-    """Refuse an engine that is not there.
-
-    Raises:
-        ConfigError: Naming it.
-    """
-    if engine not in ("native", "sentence-transformers"):
-        raise ConfigError(
-            f"The engine {engine!r} does not compute this; use native or sentence-transformers."
-        )
 
 
 def _open_folder(folder: ModelFolder, engine: EngineName) -> TorchEngine:

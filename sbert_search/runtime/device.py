@@ -42,20 +42,35 @@ def resolve_device(name: str = "auto") -> torch.device:
     return device
 
 
-def resolve_precision(precision: Precision, device: torch.device) -> torch.dtype:
+def resolve_precision(
+    precision: Precision, device: torch.device, *, bf16_on_cpu: bool = False
+) -> torch.dtype:
     """Choose the type of matrix products; "auto" is bf16 on a CUDA device that has it, else fp32.
+
+    Args:
+        precision: auto, fp32, bf16 or fp16.
+        device: Where they are computed.
+        bf16_on_cpu: Whether "auto" is bf16 too on a CPU that has instructions for it, as is fast
+            and exact enough for inference.
 
     Raises:
         ConfigError: An unknown name, or fp16 on the CPU.
     """
     if precision == "auto":
-        has_bf16 = device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
-        return torch.bfloat16 if has_bf16 else torch.float32
+        wanted = device.type == "cuda" or (device.type == "cpu" and bf16_on_cpu)
+        return torch.bfloat16 if wanted and has_bf16(device) else torch.float32
     if precision not in _DTYPES:
         raise ConfigError(f"precision is {precision!r}; use auto, {', '.join(_DTYPES)}.")
     if precision == "fp16" and device.type == "cpu":
         raise ConfigError("precision fp16 is slow and inexact on a CPU; use bf16 or fp32.")
     return _DTYPES[precision]
+
+
+def has_bf16(device: torch.device) -> bool:
+    """Whether a CUDA device, or this CPU (AVX-512), has instructions for bfloat16 products."""
+    if device.type == "cuda":
+        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
+    return bool(torch.cpu._is_avx512_bf16_supported())
 
 
 def autocast(device: torch.device, dtype: torch.dtype) -> AbstractContextManager[Any]:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 import torch
 
-from sbert_search.embedding.engines import PRECISIONS, check_engine
 from sbert_search.embedding.opened import EngineName
+from sbert_search.embedding.opening import PRECISIONS, check_engine, open_engine
 from sbert_search.embedding.protocol import Vectors
 from sbert_search.embedding.selfcheck import SELF_CHECK_TEXTS
 from sbert_search.encoder.frozen import freeze
@@ -22,7 +23,7 @@ from sbert_search.models.interchange import LibraryPairScorer, load_cross_encode
 from sbert_search.models.resolve import resolve_model
 from sbert_search.models.state import state_sha256
 from sbert_search.models.support import require_kind, why_no_native_pairs
-from sbert_search.runtime.device import Precision, resolve_device, resolve_precision
+from sbert_search.runtime.device import Precision
 from sbert_search.runtime.progress import note
 from sbert_search.tokens.tokenizer import EncodedPairs, TextTokenizer
 
@@ -158,12 +159,11 @@ def open_pair_model(
         library = LibraryPairScorer(model)
         return _in_memory(model, library.architecture, LibraryPairEngine(library))
     check_engine(engine)
-    place = resolve_device(device)
-    dtype = resolve_precision(precision, place)
     found = resolve_model(model)
     folder = read_folder(found.path)
-    opened = _open_folder(folder, engine)
-    _move_and_check(opened, place, dtype)
+    opened, place, dtype = open_engine(
+        partial(_open_folder, folder, engine), _move_and_check, device=device, precision=precision
+    )
     return OpenedPairModel(
         found.name,
         folder.description.architecture,

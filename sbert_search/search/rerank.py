@@ -40,7 +40,8 @@ class Reranker:
         device: auto, cpu, cuda, cuda:N or mps.
         engine: native (where the architecture is known, else the library), or
             sentence-transformers.
-        precision: auto (fp32 on a CPU), fp32, bf16 or fp16.
+        precision: auto (bf16 where the device has it and it is exact enough, else fp32), fp32,
+            bf16 or fp16.
         batch_tokens: Tokens of one step of the model; None: the engine's best.
 
     Raises:

@@ -58,7 +58,7 @@ def test_a_cold_search_loads_no_torch_and_finds_the_same(built: Path) -> None:
     assert {"onnxruntime", "tokenizers", "pyarrow"} <= modules
     assert not modules & HEAVY
     assert "engine onnx, fp32 on cpu" in quick.err
-    native, modules = ask(built, "--engine", "native")
+    native, modules = ask(built, "--engine", "native", "--precision", "fp32")
     assert "torch" in modules
     assert "onnxruntime" not in modules
     for ours, theirs in zip(quick.records, native.records, strict=True):
@@ -85,7 +85,7 @@ def test_a_graph_that_disagrees_with_the_index_is_passed_over(built: Path, tmp_p
     shutil.copytree(built.parent / "cache", tmp_path / "cache")
     ask(built, cached=tmp_path)
     (agreed,) = (tmp_path / "cache" / "sbert-search" / "agreement").glob("*.json")
-    assert float(agreed.read_text()) == pytest.approx(1, abs=1e-5)
+    assert float(agreed.read_text()) == pytest.approx(1, abs=1e-3)
     agreed.write_text("0.5")
     done, modules = ask(built, cached=tmp_path)
     assert "torch" in modules

@@ -39,12 +39,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def tiny(folder: Path) -> Embedder:
-    return Embedder(folder, device="cpu")
+    return Embedder(folder, device="cpu", precision="fp32")
 
 
 @pytest.fixture(scope="module")
 def minilm() -> Embedder:
-    return Embedder(device="cpu")
+    return Embedder(device="cpu", precision="fp32")
 
 
 def test_minilm_equals_sentence_transformers_on_real_texts(
@@ -119,7 +119,9 @@ def test_the_identity_does_not_depend_on_the_engine(folder: Path, tiny: Embedder
     assert tiny.identity.differences(library.identity) == []
     assert not tiny.identity.same_numbers(library.identity)
     assert tiny.identity.prompts == {"query": "cat ", "way": "far away "}
-    other = Embedder(folder, device="cpu", prompts={"query": "dog "}, truncate_dim=4)
+    other = Embedder(
+        folder, device="cpu", precision="fp32", prompts={"query": "dog "}, truncate_dim=4
+    )
     assert [line.partition(":")[0] for line in tiny.identity.differences(other.identity)] == [
         "prompts",
         "dim",
@@ -140,7 +142,7 @@ def test_prompts_are_put_before_texts(tiny: Embedder) -> None:
 def test_vectors_can_be_cut_and_scaled(folder: Path, tiny: Embedder) -> None:
     vectors = tiny.encode(TEXTS)
     np.testing.assert_array_equal(tiny.encode(TEXTS, truncate_dim=5), vectors[:, :5])
-    short = Embedder(folder, device="cpu", truncate_dim=5)
+    short = Embedder(folder, device="cpu", precision="fp32", truncate_dim=5)
     assert short.dim == 5
     np.testing.assert_array_equal(short.encode(TEXTS), vectors[:, :5])
     unit = short.encode(TEXTS, normalize_embeddings=True)
@@ -162,7 +164,7 @@ def test_lost_tokens_are_counted_exactly(folder: Path, engine: Any) -> None:
 
 @pytest.mark.parametrize("engine", ["native", "sentence-transformers"])
 def test_chunks_are_encoded_as_the_texts_they_are(folder: Path, engine: Any) -> None:
-    embedder = Embedder(folder, device="cpu", engine=engine)
+    embedder = Embedder(folder, device="cpu", engine=engine, precision="fp32")
     texts = ["the cat sat on unknownword " * 12, "cat", "x" * 120 + " é"]
     documents = [Document(str(n), text) for n, text in enumerate(texts)]
     (batch,) = embed_batches([(documents, None)], embedder, on_truncate="chunk")
@@ -203,7 +205,7 @@ def test_use_after_a_fork_is_an_error_and_no_hang(tiny: Embedder) -> None:
 def test_out_of_memory_halves_the_batch_and_says_so(
     folder: Path, tiny: Embedder, capsys: pytest.CaptureFixture[str], monkeypatch: Any
 ) -> None:
-    embedder = Embedder(folder, device="cpu")
+    embedder = Embedder(folder, device="cpu", precision="fp32")
     compute = BiEncoder.forward
 
     def small_memory(self: BiEncoder, tokens: PackedTokens) -> torch.Tensor:
@@ -238,8 +240,8 @@ def test_no_memory_for_a_single_text_is_an_error(folder: Path, monkeypatch: Any)
         (lambda vectors: vectors[::-1], r"gives wrong numbers: cosine -?0\."),
     ],
 )
-def test_a_device_that_computes_wrongly_is_refused(
-    folder: Path, monkeypatch: Any, fault: Any, message: str
+def test_a_precision_that_computes_wrongly_is_refused_and_not_taken_by_itself(
+    folder: Path, monkeypatch: Any, capsys: Any, fault: Any, message: str
 ) -> None:
     from sbert_search.embedding.engines import NativeEngine
 
@@ -251,7 +253,9 @@ def test_a_device_that_computes_wrongly_is_refused(
         return np.ascontiguousarray(fault(vectors)) if moved else vectors
 
     monkeypatch.setattr(NativeEngine, "__call__", broken)
-    Embedder(folder, device="cpu")
+    monkeypatch.setattr("torch.cpu._is_avx512_bf16_supported", lambda: True)
+    assert Embedder(folder, device="cpu").identity.precision == "fp32"
+    assert "Going on in fp32." in capsys.readouterr().err
     with pytest.raises(ModelError, match=f"native on cpu in bf16 {message}"):
         Embedder(folder, device="cpu", precision="bf16")
 

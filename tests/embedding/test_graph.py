@@ -48,7 +48,7 @@ def no_export(monkeypatch: Any) -> None:
 
 
 def test_every_pooling_dense_and_prompt_as_native(folder: Path, exported: Embedder) -> None:
-    native = Embedder(folder, device="cpu")
+    native = Embedder(folder, device="cpu", precision="fp32")
     assert exported.identity.differences(native.identity) == []
     assert exported.identity.engine == "onnx"
     texts = [*TEXTS, *(" ".join(["cat", "dog", "far"] * n) for n in range(9))]
@@ -64,7 +64,8 @@ def test_minilm_equals_native_on_real_texts(real_data: Path) -> None:
     with gzip.open(real_data / "scifact" / "corpus.jsonl.gz", "rt", encoding="utf-8") as lines:
         texts += [json.loads(next(lines))["text"] for _ in range(6)]
     texts += ["", "x" * 5000]
-    ours, native = Embedder(engine="onnx").encode(texts), Embedder(device="cpu").encode(texts)
+    ours = Embedder(engine="onnx").encode(texts)
+    native = Embedder(device="cpu", precision="fp32").encode(texts)
     np.testing.assert_allclose(ours, native, atol=1e-5)
 
 

@@ -4,7 +4,8 @@ import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from sbert_search.encoder.attention import Heads, packed_attention
+from sbert_search.encoder import attention
+from sbert_search.encoder.attention import Heads, explicit_attention, packed_attention
 from sbert_search.encoder.packed import PackedTokens
 from sbert_search.encoder.relative import RelativeHeads
 
@@ -22,6 +23,25 @@ def test_relative_scores_equal_their_definition() -> None:
             expected = (query[0, :, i] * key_rows[row]).sum(-1)
             expected += (key[0, :, j] * query_rows[row]).sum(-1)
             assert torch.allclose(scores[0, :, i, j], expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("most_scores", [2**20, 1500])
+def test_products_on_a_cpu_in_bf16_equal_exact_attention(
+    most_scores: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Lengths around a vector of 32 numbers; few scores at a time split texts between heads."""
+    monkeypatch.setattr(attention, "_SCORES", most_scores)
+    lengths = (1, 2, 31, 31, 32, 33, 33, 33, 70)
+    tokens = PackedTokens(torch.zeros(sum(lengths), dtype=torch.int64), lengths)
+    generator = torch.Generator().manual_seed(0)
+    parts = torch.randn(tokens.total, 3, 4, 16, generator=generator).bfloat16().unbind(1)
+    expected, _ = explicit_attention(
+        Heads(*(part.float() for part in parts)), tokens, scale=0.25, dropout=0.0, causal=False
+    )
+    with torch.inference_mode():
+        mixed = packed_attention(Heads(*parts), tokens, scale=0.25, dropout=0.0, causal=False)
+    assert mixed.dtype == torch.bfloat16
+    assert torch.allclose(mixed.float(), expected, atol=0.02)
 
 
 @pytest.mark.parametrize("dropout", [0.0, 0.1])

@@ -23,8 +23,15 @@ def test_devices_are_found_by_name_and_absent_ones_refused() -> None:
         resolve_device("cuda:63")
 
 
-def test_precision_is_exact_on_the_cpu_unless_asked_for() -> None:
+@pytest.mark.parametrize("present", [True, False])
+def test_only_inference_takes_bf16_by_itself_and_only_where_the_cpu_has_it(
+    present: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("torch.cpu._is_avx512_bf16_supported", lambda: present)
+    inference = resolve_precision("auto", CPU, bf16_on_cpu=True)
+    assert inference == (torch.bfloat16 if present else torch.float32)
     assert resolve_precision("auto", CPU) == torch.float32
+    assert resolve_precision("fp32", CPU, bf16_on_cpu=True) == torch.float32
     assert resolve_precision("bf16", CPU) == torch.bfloat16
     with pytest.raises(ConfigError, match="fp16"):
         resolve_precision("fp16", CPU)

@@ -26,7 +26,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def tiny(folder: Path) -> Reranker:
-    return Reranker(folder, device="cpu")
+    return Reranker(folder, device="cpu", precision="fp32")
 
 
 @pytest.fixture(scope="module")

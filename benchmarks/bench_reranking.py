@@ -1,0 +1,90 @@
+"""Reranking speed: `Reranker.predict` against CrossEncoder.predict, same pairs and weights.
+
+    python benchmarks/bench_reranking.py [--quick] [--model FOLDER] [--out F.json]
+
+Pairs are SciFact queries with abstracts (or docstrings without the data). Without --model the
+encoder of all-MiniLM-L6-v2 gets a head with seeded weights: its scores mean nothing, its cost is
+that of any cross-encoder of this shape.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import torch
+from common import Figure, Results, arguments, compare, rate, repeats_of
+from sentence_transformers import CrossEncoder as LibraryCrossEncoder
+from texts import documents, questions
+
+from sbert_search import Reranker
+from sbert_search.encoder.weights import load_encoder
+from sbert_search.models.cross_encoder import CrossEncoder
+from sbert_search.models.resolve import resolve_model
+from sbert_search.tokens.tokenizer import TextTokenizer
+
+TOP = 10
+
+
+def main() -> None:
+    parser = arguments(__doc__.partition("\n")[0])
+    parser.add_argument("--model", help="a cross-encoder; default: MiniLM with a seeded head")
+    options = parser.parse_args()
+    results = Results(options)
+    n_queries, n_documents = (2, 24) if options.quick else (10, 100)
+    source, queries = questions(n_queries)
+    _, texts = documents(n_documents)
+    pairs = [(query, text.full_text) for query in queries for text in texts]
+    with tempfile.TemporaryDirectory() as scratch:
+        measure(results, source, pairs, n_documents, model_folder(options, Path(scratch)))
+    results.write()
+
+
+def model_folder(options: argparse.Namespace, scratch: Path) -> Path:
+    """The model to measure, made where none is named."""
+    if options.model:
+        return resolve_model(options.model).path
+    torch.manual_seed(options.seed)
+    base, made = resolve_model(None).path, scratch / "cross-encoder"
+    encoder = load_encoder(base)
+    tokenizer = TextTokenizer.from_folder(base, encoder.config.max_positions)
+    CrossEncoder(encoder, tokenizer, activation=torch.nn.Identity()).save(made)
+    return made
+
+
+def measure(
+    results: Results, source: str, pairs: list[tuple[str, str]], n_documents: int, folder: Path
+) -> None:
+    """Add the figures of one list of pairs, each query with the same number of documents."""
+    peer = LibraryCrossEncoder(str(folder), device="cpu")
+    reference = np.asarray(peer.predict(pairs)).reshape(-1, n_documents)
+    for name in ("fp32", "bf16"):
+        ours = Reranker(folder, device="cpu", precision=name)
+        figure = compare(
+            partial(rate, len(pairs), partial(ours.predict, pairs)),
+            partial(rate, len(pairs), partial(peer.predict, pairs)),
+            unit="pairs/s",
+            repeats=repeats_of(results.options),
+        )
+        results.add(f"{source}_{name}", figure)
+        scores = ours.predict(pairs).reshape(-1, n_documents)
+        apart = float(np.abs(scores - reference).max())
+        results.add(f"{source}_{name}_max_difference", Figure(apart, "score"))
+        results.add(f"{source}_{name}_scores_deviate", Figure(float(reference.std()), "score"))
+        same = [
+            len(set(best(mine)) & set(best(theirs))) / TOP
+            for mine, theirs in zip(scores, reference, strict=True)
+        ]
+        results.add(f"{source}_{name}_top_{TOP}_shared", Figure(float(np.mean(same)), "share"))
+
+
+def best(scores: np.ndarray) -> list[int]:
+    """Places of the highest scores, float (n_documents,)."""
+    return [int(place) for place in np.argsort(-scores, kind="stable")[:TOP]]
+
+
+if __name__ == "__main__":
+    main()
