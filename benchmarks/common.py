@@ -79,6 +79,11 @@ def compare(
         ours(), peer()
     rounds = [(ours(), peer()) for _ in range(repeats)]
     mine, theirs = [list(values) for values in zip(*rounds, strict=True)]
+    return paired(mine, theirs, unit=unit)
+
+
+def paired(mine: list[float], theirs: list[float], *, unit: str) -> Figure:
+    """Make a figure of values that were measured in turn."""
     return Figure(
         statistics.median(mine),
         unit,

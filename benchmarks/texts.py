@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from itertools import cycle, islice
+from itertools import cycle, islice, pairwise
 from pathlib import Path
 
 from sbert_search.corpus.beir import read_queries
 from sbert_search.corpus.docstrings import stdlib_documents
 from sbert_search.corpus.documents import CorpusReader
 from sbert_search.corpus.pairs import read_pairs
-from sbert_search.records import Document
+from sbert_search.records import Document, TextPair
 
 
 def data_folder() -> Path | None:
@@ -28,6 +28,17 @@ def sentences(limit: int) -> tuple[str, list[str]]:
         return "docstring_lines", _distinct(lines, limit)
     pairs = read_pairs(data / "stsb" / "train.jsonl.gz")
     return "stsb", _distinct((text for pair in pairs for text in (pair.text1, pair.text2)), limit)
+
+
+def nli_pairs(limit: int, *, only: str | None = None) -> tuple[str, list[TextPair]]:
+    """A name and up to `limit` labelled pairs, of one label if asked: SNLI, or made up."""
+    data = data_folder()
+    if data is None:
+        _, texts = sentences(limit + 1)
+        labels = cycle([only] if only else ["entailment", "neutral", "contradiction"])
+        return "made", [TextPair(*two, label=next(labels)) for two in pairwise(texts)]
+    pairs = read_pairs(data / "snli" / "train_subset_18k.jsonl.gz")
+    return "snli", [p for p in pairs if p.label != "-" and only in (None, p.label)][:limit]
 
 
 def documents(limit: int) -> tuple[str, list[Document]]:

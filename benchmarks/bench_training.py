@@ -1,0 +1,129 @@
+"""Training a sentence encoder beside sentence-transformers' trainer: SNLI pairs, batches of 32.
+
+Both train all-MiniLM-L6-v2 for an epoch of the same pairs, in turn: with the softmax loss over
+(u, v, |u-v|) (`nli`), and with multiple negatives over the pairs that are entailed (`mnrl`). Time
+runs from the first step to the end of the last, collation and optimizer included. `fp32` and `bf16`
+compare with the library in fp32, `same` our bf16 with its own.
+"""
+
+import argparse
+import json
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+from common import Results, arguments, paired, repeats_of
+from texts import nli_pairs
+
+from sbert_search.models.resolve import resolve_model
+from sbert_search.records import TextPair
+from sbert_search.runtime.progress import set_quiet
+
+BATCH = 32
+LABELS = ["contradiction", "entailment", "neutral"]
+RECIPES = {"nli": "nli", "mnrl": "query-passage"}
+COMPARISONS = {"fp32": ("fp32", "fp32"), "bf16": ("bf16", "fp32"), "same": ("bf16", "bf16")}
+
+
+def ours(task: str, precision: str, pairs: list[TextPair]) -> float:
+    """Pairs a second of this package."""
+    from sbert_search.training.recipe import load_recipe
+    from sbert_search.training.siamese import BiEncoderRecipe, train_bi_encoder
+    from sbert_search.training.stepper import Stepper
+
+    times: list[float] = []
+    take = Stepper.take
+
+    def timed(*given: Any) -> Any:
+        times.append(time.perf_counter())
+        figures = take(*given)
+        times.append(time.perf_counter())
+        return figures
+
+    with tempfile.TemporaryDirectory() as folder, mock.patch.object(Stepper, "take", timed):
+        data = Path(folder, "pairs.jsonl")
+        rows = [{"sentence1": p.text1, "sentence2": p.text2, "label": p.label} for p in pairs]
+        data.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+        settings = [f"model={resolve_model().path}", f"data.train={data}", "device=cpu"]
+        settings += [f"precision={precision}", f"batching.size={BATCH}", "budget.epochs=1"]
+        recipe = load_recipe(BiEncoderRecipe, "bi-encoder", RECIPES[task], settings)
+        train_bi_encoder(recipe, Path(folder, "run"))
+    return len(pairs) / (times[-1] - times[0])
+
+
+def library(task: str, precision: str, pairs: list[TextPair]) -> float:
+    """Pairs a second of sentence-transformers."""
+    from datasets import Dataset
+    from sentence_transformers import (
+        SentenceTransformer,
+        SentenceTransformerTrainer,
+        SentenceTransformerTrainingArguments,
+    )
+    from sentence_transformers.sentence_transformer import losses
+    from transformers import TrainerCallback
+
+    class Times(TrainerCallback):
+        def __init__(self) -> None:
+            self.found: list[float] = []
+
+        def on_step_begin(self, *_: Any, **__: Any) -> None:
+            self.found.append(time.perf_counter())
+
+        on_step_end = on_step_begin
+
+    model, times = SentenceTransformer(str(resolve_model().path), device="cpu"), Times()
+    rows: dict[str, list[Any]] = {"a": [p.text1 for p in pairs], "b": [p.text2 for p in pairs]}
+    if task == "nli":
+        rows["label"] = [LABELS.index(p.label or "") for p in pairs]
+    with tempfile.TemporaryDirectory() as folder:
+        settings = SentenceTransformerTrainingArguments(
+            output_dir=folder,
+            per_device_train_batch_size=BATCH,
+            num_train_epochs=1,
+            bf16=precision == "bf16",
+            use_cpu=True,
+            save_strategy="no",
+            logging_strategy="no",
+            report_to="none",
+            disable_tqdm=True,
+            dataloader_pin_memory=False,
+        )
+        softmax = losses.SoftmaxLoss(model, embedding_dimension=384, num_labels=3)
+        loss = softmax if task == "nli" else losses.MultipleNegativesRankingLoss(model)
+        SentenceTransformerTrainer(
+            model=model,
+            args=settings,
+            train_dataset=Dataset.from_dict(rows),
+            loss=loss,
+            callbacks=[times],
+        ).train()
+    return len(pairs) / (times.found[-1] - times.found[0])
+
+
+def measure(task: str, options: argparse.Namespace, results: Results) -> None:
+    """Let all four train in turn, once uncounted, and add the three figures of a task."""
+    count = BATCH * (8 if options.quick else 40)
+    name, pairs = nli_pairs(count, only="entailment" if task == "mnrl" else None)
+    speeds: dict[tuple[str, str], list[float]] = {}
+    for _ in range(1 + repeats_of(options)):
+        for precision in ("fp32", "bf16"):
+            speeds.setdefault(("ours", precision), []).append(ours(task, precision, pairs))
+            speeds.setdefault(("peer", precision), []).append(library(task, precision, pairs))
+    for figure, (mine, theirs) in COMPARISONS.items():
+        counted = speeds["ours", mine][1:], speeds["peer", theirs][1:]
+        results.add(f"{figure}_{task}", paired(*counted, unit=f"{name} pairs/s"))
+
+
+def main() -> None:
+    options = arguments(__doc__ or "").parse_args()
+    set_quiet(True)
+    results = Results(options)
+    for task in RECIPES:
+        measure(task, options, results)
+    results.write()
+
+
+if __name__ == "__main__":
+    main()
