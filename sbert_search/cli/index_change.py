@@ -75,7 +75,7 @@ def build(
 @_folder
 @source_options
 @embedder_options
-@shared_options("allow-inexact", "on-truncate", "on-error", "quiet", "json")
+@shared_options("allow-inexact", "on-truncate", "on-error", "memory", "quiet", "json")
 @click.pass_context
 def add(ctx: click.Context, /, path: Path, as_json: bool, **_: Any) -> None:
     """Add documents to the index DIR.
@@ -91,7 +91,7 @@ def add(ctx: click.Context, /, path: Path, as_json: bool, **_: Any) -> None:
 @_folder
 @source_options
 @embedder_options
-@shared_options("allow-inexact", "on-truncate", "on-error", "quiet", "json")
+@shared_options("allow-inexact", "on-truncate", "on-error", "memory", "quiet", "json")
 @click.pass_context
 def upsert(ctx: click.Context, /, path: Path, as_json: bool, **_: Any) -> None:
     """Add documents, replacing those that changed.
@@ -133,6 +133,7 @@ def _update(ctx: click.Context, path: Path, mode: Literal["add", "upsert"], as_j
         model=ctx.params["model"],
         settings=read_as_given(index.read_settings, given(ctx)),
         allow_inexact=ctx.params["allow_inexact"],
+        memory_bytes=ctx.params["memory_bytes"],
         **model_options(ctx),
     )
     finish(ctx, report, path, "index", as_json=as_json)

@@ -91,7 +91,7 @@ _SHARED: dict[str, Decorator[Any]] = {
         type=size,
         metavar="SIZE",
         envvar=_variable("memory"),
-        help="Most that FAISS may take, such as 2G.  [default: no limit]",
+        help="Most for the process, such as 2G, mapped files aside.  [default: no limit]",
     ),
     "seed": click.option(
         "--seed", type=int, default=0, show_default=True, envvar=_variable("seed")

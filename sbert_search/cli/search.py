@@ -54,13 +54,14 @@ if TYPE_CHECKING:
 )
 @click.option("--run-out", type=click.Path(path_type=Path), help="TREC run file for --queries.")
 @embedder_options
-@shared_options("allow-inexact", "quiet", "json")
+@shared_options("allow-inexact", "memory", "quiet", "json")
 def search(
     path: Path,
     query: str | None,
     queries: Path | None,
     run_out: Path | None,
     rerank: str | None,
+    memory_bytes: int | None,
     as_json: bool,
     **options: Any,
 ) -> None:
@@ -86,6 +87,7 @@ def search(
     changed = given(click.get_current_context()).keys()
     quick = bool(query) and reranker is None and not changed & hardware.keys()
     engine = SearchEngine(path, options.pop("model"), reranker, quick=quick, **options)
+    engine.require_memory(memory_bytes)
     if queries is not None:
         _answer_file(engine, queries, run_out, as_json, ask)
     else:

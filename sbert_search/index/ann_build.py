@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sbert_search.errors import ConfigError
 from sbert_search.index.ann import import_faiss, single_threaded
 from sbert_search.index.manifest import FileRecord, Metric, StoreSettings
 from sbert_search.index.scan import Vectors
@@ -44,13 +43,12 @@ def require_memory(settings: StoreSettings, n_rows: int, memory_bytes: int | Non
     Raises:
         ConfigError: With the bytes predicted.
     """
-    predicted, room = build_bytes(settings.spec, n_rows, settings.dim), memory.room(memory_bytes)
-    if room is not None and predicted > room:
-        raise ConfigError(
-            f"{settings.spec.factory} over {n_rows:,} vectors of {settings.dim} numbers takes "
-            f"about {predicted / 2**20:,.0f} MiB to make, and of --memory {room / 2**20:,.0f} MiB "
-            "are left; allow more, or use a smaller spec such as IVF2048,SQ8, or Flat."
-        )
+    spec = settings.spec
+    memory.require(
+        memory_bytes,
+        build_bytes(spec, n_rows, settings.dim),
+        f"Making {spec.factory} of {n_rows:,} vectors of {settings.dim} numbers",
+    )
 
 
 def train(
@@ -156,4 +154,7 @@ def _reserve(index: Any, n_rows: int) -> None:
 def _evenly(samples: Sequence[Vectors], wanted: int) -> NDArray[np.float32]:
     """Take about ``wanted`` vectors at equal distances from all samples, float32 (n, dim)."""
     step = max(1, -(-sum(len(sample) for sample in samples) // wanted))
-    return np.concatenate([sample[::step].astype(np.float32) for sample in samples])
+    taken = [sample[::step] for sample in samples]  # views: nothing is read yet
+    vectors = np.empty((sum(map(len, taken)), samples[0].shape[1]), np.float32)
+    np.concatenate(taken, out=vectors, casting="same_kind")
+    return vectors

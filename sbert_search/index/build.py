@@ -63,7 +63,7 @@ def build_index(
         out: The folder to make; absent, empty, or an unfinished build.
         open_model: Loads the model.
         settings: How to make it.
-        memory_bytes: What FAISS may take; None: no limit. Everything else is bounded anyway.
+        memory_bytes: What the process may take, mapped files not counted; None: no limit.
 
     Raises:
         ConfigError: The index that the spec asks for would not fit the budget.
@@ -106,6 +106,7 @@ def build_index(
             mode="add",
             on_truncate=settings.on_truncate,
             cursor=cursor,
+            memory_bytes=memory_bytes,
         )
         writer.finish_build(memory_bytes=memory_bytes)
     if isinstance(embedder, Embedder):

@@ -76,7 +76,7 @@ class Index:
             out: The folder to make.
             model: A model's name or folder, an `Embedder` or a ``SentenceTransformer``.
             settings: Metric, precision, fields and the like.
-            memory_bytes: What FAISS may take; None: no limit.
+            memory_bytes: What the process may take, mapped files not counted; None: no limit.
             options: How to open a model by name: ``device``, ``engine``, ``precision``.
 
         Raises:
@@ -162,6 +162,7 @@ class Index:
         *,
         model: Any = None,
         settings: ReadSettings | None = None,
+        memory_bytes: int | None = None,
         **options: Any,
     ) -> IngestReport:
         """Add documents; one whose id is there with other content is a bad row.
@@ -171,6 +172,7 @@ class Index:
             model: An embedder, a name or a folder; None: the model that the index names.
             settings: Fields, and what to do with bad rows and long texts; None: as when
                 the index was built.
+            memory_bytes: What the process may take, mapped files not counted; None: no limit.
             options: As for `matching_embedder`.
 
         Raises:
@@ -179,7 +181,7 @@ class Index:
             ModelMismatch: It is another model than the one that built the index.
             IndexLocked: Another process writes.
         """
-        return self._ingest("add", sources, model, settings, options)
+        return self._ingest("add", sources, model, settings, memory_bytes, options)
 
     def upsert(
         self,
@@ -187,10 +189,11 @@ class Index:
         *,
         model: Any = None,
         settings: ReadSettings | None = None,
+        memory_bytes: int | None = None,
         **options: Any,
     ) -> IngestReport:
         """Add documents, and replace those whose id is there with other content; as `add`."""
-        return self._ingest("upsert", sources, model, settings, options)
+        return self._ingest("upsert", sources, model, settings, memory_bytes, options)
 
     def delete(self, ids: Iterable[str] | None = None, *, where: str | None = None) -> int:
         """Delete documents by id or by a filter over the metadata, in one commit.
@@ -316,6 +319,7 @@ class Index:
         sources: Sources,
         model: Any,
         settings: ReadSettings | None,
+        memory_bytes: int | None,
         options: Mapping[str, Any],
     ) -> IngestReport:
         settings = settings or self.read_settings
@@ -336,6 +340,7 @@ class Index:
                 survey=survey,
                 mode=mode,
                 on_truncate=settings.on_truncate,
+                memory_bytes=memory_bytes,
             )
             _settle(writer)
         return report

@@ -19,9 +19,12 @@ from sbert_search.embedding.protocol import TextEmbedder
 from sbert_search.index.manifest import BuildCursor
 from sbert_search.index.writer import Outcome
 from sbert_search.records import Document, RowCounts
+from sbert_search.runtime import memory
 from sbert_search.runtime.progress import Advance, progress
 
 Mode = Literal["add", "upsert"]
+
+WORK_BYTES = 192 << 20  # of reading, embedding and writing, however many documents there are
 
 
 class Sink(Protocol):
@@ -99,6 +102,7 @@ def ingest(
     mode: Mode,
     on_truncate: OnTruncate,
     cursor: BuildCursor | None = None,
+    memory_bytes: int | None = None,
 ) -> IngestReport:
     """Write all documents of a source to a sink.
 
@@ -113,11 +117,14 @@ def ingest(
         mode: Whether other content under a known id is rejected or replaces the old.
         on_truncate: What to do with texts longer than the model reads.
         cursor: Where a build stands; None for an update.
+        memory_bytes: What the process may take; None: no limit.
 
     Raises:
+        ConfigError: The process has no room for the work.
         CorpusError: A bad row, and the reader stops at those.
         IndexStoreError: The index cannot be written; what was committed stays.
     """
+    memory.require(memory_bytes, WORK_BYTES, "Reading, embedding and writing documents")
     begun = time.perf_counter()
     start = cursor or BuildCursor(source_sha256=survey.sha256, rows=0)
     rejects = RejectLog(sink.path, keep=start.counts.rejected)

@@ -7,6 +7,8 @@ import resource
 import sys
 from pathlib import Path
 
+from sbert_search.errors import ConfigError
+
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # M_... of malloc.h
 _KEPT_BYTES = 1 << 30
 
@@ -46,3 +48,22 @@ def keep_freed_memory() -> bool:
         return False
     options = ((_MMAP_THRESHOLD, _KEPT_BYTES), (_TRIM_THRESHOLD, 2 * _KEPT_BYTES - 1))
     return all(mallopt(option, value) == 1 for option, value in options)
+
+
+def require(memory_bytes: int | None, needed_bytes: int, what: str) -> None:
+    """Refuse, before any of it, work that a budget for the whole process cannot hold.
+
+    Args:
+        memory_bytes: The budget; None: no limit.
+        needed_bytes: What the work takes beside what the process holds already.
+        what: The work, as the beginning of a sentence.
+
+    Raises:
+        ConfigError: With both numbers.
+    """
+    left = room(memory_bytes)
+    if left is not None and needed_bytes > left:
+        raise ConfigError(
+            f"{what} takes about {needed_bytes / 2**20:,.0f} MiB, and {left / 2**20:,.0f} MiB of "
+            "--memory are left; allow more."
+        )

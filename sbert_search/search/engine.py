@@ -17,6 +17,7 @@ from sbert_search.index.index import Index
 from sbert_search.index.lexical_terms import term_reader
 from sbert_search.index.snapshot import RowMask, Snapshot
 from sbert_search.records import Hit, Query
+from sbert_search.runtime import memory
 from sbert_search.runtime.progress import note
 from sbert_search.search.asking import Ask, refuse_blank
 from sbert_search.search.dense import nearest_documents
@@ -28,6 +29,8 @@ from sbert_search.search.reordering import PairScorer, rerank
 from sbert_search.search.words import best_passages, best_sentence, matching_documents
 
 _QUERIES_AT_ONCE = 256
+
+WORK_BYTES = 128 << 20  # of a search: blocks of vectors, scores, candidates
 _PAIRS_AT_ONCE = 16_384  # pairs of query and text whose texts are in memory for a reranker
 
 
@@ -84,6 +87,16 @@ class SearchEngine:
     def embedder(self) -> TextEmbedder:
         """The model, checked against the index."""
         return self.index.matching_embedder(self._model, **self._options)
+
+    def require_memory(self, memory_bytes: int | None) -> None:
+        """Refuse a budget for this process that its model and a search do not keep within.
+
+        Raises:
+            ConfigError: With what is left of it.
+        """
+        if memory_bytes is not None:
+            _ = self.embedder
+            memory.require(memory_bytes, WORK_BYTES, "A search")
 
     def search(
         self,
