@@ -13,6 +13,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -123,6 +124,12 @@ def keep_result(name: str, figures: Mapping[str, Any]) -> None:
     if not FULL:
         return
     command = "FAULT_SCALE=full python -m pytest " + " ".join(sys.argv[1:])
-    result = {"command": command, "figures": figures, "machine": machine(), "code": _code()}
+    result = {
+        "command": command,
+        "date": datetime.now(UTC).date().isoformat(),
+        "figures": figures,
+        "machine": machine(),
+        "code": _code(),
+    }
     RESULTS.mkdir(exist_ok=True)
     (RESULTS / f"{name}.json").write_text(json.dumps(result, indent=1, sort_keys=True) + "\n")
