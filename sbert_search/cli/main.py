@@ -24,6 +24,7 @@ _COMMANDS: dict[str, str] = {
     "index": "sbert_search.cli.index:index",
     "embed": "sbert_search.cli.embed:embed",
     "search": "sbert_search.cli.search:search",
+    "pairs": "sbert_search.cli.pairs:pairs",
     "eval": "sbert_search.cli.eval:evaluate",
     "tokenizer": "sbert_search.cli.tokenizer:tokenizer",
     "pretrain": "sbert_search.cli.pretrain:pretrain",

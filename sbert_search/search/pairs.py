@@ -1,0 +1,185 @@
+"""Paraphrase mining: all pairs of documents whose vectors are close, and clusters of duplicates.
+
+Exact: every row against every later one, in tiles. A large index that is searched approximately
+looks each document up in itself instead, and finds of its pairs what a search of it would find.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sbert_search.errors import QueryError
+from sbert_search.index.scan import exact_scores
+from sbert_search.index.snapshot import Snapshot
+
+LEFT_ROWS, RIGHT_ROWS = 2048, 4096  # of one tile, whose scores take 32 MiB
+NEIGHBOURS = 64  # fetched first of each row where the index is approximate
+
+_ROUNDING = 1e-5  # of a float32 product, relative to the lengths of its vectors
+
+
+@dataclass(frozen=True, slots=True)
+class Pairs:
+    """Pairs of documents, each named by the row of its first passage.
+
+    Attributes:
+        first: The earlier document, int64 (n,).
+        second: The later one, int64 (n,).
+        scores: float32 (n,); of documents with several passages, that of their closest two.
+    """
+
+    first: NDArray[np.int64]
+    second: NDArray[np.int64]
+    scores: NDArray[np.float32]
+
+    def __len__(self) -> int:
+        return len(self.scores)
+
+    def take(self, places: NDArray[np.int64]) -> Pairs:
+        """Keep some of them, in the order given."""
+        return Pairs(self.first[places], self.second[places], self.scores[places])
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """The live rows of an index in their order, (n,) each."""
+
+    snapshot: Snapshot
+    rows: NDArray[np.int64]
+    docs: NDArray[np.int64]
+
+    def vectors(self, start: int, stop: int) -> NDArray[np.float32]:
+        return self.snapshot.vectors(self.rows[start:stop])
+
+    def cuts(self) -> list[int]:
+        """Cut into blocks of whole documents, of about `LEFT_ROWS` rows."""
+        places = np.arange(0, len(self.docs), LEFT_ROWS)
+        begins = np.searchsorted(self.docs, self.docs[places])
+        return [*np.unique(begins).tolist(), len(self.docs)]
+
+
+def close_pairs(
+    snapshot: Snapshot,
+    threshold: float,
+    advance: Callable[[int], None] = lambda n: None,
+    *,
+    exact: bool | None = None,
+) -> Iterator[Pairs]:
+    """Find every pair of documents with a score of at least a threshold, each pair once.
+
+    Args:
+        snapshot: The documents; its metric, cosine or dot, gives the scores.
+        threshold: What counts as close.
+        advance: Told how many rows are done.
+        exact: Compare all with all; None: where the index has no FAISS file.
+
+    Yields:
+        Some pairs at a time; what is in memory does not grow with the index.
+
+    Raises:
+        QueryError: The index compares by distance.
+    """
+    if snapshot.settings.metric == "euclidean":
+        raise QueryError(f"{snapshot.path} compares by distance; pairs need cosine or dot.")
+    parts = [np.empty(0, np.int64)]
+    for place, segment in enumerate(snapshot.segments):
+        live = snapshot.live(place)
+        parts.append(segment.rows if live is None else segment.rows[live])
+    rows = np.concatenate(parts)
+    every = _Rows(snapshot, rows, snapshot.doc_of(rows))
+    exact = not any(snapshot.anns) if exact is None else exact
+    finder = _by_tiles if exact else _by_search
+    for start, stop in pairwise(every.cuts()):
+        found = finder(every, start, stop, threshold)
+        if snapshot.n_rows > snapshot.n_docs:
+            found = iter([_closest_passages(list(found))])
+        yield from (pairs for pairs in found if len(pairs))
+        advance(stop - start)
+
+
+def best_pairs(found: Iterable[Pairs], most: int) -> Pairs:
+    """Keep the best of all pairs, best first; equal ones in the order of their rows."""
+    best = _joined([])
+    for pairs in found:
+        worst = best.scores[-1] if len(best) == most else -np.inf
+        best = _joined([best, pairs.take(np.flatnonzero(pairs.scores >= worst))])
+        order = np.lexsort((best.second, best.first, -best.scores))
+        best = best.take(order[:most])
+    return best
+
+
+def clusters(found: Iterable[Pairs]) -> list[list[int]]:
+    """Join documents that are connected by pairs.
+
+    Returns:
+        Rows of first passages, rising in each cluster; the largest cluster first.
+    """
+    parent: dict[int, int] = {}
+
+    def root(doc: int) -> int:
+        while (above := parent.setdefault(doc, doc)) != doc:
+            parent[doc] = doc = parent[above]
+        return doc
+
+    for pairs in found:
+        for first, second in zip(pairs.first.tolist(), pairs.second.tolist(), strict=True):
+            low, high = sorted((root(first), root(second)))
+            parent[high] = low
+    members: dict[int, list[int]] = {}
+    for doc in sorted(parent):
+        members.setdefault(root(doc), []).append(doc)
+    return sorted(members.values(), key=len, reverse=True)
+
+
+def _by_tiles(every: _Rows, start: int, stop: int, threshold: float) -> Iterator[Pairs]:
+    """Compare the rows of a block with all that are not before it."""
+    left, metric = every.vectors(start, stop), every.snapshot.settings.metric
+    for at in range(start, len(every.rows), RIGHT_ROWS):
+        right = every.vectors(at, at + RIGHT_ROWS)
+        slack = _ROUNDING * _longest(left) * _longest(right)
+        one, other = np.nonzero(left @ right.T >= threshold - slack)
+        apart = every.docs[start + one] < every.docs[at + other]
+        one, other = one[apart], other[apart]
+        scores = exact_scores(left, right, one, other, metric)
+        pairs = Pairs(every.docs[start + one], every.docs[at + other], scores)
+        yield pairs.take(np.flatnonzero(scores >= threshold))
+
+
+def _by_search(every: _Rows, start: int, stop: int, threshold: float) -> Iterator[Pairs]:
+    """Look each row of a block up in the index, deeper while all that it finds is close."""
+    snapshot, k = every.snapshot, NEIGHBOURS
+    open_rows = np.arange(start, stop)
+    while len(open_rows):
+        k = min(k, snapshot.n_rows)
+        scores, rows = snapshot.search(snapshot.vectors(every.rows[open_rows]), k)
+        deeper = (scores[:, -1] >= threshold) & (k < snapshot.n_rows)
+        one, other = np.nonzero((scores >= threshold) & ~deeper[:, None])
+        pairs = Pairs(
+            every.docs[open_rows[one]], snapshot.doc_of(rows[one, other]), scores[one, other]
+        )
+        yield pairs.take(np.flatnonzero(pairs.first < pairs.second))
+        open_rows, k = open_rows[deeper], k * 8
+
+
+def _closest_passages(found: list[Pairs]) -> Pairs:
+    """Keep of each pair of documents the best pair of passages."""
+    pairs = _joined(found)
+    pairs = pairs.take(np.lexsort((-pairs.scores, pairs.second, pairs.first)))
+    new = np.ones(len(pairs), bool)
+    new[1:] = (pairs.first[1:] != pairs.first[:-1]) | (pairs.second[1:] != pairs.second[:-1])
+    return pairs.take(np.flatnonzero(new))
+
+
+def _joined(parts: list[Pairs]) -> Pairs:
+    none = Pairs(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.float32))
+    columns = zip(*((p.first, p.second, p.scores) for p in [none, *parts]), strict=True)
+    return Pairs(*(np.concatenate(column) for column in columns))
+
+
+def _longest(vectors: NDArray[np.float32]) -> float:
+    return float(np.sqrt(np.einsum("nd,nd->n", vectors, vectors).max()))

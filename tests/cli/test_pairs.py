@@ -1,0 +1,54 @@
+"""Paraphrase mining from the command line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.cli.process import sbert_search
+
+LINES = (
+    "the river turns the mill",
+    "the mill turns the river",
+    "yeast lifts the dough",
+    "a cat",
+    "dough the yeast lifts",
+    "the river turns the mill",
+)
+
+
+@pytest.fixture
+def texts(write: Callable[..., Path]) -> Path:
+    return write("texts.txt", *LINES)
+
+
+def test_close_pairs_come_as_lines(texts: Path) -> None:
+    done = sbert_search("pairs", texts, "--model", "hashing", "--threshold", "0.99", "--json")
+    found = [(pair["first"]["text"], pair["second"]["text"]) for pair in done.records]
+    assert sorted(found) == sorted(
+        [
+            (LINES[0], LINES[1]),
+            (LINES[0], LINES[5]),
+            (LINES[1], LINES[5]),
+            (LINES[2], LINES[4]),
+        ]
+    )
+    assert all(pair["score"] == pytest.approx(1, abs=1e-6) for pair in done.records)
+
+
+def test_the_best_pair_is_shown_for_people(texts: Path) -> None:
+    done = sbert_search("pairs", texts, "--model", "hashing", "--top", "1")
+    score, first, second = done.out.splitlines()
+    assert score == "1.0000"
+    assert sorted(first.split()[1:]) == sorted(second.split()[1:])
+
+
+def test_clusters_of_an_index_that_is_there(index: Path, texts: Path) -> None:
+    path = texts.with_name("texts.index")
+    assert sbert_search("index", "build", texts, "--out", path, "--model", "hashing").code == 0
+    done = sbert_search("pairs", path, "--clusters", "--threshold", "0.99", "--json")
+    assert [record["size"] for record in done.records] == [3, 2]
+    assert done.records[1]["doc_ids"] == ["texts.txt#3", "texts.txt#5"]
+    assert sbert_search("pairs", index, "--threshold", "0.99").out == ""

@@ -1,0 +1,115 @@
+"""Pairs above a threshold, against comparing all with all."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from sbert_search.errors import QueryError
+from sbert_search.index.manifest import Metric, StoreSettings
+from sbert_search.index.store import IndexStore
+from sbert_search.search import pairs as pairs_module
+from sbert_search.search.pairs import Pairs, best_pairs, close_pairs, clusters
+from tests.index.batches import make_batch, some_documents
+
+N_DOCS, DIM = 300, 6
+
+
+def new_store(path: Path, metric: Metric = "cosine", chunks: list[int] | None = None) -> IndexStore:
+    """Random vectors in few dimensions, so that many are close; in two segments, some deleted."""
+    settings = StoreSettings(dim=DIM, metric=metric)
+    store = IndexStore.create(path, settings, {"year": "int64"})
+    counts = chunks or [1] * N_DOCS
+    rng = np.random.default_rng(3)
+    documents = some_documents(N_DOCS)
+    for part in (slice(0, 200), slice(200, N_DOCS)):
+        vectors = rng.normal(size=(sum(counts[part]), DIM)).astype(np.float32)
+        with store.writer() as writer:
+            writer.commit(make_batch(documents[part], vectors, counts[part]))
+    with store.writer() as writer:
+        writer.delete(["d7", "d8", "d250"])
+    return store
+
+
+def brute_force(store: IndexStore, threshold: float) -> dict[tuple[int, int], float]:
+    """Score of every pair of documents at or above the threshold."""
+    snapshot = store.snapshot
+    docs = snapshot.lookup([document.doc_id for document in snapshot.iter_documents()])
+    rows = snapshot.rows_of(docs)
+    vectors: NDArray[np.float64] = snapshot.vectors(rows).astype(np.float64)
+    scores, of = vectors @ vectors.T, snapshot.doc_of(rows)
+    best: dict[tuple[int, int], float] = {}
+    for i, j in zip(*np.nonzero(scores.astype(np.float32) >= np.float32(threshold)), strict=True):
+        if of[i] < of[j]:
+            pair = int(of[i]), int(of[j])
+            best[pair] = max(best.get(pair, -np.inf), scores[i, j])
+    return best
+
+
+def collected(found: list[Pairs]) -> dict[tuple[int, int], float]:
+    listed = [
+        ((int(a), int(b)), float(score))
+        for pairs in found
+        for a, b, score in zip(pairs.first, pairs.second, pairs.scores, strict=True)
+    ]
+    assert len(dict(listed)) == len(listed), "a pair came twice"
+    return dict(listed)
+
+
+@pytest.mark.parametrize("chunks", [None, [1 + n % 4 for n in range(N_DOCS)]])
+@pytest.mark.parametrize(("metric", "threshold"), [("cosine", 0.8), ("cosine", -1), ("dot", 6.0)])
+def test_every_pair_above_the_threshold_is_found_once(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    metric: Metric,
+    threshold: float,
+    chunks: list[int] | None,
+) -> None:
+    store = new_store(tmp_path / "i", metric, chunks)
+    expected = brute_force(store, threshold)
+    for left, right in ((2048, 4096), (37, 50)):
+        monkeypatch.setattr(pairs_module, "LEFT_ROWS", left)
+        monkeypatch.setattr(pairs_module, "RIGHT_ROWS", right)
+        done: list[int] = []
+        found = collected(list(close_pairs(store.snapshot, threshold, done.append)))
+        assert found == pytest.approx(expected, abs=1e-6)
+        assert sum(done) == store.snapshot.n_rows
+
+
+def test_looking_documents_up_goes_as_deep_as_there_are_close_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = new_store(tmp_path / "i")
+    monkeypatch.setattr(pairs_module, "NEIGHBOURS", 2)
+    for threshold in (0.8, -1):
+        found = collected(list(close_pairs(store.snapshot, threshold, exact=False)))
+        assert found == pytest.approx(brute_force(store, threshold), abs=1e-6)
+
+
+def test_the_best_pairs_are_the_first_of_all_sorted(tmp_path: Path) -> None:
+    store = new_store(tmp_path / "i")
+    expected = sorted(brute_force(store, 0.0).items(), key=lambda item: -item[1])[:25]
+    best = best_pairs(close_pairs(store.snapshot, 0.0), 25)
+    assert list(zip(best.first.tolist(), best.second.tolist(), strict=True)) == [
+        pair for pair, _ in expected
+    ]
+    assert len(best_pairs([], 3)) == 0
+
+
+def test_clusters_are_what_pairs_connect() -> None:
+    def pairs(*links: tuple[int, int]) -> Pairs:
+        first, second = np.array(links, np.int64).T
+        return Pairs(first, second, np.ones(len(links), np.float32))
+
+    found = [pairs((5, 9), (1, 2)), pairs((9, 11), (3, 4), (2, 3)), pairs((6, 7))]
+    assert clusters(found) == [[1, 2, 3, 4], [5, 9, 11], [6, 7]]
+    assert clusters([]) == []
+
+
+def test_distances_are_refused(tmp_path: Path) -> None:
+    store = new_store(tmp_path / "i", "euclidean")
+    with pytest.raises(QueryError, match="pairs need cosine or dot"):
+        list(close_pairs(store.snapshot, 0.5))
