@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from torch import nn
@@ -21,6 +21,7 @@ from sbert_search.runtime.seed import seed_all
 from sbert_search.tokens.tokenizer import TextTokenizer
 from sbert_search.training.examples import GIVES, DataConfig, Example, read_examples
 from sbert_search.training.loop import Result, TrainConfig, train
+from sbert_search.training.mining import MiningConfig, mine_negatives
 from sbert_search.training.model_card import publish
 from sbert_search.training.siamese_dev import dev_evaluator
 from sbert_search.training.siamese_losses import (
@@ -53,12 +54,18 @@ class BiEncoderRecipe(TrainConfig):
     tokenizer: str | None = None  # folder or name of a model that has it; presets need one
     pooling: tuple[str, ...] | None = None  # None: the model's own; mean for a bare encoder
     max_len: int | None = None  # tokens of a text; None: the model's own
+    mining: MiningConfig = field(default_factory=MiningConfig)  # of losses that take negatives
     teacher: str | None = None  # model whose vectors or scores are learned
     first: BiEncoderRecipe | None = None  # trained before, from the same model; this one goes on
 
     def __post_init__(self) -> None:
         super().__post_init__()
         kind = self.loss.kind
+        if self.mining.negatives and kind.most < 2 + self.mining.negatives:
+            raise ConfigError(
+                f"mining.negatives is {self.mining.negatives}, and the loss {self.loss.name} takes "
+                f"{kind.describe()}; take mnrl, or set mining.negatives=0."
+            )
         if kind.teacher and not self.teacher:
             raise ConfigError(
                 f"The loss {self.loss.name} learns from a {kind.teacher}; name it by teacher=..."
@@ -94,6 +101,11 @@ def train_bi_encoder(
     data, loss = recipe.data, recipe.loss
     files = [read_examples(path, data, loss.kind.wanted) for path in data.files]
     _check_widths(files, data, loss)
+    if recipe.mining.negatives:
+        files = [
+            mine_negatives(some, recipe.mining, model_name, out / "mining", device=recipe.device)
+            for some in files
+        ]
     classes = _classes(files, recipe) if loss.kind.wanted == "label" else ()
     rows = arrange(files, classes)
     check_targets(rows, classes, loss.name)
