@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,16 +12,20 @@ import click
 from sbert_search.cli.console import emit, show_table
 from sbert_search.cli.eval_compare import compare
 from sbert_search.cli.eval_fusion import fusion
-from sbert_search.cli.options import choice, shared_options
+from sbert_search.cli.options import choice, ranking_options, shared_options
 from sbert_search.runtime.progress import note
 
 if TYPE_CHECKING:
     from sbert_search.embedding.protocol import TextEmbedder
     from sbert_search.evaluation.manifest import Evaluation
     from sbert_search.evaluation.tasks import EvalSuite, EvalTask, Kind
+    from sbert_search.search.rerank import Reranker
+
+    Evaluate = Callable[[EvalTask], Evaluation]
 
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 _FOLDER = click.Path(file_okay=False, path_type=Path)
+_MODEL = ("model", "device", "engine", "precision")
 
 
 def _eval_options(command: Any) -> Any:
@@ -46,6 +51,11 @@ def _eval_options(command: Any) -> Any:
     return command
 
 
+_no_cache = click.option(
+    "--no-cache", is_flag=True, help="Compute every vector; default: keep them for the next run."
+)
+
+
 @click.group()
 def evaluate() -> None:
     """Measure a model on tasks with known answers.
@@ -60,65 +70,128 @@ evaluate.add_command(fusion)
 
 @evaluate.command()
 @click.option("--trained-on", type=_FILE, help="Pairs the model has seen; they are left out.")
+@click.option("--cross-encoder", metavar="MODEL", help="Take its scores in place of cosines.")
+@click.option(
+    "--baselines", is_flag=True, help="Also token embeddings, [CLS] and mean of the encoder."
+)
+@_no_cache
 @_eval_options
-def sts(trained_on: Path | None, **options: Any) -> int:
+def sts(trained_on: Path | None, cross_encoder: str | None, baselines: bool, **options: Any) -> int:
     """Correlate cosines of scored pairs of texts with people's scores."""
     from sbert_search.corpus.pairs import read_pairs
     from sbert_search.evaluation.sts import evaluate_sts
 
     seen = read_pairs(trained_on) if trained_on else []
+    data, seed = options["data"], options["seed"]
 
-    def run(task: EvalTask, embedder: TextEmbedder, data: Path, seed: int) -> Evaluation:
-        return evaluate_sts(task, embedder, data=data, trained_on=seen, seed=seed)
+    def on(model: TextEmbedder | Reranker) -> Evaluate:
+        return lambda task: evaluate_sts(task, model, data=data, trained_on=seen, seed=seed)
 
-    return _evaluate("sts", run, **options)
+    if cross_encoder:
+        return _report("sts", on(_cross_encoder({**options, "model": cross_encoder})), options)
+    systems = {}
+    if baselines:
+        from sbert_search.embedding.baselines import open_baselines
+
+        opened = open_baselines(options["model"], device=options["device"])
+        systems = {name: on(embedder) for name, embedder in opened.items()}
+    with _embedder(options) as embedder:
+        return _report("sts", on(embedder), options, systems)
 
 
 @evaluate.command()
 @click.option("--index", type=_FOLDER, help="Search this index; default: an exact one, made anew.")
+@ranking_options
+@_no_cache
 @_eval_options
-def retrieval(index: Path | None, **options: Any) -> int:
-    """Search BEIR folders with their own queries and judge what is found."""
-    from sbert_search.evaluation.retrieval import evaluate_retrieval
-
-    def run(task: EvalTask, embedder: TextEmbedder, data: Path, seed: int) -> Evaluation:
-        return evaluate_retrieval(task, embedder, data=data, index=index, seed=seed)
-
-    return _evaluate("retrieval", run, **options)
-
-
-def _evaluate(
-    kind: Kind,
-    run: Callable[[EvalTask, TextEmbedder, Path, int], Evaluation],
-    *,
-    tasks: Sequence[str],
-    suite: Path | None,
-    data: Path,
-    split: str,
-    out: Path | None,
-    expect: Path | None,
-    seed: int,
-    as_json: bool,
-    **model: Any,
+def retrieval(
+    index: Path | None, mode: str, rerank: str | None, rerank_depth: int, **options: Any
 ) -> int:
-    from sbert_search.embedding.embedder import open_embedder
+    """Search BEIR folders with their own queries and judge what is found."""
+    from sbert_search.evaluation.retrieval import SearchSettings, evaluate_retrieval
+    from sbert_search.search.fusion import Fusion
+
+    names = ("method", "dense_weight", "rerank_weight")
+    fusion = Fusion(**{name: options.pop(name) for name in names})
+    search = SearchSettings(mode=mode, fusion=fusion, rerank_depth=rerank_depth)
+    reranker = _cross_encoder({**options, "model": rerank}) if rerank else None
+    with _embedder(options) as embedder:
+        fixed = {"index": index, "search": search, "reranker": reranker, "seed": options["seed"]}
+        return _report(
+            "retrieval",
+            lambda task: evaluate_retrieval(task, embedder, data=options["data"], **fixed),
+            options,
+        )
+
+
+@evaluate.command()
+@_eval_options
+def rerank(**options: Any) -> int:
+    """Order the candidates of each query by a cross-encoder, --model, and judge the order."""
+    from sbert_search.evaluation.rerank import evaluate_rerank
+
+    model, data, seed = _cross_encoder(options), options["data"], options["seed"]
+    return _report(
+        "rerank", lambda task: evaluate_rerank(task, model, data=data, seed=seed), options
+    )
+
+
+@evaluate.command()
+@_eval_options
+def nli(**options: Any) -> int:
+    """Name the relation of pairs of texts by a cross-encoder, --model."""
+    from sbert_search.evaluation.nli import evaluate_nli
+
+    model, data, seed = _cross_encoder(options), options["data"], options["seed"]
+    return _report("nli", lambda task: evaluate_nli(task, model, data=data, seed=seed), options)
+
+
+@contextmanager
+def _embedder(options: Mapping[str, Any]) -> Iterator[TextEmbedder]:
+    """Open the bi-encoder, with the cache of vectors before it."""
+    from sbert_search.embedding.cache import CachedEmbedder
+    from sbert_search.embedding.embedder import Embedder, open_embedder
+
+    embedder = open_embedder(**{name: options[name] for name in _MODEL})
+    if options["no_cache"] or not isinstance(embedder, Embedder):
+        yield embedder
+        return
+    with closing(CachedEmbedder(embedder)) as cached:
+        yield cached
+        note(f"{cached.computed:,} texts were embedded, {cached.cached:,} came from the cache.")
+
+
+def _cross_encoder(options: Mapping[str, Any]) -> Reranker:
+    from sbert_search.search.rerank import Reranker
+
+    if options["model"] is None:
+        raise click.UsageError("Name a cross-encoder by --model.")
+    return Reranker(**{name: options[name] for name in _MODEL})
+
+
+def _report(
+    kind: Kind,
+    evaluate: Evaluate,
+    options: Mapping[str, Any],
+    baselines: Mapping[str, Evaluate] | None = None,
+) -> int:
+    """Evaluate all tasks, show and write what came out, and compare it with what is expected."""
     from sbert_search.evaluation.expected import judge, load_expected
     from sbert_search.evaluation.report import write_reports
     from sbert_search.evaluation.tasks import find_task, load_suite
 
+    tasks, suite, out = options["tasks"], options["suite"], options["out"]
     if bool(tasks) == bool(suite):
         raise click.UsageError("Name tasks or data sets, or one --suite.")
     chosen = load_suite(suite) if suite else None
-    named = [find_task(kind, name, split=split) for name in (chosen.runnable if chosen else tasks)]
-    expected = load_expected(expect) if expect else None
-    embedder = open_embedder(model.pop("model"), **model)
-    evaluations = []
-    for task in named:
-        note(f"{task.name}: {task.path}, {task.split}")
-        evaluations.append(run(task, embedder, data, seed))
-    _show(evaluations, chosen, as_json=as_json)
+    names = chosen.runnable if chosen else tasks
+    named = [find_task(kind, name, split=options["split"]) for name in names]
+    expected = load_expected(options["expect"]) if options["expect"] else None
+    evaluations = list(_evaluated(named, evaluate))
+    beside = {name: list(_evaluated(named, run)) for name, run in (baselines or {}).items()}
+    _show(evaluations, chosen, beside, as_json=options["as_json"])
     if out:
-        for path in write_reports(evaluations, out, chosen):
+        for path in write_reports(evaluations, out, chosen, beside):
             note(f"wrote {path}")
     verdicts = [judge(evaluation, expected) for evaluation in evaluations if expected]
     for verdict in verdicts:
@@ -126,19 +199,39 @@ def _evaluate(
     return 0 if all(verdict.ok for verdict in verdicts) else 1
 
 
-def _show(evaluations: Sequence[Evaluation], suite: EvalSuite | None, *, as_json: bool) -> None:
-    from sbert_search.evaluation.report import score_table
+def _evaluated(tasks: Sequence[EvalTask], evaluate: Evaluate) -> Iterator[Evaluation]:
+    for task in tasks:
+        note(f"{task.name}: {task.path}, {task.split}")
+        yield evaluate(task)
+
+
+def _show(
+    evaluations: Sequence[Evaluation],
+    suite: EvalSuite | None,
+    beside: Mapping[str, Sequence[Evaluation]],
+    *,
+    as_json: bool,
+) -> None:
+    from sbert_search.evaluation.report import score_table, system_table
 
     if not as_json:
         show_table(*score_table(evaluations, suite))
+        if beside:
+            name = evaluations[0].manifest["model"]["name"]
+            show_table(*system_table({name: evaluations, **beside}))
         return
-    for evaluation in evaluations:
-        emit(
-            {
-                "task": evaluation.task.name,
-                "main_metric": evaluation.task.main_metric,
-                "score": evaluation.main_score,
-                "scores": evaluation.scores,
-                "counts": evaluation.counts,
-            }
-        )
+    for system, some in {"": evaluations, **beside}.items():
+        for evaluation in some:
+            emit(_record(evaluation) | ({"system": system} if system else {}))
+
+
+def _record(evaluation: Evaluation) -> dict[str, Any]:
+    return {
+        "task": evaluation.task.name,
+        "main_metric": evaluation.task.main_metric,
+        "score": evaluation.main_score,
+        "interval": evaluation.interval,
+        "scores": evaluation.scores,
+        "counts": evaluation.counts,
+        "settings": evaluation.manifest["settings"],
+    }

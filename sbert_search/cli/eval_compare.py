@@ -10,6 +10,7 @@ import click
 
 from sbert_search.cli.console import emit, show_table
 from sbert_search.cli.options import shared_options
+from sbert_search.runtime.progress import note
 
 if TYPE_CHECKING:
     from sbert_search.evaluation.compare import Comparison
@@ -23,9 +24,18 @@ _RUN = click.Path(exists=True, path_type=Path)
 @click.argument("run_b", type=_RUN)
 @click.option("--metric", "metrics", multiple=True, help="Several times; default: the main one.")
 @click.option("--draws", type=click.IntRange(100), default=10_000, show_default=True)
+@click.option(
+    "--svg", type=click.Path(file_okay=False, path_type=Path), help="Draw gains into this folder."
+)
 @shared_options("seed", "quiet", "json")
 def compare(
-    run_a: Path, run_b: Path, metrics: tuple[str, ...], draws: int, seed: int, as_json: bool
+    run_a: Path,
+    run_b: Path,
+    metrics: tuple[str, ...],
+    draws: int,
+    svg: Path | None,
+    seed: int,
+    as_json: bool,
 ) -> None:
     """Compare RUN_A with RUN_B: records that --out wrote, or folders of them.
 
@@ -35,6 +45,8 @@ def compare(
     from sbert_search.evaluation.compare import compare_runs
 
     found, unlike = compare_runs(run_a, run_b, metrics=metrics, draws=draws, seed=seed)
+    for comparison in found if svg else ():
+        _draw(comparison, svg)
     if as_json:
         for comparison in found:
             emit(_record(comparison, unlike))
@@ -45,6 +57,19 @@ def compare(
     show_table(columns, map(_row, found))
     for comparison in found:
         _show_changes(comparison)
+
+
+def _draw(found: Comparison, folder: Path | None) -> None:
+    from sbert_search.evaluation.plots import draw_sorted
+    from sbert_search.runtime.files import replace_file
+
+    assert folder is not None
+    folder.mkdir(parents=True, exist_ok=True)
+    title = f"{found.task} {found.metric}: gain of B over A on every item"
+    picture = draw_sorted(title, [change.gain for change in found.changes])
+    path = folder / f"{found.task}-{found.metric.replace('@', '-')}.svg"
+    replace_file(path, picture.encode())
+    note(f"wrote {path}")
 
 
 def _row(found: Comparison) -> list[object]:

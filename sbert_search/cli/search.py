@@ -9,7 +9,7 @@ import click
 
 from sbert_search.cli.console import emit
 from sbert_search.cli.hits import hit_record, show_hits
-from sbert_search.cli.options import embedder_options, given, shared_options
+from sbert_search.cli.options import embedder_options, given, ranking_options, shared_options
 from sbert_search.runtime.progress import note
 
 if TYPE_CHECKING:
@@ -23,32 +23,7 @@ if TYPE_CHECKING:
 @click.option(
     "--where", metavar="EXPR", help="Filter, such as \"year >= 2019 AND kind = 'class'\"."
 )
-@click.option(
-    "--mode",
-    type=click.Choice(["dense", "lexical", "hybrid"]),
-    default="dense",
-    show_default=True,
-    help="How documents are found: by nearness of vectors, by their words, or by both.",
-)
-@click.option(
-    "--fusion",
-    "method",
-    type=click.Choice(["weighted", "rrf"]),
-    default="weighted",
-    show_default=True,
-    help="What joins the two rankings of hybrid: scaled scores, or reciprocal ranks.",
-)
-@click.option(
-    "--dense-weight", default=0.5, show_default=True, help="Share of vectors in hybrid, 0 to 1."
-)
-@click.option("--rerank", metavar="MODEL", help="Cross-encoder that scores the first hits again.")
-@click.option("--rerank-depth", default=100, show_default=True, help="Hits it scores.")
-@click.option(
-    "--rerank-weight",
-    default=1.0,
-    show_default=True,
-    help="Share of its score in the order, 0 to 1; the rest is the score before.",
-)
+@ranking_options
 @click.option(
     "--queries", type=click.Path(path_type=Path), help='File of queries: {"_id", "text"} a line.'
 )

@@ -13,6 +13,7 @@ from typing import Any
 from sbert_search.config import to_mapping
 from sbert_search.errors import EvaluationError
 from sbert_search.evaluation.tasks import EvalTask
+from sbert_search.metrics.significance import mean_interval
 from sbert_search.models.identity import ModelIdentity
 from sbert_search.records import Run
 from sbert_search.runtime.provenance import code, library_versions, machine
@@ -46,12 +47,19 @@ class Evaluation:
         """Value of the task's main metric."""
         return self.scores[self.task.main_metric]
 
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """Bootstrap interval of 95 % of the main metric, where it is a mean over items."""
+        values = self.per_item.get(self.task.main_metric)
+        return mean_interval([*values.values()]) if values else None
+
     def to_json(self) -> str:
         """Write everything but the run, items one a line, floats so that they read back equal."""
         record = {
             "format": FORMAT,
             "task": to_mapping(self.task),
             "scores": self.scores,
+            "interval": self.interval,
             "counts": self.counts,
             "manifest": self.manifest,
             "per_item": self.per_item,

@@ -1,89 +1,157 @@
-"""Evaluations for people (Markdown) and for programs (JSON, TREC run files)."""
+"""Evaluations for people (Markdown, SVG) and for programs (JSON, TREC run files)."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from sbert_search.corpus.trec import write_run
 from sbert_search.evaluation.manifest import Evaluation
+from sbert_search.evaluation.plots import draw
 from sbert_search.evaluation.tasks import EvalSuite, Kind
 from sbert_search.runtime.files import replace_file
 
 _EXPLAINED: Mapping[Kind, str] = {
-    "sts": "Spearman and Pearson correlation, times 100, of the cosine of two texts with the gold "
-    'score, in the "all" setting: one correlation over the pooled pairs of a set.',
+    "sts": "Spearman and Pearson correlation, times 100, of what the model says of two texts (the "
+    'cosine, or the score of a cross-encoder) with the gold score, in the "all" setting: one '
+    "correlation over the pooled pairs of a set. Alignment (of pairs with a gold score of at least "
+    "4) and uniformity are those of Wang & Isola 2020; lower is better.",
     "retrieval": "trec_eval's numbers, averaged over every judged query; a run is judged in the "
-    "order shown, and a query without an answer scores 0. MAP is over the depth retrieved.",
+    "order shown, and a query without an answer scores 0. MAP is over the depth retrieved. The "
+    "interval is a bootstrap over the queries.",
+    "rerank": "trec_eval's numbers for the candidates of each query in the order of the scores. "
+    "raw: every query counts, one without a relevant candidate scores 0; clean: only queries with "
+    "relevant and other candidates. The interval is a bootstrap over the queries.",
+    "nli": "Share of the pairs that get their label; balanced: the mean of the shares of each "
+    "label. The interval is a bootstrap over the pairs.",
 }
-_TITLES: Mapping[Kind, str] = {"sts": "Textual similarity", "retrieval": "Retrieval"}
-_STYLE: Mapping[Kind, tuple[float, int]] = {"sts": (100.0, 2), "retrieval": (1.0, 4)}
+_TITLES: Mapping[Kind, str] = {
+    "sts": "Textual similarity",
+    "retrieval": "Retrieval",
+    "rerank": "Reranking",
+    "nli": "Natural language inference",
+}
+_UNITS: Mapping[Kind, str] = {"retrieval": "queries", "rerank": "queries"}  # others: pairs
+_TIMES_100 = ("spearman", "pearson", "accuracy", "balanced")
+
+Table = tuple[list[str], list[list[str]]]
 
 
-def score_table(
-    evaluations: Sequence[Evaluation], suite: EvalSuite | None = None
-) -> tuple[list[str], list[list[str]]]:
+def score_table(evaluations: Sequence[Evaluation], suite: EvalSuite | None = None) -> Table:
     """Make the column names and rows of a table: one row a task, absent ones with the reason.
 
     The mean of the main metric is added only where a suite asks for it and no task is absent.
     """
-    kind = evaluations[0].task.kind
-    units = "pairs" if kind == "sts" else "queries"
+    first = evaluations[0]
+    units = _UNITS.get(first.task.kind, "pairs")
+    measures = list(dict.fromkeys(name for e in evaluations for name in e.scores))
+    columns = ["task", "split", units, *map(_shown_name, measures)]
     rows = [
-        [e.task.name, e.task.split, f"{e.counts[units]:,}", *_shown(kind, e.scores)]
+        [e.task.name, e.task.split, f"{e.counts[units]:,}"]
+        + [_shown(name, e.scores[name]) if name in e.scores else "" for name in measures]
         for e in evaluations
     ]
-    measures = list(evaluations[0].scores)
+    if first.interval is not None:
+        columns.insert(4, "95 % interval")
+        for row, evaluation in zip(rows, evaluations, strict=True):
+            row.insert(4, _shown_interval(evaluation))
+    blanks = [""] * (len(columns) - 3)
     if suite:
-        blanks = [""] * len(measures)
         rows += [[name, "absent", reason, *blanks] for name, reason in suite.absent.items()]
     if suite and suite.average and not suite.absent:
-        averaged = [e.scores for e in evaluations if e.task.name in suite.tasks]
-        means = {m: sum(scores[m] for scores in averaged) / len(averaged) for m in measures}
-        rows.append(["mean", "", "", *_shown(kind, means)])
-    scale = " x 100" if kind == "sts" else ""
-    return ["task", "split", units, *(f"{name}{scale}" for name in measures)], rows
+        metric = first.task.main_metric
+        averaged = [e.scores[metric] for e in evaluations if e.task.name in suite.tasks]
+        mean = _shown(metric, sum(averaged) / len(averaged))
+        place = columns.index(_shown_name(metric))
+        rows.append(["mean" if n == 0 else mean if n == place else "" for n in range(len(columns))])
+    return columns, rows
 
 
-def markdown(evaluations: Sequence[Evaluation], suite: EvalSuite | None = None) -> str:
-    """Write the report of tasks of one kind that one model was evaluated on."""
+def system_table(systems: Mapping[str, Sequence[Evaluation]]) -> Table:
+    """Make a table of several systems: one row each, the main metric of each task."""
+    tasks = [e.task for e in next(iter(systems.values()))]
+    columns = ["system", *(f"{task.name} {_shown_name(task.main_metric)}" for task in tasks)]
+    rows = [
+        [name, *(_shown(e.task.main_metric, e.main_score) for e in evaluations)]
+        for name, evaluations in systems.items()
+    ]
+    return columns, rows
+
+
+def markdown(
+    evaluations: Sequence[Evaluation],
+    suite: EvalSuite | None = None,
+    beside: Mapping[str, Sequence[Evaluation]] | None = None,
+) -> str:
+    """Write the report of tasks of one kind that one model was evaluated on.
+
+    Args:
+        evaluations: Of the model.
+        suite: Which the tasks belong to.
+        beside: Of other systems on the same tasks, by their names.
+    """
     first = evaluations[0]
     kind, model = first.task.kind, first.manifest["model"]
-    columns, rows = score_table(evaluations, suite)
-    lines = [
-        f"# {suite.title if suite else _TITLES[kind]}: {model['name']}",
-        "",
-        _EXPLAINED[kind],
-        "",
-        _line(columns),
-        _line(["---"] * 2 + ["--:"] * (len(columns) - 2)),
-        *map(_line, rows),
-        "",
-    ]
+    title = suite.title if suite else _TITLES[kind]
+    lines = [f"# {title}: {model['name']}{_how(first)}", "", _EXPLAINED[kind], ""]
+    lines += [*_table(score_table(evaluations, suite), left=2), ""]
     if suite and suite.average and suite.absent:
         lines += ["Tasks are absent, so no mean is given.", ""]
+    if beside:
+        systems = {model["name"]: evaluations, **beside}
+        lines += ["## Beside it", "", *_table(system_table(systems), left=1), ""]
     for evaluation in evaluations:
         lines += _about_task(evaluation)
     return "\n".join(lines + _about_run(evaluations)) + "\n"
 
 
 def write_reports(
-    evaluations: Sequence[Evaluation], out: Path, suite: EvalSuite | None = None
+    evaluations: Sequence[Evaluation],
+    out: Path,
+    suite: EvalSuite | None = None,
+    beside: Mapping[str, Sequence[Evaluation]] | None = None,
 ) -> list[Path]:
-    """Write ``KIND.md``, and for each task ``TASK.json`` and, of retrieval, ``TASK.trec``."""
+    """Write ``KIND.md``, and for each task ``TASK.json``, ``TASK.svg`` and ``TASK.trec`` of a run.
+
+    The records of other systems go to folders of their own.
+    """
     out.mkdir(parents=True, exist_ok=True)
     report = out / f"{evaluations[0].task.kind}.md"
-    replace_file(report, markdown(evaluations, suite).encode())
+    replace_file(report, markdown(evaluations, suite, beside).encode())
     written = [report]
-    for evaluation in evaluations:
-        record = out / f"{evaluation.task.name}.json"
-        replace_file(record, evaluation.to_json().encode())
-        written.append(record)
-        if evaluation.run is not None:
-            run_file = out / f"{evaluation.task.name}.trec"
-            write_run(evaluation.run, run_file)
-            written.append(run_file)
+    for folder, some in {out: evaluations, **_folders(out, beside or {})}.items():
+        folder.mkdir(exist_ok=True)
+        for evaluation in some:
+            written += _write_task(evaluation, folder)
     return written
+
+
+def _write_task(evaluation: Evaluation, folder: Path) -> list[Path]:
+    name, record = evaluation.task.name, evaluation.to_json()
+    written = [folder / f"{name}.json", folder / f"{name}.svg"]
+    replace_file(written[0], record.encode())
+    replace_file(written[1], draw(json.loads(record)).encode())
+    if evaluation.run is not None:
+        written.append(folder / f"{name}.trec")
+        write_run(evaluation.run, written[-1])
+    return written
+
+
+def _folders(
+    out: Path, beside: Mapping[str, Sequence[Evaluation]]
+) -> dict[Path, Sequence[Evaluation]]:
+    plain = {name: "".join(c if c.isalnum() else "-" for c in name).strip("-") for name in beside}
+    return {out / plain[name]: some for name, some in beside.items()}
+
+
+def _how(evaluation: Evaluation) -> str:
+    """Say how documents were found, where that is not told by the model alone."""
+    settings = evaluation.manifest["settings"]
+    parts = [settings["mode"]] if "mode" in settings else []
+    if "reranker" in settings:
+        parts.append(f"reranked by {settings['reranker']}")
+    return f", {', '.join(parts)}" if parts else ""
 
 
 def _about_task(evaluation: Evaluation) -> list[str]:
@@ -114,10 +182,21 @@ def _bullets(facts: Mapping[str, object]) -> list[str]:
     return [f"- {name}: {value}" for name, value in facts.items() if value]
 
 
-def _line(cells: Sequence[str]) -> str:
-    return "| " + " | ".join(cells) + " |"
+def _table(table: Table, *, left: int) -> list[str]:
+    columns, rows = table
+    rule = ["---"] * left + ["--:"] * (len(columns) - left)
+    return ["| " + " | ".join(cells) + " |" for cells in (columns, rule, *rows)]
 
 
-def _shown(kind: Kind, scores: Mapping[str, float]) -> list[str]:
-    scale, digits = _STYLE[kind]
-    return [f"{value * scale:.{digits}f}" for value in scores.values()]
+def _shown_name(measure: str) -> str:
+    return f"{measure} x 100" if measure in _TIMES_100 else measure
+
+
+def _shown(measure: str, value: float) -> str:
+    return f"{100 * value:.2f}" if measure in _TIMES_100 else f"{value:.4f}"
+
+
+def _shown_interval(evaluation: Evaluation) -> str:
+    low, high = evaluation.interval or (float("nan"), float("nan"))
+    metric = evaluation.task.main_metric
+    return f"{_shown(metric, low)} to {_shown(metric, high)}"

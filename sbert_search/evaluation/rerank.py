@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
-from sbert_search.corpus.candidates import Candidates
-from sbert_search.metrics.ranking import PerQuery, score_run
+from sbert_search.corpus.candidates import Candidates, labelled_candidates
+from sbert_search.errors import EvaluationError
+from sbert_search.evaluation.manifest import Evaluation, Stopwatch, make_manifest
+from sbert_search.evaluation.tasks import EvalTask, check_files
+from sbert_search.metrics.ranking import PerQuery, mean, score_run
 from sbert_search.records import Run
-from sbert_search.search.reordering import PairScorer
+from sbert_search.search.rerank import Reranker
 
 MEASURES = ("nDCG@10", "MAP", "MRR")
 
@@ -29,17 +33,65 @@ class Reranked:
 
 
 def rerank(
-    candidates: Sequence[Candidates], scorer: PairScorer, measures: Iterable[str] = MEASURES
+    candidates: Sequence[Candidates], scorer: Reranker, measures: Iterable[str] = MEASURES
 ) -> Reranked:
     """Score every candidate and judge the order that the scores give.
 
     Args:
         candidates: Queries; one without candidates, or without a relevant one, scores 0.
-        scorer: A `Reranker` or a plain ``CrossEncoder`` with one score a pair.
+        scorer: Gives one score for a pair.
         measures: As `metrics.ranking.score_run` names them.
     """
     pairs = [(each.query, text) for each in candidates for text in each.texts.values()]
-    scores = iter(np.asarray(scorer.predict(pairs), dtype=np.float64).tolist() if pairs else ())
+    scores = iter(np.asarray(scorer.predict(pairs), np.float64).tolist() if pairs else ())
     run = {each.query_id: dict(zip(each.texts, scores, strict=False)) for each in candidates}
     qrels = {each.query_id: each.grades for each in candidates}
     return Reranked(run, score_run(run, qrels, measures))
+
+
+def evaluate_rerank(task: EvalTask, reranker: Reranker, *, data: Path, seed: int = 0) -> Evaluation:
+    """Order the candidates of each query of a file of graded pairs, and judge the order.
+
+    Args:
+        task: A file of pairs with grades; its ``queries`` says which count.
+        reranker: What is evaluated.
+        data: Folder that the task's path is relative to.
+        seed: Recorded; nothing here is random.
+
+    Raises:
+        CorpusError: The file cannot be read, or a label is no grade.
+        EvaluationError: The file is another revision, or the model gives no single score.
+    """
+    clock = Stopwatch()
+    if reranker.num_labels != 1:
+        raise EvaluationError(
+            f"The model has {reranker.num_labels} labels and so no single score to order by."
+        )
+    file, names = data / task.path, task.columns
+    hashes = check_files(task, data, [file])
+    every = labelled_candidates(file, text1=names.text1, text2=names.text2, label=names.label)
+    mixed = [each for each in every if len({grade > 0 for grade in each.grades.values()}) == 2]
+    kept = mixed if task.queries == "clean" else every
+    if not kept:
+        raise EvaluationError(f"{task.name}: no query has both relevant and other candidates.")
+    clock.lap("read")
+    reranked = rerank(kept, reranker, dict.fromkeys((task.main_metric, *MEASURES)))
+    clock.lap("score")
+    return Evaluation(
+        task=task,
+        scores={name: mean(values) for name, values in reranked.per_query.items()},
+        per_item=reranked.per_query,
+        counts={
+            "queries": len(kept),
+            "queries with candidates of one kind alone": len(every) - len(mixed),
+            "candidates": sum(len(each.texts) for each in kept),
+        },
+        manifest=make_manifest(
+            data=hashes,
+            model=reranker.identity,
+            settings={"queries": task.queries},
+            seed=seed,
+            clock=clock,
+        ),
+        run=reranked.run,
+    )

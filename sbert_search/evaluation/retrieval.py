@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+from sbert_search.config import to_mapping
 from sbert_search.corpus.beir import read_qrels, read_queries
 from sbert_search.embedding.protocol import TextEmbedder
 from sbert_search.errors import EvaluationError
@@ -15,8 +18,25 @@ from sbert_search.evaluation.tasks import EvalTask, check_files
 from sbert_search.index.build import BuildSettings, build_index
 from sbert_search.index.index import Index
 from sbert_search.metrics.ranking import DEFAULT_MEASURES, mean, score_run
-from sbert_search.records import Qrels, Query
+from sbert_search.records import Qrels, Query, Run
 from sbert_search.search.engine import SearchEngine
+from sbert_search.search.fusion import Fusion
+from sbert_search.search.rerank import Reranker
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SearchSettings:
+    """How documents are found and put in order; as `SearchEngine.search` takes it."""
+
+    mode: str = "dense"
+    fusion: Fusion = Fusion()  # noqa: RUF009 (frozen)
+    rerank_depth: int = 100
+
+    def run(self, engine: SearchEngine, queries: Sequence[Query], k: int) -> Run:
+        """Find k documents for each query."""
+        return engine.run(
+            queries, k, mode=self.mode, fusion=self.fusion, rerank_depth=self.rerank_depth
+        )
 
 
 def evaluate_retrieval(
@@ -25,6 +45,8 @@ def evaluate_retrieval(
     *,
     data: Path,
     index: Path | None = None,
+    search: SearchSettings = SearchSettings(),
+    reranker: Reranker | None = None,
     seed: int = 0,
 ) -> Evaluation:
     """Search a collection with its own queries and judge what is found.
@@ -35,6 +57,8 @@ def evaluate_retrieval(
         data: Folder that the task's path is relative to.
         index: An index of the collection to search; by default one with exact search is built in
             a temporary folder.
+        search: How documents are found and put in order.
+        reranker: Puts the first documents found in a new order; the others stay behind them.
         seed: Recorded; nothing here is random.
 
     Raises:
@@ -51,10 +75,13 @@ def evaluate_retrieval(
     clock.lap("read")
     with _opened(task, folder, embedder, index) as (opened, build):
         clock.lap("index")
-        run = SearchEngine(opened, embedder).run(queries, task.depth)
+        run = search.run(SearchEngine(opened, embedder), queries, task.depth)
         clock.lap("search")
-        store = opened.state.manifest.settings
-        settings = {"index": store.spec.factory, "metric": store.metric, "depth": task.depth}
+        if reranker is not None:
+            first = SearchEngine(opened, embedder, reranker)
+            run = _put_first(search.run(first, queries, search.rerank_depth), run)
+            clock.lap("rerank")
+        settings = _settings(opened, search, task.depth, reranker)
         counts = _counts(opened, qrels) | build
     per_query = score_run(run, qrels, dict.fromkeys((task.main_metric, *DEFAULT_MEASURES)))
     return Evaluation(
@@ -67,6 +94,45 @@ def evaluate_retrieval(
         ),
         run=run,
     )
+
+
+def _put_first(first: Run, then: Run) -> dict[str, dict[str, float]]:
+    """Show the documents of one run before the others of another one, scored by rank."""
+    shown = {
+        query: [*first[query], *(d for d in then[query] if d not in first[query])] for query in then
+    }
+    return {
+        query: {doc_id: float(len(docs) - place) for place, doc_id in enumerate(docs)}
+        for query, docs in shown.items()
+    }
+
+
+def _settings(
+    index: Index, search: SearchSettings, depth: int, reranker: Reranker | None
+) -> dict[str, Any]:
+    """Gather the choices that change the scores; those that were not made are left out."""
+    store = index.state.manifest.settings
+    fusion = to_mapping(search.fusion)
+    weight = fusion.pop("rerank_weight")
+    settings: dict[str, Any] = {
+        "mode": search.mode,
+        "index": store.spec.factory,
+        "metric": store.metric,
+        "depth": depth,
+    }
+    if search.mode != "dense" and store.lexical is not None:
+        settings |= to_mapping(store.lexical)
+    if search.mode == "hybrid":
+        settings |= {f"fusion {name}": value for name, value in fusion.items()}
+    if reranker is not None:
+        identity = reranker.identity
+        settings |= {
+            "reranker": Path(identity.name).name,
+            "reranker weights sha256": identity.weights_sha256,
+            "rerank depth": search.rerank_depth,
+            "rerank weight": weight,
+        }
+    return settings
 
 
 @contextmanager

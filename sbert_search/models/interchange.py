@@ -121,6 +121,7 @@ class LibraryPairScorer:
         model: The library's model.
         tokenizer: Its tokenizer, for counting; the library tokenises for itself.
         num_labels: Numbers that a pair becomes.
+        labels: Their names.
         architecture: ``model_type`` of its Transformer.
     """
 
@@ -130,6 +131,8 @@ class LibraryPairScorer:
         self.model = model
         self.tokenizer = TextTokenizer(_backend(model), _max_len(model))
         self.num_labels = int(model.num_labels)
+        names = getattr(model.config, "id2label", None) or {}
+        self.labels = tuple(str(names.get(n, f"LABEL_{n}")) for n in range(self.num_labels))
         self.architecture = str(getattr(model.config, "model_type", "unknown"))
 
     def predict(self, pairs: Sequence[tuple[str, str]]) -> NDArray[np.float32]:

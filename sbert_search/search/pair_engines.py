@@ -42,12 +42,14 @@ class PairEngine(Protocol):
     Attributes:
         name: Which engine it is.
         num_labels: Numbers that a pair becomes.
+        labels: Their names.
         tokenizer: Cuts to what the model reads.
         batch_tokens: Tokens of a batch at which it is fastest.
     """
 
     name: EngineName
     num_labels: int
+    labels: tuple[str, ...]
     tokenizer: TextTokenizer
     batch_tokens: int
 
@@ -69,7 +71,8 @@ class NativePairEngine:
 
     def __init__(self, model: CrossEncoder) -> None:
         self.model = model.eval()
-        self.num_labels, self.tokenizer = len(model.labels), model.tokenizer
+        self.num_labels, self.labels = len(model.labels), model.labels
+        self.tokenizer = model.tokenizer
         self._settle(next(model.parameters()).device)
 
     @torch.inference_mode()
@@ -100,7 +103,7 @@ class LibraryPairEngine:
 
     def __init__(self, model: LibraryPairScorer) -> None:
         self.model, self.tokenizer = model, model.tokenizer
-        self.num_labels = model.num_labels
+        self.num_labels, self.labels = model.num_labels, model.labels
 
     def __call__(self, pairs: Sequence[tuple[str, str]], encoded: EncodedPairs) -> Vectors:
         """Score pairs, float32 (n, labels); the library cuts the batch further."""

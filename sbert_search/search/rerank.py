@@ -63,7 +63,7 @@ class Reranker:
 
         self.opened = open_pair_model(model, device=device, engine=engine, precision=precision)
         self._engine = self.opened.engine
-        self.num_labels = self._engine.num_labels
+        self.num_labels, self.labels = self._engine.num_labels, self._engine.labels
         self.max_len = self._engine.tokenizer.max_len
         self._steps = Steps(batch_tokens or self._engine.batch_tokens, self.opened.device)
 

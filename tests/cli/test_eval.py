@@ -9,6 +9,7 @@ from sbert_search.evaluation.retrieval import evaluate_retrieval
 from sbert_search.evaluation.sts import evaluate_sts
 from sbert_search.evaluation.tasks import find_task
 from tests.cli.process import sbert_search
+from tests.models.tiny import tiny_cross_encoder
 
 PAIRS = [("a dog runs", "a dog ran", 4.0), ("a dog", "the moon", 0.5), ("one two", "one two", 5)]
 
@@ -41,6 +42,7 @@ def test_retrieval_reports_scores_run_and_manifest(data: Path) -> None:
     assert "1.0000" in done.out
     assert sorted(path.name for path in (data / "out").iterdir()) == [
         "mini.json",
+        "mini.svg",
         "mini.trec",
         "retrieval.md",
     ]
@@ -118,5 +120,29 @@ def test_two_runs_are_compared(data: Path) -> None:
     done = sbert_search("eval", "compare", *alone, cwd=data)
     assert [line["metric"] for line in done.records] == ["MAP", "MRR@10"]
     assert done.records[0]["items"] == [{"item": "q", "first": 1.0, "second": 1.0, "gain": 0.0}]
+    sbert_search("eval", "compare", "a", "b", "--svg", "gains", "--quiet", cwd=data)
+    pictures = sorted(path.name for path in (data / "gains").iterdir())
+    assert pictures == ["mini-nDCG-10.svg", "pairs-spearman.svg"]
     mixed = sbert_search("eval", "compare", "a", "b/mini.json", cwd=data)
     assert (mixed.code, "Only one of the two runs has pairs" in mixed.err) == (1, True)
+
+
+def test_cross_encoders_are_evaluated_in_every_role(data: Path) -> None:
+    tiny_cross_encoder(data / "tokenizer").save(data / "reranker")
+    graded = [{"question": "the dog", "answer": "a dog", "label": 1}]
+    write_lines(data / "graded.jsonl", [*graded, {**graded[0], "answer": "the sun", "label": 0}])
+    by_model = ("--model", "reranker", "--json", "--quiet")
+    done = sbert_search("eval", "rerank", "graded.jsonl", *by_model, cwd=data)
+    assert done.code == 0, done.err
+    assert done.records[0]["score"] in (0.5, 1.0)
+    found = sbert_search(
+        *("eval", "retrieval", "mini", "--mode", "hybrid", "--rerank", "reranker"),
+        *("--model", "hashing", "--rerank-depth", "2", "--json", "--quiet"),
+        cwd=data,
+    )
+    assert found.code == 0, found.err
+    assert found.records[0]["settings"]["reranker"] == "reranker"
+    wrong = sbert_search("eval", "nli", "graded.jsonl", *by_model, cwd=data)
+    assert (wrong.code, "Unknown label '1'" in wrong.err) == (1, True)
+    unnamed = sbert_search("eval", "rerank", "graded.jsonl", cwd=data)
+    assert (unnamed.code, "Name a cross-encoder by --model" in unnamed.err) == (2, True)

@@ -7,11 +7,15 @@ from sbert_search.corpus.trec import read_run
 from sbert_search.embedding.hashing import HashingEmbedder
 from sbert_search.errors import CorpusError, EvaluationError, ModelMismatch
 from sbert_search.evaluation.expected import ExpectedScore, ExpectedScores, judge
-from sbert_search.evaluation.report import write_reports
-from sbert_search.evaluation.retrieval import evaluate_retrieval
+from sbert_search.evaluation.manifest import read_evaluation
+from sbert_search.evaluation.plots import draw
+from sbert_search.evaluation.report import markdown, write_reports
+from sbert_search.evaluation.retrieval import SearchSettings, evaluate_retrieval
 from sbert_search.evaluation.tasks import EvalTask
 from sbert_search.index.index import Index
 from sbert_search.metrics.ranking import score_run
+from sbert_search.search.rerank import Reranker
+from tests.models.tiny import tiny_cross_encoder
 
 DOCUMENTS = {
     "bees": "How bees dance to tell their hive where flowers are",
@@ -49,7 +53,14 @@ def test_every_judged_query_counts(data: Path) -> None:
     assert result.scores["recall@100"] == pytest.approx(2 / 3)
     assert result.counts["queries"] == 3
     assert result.counts["judged documents that are not in the index"] == 1
-    assert result.manifest["settings"] == {"index": "Flat", "metric": "cosine", "depth": 1000}
+    assert result.manifest["settings"] == {
+        "mode": "dense",
+        "index": "Flat",
+        "metric": "cosine",
+        "depth": 1000,
+    }
+    low, high = result.interval or (1.0, 0.0)
+    assert 0 <= low <= 2 / 3 <= high <= 1
     assert set(result.manifest["data_sha256"]) == {
         "mini/corpus.jsonl",
         "mini/queries.jsonl",
@@ -59,13 +70,14 @@ def test_every_judged_query_counts(data: Path) -> None:
 
 def test_the_run_file_gives_the_scores_of_the_report(data: Path, tmp_path: Path) -> None:
     result = evaluate_retrieval(TASK, HashingEmbedder(), data=data)
-    report, record, run_file = write_reports([result], tmp_path / "out")
+    report, record, picture, run_file = write_reports([result], tmp_path / "out")
     qrels: dict[str, dict[str, int]] = {}
     for (query, doc), grade in QRELS.items():
         qrels.setdefault(query, {})[doc] = grade
     assert score_run(read_run(run_file), qrels) == result.per_item
     assert json.loads(record.read_text())["per_item"] == result.per_item
-    assert "| mini | test | 3 | 0.6667 |" in report.read_text()
+    assert "| mini | test | 3 | 0.6667 | 0.0000 to 1.0000 |" in report.read_text()
+    assert picture.read_text() == draw(read_evaluation(record))
 
 
 def test_a_repeat_gives_the_same_scores_and_the_same_run(data: Path) -> None:
@@ -127,3 +139,43 @@ def test_expected_scores_are_of_weights_and_tasks(data: Path) -> None:
         judge(result, ExpectedScores(model="m", weights_sha256=weights, scores={"maxi": score}))
     with pytest.raises(EvaluationError, match="expected scores are of m with weights sha256"):
         judge(result, ExpectedScores(model="m", weights_sha256="0" * 64, scores={"mini": score}))
+
+
+def test_every_mode_is_searched_and_named(data: Path) -> None:
+    results = {
+        mode: evaluate_retrieval(
+            TASK, HashingEmbedder(), data=data, search=SearchSettings(mode=mode)
+        )
+        for mode in ("dense", "lexical", "hybrid")
+    }
+    for mode, result in results.items():
+        assert result.manifest["settings"]["mode"] == mode
+        assert result.run is not None
+        assert f", {mode}" in markdown([result]).partition("\n")[0]
+    assert "k1" in results["lexical"].manifest["settings"]
+    assert "fusion dense_weight" in results["hybrid"].manifest["settings"]
+    assert results["lexical"].run != results["dense"].run
+
+
+def test_a_reranker_orders_the_first_documents_and_leaves_the_others_behind(
+    data: Path, tmp_path: Path
+) -> None:
+    reranker = Reranker(tiny_cross_encoder(tmp_path / "tokenizer"))
+    plain = evaluate_retrieval(TASK, HashingEmbedder(), data=data)
+    result = evaluate_retrieval(
+        TASK,
+        HashingEmbedder(),
+        data=data,
+        search=SearchSettings(rerank_depth=2),
+        reranker=reranker,
+    )
+    assert plain.run is not None
+    assert result.run is not None
+    for query, hits in result.run.items():
+        before, after = list(plain.run[query]), list(hits)
+        assert set(after[:2]) == set(before[:2])
+        assert after[2:] == before[2:]
+        scores = reranker.predict([(QUERIES[query], DOCUMENTS[doc]) for doc in after[:2]])
+        assert scores[0] >= scores[1]
+    assert result.manifest["settings"]["rerank depth"] == 2
+    assert "reranked by" in markdown([result]).partition("\n")[0]

@@ -5,16 +5,20 @@ import numpy as np
 import pytest
 
 from sbert_search.corpus.pairs import read_pairs
+from sbert_search.embedding.baselines import open_baselines
 from sbert_search.embedding.hashing import HashingEmbedder
+from sbert_search.encoder.packed import PackedTokens
 from sbert_search.errors import CorpusError, EvaluationError
 from sbert_search.evaluation.manifest import Evaluation, read_evaluation
+from sbert_search.evaluation.plots import draw
 from sbert_search.evaluation.report import markdown, write_reports
 from sbert_search.evaluation.sts import evaluate_sts
 from sbert_search.evaluation.tasks import EvalSuite, EvalTask, PairColumns
 from sbert_search.metrics.correlation import pearson, spearman
+from sbert_search.models.heads import Normalize
 from sbert_search.records import TextPair
 from sbert_search.search.rerank import Reranker
-from tests.models.tiny import tiny_cross_encoder
+from tests.models.tiny import tiny_bi_encoder, tiny_cross_encoder
 
 ROWS = [
     ("a man plays the guitar", "a man plays the guitar", 5.0),
@@ -103,12 +107,13 @@ def test_bad_pairs_are_named(tmp_path: Path) -> None:
 def test_a_record_reads_back_equal_and_a_repeat_gives_the_same_items(tmp_path: Path) -> None:
     task = write_pairs(tmp_path / "pairs.jsonl", ROWS)
     result, again = (evaluate_sts(task, HashingEmbedder(), data=tmp_path) for _ in range(2))
-    report, record = write_reports([result], tmp_path / "out")
+    report, record, picture = write_reports([result], tmp_path / "out")
     stored = read_evaluation(record)
     assert stored["per_item"] == result.per_item == again.per_item
     assert stored["scores"] == result.scores
     assert stored["manifest"]["data_sha256"].keys() == {"pairs.jsonl"}
-    assert "one correlation over the pooled pairs" in report.read_text()
+    assert "one correlation over the pooled pairs" in " ".join(report.read_text().split())
+    assert picture.read_text() == draw(stored)
     record.write_text("{}")
     with pytest.raises(EvaluationError, match="no evaluation record of format 1"):
         read_evaluation(record)
@@ -130,3 +135,27 @@ def test_an_absent_task_is_listed_and_takes_the_mean_away(result: Evaluation) ->
     assert "| mean |" not in text
     assert "| other | absent | held out |" in text
     assert "Tasks are absent, so no mean is given." in text
+
+
+def test_other_systems_stand_beside_the_model(tmp_path: Path) -> None:
+    task = write_pairs(tmp_path / "pairs.jsonl", ROWS)
+    model, other = (evaluate_sts(task, HashingEmbedder(n), data=tmp_path) for n in (384, 4))
+    written = write_reports([model], tmp_path / "out", beside={"[CLS] of it": [other]})
+    assert tmp_path / "out" / "CLS--of-it" / "mini.json" in written
+    text = written[0].read_text()
+    assert f"| hashing | {100 * model.main_score:.2f} |" in text
+    assert f"| [CLS] of it | {100 * other.main_score:.2f} |" in text
+
+
+def test_baselines_pool_the_encoder_and_average_its_token_embeddings(tmp_path: Path) -> None:
+    bi_encoder = tiny_bi_encoder(tmp_path / "tokenizer", head=[Normalize()])
+    bi_encoder.save(tmp_path / "model")
+    systems = open_baselines(tmp_path / "model", device="cpu")
+    mean, cls, tokens = (embedder.encode(["the cat sat", ""]) for embedder in systems.values())
+    packed = bi_encoder.tokenizer.encode(["the cat sat"])[0]
+    states = bi_encoder.encoder(PackedTokens.from_lists(packed)).hidden_states.detach().numpy()
+    assert mean[0] == pytest.approx(states.mean(axis=0), abs=1e-5)
+    assert cls[0] == pytest.approx(states[0], abs=1e-5)
+    table = bi_encoder.encoder.embeddings.word.weight.detach().numpy()
+    assert tokens[0] == pytest.approx(table[packed[0][1:-1]].mean(axis=0), abs=1e-6)
+    assert tokens[1].tolist() == [1.0] + [0.0] * 15

@@ -1,0 +1,101 @@
+"""What sentence embeddings are compared with: a model's encoder, not asked for sentences.
+
+Source: the rows above SBERT's own in Reimers & Gurevych 2019, table 1 (arXiv:1908.10084).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from sbert_search.embedding.embedder import Embedder
+from sbert_search.embedding.protocol import Task, TextEmbedder, TokenizedTexts, Vectors
+from sbert_search.models.folder import load_tokenizer, read_folder
+from sbert_search.models.identity import ModelIdentity
+from sbert_search.models.resolve import resolve_model
+
+_POOLED = {"mean of the last states": "mean", "[CLS] of the last states": "cls"}
+
+
+def open_baselines(
+    model: str | Path | None = None, *, device: str = "auto"
+) -> dict[str, TextEmbedder]:
+    """Open what a model is without what made it a sentence encoder.
+
+    Args:
+        model: As for `Embedder`, of an architecture that is native here.
+        device: Where the encoder computes, in fp32.
+
+    Returns:
+        By name: the mean of the last states, the state of the first token, and the mean of the
+        token embeddings, which no attention has seen. A head is left out of all three.
+    """
+    from sbert_search.encoder.weights import load_encoder  # torch loads here
+    from sbert_search.models.bi_encoder import BiEncoder
+
+    folder = read_folder(resolve_model(model).path)
+    embedders: dict[str, TextEmbedder] = {
+        name: Embedder(
+            BiEncoder(
+                load_encoder(folder.transformer_path), load_tokenizer(folder), pooling=(mode,)
+            ),
+            device=device,
+        )
+        for name, mode in _POOLED.items()
+    }
+    return embedders | {"mean of the token embeddings": TokenMeanEmbedder(model)}
+
+
+class TokenMeanEmbedder:
+    """Averages the rows of the embedding matrix for the tokens of a text, special ones left out."""
+
+    batch_tokens = 1 << 16
+
+    def __init__(self, model: str | Path | None = None) -> None:
+        from sbert_search.encoder.weights import load_encoder  # torch loads here
+
+        found = resolve_model(model)
+        folder = read_folder(found.path)
+        self._table: Vectors = (
+            load_encoder(folder.transformer_path).embeddings.word.weight.detach().numpy()
+        )
+        self._without = np.eye(1, self._table.shape[1], dtype=np.float32)[0]
+        self._tokenizer = load_tokenizer(folder)
+        self.dim, self.max_len = self._table.shape[1], self._tokenizer.max_len
+        self.identity = ModelIdentity(
+            name=found.name,
+            weights_sha256=folder.weights_sha256(),
+            tokenizer_sha256=folder.tokenizer_sha256(),
+            architecture=folder.description.architecture,
+            pooling="mean of token embeddings",
+            max_len=self.max_len,
+            dim=self.dim,
+            engine="native",
+            precision="fp32",
+        )
+
+    def tokenize(
+        self, texts: Sequence[str], *, task: Task | None = None, prompt_name: str | None = None
+    ) -> TokenizedTexts:
+        """Turn texts into ids without special tokens; prompts are not known here."""
+        ids, lost = self._tokenizer.encode(texts)
+        before, after = len(self._tokenizer.single.before), len(self._tokenizer.single.after)
+        return TokenizedTexts(texts, "", [each[before : len(each) - after] for each in ids], lost)
+
+    def split(self, text: str, *, task: Task | None = None) -> list[tuple[int, int]]:
+        """Cut a text between words into passages that lose no token."""
+        return self._tokenizer.split(text)
+
+    def encode_tokens(self, tokens: TokenizedTexts) -> Vectors:
+        """Average, float32 (n, dim); a text without tokens gives the first unit vector."""
+        rows = [self._table[ids].mean(axis=0) if ids else self._without for ids in tokens.ids]
+        return np.stack(rows)
+
+    def encode(self, texts: Sequence[str]) -> Vectors:
+        """Compute vectors, float32 (n, dim)."""
+        return self.encode_tokens(self.tokenize(texts))
+
+    encode_query = encode
+    encode_document = encode

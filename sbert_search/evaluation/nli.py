@@ -1,0 +1,68 @@
+"""Natural language inference: does a cross-encoder name the relation of two texts?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from sbert_search.config import unknown_name
+from sbert_search.corpus.pairs import read_pairs
+from sbert_search.errors import EvaluationError
+from sbert_search.evaluation.manifest import Evaluation, Stopwatch, make_manifest
+from sbert_search.evaluation.tasks import EvalTask, check_files
+from sbert_search.search.rerank import Reranker
+
+NO_LABEL = "-"  # SNLI's mark of pairs on which people disagreed
+
+
+def evaluate_nli(task: EvalTask, model: Reranker, *, data: Path, seed: int = 0) -> Evaluation:
+    """Classify the pairs of a file and count how many get their label.
+
+    Args:
+        task: A file of pairs with labels; those labelled ``-`` are left out.
+        model: A cross-encoder whose classes have the names of the labels, in any case.
+        data: Folder that the task's path is relative to.
+        seed: Recorded; nothing here is random.
+
+    Returns:
+        ``accuracy`` over the pairs, and ``balanced``, the mean of the accuracies of each label.
+
+    Raises:
+        CorpusError: The pairs cannot be read, or one has no label.
+        EvaluationError: The file is another revision, or has a label that is no class of the model.
+    """
+    clock = Stopwatch()
+    file, names = data / task.path, task.columns
+    hashes = check_files(task, data, [file])
+    pairs = read_pairs(
+        file, text1=names.text1, text2=names.text2, label=names.label, need=["label"]
+    )
+    kept = {str(n): pair for n, pair in enumerate(pairs) if pair.label != NO_LABEL}
+    classes = [label.lower() for label in model.labels]
+    for pair in kept.values():
+        if (label := str(pair.label).lower()) not in classes:
+            raise EvaluationError(f"{pair.source}: {unknown_name(label, label, classes, 'label')}")
+    scores = model.predict([(pair.text1, pair.text2) for pair in kept.values()])
+    clock.lap("score")
+    found = [classes[place] for place in scores.argmax(axis=1)]
+    gold = [str(pair.label).lower() for pair in kept.values()]
+    right = [float(a == b) for a, b in zip(found, gold, strict=True)]
+    of_label = {
+        label: [value for value, own in zip(right, gold, strict=True) if own == label]
+        for label in sorted(set(gold))
+    }
+    return Evaluation(
+        task=task,
+        scores={
+            "accuracy": sum(right) / len(right),
+            "balanced": sum(sum(v) / len(v) for v in of_label.values()) / len(of_label),
+        },
+        per_item={"accuracy": dict(zip(kept, right, strict=True))},
+        counts={
+            "pairs": len(kept),
+            "pairs left out (no label)": len(pairs) - len(kept),
+            **{f"pairs labelled {label}": len(values) for label, values in of_label.items()},
+        },
+        manifest=make_manifest(
+            data=hashes, model=model.identity, settings={}, seed=seed, clock=clock
+        ),
+    )

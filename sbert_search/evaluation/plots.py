@@ -1,0 +1,68 @@
+"""Pictures of records: what is in the JSON, and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from sbert_search.runtime.svg import COLOUR, Axis, Panel, document
+
+_TOP, _HEIGHT, _GAP = 26, 190, 50  # pixels: above a panel, of it, below it
+_BINS = 40
+_MOST_DOTS = 1500  # of a scatter; more are thinned evenly, since no screen tells them apart
+
+
+def draw(record: Mapping[str, Any]) -> str:
+    """Draw a record that an evaluation wrote.
+
+    Textual similarity: predicted over gold scores, and a histogram of what was predicted. Other
+    tasks: the main metric of every query, best first.
+
+    Args:
+        record: As `evaluation.manifest.read_evaluation` returns it.
+
+    Returns:
+        An SVG document.
+    """
+    name, metric = record["task"]["name"], record["task"]["main_metric"]
+    if record["task"]["kind"] != "sts":
+        return draw_sorted(f"{name}: {metric} of every item", record["per_item"][metric].values())
+    gold, predicted = (list(record["per_item"][side].values()) for side in ("gold", "predicted"))
+    shown = f"{name}: predicted over gold score, Spearman {100 * record['scores']['spearman']:.2f}"
+    parts = _scatter(shown, gold, predicted) + _histogram(f"{name}: predicted", predicted)
+    return document(parts, 2 * (_TOP + _HEIGHT + _GAP))
+
+
+def draw_sorted(title: str, values: Any) -> str:
+    """Draw values as one falling line, a step for each."""
+    falling = sorted(map(float, values), reverse=True)
+    panel = _panel(title, Axis(0, len(falling), form=",.0f"), Axis.of([0.0, *falling]), 0)
+    points = [(place + side, value) for place, value in enumerate(falling) for side in (0, 1)]
+    return document(panel.frame() + panel.line(points), _TOP + _HEIGHT + _GAP)
+
+
+def _scatter(title: str, gold: Sequence[float], predicted: Sequence[float]) -> str:
+    panel = _panel(title, Axis.of(gold), Axis.of(predicted), 0)
+    step = -(-len(gold) // _MOST_DOTS)
+    dots = (panel.place(*point) for point in list(zip(gold, predicted, strict=True))[::step])
+    body = "".join(f"M{x:.1f} {y:.1f}h0" for x, y in dots)
+    return panel.frame() + (
+        f'<path d="{body}" stroke="{COLOUR}" stroke-width="4" stroke-linecap="round" '
+        'stroke-opacity="0.35"/>\n'
+    )
+
+
+def _histogram(title: str, values: Sequence[float]) -> str:
+    counts, edges = np.histogram(values, bins=_BINS)
+    x, y = Axis(edges[0], edges[-1], form=".3g"), Axis(0, float(counts.max()), form=",.0f")
+    panel = _panel(title, x, y, 1)
+    sides = zip(edges[:-1], edges[1:], counts, strict=True)
+    points = [(edge, count) for low, high, count in sides for edge in (low, high)]
+    return panel.frame() + panel.line([(edges[0], 0), *points, (edges[-1], 0)])
+
+
+def _panel(title: str, x: Axis, y: Axis, number: int) -> Panel:
+    top = _TOP + number * (_TOP + _HEIGHT + _GAP)
+    return Panel(title, x, y, top, top + _HEIGHT)

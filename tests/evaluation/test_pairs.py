@@ -1,0 +1,99 @@
+"""Cross-encoders on graded candidates and on labelled pairs."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from sbert_search.errors import CorpusError, EvaluationError
+from sbert_search.evaluation.nli import evaluate_nli
+from sbert_search.evaluation.report import markdown, write_reports
+from sbert_search.evaluation.rerank import evaluate_rerank
+from sbert_search.evaluation.tasks import EvalTask, Kind
+from sbert_search.metrics.ranking import score_run
+from sbert_search.search.rerank import Reranker
+from tests.models.tiny import tiny_cross_encoder
+
+CANDIDATES = [
+    ("the cat", "it sat on the mat", 1),
+    ("the cat", "the red sun", 0),
+    ("the cat", "a dog ran", 0),
+    ("the dog", "far away", 0),
+    ("the dog", "it ran", 2),
+    ("the sun", "red", 1),
+    ("the mat", "away", 0),
+]
+
+
+def write(path: Path, kind: Kind, rows: list[dict[str, Any]], **task: Any) -> EvalTask:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return EvalTask(name="mini", kind=kind, path=Path(path.name), **task)
+
+
+def graded(folder: Path, **task: Any) -> EvalTask:
+    rows = [{"question": q, "answer": a, "label": grade} for q, a, grade in CANDIDATES]
+    return write(folder / "graded.jsonl", "rerank", rows, **task)
+
+
+def test_candidates_are_judged_in_the_order_of_their_scores(tmp_path: Path) -> None:
+    reranker = Reranker(tiny_cross_encoder(tmp_path / "tokenizer"))
+    result = evaluate_rerank(graded(tmp_path), reranker, data=tmp_path)
+    scores = reranker.predict([(q, a) for q, a, _ in CANDIDATES])
+    run = {"0": {f"0-{n}": float(scores[n]) for n in range(3)}}
+    assert result.per_item["MAP"]["0"] == score_run(run, {"0": {"0-0": 1}}, ["MAP"])["MAP"]["0"]
+    assert result.per_item["MRR"]["2"] == 1.0  # its one candidate is relevant
+    assert result.per_item["MAP"]["3"] == 0.0  # it has no relevant one
+    assert result.counts == {
+        "queries": 4,
+        "queries with candidates of one kind alone": 2,
+        "candidates": 7,
+    }
+    assert result.scores["MAP"] == pytest.approx(np.mean([*result.per_item["MAP"].values()]))
+
+
+def test_clean_leaves_out_queries_that_cannot_go_wrong(tmp_path: Path) -> None:
+    reranker = Reranker(tiny_cross_encoder(tmp_path / "tokenizer"))
+    clean = evaluate_rerank(graded(tmp_path, queries="clean"), reranker, data=tmp_path)
+    assert set(clean.per_item["MAP"]) == {"0", "1"}
+    assert clean.manifest["settings"] == {"queries": "clean"}
+    assert "queries clean" in markdown([clean])
+    only = write(tmp_path / "one.jsonl", "rerank", [{"text1": "a", "text2": "b", "label": 1}])
+    with pytest.raises(EvaluationError, match="no query has both relevant and other candidates"):
+        evaluate_rerank(
+            EvalTask(name="mini", kind="rerank", path=only.path, queries="clean"),
+            reranker,
+            data=tmp_path,
+        )
+
+
+def test_what_cannot_be_reranked_is_named(tmp_path: Path) -> None:
+    several = Reranker(tiny_cross_encoder(tmp_path / "tokenizer", labels=("a", "b")))
+    with pytest.raises(EvaluationError, match="2 labels and so no single score"):
+        evaluate_rerank(graded(tmp_path), several, data=tmp_path)
+    task = write(tmp_path / "bad.jsonl", "rerank", [{"text1": "a", "text2": "b", "label": "x"}])
+    with pytest.raises(CorpusError, match=r"bad\.jsonl:1: label is 'x'; it must be 0, 1, 2"):
+        evaluate_rerank(task, Reranker(tiny_cross_encoder(tmp_path / "other")), data=tmp_path)
+
+
+def test_nli_counts_the_pairs_that_get_their_label(tmp_path: Path) -> None:
+    labels = ("Entailment", "neutral", "contradiction")
+    model = Reranker(tiny_cross_encoder(tmp_path / "tokenizer", labels=labels))
+    texts = [("the cat sat", "it sat"), ("a dog", "the sun"), ("it ran", "it slept"), ("a", "b")]
+    found = [labels[place].lower() for place in model.predict(texts).argmax(axis=1)]
+    gold = [found[0], found[1], "neutral" if found[2] != "neutral" else "entailment", "-"]
+    rows = [{"premise": a, "hypothesis": b, "label": g} for (a, b), g in zip(texts, gold)]  # noqa: B905
+    task = write(tmp_path / "pairs.jsonl", "nli", rows)
+    result = evaluate_nli(task, model, data=tmp_path)
+    assert result.scores["accuracy"] == pytest.approx(2 / 3)
+    assert result.per_item["accuracy"] == {"0": 1.0, "1": 1.0, "2": 0.0}
+    assert result.counts["pairs left out (no label)"] == 1
+    report, record, picture = write_reports([result], tmp_path / "out")
+    assert "66.67" in report.read_text()
+    assert json.loads(record.read_text())["interval"] == list(result.interval or ())
+    assert picture.read_text().startswith("<svg")
+    rows[0]["label"] = "entails"
+    with pytest.raises(EvaluationError, match=re.escape("pairs.jsonl:1: Unknown label 'entails'")):
+        evaluate_nli(write(tmp_path / "pairs.jsonl", "nli", rows), model, data=tmp_path)
