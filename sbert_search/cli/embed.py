@@ -16,7 +16,7 @@ from sbert_search.cli.options import embedder_options, given, shared_options
 @click.option("--out", required=True, type=click.Path(path_type=Path), help="Parquet file.")
 @source_options
 @embedder_options
-@shared_options("on-truncate", "on-error", "quiet", "json")
+@shared_options("batch-tokens", "on-truncate", "on-error", "quiet", "json")
 @click.pass_context
 def embed(ctx: click.Context, /, sources: tuple[str, ...], out: Path, **options: Any) -> None:
     """Embed SOURCE... into a Parquet file.

@@ -40,7 +40,7 @@ _folder: Decorator[Any] = click.argument("path", metavar="DIR", type=click.Path(
 @click.option("--dtype", type=click.Choice(["float32", "float16"]), help="[default: float32]")
 @source_options
 @embedder_options
-@shared_options("on-truncate", "on-error", "memory", "quiet", "json")
+@shared_options("batch-tokens", "on-truncate", "on-error", "memory", "quiet", "json")
 @click.pass_context
 def build(
     ctx: click.Context,
@@ -75,7 +75,9 @@ def build(
 @_folder
 @source_options
 @embedder_options
-@shared_options("allow-inexact", "on-truncate", "on-error", "memory", "quiet", "json")
+@shared_options(
+    "batch-tokens", "allow-inexact", "on-truncate", "on-error", "memory", "quiet", "json"
+)
 @click.pass_context
 def add(ctx: click.Context, /, path: Path, as_json: bool, **_: Any) -> None:
     """Add documents to the index DIR.
@@ -91,7 +93,9 @@ def add(ctx: click.Context, /, path: Path, as_json: bool, **_: Any) -> None:
 @_folder
 @source_options
 @embedder_options
-@shared_options("allow-inexact", "on-truncate", "on-error", "memory", "quiet", "json")
+@shared_options(
+    "batch-tokens", "allow-inexact", "on-truncate", "on-error", "memory", "quiet", "json"
+)
 @click.pass_context
 def upsert(ctx: click.Context, /, path: Path, as_json: bool, **_: Any) -> None:
     """Add documents, replacing those that changed.

@@ -43,9 +43,10 @@ def read_as_given(settings: R, chosen: Mapping[str, Any]) -> R:
     return replace(settings, fields=replace(settings.fields, **named), **rules)
 
 
-def model_options(ctx: click.Context) -> dict[str, str]:
+def model_options(ctx: click.Context) -> dict[str, Any]:
     """Return how to open a model by name."""
-    return {name: ctx.params[name] for name in ("device", "engine", "precision")}
+    names = ("device", "engine", "precision", "batch_tokens")
+    return {name: ctx.params[name] for name in names if name in ctx.params}
 
 
 def finish(

@@ -31,6 +31,13 @@ def size(text: str) -> int:
     return int(number * 1024 ** ("KMGT".index(found.group(2)) + 1 if found.group(2) else 0))
 
 
+def token_count(text: str) -> int | str:
+    """Read a number of tokens, or auto."""
+    if text != "auto" and (not text.isdecimal() or int(text) < 2):
+        raise click.BadParameter(f"{text!r} is no number of tokens; write auto or 2 or more.")
+    return text if text == "auto" else int(text)
+
+
 def choice(name: str, *values: str, help: str) -> Decorator[Any]:
     """Make an option of one of several values, the first of which is the default."""
     return click.option(
@@ -71,6 +78,15 @@ _SHARED: dict[str, Decorator[Any]] = {
     ),
     "precision": choice(
         "precision", "auto", "fp32", "bf16", "fp16", help="auto: bf16 where the device has it."
+    ),
+    "batch-tokens": click.option(
+        "--batch-tokens",
+        type=token_count,
+        default="auto",
+        show_default=True,
+        metavar="auto|N",
+        envvar=_variable("batch-tokens"),
+        help="Tokens of one step of the model; auto: the fastest of a few, measured once.",
     ),
     "on-truncate": choice(
         "on-truncate",

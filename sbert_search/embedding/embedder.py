@@ -8,11 +8,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from sbert_search.embedding.budget import find_budget
 from sbert_search.embedding.graph import keep_graph, open_graph
 from sbert_search.embedding.hashing import HashingEmbedder
 from sbert_search.embedding.opened import EngineName, OpenedModel
@@ -23,6 +24,7 @@ from sbert_search.errors import ConfigError
 from sbert_search.models.identity import ModelIdentity
 from sbert_search.runtime.overlap import prefetch
 from sbert_search.runtime.progress import note, progress
+from sbert_search.runtime.provenance import machine
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
@@ -47,7 +49,8 @@ class Embedder:
         truncate_dim: Leading numbers of a vector to keep; None: as the model says.
         prompts: Texts put before others, by name; added to the model's own.
         default_prompt_name: The prompt of `encode` when none is asked for.
-        batch_tokens: Tokens of one step of the model; None: the engine's best.
+        batch_tokens: Tokens of one step of the model; None: what suits the engine; auto: measured
+            over the first texts when they are many, and remembered (see `find_budget`).
 
     Raises:
         ConfigError: A setting that cannot be.
@@ -64,7 +67,7 @@ class Embedder:
         truncate_dim: int | None = None,
         prompts: Mapping[str, str] | None = None,
         default_prompt_name: str | None = None,
-        batch_tokens: int | None = None,
+        batch_tokens: int | Literal["auto"] | None = None,
     ) -> None:
         _check_dim(truncate_dim)
         self.opened = _open(model, device=device, engine=engine, precision=precision)
@@ -77,7 +80,9 @@ class Embedder:
         )
         self.dim = min(self._engine.dim, self.description.truncate_dim or self._engine.dim)
         self.max_len = self._engine.tokenizer.max_len
-        self._steps = Steps(batch_tokens or self._engine.batch_tokens, self.opened.device)
+        self._is_settled = batch_tokens != "auto" or self._engine.name != "native"
+        fixed = None if batch_tokens == "auto" else batch_tokens
+        self._steps = Steps(fixed or self._engine.batch_tokens, self.opened.device)
         self._prompt(None, default_prompt_name)  # refuses an unknown name now
 
     @property
@@ -146,6 +151,10 @@ class Embedder:
         def compute(rows: NDArray[np.int64]) -> Vectors:
             return self._engine(tokens.take(rows))[:, : self.dim]
 
+        if not self._is_settled and tokens.lengths.sum() >= 2 * self.batch_tokens:
+            key = [self.identity.to_mapping(), self.opened.device, machine()]
+            self._steps.budget = find_budget(self.batch_tokens, tokens.lengths, compute, key)
+            self._is_settled = True
         return self._steps.run(tokens.lengths, self.dim, compute, most=batch_size)
 
     def encode(
