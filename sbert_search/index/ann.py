@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,9 @@ from sbert_search.index.manifest import FileRecord
 from sbert_search.index.segments import check_hash, open_checked
 from sbert_search.index.selection import Plan, Selection
 from sbert_search.index.spec import IndexSpec
+
+if TYPE_CHECKING:
+    from sbert_search.index.gpu import GpuIndex
 
 
 class Ann:
@@ -39,6 +42,13 @@ class Ann:
         It reads its lists, codes and links where they lie: in the mapped file, not in memory.
         """
         return self._read(mapped=True)
+
+    @cached_property
+    def on_gpu(self) -> GpuIndex | None:
+        """A copy on the GPU, where there is one that can hold it."""
+        from sbert_search.index import gpu
+
+        return None if self.index is None else gpu.load(self.index)
 
     def copy(self) -> Any | None:
         """Read the FAISS index into memory, where it can grow; None as for `index`."""

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from sbert_search.index import gpu
 from sbert_search.index.ann import import_faiss, single_threaded
 from sbert_search.index.manifest import FileRecord, Metric, StoreSettings
 from sbert_search.index.scan import Vectors
@@ -76,7 +77,12 @@ def train(
         wanted = max(spec.n_lists * ROWS_PER_LIST, ROWS_FOR_CODES)
         if memory_bytes is not None:
             wanted = min(wanted, max(memory_bytes // (4 * 4 * settings.dim), 1))
-        train_on(index, _evenly(samples, wanted))
+        sample = _evenly(samples, wanted)
+        device = gpu.can_hold(index, len(sample))
+        trained = gpu.train(device, index, sample) if device else None
+        if trained is not None:
+            return trained
+        train_on(index, sample)
     return index
 
 
@@ -122,7 +128,9 @@ def fill(begun: Any, vectors: Vectors, advance: Advance = lambda n: None) -> Any
 
 
 def write(folder: Path, number: int, begun: Any, vectors: Vectors) -> FileRecord:
-    """Fill a copy of a trained index with the vectors of a segment and write it.
+    """Fill a copy of a trained index with the vectors of a segment, and write it.
+
+    It is filled on a GPU where there is one that can.
 
     Args:
         folder: The index.
@@ -135,7 +143,10 @@ def write(folder: Path, number: int, begun: Any, vectors: Vectors) -> FileRecord
     """
     faiss = import_faiss()
     with progress("Building the search index", len(vectors), "vectors") as advance:
-        index = fill(begun, vectors, advance)
+        device = gpu.can_hold(begun, len(vectors))
+        index = gpu.fill(device, begun, vectors, advance) if device else None
+        if index is None:
+            index = fill(begun, vectors, advance)
     with files.NewFile(folder / f"ann/{number:06d}.faiss") as file:
         faiss.write_index(index, faiss.PyCallbackIOWriter(file.write))
     return record_of(file, folder)

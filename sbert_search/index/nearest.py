@@ -7,7 +7,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from sbert_search.index import ann
+from sbert_search.index import ann, gpu
 from sbert_search.index.manifest import StoreSettings
 from sbert_search.index.scan import TopK, Vectors, exact_scores, scan
 from sbert_search.index.segments import Segment
@@ -52,11 +52,10 @@ def offer_nearest(
         wanted: Which positions take part; None means all.
         settings: Of the index.
     """
-    index = found.index if found else None
-    if index is None:
+    if found is None or found.index is None:
         offer_scanned(top, queries, segment, wanted, settings)
     else:
-        offer_found(top, queries, segment, index, wanted, settings)
+        offer_found(top, queries, segment, found.index, wanted, settings, found.on_gpu)
 
 
 def offer_found(
@@ -66,12 +65,14 @@ def offer_found(
     index: Any,
     wanted: Selection | None,
     settings: StoreSettings,
+    on_gpu: gpu.GpuIndex | None = None,
 ) -> None:
     """Offer the rows that a FAISS index finds, scored by their stored vectors.
 
-    Arguments as for `offer_nearest`; ``index`` holds the vectors of ``part``. Where few rows are
-    wanted they are scanned instead, and so is for any query what FAISS cannot fill: there are k
-    rows whenever k are wanted.
+    Arguments as for `offer_nearest`; ``index`` holds the vectors of ``part``, ``on_gpu`` is its
+    copy on a device, which scores all vectors for what FAISS does not know there. Where few rows
+    are wanted they are scanned instead, and so is for any query what FAISS cannot fill: there are
+    k rows whenever k are wanted.
     """
     n_wanted = part.n_rows if wanted is None else wanted.n_wanted
     how = plan(
@@ -85,7 +86,15 @@ def offer_found(
     if how.route == "scan":
         offer_scanned(top, queries, part, wanted, settings)
         return
-    at = ann.search(index, how, queries, wanted)
+    if on_gpu is None:
+        at = ann.search(index, how, queries, wanted)
+    elif gpu.knows(how):
+        at = on_gpu.search(how, queries, wanted)
+    else:
+        euclidean = settings.metric == "euclidean"
+        at = gpu.exact_candidates(
+            queries, part.vectors, how.n_candidates, wanted, euclidean=euclidean
+        )
     short = (at >= 0).sum(axis=1) < min(top.k, n_wanted)
     query, column = np.nonzero((at >= 0) & ~short[:, None])
     at = at[query, column]
