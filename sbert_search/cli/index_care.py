@@ -93,15 +93,17 @@ def repair(path: Path, as_json: bool) -> None:
 @click.command()
 @_folder
 @click.option("--retrain", is_flag=True, help="Train FAISS anew and make all its files again.")
-@shared_options("memory", "quiet", "json")
-def compact(path: Path, retrain: bool, memory_bytes: int | None, as_json: bool) -> None:
+@shared_options("memory", "wait", "quiet", "json")
+def compact(
+    path: Path, retrain: bool, memory_bytes: int | None, wait_s: float, as_json: bool
+) -> None:
     """Rewrite the index DIR without dead rows.
 
     Updates tidy up after themselves; this leaves nothing at all to tidy.
     """
     from sbert_search.index.index import Index
 
-    index = Index.open(path)
+    index = Index.open(path, wait_s=wait_s)
     before = index.info()
     index.compact(memory_bytes=memory_bytes, retrain=retrain)
     after = index.info()

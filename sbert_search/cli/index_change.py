@@ -76,7 +76,7 @@ def build(
 @source_options
 @embedder_options
 @shared_options(
-    "batch-tokens", "allow-inexact", "on-truncate", "on-error", "memory", "quiet", "json"
+    "batch-tokens", "allow-inexact", "on-truncate", "on-error", "memory", "wait", "quiet", "json"
 )
 @click.pass_context
 def add(ctx: click.Context, /, path: Path, as_json: bool, **_: Any) -> None:
@@ -94,7 +94,7 @@ def add(ctx: click.Context, /, path: Path, as_json: bool, **_: Any) -> None:
 @source_options
 @embedder_options
 @shared_options(
-    "batch-tokens", "allow-inexact", "on-truncate", "on-error", "memory", "quiet", "json"
+    "batch-tokens", "allow-inexact", "on-truncate", "on-error", "memory", "wait", "quiet", "json"
 )
 @click.pass_context
 def upsert(ctx: click.Context, /, path: Path, as_json: bool, **_: Any) -> None:
@@ -110,9 +110,14 @@ def upsert(ctx: click.Context, /, path: Path, as_json: bool, **_: Any) -> None:
 @click.option("--ids", metavar="A,B,...", help="Ids of documents.")
 @click.option("--ids-file", type=click.File(encoding="utf-8"), help="File with one id a line.")
 @click.option("--where", metavar="EXPR", help="Filter, such as \"year < 2000 AND kind = 'note'\".")
-@shared_options("quiet", "json")
+@shared_options("wait", "quiet", "json")
 def delete(
-    path: Path, ids: str | None, ids_file: TextIO | None, where: str | None, as_json: bool
+    path: Path,
+    ids: str | None,
+    ids_file: TextIO | None,
+    where: str | None,
+    wait_s: float,
+    as_json: bool,
 ) -> None:
     """Delete documents from the index DIR."""
     from sbert_search.index.index import Index
@@ -120,7 +125,7 @@ def delete(
     if sum(choice is not None for choice in (ids, ids_file, where)) != 1:
         raise click.UsageError("Say what to delete with one of --ids, --ids-file and --where.")
     named = ids_file.read().splitlines() if ids_file else ids.split(",") if ids else None
-    index = Index.open(path)
+    index = Index.open(path, wait_s=wait_s)
     deleted = index.delete(named, where=where)
     if as_json:
         emit({"index": str(path), "deleted": deleted, "documents": len(index)})
@@ -131,7 +136,7 @@ def delete(
 def _update(ctx: click.Context, path: Path, mode: Literal["add", "upsert"], as_json: bool) -> None:
     from sbert_search.index.index import Index
 
-    index = Index.open(path)
+    index = Index.open(path, wait_s=ctx.params["wait_s"])
     report = getattr(index, mode)(
         ctx.params["sources"],
         model=ctx.params["model"],

@@ -109,6 +109,16 @@ _SHARED: dict[str, Decorator[Any]] = {
         envvar=_variable("memory"),
         help="Most for the process, such as 2G, mapped files aside.  [default: no limit]",
     ),
+    "wait": click.option(
+        "--wait",
+        "wait_s",
+        type=click.FloatRange(min=0),
+        default=0.0,
+        show_default=True,
+        metavar="SECONDS",
+        envvar=_variable("wait"),
+        help="How long to wait for another process that is writing to the index.",
+    ),
     "seed": click.option(
         "--seed", type=int, default=0, show_default=True, envvar=_variable("seed")
     ),

@@ -49,14 +49,18 @@ class Index:
         self.store = store
 
     @classmethod
-    def open(cls, path: str | Path) -> Index:
+    def open(cls, path: str | Path, *, wait_s: float = 0.0) -> Index:
         """Open an index, verified.
+
+        Args:
+            path: The folder.
+            wait_s: How long what changes it waits for another process that does.
 
         Raises:
             NotAnIndex: The folder holds none.
             CorruptIndex: A file differs from what was committed.
         """
-        return cls(IndexStore.open(path))
+        return cls(IndexStore.open(path, wait_s=wait_s))
 
     @classmethod
     def build(

@@ -20,10 +20,16 @@ LOCK = "LOCK"
 
 
 class IndexStore:
-    """An index on disk: a snapshot to read, and a writer when nobody else writes."""
+    """An index on disk: a snapshot to read, and a writer when nobody else writes.
 
-    def __init__(self, path: Path, snapshot: Snapshot) -> None:
-        self.path, self.snapshot = path, snapshot
+    Args:
+        path: The folder.
+        snapshot: The state to read.
+        wait_s: How long a writer waits for another one to end.
+    """
+
+    def __init__(self, path: Path, snapshot: Snapshot, *, wait_s: float = 0.0) -> None:
+        self.path, self.snapshot, self.wait_s = path, snapshot, wait_s
 
     @classmethod
     def create(
@@ -59,14 +65,14 @@ class IndexStore:
         return cls.open(path)
 
     @classmethod
-    def open(cls, path: str | Path) -> IndexStore:
-        """Open an index for reading; takes no lock.
+    def open(cls, path: str | Path, *, wait_s: float = 0.0) -> IndexStore:
+        """Open an index for reading; takes no lock. ``wait_s`` is for its writers.
 
         Raises:
             NotAnIndex: The folder holds none.
             CorruptIndex: A file differs from what was committed.
         """
-        return cls(Path(path), open_snapshot(Path(path)))
+        return cls(Path(path), open_snapshot(Path(path)), wait_s=wait_s)
 
     def refresh(self) -> bool:
         """Move to the newest committed state; True when there was a newer one."""
@@ -82,7 +88,7 @@ class IndexStore:
             IndexLocked: Another process writes.
             IndexStoreError: The folder cannot be written.
         """
-        with _locked(self.path):
+        with _locked(self.path, self.wait_s):
             self.refresh()
             _add_folders(self.path)  # an index of an earlier version has fewer
             remove_unreferenced(self.path, self.snapshot.manifest)
@@ -134,14 +140,14 @@ def _check_free(path: Path) -> None:
 
 
 @contextlib.contextmanager
-def _locked(path: Path) -> Iterator[None]:
+def _locked(path: Path, wait_s: float = 0.0) -> Iterator[None]:
     with contextlib.ExitStack() as held:
         try:
-            held.enter_context(files.exclusive_lock(path / LOCK))
+            held.enter_context(files.exclusive_lock(path / LOCK, wait_s=wait_s))
         except files.LockHeld as error:
             raise IndexLocked(
                 f"{path} is being written by process {error.pid} since {error.since}; "
-                "wait for it, or end it. Searching is possible meanwhile."
+                "wait for it (--wait SECONDS), or end it. Searching is possible meanwhile."
             ) from error
         except OSError as error:
             raise IndexStoreError(f"{path} cannot be written: {error}.") from error

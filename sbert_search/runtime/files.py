@@ -9,6 +9,7 @@ An fsync that failed is never tried again: its data may be gone while a second c
 from __future__ import annotations
 
 import contextlib
+import errno
 import itertools
 import json
 import mmap
@@ -251,8 +252,12 @@ class LockHeld(Exception):  # noqa: N818 (each room turns it into an error of it
 
 
 @contextlib.contextmanager
-def exclusive_lock(path: Path) -> Iterator[None]:
+def exclusive_lock(path: Path, *, wait_s: float = 0.0) -> Iterator[None]:
     """Hold an flock on a file, which the kernel frees even when this process is killed.
+
+    Args:
+        path: The file; made if absent.
+        wait_s: How long to wait for another process to let go of it.
 
     Raises:
         LockHeld: Another process has it.
@@ -260,15 +265,11 @@ def exclusive_lock(path: Path) -> Iterator[None]:
     """
     if sys.platform == "win32":
         raise OSError("Windows is not supported for writing; use Linux, macOS or WSL")
-    import fcntl
-
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
     try:
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        if not _locks(fd, wait_s):
             holder = _read_holder(fd)
-            raise LockHeld(path, holder.get("pid"), holder.get("since")) from None
+            raise LockHeld(path, holder.get("pid"), holder.get("since"))
         note = json.dumps({"pid": os.getpid(), "since": time.strftime("%Y-%m-%dT%H:%M:%S%z")})
         with contextlib.suppress(OSError):  # a full disk: locked all the same, but unnamed
             os.ftruncate(fd, 0)
@@ -282,6 +283,21 @@ def exclusive_lock(path: Path) -> Iterator[None]:
         os.close(fd)
 
 
+def _locks(fd: int, wait_s: float) -> bool:
+    """Try to lock a file until the time is over; at least once."""
+    import fcntl
+
+    until = time.monotonic() + wait_s
+    while True:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        except BlockingIOError:
+            if time.monotonic() >= until:
+                return False
+            time.sleep(0.02)
+
+
 def _read_holder(fd: int) -> dict[str, Any]:
     """Read who holds a lock, waiting a moment for one who has only just got it."""
     for _ in range(20):
@@ -290,6 +306,12 @@ def _read_holder(fd: int) -> dict[str, Any]:
             return holder if isinstance(holder, dict) else {}
         time.sleep(0.01)
     return {}
+
+
+def tells_of_the_file(error: OSError) -> bool:
+    """Whether a failure to read is about the file, not about rights, memory or descriptors."""
+    process = (errno.EACCES, errno.EPERM, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
+    return error.errno not in process
 
 
 def xxh3_128_of(path: Path) -> str:

@@ -1,0 +1,42 @@
+"""Many commands that write to one index at once: they wait in line, and every document is there."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+from sbert_search.index.check import check
+from sbert_search.index.store import IndexStore
+from tests.cli.process import command, environment
+from tests.faults import FULL, keep_result
+
+WRITERS = 8 if FULL else 3
+EACH = 200
+
+
+def test_adds_at_once_wait_for_each_other_and_lose_nothing(index: Path, tmp_path: Path) -> None:
+    before = IndexStore.open(index).snapshot.n_docs
+    crowd = []
+    for number in range(WRITERS):
+        source = tmp_path / f"{number}.jsonl"
+        rows = ({"_id": f"{number}-{i}", "text": f"text {i}"} for i in range(EACH))
+        source.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        add = command("index", "add", index, source, "--wait", 120, "--quiet", "--json")
+        crowd.append(subprocess.Popen(add, stdout=subprocess.PIPE, env=environment()))
+    reports = [json.loads(one.communicate(timeout=300)[0]) for one in crowd]
+    assert [report["indexed"] for report in reports] == [EACH] * WRITERS
+    snapshot = IndexStore.open(index).snapshot
+    assert snapshot.n_docs == before + WRITERS * EACH
+    names = {document.doc_id for document in snapshot.iter_documents()}
+    assert {f"{number}-{i}" for number in range(WRITERS) for i in range(EACH)} <= names
+    assert check(index).problems == ()
+    keep_result("index_writers", {"writers_at_once": WRITERS, "documents_each": EACH, "lost": 0})
+
+
+def test_who_does_not_wait_is_told_how_to(index: Path) -> None:
+    with IndexStore.open(index).writer():
+        delete = command("index", "delete", index, "--ids", "mill", "--wait", 0.1)
+        done = subprocess.run(delete, capture_output=True, text=True, env=environment())
+    assert done.returncode == 1
+    assert "wait for it (--wait SECONDS)" in done.stderr
