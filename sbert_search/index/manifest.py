@@ -265,7 +265,7 @@ def read(folder: Path) -> Manifest:
     Raises:
         NotAnIndex: The folder has none.
         CorruptIndex: It differs from its checksum, or is not what it should be.
-        IndexStoreError: A newer version of this package wrote it.
+        IndexStoreError: A newer version of this package wrote it, or this process may not read it.
     """
     try:
         data = bytes(files.map_file(folder / NAME)[: MAX_BYTES + 1])
@@ -274,6 +274,8 @@ def read(folder: Path) -> Manifest:
             f"{folder} holds no index: it has no {NAME}. Make one with `sbert-search index build`."
         ) from error
     except OSError as error:
+        if not files.tells_of_the_file(error):
+            raise IndexStoreError(f"{folder} cannot be read: {error}.") from error
         raise NotAnIndex(f"{folder} holds no index that can be read: {error}.") from error
     return decode(data)
 

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import DTypeLike, NDArray
 
-from sbert_search.errors import CorruptIndex
+from sbert_search.errors import CorruptIndex, IndexStoreError
 from sbert_search.index import columns as columns_of
 from sbert_search.index import ids, npy
 from sbert_search.index.manifest import (
@@ -183,12 +183,15 @@ def open_checked(
     Raises:
         FileNotFoundError: It is gone.
         CorruptIndex: It is another file than the one recorded.
+        IndexStoreError: This process may not read it, or has too many files open.
     """
     try:
         view = files.map_file(folder / record.name)
     except FileNotFoundError:
         raise
     except OSError as error:
+        if not files.tells_of_the_file(error):
+            raise IndexStoreError(f"{folder / record.name} cannot be read: {error}.") from error
         raise CorruptIndex(record.name, "a file that can be read", str(error)) from error
     if len(view) != record.size_bytes:
         raise CorruptIndex(record.name, f"{record.size_bytes} bytes", f"{len(view)} bytes")

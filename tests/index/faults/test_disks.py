@@ -7,15 +7,16 @@ import os
 import resource
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from sbert_search.errors import IndexStoreError
+from sbert_search.errors import CorruptIndex, IndexStoreError, NotAnIndex
 from sbert_search.index.check import check
 from sbert_search.index.store import IndexStore
-from tests.faults import keep_result
+from tests.faults import FULL, keep_result
 from tests.index.faults.model import (
     SETTINGS,
     Model,
@@ -25,6 +26,13 @@ from tests.index.faults.model import (
     assert_holds,
     new_index,
 )
+
+DISKS_MIB = (2, 8, 32) if FULL else (2,)
+
+HOLDERS = 50 if FULL else 2
+
+kept: dict[str, int] = {}
+free_after_s: list[float] = []
 
 
 @contextlib.contextmanager
@@ -44,14 +52,14 @@ def mounted(folder: Path, options: str) -> Iterator[bool]:
 
 
 @contextlib.contextmanager
-def largest_file(n_bytes: int) -> Iterator[None]:
-    """Let no file of this process grow beyond a size."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (n_bytes, hard))
+def limited(resource_id: int, limit: int) -> Iterator[None]:
+    """Give this process less of something."""
+    soft, hard = resource.getrlimit(resource_id)
+    resource.setrlimit(resource_id, (limit, hard))
     try:
         yield
     finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        resource.setrlimit(resource_id, (soft, hard))
 
 
 def put(number: int, n_docs: int) -> Operation:
@@ -71,27 +79,42 @@ def fill(path: Path, model: Model) -> tuple[Model, str]:
     raise AssertionError("the disk is never full")
 
 
-def test_a_full_disk_stops_the_commit_and_keeps_all_before(tmp_path: Path) -> None:
-    with mounted(tmp_path / "disk", "size=2m") as is_mounted:
+@pytest.mark.parametrize("size_mib", DISKS_MIB)
+def test_a_full_disk_stops_the_commit_and_keeps_all_before(tmp_path: Path, size_mib: int) -> None:
+    with mounted(tmp_path / "disk", f"size={size_mib}m") as is_mounted:
+        if not is_mounted:
+            pytest.skip("this user may not mount a disk; try under `unshare -rm`")
         path = tmp_path / "disk" / "i"
-        model = new_index(path, [put(1000, 5)])
-        with contextlib.nullcontext() if is_mounted else largest_file(40_000):
-            model, message = fill(path, model)
-        assert ("No space left" if is_mounted else "File too large") in message
+        model = new_index(path, [put(5000, 5)])
+        model, message = fill(path, model)
+        assert "No space left" in message
         assert "is as it was before this commit; see to the disk" in message
         assert len(model) > 100
         assert_holds(IndexStore.open(path).snapshot, model)
         assert check(path).problems == ()
         with IndexStore.open(path).writer() as writer:
-            writer.delete(["1000-0"])
-        keep_result("index_full_disk", {"real_disk": is_mounted, "documents_kept": len(model)})
+            writer.delete(["5000-0"])
+        kept[f"{size_mib} MiB"] = len(model)
+        keep_result("index_full_disk", {"documents_kept_on_a_disk_of": kept, "lost": 0})
 
 
 def test_a_size_limit_stops_the_commit_and_keeps_all_before(tmp_path: Path) -> None:
     model = new_index(tmp_path / "i", [put(1000, 5)])
-    with largest_file(40_000):
+    with limited(resource.RLIMIT_FSIZE, 40_000):
         model, message = fill(tmp_path / "i", model)
     assert "File too large" in message
+    assert len(model) > 100
+    assert_holds(IndexStore.open(tmp_path / "i").snapshot, model)
+
+
+def test_too_few_open_files_are_no_damage(tmp_path: Path) -> None:
+    model = new_index(tmp_path / "i", [put(number, 3) for number in range(40)])
+    with (
+        limited(resource.RLIMIT_NOFILE, 64),
+        pytest.raises(IndexStoreError, match="Too many open files") as refused,
+    ):
+        IndexStore.open(tmp_path / "i")
+    assert not isinstance(refused.value, (CorruptIndex, NotAnIndex))
     assert_holds(IndexStore.open(tmp_path / "i").snapshot, model)
 
 
@@ -147,3 +170,24 @@ def test_of_eight_writers_at_once_one_writes_and_seven_are_refused_by_name(tmp_p
     assert sum(f"is being written by process {winner.pid} " in a for a in answers) == 7
     for one in crowd:
         one.communicate("\n")
+
+
+def test_a_killed_writer_leaves_the_lock_free(tmp_path: Path) -> None:
+    new_index(tmp_path / "i", [put(0, 5)])
+    code = (
+        "import sys; from sbert_search.index.store import IndexStore\n"
+        f"with IndexStore.open({str(tmp_path / 'i')!r}).writer():\n"
+        "    print('wrote', flush=True); sys.stdin.readline()\n"
+    )
+    for _ in range(HOLDERS):
+        holder = subprocess.Popen(
+            [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"wrote\n"
+        holder.kill()
+        begun = time.monotonic()
+        with IndexStore.open(tmp_path / "i", wait_s=30).writer():
+            free_after_s.append(time.monotonic() - begun)
+        holder.communicate()
+    keep_result("index_lock", {"killed": HOLDERS, "longest_until_free_s": max(free_after_s)})
