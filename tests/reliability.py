@@ -41,8 +41,8 @@ PROMISES = {
     "name when it is opened",
     "index_flips": "So is a random flipped bit of a large one",
     "index_readers": "Readers beside a writer see whole states, and never fail to open one",
-    "index_writers": "Of writers at once one writes and the others wait or are refused; a "
-    "killed one leaves the lock free",
+    "index_writers": "Commands that add at once wait for each other and lose nothing",
+    "index_lock": "A killed writer leaves the lock free at once",
     "index_mismatches": "Another model, pooling, prompt, length or metric is refused before any "
     "search",
     "index_programs": "Random programs of changes, faults and snapshots agree with a dict and "

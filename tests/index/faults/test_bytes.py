@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import os
+import random
 from collections.abc import Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 import pytest
 
 from sbert_search.errors import CorruptIndex, NotAnIndex
 from sbert_search.index import segments
 from sbert_search.index.check import check
+from sbert_search.index.manifest import StoreSettings
 from sbert_search.index.store import IndexStore
-from tests.faults import keep_result
+from tests.faults import FULL, keep_result
+from tests.index.batches import make_batch, some_documents, some_vectors
 from tests.index.faults.model import Operation, new_index
+
+LARGE_ROWS, FLIPS = (30_000, 10_000) if FULL else (5_000, 40)
+SEED = 5
 
 
 @pytest.fixture
@@ -72,6 +80,35 @@ def test_every_flip_and_every_cut_of_postings_changes_no_answer(small: Path) -> 
         assert [problem.file for problem in check(small).problems] == [name]
         file.unlink()
         file.write_bytes(data)
+
+
+def test_a_random_flip_in_a_large_index_is_reported_by_file_name(fast_path: Path) -> None:
+    rng, path = random.Random(SEED), fast_path / "i"
+    store = IndexStore.create(path, StoreSettings(dim=384))
+    with store.writer() as writer:
+        for i in range(LARGE_ROWS // 5000):
+            writer.commit(make_batch(some_documents(5000, f"{i}-"), some_vectors(5000, 384, i)))
+        writer.delete([f"0-{n}" for n in range(500)])
+    files = files_of(path)
+    sizes = [file.stat().st_size for file in files]
+    for _ in range(FLIPS):
+        [file] = rng.choices(files, sizes)
+        at, bit = rng.randrange(file.stat().st_size), 1 << rng.randrange(8)
+        with file.open("r+b") as opened:
+            flip(opened, at, bit)
+            with pytest.raises(CorruptIndex) as reported:
+                IndexStore.open(path)
+            assert reported.value.file == file.relative_to(path).as_posix()
+            flip(opened, at, bit)
+    assert check(path).problems == ()
+    figures = {"flips": FLIPS, "size_bytes": sum(sizes), "unreported": 0, "seed": SEED}
+    keep_result("index_flips", figures)
+
+
+def flip(file: BinaryIO, at: int, bit: int) -> None:
+    """Turn one bit over where it lies."""
+    old = os.pread(file.fileno(), 1, at)
+    os.pwrite(file.fileno(), bytes([old[0] ^ bit]), at)
 
 
 def test_a_missing_file_is_reported_by_name(small: Path) -> None:

@@ -17,7 +17,7 @@ from tests.faults import FULL, keep_result
 from tests.index.faults.model import Model, applied, assert_holds, contents, new_index
 from tests.index.faults.victim import operation
 
-KILLS = 200 if FULL else 40
+KILLS = 5000 if FULL else 40
 SEED = 20_261
 RESTART_EVERY = 20  # kills after which a new index is begun, so that indexes stay small
 LONGEST_LIFE_S = 0.2
