@@ -34,7 +34,7 @@ QUICK_SPECS = ("Flat", "IVF256,Flat")
 SHARE = 0.01  # of the documents, for each of the three updates of a round
 LOOK_EVERY = 10  # rounds
 N_CENTRES, NOISE = 2000, 0.7
-N_QUERIES, K = 1000, 10
+N_QUERIES, K = 400, 10
 
 Vectors = NDArray[np.float32]
 
