@@ -86,10 +86,12 @@ def test_a_recipe_ends_in_a_folder_that_the_library_loads(
     recipe = recipe_of(given, name, data, f"data.dev={given['sts']}", *more)
     result = train_bi_encoder(recipe, tmp_path)
     assert result.state.step == 2
-    ours = Embedder(tmp_path / "model").encode(TEXTS)
+    ours = Embedder(tmp_path / "model", precision="fp32").encode(TEXTS)
     library = SentenceTransformer(str(tmp_path / "model"), device="cpu", local_files_only=True)
     np.testing.assert_allclose(ours, library.encode(TEXTS), atol=2e-6)
-    assert not np.allclose(ours, Embedder(given["model"]).encode(TEXTS), atol=1e-5)
+    assert not np.allclose(
+        ours, Embedder(given["model"], precision="fp32").encode(TEXTS), atol=1e-5
+    )
     (dev,) = [line["figures"] for line in read_log(tmp_path / "log.jsonl") if line["kind"] == "dev"]
     assert list(dev) == ["spearman"]
     card = (tmp_path / "model" / "README.md").read_text(encoding="utf-8")
