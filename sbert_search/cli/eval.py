@@ -12,6 +12,7 @@ import click
 from sbert_search.cli.console import emit, show_table
 from sbert_search.cli.eval_compare import compare
 from sbert_search.cli.eval_fusion import fusion
+from sbert_search.cli.eval_mlm import mlm
 from sbert_search.cli.options import choice, ranking_options, shared_options
 from sbert_search.runtime.progress import note
 
@@ -66,6 +67,7 @@ def evaluate() -> None:
 
 evaluate.add_command(compare)
 evaluate.add_command(fusion)
+evaluate.add_command(mlm)
 
 
 @evaluate.command()

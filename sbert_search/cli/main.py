@@ -27,6 +27,7 @@ _COMMANDS: dict[str, str] = {
     "pairs": "sbert_search.cli.pairs:pairs",
     "eval": "sbert_search.cli.eval:evaluate",
     "tokenizer": "sbert_search.cli.tokenizer:tokenizer",
+    "fill-mask": "sbert_search.cli.fill_mask:fill_mask",
     "pretrain": "sbert_search.cli.pretrain:pretrain",
     "train": "sbert_search.cli.train:train",
 }

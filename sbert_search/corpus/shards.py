@@ -30,6 +30,8 @@ VERSION = 1
 
 Ints = NDArray[np.int64]
 
+_COUNTED = 1 << 22  # tokens read at a time
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ShardFile:
@@ -130,6 +132,15 @@ class TokenShards:
             for n in range(first, last + 1)
         ]
         return np.concatenate(parts).astype(np.int64)
+
+    def counts(self) -> Ints:
+        """Count how often each token stands in the text, int64 (vocab_size,)."""
+        counts = np.zeros(self.manifest.vocab_size, np.int64)
+        for tokens in self._tokens:
+            for start in range(0, len(tokens), _COUNTED):
+                block = np.asarray(tokens[start : start + _COUNTED])
+                counts += np.bincount(block, minlength=len(counts))
+        return counts
 
     def verify(self) -> None:
         """Read every file and compare its digest.
