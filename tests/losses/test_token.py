@@ -4,7 +4,13 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
-from sbert_search.losses.token import IGNORED, token_cross_entropy
+from sbert_search.losses.token import (
+    IGNORED,
+    cosine_loss,
+    replaced_token_loss,
+    soft_target_loss,
+    token_cross_entropy,
+)
 
 
 def test_only_labelled_positions_are_summed_and_counted() -> None:
@@ -39,3 +45,29 @@ def test_half_precision_is_summed_in_fp32_and_no_label_is_no_loss() -> None:
     total, count = token_cross_entropy(logits, torch.full((3,), IGNORED))
     assert total.dtype == torch.float32
     assert (total.item(), count.item()) == (0.0, 0)
+
+
+def test_replaced_tokens_cost_their_log_odds() -> None:
+    logits = torch.tensor([0.0, math.log(3.0), -math.log(3.0)])
+    total, count = replaced_token_loss(logits, torch.tensor([True, True, True]))
+    assert total.item() == pytest.approx(math.log(2) + math.log(4 / 3) + math.log(4))
+    assert count == 3
+
+
+def test_soft_targets_are_a_divergence_scaled_by_the_temperature() -> None:
+    student, teacher = torch.randn(6, 9, requires_grad=True), torch.randn(6, 9, requires_grad=True)
+    total, count = soft_target_loss(student, teacher, 2.0)
+    expected = torch.nn.KLDivLoss(reduction="batchmean")(
+        (student / 2).log_softmax(-1), (teacher / 2).softmax(-1)
+    )
+    assert (total / count).item() == pytest.approx(4 * expected.item(), abs=1e-6)
+    assert soft_target_loss(teacher, teacher, 2.0)[0].item() == pytest.approx(0, abs=1e-6)
+    torch.autograd.backward(total)
+    assert teacher.grad is None
+
+
+def test_the_cosine_loss_is_torchs() -> None:
+    student, teacher = torch.randn(7, 5), torch.randn(7, 5)
+    total, count = cosine_loss(student, teacher)
+    expected = torch.nn.CosineEmbeddingLoss()(student, teacher, torch.ones(7))
+    assert (total / count).item() == pytest.approx(expected.item(), abs=1e-6)
