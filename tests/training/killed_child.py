@@ -75,7 +75,7 @@ def pretrain_words(out: Path) -> None:
     def make(*arguments: Any, **options: Any) -> Batches:
         return told(make_batches(*arguments, **options))
 
-    pretraining.make_batches = make
+    vars(pretraining)["make_batches"] = make
     data = (f"data.train={texts}", f"tokenizer={vocabulary}", "data.held_out=0.1")
     quick = ("device=cpu", "batching.size=32", "segments.max_len=32", "evaluation.every=10")
     recipe = load_recipe(
