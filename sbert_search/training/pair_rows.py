@@ -59,8 +59,17 @@ class PairDataConfig(DataConfig):
         return [path / "qrels" / f"{self.split}.tsv" for path in self.files if path.is_dir()]
 
 
-def read_rows(data: PairDataConfig, task: PairTask, seed: int) -> list[list[Example]]:
+def read_rows(
+    data: PairDataConfig, task: PairTask, seed: int, *, positives: bool = False
+) -> list[list[Example]]:
     """Read the training rows of every file.
+
+    Args:
+        data: Which files.
+        task: What is learned from them.
+        seed: Of the order in which irrelevant texts share out.
+        positives: Whether files that are no BEIR folder hold texts that belong together, for which
+            negatives are mined.
 
     Raises:
         CorpusError: A file does not fit, or no query has both a relevant text and another.
@@ -77,7 +86,7 @@ def read_rows(data: PairDataConfig, task: PairTask, seed: int) -> list[list[Exam
             found = judged_candidates(
                 path, next(runs), split=data.split, depth=data.depth, with_relevant=True
             )
-        elif data.form == "triplets":
+        elif positives or data.form == "triplets":
             parts.append(read_examples(path, data, "nothing"))
             continue
         else:

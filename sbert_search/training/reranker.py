@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
@@ -21,9 +21,10 @@ from sbert_search.models.cross_encoder import CrossEncoder
 from sbert_search.models.resolve import resolve_model
 from sbert_search.runtime.seed import seed_all
 from sbert_search.search.rerank import Reranker
-from sbert_search.training.examples import read_examples
+from sbert_search.training.examples import Example, read_examples
 from sbert_search.training.loop import Result, TrainConfig
 from sbert_search.training.loop import train as run_loop
+from sbert_search.training.mining import MiningConfig, mine_negatives
 from sbert_search.training.model_card import publish
 from sbert_search.training.objective import Batch, Losses, Objective
 from sbert_search.training.pair_rows import (
@@ -64,12 +65,15 @@ class CrossEncoderRecipe(TrainConfig):
     data: PairDataConfig
     model: str | None = None  # folder or name of any encoder; None: the installed all-MiniLM-L6-v2
     max_len: int = 256  # tokens of a pair
+    mining: MiningConfig = field(default_factory=MiningConfig)  # for pairs that belong together
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.loss not in _FITTING[self.task]:
             fitting = ", ".join(_FITTING[self.task])
             raise ConfigError(f"The loss {self.loss} does not fit {self.task}; take {fitting}.")
+        if self.mining.negatives and self.task != "relevance":
+            raise ConfigError(f"Negatives are mined for relevance, not for {self.task}.")
         if self.task == "classes" and len(self.data.labels) < 2:
             raise ConfigError("data.labels must name the classes, in the order of the logits.")
 
@@ -95,10 +99,10 @@ def train_cross_encoder(
     """
     labels = recipe.data.labels if recipe.task == "classes" else ("LABEL_0",)
     classes = labels if recipe.task == "classes" else ()
-    rows = arrange(read_rows(recipe.data, recipe.task, recipe.seed), classes)
+    folder = resolve_model(recipe.model).path
+    rows = arrange(_examples(recipe, folder, out), classes)
     check_targets(rows, classes, recipe.loss)
     seed_all(recipe.seed, "init")
-    folder = resolve_model(recipe.model).path
     model = CrossEncoder.start(folder, labels=labels, max_len=recipe.max_len)
     batches = PairBatches(
         rows,
@@ -123,6 +127,20 @@ def train_cross_encoder(
     read = [*recipe.data.files, *recipe.data.runs, *recipe.data.judgements]
     publish(result, out / MODEL, read, to_mapping(recipe), len(rows.places), kind="cross-encoder")
     return result
+
+
+def _examples(recipe: CrossEncoderRecipe, model: Path, out: Path) -> list[list[Example]]:
+    """Read every file, and mine negatives for those that hold positives alone."""
+    data, mining = recipe.data, recipe.mining
+    parts = read_rows(data, recipe.task, recipe.seed, positives=mining.negatives > 0)
+    if not mining.negatives:
+        return parts
+    return [
+        part
+        if path.is_dir()
+        else mine_negatives(part, mining, str(model), out / "mining", device=recipe.device)
+        for path, part in zip(data.files, parts, strict=True)
+    ]
 
 
 def _objective(name: LossName) -> Objective:

@@ -12,7 +12,8 @@ from sbert_search.metrics.correlation import spearman
 from sbert_search.metrics.ranking import mean
 
 EVAL = Path(__file__).parents[2] / "eval"
-RECORDS = sorted((EVAL / "reports").glob("*/*.json"))
+MODELS = [path.stem for path in (EVAL / "expected").glob("*.toml")]
+RECORDS = sorted(path for model in MODELS for path in (EVAL / "reports" / model).glob("*.json"))
 
 
 @pytest.mark.parametrize("path", RECORDS, ids=lambda path: f"{path.parent.name}-{path.stem}")

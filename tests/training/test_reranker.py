@@ -85,7 +85,8 @@ def test_scores_are_learned_and_vanilla_cross_encoder_gives_them(
     assert "CrossEncoder" in (saved / "README.md").read_text()
     checked = [("the cat", "then it slept"), ("the cat", "then it ran"), ("the sun", "red")]
     vanilla = sentence_transformers.CrossEncoder(str(saved), device="cpu")
-    assert vanilla.predict(checked) == pytest.approx(Reranker(saved).predict(checked), abs=1e-6)
+    ours = Reranker(saved, precision="fp32").predict(checked)
+    assert vanilla.predict(checked) == pytest.approx(ours, abs=1e-6)
 
 
 def test_classes_keep_their_names(start: Path, tmp_path: Path) -> None:
@@ -128,6 +129,20 @@ def collection(folder: Path) -> None:
         for rank, word in enumerate(found, 1)
     ]
     (folder.parent / "found.trec").write_text("".join(run))
+
+
+def test_negatives_are_mined_for_pairs_that_belong_together(start: Path, tmp_path: Path) -> None:
+    rows = [{"query": f"the {word}", "passage": f"it slept and {word}"} for word in WORDS]
+    data = {"train": str(write(tmp_path / "positives.jsonl", rows))}
+    mining = {"negatives": 2, "last": 8, "margin": -2.0}
+    settings = recipe(
+        start, data, task="relevance", loss="pairwise", mining=mining, budget={"steps": 2}
+    )
+    result = train_cross_encoder(settings, tmp_path / "run")
+    assert result.state.rows == 16
+    assert (tmp_path / "run" / "mining").is_dir()
+    with pytest.raises(ConfigError, match="mined for relevance, not for scores"):
+        recipe(start, data, task="scores", loss="bce", mining=mining)
 
 
 def test_a_killed_run_ends_with_the_same_weights(start: Path, tmp_path: Path) -> None:

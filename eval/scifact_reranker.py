@@ -1,0 +1,283 @@
+"""Train a reranker for SciFact on everything but its test claims, and choose how to use it.
+
+    python eval/scifact_reranker.py --data DATA
+
+1. Index the abstracts; choose the fusion of hybrid search on the training claims (5 folds).
+2. Train a cross-encoder on titles with their abstracts and on SQuAD questions (of the half that no
+   test asks) with their paragraphs, negatives mined.
+3. For each of 5 folds, go on with the claims of the other four and their hybrid candidates, and
+   score the candidates of the held-out claims.
+4. From those scores choose depth and weight of the reranker.
+5. Train on all training claims.
+
+Each step's result lies under --work and is not made again; a run that was stopped goes on. The
+report has every figure that a choice was made by. `eval/search_table.py` runs the tests, once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import json
+import os
+import statistics
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sbert_search.config import to_mapping
+from sbert_search.corpus.beir import read_qrels, read_queries
+from sbert_search.corpus.candidates import judged_candidates
+from sbert_search.corpus.documents import CorpusReader
+from sbert_search.corpus.trec import read_run, write_run
+from sbert_search.embedding.cache import CachedEmbedder
+from sbert_search.embedding.embedder import Embedder
+from sbert_search.evaluation.fusing import choose_fusion
+from sbert_search.evaluation.rerank import rerank
+from sbert_search.index.index import Index
+from sbert_search.metrics.ranking import score_run
+from sbert_search.records import Qrels, Run
+from sbert_search.runtime.files import replace_file
+from sbert_search.runtime.provenance import code, library_versions, machine
+from sbert_search.search.engine import SearchEngine
+from sbert_search.search.fusion import mixed
+from sbert_search.search.rerank import Reranker
+from sbert_search.training.checkpoint import checkpoints
+from sbert_search.training.recipe import load_recipe
+from sbert_search.training.reranker import CrossEncoderRecipe, train_cross_encoder
+from sbert_search.training.siamese import MODEL
+
+FOLDS = 5
+DEPTHS = (10, 20, 50)
+WEIGHTS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.7, 1.0)
+SQUAD_EVERY = 3  # questions of dev_b taken
+COMMON = ("max_len=224", "precision=bf16", "checkpoint.keep=1", "checkpoint.every=50")
+
+
+@dataclass(frozen=True)
+class Work:
+    """Where everything is."""
+
+    data: Path
+    work: Path
+    model: str | None
+
+    @property
+    def collection(self) -> Path:
+        """The folder of SciFact."""
+        return self.data / "scifact"
+
+    @property
+    def folds(self) -> Path:
+        """SciFact with the training claims split: fit-K, held-K and all."""
+        return self.work / "folds"
+
+    @property
+    def run(self) -> Path:
+        """Hybrid candidates of the training claims."""
+        return self.work / "train.trec"
+
+    def split(self) -> None:
+        """Make the folds; a claim's fold is its place among them all, modulo their number."""
+        (self.folds / "qrels").mkdir(parents=True, exist_ok=True)
+        for table in (*self.collection.glob("corpus.jsonl*"), *self.collection.glob("queries.*")):
+            link = self.folds / table.name
+            if not link.exists():
+                os.symlink(table.resolve(), link)
+        qrels = read_qrels(self.collection, "train")
+        claims = sorted(qrels, key=int)
+        for fold in range(FOLDS):
+            held = claims[fold::FOLDS]
+            self._write_qrels(f"held-{fold}", qrels, held)
+            self._write_qrels(f"fit-{fold}", qrels, [c for c in claims if c not in set(held)])
+        self._write_qrels("all", qrels, claims)
+
+    def _write_qrels(self, split: str, qrels: Qrels, claims: Sequence[str]) -> None:
+        lines = [f"{c}\t{doc}\t{grade}\n" for c in claims for doc, grade in qrels[c].items()]
+        path = self.folds / "qrels" / f"{split}.tsv"
+        replace_file(path, ("query-id\tcorpus-id\tscore\n" + "".join(lines)).encode())
+
+    def search(self) -> dict[str, Any]:
+        """Choose the fusion and find the candidates of the training claims."""
+        record = self.work / "fusion.json"
+        if not record.exists():
+            embedder = CachedEmbedder(Embedder(self.model, precision="fp32"))
+            out = self.work / "index"
+            if not (out / "MANIFEST.json").exists():
+                Index.build(self.collection, out=out, model=embedder)
+            index = Index.open(out)
+            qrels = read_qrels(self.collection, "train")
+            queries = [query for query in read_queries(self.collection) if query.query_id in qrels]
+            choice = choose_fusion(index, embedder, queries, qrels, folds=FOLDS)
+            run = SearchEngine(index, embedder).run(
+                queries, max(DEPTHS), mode="hybrid", fusion=choice.fusion
+            )
+            embedder.close()
+            write_run(run, self.run)
+            replace_file(record, json.dumps(to_mapping(choice)).encode())
+        chosen: dict[str, Any] = json.loads(record.read_bytes())
+        return chosen
+
+    def positives(self) -> list[Path]:
+        """Write the pairs that belong together: title and abstract, question and paragraph."""
+        titles = ((d.title, d.text) for d in _documents(self.collection) if d.title and d.text)
+        files = {"titles.jsonl": titles, "questions.jsonl": _questions(self.data)}
+        for name, pairs in files.items():
+            rows = "".join(json.dumps({"query": q, "passage": p}) + "\n" for q, p in pairs)
+            replace_file(self.work / name, rows.encode())
+        return [self.work / name for name in files]
+
+    def train(self, name: str, *overrides: str) -> Path:
+        """Return a trained model, made unless it is there."""
+        folder = self.work / name
+        if not (folder / MODEL).is_dir():
+            recipe = load_recipe(
+                CrossEncoderRecipe, "cross-encoder", "relevance", [*COMMON, *overrides]
+            )
+            train_cross_encoder(recipe, folder, resume=bool(checkpoints(folder)))
+        return folder / MODEL
+
+    def on_positives(self) -> Path:
+        """Train on the pairs that belong together."""
+        paths = ", ".join(f'"{path}"' for path in self.positives())
+        start = [] if self.model is None else [f"model={self.model}"]
+        return self.train(
+            "positives",
+            *start,
+            f"data.train=[{paths}]",
+            "mining.negatives=3",
+            "mining.last=20",
+            "mining.margin=0.0",
+            "budget.epochs=1",
+            "batching.size=8",
+            "optim.lr=1e-4",
+        )
+
+    def on_claims(self, name: str, split: str) -> Path:
+        """Go on with the claims of a split."""
+        return self.train(
+            name,
+            f"model={self.on_positives()}",
+            f"data.train={self.folds}",
+            f'data.runs=["{self.run}"]',
+            f"data.split={split}",
+            "data.depth=20",
+            "data.negatives=7",
+            "budget.epochs=1",
+            "batching.size=8",
+            "optim.lr=5e-5",
+        )
+
+    def held_out_scores(self, fold: int) -> Run:
+        """Return the scores of the candidates of a fold's held-out claims."""
+        path = self.work / f"held-{fold}.trec"
+        if not path.exists():
+            found = judged_candidates(self.folds, self.run, split=f"held-{fold}", depth=max(DEPTHS))
+            reranker = Reranker(self.on_claims(f"fold-{fold}", f"fit-{fold}"))
+            write_run(rerank(found, reranker).run, path)
+        return read_run(path)
+
+
+def _documents(folder: Path) -> Iterator[Any]:
+    return (document for batch in CorpusReader(folder).batches() for document in batch.documents)
+
+
+def _questions(data: Path) -> Iterator[tuple[str, str]]:
+    with gzip.open(data / "squad" / "dev_b.jsonl.gz", "rt", encoding="utf-8") as lines:
+        for number, line in enumerate(lines):
+            if number % SQUAD_EVERY == 0:
+                row = json.loads(line)
+                yield row["question"], row["context"]
+
+
+def choose(found: Run, reranked: Run, qrels: Qrels) -> dict[str, Any]:
+    """Compare depths and weights on held-out claims, and what folds would choose for each other."""
+    claims = list(reranked)
+    settings = [(depth, weight) for depth in DEPTHS for weight in WEIGHTS]
+    judged = {claim: qrels[claim] for claim in claims}
+
+    def values(run: Run) -> list[float]:
+        return list(score_run(run, judged, ["nDCG@10"])["nDCG@10"].values())
+
+    table = np.array(
+        [values({c: _mixed(found[c], reranked[c], *s) for c in claims}) for s in settings]
+    )
+    fold = np.array([sorted(qrels, key=int).index(claim) % FOLDS for claim in claims])
+    best = [int(table[:, fold != f].mean(axis=1).argmax()) for f in range(FOLDS)]
+    names = [f"depth {depth}, weight {weight}" for depth, weight in settings]
+    depth, weight = settings[int(table.mean(axis=1).argmax())]
+    return {
+        "depth": depth,
+        "weight": weight,
+        "scores": dict(zip(names, table.mean(axis=1).tolist(), strict=True)),
+        "held out": float(table[np.array(best)[fold], np.arange(len(claims))].mean()),
+        "hybrid alone": statistics.fmean(values({c: found[c] for c in claims})),
+    }
+
+
+def _mixed(
+    found: Mapping[str, float], scores: Mapping[str, float], depth: int, weight: float
+) -> dict[str, float]:
+    """Order the first candidates by a mix of both scores; the others stay behind them."""
+    ids = list(found)
+    first = ids[:depth]
+    own, new = (np.array([side[doc_id] for doc_id in first]) for side in (found, scores))
+    total = mixed(own, new, weight)
+    order = [first[place] for place in np.argsort(-total, kind="stable")] + ids[depth:]
+    return {doc_id: -float(place) for place, doc_id in enumerate(order)}
+
+
+def markdown(record: Mapping[str, Any]) -> str:
+    """Show every figure that a choice was made by."""
+    fusion, choice = record["fusion"], record["reranking"]
+    lines = [
+        "# A reranker for SciFact: choices on the training claims",
+        "",
+        f"nDCG@10 over {record['claims']} claims; no test claim was read.",
+        "",
+        f"- fusion: {fusion['fusion']['method']}, dense weight {fusion['fusion']['dense_weight']}; "
+        f"held out {fusion['held_out']:.4f}, by default {fusion['default']:.4f}",
+        f"- hybrid search alone: {choice['hybrid alone']:.4f}",
+        f"- reranked at depth {choice['depth']} with weight {choice['weight']}, each claim by what "
+        f"the other folds chose and by a model that never saw it: {choice['held out']:.4f}",
+        "",
+        "| depth and weight of the reranker | nDCG@10 |",
+        "|---|--:|",
+        *(f"| {name} | {score:.4f} |" for name, score in choice["scores"].items()),
+    ]
+    return "\n".join([*lines, ""])
+
+
+def main() -> None:
+    """Train, choose and report."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--model", help="bi-encoder that searches and is trained further")
+    parser.add_argument("--work", type=Path, default=Path("eval/runs/scifact-reranker"))
+    parser.add_argument("--out", type=Path, default=Path("eval/reports/search"))
+    options = parser.parse_args()
+    work = Work(options.data, options.work, options.model)
+    work.split()
+    fusion = work.search()
+    reranked: dict[str, Mapping[str, float]] = {}
+    for fold in range(FOLDS):
+        reranked |= work.held_out_scores(fold)
+    qrels = read_qrels(work.collection, "train")
+    choice = choose(read_run(work.run), reranked, qrels)
+    work.on_claims("final", "all")
+    record = {"claims": len(reranked), "fusion": fusion, "reranking": choice, **code()}
+    record |= {"machine": machine(), "libraries": library_versions()}
+    options.out.mkdir(parents=True, exist_ok=True)
+    (options.out / "choices.json").write_text(json.dumps(record, indent=1) + "\n")
+    (options.out / "choices.md").write_text(markdown(record))
+    sys.stdout.write(markdown(record))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,168 @@
+"""One table of dense, lexical, hybrid and reranked search on several collections, with intervals.
+
+    python eval/search_table.py --data DATA --choices CHOICES.json --reranker MODEL
+
+Fusion, depth and weight come from --choices, which `eval/scifact_reranker.py` wrote from training
+data alone; the tests are run once, here. Records lie under --out, one folder a system; what is
+there is not computed again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from sbert_search.config import from_mapping
+from sbert_search.embedding.cache import CachedEmbedder
+from sbert_search.embedding.embedder import Embedder
+from sbert_search.evaluation.compare import ALPHA, compare_runs
+from sbert_search.evaluation.manifest import read_evaluation
+from sbert_search.evaluation.report import write_reports
+from sbert_search.evaluation.retrieval import SearchSettings, evaluate_retrieval
+from sbert_search.evaluation.tasks import find_task
+from sbert_search.metrics.significance import holm
+from sbert_search.search.fusion import Fusion
+from sbert_search.search.rerank import Reranker
+
+TASKS = ("scifact", "cranfield", "lisa", "npl")
+SYSTEMS = ("dense", "lexical", "hybrid", "reranked")
+QUESTIONS = (("lexical", "hybrid"), ("dense", "hybrid"), ("hybrid", "reranked"))
+
+
+def evaluate(
+    tasks: Sequence[str],
+    data: Path,
+    out: Path,
+    model: str | None,
+    scorer: Path,
+    fusion: Fusion,
+    depth: int,
+) -> None:
+    """Evaluate every system on every task that has no record yet."""
+    embedder = CachedEmbedder(Embedder(model, precision="fp32"))
+    reranker = Reranker(scorer, precision="fp32")
+    for system in SYSTEMS:
+        mode = "hybrid" if system == "reranked" else system
+        search = SearchSettings(mode=mode, fusion=fusion, rerank_depth=depth)
+        for name in tasks:
+            if not (out / system / f"{name}.json").exists():
+                evaluation = evaluate_retrieval(
+                    find_task("retrieval", name),
+                    embedder,
+                    data=data,
+                    search=search,
+                    reranker=reranker if system == "reranked" else None,
+                )
+                write_reports([evaluation], out / system)
+                embedder.close()
+
+
+def compared(out: Path, tasks: Sequence[str]) -> list[dict[str, Any]]:
+    """Compare the systems of each question on each task, corrected for all of them at once."""
+    asked = [(first, second, task) for first, second in QUESTIONS for task in tasks]
+    found = [
+        compare_runs(out / first / f"{task}.json", out / second / f"{task}.json")[0][0]
+        for first, second, task in asked
+    ]
+    corrected = holm([each.difference.p_value for each in found])
+    return [
+        {
+            "task": task,
+            "a": first,
+            "b": second,
+            "difference": each.difference.value,
+            "interval": [each.difference.low, each.difference.high],
+            "p": each.difference.p_value,
+            "p_holm": p_value,
+            "wins": len(each.wins),
+            "losses": len(each.losses),
+        }
+        for (first, second, task), each, p_value in zip(asked, found, corrected, strict=True)
+    ]
+
+
+def markdown(scores: Mapping[str, Mapping[str, Any]], rows: Sequence[Mapping[str, Any]]) -> str:
+    """Show the systems side by side, then their differences."""
+    lines = [
+        "# Dense, lexical, hybrid and reranked search",
+        "",
+        "nDCG@10 with the bootstrap interval of 95 % over the queries.",
+        "",
+        f"| collection | {' | '.join(SYSTEMS)} |",
+        "|---" * (len(SYSTEMS) + 1) + "|",
+    ]
+    for task, systems in scores.items():
+        shown = (
+            f"{s['value']:.4f} [{s['interval'][0]:.4f}, {s['interval'][1]:.4f}]"
+            for s in systems.values()
+        )
+        lines.append(f"| {task} | {' | '.join(shown)} |")
+    lines += [
+        "",
+        "| B less A | collection | difference | 95 % interval | p | p (Holm) | better, worse | |",
+        "|---|---|--:|---|--:|--:|---|---|",
+    ]
+    for row in rows:
+        low, high = row["interval"]
+        cells = [
+            f"{row['b']} less {row['a']}",
+            row["task"],
+            f"{row['difference']:+.4f}",
+            f"{low:+.4f} to {high:+.4f}",
+            f"{row['p']:.4f}",
+            f"{row['p_holm']:.4f}",
+            f"{row['wins']}, {row['losses']}",
+            "no difference shown" if row["p_holm"] >= ALPHA else "",
+        ]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join([*lines, ""])
+
+
+def scores_of(out: Path, task: str) -> dict[str, Any]:
+    """Read what each system reached on a task."""
+    records = {system: read_evaluation(out / system / f"{task}.json") for system in SYSTEMS}
+    return {
+        system: {"value": record["scores"]["nDCG@10"], "interval": record["interval"]}
+        for system, record in records.items()
+    }
+
+
+def main() -> None:
+    """Run the tests and write the table."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--choices", type=Path, required=True)
+    parser.add_argument("--reranker", type=Path, required=True)
+    parser.add_argument("--model", help="bi-encoder of dense and hybrid search")
+    parser.add_argument("--out", type=Path, default=Path("eval/reports/search"))
+    parser.add_argument("tasks", nargs="*", default=TASKS)
+    options = parser.parse_args()
+    chosen = json.loads(options.choices.read_text("utf-8"))
+    settings = {**chosen["fusion"]["fusion"], "rerank_weight": chosen["reranking"]["weight"]}
+    fusion, depth = from_mapping(Fusion, settings), chosen["reranking"]["depth"]
+    tasks, out = options.tasks, options.out
+    evaluate(
+        tasks,
+        options.data,
+        out,
+        model=options.model,
+        scorer=options.reranker,
+        fusion=fusion,
+        depth=depth,
+    )
+    scores = {task: scores_of(out, task) for task in tasks}
+    rows = compared(out, tasks)
+    record = json.dumps({"scores": scores, "compared": rows}, indent=1)
+    (out / "table.json").write_text(record + "\n")
+    (out / "table.md").write_text(markdown(scores, rows))
+    sys.stdout.write(markdown(scores, rows))
+
+
+if __name__ == "__main__":
+    main()
