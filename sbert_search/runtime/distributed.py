@@ -7,16 +7,19 @@ the count of the whole batch, so the sum is the gradient of the whole batch.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import TypeVar
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
 from sbert_search.runtime.progress import set_quiet
+
+T = TypeVar("T")
 
 BUCKET_ELEMENTS = 1 << 25  # gradients sent together: 128 MiB in fp32
 TIMEOUT = timedelta(hours=4)  # others wait this long while the first rank evaluates or saves
@@ -52,6 +55,19 @@ class Ranks:
     def from_first(self, values: Sequence[float]) -> list[float]:
         """Give every rank the numbers of rank 0."""
         return self.sum(values if self.first else [0.0] * len(values))
+
+    def wait(self) -> None:
+        """Go on once every rank is here."""
+        self.sum([0.0])
+
+    def first_alone(self, work: Callable[[], T]) -> T:
+        """Let the first rank do something that the others, after it, will find done on disk."""
+        if self.first:
+            done = work()
+        self.wait()
+        if not self.first:
+            done = work()
+        return done
 
     def gather(self, rows: Tensor) -> tuple[Tensor, slice]:
         """Concatenate the rows of all ranks, which may have different numbers of them.

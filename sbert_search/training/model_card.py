@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -85,11 +84,8 @@ def publish(
 ) -> None:
     """Copy the best model of a run, or the last one, to a folder of its own, with its card.
 
-    The folder is there whole or not at all; one that is there already is replaced. Under torchrun
-    only the first rank writes.
+    The folder is there whole or not at all; one that is there already is replaced.
     """
-    if os.environ.get("RANK", "0") != "0":
-        return
     chosen = result.best or result.last
     making = folder.with_name(folder.name + ".tmp")
     files.remove_tree(making)

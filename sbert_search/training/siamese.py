@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 from torch import nn
@@ -16,6 +17,7 @@ from sbert_search.models.bi_encoder import BiEncoder
 from sbert_search.models.folder import load_tokenizer, read_folder
 from sbert_search.models.heads import Dense, Normalize
 from sbert_search.models.resolve import resolve_model
+from sbert_search.runtime.distributed import Ranks, join_ranks
 from sbert_search.runtime.progress import note
 from sbert_search.runtime.seed import seed_all
 from sbert_search.tokens.tokenizer import TextTokenizer
@@ -95,6 +97,13 @@ def train_bi_encoder(
         CheckpointError: As `loop.train`.
     """
     _check_form(recipe)
+    with join_ranks() as ranks:
+        return _train(recipe, out, ranks, resume=resume, allow_inexact=allow_inexact)
+
+
+def _train(
+    recipe: BiEncoderRecipe, out: Path, ranks: Ranks, *, resume: bool, allow_inexact: bool
+) -> Result:
     model_name = recipe.model if recipe.first is None else _train_first(recipe, out)
     seed_all(recipe.seed, "init")
     bi_encoder = _trainable(open_model(replace(recipe, model=model_name)))
@@ -102,10 +111,8 @@ def train_bi_encoder(
     files = [read_examples(path, data, loss.kind.wanted) for path in data.files]
     _check_widths(files, data, loss)
     if recipe.mining.negatives:
-        files = [
-            mine_negatives(some, recipe.mining, model_name, out / "mining", device=recipe.device)
-            for some in files
-        ]
+        mine = partial(_mine, files, recipe, model_name, out / "mining")
+        files = ranks.first_alone(mine)
     classes = _classes(files, recipe) if loss.kind.wanted == "label" else ()
     rows = arrange(files, classes)
     check_targets(rows, classes, loss.name)
@@ -135,8 +142,20 @@ def train_bi_encoder(
         resume=resume,
         allow_inexact=allow_inexact,
     )
-    publish(result, out / MODEL, recipe.data.files, to_mapping(recipe), len(rows.places))
+    card = (recipe.data.files, to_mapping(recipe), len(rows.places))
+    if ranks.first:
+        publish(result, out / MODEL, *card)
+    ranks.wait()
     return result
+
+
+def _mine(
+    files: Sequence[Sequence[Example]], recipe: BiEncoderRecipe, model: str, folder: Path
+) -> list[list[Example]]:
+    return [
+        mine_negatives(examples, recipe.mining, model, folder, device=recipe.device)
+        for examples in files
+    ]
 
 
 def open_model(recipe: BiEncoderRecipe) -> BiEncoder:
