@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from functools import cached_property
 from pathlib import Path
@@ -148,14 +148,17 @@ class Embedder:
             ModelError: As for `Steps.run`.
         """
 
-        def compute(rows: NDArray[np.int64]) -> Vectors:
-            return self._engine(tokens.take(rows))[:, : self.dim]
+        def start(rows: NDArray[np.int64]) -> Callable[[], Vectors]:
+            finish = self._engine.start(tokens.take(rows))
+            return lambda: finish()[:, : self.dim]
 
         if not self._is_settled and tokens.lengths.sum() >= 2 * self.batch_tokens:
             key = [self.identity.to_mapping(), self.opened.device, machine()]
-            self._steps.budget = find_budget(self.batch_tokens, tokens.lengths, compute, key)
+            self._steps.budget = find_budget(
+                self.batch_tokens, tokens.lengths, lambda rows: start(rows)(), key
+            )
             self._is_settled = True
-        return self._steps.run(tokens.lengths, self.dim, compute, most=batch_size)
+        return self._steps.run(tokens.lengths, self.dim, start, most=batch_size)
 
     def encode(
         self,

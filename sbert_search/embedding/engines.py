@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,7 +23,7 @@ from sbert_search.models.interchange import LibraryEncoder, load_sentence_transf
 from sbert_search.models.resolve import resolve_model
 from sbert_search.models.state import state_sha256
 from sbert_search.models.support import require_kind, why_not_native
-from sbert_search.runtime.device import Precision
+from sbert_search.runtime.device import Precision, fetch, plain_memory_errors
 from sbert_search.runtime.progress import note
 
 if TYPE_CHECKING:
@@ -39,15 +40,15 @@ class NativeEngine:
         self.dim, self.tokenizer = model.dim, model.tokenizer
         self._settle(next(model.parameters()).device)
 
-    @torch.inference_mode()
     def __call__(self, tokens: TokenizedTexts) -> Vectors:
         """Compute vectors, float32 (n, dim), in one packed batch."""
-        try:
-            packed = PackedTokens.from_lists(tokens.ids, device=self.device)
-            vectors: Vectors = self.model(packed).cpu().numpy()
-        except torch.OutOfMemoryError as error:
-            raise MemoryError(str(error)) from error
-        return vectors
+        return self.start(tokens)()
+
+    @torch.inference_mode()
+    def start(self, tokens: TokenizedTexts) -> Callable[[], Vectors]:
+        """Launch a packed batch and return what waits for its vectors."""
+        with plain_memory_errors():
+            return fetch(self.model(PackedTokens.from_lists(tokens.ids, device=self.device)))
 
     def move(self, device: torch.device, dtype: torch.dtype) -> None:
         """Compute there and no longer train; pooling and what follows it stay in fp32."""
@@ -70,10 +71,13 @@ class LibraryEngine:
 
     def __call__(self, tokens: TokenizedTexts) -> Vectors:
         """Compute vectors, float32 (n, dim); the library cuts the batch further."""
-        try:
+        with plain_memory_errors():
             return self.model.encode(tokens.texts, tokens.prompt)
-        except torch.OutOfMemoryError as error:
-            raise MemoryError(str(error)) from error
+
+    def start(self, tokens: TokenizedTexts) -> Callable[[], Vectors]:
+        """Compute at once; nothing is left to wait for."""
+        vectors = self(tokens)
+        return lambda: vectors
 
     def move(self, device: torch.device, dtype: torch.dtype) -> None:
         """Compute there."""

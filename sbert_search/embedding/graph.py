@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -80,6 +81,11 @@ class GraphEngine:
         feed = {"input_ids": ids, "attention_mask": mask.astype(np.int64)}
         vectors: Vectors = self._session.run(None, feed)[0]
         return vectors
+
+    def start(self, tokens: TokenizedTexts) -> Callable[[], Vectors]:
+        """Compute at once; nothing is left to wait for."""
+        vectors = self(tokens)
+        return lambda: vectors
 
 
 def open_graph(model: str | Path | None, *, device: str, precision: str) -> OpenedModel:

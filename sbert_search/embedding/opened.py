@@ -37,6 +37,9 @@ class Engine(Protocol):
             MemoryError: The device has too little memory for a batch of this size.
         """
 
+    def start(self, tokens: TokenizedTexts) -> Callable[[], Vectors]:
+        """Begin to compute and return what waits for the vectors; errors are those of a call."""
+
 
 @dataclass(frozen=True, slots=True)
 class OpenedModel:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +15,18 @@ from sbert_search.errors import ModelError
 from sbert_search.runtime.progress import note
 from sbert_search.tokens.batching import token_batches
 
-Compute = Callable[[NDArray[np.int64]], Vectors]
+Start = Callable[[NDArray[np.int64]], Callable[[], Vectors]]
+
+
+class Started(NamedTuple):
+    """Rows that are being computed, and what waits for their numbers."""
+
+    rows: NDArray[np.int64]
+    finish: Callable[[], Vectors]
+
+    def land(self, out: Vectors) -> None:
+        """Wait, and put the numbers where they belong."""
+        out[self.rows] = self.finish()
 
 
 class Steps:
@@ -29,15 +42,15 @@ class Steps:
         self._pid = os.getpid()
 
     def run(
-        self, lengths: NDArray[np.int32], width: int, compute: Compute, *, most: int | None = None
+        self, lengths: NDArray[np.int32], width: int, start: Start, *, most: int | None = None
     ) -> Vectors:
-        """Compute all rows.
+        """Compute all rows; each batch is started before the one before it is waited for.
 
         Args:
             lengths: Tokens of each input, (n,).
             width: Numbers that an input becomes.
-            compute: Gives the numbers of some rows, float32 (rows, width); raises MemoryError when
-                they are too many.
+            start: Begins to compute some rows and returns what waits for their numbers, float32
+                (rows, width); raises MemoryError when they are too many.
             most: Most inputs of a step; None: the budget alone decides.
 
         Returns:
@@ -54,17 +67,22 @@ class Steps:
                 "model there."
             )
         out = np.empty((len(lengths), width), dtype=np.float32)
-        for rows in token_batches(lengths, self.budget, most=most):
-            self._fill(out, rows, lengths, compute)
+        flying: deque[Started] = deque()
+        for batch in token_batches(lengths, self.budget, most=most):
+            for started in self._start(batch, lengths, start):
+                flying.append(started)
+                if len(flying) > 1:
+                    flying.popleft().land(out)
+        for started in flying:
+            started.land(out)
         return out
 
-    def _fill(
-        self, out: Vectors, rows: NDArray[np.int64], lengths: NDArray[np.int32], compute: Compute
-    ) -> None:
-        """Compute one batch, in halves when it is too large."""
+    def _start(
+        self, rows: NDArray[np.int64], lengths: NDArray[np.int32], start: Start
+    ) -> Iterator[Started]:
+        """Start one batch, in halves when it is too large."""
         try:
-            out[rows] = compute(rows)
-            return
+            finish = start(rows)
         except MemoryError as error:
             tokens = int(lengths[rows].sum())
             if len(rows) == 1:
@@ -72,7 +90,10 @@ class Steps:
                     f"{self.device} has too little memory for one text of {tokens} tokens; use "
                     "another device or precision."
                 ) from error
+        else:
+            yield Started(rows, finish)
+            return
         self.budget = min(self.budget, max(1, tokens // 2))
         note(f"{self.device} is out of memory; now {self.budget:,} tokens a step.")
         for half in np.array_split(rows, 2):
-            self._fill(out, half, lengths, compute)
+            yield from self._start(half, lengths, start)

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import groupby
+from itertools import chain, groupby
 from operator import itemgetter
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
+
+from sbert_search.runtime.device import send
 
 
 class Run(NamedTuple):
@@ -140,8 +143,8 @@ class PackedTokens:
     @cached_property
     def starts(self) -> Tensor:
         """Row of the first token of each text, then the total, int32 (batch + 1,)."""
-        ends = torch.tensor((0, *self.lengths)).cumsum(0).to(torch.int32)
-        return ends.to(self.input_ids.device, non_blocking=True)
+        ends = np.cumsum((0, *self.lengths), dtype=np.int32)
+        return send(ends, self.input_ids.device)
 
     @property
     def first_rows(self) -> Tensor:
@@ -158,7 +161,7 @@ class PackedTokens:
     def text_of_row(self) -> Tensor:
         """Text that each token belongs to, int64 (total,)."""
         device = self.input_ids.device
-        lengths = torch.tensor(self.lengths).to(device, non_blocking=True)
+        lengths = send(np.array(self.lengths), device)
         texts = torch.arange(len(self.lengths), device=device)
         return texts.repeat_interleave(lengths, output_size=self.total)
 
@@ -177,7 +180,7 @@ class PackedTokens:
             return ByLength(self, None, None)
         texts = sorted(range(len(self.lengths)), key=self.lengths.__getitem__)
         shape = PackedTokens(self.input_ids, tuple(self.lengths[text] for text in texts))
-        order = torch.tensor(texts).to(self.input_ids.device, non_blocking=True)
+        order = send(np.array(texts), self.input_ids.device)
         rows = self.first_rows.long()[order][shape.text_of_row] + shape.positions
         types = self.token_type_ids
         moved = PackedTokens(
@@ -193,5 +196,5 @@ class PackedTokens:
 
 
 def _flat(rows: Sequence[Sequence[int]], device: torch.device | str) -> Tensor:
-    flat = torch.tensor([token for row in rows for token in row], dtype=torch.int64)
-    return flat.to(device)
+    total = sum(map(len, rows))
+    return send(np.fromiter(chain.from_iterable(rows), np.int64, total), device)

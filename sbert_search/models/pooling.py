@@ -17,7 +17,8 @@ def pool(hidden_states: Tensor, tokens: PackedTokens, modes: Sequence[str]) -> T
     """Pool the states of each text and concatenate the modes.
 
     There is no padding to leave out. Neighbouring texts of one length are reduced together, so a
-    batch sorted by length takes few steps; sums are float32 whatever the states are.
+    batch sorted by length takes few steps; on CUDA, where a step costs a launch, all texts are
+    where the mode allows it. Sums are float32 whatever the states are.
 
     Args:
         hidden_states: Last-layer states, float (total, hidden).
@@ -93,4 +94,19 @@ POOLINGS: dict[str, Callable[[Tensor], Tensor]] = {
     "weightedmean": _weighted_mean,
     "lasttoken": lambda states: states[:, -1].float(),
     "sum": _sum,
+}
+
+
+def _segments(states: Tensor, tokens: PackedTokens, how: str) -> Tensor:
+    offsets = tokens.starts.to(torch.int64)
+    return torch.segment_reduce(states.float(), how, offsets=offsets, unsafe=True)
+
+
+# Each takes all states (total, hidden) and gives float32 (batch, hidden).
+AT_ONCE: dict[str, Callable[[Tensor, PackedTokens], Tensor]] = {
+    "cls": lambda states, tokens: states[tokens.first_rows].float(),
+    "max": lambda states, tokens: _segments(states, tokens, "max"),
+    "mean": lambda states, tokens: _segments(states, tokens, "mean"),
+    "lasttoken": lambda states, tokens: states[tokens.starts[1:] - 1].float(),
+    "sum": lambda states, tokens: _segments(states, tokens, "sum"),
 }

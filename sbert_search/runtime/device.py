@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import time
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from functools import lru_cache
 from typing import Any, Literal
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from sbert_search.errors import ConfigError
@@ -87,6 +90,42 @@ def to_device(tree: Any, device: torch.device) -> Any:
     if isinstance(tree, (list, tuple)):
         return type(tree)(to_device(item, device) for item in tree)
     return tree.to(device) if hasattr(tree, "to") else tree
+
+
+@contextmanager
+def plain_memory_errors() -> Iterator[None]:
+    """Raise MemoryError, which needs no torch to be caught, where a device is out of memory."""
+    try:
+        yield
+    except torch.OutOfMemoryError as error:
+        raise MemoryError(str(error)) from error
+
+
+def send(values: NDArray[Any], device: torch.device | str) -> Tensor:
+    """Copy an array to a device; to CUDA through pinned memory, without waiting for it."""
+    tensor = torch.from_numpy(values)
+    if torch.device(device).type != "cuda":
+        return tensor.to(device)
+    return tensor.pin_memory().to(device, non_blocking=True)
+
+
+def fetch(tensor: Tensor) -> Callable[[], NDArray[np.float32]]:
+    """Start copying float32 numbers back; what is returned waits for them when called.
+
+    On CUDA the next batch can be launched meanwhile, so the device is never idle between two.
+    """
+    if tensor.device.type != "cuda":
+        numbers = tensor.cpu().numpy()
+        return lambda: numbers
+    host = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
+    host.copy_(tensor, non_blocking=True)
+    copied = torch.cuda.current_stream(tensor.device).record_event()
+
+    def wait() -> NDArray[np.float32]:
+        copied.synchronize()
+        return host.numpy()
+
+    return wait
 
 
 @lru_cache(maxsize=8)

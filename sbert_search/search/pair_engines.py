@@ -23,7 +23,7 @@ from sbert_search.models.interchange import LibraryPairScorer, load_cross_encode
 from sbert_search.models.resolve import resolve_model
 from sbert_search.models.state import state_sha256
 from sbert_search.models.support import require_kind, why_no_native_pairs
-from sbert_search.runtime.device import Precision
+from sbert_search.runtime.device import Precision, fetch, plain_memory_errors
 from sbert_search.runtime.progress import note
 from sbert_search.tokens.tokenizer import EncodedPairs, TextTokenizer
 
@@ -60,6 +60,11 @@ class PairEngine(Protocol):
             MemoryError: The device has too little memory for a batch of this size.
         """
 
+    def start(
+        self, pairs: Sequence[tuple[str, str]], encoded: EncodedPairs
+    ) -> Callable[[], Vectors]:
+        """Begin to score and return what waits for the scores; errors are those of a call."""
+
     def move(self, device: torch.device, dtype: torch.dtype) -> None:
         """Compute there, in that precision, from now on."""
 
@@ -75,15 +80,18 @@ class NativePairEngine:
         self.tokenizer = model.tokenizer
         self._settle(next(model.parameters()).device)
 
-    @torch.inference_mode()
     def __call__(self, pairs: Sequence[tuple[str, str]], encoded: EncodedPairs) -> Vectors:
         """Score pairs, float32 (n, labels), in one packed batch."""
-        try:
+        return self.start(pairs, encoded)()
+
+    @torch.inference_mode()
+    def start(
+        self, pairs: Sequence[tuple[str, str]], encoded: EncodedPairs
+    ) -> Callable[[], Vectors]:
+        """Launch a packed batch and return what waits for its scores."""
+        with plain_memory_errors():
             scores = self.model.scores(self.model.pack(encoded, self.device))
-        except torch.OutOfMemoryError as error:
-            raise MemoryError(str(error)) from error
-        out: Vectors = scores.cpu().numpy().reshape(len(encoded), self.num_labels)
-        return out
+            return fetch(scores.view(len(encoded), self.num_labels))
 
     def move(self, device: torch.device, dtype: torch.dtype) -> None:
         """Compute there; the head stays in fp32."""
@@ -107,10 +115,15 @@ class LibraryPairEngine:
 
     def __call__(self, pairs: Sequence[tuple[str, str]], encoded: EncodedPairs) -> Vectors:
         """Score pairs, float32 (n, labels); the library cuts the batch further."""
-        try:
+        with plain_memory_errors():
             return self.model.predict(pairs)
-        except torch.OutOfMemoryError as error:
-            raise MemoryError(str(error)) from error
+
+    def start(
+        self, pairs: Sequence[tuple[str, str]], encoded: EncodedPairs
+    ) -> Callable[[], Vectors]:
+        """Score at once; nothing is left to wait for."""
+        scores = self(pairs, encoded)
+        return lambda: scores
 
     def move(self, device: torch.device, dtype: torch.dtype) -> None:
         """Compute there."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from functools import cached_property
 from pathlib import Path
@@ -169,7 +169,7 @@ class Reranker:
             yield rows, self._engine.tokenizer.encode_pairs([pairs[row] for row in rows])
 
     def _score(self, pairs: list[Pair], encoded: EncodedPairs, batch_size: int | None) -> Vectors:
-        def compute(rows: NDArray[np.int64]) -> Vectors:
-            return self._engine([pairs[row] for row in rows], encoded.take(rows))
+        def start(rows: NDArray[np.int64]) -> Callable[[], Vectors]:
+            return self._engine.start([pairs[row] for row in rows], encoded.take(rows))
 
-        return self._steps.run(encoded.lengths, self.num_labels, compute, most=batch_size)
+        return self._steps.run(encoded.lengths, self.num_labels, start, most=batch_size)

@@ -276,7 +276,7 @@ def test_impossible_settings_are_named(folder: Path) -> None:
 def test_the_command_line_says_which_model_it_took(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    open_embedder(str(folder), device="cpu")
+    open_embedder(str(folder), device="cpu", precision="fp32")
     assert f"Model {folder} (folder): 16 dimensions, engine native, fp32 on cpu." in (
         capsys.readouterr().err
     )

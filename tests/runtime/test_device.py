@@ -1,13 +1,17 @@
+import numpy as np
 import pytest
 import torch
 
 from sbert_search.errors import ConfigError
 from sbert_search.runtime.device import (
     autocast,
+    fetch,
     matmul_rate,
     memory_bytes,
+    plain_memory_errors,
     resolve_device,
     resolve_precision,
+    send,
     to_device,
 )
 
@@ -48,6 +52,17 @@ def test_autocast_changes_products_only_when_it_should() -> None:
 def test_the_machine_is_measured() -> None:
     assert matmul_rate(CPU, torch.float32, 128) > 1e6  # far below any machine, however busy
     assert memory_bytes(CPU) > 1 << 20
+
+
+def test_arrays_go_to_a_device_and_back() -> None:
+    numbers = np.arange(6, dtype=np.float32).reshape(2, 3)
+    wait = fetch(send(numbers, "cpu") * 2)
+    np.testing.assert_array_equal(wait(), numbers * 2)
+
+
+def test_a_device_without_memory_raises_what_needs_no_torch_to_be_caught() -> None:
+    with pytest.raises(MemoryError, match="20 GiB"), plain_memory_errors():
+        raise torch.OutOfMemoryError("tried to allocate 20 GiB")
 
 
 def test_nested_tensors_move_together() -> None:
