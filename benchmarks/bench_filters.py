@@ -53,6 +53,7 @@ def main() -> None:
     results = Results(options)
     with tempfile.TemporaryDirectory(prefix="bench-filters-") as scratch:
         work = options.work or Path(scratch)
+        work.mkdir(parents=True, exist_ok=True)
         count = QUICK_ROWS if options.quick else N_ROWS
         clusters = Clusters.of(options.seed, count)
         store = prepared(work / "index", clusters, count)

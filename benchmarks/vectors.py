@@ -81,7 +81,9 @@ class OnePassage:
     char_start = char_end = n_tokens = lost_tokens = chunk
 
 
-def write_index(path: Path, clusters: Clusters, count: int) -> IndexStore:
+def write_index(
+    path: Path, clusters: Clusters, count: int, *, memory_bytes: int | None = None
+) -> IndexStore:
     """Write an index whose column ``part`` counts 0 to 999 over and over."""
     dim = clusters.centres.shape[1]
     start = BuildCursor(source_sha256="drawn", rows=0)
@@ -95,5 +97,5 @@ def write_index(path: Path, clusters: Clusters, count: int) -> IndexStore:
             ]
             row += len(vectors)
             writer.commit(OnePassage(documents, vectors))
-        writer.finish_build()
+        writer.finish_build(memory_bytes=memory_bytes)
     return store

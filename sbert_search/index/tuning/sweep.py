@@ -100,7 +100,7 @@ def searching(sample: Sample, index: Any | None, settings: StoreSettings) -> Sea
         tops = []
         for start in range(0, len(queries), QUERY_BLOCK):
             block = queries[start : start + QUERY_BLOCK]
-            tops.append(top := TopK(len(block), min(k, sample.n_rows)))
+            tops.append(top := TopK(len(block), k))
             if index is None:
                 offer_scanned(top, block, sample, None, settings)
             else:

@@ -253,7 +253,7 @@ class Finals:
 
 
 def _budget(snapshot: Snapshot, settings: TuneSettings) -> Budget:
-    if snapshot.n_rows < 2:
+    if snapshot.n_rows < 3:
         raise IndexStoreError(f"{snapshot.path} holds too little to tune anything.")
     segments = tuple(segment.n_rows for segment in snapshot.segments)
     if advice := upkeep.advice(snapshot.manifest):
@@ -269,7 +269,7 @@ def _draw(
     rng: np.random.Generator,
 ) -> tuple[Asked, Sample]:
     """Draw rows for the sample and, unless queries are given, other rows as queries."""
-    n_own = 0 if queries is not None else min(settings.n_queries, snapshot.n_rows // 2)
+    n_own = 0 if queries is not None else min(settings.n_queries, max(snapshot.n_rows // 2, 2))
     n_sample = min(settings.sample_rows, snapshot.n_rows - n_own)
     if settings.memory_bytes is not None:
         n_sample = max(min(n_sample, settings.memory_bytes // (16 * snapshot.settings.dim)), 1)

@@ -1,0 +1,236 @@
+"""What `index tune` promises and what it picks, beside hnswlib and usearch at equal recall.
+
+    python benchmarks/bench_index.py [--quick] [--work FOLDER] [--svg F.svg] [--out F.json]
+
+Clustered synthetic vectors of 384 numbers: 10,000, 100,000 and 1,000,000 (--quick: 10,000 and
+60,000), tuned for a recall of 0.95 with half of 2,000 queries; all figures are of the other half,
+which the tuning never saw. With --data FOLDER also SciFact and 101,216 Wikipedia and SQuAD
+passages, embedded by all-MiniLM-L6-v2 and kept in --work. One thread, queries all together and one
+by one, five interleaved rounds. Peers search as widely as the recall of ours takes; graphs have 16
+links and a construction width of 100 on both sides.
+"""
+
+from __future__ import annotations
+
+import importlib
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+from common import Figure, Results, arguments, compare, rate
+from passages import embedded_sets
+from peers import Floats, Graph, HnswLib, Rows, USearch, recall, widen
+from vectors import Clusters, write_index
+
+from sbert_search.index import compact
+from sbert_search.index.manifest import Manifest
+from sbert_search.index.snapshot import Snapshot
+from sbert_search.index.spec import MIN_ANN_ROWS, IndexSpec
+from sbert_search.index.store import IndexStore
+from sbert_search.index.transaction import Transaction
+from sbert_search.index.tuning.report import how
+from sbert_search.index.tuning.settings import TuneSettings
+from sbert_search.index.tuning.tune import tune
+from sbert_search.runtime import svg
+from sbert_search.runtime.provenance import usable_cores
+
+SIZES, QUICK_SIZES = (10_000, 100_000, 1_000_000), (10_000, 60_000)
+N_QUERIES, K, TARGET = 2_000, 10, 0.95
+LINKS, CONSTRUCTION = 16, 100
+ALONE = 200  # queries asked one by one
+
+Ask = Callable[[Floats], Rows]
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What one size costs: the points of the picture."""
+
+    rows: int
+    build_s: float
+    p50_ms: float
+    qps: float
+    bytes_per_vector: float
+
+
+def main() -> None:
+    parser = arguments(__doc__.partition("\n")[0])
+    parser.add_argument("--work", type=Path, help="keep the indexes in this folder")
+    parser.add_argument("--data", type=Path, help="the folder with scifact, squad, wikipedia")
+    parser.add_argument("--only", help="run one set, such as drawn_1000000")
+    parser.add_argument("--svg", type=Path, help="draw the cost over the sizes")
+    parser.add_argument("--max-minutes", type=float, help="of one tuning; default: 20, quick 1")
+    options = parser.parse_args()
+    options.repeats = options.repeats or (2 if options.quick else 5)
+    results = Results(options)
+    with tempfile.TemporaryDirectory(prefix="bench-index-") as scratch:
+        work = options.work or Path(scratch)
+        work.mkdir(parents=True, exist_ok=True)
+        costs = [
+            measured(results, f"drawn_{size}", *drawn(work, size, options.seed))
+            for size in (QUICK_SIZES if options.quick else SIZES)
+            if options.only in (None, f"drawn_{size}")
+        ]
+        for name, store, queries in embedded_sets(options.data, work, options.only):
+            measured(results, name, store, queries)
+    if options.svg and len(costs) > 1:
+        options.svg.write_text(picture(costs), encoding="utf-8")
+    results.write()
+
+
+def drawn(work: Path, size: int, seed: int) -> tuple[IndexStore, Floats]:
+    """Open or write an index of clustered vectors; give queries that are none of them."""
+    clusters, path = Clusters.of(seed, size), work / f"drawn_{size}"
+    known = (path / "MANIFEST.json").exists()
+    store = IndexStore.open(path) if known else write_index(path, clusters, size)
+    return store, clusters.queries(N_QUERIES)
+
+
+def measured(results: Results, name: str, store: IndexStore, queries: Floats) -> Cost:
+    """Tune with half of the queries; check the promises and race the peers with the others."""
+    options = results.options
+    half = len(queries) // 2
+    settings = TuneSettings(
+        recall=TARGET,
+        k=K,
+        n_queries=half,
+        max_minutes=options.max_minutes or (1 if options.quick else 20),
+        sample_rows=20_000 if options.quick else 100_000,
+        seed=options.seed,
+    )
+    start = time.perf_counter()
+    report = tune(store, settings, queries[:half], origin="drawn queries")
+    seconds = time.perf_counter() - start
+    assert report.tuning is not None
+    trial, unseen = report.tuning.verified, queries[half:]
+    truth = store.snapshot.search(unseen, K, exact=True)[1]
+    found = recall(store.snapshot.search(unseen, K)[1], truth)
+    print(f"{name}: {how(trial.spec)}")
+    results.add(f"{name}_unseen_recall", Figure(found, "recall"))
+    results.add(f"{name}_tune", Figure(seconds, "s"))
+    if trial.size_bytes:
+        expected = trial.predicted_bytes / 2**20
+        actual = trial.size_bytes / 2**20
+        results.add(f"{name}_bytes", Figure(actual, "MiB", expected, actual / expected))
+        expected_s = trial.predicted_build_s
+        took = Figure(trial.build_s, "s", expected_s, trial.build_s / expected_s)
+        results.add(f"{name}_build", took)
+    with importlib.import_module("threadpoolctl").threadpool_limits(1):
+        race(results, name, store, unseen, truth, found)
+    return Cost(trial.n_rows, trial.build_s, trial.p50_ms, trial.qps, trial.bytes_per_vector)
+
+
+def race(
+    results: Results, name: str, store: IndexStore, queries: Floats, truth: Rows, found: float
+) -> None:
+    """Time what was picked, then our graph, beside the peers at the recall of ours."""
+    snapshot = store.snapshot
+    rows = np.concatenate([segment.rows for segment in snapshot.segments])
+    vectors = np.concatenate([np.asarray(segment.vectors) for segment in snapshot.segments])
+    truth = np.searchsorted(rows, truth)  # peers count positions
+    threads = usable_cores()
+    hnswlib = HnswLib(vectors, LINKS, CONSTRUCTION, threads)
+    peers: dict[str, Graph] = {
+        "hnswlib": hnswlib,
+        "usearch": USearch(vectors, LINKS, CONSTRUCTION, threads),
+    }
+    del vectors
+    ours = partial(search_of, snapshot)
+    for peer, graph in peers.items():
+        duel(results, f"{name}_tuned_vs_{peer}", ours, graph, queries, truth, found)
+    if snapshot.n_rows < MIN_ANN_ROWS:
+        return
+    del peers["usearch"]
+    graph_snapshot = our_graph(store)
+
+    def set_width(width: int) -> None:
+        nonlocal graph_snapshot
+        graph_snapshot = respecified(graph_snapshot, width)
+
+    reached = widen(
+        set_width,
+        lambda q, k: np.searchsorted(rows, graph_snapshot.search(q, k)[1]),
+        queries,
+        truth,
+        TARGET,
+    )
+    ours = partial(search_of, graph_snapshot)
+    duel(results, f"{name}_graph_vs_hnswlib", ours, hnswlib, queries, truth, reached)
+
+
+def duel(
+    results: Results, name: str, ours: Ask, peer: Graph, queries: Floats, truth: Rows, found: float
+) -> None:
+    """Compare queries a second, all together and one by one, at equal recall."""
+    reached = widen(peer.set_width, peer.search, queries, truth, found)
+    results.add(f"{name}_recall", Figure(found, "recall", reached, found / reached))
+    theirs = partial(peer.search, k=K)
+    repeats = results.options.repeats
+    for label, asked, work in (
+        ("together", len(queries), partial(at_once, queries)),
+        ("alone", ALONE, partial(one_by_one, queries[:ALONE])),
+    ):
+        mine, other = partial(rate, asked, partial(work, ours)), partial(work, theirs)
+        figure = compare(mine, partial(rate, asked, other), unit="q/s", repeats=repeats)
+        results.add(f"{name}_{label}", figure)
+
+
+def at_once(queries: Floats, ask: Ask) -> None:
+    ask(queries)
+
+
+def one_by_one(queries: Floats, ask: Ask) -> None:
+    for query in queries:
+        ask(query[None])
+
+
+def search_of(snapshot: Snapshot, queries: Floats) -> Rows:
+    return snapshot.search(queries, K)[1]
+
+
+def our_graph(store: IndexStore) -> Snapshot:
+    """Search the index by a graph like the peers'."""
+    spec = IndexSpec(factory=f"HNSW{LINKS}", ef_construction=CONSTRUCTION)
+    old = store.snapshot.manifest
+    names = {s.ann.name for s in old.segments if s.ann}
+    bare = replace(old.without(names), settings=replace(old.settings, spec=spec))
+
+    def change(work: Transaction) -> Manifest:
+        return compact.with_ann(work, store.snapshot, bare)
+
+    with store.writer() as writer:
+        writer.rewrite(change)
+    return store.snapshot
+
+
+def respecified(snapshot: Snapshot, width: int) -> Snapshot:
+    spec = replace(snapshot.settings.spec, ef_search=width)
+    manifest = replace(snapshot.manifest, settings=replace(snapshot.settings, spec=spec))
+    return Snapshot(snapshot.path, manifest, snapshot)
+
+
+def picture(costs: list[Cost]) -> str:
+    """Draw build time, latency, speed and size over the number of rows."""
+    sizes = [float(cost.rows) for cost in costs]
+    panels = {
+        "seconds to build": [max(cost.build_s, 0.001) for cost in costs],
+        "median latency of one query, ms": [cost.p50_ms for cost in costs],
+        "queries a second": [cost.qps for cost in costs],
+        "bytes a vector beside the stored one": [max(c.bytes_per_vector, 1.0) for c in costs],
+    }
+    parts = []
+    for number, (title, values) in enumerate(panels.items()):
+        axes = svg.Axis.of(sizes, log=True, form=",.0f"), svg.Axis.of(values, log=True)
+        panel = svg.Panel(title, *axes, 190 * number + 26, 190 * number + 170)
+        points = list(zip(sizes, values, strict=True))
+        parts += [panel.frame(), panel.line(points)]
+        parts += [panel.dot(point, svg.COLOUR, f"{point[1]:.4g}") for point in points]
+    return svg.document("".join(parts), 190 * len(panels) + 10)
+
+
+if __name__ == "__main__":
+    main()

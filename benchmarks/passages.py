@@ -1,0 +1,74 @@
+"""Real texts with real queries, embedded once and kept: SciFact, and Wikipedia with SQuAD."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import lzma
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sbert_search import Index
+from sbert_search.corpus.beir import read_queries
+from sbert_search.index.store import IndexStore
+
+DISTRACTORS, SHORTEST = 100_000, 150
+
+Set = tuple[str, IndexStore, NDArray[np.float32]]
+
+
+def embedded_sets(data: Path | None, work: Path, only: str | None) -> Iterator[Set]:
+    """Yield the name, the index and the query vectors of each set, in an order drawn once."""
+    if data is None:
+        return
+    for name, make in (("scifact", scifact), ("wikipedia", wikipedia)):
+        if only in (None, name):
+            yield (name, *embedded(name, make(data, work), work))
+
+
+def embedded(
+    name: str, sources: tuple[Path, list[str]], work: Path
+) -> tuple[IndexStore, NDArray[np.float32]]:
+    """Open or build an index with all-MiniLM-L6-v2, and embed the queries."""
+    corpus, texts = sources
+    path, kept = work / f"{name}.index", work / f"{name}.queries.npy"
+    built = (path / "MANIFEST.json").exists()
+    index = Index.open(path) if built else Index.build(corpus, out=path)
+    if not kept.exists():
+        np.save(kept, index.matching_embedder().encode_query(texts))
+    queries: NDArray[np.float32] = np.load(kept)
+    return index.store, np.random.default_rng(0).permutation(queries)
+
+
+def scifact(data: Path, work: Path) -> tuple[Path, list[str]]:
+    folder = data / "scifact"
+    return folder, [query.text for query in read_queries(folder)]
+
+
+def wikipedia(data: Path, work: Path) -> tuple[Path, list[str]]:
+    """Write the 1,216 paragraphs of SQuAD's dev set and 100,000 paragraphs of Wikipedia."""
+    rows = [row for part in "ab" for row in lines(data / f"squad/dev_{part}.jsonl.gz")]
+    questions = [row["question"] for row in rows if not row["is_impossible"]]
+    corpus = work / "wikipedia.jsonl"
+    if not corpus.exists():
+        contexts = dict.fromkeys(row["context"] for row in rows)
+        with corpus.open("w", encoding="utf-8") as file:
+            for number, text in enumerate([*contexts, *islice(paragraphs(data), DISTRACTORS)]):
+                file.write(json.dumps({"_id": str(number), "text": text}) + "\n")
+    return corpus, questions
+
+
+def paragraphs(data: Path) -> Iterator[str]:
+    for number in range(5):
+        for row in lines(data / f"wikipedia-en-2014/train-{number}.jsonl.xz"):
+            yield from (text for text in row["text"].split("\n") if len(text) >= SHORTEST)
+
+
+def lines(path: Path) -> Iterator[dict[str, str]]:
+    opened = lzma.open if path.suffix == ".xz" else gzip.open
+    with opened(path, "rt", encoding="utf-8") as file:
+        yield from map(json.loads, file)
