@@ -10,6 +10,7 @@ from pathlib import Path
 from sbert_search.corpus.beir import read_queries
 from sbert_search.corpus.docstrings import stdlib_documents
 from sbert_search.corpus.documents import CorpusReader
+from sbert_search.corpus.fields import FieldNames
 from sbert_search.corpus.pairs import read_pairs
 from sbert_search.records import Document, TextPair
 
@@ -59,12 +60,31 @@ def questions(limit: int) -> tuple[str, list[str]]:
     return "scifact", [query.text for query in found[:limit]]
 
 
+def squad_questions(limit: int) -> list[str]:
+    """Up to `limit` questions of SQuAD, or first lines of docstrings."""
+    data = data_folder()
+    if data is None:
+        return sentences(limit)[1]
+    found = read_queries(data / "squad" / "dev_a.jsonl.gz", fields=FieldNames(text="question"))
+    return [query.text for query in found[:limit]]
+
+
 def many_documents(count: int) -> Iterator[Document]:
     """Any number of short documents: the sentences of `documents`, over and over, numbered."""
     _, source = documents(2000)
     parts = [part for document in source for part in document.text.split(". ") if part.strip()]
     for number, text in enumerate(islice(cycle(parts), count)):
         yield Document(f"doc-{number}", f"{text} ({number})")
+
+
+def paragraphs(count: int) -> Iterator[str]:
+    """Up to `count` paragraphs of Wikipedia of 150 characters or more, or so many sentences."""
+    data = data_folder()
+    if data is None:
+        return (document.text for document in many_documents(count))
+    batches = CorpusReader([data / "wikipedia-en-2014" / "train-*.jsonl.xz"]).batches()
+    lines = (line for b in batches for d in b.documents for line in d.text.split("\n"))
+    return islice((line for line in lines if len(line) >= 150), count)
 
 
 def _distinct(texts: Iterator[str], limit: int) -> list[str]:

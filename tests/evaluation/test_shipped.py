@@ -10,7 +10,8 @@ from sbert_search.evaluation.sts import evaluate_sts
 from sbert_search.evaluation.tasks import check_files, load_task
 
 EVAL = Path(__file__).parents[2] / "eval"
-TASKS = sorted((EVAL / "tasks").glob("*.toml"))
+MADE = "squad-wikipedia-101k"  # by a script, which has a test of its own
+TASKS = [path for path in sorted((EVAL / "tasks").glob("*.toml")) if path.stem != MADE]
 
 
 @pytest.mark.parametrize("path", TASKS, ids=lambda path: path.stem)

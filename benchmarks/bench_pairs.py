@@ -1,0 +1,134 @@
+"""The most similar pair of 10,000 sentences, and every close one.
+
+    python benchmarks/bench_pairs.py [--quick] [--out F.json]
+
+`close_pairs` over an index of all-MiniLM-L6-v2, beside sentence-transformers' paraphrase mining on
+the same vectors, beside brute force for exactness, and beside a cross-encoder of the same shape,
+timed on some pairs and extrapolated to all: the comparison of Reimers & Gurevych 2019, section 1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import torch
+from bench_reranking import model_folder
+from common import Figure, Results, arguments, compare, rate, repeats_of, run_child
+from sentence_transformers.util import paraphrase_mining_embeddings
+from texts import sentences
+
+from sbert_search import Embedder, Index, Reranker
+from sbert_search.index.build import BuildSettings
+from sbert_search.index.snapshot import Snapshot
+from sbert_search.search.pairs import Pairs, best_pairs, close_pairs
+
+THRESHOLD = 0.8
+
+
+def main() -> None:
+    parser = arguments(__doc__.partition("\n")[0])
+    parser.add_argument("--model", help="a cross-encoder; default: MiniLM with a seeded head")
+    parser.add_argument("--child", type=Path, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.child:
+        print(json.dumps(mine(options.child)))
+        return
+    results = Results(options)
+    source, texts = sentences(2_000 if options.quick else 10_000)
+    with tempfile.TemporaryDirectory() as scratch:
+        index = Path(scratch) / "index"
+        start = time.perf_counter()
+        build(texts, index)
+        results.add(f"{source}_sentences", Figure(len(texts), "texts"))
+        results.add("embedding_and_indexing", Figure(time.perf_counter() - start, "s"))
+        measure_mining(results, index)
+        measure_cross_encoder(results, texts, model_folder(options, Path(scratch)))
+    results.write()
+
+
+def build(texts: list[str], out: Path) -> None:
+    lines = out.with_name("texts.jsonl")
+    rows = ({"_id": str(number), "text": text} for number, text in enumerate(texts))
+    lines.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    Index.build(lines, out=out, model=Embedder(), settings=BuildSettings(lexical=None))
+
+
+def mine(path: Path) -> dict[str, float]:
+    """Find the best pair and all close ones in a process of its own."""
+    snapshot, start = Index.open(path).state, time.perf_counter()
+    best = best_pairs(close_pairs(snapshot, -1.0), 1)
+    first = time.perf_counter()
+    n_close = sum(map(len, close_pairs(snapshot, THRESHOLD)))
+    close_s = time.perf_counter() - first
+    return {
+        "best": float(best.scores[0]),
+        "best_s": first - start,
+        "close": n_close,
+        "close_s": close_s,
+    }
+
+
+def measure_mining(results: Results, path: Path) -> None:
+    child = run_child(str(Path(__file__)), "--child", str(path))
+    results.add("best_pair", Figure(child.result["best_s"], "s"))
+    results.add("best_pair_score", Figure(child.result["best"], "cosine"))
+    results.add("memory_of_mining", Figure(child.anonymous_mib, "MiB"))
+    snapshot = Index.open(path).state
+    vectors = np.asarray(snapshot.segments[0].vectors)
+    found = compare(
+        lambda: seconds(lambda: list(close_pairs(snapshot, THRESHOLD))),
+        lambda: seconds(
+            lambda: paraphrase_mining_embeddings(torch.from_numpy(vectors.copy()), top_k=100)
+        ),
+        unit="s",
+        repeats=repeats_of(results.options),
+    )
+    results.add("close_pairs_against_library", found)
+    missed, extra = differences(list(close_pairs(snapshot, THRESHOLD)), snapshot, vectors)
+    results.add("close_pairs", Figure(child.result["close"], "pairs"))
+    results.add("close_pairs_missed", Figure(missed, "pairs"))
+    results.add("close_pairs_too_many", Figure(extra, "pairs"))
+
+
+def differences(found: list[Pairs], snapshot: Snapshot, vectors: np.ndarray) -> tuple[int, int]:
+    """Pairs that only brute force has, and that it does not have, in float64."""
+    ours = {pair for p in found for pair in zip(p.first.tolist(), p.second.tolist(), strict=True)}
+    exact, rows = vectors.astype(np.float64), snapshot.segments[0].rows
+    theirs: set[tuple[int, int]] = set()
+    for at in range(0, len(exact), 1000):
+        scores = (exact[at : at + 1000] @ exact.T).astype(np.float32)
+        one, other = np.nonzero(scores >= np.float32(THRESHOLD))
+        later = at + one < other
+        pairs = rows[at + one[later]].tolist(), rows[other[later]].tolist()
+        theirs.update(zip(*pairs, strict=True))
+    return len(theirs - ours), len(ours - theirs)
+
+
+def measure_cross_encoder(results: Results, texts: list[str], folder: Path) -> None:
+    """Time a cross-encoder on pairs of neighbours, and say how long all pairs would take."""
+    pairs = list(zip(texts[::2], texts[1::2], strict=False))[
+        : 200 if results.options.quick else 2000
+    ]
+    scorer = Reranker(folder, device="cpu")
+    scorer.predict(pairs[:64])
+    per_second = rate(len(pairs), partial(scorer.predict, pairs))
+    n_pairs = len(texts) * (len(texts) - 1) // 2
+    results.add("cross_encoder", Figure(per_second, "pairs/s"))
+    results.add("cross_encoder_all_pairs_extrapolated", Figure(n_pairs / per_second / 3600, "h"))
+
+
+def seconds(work: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    work()
+    return time.perf_counter() - start
+
+
+if __name__ == "__main__":
+    main()
