@@ -46,6 +46,7 @@ from sbert_search.runtime.provenance import code, library_versions, machine
 from sbert_search.search.engine import SearchEngine
 from sbert_search.search.fusion import mixed
 from sbert_search.search.rerank import Reranker
+from sbert_search.search.windows import BestWindow
 from sbert_search.training.checkpoint import checkpoints
 from sbert_search.training.recipe import load_recipe
 from sbert_search.training.reranker import CrossEncoderRecipe, train_cross_encoder
@@ -177,7 +178,7 @@ class Work:
         path = self.work / f"held-{fold}.trec"
         if not path.exists():
             found = judged_candidates(self.folds, self.run, split=f"held-{fold}", depth=max(DEPTHS))
-            reranker = Reranker(self.on_claims(f"fold-{fold}", f"fit-{fold}"))
+            reranker = BestWindow(Reranker(self.on_claims(f"fold-{fold}", f"fit-{fold}")))
             write_run(rerank(found, reranker).run, path)
         return read_run(path)
 

@@ -27,6 +27,7 @@ from sbert_search.evaluation.tasks import find_task
 from sbert_search.metrics.significance import holm
 from sbert_search.search.fusion import Fusion
 from sbert_search.search.rerank import Reranker
+from sbert_search.search.windows import BestWindow
 
 TASKS = ("scifact", "cranfield", "lisa", "npl")
 SYSTEMS = ("dense", "lexical", "hybrid", "reranked")
@@ -44,7 +45,7 @@ def evaluate(
 ) -> None:
     """Evaluate every system on every task that has no record yet."""
     embedder = CachedEmbedder(Embedder(model, precision="fp32"))
-    reranker = Reranker(scorer, precision="fp32")
+    reranker = BestWindow(Reranker(scorer, precision="fp32"))
     for system in SYSTEMS:
         mode = "hybrid" if system == "reranked" else system
         search = SearchSettings(mode=mode, fusion=fusion, rerank_depth=depth)

@@ -107,16 +107,24 @@ def sts(trained_on: Path | None, cross_encoder: str | None, baselines: bool, **o
 @_no_cache
 @_eval_options
 def retrieval(
-    index: Path | None, mode: str, rerank: str | None, rerank_depth: int, **options: Any
+    index: Path | None,
+    mode: str,
+    rerank: str | None,
+    rerank_depth: int,
+    rerank_windows: int,
+    **options: Any,
 ) -> int:
     """Search BEIR folders with their own queries and judge what is found."""
     from sbert_search.evaluation.retrieval import SearchSettings, evaluate_retrieval
     from sbert_search.search.fusion import Fusion
+    from sbert_search.search.windows import BestWindow
 
     names = ("method", "dense_weight", "rerank_weight")
     fusion = Fusion(**{name: options.pop(name) for name in names})
     search = SearchSettings(mode=mode, fusion=fusion, rerank_depth=rerank_depth)
-    reranker = _cross_encoder({**options, "model": rerank}) if rerank else None
+    reranker = None
+    if rerank:
+        reranker = BestWindow(_cross_encoder({**options, "model": rerank}), rerank_windows)
     with _embedder(options) as embedder:
         fixed = {"index": index, "search": search, "reranker": reranker, "seed": options["seed"]}
         return _report(

@@ -184,6 +184,12 @@ _RANKING: tuple[Decorator[Any], ...] = (
     ),
     click.option("--rerank-depth", default=100, show_default=True, help="Hits it scores."),
     click.option(
+        "--rerank-windows",
+        default=4,
+        show_default=True,
+        help="Windows of a text too long for it, of which the best counts; 1 cuts the text.",
+    ),
+    click.option(
         "--rerank-weight",
         default=1.0,
         show_default=True,

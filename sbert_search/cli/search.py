@@ -36,6 +36,7 @@ def search(
     queries: Path | None,
     run_out: Path | None,
     rerank: str | None,
+    rerank_windows: int,
     memory_bytes: int | None,
     as_json: bool,
     **options: Any,
@@ -49,6 +50,7 @@ def search(
     from sbert_search.search.engine import SearchEngine
     from sbert_search.search.fusion import Fusion
     from sbert_search.search.rerank import Reranker
+    from sbert_search.search.windows import BestWindow
 
     if (query is None) == (queries is None):
         raise click.UsageError("Ask one QUERY, or name a file of them with --queries.")
@@ -58,7 +60,7 @@ def search(
     weights = {name: options.pop(name) for name in ("method", "dense_weight", "rerank_weight")}
     ask["fusion"] = Fusion(**weights)
     hardware = {name: options[name] for name in ("device", "engine", "precision")}
-    reranker = Reranker(rerank, **hardware) if rerank else None
+    reranker = BestWindow(Reranker(rerank, **hardware), rerank_windows) if rerank else None
     changed = given(click.get_current_context()).keys()
     quick = bool(query) and reranker is None and not changed & hardware.keys()
     engine = SearchEngine(path, options.pop("model"), reranker, quick=quick, **options)

@@ -15,6 +15,7 @@ from sbert_search.evaluation.tasks import EvalTask, check_files
 from sbert_search.metrics.ranking import PerQuery, mean, score_run
 from sbert_search.records import Run
 from sbert_search.search.rerank import Reranker
+from sbert_search.search.windows import BestWindow
 
 MEASURES = ("nDCG@10", "MAP", "MRR")
 
@@ -33,7 +34,9 @@ class Reranked:
 
 
 def rerank(
-    candidates: Sequence[Candidates], scorer: Reranker, measures: Iterable[str] = MEASURES
+    candidates: Sequence[Candidates],
+    scorer: Reranker | BestWindow,
+    measures: Iterable[str] = MEASURES,
 ) -> Reranked:
     """Score every candidate and judge the order that the scores give.
 

@@ -21,7 +21,7 @@ from sbert_search.metrics.ranking import DEFAULT_MEASURES, mean, score_run
 from sbert_search.records import Qrels, Query, Run
 from sbert_search.search.engine import SearchEngine
 from sbert_search.search.fusion import Fusion
-from sbert_search.search.rerank import Reranker
+from sbert_search.search.windows import BestWindow
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -46,7 +46,7 @@ def evaluate_retrieval(
     data: Path,
     index: Path | None = None,
     search: SearchSettings = SearchSettings(),
-    reranker: Reranker | None = None,
+    reranker: BestWindow | None = None,
     seed: int = 0,
 ) -> Evaluation:
     """Search a collection with its own queries and judge what is found.
@@ -108,7 +108,7 @@ def _put_first(first: Run, then: Run) -> dict[str, dict[str, float]]:
 
 
 def _settings(
-    index: Index, search: SearchSettings, depth: int, reranker: Reranker | None
+    index: Index, search: SearchSettings, depth: int, reranker: BestWindow | None
 ) -> dict[str, Any]:
     """Gather the choices that change the scores; those that were not made are left out."""
     store = index.state.manifest.settings
@@ -131,6 +131,7 @@ def _settings(
             "reranker weights sha256": identity.weights_sha256,
             "rerank depth": search.rerank_depth,
             "rerank weight": weight,
+            "rerank windows": reranker.most,
         }
     return settings
 

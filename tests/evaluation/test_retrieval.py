@@ -15,6 +15,7 @@ from sbert_search.evaluation.tasks import EvalTask
 from sbert_search.index.index import Index
 from sbert_search.metrics.ranking import score_run
 from sbert_search.search.rerank import Reranker
+from sbert_search.search.windows import BestWindow
 from tests.models.tiny import tiny_cross_encoder
 
 DOCUMENTS = {
@@ -160,7 +161,7 @@ def test_every_mode_is_searched_and_named(data: Path) -> None:
 def test_a_reranker_orders_the_first_documents_and_leaves_the_others_behind(
     data: Path, tmp_path: Path
 ) -> None:
-    reranker = Reranker(tiny_cross_encoder(tmp_path / "tokenizer"))
+    reranker = BestWindow(Reranker(tiny_cross_encoder(tmp_path / "tokenizer")))
     plain = evaluate_retrieval(TASK, HashingEmbedder(), data=data)
     result = evaluate_retrieval(
         TASK,
