@@ -63,7 +63,7 @@ def build(texts: list[str], out: Path) -> None:
 def mine(path: Path) -> dict[str, float]:
     """Find the best pair and all close ones in a process of its own."""
     snapshot, start = Index.open(path).state, time.perf_counter()
-    best = best_pairs(close_pairs(snapshot, -1.0), 1)
+    best = best_pairs(snapshot, 1)
     first = time.perf_counter()
     n_close = sum(map(len, close_pairs(snapshot, THRESHOLD)))
     close_s = time.perf_counter() - first

@@ -52,12 +52,15 @@ def pairs(
     from sbert_search.search.pairs import best_pairs, close_pairs, clusters
 
     with _opened(ctx, sources) as index, progress("Comparing", index.state.n_rows) as advance:
-        found = close_pairs(index.state, threshold, advance)
+        if top:
+            found = iter([best_pairs(index.state, top, threshold, advance)])
+        else:
+            found = close_pairs(index.state, threshold, advance)
         if as_clusters:
             for number, docs in enumerate(clusters(found), 1):
                 _show_cluster(number, index.state.doc_ids(np.array(docs)), as_json)
             return
-        for some in [best_pairs(found, top)] if top else found:
+        for some in found:
             _show_pairs(index.state, some, as_json)
 
 

@@ -89,14 +89,23 @@ def test_looking_documents_up_goes_as_deep_as_there_are_close_ones(
         assert found == pytest.approx(brute_force(store, threshold), abs=1e-6)
 
 
-def test_the_best_pairs_are_the_first_of_all_sorted(tmp_path: Path) -> None:
-    store = new_store(tmp_path / "i")
-    expected = sorted(brute_force(store, 0.0).items(), key=lambda item: -item[1])[:25]
-    best = best_pairs(close_pairs(store.snapshot, 0.0), 25)
-    assert list(zip(best.first.tolist(), best.second.tolist(), strict=True)) == [
-        pair for pair, _ in expected
-    ]
-    assert len(best_pairs([], 3)) == 0
+@pytest.mark.parametrize("exact", [True, False])
+@pytest.mark.parametrize("chunks", [None, [1 + n % 4 for n in range(N_DOCS)]])
+def test_the_best_pairs_are_the_first_of_all_sorted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chunks: list[int] | None, exact: bool
+) -> None:
+    store = new_store(tmp_path / "i", chunks=chunks)
+    expected = sorted(brute_force(store, -1).items(), key=lambda item: -item[1])[:25]
+    for left, right in ((2048, 4096), (37, 50)):
+        monkeypatch.setattr(pairs_module, "LEFT_ROWS", left)
+        monkeypatch.setattr(pairs_module, "RIGHT_ROWS", right)
+        best = best_pairs(store.snapshot, 25, exact=exact)
+        assert list(zip(best.first.tolist(), best.second.tolist(), strict=True)) == [
+            pair for pair, _ in expected
+        ]
+    least = float(best.scores[9])
+    assert len(best_pairs(store.snapshot, 25, least, exact=exact)) == 10
+    assert len(best_pairs(store.snapshot, 3, 1.5, exact=exact)) == 0
 
 
 def test_clusters_are_what_pairs_connect() -> None:
