@@ -11,7 +11,7 @@ import importlib.util
 import sys
 import warnings
 from collections.abc import Iterator
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -90,7 +90,8 @@ def import_faiss() -> Any:
     Raises:
         ConfigError: It is not installed.
     """
-    require_faiss()
+    if "faiss" not in sys.modules:
+        require_faiss()
     import faiss
 
     return faiss
@@ -165,9 +166,22 @@ def _parameters(
         return inner and faiss.SearchParametersPreTransform(index_params=inner)
     if isinstance(index, faiss.IndexFastScan):
         return None
-    chosen = {} if bits is None else {"sel": faiss.IDSelectorBitmap(bits)}
     if isinstance(index, faiss.IndexIVF):
-        return faiss.SearchParametersIVF(nprobe=min(spec.nprobe, index.nlist), **chosen)
+        chosen = {"nprobe": min(spec.nprobe, index.nlist)}
+        return _made("SearchParametersIVF", bits, **chosen)
     if isinstance(index, faiss.IndexHNSW):
-        return faiss.SearchParametersHNSW(efSearch=max(spec.ef_search, n_candidates), **chosen)
-    return faiss.SearchParameters(**chosen)
+        return _made("SearchParametersHNSW", bits, efSearch=max(spec.ef_search, n_candidates))
+    return _made("SearchParameters", bits)
+
+
+def _made(kind: str, bits: NDArray[np.uint8] | None, **values: int) -> Any:
+    faiss = import_faiss()
+    if bits is None:
+        return _unfiltered(kind, **values)
+    return getattr(faiss, kind)(sel=faiss.IDSelectorBitmap(bits), **values)
+
+
+@lru_cache(maxsize=64)
+def _unfiltered(kind: str, **values: int) -> Any:
+    """Make search parameters, or give those made before: making them takes 40 us."""
+    return getattr(import_faiss(), kind)(**values)

@@ -53,10 +53,12 @@ class TopK:
     ) -> None:
         """Take candidates: query, row and score, each (n,)."""
         n_queries, k = self.scores.shape
+        query, row, score = queries, rows, scores
         have = self.rows >= 0
-        query = np.concatenate([np.nonzero(have)[0], queries])
-        row = np.concatenate([self.rows[have], rows])
-        score = np.concatenate([self.scores[have], scores])
+        if have.any():
+            query = np.concatenate([np.nonzero(have)[0], query])
+            row = np.concatenate([self.rows[have], row])
+            score = np.concatenate([self.scores[have], score])
         order = np.lexsort((row, -score, query))
         query, row, score = query[order], row[order], score[order]
         start = np.searchsorted(query, np.arange(n_queries))
@@ -123,8 +125,9 @@ def exact_scores(
     """
     scores = np.empty(len(at), np.float32)
     step = max(1, BLOCK_NUMBERS // (4 * queries.shape[1]))
+    wide = queries.astype(np.float64)
     for i in range(0, len(at), step):
-        left = queries[query[i : i + step]].astype(np.float64)
+        left = wide if len(wide) == 1 else wide[query[i : i + step]]
         right = vectors[at[i : i + step]].astype(np.float64)
         if metric == "euclidean":
             scores[i : i + step] = -np.sqrt(((left - right) ** 2).sum(axis=1))
