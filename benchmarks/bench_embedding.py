@@ -1,37 +1,57 @@
 """Embedding speed: the native engine against SentenceTransformer.encode, same texts and weights.
 
-    python benchmarks/bench_embedding.py [--quick] [--model FOLDER] [--out F.json]
+    python benchmarks/bench_embedding.py [--quick] [--model FOLDER] [--peer-python PYTHON]
 
 The peer runs at its default batch size, 32; the batch size at which it is fastest here is printed
-beside. The share of the machine's matrix-product rate counts real tokens only, no padding.
+beside. The share of the machine's matrix-product rate counts real tokens only, no padding. With
+--peer-python, an environment that has sentence-transformers[openvino], its OpenVINO backend takes
+turns with us too. On a CPU only; bench_embedding_cuda is for CUDA.
 """
 
 from __future__ import annotations
 
+import json
+import subprocess
 from functools import partial
 from pathlib import Path
+from typing import Self
 
 import numpy as np
 import torch
 from common import Figure, Results, arguments, compare, rate, repeats_of
 from numpy.typing import NDArray
 from sentence_transformers import SentenceTransformer
-from texts import documents, sentences
+from texts import data_folder, documents, sentences
 
 from sbert_search import Embedder
+from sbert_search.corpus.pairs import read_pairs
+from sbert_search.embedding.protocol import Vectors
 from sbert_search.encoder.config import EncoderConfig
 from sbert_search.encoder.cost import flops_per_token
 from sbert_search.encoder.weights import load_encoder
+from sbert_search.metrics.correlation import spearman
 from sbert_search.models.resolve import resolve_model
 from sbert_search.runtime.device import matmul_rate
 
 PEER_BATCHES = (8, 16, 32, 64, 128)
+OPENVINO = """
+import json, sys, time
+from sentence_transformers import SentenceTransformer
+model = SentenceTransformer(sys.argv[1], device="cpu", backend="openvino")
+print("ready", flush=True)
+for line in sys.stdin:
+    texts = json.loads(line)
+    start = time.perf_counter()
+    model.encode(texts)
+    print("seconds", time.perf_counter() - start, flush=True)
+"""
 CPU = torch.device("cpu")
 
 
 def main() -> None:
     parser = arguments(__doc__.partition("\n")[0])
     parser.add_argument("--model", help="folder or name; default: the installed all-MiniLM-L6-v2")
+    parser.add_argument("--peer-python", metavar="PYTHON", help="runs the OpenVINO backend")
     options = parser.parse_args()
     results = Results(options)
     folder = resolve_model(options.model).path
@@ -40,10 +60,16 @@ def main() -> None:
     for dtype, flops in rates.items():
         results.add(f"matmul_{str(dtype)[6:]}", Figure(flops / 1e9, "GFLOP/s"))
     n_sentences, n_documents = (300, 50) if options.quick else (6000, 1000)
-    source, texts = sentences(n_sentences)
-    measure(results, source, texts, folder, peer, rates)
-    source, long_texts = documents(n_documents)
-    measure(results, source, [text.full_text for text in long_texts], folder, peer, rates)
+    source, abstracts = documents(n_documents)
+    sets = dict([sentences(n_sentences)]) | {source: [text.full_text for text in abstracts]}
+    for source, texts in sets.items():
+        measure(results, source, texts, folder, peer, rates)
+    if data_folder() is not None:
+        judge(results, folder, quick=options.quick)
+    if options.peer_python:
+        with OpenVino(options.peer_python, folder) as other:
+            for source, texts in sets.items():
+                against(results, source, texts, folder, other)
     results.write()
 
 
@@ -69,14 +95,77 @@ def measure(
             repeats=repeats,
         )
         results.add(f"{source}_{name}", figure)
-        cosines = np.einsum("ij,ij->i", ours.encode(texts), reference)
-        results.add(f"{source}_{name}_min_cosine", Figure(float(cosines.min()), "cosine"))
+        results.add(f"{source}_{name}_min_cosine", min_cosine(ours.encode(texts), reference))
         done = figure.value / count * operations(config, ours.tokenize(texts).lengths)
         results.add(f"{source}_{name}_matmul_share", Figure(done / rates[dtype], "share"))
     best = max(
         (rate(count, partial(peer.encode, texts, batch_size=size)), size) for size in PEER_BATCHES
     )
     results.add(f"{source}_peer_best_batch_{best[1]}", Figure(best[0], "texts/s"))
+
+
+def judge(results: Results, folder: Path, *, quick: bool) -> None:
+    """Add the Spearman correlation that each precision reaches on STSb's test pairs, times 100."""
+    data = data_folder()
+    assert data is not None
+    pairs = list(read_pairs(data / "stsb" / "test.jsonl.gz"))[: 300 if quick else None]
+    gold = [pair.score for pair in pairs]
+    for name in ("fp32", "bf16"):
+        ours = Embedder(folder, device="cpu", precision=name)
+        first, second = (
+            ours.encode(texts, normalize_embeddings=True)
+            for texts in ([pair.text1 for pair in pairs], [pair.text2 for pair in pairs])
+        )
+        rho = spearman((first * second).sum(axis=1), np.array(gold, dtype=np.float64))
+        results.add(f"stsb_test_{name}_spearman", Figure(100 * rho, "x 100"))
+
+
+class OpenVino:
+    """The OpenVINO backend of sentence-transformers in another environment, waiting for texts."""
+
+    def __init__(self, python: str, folder: Path) -> None:
+        command = [python, "-c", OPENVINO, str(folder)]
+        self._child = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        self._answer("ready")
+
+    def rate(self, texts: list[str]) -> float:
+        """Texts a second of one call."""
+        assert self._child.stdin is not None
+        self._child.stdin.write(json.dumps(texts) + "\n")
+        self._child.stdin.flush()
+        return len(texts) / float(self._answer("seconds"))
+
+    def _answer(self, word: str) -> str:
+        assert self._child.stdout is not None
+        for line in self._child.stdout:
+            if line.startswith(word):
+                return line.removeprefix(word)
+        raise SystemExit(f"The other environment ended with {self._child.wait()}.")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._child.communicate()  # closes its stdin, which ends it
+
+
+def against(results: Results, source: str, texts: list[str], folder: Path, other: OpenVino) -> None:
+    """Add our default precision beside the OpenVINO backend."""
+    ours = Embedder(folder, device="cpu")
+    figure = compare(
+        partial(rate, len(texts), partial(ours.encode, texts)),
+        partial(other.rate, texts),
+        unit="texts/s",
+        repeats=repeats_of(results.options),
+    )
+    results.add(f"{source}_{ours.identity.precision}_against_openvino", figure)
+
+
+def min_cosine(got: Vectors, reference: Vectors) -> Figure:
+    """The smallest cosine between vectors of the same texts, float32 (n, dim) of length 1."""
+    return Figure(float(np.einsum("ij,ij->i", got, reference).min()), "cosine")
 
 
 def operations(config: EncoderConfig, lengths: NDArray[np.int32]) -> float:

@@ -1,0 +1,109 @@
+"""Embedding speed on a CUDA device in bf16, against SentenceTransformer.encode in bf16.
+
+    python benchmarks/bench_embedding_cuda.py [--quick] [--device cuda:0] [--out F.json]
+
+Two shapes: all-MiniLM-L6-v2, and BERT-base with fresh weights, both reading 512 tokens. Short texts
+give the ratio to the peer; texts of 512 tokens give the share of the device's matrix-product rate
+(8192 x 8192) and what tokenising costs beside the encoder alone.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from functools import partial
+from pathlib import Path
+
+import torch
+from bench_embedding import min_cosine, operations
+from common import Figure, Results, arguments, compare, rate, repeats_of
+from sentence_transformers import SentenceTransformer
+from texts import documents, sentences
+
+from sbert_search import Embedder
+from sbert_search.encoder.encoder import Encoder
+from sbert_search.encoder.presets import preset
+from sbert_search.encoder.weights import load_encoder
+from sbert_search.models.bi_encoder import BiEncoder
+from sbert_search.models.heads import Normalize
+from sbert_search.models.resolve import resolve_model
+from sbert_search.runtime.device import matmul_rate
+from sbert_search.tokens.tokenizer import TextTokenizer
+
+TOKENS = 512
+
+
+def main() -> None:
+    parser = arguments(__doc__.partition("\n")[0])
+    parser.add_argument("--device", default="cuda:0")
+    options = parser.parse_args()
+    if not torch.cuda.is_available():
+        parser.error("this machine, or this build of torch, has no CUDA device")
+    results = Results(options)
+    device = torch.device(options.device)
+    flops = matmul_rate(device, torch.bfloat16)
+    results.add("matmul_bfloat16", Figure(flops / 1e12, "TFLOP/s"))
+    with tempfile.TemporaryDirectory() as scratch:
+        for shape in ("minilm-l6", "bert-base"):
+            folder = save_model(shape, Path(scratch) / shape, options.seed)
+            measure(results, shape, folder, device, flops)
+    results.write()
+
+
+def save_model(shape: str, folder: Path, seed: int) -> Path:
+    """Save a bi-encoder that reads 512 tokens; only MiniLM has trained weights."""
+    torch.manual_seed(seed)
+    base = resolve_model(None).path
+    encoder = load_encoder(base) if shape == "minilm-l6" else Encoder(preset(shape))
+    tokenizer = TextTokenizer.from_folder(base, TOKENS)
+    BiEncoder(encoder, tokenizer, head=[Normalize()]).save(folder)
+    return folder
+
+
+def measure(results: Results, shape: str, folder: Path, device: torch.device, flops: float) -> None:
+    """Add the figures of one shape."""
+    quick, repeats = results.options.quick, repeats_of(results.options)
+    _, short = sentences(2_000 if quick else 20_000)
+    ours = Embedder(folder, device=str(device), precision="bf16", batch_tokens="auto")
+    half = {"dtype": torch.bfloat16}
+    peer = SentenceTransformer(str(folder), device=str(device), model_kwargs=half)
+    torch.cuda.reset_peak_memory_stats(device)
+    figure = compare(
+        partial(rate, len(short), partial(ours.encode, short)),
+        partial(rate, len(short), partial(peer.encode, short)),
+        unit="texts/s",
+        repeats=repeats,
+    )
+    results.add(f"{shape}_sentences", figure)
+    exact = Embedder(folder, device=str(device), precision="fp32").encode(short[:500])
+    results.add(f"{shape}_min_cosine", min_cosine(ours.encode(short[:500]), exact))
+    long_texts = texts_of_512_tokens(ours, 500 if quick else 10_000)
+    tokens = ours.tokenize(long_texts)
+    alone = compare(
+        partial(rate, len(tokens), partial(ours.encode, long_texts)),
+        partial(rate, len(tokens), partial(ours.encode_tokens, tokens)),
+        unit="texts/s",
+        repeats=repeats,
+    )
+    results.add(f"{shape}_512_end_to_end_over_encoder_alone", alone)
+    work = operations(load_encoder(folder).config, tokens.lengths)
+    done = (alone.peer or 0.0) / len(tokens) * work
+    results.add(f"{shape}_512_matmul_share", Figure(done / flops, "share"))
+    peak = torch.cuda.max_memory_allocated(device)
+    results.add(f"{shape}_peak_memory", Figure(peak / 2**20, "MiB"))
+
+
+def texts_of_512_tokens(embedder: Embedder, count: int) -> list[str]:
+    """Join documents until every text fills what the model reads."""
+    _, found = documents(5_000)
+    several = [
+        " ".join(document.full_text for document in found[start : start + 8])
+        for start in range(0, len(found) - 8)
+    ]
+    full = [
+        text for text, lost in zip(several, embedder.tokenize(several).lost, strict=True) if lost
+    ]
+    return [full[place % len(full)] for place in range(count)]
+
+
+if __name__ == "__main__":
+    main()
