@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import os
+import re
 import sys
 import warnings
 from collections.abc import Iterator
@@ -18,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sbert_search.errors import ConfigError, CorruptIndex
+from sbert_search.errors import ConfigError, CorruptIndex, IndexStoreError
 from sbert_search.index.manifest import FileRecord
 from sbert_search.index.segments import check_hash, open_checked
 from sbert_search.index.selection import Plan, Selection
@@ -26,6 +28,9 @@ from sbert_search.index.spec import IndexSpec
 
 if TYPE_CHECKING:
     from sbert_search.index.gpu import GpuIndex
+
+_KINDS = re.compile(r"Index(Flat(IP|L2)?|(HNSW|IVF|PQ|ScalarQuantizer|PreTransform|RaBitQ)\w*)")
+_loaded_in = 0  # the process that loaded FAISS; 0: none yet
 
 
 class Ann:
@@ -59,6 +64,7 @@ class Ann:
             faiss = import_faiss()
             check_hash(self._view, self.record)
             data = np.frombuffer(self._view, np.uint8)
+            faiss.set_deserialization_vector_byte_limit(2 * len(data))
             if mapped:
                 index = faiss.read_index(faiss.ZeroCopyIOReader(faiss.swig_ptr(data), len(data)))
                 index.referenced_objects = [data]  # stays mapped for as long as the index lives
@@ -66,6 +72,7 @@ class Ann:
                 index = faiss.read_index(faiss.PyCallbackIOReader(_Reader(self._view)))
             if (index.ntotal, index.d) != self._shape:
                 raise CorruptIndex(self.record.name, f"{self._shape}", f"{(index.ntotal, index.d)}")
+            _require_known_kind(index, self.record.name)
             return index
         except (ConfigError, CorruptIndex, RuntimeError) as error:
             warnings.warn(f"Searching without {self.record.name}: {error}", stacklevel=3)
@@ -84,16 +91,41 @@ class _Reader:
         return data
 
 
+def _require_known_kind(index: Any, name: str) -> None:
+    """Refuse what our specs never make, such as lists in another file that this one names."""
+    faiss = import_faiss()
+    index = faiss.downcast_index(index)
+    kind = type(index).__name__
+    if not _KINDS.fullmatch(kind):
+        raise CorruptIndex(name, "a kind of index that a spec can ask for", kind)
+    if isinstance(index, faiss.IndexIVF):
+        lists = type(faiss.downcast_InvertedLists(index.invlists)).__name__
+        if lists not in ("ArrayInvertedLists", "BlockInvertedLists"):
+            raise CorruptIndex(name, "inverted lists in the file itself", lists)
+    for inner in ("index", "quantizer", "storage"):
+        if getattr(index, inner, None) is not None:
+            _require_known_kind(getattr(index, inner), name)
+
+
 def import_faiss() -> Any:
     """Load FAISS.
 
     Raises:
         ConfigError: It is not installed.
+        IndexStoreError: The process is a fork of one that has loaded it: its threads are gone, and
+            the next search would wait for them for ever.
     """
+    global _loaded_in
     if "faiss" not in sys.modules:
         require_faiss()
     import faiss
 
+    _loaded_in = _loaded_in or os.getpid()
+    if os.getpid() != _loaded_in:
+        raise IndexStoreError(
+            f"FAISS was loaded in process {_loaded_in}, of which this one is a fork; its threads "
+            "do not survive that. Start processes with the method spawn, and open the index there."
+        )
     return faiss
 
 

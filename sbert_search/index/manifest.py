@@ -36,6 +36,8 @@ NAME = "MANIFEST.json"
 FORMAT = "sbert-search index"
 VERSION = 1
 MAX_BYTES = 64 << 20
+MAX_ROWS = 1 << 62  # ever given out
+MAX_FILES = 10**11
 FILE_NAME = re.compile(
     r"seg/\d{6,12}\.(docs\.arrow|vec\.npy|ids\.npy)|del/\d{6,12}\.npy|ann/\d{6,12}\.faiss"
     r"|lex/\d{6,12}\.(terms|pairs|lengths)\.npy"
@@ -215,6 +217,8 @@ class Manifest:
                 raise ConfigError(f"the rows of {segment.docs.name} are out of order.")
         if ends[-1] > self.next_row:
             raise ConfigError(f"next_row is {self.next_row}, below the rows in use.")
+        if self.next_row > MAX_ROWS or not 0 <= self.next_file <= MAX_FILES:
+            raise ConfigError(f"no index has {self.next_row} rows or {self.next_file} files.")
 
     @property
     def n_rows(self) -> int:
