@@ -98,26 +98,18 @@ def _check_tombstones(snapshot: Snapshot) -> None:
 
 
 def _check_rows(segment: Segment) -> None:
-    """Rows rise inside their range; passages count 0, 1, 2, ... in one document after another."""
-    record, chunks = segment.record, segment.numbers("chunk", np.int32)
-    rows = segment.numbers("row", np.int64)
-    rise = bool((np.diff(rows) > 0).all())
-    inside = (rows[0], rows[-1]) == (record.row_start, record.row_end - 1)
-    _demand(record.docs.name, "rows that rise within their range", rise and inside)
-    starts = np.flatnonzero(chunks == 0)
-    sound = len(starts) == record.n_docs and starts[0] == 0
-    if sound:
-        lengths = np.diff(starts, append=len(chunks))
-        counted = np.arange(len(chunks)) - np.repeat(starts, lengths)
-        together = rows - chunks == np.repeat(rows[starts], lengths)
-        sound = bool((counted == chunks).all() and together.all())
-    _demand(record.docs.name, f"{record.n_docs} documents with passages 0, 1, 2, ...", sound)
-    segment.table(columns_of.schema(record.columns).names)
+    """Rows are those that they count for, and the rows of a document follow each other."""
+    name, rows, chunks = segment.record.docs.name, segment.rows, segment.chunks
+    _demand(name, "rows that rise", bool((segment.numbers("row", np.int64) == rows).all()))
+    _demand(name, "its passages", bool((segment.numbers("chunk", np.int32) == chunks).all()))
+    together = bool((np.diff(rows)[chunks[1:] > 0] == 1).all())
+    _demand(name, "documents whose passages follow each other", together)
+    segment.table(columns_of.schema(segment.record.columns).names)
 
 
 def _check_ids(segment: Segment) -> None:
     """The id table is sorted and is what the documents give."""
-    starts = np.flatnonzero(segment.chunks == 0)
+    starts = segment.firsts
     hashes = ids.hash_ids(segment.doc_ids(starts))
     expected = ids.make_table(hashes, segment.rows[starts], segment.ids[2])
     same = bool((segment.ids[:2] == expected[:2]).all())

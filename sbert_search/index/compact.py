@@ -193,4 +193,4 @@ def _conformed(table: pa.Table, schema: pa.Schema) -> pa.Table:
 def _live_ids(segment: Segment, live: Live) -> ids.IdTable:
     if live is None:
         return segment.ids
-    return segment.ids[:, live[segment.positions(segment.ids[1].astype(np.int64))]]
+    return segment.ids[:, live[segment.firsts_of(slice(None))]]

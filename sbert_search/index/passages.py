@@ -42,7 +42,7 @@ class StoredPassage:
 def read_passage(segment: Segment, position: int) -> StoredPassage:
     """Read one row with its document; raises `CorruptIndex` when it cannot be read."""
     passage = segment.passage(position)
-    row, chunk = passage["row"], passage["chunk"]
+    row, chunk = int(segment.rows[position]), int(segment.chunks[position])
     first = segment.passage(position - chunk) if chunk else passage
     return StoredPassage(
         document=_document(first),

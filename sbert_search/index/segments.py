@@ -57,18 +57,28 @@ class Segment:
 
     @cached_property
     def rows(self) -> NDArray[np.int64]:
-        """Row number of each position, int64 (n_rows,), rising."""
+        """Row number of each position, int64 (n_rows,), rising inside the recorded range."""
         record = self.record
         if record.row_end - record.row_start == record.n_rows:
             return np.arange(record.row_start, record.row_end)
-        return self.numbers("row", np.int64)
+        rows = self.numbers("row", np.int64)
+        ends = (record.row_start, record.row_end - 1)
+        if (rows[0], rows[-1]) != ends or not (rows[1:] > rows[:-1]).all():
+            raise CorruptIndex(record.docs.name, "rows that rise within their range", "others")
+        return rows
 
     @cached_property
     def chunks(self) -> NDArray[np.int64]:
         """Which passage of its document each position holds, int64 (n_rows,)."""
-        if self.record.n_docs == self.record.n_rows:
-            return np.zeros(self.record.n_rows, np.int64)
-        return self.numbers("chunk", np.int32).astype(np.int64)
+        record = self.record
+        if record.n_docs == record.n_rows:
+            return np.zeros(record.n_rows, np.int64)
+        chunks = self.numbers("chunk", np.int32).astype(np.int64)
+        counted = (chunks[1:] == 0) | (chunks[1:] == chunks[:-1] + 1)
+        if chunks[0] or not counted.all() or np.count_nonzero(chunks == 0) != record.n_docs:
+            expected = f"{record.n_docs} documents with passages 0, 1, 2, ..."
+            raise CorruptIndex(record.docs.name, expected, "others")
+        return chunks
 
     @cached_property
     def firsts(self) -> NDArray[np.int64]:
@@ -90,6 +100,17 @@ class Segment:
         at = np.searchsorted(self.rows, rows)
         at[at == self.n_rows] = 0
         return np.where(self.rows[at] == rows, at, -1)
+
+    def firsts_of(self, columns: NDArray[np.int64] | slice) -> NDArray[np.int64]:
+        """Return where the documents in some columns of the id table begin.
+
+        Raises:
+            CorruptIndex: The table names rows where no document of this segment begins.
+        """
+        at = self.positions(self.ids[1, columns].astype(np.int64))
+        if (at < 0).any() or self.chunks[at].any():
+            raise CorruptIndex(self.record.ids.name, "rows where documents begin", "others")
+        return at
 
     def numbers(self, name: str, dtype: DTypeLike) -> NDArray[Any]:
         """Read a whole column of numbers, (n_rows,); Arrow's own way would import pandas."""
@@ -166,7 +187,7 @@ class _Named:
         return None
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, (pa.ArrowException, UnicodeDecodeError)):
+        if isinstance(error, (pa.ArrowException, OSError, UnicodeDecodeError)):
             raise CorruptIndex(self.name, "a sound Arrow file", str(error)) from error
 
 

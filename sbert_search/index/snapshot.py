@@ -188,12 +188,11 @@ class Snapshot:
             asked, column = ids.candidates(segment.ids, hashes)
             if len(asked) == 0:
                 continue
-            found = segment.ids[1, column].astype(np.int64)
-            at = segment.positions(found)
+            at = segment.firsts_of(column)
             names = segment.doc_ids(at)
             same = np.array([names[i] == doc_ids[n] for i, n in enumerate(asked)], bool)
             same &= True if live is None else live[at]
-            rows[asked[same]] = found[same]
+            rows[asked[same]] = segment.rows[at[same]]
             contents[asked[same]] = segment.ids[2, column[same]]
         return rows, contents
 
@@ -324,7 +323,7 @@ class Snapshot:
         of = np.searchsorted(self._starts, rows, "right") - 1
         for index in np.unique(of[rows >= 0]):
             here = (of == index) & (rows >= 0)
-            at = self.segments[index].positions(rows[here]) if index >= 0 else np.array([-1])
+            at = self.segments[index].positions(rows[here]) if index >= 0 else -rows[here] - 1
             if (at < 0).any():
                 raise ValueError(f"{self.path} holds no row {rows[here][at < 0][0]}.")
             yield self.segments[index], here, at
