@@ -53,7 +53,7 @@ def fusion(
     show_table(["fusion", measure], rows)
     best = choice.fusion
     click.echo(
-        f"Best: {name_of(best)} (--fusion {best.method} --dense-weight {best.dense_weight:g}). "
-        f"By what the other folds would choose {choice.held_out:.4f}, by default "
+        f"Use {name_of(best)} (--fusion {best.method} --dense-weight {best.dense_weight:g}). "
+        f"Chosen on other folds {choice.held_out:.4f}, by default "
         f"{choice.default:.4f}, over {len(queries):,} queries."
     )

@@ -27,7 +27,8 @@ class FusionChoice:
     """What was chosen and what it is worth.
 
     Attributes:
-        fusion: The best over all queries.
+        fusion: The best over all queries; or the default, where choosing so did not gain on
+            queries held out.
         scores: Mean over all queries of each way to fuse, by its name.
         held_out: Mean over all queries when each is answered by what was best on the folds that it
             is not in: an estimate for new queries.
@@ -80,11 +81,13 @@ def choose_fusion(
     best = [int(scores[:, fold != f].mean(axis=1).argmax()) for f in range(folds)]
     names = [name_of(fusion) for fusion in CANDIDATES]
     means = scores.mean(axis=1)
+    held_out = float(scores[np.array(best)[fold], np.arange(len(queries))].mean())
+    default = float(means[CANDIDATES.index(Fusion())])
     return FusionChoice(
-        fusion=CANDIDATES[int(means.argmax())],
+        fusion=CANDIDATES[int(means.argmax())] if held_out > default else Fusion(),
         scores=dict(zip(names, means.tolist(), strict=True)),
-        held_out=float(scores[np.array(best)[fold], np.arange(len(queries))].mean()),
-        default=float(means[CANDIDATES.index(Fusion())]),
+        held_out=held_out,
+        default=default,
         folds=tuple(names[i] for i in best),
     )
 

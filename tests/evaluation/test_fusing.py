@@ -15,6 +15,7 @@ from sbert_search.embedding.protocol import Vectors
 from sbert_search.errors import EvaluationError
 from sbert_search.evaluation.fusing import choose_fusion
 from sbert_search.index.index import Index
+from sbert_search.search.fusion import Fusion
 from tests.cli.process import sbert_search
 
 N_QUERIES = 20
@@ -54,6 +55,13 @@ def test_the_stage_that_sees_nothing_gets_no_weight(data: Path) -> None:
     assert choice.default == choice.scores["weighted, dense 0.5"]
     assert choice.scores["weighted, dense 1"] < 0.5
     assert set(choice.folds) == {"weighted, dense 0"}
+
+
+def test_the_default_stays_where_choosing_does_not_gain(data: Path) -> None:
+    index, qrels = Index.open(data.with_name("i")), read_qrels(data, "train")
+    choice = choose_fusion(index, HashingEmbedder(), read_queries(data), qrels)
+    assert choice.held_out <= choice.default == 1.0
+    assert choice.fusion == Fusion()
 
 
 def test_fewer_queries_than_folds_are_refused(data: Path) -> None:
