@@ -22,6 +22,7 @@ from sbert_search.index.tuning.candidates import Family, between
 from sbert_search.index.tuning.predictions import BuildTime, assign_seconds, predict
 from sbert_search.index.tuning.probes import Floats, Probes, Search, recall_of, speed_of
 from sbert_search.index.tuning.settings import Budget
+from sbert_search.runtime.progress import Advance
 
 PROBE_ROWS = 4096  # of the first, tiny build of a family, whose time predicts the next
 PLATEAU = 0.002  # recall that a step must gain, or wider search does not help
@@ -116,6 +117,7 @@ def climb(
     probes: Probes,
     recall: float,
     made: Trial,
+    advance: Advance = lambda n: None,
 ) -> list[Trial]:
     """Search ever more widely until the recall is there, then as narrowly as still suffices.
 
@@ -128,6 +130,7 @@ def climb(
         probes: Queries to choose by.
         recall: What is asked.
         made: Everything about the index itself.
+        advance: Told how many more were tried.
 
     Returns:
         All that was tried.
@@ -136,6 +139,7 @@ def climb(
     best = 0.0
     for ladder in ladders:
         steps = _climb_one(search_by, ladder, probes, recall, made)
+        advance(len(steps))
         tried += steps
         fastest = max((t.qps for t in steps if reaches(t, recall)), default=0.0)
         if best and fastest <= best:
@@ -160,7 +164,7 @@ def _measured(
     spec, target = family.spec(sample.n_rows), budget.settings.recall
     if spec.is_flat:
         scan = searching(sample, None, settings)
-        none = _unsearched(spec, sample.n_rows)
+        none = unmeasured(spec, sample.n_rows)
         return Measured(
             family, tuple(climb(lambda _: scan, family.ladders(1), probes, target, none))
         )
@@ -177,7 +181,7 @@ def _measured(
         return Measured(family, skipped=why)
     index, time_taken = _build(spec, sample, settings)
     made = replace(
-        _unsearched(spec, sample.n_rows),
+        unmeasured(spec, sample.n_rows),
         size_bytes=_size_of(index),
         predicted_bytes=spec.predicted_bytes(sample.n_rows, settings.dim),
         build_s=time_taken.seconds,
@@ -203,7 +207,7 @@ def _climb_one(
 ) -> list[Trial]:
     tried: list[Trial] = []
     for spec in ladder:
-        tried.append(_try(search_by(spec), spec, probes, made))
+        tried.append(measure(search_by(spec), spec, probes, made))
         if reaches(tried[-1], recall):
             break
         if len(tried) > 2 and tried[-1].recall - tried[-3].recall < PLATEAU:
@@ -215,12 +219,13 @@ def _climb_one(
         middle = between(low, high)
         if middle is None:
             break
-        tried.append(_try(search_by(middle), middle, probes, made))
+        tried.append(measure(search_by(middle), middle, probes, made))
         low, high = (low, middle) if reaches(tried[-1], recall) else (middle, high)
     return tried
 
 
-def _try(search: Search, spec: IndexSpec, probes: Probes, made: Trial) -> Trial:
+def measure(search: Search, spec: IndexSpec, probes: Probes, made: Trial) -> Trial:
+    """Measure a search by a spec; everything about the index itself comes from ``made``."""
     recall, error, qps = recall_of(search, probes)
     speed = speed_of(search, probes, qps)
     return replace(
@@ -234,7 +239,8 @@ def _try(search: Search, spec: IndexSpec, probes: Probes, made: Trial) -> Trial:
     )
 
 
-def _unsearched(spec: IndexSpec, n_rows: int) -> Trial:
+def unmeasured(spec: IndexSpec, n_rows: int) -> Trial:
+    """Begin a trial of an exact scan."""
     return Trial(
         spec=spec, n_rows=n_rows, recall=0.0, recall_error=0.0, p50_ms=0.0, p99_ms=0.0, qps=0.0
     )

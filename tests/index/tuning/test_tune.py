@@ -14,7 +14,7 @@ from sbert_search.errors import IndexStoreError
 from sbert_search.index import ann_build
 from sbert_search.index.check import check
 from sbert_search.index.index import Index
-from sbert_search.index.manifest import Manifest
+from sbert_search.index.manifest import Manifest, Metric, StoreSettings
 from sbert_search.index.snapshot import Snapshot
 from sbert_search.index.spec import IndexSpec
 from sbert_search.index.store import IndexStore
@@ -22,7 +22,8 @@ from sbert_search.index.tuning.report import COLUMNS, draw, table, verdict
 from sbert_search.index.tuning.settings import TuneSettings
 from sbert_search.index.tuning.tune import tune
 from sbert_search.runtime import memory
-from tests.index.tuning.conftest import clustered
+from tests.index.batches import make_batch, some_documents
+from tests.index.tuning.conftest import DIM, clustered
 
 SETTINGS = TuneSettings(recall=0.9, n_queries=200, sample_rows=1_500)
 
@@ -92,8 +93,9 @@ def test_a_dry_run_and_an_interrupt_change_nothing(
         return write(*arguments)
 
     monkeypatch.setattr(ann_build, "write", interrupted)
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(KeyboardInterrupt) as stopped:
         tune(store, SETTINGS)
+    assert "is as it was" in stopped.value.__notes__[0]
     assert IndexStore.open(store.path).snapshot.manifest == before
     assert check(store.path).strays == ()
 
@@ -145,12 +147,29 @@ def test_a_latency_or_a_time_that_nothing_keeps_is_refused(store: IndexStore) ->
 def test_a_finalist_that_fails_over_all_rows_leaves_the_exact_scan(
     store: IndexStore, two_families: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sbert_search.index.tuning.tune.fastest", lambda *_: None)
+    monkeypatch.setattr("sbert_search.index.tuning.finals.fastest", lambda *_: None)
     report = tune(store, SETTINGS)
     assert report.tuning is not None
     assert report.tuning.verified.spec == IndexSpec()
     assert report.tuning.verified.recall == 1.0
     assert check(store.path).strays == ()
+
+
+@pytest.mark.usefixtures("_small")
+@pytest.mark.parametrize("metric", ["cosine", "dot", "euclidean"])
+def test_every_family_works_with_every_metric_and_its_bytes_are_predicted(
+    tmp_path: Path, metric: Metric
+) -> None:
+    store = IndexStore.create(tmp_path / "i", StoreSettings(dim=DIM, metric=metric))
+    with store.writer() as writer:
+        writer.commit(make_batch(some_documents(3_000), clustered(3_000, seed=0)))
+    report = tune(store, dataclasses.replace(SETTINGS, recall=0.8), dry_run=True)
+    assert len(report.measured) == 8
+    for measured in report.measured:
+        assert measured.skipped == ""
+        best = max(measured.trials, key=lambda t: t.recall)
+        assert best.recall > 0.75, measured.family.pattern
+        assert best.size_bytes == pytest.approx(best.predicted_bytes, rel=0.15)
 
 
 def test_queries_of_the_user_are_split_and_named(store: IndexStore, two_families: None) -> None:
