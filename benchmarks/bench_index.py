@@ -3,7 +3,7 @@
     python benchmarks/bench_index.py [--quick] [--work FOLDER] [--svg F.svg] [--out F.json]
 
 Clustered synthetic vectors of 384 numbers: 10,000, 100,000 and 1,000,000 (--quick: 10,000 and
-60,000), tuned for a recall of 0.95 with half of 2,000 queries; all figures are of the other half,
+50,000), tuned for a recall of 0.95 with half of 2,000 queries; all figures are of the other half,
 which the tuning never saw. With --data FOLDER also SciFact and 101,216 Wikipedia and SQuAD
 passages, embedded by all-MiniLM-L6-v2 and kept in --work. One thread, queries all together and one
 by one, five interleaved rounds. Peers search as widely as the recall of ours takes; graphs have 16
@@ -38,9 +38,9 @@ from sbert_search.index.tuning.tune import tune
 from sbert_search.runtime import svg
 from sbert_search.runtime.provenance import usable_cores
 
-SIZES, QUICK_SIZES = (10_000, 100_000, 1_000_000), (10_000, 60_000)
-N_QUERIES, K, TARGET = 2_000, 10, 0.95
-LINKS, CONSTRUCTION = 16, 100
+SIZES, QUICK_SIZES = (10_000, 100_000, 1_000_000), (10_000, 50_000)
+N_QUERIES, QUICK_QUERIES, K, TARGET = 2_000, 600, 10, 0.95
+LINKS, CONSTRUCTION, QUICK_CONSTRUCTION = 16, 100, 40
 ALONE = 200  # queries asked one by one
 
 Ask = Callable[[Floats], Rows]
@@ -63,7 +63,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, help="the folder with scifact, squad, wikipedia")
     parser.add_argument("--only", help="run one set, such as drawn_1000000")
     parser.add_argument("--svg", type=Path, help="draw the cost over the sizes")
-    parser.add_argument("--max-minutes", type=float, help="of one tuning; default: 20, quick 1")
+    parser.add_argument("--max-minutes", type=float, help="of one tuning; default: 20, quick 0.5")
     options = parser.parse_args()
     options.repeats = options.repeats or (2 if options.quick else 5)
     results = Results(options)
@@ -93,12 +93,13 @@ def drawn(work: Path, size: int, seed: int) -> tuple[IndexStore, Floats]:
 def measured(results: Results, name: str, store: IndexStore, queries: Floats) -> Cost:
     """Tune with half of the queries; check the promises and race the peers with the others."""
     options = results.options
+    queries = queries[: QUICK_QUERIES if options.quick else N_QUERIES]
     half = len(queries) // 2
     settings = TuneSettings(
         recall=TARGET,
         k=K,
         n_queries=half,
-        max_minutes=options.max_minutes or (1 if options.quick else 20),
+        max_minutes=options.max_minutes or (0.5 if options.quick else 20),
         sample_rows=20_000 if options.quick else 100_000,
         seed=options.seed,
     )
@@ -132,11 +133,11 @@ def race(
     rows = np.concatenate([segment.rows for segment in snapshot.segments])
     vectors = np.concatenate([np.asarray(segment.vectors) for segment in snapshot.segments])
     truth = np.searchsorted(rows, truth)  # peers count positions
-    threads = usable_cores()
-    hnswlib = HnswLib(vectors, LINKS, CONSTRUCTION, threads)
+    construction = QUICK_CONSTRUCTION if results.options.quick else CONSTRUCTION
+    hnswlib = HnswLib(vectors, LINKS, construction, usable_cores())
     peers: dict[str, Graph] = {
         "hnswlib": hnswlib,
-        "usearch": USearch(vectors, LINKS, CONSTRUCTION, threads),
+        "usearch": USearch(vectors, LINKS, construction, usable_cores()),
     }
     del vectors
     ours = partial(search_of, snapshot)
@@ -145,7 +146,7 @@ def race(
     if snapshot.n_rows < MIN_ANN_ROWS:
         return
     del peers["usearch"]
-    graph_snapshot = our_graph(store)
+    graph_snapshot = our_graph(store, construction)
 
     def set_width(width: int) -> None:
         nonlocal graph_snapshot
@@ -192,9 +193,9 @@ def search_of(snapshot: Snapshot, queries: Floats) -> Rows:
     return snapshot.search(queries, K)[1]
 
 
-def our_graph(store: IndexStore) -> Snapshot:
+def our_graph(store: IndexStore, construction: int) -> Snapshot:
     """Search the index by a graph like the peers'."""
-    spec = IndexSpec(factory=f"HNSW{LINKS}", ef_construction=CONSTRUCTION)
+    spec = IndexSpec(factory=f"HNSW{LINKS}", ef_construction=construction)
     old = store.snapshot.manifest
     names = {s.ann.name for s in old.segments if s.ann}
     bare = replace(old.without(names), settings=replace(old.settings, spec=spec))

@@ -25,6 +25,7 @@ from sbert_search.records import Document
 
 Live = NDArray[np.bool_] | None
 
+MASKS_KEPT = 4  # of filters, a byte a row each
 MAX_RESULTS_HELD = 1 << 22  # results of one block of queries; a large k makes the block smaller
 
 
@@ -66,6 +67,7 @@ class Snapshot:
         self._derived: Derived = Derived(path, manifest, reuse._derived if reuse else None)
         self.anns = self._derived.anns
         self._starts = np.array([record.row_start for record in manifest.segments], np.int64)
+        self._masks: dict[str, RowMask] = {}
         self._live = self._mark_live(self._read_tombstones())
         self._selections = [None if live is None else Selection(live) for live in self._live]
 
@@ -208,9 +210,18 @@ class Snapshot:
     def filter_mask(self, where: str) -> RowMask:
         """Find the live rows whose documents match an SQL condition over their metadata.
 
+        The masks of the last few conditions are kept: the next query often has the same.
+
         Raises:
             QueryError: A condition that cannot be used; the message points into it.
         """
+        mask = self._masks.pop(where, None) or self._find_matching(where)
+        self._masks[where] = mask  # the newest one last
+        for oldest in list(self._masks)[:-MASKS_KEPT]:
+            self._masks.pop(oldest, None)
+        return mask
+
+    def _find_matching(self, where: str) -> RowMask:
         from sbert_search.index import filters  # sqlglot loads here, not for every search
 
         condition = filters.parse(where, self.columns)
@@ -220,7 +231,9 @@ class Snapshot:
             if live is not None:
                 matching &= live
             n_docs += int(matching.sum())
-            parts.append(matching[np.arange(segment.n_rows) - segment.chunks])
+            if segment.record.n_docs < segment.n_rows:
+                matching = matching[np.arange(segment.n_rows) - segment.chunks]
+            parts.append(matching)
         return RowMask(tuple(parts), n_docs, sum(int(part.sum()) for part in parts))
 
     def vectors(self, rows: NDArray[np.int64]) -> NDArray[np.float32]:

@@ -112,6 +112,15 @@ def test_search_returns_only_rows_of_the_mask(snapshot: Snapshot) -> None:
     assert (rows >= 0).sum(axis=1).tolist() == [mask.n_rows] * 3
 
 
+def test_the_masks_of_the_last_filters_are_kept(snapshot: Snapshot) -> None:
+    masks = [snapshot.filter_mask(f"year > {2000 + i}") for i in range(6)]
+    assert snapshot.filter_mask("year > 2005") is masks[5]
+    again = snapshot.filter_mask("year > 2000")
+    assert again is not masks[0]
+    assert all((a == b).all() for a, b in zip(again.parts, masks[0].parts, strict=True))
+    assert len(snapshot._masks) == 4
+
+
 def test_ilike_and_quoted_and_dotted_names(snapshot: Snapshot) -> None:
     assert matching(snapshot, "title ILIKE 't1_'") == {f"d{i}" for i in range(10, 19)}
     assert matching(snapshot, "\"my col\" = 'x' OR a.b = 3") == set()
