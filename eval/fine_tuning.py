@@ -110,7 +110,7 @@ EXPERIMENTS = {
                 "triplet",
                 (
                     "data.train=@/wikipedia-en-2014/train-0.jsonl.xz",
-                    "data.limit=6000",
+                    "data.limit=3000",
                     "data.per_document=2",
                     "precision=bf16",
                     *QUIET,

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from sbert_search.config import unknown_name
+from sbert_search.corpus.beir import read_qrels, read_queries
 from sbert_search.corpus.documents import CorpusReader
 from sbert_search.corpus.pairs import read_pairs
 from sbert_search.corpus.sources import classify, field_names
@@ -17,10 +18,9 @@ from sbert_search.corpus.triplets import negative_columns, read_groups, read_tri
 from sbert_search.errors import ConfigError, CorpusError
 from sbert_search.records import Document
 from sbert_search.runtime.progress import note
-from sbert_search.runtime.seed import generator
-from sbert_search.tokens.sections import Section, split_sections
+from sbert_search.training.section_triplets import section_triplets
 
-Form = Literal["pairs", "nli", "triplets", "sections", "groups", "texts", "classes"]
+Form = Literal["pairs", "nli", "triplets", "sections", "groups", "texts", "classes", "beir"]
 Wanted = Literal["nothing", "label", "score"]
 
 GIVES: Mapping[Wanted, tuple[Form, ...]] = {
@@ -31,7 +31,6 @@ GIVES: Mapping[Wanted, tuple[Form, ...]] = {
 """Forms whose rows have a target."""
 
 ENTAILMENT, CONTRADICTION = "entailment", "contradiction"
-_MIN_WORDS = 5  # of a sentence in a triplet of sections
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -59,6 +58,7 @@ class DataConfig:
     rename: Mapping[str, str] = field(default_factory=dict)  # a file's label to one of `labels`
     skip_labels: tuple[str, ...] = ("-",)  # of rows that are passed over
     score_range: tuple[float, float] = (0.0, 5.0)  # becomes 0 to 1
+    split: str = "train"  # of the judgements of a BEIR folder
     per_document: int = 4  # triplets made of the sections of one document
     limit: int | None = None  # rows taken of each file, from its start
 
@@ -196,12 +196,8 @@ def _sections(path: Path, data: DataConfig, wanted: Wanted) -> list[Example]:
         return _triplets(path, data, wanted)
     examples: list[Example] = []
     for number, document in enumerate(_documents(path)):
-        sections = [
-            Section(s.heading, long)
-            for s in split_sections(document.text)
-            if s.heading and (long := tuple(t for t in s.sentences if len(t.split()) >= _MIN_WORDS))
-        ]
-        examples += _section_triplets(sections, number, data.per_document, document.source)
+        found = section_triplets(document.text, number, data.per_document)
+        examples += [Example(three, None, document.source) for three in found]
         if data.limit is not None and len(examples) >= data.limit:
             break
     if not examples:
@@ -212,24 +208,21 @@ def _sections(path: Path, data: DataConfig, wanted: Wanted) -> list[Example]:
     return examples
 
 
-def _section_triplets(
-    sections: Sequence[Section], number: int, count: int, source: str
-) -> Iterator[Example]:
-    """Draw two sentences of one section and one of another.
-
-    Source: Ein Dor et al. 2018, Learning Thematic Similarity Metric from Article Sections.
-    """
-    draw = generator(0, "sample", number)
-    rich = [place for place, section in enumerate(sections) if len(section.sentences) > 1]
-    if not rich or len(sections) < 2:
-        return
-    for _ in range(count):
-        own = int(draw.choice(rich))
-        other = int(draw.choice([place for place in range(len(sections)) if place != own]))
-        first, second = draw.choice(len(sections[own].sentences), 2, replace=False).tolist()
-        negative = str(draw.choice(sections[other].sentences))
-        own_sentences = sections[own].sentences
-        yield Example((own_sentences[first], own_sentences[second], negative), None, source)
+def _beir(path: Path, data: DataConfig, wanted: Wanted) -> list[Example]:
+    """Pair the queries of a BEIR folder with each document that is judged relevant."""
+    queries = {query.query_id: query.text for query in read_queries(path)}
+    qrels = read_qrels(path, data.split)
+    relevant = {doc_id for grades in qrels.values() for doc_id in grades if grades[doc_id] > 0}
+    texts = {d.doc_id: (d.full_text, d.source) for d in _documents(path) if d.doc_id in relevant}
+    examples = [
+        Example((queries[query_id], texts[doc_id][0]), None, texts[doc_id][1], query_id)
+        for query_id, grades in qrels.items()
+        for doc_id, grade in grades.items()
+        if grade > 0 and query_id in queries and doc_id in texts
+    ]
+    if not examples:
+        raise CorpusError(f"{path}: no query of the split {data.split!r} has a relevant document.")
+    return examples
 
 
 def _groups(path: Path, data: DataConfig, wanted: Wanted) -> list[Example]:
@@ -276,4 +269,5 @@ _READERS: dict[Form, Callable[[Path, DataConfig, Wanted], list[Example]]] = {
     "groups": _groups,
     "texts": _texts,
     "classes": _classes,
+    "beir": _beir,
 }

@@ -93,6 +93,19 @@ def test_a_file_of_triplets_is_read_as_it_is(path: Path) -> None:
     assert texts(read(path, [row], form="sections")) == [("a", "b", "c")]
 
 
+def test_a_beir_folder_gives_its_relevant_pairs(tmp_path: Path) -> None:
+    (tmp_path / "qrels").mkdir()
+    (tmp_path / "corpus.jsonl").write_text(
+        '{"_id": "d1", "title": "T", "text": "one"}\n{"_id": "d2", "text": "two"}\n'
+    )
+    (tmp_path / "queries.jsonl").write_text('{"_id": "q", "text": "query"}\n')
+    judged = "query-id\tcorpus-id\tscore\nq\td1\t1\nq\td2\t0\n"
+    (tmp_path / "qrels" / "train.tsv").write_text(judged)
+    found = read_examples(tmp_path, DataConfig(train=tmp_path, form="beir"), "nothing")
+    assert texts(found) == [("query", "T one")]
+    assert found[0].group == "q"
+
+
 def test_single_texts_with_a_class(path: Path) -> None:
     found = read(path, [{"sentence": "good", "label": 1}], "label", form="classes")
     assert found[0] == Example(("good",), "1", f"{path}:1")
