@@ -156,6 +156,22 @@ def nli(**options: Any) -> int:
     return _report("nli", lambda task: evaluate_nli(task, model, data=data, seed=seed), options)
 
 
+@evaluate.command()
+@_no_cache
+@_eval_options
+def triplets(**options: Any) -> int:
+    """Count texts that are nearer to one that belongs to them than to one that does not."""
+    from sbert_search.evaluation.triplets import evaluate_triplets
+
+    data, seed = options["data"], options["seed"]
+    with _embedder(options) as embedder:
+        return _report(
+            "triplets",
+            lambda task: evaluate_triplets(task, embedder, data=data, seed=seed),
+            options,
+        )
+
+
 @contextmanager
 def _embedder(options: Mapping[str, Any]) -> Iterator[TextEmbedder]:
     """Open the bi-encoder, with the cache of vectors before it."""

@@ -25,15 +25,24 @@ _EXPLAINED: Mapping[Kind, str] = {
     "relevant and other candidates. The interval is a bootstrap over the queries.",
     "nli": "Share of the pairs that get their label; balanced: the mean of the shares of each "
     "label. The interval is a bootstrap over the pairs.",
+    "triplets": "Share of the triplets whose anchor is nearer to its positive than to its "
+    "negatives, by Euclidean distance and by cosine. The interval is a bootstrap over them.",
 }
 _TITLES: Mapping[Kind, str] = {
     "sts": "Textual similarity",
     "retrieval": "Retrieval",
     "rerank": "Reranking",
     "nli": "Natural language inference",
+    "triplets": "Triplets",
 }
-_UNITS: Mapping[Kind, str] = {"retrieval": "queries", "rerank": "queries"}  # others: pairs
-_TIMES_100 = ("spearman", "pearson", "accuracy", "balanced")
+_UNITS: Mapping[Kind, str] = {
+    "sts": "pairs",
+    "retrieval": "queries",
+    "rerank": "queries",
+    "nli": "pairs",
+    "triplets": "triplets",
+}
+_TIMES_100 = ("spearman", "pearson", "accuracy", "balanced", "cosine accuracy")
 
 Table = tuple[list[str], list[list[str]]]
 
@@ -44,7 +53,7 @@ def score_table(evaluations: Sequence[Evaluation], suite: EvalSuite | None = Non
     The mean of the main metric is added only where a suite asks for it and no task is absent.
     """
     first = evaluations[0]
-    units = _UNITS.get(first.task.kind, "pairs")
+    units = _UNITS[first.task.kind]
     measures = list(dict.fromkeys(name for e in evaluations for name in e.scores))
     columns = ["task", "split", units, *map(_shown_name, measures)]
     rows = [

@@ -11,19 +11,21 @@ from sbert_search.config import from_mapping, read_toml
 from sbert_search.errors import ConfigError, EvaluationError
 from sbert_search.models.identity import sha256_of
 
-Kind = Literal["sts", "retrieval", "rerank", "nli"]
+Kind = Literal["sts", "retrieval", "rerank", "nli", "triplets"]
 
 MAIN_METRICS: Mapping[Kind, str] = {
     "sts": "spearman",
     "retrieval": "nDCG@10",
     "rerank": "MAP",
     "nli": "accuracy",
+    "triplets": "accuracy",
 }
 DATA: Mapping[Kind, str] = {
     "sts": "a file of scored pairs",
     "retrieval": "a BEIR folder",
     "rerank": "a file of graded pairs",
     "nli": "a file of labelled pairs",
+    "triplets": "a file of triplets",
 }
 SHIPPED = Path("eval/tasks")  # beside the package in a checkout, where a bare name is looked up
 
@@ -45,7 +47,8 @@ class EvalTask:
     Attributes:
         name: The file's stem, unless the file says otherwise.
         kind: ``sts`` (scored pairs), ``retrieval`` (a BEIR folder), ``rerank`` (pairs with a grade,
-            a query's candidates sharing the first text) or ``nli`` (pairs with a label).
+            candidates of a query sharing the first text), ``nli`` (pairs with a label) or
+            ``triplets``.
         path: File of pairs or BEIR folder, relative to the data folder.
         split: Which judgements of a BEIR folder; of pairs, a word for the report.
         main_metric: What tables show first.

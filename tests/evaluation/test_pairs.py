@@ -1,4 +1,4 @@
-"""Cross-encoders on graded candidates and on labelled pairs."""
+"""Cross-encoders on graded candidates and on labelled pairs; embedders on triplets."""
 
 import json
 import re
@@ -8,11 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from sbert_search.embedding.hashing import HashingEmbedder
 from sbert_search.errors import CorpusError, EvaluationError
 from sbert_search.evaluation.nli import evaluate_nli
 from sbert_search.evaluation.report import markdown, write_reports
 from sbert_search.evaluation.rerank import evaluate_rerank
 from sbert_search.evaluation.tasks import EvalTask, Kind
+from sbert_search.evaluation.triplets import evaluate_triplets
 from sbert_search.metrics.ranking import score_run
 from sbert_search.search.rerank import Reranker
 from tests.models.tiny import tiny_cross_encoder
@@ -97,3 +99,16 @@ def test_nli_counts_the_pairs_that_get_their_label(tmp_path: Path) -> None:
     rows[0]["label"] = "entails"
     with pytest.raises(EvaluationError, match=re.escape("pairs.jsonl:1: Unknown label 'entails'")):
         evaluate_nli(write(tmp_path / "pairs.jsonl", "nli", rows), model, data=tmp_path)
+
+
+def test_triplets_are_hits_when_the_positive_is_nearest(tmp_path: Path) -> None:
+    rows = [
+        {"anchor": "a cat sat", "positive": "a cat sat here", "negative": "the red sun"},
+        {"anchor": "a cat sat", "positive": "the red sun", "negative": "a cat sat here"},
+        {"anchor": "far away", "positive": "one", "negative": "two"},  # equally far: no hit
+    ]
+    task = write(tmp_path / "triplets.jsonl", "triplets", rows)
+    result = evaluate_triplets(task, HashingEmbedder(), data=tmp_path)
+    assert result.per_item["accuracy"] == {"0": 1.0, "1": 0.0, "2": 0.0}
+    assert result.scores == pytest.approx({"accuracy": 1 / 3, "cosine accuracy": 1 / 3})
+    assert "| mini | test | 3 | 33.33 |" in markdown([result])

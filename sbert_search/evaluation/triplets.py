@@ -1,0 +1,61 @@
+"""Triplets: is a text nearer to one that belongs to it than to one that does not?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from sbert_search.corpus.triplets import read_triplets
+from sbert_search.embedding.protocol import TextEmbedder
+from sbert_search.evaluation.manifest import Evaluation, Stopwatch, make_manifest
+from sbert_search.evaluation.tasks import EvalTask, check_files
+
+
+def evaluate_triplets(
+    task: EvalTask, embedder: TextEmbedder, *, data: Path, seed: int = 0
+) -> Evaluation:
+    """Count the triplets whose anchor is nearer to its positive than to every negative.
+
+    Args:
+        task: A file of triplets.
+        embedder: What is evaluated.
+        data: Folder that the task's path is relative to.
+        seed: Recorded; nothing here is random.
+
+    Returns:
+        ``accuracy`` by Euclidean distance, as in Reimers & Gurevych 2019, section 4.4, and
+        ``cosine accuracy``. A tie is no hit.
+
+    Raises:
+        CorpusError: The triplets cannot be read.
+        EvaluationError: The file is another revision.
+    """
+    clock = Stopwatch()
+    file, names = data / task.path, task.columns
+    hashes = check_files(task, data, [file])
+    triplets = read_triplets(file, anchor=names.text1, positive=names.text2)
+    row: dict[str, int] = {}
+    for triplet in triplets:
+        for text in (triplet.anchor, triplet.positive, *triplet.negatives):
+            row.setdefault(text, len(row))
+    tokens = embedder.tokenize(list(row))
+    vectors = embedder.encode_tokens(tokens).astype(np.float64)
+    clock.lap("embed")
+    units = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+    hits: dict[str, dict[str, float]] = {}
+    for name, space in (("accuracy", vectors), ("cosine accuracy", units)):
+        hits[name] = {}
+        for number, triplet in enumerate(triplets):
+            others = space[[row[text] for text in (triplet.positive, *triplet.negatives)]]
+            apart = np.linalg.norm(others - space[row[triplet.anchor]], axis=1)
+            hits[name][str(number)] = float(apart[0] < apart[1:].min())
+    return Evaluation(
+        task=task,
+        scores={name: float(np.mean([*values.values()])) for name, values in hits.items()},
+        per_item=hits,
+        counts={"triplets": len(triplets), "texts truncated": int(np.count_nonzero(tokens.lost))},
+        manifest=make_manifest(
+            data=hashes, model=embedder.identity, settings={}, seed=seed, clock=clock
+        ),
+    )
