@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from sbert_search.encoder.asked import AskedRows, asked_attention
 from sbert_search.encoder.config import EncoderConfig
 from sbert_search.encoder.dropout import dropout as drop
+from sbert_search.encoder.linear import Linear, linear
 from sbert_search.encoder.packed import PackedTokens, Run
 from sbert_search.encoder.relative import RelativeHeads
 
@@ -175,7 +176,7 @@ class Attention(nn.Module):
         super().__init__()
         self.config = config
         hidden = config.hidden_size
-        self.qkv = nn.Linear(hidden, 3 * hidden, bias=config.key_bias)
+        self.qkv = Linear(hidden, 3 * hidden, bias=config.key_bias)
         if not config.key_bias:
             self.query_bias = nn.Parameter(torch.zeros(hidden))
             self.value_bias = nn.Parameter(torch.zeros(hidden))
@@ -183,7 +184,7 @@ class Attention(nn.Module):
             self.position_key = nn.Linear(hidden, hidden, bias=False)
         if "p2c" in config.attention_terms:
             self.position_query = nn.Linear(hidden, hidden)
-        self.output = nn.Linear(hidden, hidden)
+        self.output = Linear(hidden, hidden)
 
     def forward(
         self,
@@ -240,8 +241,8 @@ class Attention(nn.Module):
         """
         config, weight, bias = self.config, self.qkv.weight, self.qkv.bias
         hidden, shape = config.hidden_size, (-1, config.heads, config.head_dim)
-        query = F.linear(states[asked.rows], weight[:hidden], bias[:hidden]).view(shape)
-        both = F.linear(states, weight[hidden:], bias[hidden:])
+        query = linear(states[asked.rows], weight[:hidden], bias[:hidden]).view(shape)
+        both = linear(states, weight[hidden:], bias[hidden:])
         key, value = both.view(-1, 2, *shape[1:]).unbind(1)
         mixed = asked_attention(
             query,

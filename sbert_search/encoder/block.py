@@ -12,6 +12,7 @@ from sbert_search.encoder.asked import AskedRows
 from sbert_search.encoder.attention import Attention
 from sbert_search.encoder.config import EncoderConfig
 from sbert_search.encoder.dropout import dropout
+from sbert_search.encoder.linear import Linear
 from sbert_search.encoder.packed import PackedTokens
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
@@ -34,8 +35,8 @@ class Block(nn.Module):
         self.activation = ACTIVATIONS[config.activation]
         self.attention = Attention(config)
         self.attention_norm = nn.LayerNorm(hidden, eps=eps)
-        self.up = nn.Linear(hidden, config.intermediate_size)
-        self.down = nn.Linear(config.intermediate_size, hidden)
+        self.up = Linear(hidden, config.intermediate_size)
+        self.down = Linear(config.intermediate_size, hidden)
         self.output_norm = nn.LayerNorm(hidden, eps=eps)
 
     def forward(

@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from sbert_search.encoder.block import ACTIVATIONS
 from sbert_search.encoder.config import EncoderConfig
+from sbert_search.encoder.linear import Linear, linear
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -105,7 +105,7 @@ class TokenHead(nn.Module):
         self.activation: Callable[[Tensor], Tensor] = ACTIVATIONS[
             layout.activation or config.activation
         ]
-        self.dense = nn.Linear(config.hidden_size, width)
+        self.dense = Linear(config.hidden_size, width)
         self.norm = nn.LayerNorm(width, eps=config.layer_norm_eps)
         self.bias = nn.Parameter(torch.zeros(config.vocab_size))
         fill_fresh(self.dense, config)
@@ -120,7 +120,7 @@ class TokenHead(nn.Module):
         Returns:
             Float (n, vocab).
         """
-        return F.linear(self.norm(self.activation(self.dense(states))), words, self.bias)
+        return linear(self.norm(self.activation(self.dense(states))), words, self.bias)
 
 
 def fill_fresh(linear: nn.Linear, config: EncoderConfig) -> None:

@@ -1,0 +1,43 @@
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from sbert_search.encoder import linear as module
+from sbert_search.encoder.linear import Linear, linear
+
+Draws = tuple[Tensor, Tensor, Tensor | None]
+
+
+def draws(*, bias: bool) -> Draws:
+    torch.manual_seed(0)
+    states, weight, offset = torch.randn(37, 24), torch.randn(3 * 16, 24), torch.randn(16)
+    half = weight[16:32].requires_grad_()  # a slice, as some products take
+    return states.requires_grad_(), half, offset.requires_grad_() if bias else None
+
+
+@pytest.mark.skipif(not module._HAS_ONEDNN, reason="torch trains through MKL here")
+@pytest.mark.parametrize("bias", [True, False])
+def test_values_and_gradients_are_those_of_torch(bias: bool) -> None:
+    found: list[list[Tensor | None]] = []
+    for product in (linear, F.linear):
+        given = draws(bias=bias)
+        out = product(*given)
+        assert (product is linear) == ("_Product" in type(out.grad_fn).__name__)
+        torch.autograd.backward(out.pow(3).sum())
+        found.append([out, *(part.grad for part in given if part is not None)])
+    for ours, theirs in zip(*found, strict=True):
+        assert ours is not None
+        assert theirs is not None
+        assert torch.allclose(ours, theirs, rtol=1e-4, atol=1e-4)
+
+
+def test_inference_and_mixed_precision_are_left_to_torch() -> None:
+    states, weight, bias = draws(bias=True)
+    with torch.no_grad():
+        assert torch.equal(linear(states, weight, bias), F.linear(states, weight, bias))
+    with torch.autocast("cpu", torch.bfloat16):
+        assert linear(states, weight, bias).dtype == torch.bfloat16
+    assert Linear(24, 16)(states.half().float()).shape == (37, 16)
