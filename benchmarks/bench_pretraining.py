@@ -1,0 +1,239 @@
+"""Pre-training: masked words and next sentences, in turn with transformers' own BERT.
+
+Both train one shape on the same batches of 32 texts of 128 tokens, 15 % of them masked, with a
+vocabulary of 30,522, dropout 0.1, AdamW and clipping, each in a process of its own. The texts are
+of full length, so nothing is won by leaving padding out. The peer is `BertForPreTraining` in a
+plain loop (under autocast for bf16; compiled on CUDA). The share of GEMM is of the rate of a large
+matrix product, for the products that no implementation can leave out: logits at masked words alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from multiprocessing import get_context
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import torch
+from common import Figure, Results, arguments, compare, repeats_of
+from torch import Tensor, nn
+
+from sbert_search.encoder.config import EncoderConfig
+from sbert_search.encoder.encoder import Encoder
+from sbert_search.encoder.packed import PackedTokens
+from sbert_search.models.pretraining import MaskedBatch, MaskedLanguageModel
+from sbert_search.runtime.device import autocast, matmul_rate, resolve_device
+from sbert_search.runtime.distributed import Ranks
+from sbert_search.runtime.memory import keep_freed_memory
+from sbert_search.tokens.tokenizer import TextTokenizer
+from sbert_search.tokens.vocabulary import save_vocabulary
+from sbert_search.tokens.wordpiece import SPECIAL_TOKENS
+from sbert_search.tokens.words import WordRules
+from sbert_search.training.batching import Batches, BatchingConfig, Rows
+from sbert_search.training.objective import Batch
+from sbert_search.training.optim import OptimConfig
+from sbert_search.training.pretrain_objectives import MaskedObjective
+from sbert_search.training.state import RunState
+from sbert_search.training.step import Scene
+from sbert_search.training.stepper import Stepper
+
+VOCAB, LENGTH, MASK, FIRST_WORD, SHARE = 30_522, 128, 4, 1_000, 0.15
+SHAPES = {"4x256": (4, 256, 4), "6x384": (6, 384, 6), "12x768": (12, 768, 12)}
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
+LR = 1e-4
+
+
+@dataclass(frozen=True)
+class Texts:
+    """Texts with holes, each (batch, 128); which follows which, (batch,)."""
+
+    ids: Tensor
+    types: Tensor
+    labels: Tensor
+    pairs: Tensor
+
+    @classmethod
+    def draw(cls, batch: int, seed: int) -> Texts:
+        draw = torch.Generator().manual_seed(seed)
+        ids = torch.randint(FIRST_WORD, VOCAB, (batch, LENGTH), generator=draw)
+        hidden = torch.rand(ids.shape, generator=draw) < SHARE
+        types = (torch.arange(LENGTH) >= LENGTH // 2).long().repeat(batch, 1)
+        labels = torch.where(hidden, ids, -100)
+        pairs = torch.randint(0, 2, (batch,), generator=draw)
+        return cls(ids.masked_fill(hidden, MASK), types, labels, pairs)
+
+
+def main() -> None:
+    parser = arguments(__doc__ or "")
+    parser.add_argument("--device", default="cpu", help="cpu, or cuda for BERT-base in bf16")
+    options = parser.parse_args()
+    device, results = resolve_device(options.device), Results(options)
+    on_cpu = device.type == "cpu"
+    wanted = ("4x256", "6x384") if on_cpu else ("12x768",)
+    for shape in wanted:
+        for precision in ("fp32", "bf16") if on_cpu else ("bf16",):
+            measure(results, options, shape, precision, device)
+    results.write()
+
+
+def measure(
+    results: Results, options: argparse.Namespace, shape: str, precision: str, device: torch.device
+) -> None:
+    batch = (8 if options.quick else 32) if device.type == "cpu" else 256
+    steps = (1 if options.quick else 3) if device.type == "cpu" else 20
+    work = (shape, precision, device, batch, steps, options.seed)
+    with contestant(our_steps, *work) as ours, contestant(peer_steps, *work) as peer:
+        figure = compare(ours, peer, unit="tokens/s", repeats=repeats_of(options))
+    results.add(f"{precision}_{shape}", figure)
+    share = figure.value * flops_per_token(shape) / matmul_rate(device, DTYPES[precision])
+    results.add(f"{precision}_{shape}_gemm_share", Figure(share, "of GEMM"))
+
+
+Steps = Callable[[], None]
+Maker = Callable[[str, Texts, torch.dtype, torch.device, int], Steps]
+
+_steps: list[tuple[Steps, torch.device, int]] = []  # of a contestant's own process
+
+
+@contextmanager
+def contestant(
+    make: Maker,
+    shape: str,
+    precision: str,
+    device: torch.device,
+    batch: int,
+    steps: int,
+    seed: int,
+) -> Iterator[Callable[[], float]]:
+    """Start a process for one of the two; yields what measures its tokens a second."""
+    work = (make, shape, precision, device, batch, steps, seed)
+    with ProcessPoolExecutor(1, get_context("spawn"), _prepare, work) as process:
+        yield lambda: process.submit(_measure).result()
+
+
+def _prepare(
+    make: Maker,
+    shape: str,
+    precision: str,
+    device: torch.device,
+    batch: int,
+    steps: int,
+    seed: int,
+) -> None:
+    torch.manual_seed(seed)
+    run = make(shape, Texts.draw(batch, seed), DTYPES[precision], device, steps)
+    _steps.append((run, device, batch * steps * LENGTH))
+
+
+def _measure() -> float:
+    ((run, device, tokens),) = _steps
+    start = time.perf_counter()
+    run()
+    if device.type != "cpu":
+        torch.accelerator.synchronize(device)
+    return tokens / (time.perf_counter() - start)
+
+
+def our_steps(
+    shape: str, texts: Texts, dtype: torch.dtype, device: torch.device, steps: int
+) -> Steps:
+    """Steps as the training loop takes them: collation, guards and clipping too."""
+    if device.type == "cpu":
+        keep_freed_memory()  # as the loop does
+    layers, hidden, heads = SHAPES[shape]
+    config = EncoderConfig(
+        vocab_size=VOCAB,
+        hidden_size=hidden,
+        layers=layers,
+        heads=heads,
+        intermediate_size=4 * hidden,
+        pooler=True,
+    )
+    model = MaskedLanguageModel(Encoder(config), vocabulary(), pairs=True).to(device).train()
+    n = len(texts.pairs)
+    hidden_rows = (texts.labels.flatten() != -100).nonzero().squeeze(1)
+    labels = texts.labels.flatten()[hidden_rows]
+    tokens = PackedTokens(texts.ids.flatten(), (LENGTH,) * n, texts.types.flatten())
+    given = MaskedBatch(tokens, hidden_rows, labels, texts.pairs)
+
+    def collate(rows: Rows, epoch: int) -> Batch:
+        return Batch(given, rows, {"mlm": len(labels), "nsp": n})
+
+    batches = Batches([LENGTH] * n, collate, BatchingConfig(size=n), seed=0, fingerprint="")
+    scene = Scene(device, dtype, Ranks(), 0)
+    stepper = Stepper(MaskedObjective("nsp"), batches, model, OptimConfig(lr=LR), scene)
+    state = RunState()
+    plan = stepper.plan(0, 0, None)
+
+    def run() -> None:
+        for _ in range(steps):
+            stepper.take(next(plan), state, LR)
+
+    return run
+
+
+def peer_steps(
+    shape: str, texts: Texts, dtype: torch.dtype, device: torch.device, steps: int
+) -> Steps:
+    """Steps as anyone writes them around transformers' model."""
+    from transformers import BertConfig, BertForPreTraining
+
+    layers, hidden, heads = SHAPES[shape]
+    config = BertConfig(
+        vocab_size=VOCAB,
+        hidden_size=hidden,
+        num_hidden_layers=layers,
+        num_attention_heads=heads,
+        intermediate_size=4 * hidden,
+    )
+    model = BertForPreTraining(config).train()
+    nn.Module.to(model, device)
+    forward = torch.compile(model) if device.type == "cuda" else model
+    optimizer = torch.optim.AdamW(model.parameters(), lr=LR)
+    inputs = {
+        "input_ids": texts.ids,
+        "attention_mask": torch.ones_like(texts.ids),
+        "token_type_ids": texts.types,
+        "labels": texts.labels,
+        "next_sentence_label": texts.pairs,
+    }
+    inputs = {name: tensor.to(device) for name, tensor in inputs.items()}
+
+    def run() -> None:
+        for _ in range(steps):
+            with autocast(device, dtype):
+                loss = forward(**inputs).loss
+            torch.autograd.backward(loss)
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            optimizer.step()
+            optimizer.zero_grad()
+
+    return run
+
+
+def flops_per_token(shape: str) -> float:
+    """Multiplications and additions of a training step that no implementation can leave out.
+
+    Three products of 2 FLOPs for each weight, logits at masked words; and the two products of
+    attention.
+    """
+    layers, hidden, _ = SHAPES[shape]
+    blocks = layers * (12 * hidden**2 + 2 * LENGTH * hidden)
+    return 6 * (blocks + SHARE * (hidden**2 + hidden * VOCAB))
+
+
+def vocabulary() -> TextTokenizer:
+    """A vocabulary of the size of BERT's; no text is read with it."""
+    pieces = [*SPECIAL_TOKENS, *(f"w{n}" for n in range(VOCAB - len(SPECIAL_TOKENS)))]
+    with TemporaryDirectory() as scratch:
+        save_vocabulary(Path(scratch) / "vocabulary", pieces, WordRules())
+        return TextTokenizer.from_folder(Path(scratch) / "vocabulary", LENGTH)
+
+
+if __name__ == "__main__":
+    main()
