@@ -170,8 +170,9 @@ class _Candidates:
 
     def finish(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return the pairs left: query (n,) and position (n,)."""
-        self._prune()
-        query, at, _ = self._kept[0]
+        if len(self._kept) > 2:  # those of one block had the floor that all of it sets
+            self._prune()
+        query, at, _ = self._kept[-1]
         return query, at
 
     def _prune(self) -> None:
