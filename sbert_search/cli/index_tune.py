@@ -52,7 +52,7 @@ def tune(
     verified on queries that took no part in the choice. What a budget forbids is not built.
     """
     from sbert_search.index.index import Index
-    from sbert_search.index.tuning.report import COLUMNS, draw, table, verdict
+    from sbert_search.index.tuning.report import COLUMNS, draw, remarks, tables, verdict
     from sbert_search.index.tuning.settings import TuneSettings
     from sbert_search.runtime import files
 
@@ -77,5 +77,9 @@ def tune(
     if as_json:
         emit({"index": str(path), **to_mapping(report)})
         return
-    show_table(COLUMNS, table(report))
+    for title, rows in tables(report).items():
+        click.echo(title)
+        show_table(COLUMNS, rows)
+    for remark in remarks(report):
+        click.echo(remark)
     click.echo(verdict(report.tuning) if report.tuning else "A dry run: nothing was changed.")

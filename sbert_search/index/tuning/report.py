@@ -5,36 +5,34 @@ from __future__ import annotations
 from sbert_search.index.evidence import Trial, Tuning
 from sbert_search.index.spec import IndexSpec
 from sbert_search.index.tuning.choice import Finalist, pareto
+from sbert_search.index.tuning.sweep import Measured
 from sbert_search.index.tuning.tune import TuneReport
 from sbert_search.runtime import svg
 
-COLUMNS = (
-    "rows", "index", "recall", "p50 ms", "p99 ms", "queries/s", "bytes/vector", "predicted",
-    "build s", "predicted s", "note",
-)  # fmt: skip
+COLUMNS = ("index", "recall", "p50/p99 ms", "queries/s", "bytes/vector", "build s")
 _TOP, _HEIGHT = 26, 380  # pixels of the picture's panel
 
 
-def table(report: TuneReport) -> list[tuple[str, ...]]:
-    """Make a row of each family on the sample, then of each finalist over all rows."""
-    outlook = {finalist.measured.family: finalist for finalist in report.outlook}
-    rows = []
-    for measured in report.measured:
-        finalist = outlook.get(measured.family)
-        if finalist:
-            rows.append(_row(finalist.trial, _expected(finalist)))
-        elif measured.trials:
-            best = max(measured.trials, key=lambda t: t.recall)
-            rows.append(_row(best, "has not the recall"))
-        else:
-            blanks = ("-",) * 8
-            rows.append(("-", measured.family.pattern, *blanks, f"not built: {measured.skipped}"))
-    chosen = report.tuning.verified.spec if report.tuning else None
-    for trial in report.built:
-        rows.append(_row(trial, "chosen" if trial.spec == chosen else ""))
+def tables(report: TuneReport) -> dict[str, list[tuple[str, ...]]]:
+    """Make a table of the sample and one of all rows, by title; predictions are in brackets."""
+    best = [_best(measured, report) for measured in report.measured if measured.trials]
+    found = {f"On a sample of {best[0].n_rows:,} rows": [_row(trial) for trial in best]}
     if report.tuning:
-        rows.append(_row(report.tuning.verified, "chosen, on queries not seen before"))
-    return rows
+        verified = report.tuning.verified
+        title = f"Over all {verified.n_rows:,} rows, the last line on queries not seen before"
+        found[title] = [_row(trial) for trial in (*report.built, verified)]
+    return found
+
+
+def remarks(report: TuneReport) -> list[str]:
+    """Say what was not built and why, and what the candidates are expected to do over all rows."""
+    skipped = [
+        f"{measured.family.pattern.format(lists='...')} was not built: {measured.skipped}."
+        for measured in report.measured
+        if measured.skipped
+    ]
+    expected = [_expected(finalist) for finalist in report.outlook]
+    return [*skipped, *expected]
 
 
 def verdict(tuning: Tuning) -> str:
@@ -76,24 +74,29 @@ def draw(report: TuneReport) -> str:
     return svg.document("".join(parts), _HEIGHT + 40 + 16 * len(names))
 
 
+def _best(measured: Measured, report: TuneReport) -> Trial:
+    """The fastest trial with the recall, or the one that comes nearest to it."""
+    for finalist in report.outlook:
+        if finalist.measured is measured:
+            return finalist.trial
+    return max(measured.trials, key=lambda t: t.recall)
+
+
 def _expected(finalist: Finalist) -> str:
+    name = how(finalist.trial.spec)
     if finalist.refused:
-        return f"not built over all rows: {finalist.refused}"
-    return f"{finalist.latency_ms:.3g} ms, {finalist.build_s:,.0f} s expected over all rows"
+        return f"{name} was not built over all rows: {finalist.refused}."
+    cost = f"{finalist.latency_ms:.3g} ms and {finalist.build_s:,.0f} s to build"
+    return f"{name}: {cost} expected over all rows."
 
 
-def _row(trial: Trial, text: str) -> tuple[str, ...]:
-    expected = trial.predicted_bytes / trial.n_rows
+def _row(trial: Trial) -> tuple[str, ...]:
+    predicted = trial.predicted_bytes / trial.n_rows
     return (
-        f"{trial.n_rows:,}",
         how(trial.spec),
         f"{trial.recall:.3f}",
-        f"{trial.p50_ms:.3g}",
-        f"{trial.p99_ms:.3g}",
+        f"{trial.p50_ms:.3g}/{trial.p99_ms:.3g}",
         f"{trial.qps:,.0f}",
-        f"{trial.bytes_per_vector:,.0f}",
-        f"{expected:,.0f}",
-        f"{trial.build_s:.1f}",
-        f"{trial.predicted_build_s:.1f}",
-        text,
+        f"{trial.bytes_per_vector:,.0f} ({predicted:,.0f})",
+        f"{trial.build_s:.1f} ({trial.predicted_build_s:.1f})",
     )

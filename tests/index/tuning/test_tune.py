@@ -18,9 +18,10 @@ from sbert_search.index.manifest import Manifest, Metric, StoreSettings
 from sbert_search.index.snapshot import Snapshot
 from sbert_search.index.spec import IndexSpec
 from sbert_search.index.store import IndexStore
-from sbert_search.index.tuning.report import COLUMNS, draw, table, verdict
+from sbert_search.index.tuning.candidates import Family
+from sbert_search.index.tuning.report import COLUMNS, draw, remarks, tables, verdict
 from sbert_search.index.tuning.settings import TuneSettings
-from sbert_search.index.tuning.tune import tune
+from sbert_search.index.tuning.tune import TuneReport, tune
 from sbert_search.runtime import memory
 from tests.index.batches import make_batch, some_documents
 from tests.index.tuning.conftest import DIM, clustered
@@ -55,7 +56,10 @@ def test_what_is_chosen_keeps_the_recall_and_the_prediction(store: IndexStore) -
     assert list(opened.snapshot.iter_documents()) == documents
     assert check(store.path).strays == ()
     assert check(store.path).problems == ()
-    assert all(len(row) == len(COLUMNS) for row in table(report))
+    sample, full = tables(report).values()
+    assert (len(sample), len(full)) == (2, 3)
+    assert all(len(row) == len(COLUMNS) for row in (*sample, *full))
+    assert all("expected over all rows" in remark for remark in remarks(report))
     assert ElementTree.fromstring(draw(report)) is not None
     assert "unseen queries" in verdict(tuning)
 
@@ -116,22 +120,20 @@ def test_what_the_budget_forbids_is_never_built(
     ]:
         with pytest.raises(IndexStoreError, match="No index with recall"):
             tune(store, settings)
-        report = tune_families(store, settings, monkeypatch)
-        assert all(reason in skipped for skipped in report), report
+        report = with_exact_scan(store, settings, monkeypatch)
+        assert all(reason in measured.skipped for measured in report.measured[1:])
+        assert reason in remarks(report)[0]
     assert store.snapshot.manifest == before
 
 
-def tune_families(
+def with_exact_scan(
     store: IndexStore, settings: TuneSettings, monkeypatch: pytest.MonkeyPatch
-) -> list[str]:
-    """Say why each family beside the exact scan was not built."""
-    from sbert_search.index.tuning.candidates import Family
-
+) -> TuneReport:
+    """Give the tuning the exact scan to fall back on."""
     kinds = [Family("Flat"), Family("IVF{lists},SQ8", (2, 4)), Family("HNSW16")]
     with monkeypatch.context() as patch:
         patch.setattr("sbert_search.index.tuning.tune.families", lambda n_rows, dim: kinds)
-        report = tune(store, settings, dry_run=True)
-    return [measured.skipped for measured in report.measured[1:]]
+        return tune(store, settings, dry_run=True)
 
 
 @pytest.mark.usefixtures("two_families")
