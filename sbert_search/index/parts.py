@@ -113,6 +113,10 @@ def _check_shape(batch: PassageBatch, dim: int) -> None:
         raise IndexStoreError(
             f"The vectors have shape {vectors.shape}; this index holds vectors of {dim} numbers."
         )
+    if vectors.dtype.kind not in "fiu":
+        raise IndexStoreError(
+            f"The vectors are of type {vectors.dtype}; they must be real numbers."
+        )
     starts = np.flatnonzero(np.diff(doc_of, prepend=-1))
     lengths = np.diff(starts, append=len(doc_of))
     counted = np.arange(len(doc_of)) - np.repeat(starts, lengths)

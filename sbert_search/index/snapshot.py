@@ -265,6 +265,9 @@ class Snapshot:
         settings = self.settings
         if k < 1:
             raise QueryError(f"k is {k}; ask for at least 1 result.")
+        queries = np.asarray(queries)
+        if queries.dtype.kind not in "fiu":
+            raise QueryError(f"The queries are of type {queries.dtype}; they must be real numbers.")
         queries = np.ascontiguousarray(queries, dtype=np.float32)
         if queries.ndim != 2 or queries.shape[1] != settings.dim:
             raise QueryError(
