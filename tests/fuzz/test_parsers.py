@@ -15,7 +15,7 @@ from tests.cli.process import ROOT, environment
 from tests.faults import FULL, keep_result
 from tests.fuzz.parsers import PARSERS
 
-COUNT = 100_000 if FULL else 150
+COUNT = 100_000 if FULL else 100
 SEED = 11
 MAX_RSS_MIB = 500
 

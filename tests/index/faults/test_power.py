@@ -16,7 +16,7 @@ from tests.index.faults.model import applied, apply, assert_holds, contents, new
 from tests.index.faults.test_steps import AFTER, BEFORE, OPERATIONS
 from tests.power import RecordingDisk, restore
 
-TRIED_AT_CI = 20  # states of an operation, drawn at random
+TRIED_AT_CI = 12  # states of an operation, drawn at random
 SEED = 7
 
 states: dict[str, int] = {}
