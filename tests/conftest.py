@@ -16,6 +16,12 @@ def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         yield
 
 
+@pytest.fixture(autouse=True)
+def _heard_notes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Start every test with notes on, also after one whose command was quiet in this process."""
+    monkeypatch.setattr("sbert_search.runtime.progress._quiet", False)
+
+
 @pytest.fixture(scope="session")
 def real_data() -> Path:
     """The folder of the real data sets; a test that needs it is skipped where there is none."""

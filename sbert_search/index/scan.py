@@ -89,7 +89,7 @@ def scan(
         max_norm: Largest Euclidean length of a vector.
         wanted: Which vectors take part, bool (n_rows,); None means all.
     """
-    masked = wanted is not None and bool(wanted.mean() > DENSE)
+    masked = wanted is not None and np.count_nonzero(wanted) > DENSE * len(wanted)
     positions = None if wanted is None or masked else np.flatnonzero(wanted)
     norms = np.linalg.norm(queries.astype(np.float64), axis=1)
     slack = _slack(norms, max_norm, queries.shape[1], metric)
