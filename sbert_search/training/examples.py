@@ -12,7 +12,7 @@ from typing import Literal, get_args
 from sbert_search.config import unknown_name
 from sbert_search.corpus.beir import read_qrels, read_queries
 from sbert_search.corpus.documents import CorpusReader
-from sbert_search.corpus.pairs import read_pairs
+from sbert_search.corpus.pairs import COLUMNS, read_pairs
 from sbert_search.corpus.sources import classify, field_names
 from sbert_search.corpus.triplets import negative_columns, read_groups, read_triplets
 from sbert_search.errors import ConfigError, CorpusError
@@ -131,6 +131,7 @@ def _known_label(example: Example, data: DataConfig) -> Example:
 def _pairs(path: Path, data: DataConfig, wanted: Wanted) -> list[Example]:
     names = data.columns
     low, high = data.score_range
+    _require_column(path, data, wanted)
     pairs = read_pairs(
         path,
         text1=names.text1,
@@ -150,6 +151,19 @@ def _pairs(path: Path, data: DataConfig, wanted: Wanted) -> list[Example]:
         Example((pair.text1, pair.text2), target, pair.source)
         for pair, target in zip(pairs, targets, strict=True)
     ]
+
+
+def _require_column(path: Path, data: DataConfig, wanted: Wanted) -> None:
+    """Refuse a file without the column that the loss compares with."""
+    there = field_names(classify(path))
+    if wanted == "nothing" or there is None or getattr(data.columns, wanted) is not None:
+        return
+    if not set(COLUMNS[wanted]) & set(there):
+        raise CorpusError(
+            f"{path}: the loss needs a {wanted}, and there is no such column among "
+            f"{', '.join(there)}. Name it by data.columns.{wanted}, or take a loss.name that needs "
+            "none."
+        )
 
 
 def _doubt(path: Path, scores: Sequence[float], score_range: tuple[float, float]) -> None:

@@ -117,7 +117,10 @@ def _card(
     kind: Kind,
 ) -> str:
     state = result.state
-    listed = [f"- `{path.name}`, sha256 `{_sha256(path)}`" for path in data]
+    named = [("train", path) for path in data]
+    if recipe["data"].get("dev"):
+        named.append(("dev", Path(recipe["data"]["dev"])))
+    listed = [f"- {use}: `{path.name}`, sha256 `{_sha256(path)}`" for use, path in named]
     manifest = {
         **code(),
         "seed": recipe["seed"],

@@ -118,10 +118,10 @@ def test_a_limit_takes_the_first_rows(path: Path) -> None:
 @pytest.mark.parametrize(
     ("row", "wanted", "data", "message"),
     [
-        (pair(), "label", {}, "no label column among sentence1, sentence2; name it"),
+        (pair(), "label", {}, "needs a label, .* among sentence1, sentence2. Name it by"),
         (pair(label=None), "label", {}, ":1: no 'label', which every pair must have"),
         (pair(label="x"), "label", {"labels": ("y", "xx")}, r":1: Unknown label 'x'; did you mean"),
-        (pair(), "score", {}, "no score column among"),
+        (pair(), "score", {}, "needs a score, and there is no such column"),
         (pair(score=6), "score", {}, r":1: 'score' must be from 0 to 5 \(6\)"),
         (pair(sentence2=" "), "nothing", {}, ":1: 'sentence2' must be a text that is not blank"),
         (pair(label="no"), "nothing", {"form": "nli"}, "no row has the label 'entailment'"),

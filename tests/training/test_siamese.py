@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,18 @@ from sentence_transformers import SentenceTransformer
 from sbert_search.cli.train import train
 from sbert_search.embedding.embedder import Embedder
 from sbert_search.errors import ConfigError, TrainingError
+from sbert_search.models.bi_encoder import BiEncoder
 from sbert_search.training.recipe import load_recipe, shipped_recipes
 from sbert_search.training.report import read_log
 from sbert_search.training.siamese import BiEncoderRecipe, train_bi_encoder
-from tests.models.tiny import TEXTS, WORDS, tiny_bi_encoder, tiny_cross_encoder
+from tests.models.tiny import (
+    TEXTS,
+    WORDS,
+    tiny_bi_encoder,
+    tiny_cross_encoder,
+    tiny_encoder,
+    tiny_tokenizer,
+)
 
 DRAW = np.random.default_rng(5)
 
@@ -166,6 +175,23 @@ def test_a_run_that_is_resumed_ends_in_the_same_model(
     train_bi_encoder(recipe, tmp_path / "cut", resume=True)
     whole, cut = (tmp_path / name / "model" / "model.safetensors" for name in ("whole", "cut"))
     assert whole.read_bytes() == cut.read_bytes()
+
+
+@pytest.mark.parametrize(("name", "data"), [("nli", "nli"), ("mnrl-nli", "nli")])
+def test_a_batch_in_parts_has_the_loss_of_the_whole(
+    given: dict[str, Path], tmp_path: Path, name: str, data: str
+) -> None:
+    encoder = tiny_encoder(hidden_dropout=0.0, attention_dropout=0.0)
+    BiEncoder(encoder, tiny_tokenizer(tmp_path / "tokens")).save(tmp_path / "model")
+    losses = []
+    for parts in ("batching.window=1", "batching.micro_size=3"):
+        recipe = recipe_of(given, name, data, f"model={tmp_path / 'model'}", parts)
+        train_bi_encoder(
+            replace(recipe, batching=replace(recipe.batching, window=1)), tmp_path / parts
+        )
+        log = read_log(tmp_path / parts / "log.jsonl")
+        losses.append([line["loss"] for line in log if line["kind"] == "step"])
+    np.testing.assert_allclose(losses[0], losses[1], atol=1e-5)
 
 
 def test_a_preset_is_made_afresh_with_a_tokenizer(given: dict[str, Path], tmp_path: Path) -> None:
