@@ -7,11 +7,13 @@ import signal
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 
 import numpy as np
 from tokenizers import normalizers, pre_tokenizers
 
+from sbert_search.errors import TrainingError
 from sbert_search.runtime.progress import note
 
 MAX_WORD_CHARS = 100  # BERT reads a longer word as [UNK]
@@ -98,14 +100,22 @@ def _counted(
             yield count_batch(texts, rules)
         return
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(workers, mp_context=context, initializer=_leave_interrupts) as pool:
-        waiting: deque[Future[dict[str, int]]] = deque()
-        for texts in batches:
-            waiting.append(pool.submit(count_batch, texts, rules))
-            if len(waiting) > workers:
+    try:
+        with ProcessPoolExecutor(
+            workers, mp_context=context, initializer=_leave_interrupts
+        ) as pool:
+            waiting: deque[Future[dict[str, int]]] = deque()
+            for texts in batches:
+                waiting.append(pool.submit(count_batch, texts, rules))
+                if len(waiting) > workers:
+                    yield waiting.popleft().result()
+            while waiting:
                 yield waiting.popleft().result()
-        while waiting:
-            yield waiting.popleft().result()
+    except BrokenProcessPool as error:
+        raise TrainingError(
+            "A process that counted words was killed, perhaps for want of memory; run it again "
+            "with fewer of them."
+        ) from error
 
 
 def _leave_interrupts() -> None:

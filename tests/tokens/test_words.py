@@ -1,12 +1,16 @@
 from __future__ import annotations
 
+import multiprocessing
+import time
 from collections import Counter
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import pre_tokenizers
 
+from sbert_search.errors import TrainingError
 from sbert_search.tokens.words import WordRules, count_batch, count_words
 
 TEXTS = [
@@ -75,3 +79,20 @@ def test_the_rarest_words_are_forgotten_when_there_are_too_many(
     batches = [["a a a b b c"], ["a b d e"]]
     assert count_words(batches, WordRules(), max_distinct=4) == {"a": 4, "b": 3}
     assert "dropped" in capsys.readouterr().err
+
+
+def test_a_killed_worker_is_an_error_and_no_wait() -> None:
+    killed_at = 0.0
+
+    def batches() -> Iterator[list[str]]:
+        nonlocal killed_at
+        yield from TEXTS
+        killed_at = time.monotonic()
+        for worker in multiprocessing.active_children():
+            worker.kill()
+        while True:
+            yield TEXTS[0]
+
+    with pytest.raises(TrainingError, match="was killed"):
+        count_words(batches(), WordRules(), workers=2)
+    assert time.monotonic() - killed_at < 10
