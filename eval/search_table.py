@@ -23,7 +23,7 @@ from sbert_search.evaluation.compare import ALPHA, compare_runs
 from sbert_search.evaluation.manifest import read_evaluation
 from sbert_search.evaluation.report import write_reports
 from sbert_search.evaluation.retrieval import SearchSettings, evaluate_retrieval
-from sbert_search.evaluation.tasks import find_task
+from sbert_search.evaluation.tasks import EvalTask, find_task
 from sbert_search.metrics.significance import holm
 from sbert_search.search.fusion import Fusion
 from sbert_search.search.rerank import Reranker
@@ -35,7 +35,7 @@ QUESTIONS = (("lexical", "hybrid"), ("dense", "hybrid"), ("hybrid", "reranked"))
 
 
 def evaluate(
-    tasks: Sequence[str],
+    tasks: Sequence[EvalTask],
     data: Path,
     out: Path,
     model: str | None,
@@ -49,10 +49,10 @@ def evaluate(
     for system in SYSTEMS:
         mode = "hybrid" if system == "reranked" else system
         search = SearchSettings(mode=mode, fusion=fusion, rerank_depth=depth)
-        for name in tasks:
-            if not (out / system / f"{name}.json").exists():
+        for task in tasks:
+            if not (out / system / f"{task.name}.json").exists():
                 evaluation = evaluate_retrieval(
-                    find_task("retrieval", name),
+                    task,
                     embedder,
                     data=data,
                     search=search,
@@ -147,9 +147,9 @@ def main() -> None:
     chosen = json.loads(options.choices.read_text("utf-8"))
     settings = {**chosen["fusion"]["fusion"], "rerank_weight": chosen["reranking"]["weight"]}
     fusion, depth = from_mapping(Fusion, settings), chosen["reranking"]["depth"]
-    tasks, out = options.tasks, options.out
+    named, out = [find_task("retrieval", name) for name in options.tasks], options.out
     evaluate(
-        tasks,
+        named,
         options.data,
         out,
         model=options.model,
@@ -157,6 +157,7 @@ def main() -> None:
         fusion=fusion,
         depth=depth,
     )
+    tasks = [task.name for task in named]
     scores = {task: scores_of(out, task) for task in tasks}
     rows = compared(out, tasks)
     record = json.dumps({"scores": scores, "compared": rows}, indent=1)

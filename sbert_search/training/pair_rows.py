@@ -30,12 +30,12 @@ PairTask = Literal["classes", "scores", "relevance"]
 class PairDataConfig(DataConfig):
     """Which files, and what their rows are.
 
-    A BEIR folder among them gives the candidates that a run found for its judged queries; for the
-    task relevance a file of pairs with labels from 0 gives those that share the first text.
+    For the task relevance a BEIR folder gives the candidates that a run found for its judged
+    queries, and a file of pairs with labels from 0 those that share the first text; with the form
+    ``beir`` a folder gives its relevant pairs alone, for which negatives are mined.
     """
 
     runs: tuple[Path, ...] = ()  # TREC run of each BEIR folder of data.train, in order
-    split: str = "train"  # whose judgements are learned from
     dev_run: Path | None = None  # where data.dev is a BEIR folder
     dev_split: str = "dev"
     depth: int = 50  # candidates of a query, from the top of the run
@@ -46,12 +46,16 @@ class PairDataConfig(DataConfig):
         for name in ("depth", "negatives"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"data.{name} is {getattr(self, name)}; it must be at least 1.")
-        folders = [path for path in self.files if path.is_dir()]
+        folders = [path for path in self.files if self.by_run(path)]
         if len(self.runs) != len(folders):
             raise ConfigError(
                 f"data.train has {len(folders)} folders and data.runs {len(self.runs)} files; name "
                 "the run of each folder, such as one that `search --queries --run-out` wrote."
             )
+
+    def by_run(self, path: Path) -> bool:
+        """Tell whether a path gives what a run found."""
+        return path.is_dir() and self.form != "beir"
 
     @property
     def judgements(self) -> list[Path]:
@@ -68,8 +72,8 @@ def read_rows(
         data: Which files.
         task: What is learned from them.
         seed: Of the order in which irrelevant texts share out.
-        positives: Whether files that are no BEIR folder hold texts that belong together, for which
-            negatives are mined.
+        positives: Whether what no run found are texts that belong together, for which negatives
+            are mined.
 
     Raises:
         CorpusError: A file does not fit, or no query has both a relevant text and another.
@@ -82,7 +86,7 @@ def read_rows(
     runs = iter(data.runs)
     parts = []
     for path in data.files:
-        if path.is_dir():
+        if data.by_run(path):
             found = judged_candidates(
                 path, next(runs), split=data.split, depth=data.depth, with_relevant=True
             )

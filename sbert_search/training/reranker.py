@@ -137,7 +137,7 @@ def _examples(recipe: CrossEncoderRecipe, model: Path, out: Path) -> list[list[E
         return parts
     return [
         part
-        if path.is_dir()
+        if data.by_run(path)
         else mine_negatives(part, mining, str(model), out / "mining", device=recipe.device)
         for path, part in zip(data.files, parts, strict=True)
     ]
