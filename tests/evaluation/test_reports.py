@@ -7,6 +7,7 @@ import pytest
 from sbert_search.config import from_mapping
 from sbert_search.evaluation.expected import load_expected
 from sbert_search.evaluation.manifest import read_evaluation
+from sbert_search.evaluation.plots import draw
 from sbert_search.evaluation.tasks import EvalTask, load_task
 from sbert_search.metrics.correlation import spearman
 from sbert_search.metrics.ranking import mean
@@ -32,6 +33,7 @@ def test_a_committed_record_is_of_this_task_in_fp32_and_as_expected(path: Path) 
             list(record["per_item"][name].values()) for name in ("predicted", "gold")
         )
         assert spearman(predicted, gold) == record["scores"]["spearman"]
+    assert path.with_suffix(".svg").read_text("utf-8") == draw(record)
     expected = load_expected(EVAL / "expected" / f"{path.parent.name}.toml")
     assert record["manifest"]["model"]["weights_sha256"] == expected.weights_sha256
     wanted = expected.scores[task.name]
