@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from sbert_search.config import unknown_name
@@ -9,6 +10,7 @@ from sbert_search.corpus.pairs import read_pairs
 from sbert_search.errors import EvaluationError
 from sbert_search.evaluation.manifest import Evaluation, Stopwatch, make_manifest
 from sbert_search.evaluation.tasks import EvalTask, check_files
+from sbert_search.records import TextPair
 from sbert_search.search.rerank import Reranker
 
 NO_LABEL = "-"  # SNLI's mark of pairs on which people disagreed
@@ -31,20 +33,13 @@ def evaluate_nli(task: EvalTask, model: Reranker, *, data: Path, seed: int = 0) 
         EvaluationError: The file is another revision, or has a label that is no class of the model.
     """
     clock = Stopwatch()
-    file, names = data / task.path, task.columns
-    hashes = check_files(task, data, [file])
-    pairs = read_pairs(
-        file, text1=names.text1, text2=names.text2, label=names.label, need=["label"]
-    )
-    kept = {str(n): pair for n, pair in enumerate(pairs) if pair.label != NO_LABEL}
+    hashes = check_files(task, data, [data / task.path])
     classes = [label.lower() for label in model.labels]
-    for pair in kept.values():
-        if (label := str(pair.label).lower()) not in classes:
-            raise EvaluationError(f"{pair.source}: {unknown_name(label, label, classes, 'label')}")
-    scores = model.predict([(pair.text1, pair.text2) for pair in kept.values()])
+    pairs, n_left_out = _labelled(task, data, classes)
+    scores = model.predict([(pair.text1, pair.text2) for pair, _ in pairs.values()])
     clock.lap("score")
     found = [classes[place] for place in scores.argmax(axis=1)]
-    gold = [str(pair.label).lower() for pair in kept.values()]
+    gold = [label for _, label in pairs.values()]
     right = [float(a == b) for a, b in zip(found, gold, strict=True)]
     of_label = {
         label: [value for value, own in zip(right, gold, strict=True) if own == label]
@@ -56,13 +51,31 @@ def evaluate_nli(task: EvalTask, model: Reranker, *, data: Path, seed: int = 0) 
             "accuracy": sum(right) / len(right),
             "balanced": sum(sum(v) / len(v) for v in of_label.values()) / len(of_label),
         },
-        per_item={"accuracy": dict(zip(kept, right, strict=True))},
+        per_item={"accuracy": dict(zip(pairs, right, strict=True))},
         counts={
-            "pairs": len(kept),
-            "pairs left out (no label)": len(pairs) - len(kept),
+            "pairs": len(pairs),
+            "pairs left out (no label)": n_left_out,
             **{f"pairs labelled {label}": len(values) for label, values in of_label.items()},
         },
         manifest=make_manifest(
             data=hashes, model=model.identity, settings={}, seed=seed, clock=clock
         ),
     )
+
+
+def _labelled(
+    task: EvalTask, data: Path, classes: Sequence[str]
+) -> tuple[dict[str, tuple[TextPair, str]], int]:
+    """Read the pairs that have a label, with it, by their place; and count the others."""
+    names = task.columns
+    pairs = read_pairs(
+        data / task.path, text1=names.text1, text2=names.text2, label=names.label, need=["label"]
+    )
+    kept = {}
+    for place, pair in enumerate(pairs):
+        label = str(pair.label).lower()
+        if label != NO_LABEL and label not in classes:
+            raise EvaluationError(f"{pair.source}: {unknown_name(label, label, classes, 'label')}")
+        if label != NO_LABEL:
+            kept[str(place)] = pair, label
+    return kept, len(pairs) - len(kept)

@@ -50,15 +50,8 @@ def evaluate_sts(
             are left, or a correlation is not defined.
     """
     clock = Stopwatch()
-    file = data / task.path
-    hashes = check_files(task, data, [file])
-    names = task.columns
-    pairs = read_pairs(file, text1=names.text1, text2=names.text2, score=names.score)
-    seen = {_unordered(pair) for pair in trained_on}
-    places = [place for place, pair in enumerate(pairs) if _unordered(pair) not in seen]
-    kept = [pairs[place] for place in places]
-    if len(kept) < 2:
-        raise EvaluationError(f"{task.name}: {len(kept)} of {len(pairs)} pairs are left; too few.")
+    hashes = check_files(task, data, [data / task.path])
+    places, kept, n_seen = _unseen(task, data, trained_on)
     gold = _gold_scores(task, kept)
     by_pair = isinstance(model, Reranker)
     judged = _judge_pairs(kept, model) if isinstance(model, Reranker) else _judge(kept, gold, model)
@@ -71,12 +64,12 @@ def evaluate_sts(
             **judged.geometry,
         },
         per_item={
-            "predicted": dict(zip(map(str, places), judged.predicted.tolist(), strict=True)),
-            "gold": dict(zip(map(str, places), gold, strict=True)),
+            "predicted": dict(zip(places, judged.predicted.tolist(), strict=True)),
+            "gold": dict(zip(places, gold, strict=True)),
         },
         counts={
             "pairs": len(kept),
-            "pairs left out (trained on)": len(pairs) - len(kept),
+            "pairs left out (trained on)": n_seen,
             "pairs truncated" if by_pair else "texts truncated": judged.n_truncated,
         },
         manifest=make_manifest(
@@ -133,6 +126,19 @@ def _judge(pairs: Sequence[TextPair], gold: Sequence[float], embedder: TextEmbed
         geometry = {"alignment": alignment(left[alike], right[alike]), **geometry}
     cosines = np.einsum("ij,ij->i", left, right).astype(np.float32)
     return Judged(cosines, int(np.count_nonzero(tokens.lost)), geometry)
+
+
+def _unseen(
+    task: EvalTask, data: Path, trained_on: Iterable[TextPair]
+) -> tuple[list[str], list[TextPair], int]:
+    """Read the pairs that a model was not trained on, with their places; and count the others."""
+    names = task.columns
+    pairs = read_pairs(data / task.path, text1=names.text1, text2=names.text2, score=names.score)
+    seen = {_unordered(pair) for pair in trained_on}
+    kept = {str(n): pair for n, pair in enumerate(pairs) if _unordered(pair) not in seen}
+    if len(kept) < 2:
+        raise EvaluationError(f"{task.name}: {len(kept)} of {len(pairs)} pairs are left; too few.")
+    return list(kept), list(kept.values()), len(pairs) - len(kept)
 
 
 def _gold_scores(task: EvalTask, pairs: Sequence[TextPair]) -> list[float]:
