@@ -346,14 +346,14 @@ class Index:
                 on_truncate=settings.on_truncate,
                 memory_bytes=memory_bytes,
             )
-            _settle(writer)
+            _settle(writer, memory_bytes)
         return report
 
 
-def _settle(writer: IndexWriter) -> None:
+def _settle(writer: IndexWriter, memory_bytes: int | None = None) -> None:
     """Keep the index in shape after an update, which stands whatever becomes of this."""
     try:
-        writer.settle()
+        writer.settle(memory_bytes=memory_bytes)
     except SbertSearchError as error:
         note(
             f"The update is committed, but tidying up after it failed: {error} "

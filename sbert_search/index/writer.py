@@ -162,13 +162,17 @@ class IndexWriter:
             work.commit(Manifest(settings=settings, columns=dict(columns), build=build))
         self._columns = dict(columns)
 
-    def settle(self) -> bool:
+    def settle(self, *, memory_bytes: int | None = None) -> bool:
         """End an update: rewrite what it has left beyond the limits of `upkeep`, if anything.
+
+        Args:
+            memory_bytes: What FAISS may take; None: no limit.
 
         Returns:
             Whether anything was rewritten.
 
         Raises:
+            ConfigError: A FAISS index would not fit the budget; the index is as before.
             CorruptIndex: A file is damaged; the index is as before.
             IndexStoreError: The disk failed; the index is as before.
             CommitUnknown: The disk failed at the last step; reopen the index.
@@ -178,7 +182,8 @@ class IndexWriter:
             return False
         with self._rewriting() as work:
             new = compact.rewritten(work, self.snapshot, groups)
-            new = compact.with_ann(work, self.snapshot, new) if groups else new
+            if groups:
+                new = compact.with_ann(work, self.snapshot, new, memory_bytes=memory_bytes)
             work.commit(with_lexical(work, new))
         return True
 

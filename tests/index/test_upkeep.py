@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from sbert_search import Index
+from sbert_search.errors import ConfigError
 from sbert_search.index import (
     ann,
     ann_build,
@@ -161,6 +162,21 @@ def test_an_index_that_outgrows_the_exact_scan_gets_its_first_faiss_file(tmp_pat
         put(store, 90, f"{i}-", seed=i)
     assert sizes(store) == [540]
     assert store.snapshot.anns[0] is not None
+
+
+@pytest.mark.usefixtures("small_ann")
+def test_a_budget_that_faiss_does_not_fit_leaves_the_update_as_it_is(tmp_path: Path) -> None:
+    store = IndexStore.create(tmp_path / "i", StoreSettings(dim=8, spec=IndexSpec(factory="SQ8")))
+    put(store, 600, "a")
+    with store.writer() as writer:
+        writer.compact()
+        writer.commit(make_batch(some_documents(100, "b"), some_vectors(100)))
+        with pytest.raises(ConfigError, match="--memory"):
+            writer.settle(memory_bytes=1)
+        assert sizes(store) == [600, 100]
+        assert writer.settle()
+    assert sizes(store) == [700]
+    assert check(store.path).problems == ()
 
 
 @pytest.mark.usefixtures("small_ann")
