@@ -17,6 +17,7 @@ from sbert_search.errors import TrainingError
 from sbert_search.runtime.progress import note
 from sbert_search.runtime.seed import generator
 from sbert_search.tokens.tokenizer import TextTokenizer
+from sbert_search.training.apart import keep_apart
 from sbert_search.training.batching import Batches, BatchingConfig, Rows, plan_epoch
 from sbert_search.training.examples import Example
 from sbert_search.training.objective import Batch
@@ -197,7 +198,7 @@ class TextBatches(Batches):
         order = generator(self.seed, "order", epoch)
         drawn = self._draw(order)
         steps = [drawn[step] for step in plan_epoch(self.lengths[drawn], self.config, order)]
-        return self._move_apart(steps, order) if self.apart else steps
+        return keep_apart(steps, self._keys) if self.apart else steps
 
     def _draw(self, order: np.random.Generator) -> Rows:
         every = np.arange(len(self.lengths))
@@ -210,42 +211,11 @@ class TextBatches(Batches):
             drawn += [own] * int(weight) + [share]
         return np.concatenate(drawn)
 
-    def _move_apart(self, steps: list[Rows], order: np.random.Generator) -> list[Rows]:
-        """Move rows that share a text with one before them in their step to a later step.
-
-        Steps keep their size in rows; what is left at the end in too small a step (fewer than half)
-        is left out of this epoch.
-        """
-        wanted = [len(step) for step in steps]
-        waiting: list[int] = []
-        made: list[list[int]] = []
-        stream = iter(row for step in steps for row in step.tolist())
-        exhausted = False
-        while waiting or not exhausted:
-            size = wanted[len(made)] if len(made) < len(wanted) else wanted[-1]
-            seen: set[int] = set()
-            step: list[int] = []
-            waiting = [row for row in waiting if not self._takes(row, step, seen, size)]
-            while len(step) < size and not exhausted:
-                if (row := next(stream, None)) is None:
-                    exhausted = True
-                elif not self._takes(row, step, seen, size):
-                    waiting.append(row)
-            made.append(step)
-        kept = [step for step in made if 2 * len(step) >= wanted[0]] or made[:1]
-        return [np.array(kept[place], dtype=np.int64) for place in order.permutation(len(kept))]
-
-    def _takes(self, row: int, step: list[int], seen: set[int], size: int) -> bool:
-        """Put a row into a step, unless the step is full or has one of its texts."""
-        rows = self.text_rows
-        own = {place for place in rows.places[row].tolist() if place != NO_TEXT}
-        if rows.groups[row] >= 0:
-            own.add(-2 - int(rows.groups[row]))
-        if len(step) == size or seen & own:
-            return False
-        seen |= own
-        step.append(row)
-        return True
+    def _keys(self, row: int) -> set[int]:
+        """Texts of a row, and its group."""
+        group = int(self.text_rows.groups[row])
+        texts = {text for text in self.text_rows.places[row].tolist() if text != NO_TEXT}
+        return texts if group < 0 else texts | {NO_TEXT - 1 - group}
 
     def _batch(self, rows: Rows, epoch: int) -> Batch:
         places = self.text_rows.places[rows].ravel()
