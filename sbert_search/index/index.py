@@ -292,6 +292,7 @@ class Index:
 
     def set_lexical(self, settings: LexicalSettings | None) -> None:
         """Add the data of search by words, change their settings, or drop them (None)."""
+        self.require_finished()
         with self.store.writer() as writer:
             writer.set_lexical(settings)
 

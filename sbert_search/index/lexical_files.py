@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
+from sbert_search.errors import CorruptIndex
 from sbert_search.index import npy
 from sbert_search.index.lexical_postings import (
     Group,
@@ -51,17 +52,20 @@ class LexicalFiles:
         """The postings; what is not read of them takes no memory.
 
         Raises:
-            CorruptIndex: A file differs from its record.
+            CorruptIndex: A file differs from its record, or does not fit the others.
         """
         record = self.record
         for file, view in zip(record.files, self._views, strict=True):
             check_hash(view, file)
         terms, pairs, lengths = self._views
-        return Postings(
+        postings = Postings(
             npy.read(terms, record.terms.name, "u8", (2, record.n_terms + 1)),
             npy.read(pairs, record.pairs.name, "u4", (record.n_pairs, 2)),
             npy.read(lengths, record.lengths.name, "u4", (self._n_docs,)),
         )
+        if not postings.is_sound:
+            raise CorruptIndex(record.terms.name, "postings of the segment", "something else")
+        return postings
 
 
 def write_lexical(folder: Path, number: int, sources: Sources) -> LexicalRecord:

@@ -35,7 +35,19 @@ class Postings:
 
     def of(self, term: int) -> NDArray[np.uint32]:
         """Return the pairs of one term, uint32 (n, 2)."""
-        return self.between(term, term)[1]
+        hashes, starts = self.terms
+        at = int(np.searchsorted(hashes[:-1], np.uint64(term)))
+        found = int(hashes[at]) == term
+        return self.pairs[int(starts[at]) : int(starts[at + 1])] if found else self.pairs[:0]
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether terms rise, places rise within the pairs, and documents are those there are."""
+        hashes, starts = self.terms
+        rising = (hashes[:-2] < hashes[1:-1]).all() and (starts[:-1] <= starts[1:]).all()
+        ends = (int(starts[0]), int(starts[-1])) == (0, len(self.pairs))
+        known = int(self.pairs[:, 0].max(initial=0)) < len(self.lengths)
+        return bool(rising and ends and known)
 
     def between(self, low: int, high: int) -> tuple[NDArray[np.uint64], NDArray[np.uint32]]:
         """Return the postings of the hashes from ``low`` to ``high``: hash (n,), pairs (n, 2)."""

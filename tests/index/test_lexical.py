@@ -12,11 +12,12 @@ import pytest
 import Stemmer
 
 from sbert_search.corpus.docstrings import stdlib_documents
-from sbert_search.errors import ConfigError, NoLexicalData
-from sbert_search.index import lexical_files, lexical_postings
+from sbert_search.errors import ConfigError, CorruptIndex, NoLexicalData
+from sbert_search.index import lexical_files, lexical_postings, npy
 from sbert_search.index.check import check
 from sbert_search.index.lexical_terms import LexicalSettings, TermReader
-from sbert_search.index.manifest import StoreSettings
+from sbert_search.index.manifest import LexicalRecord, StoreSettings
+from sbert_search.index.segment_writer import record_of
 from sbert_search.index.snapshot import Snapshot
 from sbert_search.index.store import IndexStore
 from sbert_search.records import Document
@@ -83,9 +84,9 @@ def some_text(rng: random.Random) -> str:
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_any_updates_leave_what_an_index_built_anew_finds(tmp_path: Path, seed: int) -> None:
+def test_any_updates_leave_what_an_index_built_anew_finds(fast_path: Path, seed: int) -> None:
     rng = random.Random(seed)
-    store = new_store(tmp_path / "i")
+    store = new_store(fast_path / "i")
     for number in range(200):
         known = [document.doc_id for document in store.snapshot.iter_documents()]
         draw = rng.random()
@@ -100,14 +101,14 @@ def test_any_updates_leave_what_an_index_built_anew_finds(tmp_path: Path, seed: 
             some = [Document(i, some_text(rng), some_text(rng)) for i in sorted(ids)]
             put(store, some, [rng.randint(1, 3) for _ in some])
         if number % 20 == 19:
-            anew = new_store(tmp_path / f"anew-{number}")
+            anew = new_store(fast_path / f"anew-{number}")
             if documents := list(store.snapshot.iter_documents()):
                 put(anew, documents)
             assert answers(store.snapshot, QUERIES) == answers(anew.snapshot, QUERIES)
-    assert answers(IndexStore.open(tmp_path / "i").snapshot, QUERIES) == answers(
+    assert answers(IndexStore.open(fast_path / "i").snapshot, QUERIES) == answers(
         store.snapshot, QUERIES
     )
-    assert check(tmp_path / "i").problems == ()
+    assert check(fast_path / "i").problems == ()
 
 
 def test_a_merge_in_many_steps_gives_the_files_of_one(
@@ -254,3 +255,33 @@ def test_postings_of_a_large_segment_are_counted_in_slices(
     queries = [doc.title for doc in DOCUMENTS[::50]]
     assert answers(store.snapshot, queries) == answers(direct.snapshot, queries)
     assert len(list((tmp_path / "i" / "lex").iterdir())) == 3
+
+
+@pytest.mark.parametrize(
+    ("part", "place", "value"),
+    [
+        ("terms", (0, 0), 2**63),  # hashes that do not rise
+        ("terms", (1, 1), 2**60),  # postings beyond the file
+        ("terms", (1, -1), 0),
+        ("pairs", (0, 0), 50),  # a document that is not there
+    ],
+)
+def test_sound_files_with_a_wrong_content_are_not_believed(
+    tmp_path: Path, part: str, place: tuple[int, int], value: int
+) -> None:
+    store = new_store(tmp_path / "i")
+    put(store, DOCUMENTS[:50])
+    (segment,) = store.snapshot.manifest.segments
+    assert segment.lexical
+    good = store.snapshot.postings(0)
+    wrong = {name: np.array(getattr(good, name)) for name in ("terms", "pairs", "lengths")}
+    wrong[part][place] = value
+    (tmp_path / "lex").mkdir()
+    files = {
+        name: record_of(npy.write(tmp_path / f"lex/000009.{name}.npy", array), tmp_path)
+        for name, array in wrong.items()
+    }
+    record = LexicalRecord(n_terms=segment.lexical.n_terms, n_pairs=len(good.pairs), **files)
+    opened = lexical_files.LexicalFiles(tmp_path, record, 50)
+    with pytest.raises(CorruptIndex, match="postings of the segment"):
+        _ = opened.postings
