@@ -86,7 +86,7 @@ def test_we_load_what_the_library_saves_today(
     library.max_seq_length = 20
     library.save_pretrained(str(tmp_path / "today"), create_model_card=False)
     assert "pooling_mode" in (tmp_path / "today" / "1_Pooling" / "config.json").read_text()
-    ours = Embedder(str(tmp_path / "today"), device="cpu")
+    ours = Embedder(str(tmp_path / "today"), device="cpu", precision="fp32")
     assert (ours.opened.engine.name, ours.max_len) == ("native", 20)
     assert ours.dim == (4 if after and not isinstance(after[0], LibraryNormalize) else width)
     np.testing.assert_allclose(ours.encode(TEXTS), library.encode(TEXTS), atol=2e-6)
@@ -115,7 +115,7 @@ def test_a_bare_transformers_folder_is_a_mean_pooled_encoder(tmp_path: Path) -> 
     tiny_bi_encoder(tmp_path / "tokens").save(tmp_path / "saved")
     for name in ("modules.json", "config_sentence_transformers.json", "sentence_bert_config.json"):
         (tmp_path / "saved" / name).unlink()
-    ours = Embedder(str(tmp_path / "saved"), device="cpu")
+    ours = Embedder(str(tmp_path / "saved"), device="cpu", precision="fp32")
     assert ours.identity.pooling == "mean"
     np.testing.assert_allclose(
         ours.encode(TEXTS), theirs(tmp_path / "saved").encode(TEXTS), atol=2e-6

@@ -75,7 +75,7 @@ def test_the_activation_travels_both_ways(tmp_path: Path, activation: nn.Module)
     library.save_pretrained(str(tmp_path / "theirs"))
     scores = Reranker(model).predict(PAIRS)
     np.testing.assert_allclose(library.predict(PAIRS), scores, atol=5e-6)
-    back = Reranker(str(tmp_path / "theirs"), device="cpu")
+    back = Reranker(str(tmp_path / "theirs"), device="cpu", precision="fp32")
     assert back.opened.engine.name == "native"
     assert back.max_len == model.tokenizer.max_len
     np.testing.assert_allclose(back.predict(PAIRS), scores, atol=5e-6)
