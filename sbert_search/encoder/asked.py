@@ -34,7 +34,8 @@ class AskedRows:
     def of(cls, rows: Tensor, tokens: PackedTokens) -> AskedRows:
         """Describe rows, which must rise."""
         texts = tokens.text_of_row[rows]
-        return cls(rows, texts, torch.bincount(texts, minlength=len(tokens.lengths)))
+        counts = texts.new_zeros(len(tokens.lengths))  # bincount would wait for the device
+        return cls(rows, texts, counts.index_add_(0, texts, torch.ones_like(texts)))
 
     @property
     def starts(self) -> Tensor:
@@ -68,13 +69,14 @@ def asked_attention(
     Returns:
         Float (n, hidden).
     """
-    most = int(asked.counts.max())
+    longest = max(tokens.lengths)
     if varlen:
-        ends = (asked.starts, tokens.starts, most, max(tokens.lengths))
+        ends = (asked.starts, tokens.starts, longest, longest)  # no text asks from more rows
         mixed = torch.ops.aten._flash_attention_forward(
             query, key, value, *ends, share, False, False, scale=scale
         )[0]
         return cast(Tensor, mixed.flatten(1))
+    most = int(asked.counts.max())
     places = torch.arange(len(asked.rows), device=query.device)
     places = places - asked.starts[:-1].long()[asked.texts]
     padded = query.new_zeros(len(tokens.lengths), most, *query.shape[1:])

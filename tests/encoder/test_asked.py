@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
 
+from sbert_search.encoder.asked import AskedRows, asked_attention
 from sbert_search.encoder.dropout import dropout
 from sbert_search.encoder.encoder import Encoder
 from sbert_search.encoder.packed import PackedTokens
@@ -50,6 +52,29 @@ def test_what_cannot_be_asked_for_is_picked_from_the_whole(changes: dict[str, ob
         assert torch.equal(
             encoder(tokens, rows=ROWS).hidden_states, encoder(tokens).hidden_states[ROWS]
         )
+
+
+def test_the_cuda_kernel_takes_rows_asked_for() -> None:
+    """Fake tensors check a kernel's signature and shapes without the device."""
+    with FakeTensorMode():
+        query, key, value = (
+            torch.empty(n, 4, 64, dtype=torch.bfloat16, device="cuda") for n in (8, 28, 28)
+        )
+        tokens = PackedTokens(torch.empty(28, dtype=torch.int64), LENGTHS)
+        vars(tokens)["starts"] = torch.empty(5, dtype=torch.int32, device="cuda")
+        rows = torch.empty(8, dtype=torch.int64, device="cuda")
+        counts = torch.empty(4, dtype=torch.int64, device="cuda")
+        mixed = asked_attention(
+            query,
+            key,
+            value,
+            tokens,
+            AskedRows(rows, rows, counts),
+            scale=0.1,
+            share=0.1,
+            varlen=True,
+        )
+    assert mixed.shape == (8, 256)
 
 
 @pytest.mark.parametrize("share", [0.1, 0.5])
