@@ -93,7 +93,8 @@ def plan_examples(
 
     Args:
         sentence_starts: Token where each sentence begins, and the end, (n_sentences + 1,).
-        document_starts: Sentence where each document begins, and the end, (n_documents + 1,).
+        document_starts: Sentence where each document begins, and the end, (n_documents + 1,); those
+            of a part of the corpus leave the other documents alone.
         settings: What an example is.
         seed: Of the run.
         epoch: Each draws other borders, partners and labels.
@@ -107,6 +108,9 @@ def plan_examples(
             "use sop or full-sentences, or cut the source into documents."
         )
     rng = generator(seed, "sample", epoch)
+    first_sentence, last_sentence = document_starts[[0, -1]].tolist()
+    sentence_starts = sentence_starts[first_sentence : last_sentence + 1]
+    document_starts = document_starts - first_sentence
     if settings.pairs:
         pairs = _pairs(sentence_starts, document_starts, settings, rng)
         rows = np.array(list(pairs), np.int64).reshape(-1, 5)
@@ -197,7 +201,7 @@ def _packed(
     begins[documents[:-1]] = 1
     begun = np.cumsum(begins)  # documents begun, up to each sentence
     needed = sentences[1:] + begun  # tokens up to the end of each sentence, with a [SEP] a document
-    at = 0
+    at = int(sentences[0])
     while at < sentences[-1]:
         sentence = int(np.searchsorted(sentences, at, side="right")) - 1
         target = _target(settings, rng)

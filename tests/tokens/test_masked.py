@@ -68,6 +68,21 @@ def test_shares_over_a_million_tokens(
         assert not differ.any()
 
 
+@pytest.mark.parametrize("kind", ["nsp", "sop", "full-sentences", "document-sentences"])
+def test_a_part_of_the_documents_leaves_the_others_alone(
+    kind: Kind, shards: TokenShards, tokenizer: TextTokenizer
+) -> None:
+    """Documents 100 to 149 hold the words of these numbers."""
+    settings = SegmentSettings(kind=kind, max_len=64)
+    corpus = MaskedCorpus(shards, tokenizer, settings, MaskSettings(), seed=1, documents=(100, 150))
+    found = corpus.read(np.arange(len(corpus)))
+    original = found.input_ids.copy()
+    original[found.positions] = found.labels
+    words = np.unique(original[original >= FIRST]) - FIRST
+    assert words.tolist() == list(range(100, 150))
+    assert (original >= FIRST).sum() <= np.diff(shards.document_tokens)[100:150].sum() * 2
+
+
 def test_special_tokens_and_pieces_of_a_word_are_known(tokenizer: TextTokenizer) -> None:
     vocabulary = mask_vocabulary(tokenizer)
     assert vocabulary.special.tolist() == [True] * FIRST + [False] * len(WORDS)
