@@ -81,13 +81,14 @@ def asked_attention(
     places = places - asked.starts[:-1].long()[asked.texts]
     padded = query.new_zeros(len(tokens.lengths), most, *query.shape[1:])
     padded[asked.texts, places] = query
-    outputs, first = [], 0
-    for run in tokens.runs:
-        shape = (run.texts, run.length, *key.shape[1:])
-        keys, values = (part[run.rows].view(shape).transpose(1, 2) for part in (key, value))
-        queries = padded[first : first + run.texts].transpose(1, 2)
-        outputs.append(_attend(queries, keys, values, scale, share))
-        first += run.texts
+    texts = [run.texts for run in tokens.runs]
+    sizes = [run.texts * run.length for run in tokens.runs]
+    parts = (torch.split(padded, texts), torch.split(key, sizes), torch.split(value, sizes))
+    outputs = []
+    for queries, *both in zip(*parts, strict=True):
+        shape = (len(queries), -1, *key.shape[1:])
+        keys, values = (part.view(shape).transpose(1, 2) for part in both)
+        outputs.append(_attend(queries.transpose(1, 2), keys, values, scale, share))
     mixed = torch.cat(outputs).transpose(1, 2)  # (batch, most, heads, head_dim)
     return mixed[asked.texts, places].flatten(1)
 
