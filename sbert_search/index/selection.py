@@ -21,7 +21,7 @@ from sbert_search.index.spec import IndexSpec
 NEARLY_ALL = 0.8  # share of rows above which more candidates are fetched instead of a bitmap
 SPARE = 1.2  # candidates fetched beyond what that share asks for
 TOGETHER = 0.08  # cost of scoring a scanned row for one more query of a block
-TEST = 1 / 128  # cost of looking up one row in the bitmap
+TEST = 1 / 32  # cost of looking up one row in the bitmap
 CODE = 0.25  # cost of scoring a compressed row, which lies beside the one before it
 WIDENING = (
     1.5  # power of 1 / share by which a search widens: neighbours thin out at cluster borders
