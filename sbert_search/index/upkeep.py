@@ -3,7 +3,7 @@
 After an update
 
 - no segment is more than 20 % dead, so files stay below 1.25 times what the live rows need;
-- at most 8 small segments follow the large ones; then the newest merge, up to the first that holds
+- at most 4 small segments follow the large ones; then the newest merge, up to the first that holds
   twice as many rows as all after it, so a row is rewritten about log2(rows / rows of an update)
   times by merging and once for every fifth of its segment that dies;
 - rows that FAISS does not hold are at most 1 % of all: then they are added to the FAISS index of
@@ -22,12 +22,12 @@ from sbert_search.index.snapshot import Snapshot
 from sbert_search.index.spec import MIN_ANN_ROWS
 
 SEGMENT_ROWS = 1_000_000  # a merge does not grow a segment beyond this
-MAX_SEGMENTS = 8  # small ones, after an update
+MAX_SEGMENTS = 4  # small ones, after an update
 MAX_DEAD = 0.2  # share of the rows of a segment
 MAX_SCANNED = 0.01  # share of all rows that an index with FAISS files scans exactly
 MAX_TOMBSTONES = 32  # files
 MAX_MERGEABLE = 64  # a commit that leaves more merges them, so a long build stays openable
-ADVISED_SEGMENTS = 2 * MAX_SEGMENTS
+ADVISED_SEGMENTS = 16
 
 
 @dataclass(frozen=True, slots=True)
