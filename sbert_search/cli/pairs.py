@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-import numpy as np
 
 from sbert_search.cli.console import emit
 from sbert_search.cli.ingested import model_options, read_as_given, source_options
@@ -49,6 +48,8 @@ def pairs(
 
     An index can be named instead, whose vectors are then used as they are.
     """
+    import numpy as np
+
     from sbert_search.search.pairs import best_pairs, close_pairs, clusters
 
     with _opened(ctx, sources) as index, progress("Comparing", index.state.n_rows) as advance:
@@ -88,6 +89,8 @@ def _opened(ctx: click.Context, sources: tuple[str, ...]) -> Iterator[Index]:
 
 
 def _show_pairs(snapshot: Snapshot, some: Pairs, as_json: bool) -> None:
+    import numpy as np
+
     for start in range(0, len(some), _AT_ONCE):
         part = some.take(np.arange(start, min(start + _AT_ONCE, len(some))))
         rows = np.unique([part.first, part.second])

@@ -46,8 +46,11 @@ def test_products_on_a_cpu_in_bf16_equal_exact_attention(
 
 @pytest.mark.parametrize("dropout", [0.0, 0.1])
 @pytest.mark.parametrize("causal", [False, True])
-def test_the_cuda_kernel_takes_packed_heads(dropout: float, causal: bool) -> None:
-    """Fake tensors check a kernel's signature and shapes without the device."""
+def test_the_cuda_kernel_takes_packed_heads(
+    dropout: float, causal: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Fake tensors, which cannot be pinned, check a kernel's signature without the device."""
+    monkeypatch.setattr(torch.Tensor, "pin_memory", lambda tensor: tensor)
     with FakeTensorMode():
         query, key, value = torch.empty(3, 20, 4, 64, dtype=torch.bfloat16, device="cuda").unbind()
         tokens = PackedTokens(torch.empty(20, dtype=torch.int64, device="cuda"), (12, 8))
