@@ -13,14 +13,13 @@ import argparse
 import json
 import tempfile
 import time
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 import torch
 from bench_reranking import model_folder
-from common import Figure, Results, arguments, compare, rate, repeats_of, run_child
+from common import Figure, Results, arguments, compare, rate, repeats_of, run_child, seconds
 from sentence_transformers.util import paraphrase_mining_embeddings
 from texts import sentences
 
@@ -122,12 +121,6 @@ def measure_cross_encoder(results: Results, texts: list[str], folder: Path) -> N
     n_pairs = len(texts) * (len(texts) - 1) // 2
     results.add("cross_encoder", Figure(per_second, "pairs/s"))
     results.add("cross_encoder_all_pairs_extrapolated", Figure(n_pairs / per_second / 3600, "h"))
-
-
-def seconds(work: Callable[[], object]) -> float:
-    start = time.perf_counter()
-    work()
-    return time.perf_counter() - start
 
 
 if __name__ == "__main__":

@@ -10,7 +10,6 @@ matrix product, for the products that no implementation can leave out: logits at
 from __future__ import annotations
 
 import argparse
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
@@ -20,7 +19,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import torch
-from common import Figure, Results, arguments, compare, repeats_of
+from common import Figure, Results, arguments, compare, rate, repeats_of
 from torch import Tensor, nn
 
 from sbert_search.encoder.config import EncoderConfig
@@ -86,8 +85,8 @@ def measure(
 ) -> None:
     batch = (8 if options.quick else 32) if device.type == "cpu" else 256
     steps = (1 if options.quick else 3) if device.type == "cpu" else 20
-    work = (shape, precision, device, batch, steps, options.seed)
-    with contestant(our_steps, *work) as ours, contestant(peer_steps, *work) as peer:
+    work = Work(shape, precision, device, batch, steps, options.seed)
+    with contestant(our_steps, work) as ours, contestant(peer_steps, work) as peer:
         figure = compare(ours, peer, unit="tokens/s", repeats=repeats_of(options))
     results.add(f"{precision}_{shape}", figure)
     share = figure.value * flops_per_token(shape) / matmul_rate(device, DTYPES[precision])
@@ -97,46 +96,45 @@ def measure(
 Steps = Callable[[], None]
 Maker = Callable[[str, Texts, torch.dtype, torch.device, int], Steps]
 
-_steps: list[tuple[Steps, torch.device, int]] = []  # of a contestant's own process
+
+@dataclass(frozen=True)
+class Work:
+    """What both contestants train: `steps` steps at a time of `batch` texts."""
+
+    shape: str
+    precision: str
+    device: torch.device
+    batch: int
+    steps: int
+    seed: int
+
+
+_running: list[tuple[Steps, Work]] = []  # of a contestant's own process
 
 
 @contextmanager
-def contestant(
-    make: Maker,
-    shape: str,
-    precision: str,
-    device: torch.device,
-    batch: int,
-    steps: int,
-    seed: int,
-) -> Iterator[Callable[[], float]]:
+def contestant(make: Maker, work: Work) -> Iterator[Callable[[], float]]:
     """Start a process for one of the two; yields what measures its tokens a second."""
-    work = (make, shape, precision, device, batch, steps, seed)
-    with ProcessPoolExecutor(1, get_context("spawn"), _prepare, work) as process:
+    with ProcessPoolExecutor(1, get_context("spawn"), _prepare, (make, work)) as process:
         yield lambda: process.submit(_measure).result()
 
 
-def _prepare(
-    make: Maker,
-    shape: str,
-    precision: str,
-    device: torch.device,
-    batch: int,
-    steps: int,
-    seed: int,
-) -> None:
-    torch.manual_seed(seed)
-    run = make(shape, Texts.draw(batch, seed), DTYPES[precision], device, steps)
-    _steps.append((run, device, batch * steps * LENGTH))
+def _prepare(make: Maker, work: Work) -> None:
+    torch.manual_seed(work.seed)
+    texts = Texts.draw(work.batch, work.seed)
+    run = make(work.shape, texts, DTYPES[work.precision], work.device, work.steps)
+    _running.append((run, work))
 
 
 def _measure() -> float:
-    ((run, device, tokens),) = _steps
-    start = time.perf_counter()
-    run()
-    if device.type != "cpu":
-        torch.accelerator.synchronize(device)
-    return tokens / (time.perf_counter() - start)
+    ((run, work),) = _running
+
+    def to_the_end() -> None:
+        run()
+        if work.device.type != "cpu":
+            torch.accelerator.synchronize(work.device)
+
+    return rate(work.batch * work.steps * LENGTH, to_the_end)
 
 
 def our_steps(

@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import json
 import tempfile
-import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -20,7 +19,7 @@ from pathlib import Path
 
 import faiss
 import numpy as np
-from common import Figure, Results, arguments, compare, rate, repeats_of
+from common import Figure, Results, arguments, compare, rate, repeats_of, seconds
 from texts import paragraphs, squad_questions
 
 from sbert_search.embedding.hashing import HashingEmbedder
@@ -139,12 +138,6 @@ def quantiles_ms(asked: Sequence[str], work: Callable[[str], object]) -> tuple[f
     """Median and 99th percentile of one call a question."""
     times = [seconds(partial(work, text)) * 1000 for text in asked]
     return float(np.median(times)), float(np.quantile(times, 0.99))
-
-
-def seconds(work: Callable[[], object]) -> float:
-    start = time.perf_counter()
-    work()
-    return time.perf_counter() - start
 
 
 if __name__ == "__main__":

@@ -95,9 +95,14 @@ def paired(mine: list[float], theirs: list[float], *, unit: str) -> Figure:
 
 def rate(count: int, work: Callable[[], object]) -> float:
     """Units a second of one call."""
+    return count / seconds(work)
+
+
+def seconds(work: Callable[[], object]) -> float:
+    """Wall time of one call."""
     start = time.perf_counter()
     work()
-    return count / (time.perf_counter() - start)
+    return time.perf_counter() - start
 
 
 def _ratios(ours: list[float], peer: list[float]) -> list[float]:

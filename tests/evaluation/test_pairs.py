@@ -86,7 +86,8 @@ def test_nli_counts_the_pairs_that_get_their_label(tmp_path: Path) -> None:
     texts = [("the cat sat", "it sat"), ("a dog", "the sun"), ("it ran", "it slept"), ("a", "b")]
     found = [labels[place].lower() for place in model.predict(texts).argmax(axis=1)]
     gold = [found[0], found[1], "neutral" if found[2] != "neutral" else "entailment", "-"]
-    rows = [{"premise": a, "hypothesis": b, "label": g} for (a, b), g in zip(texts, gold)]  # noqa: B905
+    labelled = zip(texts, gold, strict=True)
+    rows = [{"premise": a, "hypothesis": b, "label": label} for (a, b), label in labelled]
     task = write(tmp_path / "pairs.jsonl", "nli", rows)
     result = evaluate_nli(task, model, data=tmp_path)
     assert result.scores["accuracy"] == pytest.approx(2 / 3)
