@@ -12,14 +12,16 @@ from sbert_search.config import to_mapping
 from sbert_search.encoder.config import EncoderConfig
 from sbert_search.encoder.encoder import Encoder
 from sbert_search.encoder.settings import to_settings
-from sbert_search.encoder.weights import read_checkpoint
+from sbert_search.encoder.weights import Checkpoint, read_checkpoint
 from sbert_search.errors import ConfigError
+from sbert_search.models.extended import extend_vocabulary
 from sbert_search.models.folder import load_tokenizer, read_folder
 from sbert_search.models.pretraining import MaskedLanguageModel
 from sbert_search.models.replaced import ReplacedTokenModel
 from sbert_search.models.resolve import resolve_model
 from sbert_search.models.student import make_student
 from sbert_search.runtime.distributed import join_ranks
+from sbert_search.runtime.progress import note
 from sbert_search.runtime.seed import seed_all
 from sbert_search.tokens.masking import MaskSettings
 from sbert_search.tokens.segments import SegmentSettings
@@ -49,7 +51,8 @@ class PretrainRecipe(TrainConfig):
 
     Attributes:
         size: Which of the recipe's sizes was taken; told, not read.
-        tokenizer: Folder of the vocabulary; None: that of ``init_from`` or ``teacher``.
+        tokenizer: Folder of the vocabulary; None: that of ``init_from`` or ``teacher``. With
+            ``init_from``, one that extends the model's.
         init_from: Model folder or name to go on from; None: fresh weights.
         teacher: Model folder or name to learn from, of the objective ``distilled``.
         model: Shape of a fresh encoder; its vocabulary is always that of the tokenizer.
@@ -181,9 +184,8 @@ def _masked_model(recipe: PretrainRecipe) -> MaskedLanguageModel:
         return MaskedLanguageModel(
             encoder, tokenizer, pairs=pairs, mask_decoder=recipe.mask_decoder
         )
-    folder = read_folder(resolve_model(recipe.init_from).path)
-    read, tokenizer = read_checkpoint(folder.transformer_path), load_tokenizer(folder)
-    return MaskedLanguageModel.on_checkpoint(read, _same(recipe, tokenizer), pairs=pairs)
+    read, tokenizer = _start(recipe, recipe.init_from)
+    return MaskedLanguageModel.on_checkpoint(read, tokenizer, pairs=pairs)
 
 
 def _replaced_model(recipe: PretrainRecipe) -> ReplacedTokenModel:
@@ -192,14 +194,13 @@ def _replaced_model(recipe: PretrainRecipe) -> ReplacedTokenModel:
         tokenizer = _own_tokenizer(recipe)
         encoder = Encoder(_sized(recipe.model, tokenizer))
         return ReplacedTokenModel(encoder, _sized(recipe.generator, tokenizer), tokenizer)
-    folder = read_folder(resolve_model(recipe.init_from).path)
-    read, tokenizer = read_checkpoint(folder.transformer_path), load_tokenizer(folder)
+    read, tokenizer = _start(recipe, recipe.init_from)
     generator = replace(
         recipe.generator,
         vocab_size=read.encoder.config.vocab_size,
         pad_id=read.encoder.config.pad_id,
     )
-    model = ReplacedTokenModel(read.encoder, generator, _same(recipe, tokenizer))
+    model = ReplacedTokenModel(read.encoder, generator, tokenizer)
     model.take_head(read)
     return model
 
@@ -213,16 +214,19 @@ def _own_tokenizer(recipe: PretrainRecipe) -> TextTokenizer:
     return TextTokenizer.from_folder(recipe.tokenizer, recipe.model.max_positions)
 
 
-def _same(recipe: PretrainRecipe, tokenizer: TextTokenizer) -> TextTokenizer:
-    """Refuse another vocabulary than the one that a checkpoint was made with."""
-    if recipe.tokenizer is not None:
-        other = TextTokenizer.from_folder(recipe.tokenizer, tokenizer.max_len)
-        if other.backend.get_vocab() != tokenizer.backend.get_vocab():
-            raise ConfigError(
-                f"The vocabulary of {recipe.tokenizer} ({other.vocab_size:,} tokens) is not that "
-                f"of {recipe.init_from} ({tokenizer.vocab_size:,}); leave tokenizer away."
-            )
-    return tokenizer
+def _start(recipe: PretrainRecipe, init_from: str) -> tuple[Checkpoint, TextTokenizer]:
+    """Read the model to go on from, with rows for the pieces that its vocabulary gained."""
+    folder = read_folder(resolve_model(init_from).path)
+    read, old = read_checkpoint(folder.transformer_path), load_tokenizer(folder)
+    if recipe.tokenizer is None:
+        return read, old
+    new = TextTokenizer.from_folder(recipe.tokenizer, old.max_len)
+    if new.backend.get_vocab() == old.backend.get_vocab():
+        return read, old
+    read = extend_vocabulary(read, old, new)
+    added = new.vocab_size - old.vocab_size
+    note(f"{added:,} pieces are new to the model; each begins as the mean of its old pieces.")
+    return read, new
 
 
 def _sized(config: EncoderConfig, tokenizer: TextTokenizer) -> EncoderConfig:

@@ -8,11 +8,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+import transformers
 
+from sbert_search.corpus.documents import CorpusReader
 from sbert_search.encoder.settings import to_settings
 from sbert_search.errors import ConfigError, CorpusError, ModelError, SbertSearchError
+from sbert_search.evaluation.masked import evaluate_masked
 from sbert_search.models.pretraining import MaskedLanguageModel
+from sbert_search.models.replaced import ReplacedTokenModel
 from sbert_search.models.student import alternate
+from sbert_search.tokens.training import VocabularySettings, train_tokenizer
 from sbert_search.training.loop import Result
 from sbert_search.training.pretrain import PretrainRecipe, build, pretrain
 from sbert_search.training.recipe import load_recipe, shipped_recipes
@@ -211,8 +217,66 @@ def test_bad_texts_and_vocabularies_are_named(tmp_path: Path) -> None:
     refused(tmp_path, ModelError, r"has no \[MASK\]", f"tokenizer={without}")
 
 
-def test_a_model_keeps_its_vocabulary(tmp_path: Path) -> None:
+DOMAIN = ["carditis", "w7carditis", "w31ology"]
+
+
+def extended_vocabulary(folder: Path) -> Path:
+    """Give the model letters, and extend its vocabulary by what a domain often says."""
+    texts = folder / "domain.jsonl"
+    with texts.open("w") as file:
+        for n in range(60):
+            file.write(json.dumps({"text": f"w{n} {DOMAIN[n % 3]} w{n + 1}.\nw{n} w3"}) + "\n")
+    old = folder / "vocabulary"
+    with (old / "vocab.txt").open("a") as file:
+        letters = sorted({letter for word in DOMAIN for letter in word})
+        file.writelines(f"{letter}\n##{letter}\n" for letter in letters)
+    settings = VocabularySettings(vocab_size=270, extend=old)
+    return train_tokenizer(CorpusReader([texts]), folder / "extended", settings).out
+
+
+def test_a_model_goes_on_with_an_extended_vocabulary(tmp_path: Path) -> None:
+    small_recipe("bert", tmp_path)
+    extended = extended_vocabulary(tmp_path)
+    first = pretrain(small_recipe("bert", tmp_path), tmp_path / "first")
+    old = MaskedLanguageModel.load(first.last / "model")
+    words = (f"init_from={first.last / 'model'}", f"tokenizer={extended}")
+    text = f"data.train={tmp_path / 'domain.jsonl'}"
+    model, _ = build(small_recipe("continue", tmp_path, *words, text))
+    assert isinstance(model, MaskedLanguageModel)
+    pieces = {name: model.tokenizer.backend.token_to_id(name) for name in ("w7carditis", "w7")}
+    made_of = old.tokenizer.backend.encode("w7carditis", add_special_tokens=False).ids
+    assert len(made_of) == 9  # w7 and eight letters
+    for grown, rows in (
+        (model.encoder.embeddings.word.weight, old.encoder.embeddings.word.weight),
+        (model.token_head.bias, old.token_head.bias),
+    ):
+        assert torch.equal(grown[: len(rows)], rows)
+        assert torch.allclose(grown[pieces["w7carditis"]], rows[made_of].mean(dim=0))
+
+    again = pretrain(small_recipe("continue", tmp_path, *words, text), tmp_path / "again")
+    trained = MaskedLanguageModel.load(again.last / "model")
+    assert trained.tokenizer.encode(["w7carditis"])[0] == [[2, pieces["w7carditis"], 3]]
+    figures = evaluate_masked(trained, CorpusReader([tmp_path / "domain.jsonl"]), most=16)
+    assert figures.masked > 0
+    assert math.isfinite(figures.loss)
+    vanilla = transformers.BertForMaskedLM.from_pretrained(again.last / "model")
+    assert vanilla.get_input_embeddings().weight.shape == (trained.tokenizer.vocab_size, 32)
+
+
+def test_a_discriminator_goes_on_with_an_extended_vocabulary(tmp_path: Path) -> None:
+    small_recipe("electra", tmp_path)
+    extended = extended_vocabulary(tmp_path)
+    first = pretrain(small_recipe("electra", tmp_path), tmp_path / "first")
+    words = (f"init_from={first.last / 'model'}", f"tokenizer={extended}")
+    model, _ = build(small_recipe("electra", tmp_path, *words))
+    assert isinstance(model, ReplacedTokenModel)
+    size = model.tokenizer.vocab_size
+    assert model.generator.encoder.config.vocab_size == model.encoder.config.vocab_size == size
+
+
+def test_a_vocabulary_that_does_not_extend_the_model_is_refused(tmp_path: Path) -> None:
     done = pretrain(small_recipe("bert", tmp_path), tmp_path / "first")
     other = write_vocabulary(tmp_path / "other", leave_out="w7")
     init: Any = f"init_from={done.last / 'model'}"
-    refused(tmp_path, ConfigError, "leave tokenizer away", init, f"tokenizer={other}")
+    message = r"does not extend that of the model \(205\): 'w10' has the id 14, there 15"
+    refused(tmp_path, ConfigError, message, init, f"tokenizer={other}")
