@@ -182,9 +182,8 @@ def search(
 def takes_bitmap(index: Any) -> bool:
     """Whether an index can be told which positions take part."""
     faiss = import_faiss()
-    index = faiss.downcast_index(index)
     if isinstance(index, faiss.IndexPreTransform):
-        return takes_bitmap(index.index)
+        return takes_bitmap(faiss.downcast_index(index.index))
     return not isinstance(index, faiss.IndexFastScan)
 
 
@@ -192,9 +191,8 @@ def _parameters(
     index: Any, spec: IndexSpec, n_candidates: int, bits: NDArray[np.uint8] | None
 ) -> Any:
     faiss = import_faiss()
-    index = faiss.downcast_index(index)
     if isinstance(index, faiss.IndexPreTransform):
-        inner = _parameters(index.index, spec, n_candidates, bits)
+        inner = _parameters(faiss.downcast_index(index.index), spec, n_candidates, bits)
         return inner and faiss.SearchParametersPreTransform(index_params=inner)
     if isinstance(index, faiss.IndexFastScan):
         return None

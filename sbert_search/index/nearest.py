@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -11,7 +12,7 @@ from sbert_search.index import ann, gpu
 from sbert_search.index.manifest import StoreSettings
 from sbert_search.index.scan import TopK, Vectors, exact_scores, scan
 from sbert_search.index.segments import Segment
-from sbert_search.index.selection import Selection, plan
+from sbert_search.index.selection import Plan, Selection, plan
 
 
 class Rows(Protocol):
@@ -71,39 +72,68 @@ def offer_found(
 
     Arguments as for `offer_nearest`; ``index`` holds the vectors of ``part``, ``on_gpu`` is its
     copy on a device, which scores all vectors for what FAISS does not know there. Where few rows
-    are wanted they are scanned instead, and so is for any query what FAISS cannot fill: there are
-    k rows whenever k are wanted.
+    are wanted they are scanned instead, and so is in the end for any query what FAISS cannot fill:
+    there are k rows whenever k are wanted.
     """
-    n_wanted = part.n_rows if wanted is None else wanted.n_wanted
-    how = plan(
-        settings.spec,
-        part.n_rows,
-        n_wanted,
-        k=top.k,
-        n_queries=len(queries),
-        takes_bitmap=wanted is None or ann.takes_bitmap(index),
-    )
-    if how.route == "scan":
-        offer_scanned(top, queries, part, wanted, settings)
-        return
-    if on_gpu is None:
-        at = ann.search(index, how, queries, wanted)
-    elif gpu.knows(how):
-        at = on_gpu.search(how, queries, wanted)
-    else:
-        euclidean = settings.metric == "euclidean"
-        at = gpu.exact_candidates(
-            queries, part.vectors, how.n_candidates, wanted, euclidean=euclidean
+    search = _Search(part, index, wanted, settings, on_gpu)
+    search.offer(top, queries, search.plan(top.k, len(queries)))
+
+
+@dataclass(frozen=True, slots=True)
+class _Search:
+    """Where to look, and for what; as the arguments of `offer_found`."""
+
+    part: Rows
+    index: Any
+    wanted: Selection | None
+    settings: StoreSettings
+    on_gpu: gpu.GpuIndex | None
+
+    @property
+    def n_wanted(self) -> int:
+        return self.part.n_rows if self.wanted is None else self.wanted.n_wanted
+
+    def plan(self, k: int, n_queries: int) -> Plan:
+        return plan(
+            self.settings.spec,
+            self.part.n_rows,
+            self.n_wanted,
+            n_live=self.part.n_rows if self.wanted is None else self.wanted.n_live,
+            k=k,
+            n_queries=n_queries,
+            takes_bitmap=self.wanted is not None and ann.takes_bitmap(self.index),
         )
-    short = (at >= 0).sum(axis=1) < min(top.k, n_wanted)
-    query, column = np.nonzero((at >= 0) & ~short[:, None])
-    at = at[query, column]
-    scores = exact_scores(queries, part.vectors, query, at, settings.metric)
-    top.offer(query, part.rows[at], scores)
-    if short.any():
-        rest = top.take(short)
-        offer_scanned(rest, queries[short], part, wanted, settings)
-        top.scores[short], top.rows[short] = rest.scores, rest.rows
+
+    def offer(self, top: TopK, queries: NDArray[np.float32], how: Plan) -> None:
+        """Follow a plan, and the one after it for the queries that it leaves short."""
+        if how.again is None:
+            offer_scanned(top, queries, self.part, self.wanted, self.settings)
+            return
+        at = self.candidates(queries, how)
+        found = at >= 0
+        short = found.sum(axis=1) < min(top.k, self.n_wanted)
+        any_short = short.any()
+        if any_short:
+            found[short] = False
+        query, at = np.nonzero(found)[0], at[found]
+        scores = exact_scores(queries, self.part.vectors, query, at, self.settings.metric)
+        top.offer(query, self.part.rows[at], scores)
+        if any_short:
+            rest = top.take(short)
+            self.offer(rest, queries[short], how.again)
+            top.scores[short], top.rows[short] = rest.scores, rest.rows
+
+    def candidates(self, queries: NDArray[np.float32], how: Plan) -> NDArray[np.int64]:
+        """Find positions, (n_queries, any), -1 where there is none."""
+        if self.on_gpu is None:
+            return ann.search(self.index, how, queries, self.wanted)
+        if gpu.knows(how):
+            return self.on_gpu.search(how, queries, self.wanted)
+        euclidean = self.settings.metric == "euclidean"
+        vectors, n_candidates = self.part.vectors, how.n_candidates
+        return gpu.exact_candidates(
+            queries, vectors, n_candidates, self.wanted, euclidean=euclidean
+        )
 
 
 def offer_scanned(

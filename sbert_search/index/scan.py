@@ -42,9 +42,9 @@ class TopK:
         """Rows wanted of each query."""
         return self.scores.shape[1]
 
-    def take(self, queries: NDArray[np.bool_]) -> TopK:
-        """Copy the best rows of some queries, marked in bool (n_queries,)."""
-        part = TopK(int(queries.sum()), self.k)
+    def take(self, queries: NDArray[np.bool_] | slice) -> TopK:
+        """Give the best rows of some queries: a copy for marks (n_queries,), a view for a slice."""
+        part = TopK.__new__(TopK)
         part.scores, part.rows = self.scores[queries], self.rows[queries]
         return part
 
@@ -52,6 +52,8 @@ class TopK:
         self, queries: NDArray[np.int64], rows: NDArray[np.int64], scores: NDArray[np.float32]
     ) -> None:
         """Take candidates: query, row and score, each (n,)."""
+        if len(queries) == 0:
+            return
         n_queries, k = self.scores.shape
         query, row, score = queries, rows, scores
         have = self.rows >= 0
@@ -59,6 +61,10 @@ class TopK:
             query = np.concatenate([np.nonzero(have)[0], query])
             row = np.concatenate([self.rows[have], row])
             score = np.concatenate([self.scores[have], score])
+        if n_queries == 1:
+            order = np.lexsort((row, -score))[:k]
+            self.scores[0, : len(order)], self.rows[0, : len(order)] = score[order], row[order]
+            return
         order = np.lexsort((row, -score, query))
         query, row, score = query[order], row[order], score[order]
         start = np.searchsorted(query, np.arange(n_queries))

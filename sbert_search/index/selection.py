@@ -2,15 +2,16 @@
 
 A filter that leaves few rows is answered by scoring exactly those. One that leaves many goes into
 FAISS as a bitmap, with the search widened by more than the rows are thinned. One that leaves nearly
-all is answered by fetching a few more candidates. Costs are counted in rows scored from where they
-lie scattered, the dearest thing that any of the three does.
+all, and dead rows, are answered by fetching a few more candidates: FAISS is several times slower
+where it has to ask about each row. Costs are counted in rows scored from where they lie scattered,
+the dearest thing that any of the three does.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Literal
 
 import numpy as np
@@ -19,7 +20,7 @@ from numpy.typing import NDArray
 from sbert_search.index.spec import IndexSpec
 
 NEARLY_ALL = 0.8  # share of rows above which more candidates are fetched instead of a bitmap
-SPARE = 1.2  # candidates fetched beyond what that share asks for
+SPARE = 4.0  # standard deviations of the rows dropped that are fetched beyond their mean
 TOGETHER = 0.08  # cost of scoring a scanned row for one more query of a block
 TEST = 1 / 32  # cost of looking up one row in the bitmap
 CODE = 0.25  # cost of scoring a compressed row, which lies beside the one before it
@@ -27,6 +28,7 @@ WIDENING = (
     1.5  # power of 1 / share by which a search widens: neighbours thin out at cluster borders
 )
 WIDEST = 1 << 20  # of a search parameter
+WIDER = 4  # times as wide once more, where a search comes back short
 
 Route = Literal["scan", "select", "fetch"]
 
@@ -36,10 +38,16 @@ class Selection:
 
     Attributes:
         marks: bool (n_rows,).
+        n_live: Rows that take part where there is no filter; None: these, there is none.
     """
 
-    def __init__(self, marks: NDArray[np.bool_]) -> None:
-        self.marks = marks
+    def __init__(self, marks: NDArray[np.bool_], n_live: int | None = None) -> None:
+        self.marks, self._n_live = marks, n_live
+
+    @property
+    def n_live(self) -> int:
+        """How many take part where there is no filter."""
+        return self.n_wanted if self._n_live is None else self._n_live
 
     @cached_property
     def n_wanted(self) -> int:
@@ -60,15 +68,25 @@ class Plan:
         route: Score exactly the wanted rows; give FAISS a bitmap; or fetch more and drop some.
         spec: Search parameters, widened.
         n_candidates: What FAISS is asked for.
+        again: What to do for the queries that this leaves short of k; None: nothing is left to do.
     """
 
     route: Route
     spec: IndexSpec
     n_candidates: int
+    again: Plan | None = None
 
 
+@lru_cache(maxsize=256)
 def plan(
-    spec: IndexSpec, n_rows: int, n_wanted: int, *, k: int, n_queries: int, takes_bitmap: bool
+    spec: IndexSpec,
+    n_rows: int,
+    n_wanted: int,
+    *,
+    n_live: int,
+    k: int,
+    n_queries: int,
+    takes_bitmap: bool,
 ) -> Plan:
     """Choose how to search a segment that has a FAISS index.
 
@@ -76,30 +94,35 @@ def plan(
         spec: The index, with the search parameters that suit all of its rows.
         n_rows: Rows of the segment.
         n_wanted: Rows that may be returned.
+        n_live: Rows that might be if there were no filter.
         k: Rows wanted of each query.
         n_queries: Queries that are asked together.
         takes_bitmap: Whether this kind of FAISS index can be given one.
     """
     n_candidates = k * spec.candidates_per_result
+    scan = Plan("scan", spec, 0)
     if n_wanted == 0:
-        return Plan("scan", spec, 0)
+        return scan
     share = n_wanted / n_rows
-    wide = _widened(spec, 1 / share)
+    thinned = (n_live / n_wanted) ** WIDENING
+    # A walk over a graph stops at dead rows too; lists hold as many live ones as in a new index.
+    wide = _widened(spec, thinned, thinned * n_rows / n_live)
     if share >= NEARLY_ALL:
-        n_candidates = math.ceil(n_candidates / share * SPARE) if share < 1 else n_candidates
-        return Plan("fetch", wide, min(n_candidates, n_rows))
+        dropped = math.sqrt(n_candidates * (1 - share))
+        fetched = min(math.ceil((n_candidates + SPARE * dropped) / share), n_rows)
+        next_route: Route = "select" if takes_bitmap else "fetch"
+        wider = _widened(wide, WIDER, WIDER)
+        again = Plan(next_route, wider, min(WIDER * fetched, n_rows), scan)
+        return Plan("fetch", wide, fetched, again)
     scan_cost = n_wanted * (1 / n_queries + TOGETHER)
     if not takes_bitmap or scan_cost <= _search_cost(wide, n_rows, share):
-        return Plan("scan", spec, 0)
-    return Plan("select", wide, min(n_candidates, n_rows))
+        return scan
+    return Plan("select", wide, min(n_candidates, n_rows), scan)
 
 
-def _widened(spec: IndexSpec, factor: float) -> IndexSpec:
-    if factor == 1:
-        return spec
-    factor **= WIDENING
-    nprobe = min(math.ceil(spec.nprobe * factor), max(spec.n_lists, spec.nprobe))
-    ef_search = min(math.ceil(spec.ef_search * factor), WIDEST)
+def _widened(spec: IndexSpec, lists: float, graph: float) -> IndexSpec:
+    nprobe = min(math.ceil(spec.nprobe * lists), max(spec.n_lists, spec.nprobe))
+    ef_search = min(math.ceil(spec.ef_search * graph), WIDEST)
     return replace(spec, nprobe=nprobe, ef_search=ef_search)
 
 

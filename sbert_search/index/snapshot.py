@@ -35,18 +35,20 @@ class RowMask:
 
     Attributes:
         parts: For each segment, bool (n_rows,).
+        n_live: For each segment, the rows that a search without the filter finds.
         n_docs: Documents that match.
         n_rows: Rows that match.
     """
 
     parts: tuple[NDArray[np.bool_], ...]
+    n_live: tuple[int, ...]
     n_docs: int
     n_rows: int
 
     @cached_property
     def selections(self) -> list[Selection]:
         """The parts as searches take them."""
-        return [Selection(part) for part in self.parts]
+        return list(map(Selection, self.parts, self.n_live))
 
 
 class Snapshot:
@@ -117,16 +119,14 @@ class Snapshot:
         queries = self._checked(queries, k)
         wanted = mask.selections if mask else self._selections
         anns = [None] * len(self.segments) if exact else self.anns
-        width = max(1, min(k, self.n_rows))
-        scores = np.full((len(queries), k), -np.inf, np.float32)
-        rows = np.full((len(queries), k), -1, np.int64)
-        step = max(1, min(QUERY_BLOCK, MAX_RESULTS_HELD // width))
+        best = TopK(len(queries), k)
+        step = max(1, min(QUERY_BLOCK, MAX_RESULTS_HELD // max(1, min(k, self.n_rows))))
         for i in range(0, len(queries), step):
-            top = TopK(len(queries[i : i + step]), width)
+            asked = slice(i, i + step)
+            top = best.take(asked)
             for segment, found, part in zip(self.segments, anns, wanted, strict=True):
-                offer_nearest(top, queries[i : i + step], segment, found, part, self.settings)
-            scores[i : i + step, :width], rows[i : i + step, :width] = top.scores, top.rows
-        return scores, rows
+                offer_nearest(top, queries[asked], segment, found, part, self.settings)
+        return best.scores, best.rows
 
     def fetch(self, rows: Sequence[int] | NDArray[np.int64]) -> list[StoredPassage]:
         """Read passages with their documents, in the order asked.
@@ -234,7 +234,8 @@ class Snapshot:
             if segment.record.n_docs < segment.n_rows:
                 matching = matching[np.arange(segment.n_rows) - segment.chunks]
             parts.append(matching)
-        return RowMask(tuple(parts), n_docs, sum(int(part.sum()) for part in parts))
+        n_live = tuple(self.n_live(i) for i in range(len(parts)))
+        return RowMask(tuple(parts), n_live, n_docs, sum(int(part.sum()) for part in parts))
 
     def vectors(self, rows: NDArray[np.int64]) -> NDArray[np.float32]:
         """Read the stored vectors of some rows, float32 (n, dim).

@@ -17,7 +17,7 @@ from sbert_search.index.store import IndexStore
 from tests.index.batches import make_batch, some_documents
 from tests.index.tuning.conftest import DIM, clustered
 
-N_ROWS = 6_000
+N_ROWS, LIVE = 6_000, 5_800
 SPECS = {
     "HNSW16": IndexSpec(factory="HNSW16", ef_search=64),
     "HNSW16,SQ8": IndexSpec(factory="HNSW16,SQ8", ef_search=64),
@@ -46,7 +46,7 @@ def check(snapshot: Snapshot, marks: NDArray[np.bool_]) -> float:
     """Search 40 queries under a filter; returns recall@10."""
     queries, k = clustered(40, seed=3), 10
     n_wanted = int(marks.sum())
-    _, rows = snapshot.search(queries, k, RowMask((marks,), n_wanted, n_wanted))
+    _, rows = snapshot.search(queries, k, RowMask((marks,), (LIVE,), n_wanted, n_wanted))
     assert ((rows >= 0).sum(axis=1) == min(k, n_wanted)).all()
     assert marks[rows[rows >= 0]].all()
     vectors = np.asarray(snapshot.segments[0].vectors)
@@ -76,15 +76,29 @@ def test_filters_that_go_with_or_against_the_query_keep_k_and_recall(snapshot: S
 
 def test_nothing_matches_and_everything_matches(snapshot: Snapshot) -> None:
     none = np.zeros(N_ROWS, bool)
-    _, rows = snapshot.search(clustered(3, seed=3), 5, RowMask((none,), 0, 0))
+    _, rows = snapshot.search(clustered(3, seed=3), 5, RowMask((none,), (LIVE,), 0, 0))
     assert (rows == -1).all()
     _, live = snapshot.search(clustered(3, seed=3), 5)
     assert (live >= 200).all()
 
 
+def test_neighbours_that_do_not_match_cost_a_wider_search_and_no_scan(
+    snapshot: Snapshot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The few candidates fetched beyond k are all dropped for this query."""
+    query = clustered(1, seed=3)
+    nearest_first = np.argsort(-(np.asarray(snapshot.segments[0].vectors) @ query[0]))
+    nearest_first = nearest_first[nearest_first >= 200]  # live
+    marks = np.zeros(N_ROWS, bool)
+    marks[nearest_first[60:]] = True
+    monkeypatch.setattr(nearest, "offer_scanned", lambda *_: pytest.fail("it was scanned"))
+    _, rows = snapshot.search(query, 10, RowMask((marks,), (LIVE,), LIVE - 60, LIVE - 60))
+    assert set(rows[0]) == set(nearest_first[60:70])
+
+
 def routes(spec: IndexSpec, shares: Sequence[float], **options: int) -> list[Plan]:
     n_rows = 1_000_000
-    asked = {"k": 10, "n_queries": 1, "takes_bitmap": True, **options}
+    asked = {"n_live": n_rows, "k": 10, "n_queries": 1, "takes_bitmap": True, **options}
     return [plan(spec, n_rows, int(n_rows * share), **asked) for share in shares]  # type: ignore[arg-type]
 
 
@@ -93,10 +107,14 @@ def test_the_route_goes_by_selectivity() -> None:
     graph = routes(IndexSpec(factory="HNSW32", ef_search=64), shares)
     assert [p.route for p in graph] == ["fetch", "fetch", "select", "select", "scan"]
     assert [p.spec.ef_search for p in graph[:4]] == [64, 65, 182, 2024]
-    assert [p.n_candidates for p in graph[:2]] == [10, 13]
+    assert [p.n_candidates for p in graph[:2]] == [10, 12]
     lists = routes(IndexSpec(factory="IVF2048,SQ8", nprobe=16), shares)
     assert [p.route for p in lists] == ["fetch", "fetch", "select", "select", "scan"]
     assert [p.spec.nprobe for p in lists[:4]] == [16, 17, 46, 506]
+    dead = routes(IndexSpec(factory="HNSW32", ef_search=64), [0.9], n_live=900_000)
+    assert (dead[0].spec.ef_search, dead[0].n_candidates) == (72, 16)
+    dead = routes(IndexSpec(factory="IVF2048,SQ8", nprobe=16), [0.9], n_live=900_000)
+    assert dead[0].spec.nprobe == 16
     flat = routes(IndexSpec(factory="PQ192x4fs"), shares, takes_bitmap=False)
     assert [p.route for p in flat] == ["fetch", "fetch", "scan", "scan", "scan"]
     together = routes(IndexSpec(factory="HNSW32", ef_search=64), [0.1], n_queries=128)
@@ -108,5 +126,5 @@ def test_the_planner_is_asked(snapshot: Snapshot, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(nearest, "offer_scanned", lambda *_: None)
     marks = np.zeros(N_ROWS, bool)
     marks[300:305] = True
-    _, rows = snapshot.search(clustered(2, seed=3), 5, RowMask((marks,), 5, 5))
+    _, rows = snapshot.search(clustered(2, seed=3), 5, RowMask((marks,), (LIVE,), 5, 5))
     assert (rows == -1).all()
