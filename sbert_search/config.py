@@ -31,16 +31,16 @@ def from_mapping(cls: type[T], values: Mapping[str, Any], *, where: str = "") ->
         ConfigError: An unknown name (the nearest known one is suggested), a missing one, or a
             value of the wrong type.
     """
-    hints = _type_hints(typing.cast(Hashable, cls))
-    fields = {f.name: f for f in dataclasses.fields(cls) if f.init}  # type: ignore[arg-type]
+    fields = _fields(typing.cast(Hashable, cls))
     for name in values:
         if name not in fields:
             raise ConfigError(unknown_name(f"{where}{name}", name, fields, "setting"))
     made: dict[str, Any] = {}
-    for name, field in fields.items():
+    for name, (hint, is_needed) in fields.items():
         if name in values:
-            made[name] = _coerce(hints[name], values[name], f"{where}{name}")
-        elif field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING:
+            value = values[name]
+            made[name] = value if type(value) is hint else _coerce(hint, value, f"{where}{name}")
+        elif is_needed:
             raise ConfigError(f"The setting {where}{name} is missing; add it.")
     return cls(**made)
 
@@ -101,8 +101,14 @@ def unknown_name(shown: str, name: str, known: Iterable[str], kind: str) -> str:
 
 
 @functools.cache
-def _type_hints(cls: Hashable) -> dict[str, Any]:
-    return typing.get_type_hints(cls)
+def _fields(cls: Hashable) -> dict[str, tuple[Any, bool]]:
+    """List what a dataclass can be made of: its type, and whether it has no default."""
+    hints, no = typing.get_type_hints(cls), dataclasses.MISSING
+    return {
+        field.name: (hints[field.name], field.default is no and field.default_factory is no)
+        for field in dataclasses.fields(cls)  # type: ignore[arg-type]
+        if field.init
+    }
 
 
 def _plain(value: Any) -> Any:
