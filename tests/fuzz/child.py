@@ -41,7 +41,7 @@ def damage(name: str, parser: Parser, folder: Path, count: int, seed: str) -> di
     for number in range(count):
         rng = random.Random(f"{name}/{seed}/{number}")
         data = parser.mutate(sound, rng)
-        if number % 100 == 0:
+        if number % 1000 == 0:
             parser.prepare(folder)  # what an accepted input may have changed
         write(folder / parser.file, data)
         begun = time.monotonic()

@@ -6,8 +6,9 @@ import hashlib
 import json
 import random
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +24,14 @@ from sbert_search.corpus.pairs import read_pairs
 from sbert_search.corpus.trec import read_run
 from sbert_search.errors import CorpusError, IndexStoreError, SbertSearchError
 from sbert_search.index.check import check
+from sbert_search.index.lexical_files import LexicalFiles
+from sbert_search.index.lexical_postings import merged
+from sbert_search.index.lexical_terms import LexicalSettings
 from sbert_search.index.manifest import NAME, StoreSettings
+from sbert_search.index.snapshot import Snapshot
 from sbert_search.index.store import IndexStore
 from tests.corpus.accounting import read_all, zstd
+from tests.fuzz.mutations import mutated, mutated_manifest, overwritten
 from tests.index.batches import make_batch, some_documents, some_vectors
 
 JSONL = (
@@ -59,104 +65,86 @@ class Parser:
     prepare: Callable[[Path], object]
     read: Callable[[Path], object]
     refuses: type[SbertSearchError] = CorpusError
-    mutate: Callable[[bytes, random.Random], bytes] = lambda data, rng: mutated(data, rng)
+    mutate: Callable[[bytes, random.Random], bytes] = mutated
 
 
-def mutated(seed: bytes, rng: random.Random) -> bytes:
-    data = bytearray(seed)
-    for _ in range(rng.randint(1, 8)):
-        place = rng.randrange(len(data))
-        match rng.randrange(4):
-            case 0:
-                del data[place : place + rng.randint(1, 4)]
-            case 1:
-                data[place:place] = data[rng.randrange(len(data)) :][:5]
-            case _:
-                data[place] = rng.choice(b'\0\n\r\t",{}[]:\\\xff\xc3 ') or rng.randrange(256)
-        data = data or bytearray(b"\n")
-    return bytes(data)
-
-
-HOSTILE: tuple[Any, ...] = (
-    *(-1, 0, 1, 2**31, 2**63, 2**200, 1e308, -0.0, float("nan"), True, None, "", "x" * 5000),
-    *("../../etc/passwd", "/etc/passwd", "seg/000000.vec.npy", "del/999999.npy", "\ud800", "\0"),
-    *([], {}, [[]] * 50, {"name": "seg/000000.vec.npy"}, {"": {"": {}}}),
-)
-
-
-def mutated_manifest(data: bytes, rng: random.Random) -> bytes:
-    """Change a manifest's values or bytes, and sign the result, so that it is read on."""
-    body = data.partition(b"\n")[2]
-    if rng.random() < 0.3:
-        body = mutated(body, rng)
-    else:
-        values = json.loads(body)
-        for _ in range(rng.randint(1, 3)):
-            _change(values, rng)
-        body = json.dumps(values).encode()
-    return hashlib.sha256(body).hexdigest().encode() + b"\n" + body
-
-
-def _change(values: Any, rng: random.Random) -> None:
-    """Give one place, somewhere inside, another value; or take it away, or double it."""
-    while isinstance(values, (dict, list)) and values:
-        key = rng.choice(list(values)) if isinstance(values, dict) else rng.randrange(len(values))
-        inner = values[key]
-        if not (isinstance(inner, (dict, list)) and inner) or rng.random() < 0.15:
-            match rng.randrange(4):
-                case 0:
-                    del values[key]
-                case 1 if isinstance(values, list):
-                    values.append(inner)
-                case 2 if isinstance(inner, int):
-                    values[key] = inner + rng.choice([-2, -1, 1, 2, 1000])
-                case _:
-                    values[key] = rng.choice(HOSTILE)
-            return
-        values = inner
-
-
-def make_index(folder: Path) -> None:
-    """A small index with two segments, dead rows, passages and a metadata column."""
+def make_index(folder: Path, *, n_segments: int = 1) -> None:
+    """A small index with dead rows, passages, words and a metadata column."""
     shutil.rmtree(folder / "i", ignore_errors=True)
-    store = IndexStore.create(folder / "i", StoreSettings(dim=8), {"year": "int64"})
+    settings = StoreSettings(dim=8, lexical=LexicalSettings(language="none"))
+    store = IndexStore.create(folder / "i", settings, {"year": "int64"})
     with store.writer() as writer:
-        writer.commit(make_batch(some_documents(5), some_vectors(8), [1, 3, 2, 1, 1]))
-        writer.commit(make_batch(some_documents(3, "e"), some_vectors(3)))
+        for prefix in "de"[:n_segments]:
+            documents = some_documents(5, prefix)
+            writer.commit(make_batch(documents, some_vectors(8), [1, 3, 2, 1, 1]))
         writer.delete(["d1"])
 
 
-def use_index(folder: Path) -> None:
-    """Open, search, filter, look up and read everything."""
-    check(folder / "i")
+def search(folder: Path) -> Snapshot:
+    """Open an index, search it by a vector, and read what is found."""
     snapshot = IndexStore.open(folder / "i").snapshot
-    queries = np.ones((1, snapshot.settings.dim), np.float32)
-    _, rows = snapshot.search(queries, 5)
+    _, rows = snapshot.search(np.ones((1, snapshot.settings.dim), np.float32), 5)
     snapshot.fetch(rows[rows >= 0])
+    return snapshot
+
+
+def look_up(folder: Path) -> Snapshot:
+    """Open an index, look documents up by their ids, and check it."""
+    snapshot = IndexStore.open(folder / "i").snapshot
     snapshot.lookup(["d0", "d1", "absent"])
+    check(folder / "i")
+    return snapshot
+
+
+def use_all(folder: Path) -> None:
+    """Do all that an index is for."""
+    look_up(folder)
+    snapshot = search(folder)
     if "year" in snapshot.columns:
         snapshot.filter_mask("year > 2001")
     for _ in snapshot.iter_documents():
         pass
+    use_words(folder)
 
 
-def use_signed(name: str) -> Callable[[Path], None]:
+def use_words(folder: Path) -> None:
+    """Open postings, merge them as compaction does, search by words, and read what is found.
+
+    An index counts the words anew whose postings it refuses; here that ends it.
+    """
+    snapshot = IndexStore.open(folder / "i").snapshot
+    sources = []
+    for i, segment in enumerate(snapshot.segments):
+        if record := segment.record.lexical:
+            postings = LexicalFiles(folder / "i", record, segment.record.n_docs).postings
+            sources.append((postings, snapshot.live_docs(i)))
+    merged(sources)
+    ((rows, _),) = snapshot.lexical.search(["text of 1"], 5)
+    snapshot.fetch(rows)
+
+
+def use_signed(name: str, use: Callable[[Path], object]) -> Callable[[Path], None]:
     """Make the manifest say that a damaged file is as it should be, and use the index."""
 
-    def use(folder: Path) -> None:
+    def sign_and_use(folder: Path) -> None:
         manifest, data = folder / "i" / NAME, (folder / "i" / name).read_bytes()
         values = json.loads(manifest.read_bytes().partition(b"\n")[2])
-        record = next(r for s in values["segments"] for r in s.values() if _is_of(r, name))
+        record = next(_records_of(values["segments"], name))
         record |= {"size_bytes": len(data), "xxh3_128": xxhash.xxh3_128_hexdigest(data)}
         body = json.dumps(values).encode()
         manifest.write_bytes(hashlib.sha256(body).hexdigest().encode() + b"\n" + body)
-        use_index(folder)
+        use(folder)
 
-    return use
+    return sign_and_use
 
 
-def _is_of(record: Any, name: str) -> bool:
-    return isinstance(record, dict) and record.get("name") == name
+def _records_of(values: Any, name: str) -> Iterator[dict[str, Any]]:
+    """Find what a manifest says of a file."""
+    if isinstance(values, dict) and values.get("name") == name:
+        yield values
+    elif isinstance(values, (dict, list)):
+        for inner in values.values() if isinstance(values, dict) else values:
+            yield from _records_of(inner, name)
 
 
 def columnar(name: str) -> Callable[[Path], None]:
@@ -199,8 +187,8 @@ def _read_columnar(name: str) -> Parser:
     return Parser(name, columnar(name), lambda folder: read_all(folder / name, batch_rows=7))
 
 
-def _of_index(name: str) -> Parser:
-    return Parser(f"i/{name}", make_index, use_signed(name), IndexStoreError)
+def _of_index(name: str, use: Callable[[Path], object]) -> Parser:
+    return Parser(f"i/{name}", make_index, use_signed(name, use), IndexStoreError, overwritten)
 
 
 PARSERS: dict[str, Parser] = {
@@ -215,9 +203,13 @@ PARSERS: dict[str, Parser] = {
     "queries": text("queries.jsonl", QUERIES, read_queries),
     **{kind: _read_columnar(f"c.{kind}") for kind in ("parquet", "arrow", "ipc", "feather")},
     "manifest": Parser(
-        f"i/{NAME}", make_index, use_index, IndexStoreError, mutate=mutated_manifest
+        f"i/{NAME}", partial(make_index, n_segments=2), use_all, IndexStoreError, mutated_manifest
     ),
-    "docs": _of_index("seg/000000.docs.arrow"),
-    "vectors": _of_index("seg/000000.vec.npy"),
-    "ids": _of_index("seg/000000.ids.npy"),
+    "docs": _of_index("seg/000000.docs.arrow", use_all),
+    "vectors": _of_index("seg/000000.vec.npy", search),
+    "ids": _of_index("seg/000000.ids.npy", look_up),
+    **{
+        kind: _of_index(f"lex/000001.{kind}.npy", use_words)
+        for kind in ("terms", "pairs", "lengths")
+    },
 }

@@ -99,7 +99,7 @@ def test_neighbours_that_do_not_match_cost_a_wider_search_and_no_scan(
 def routes(spec: IndexSpec, shares: Sequence[float], **options: int) -> list[Plan]:
     n_rows = 1_000_000
     asked = {"n_live": n_rows, "k": 10, "n_queries": 1, "takes_bitmap": True, **options}
-    return [plan(spec, n_rows, int(n_rows * share), **asked) for share in shares]  # type: ignore[arg-type]
+    return [plan(spec, n_rows, int(n_rows * share), **asked) for share in shares]
 
 
 def test_the_route_goes_by_selectivity() -> None:

@@ -8,6 +8,7 @@ import json
 import multiprocessing
 import os
 import shutil
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -22,10 +23,27 @@ from sbert_search.index.manifest import NAME, FileRecord, StoreSettings
 from sbert_search.index.spec import IndexSpec
 from sbert_search.index.store import IndexStore
 from sbert_search.runtime import files
-from tests.faults import FULL
+from tests.faults import FULL, keep_result
 from tests.index.batches import make_batch, some_documents, some_vectors
 
 SEGMENTS = 1_000_000 if FULL else 3_000
+
+folders: dict[str, int] = {}
+seconds: list[float] = []
+
+
+@pytest.fixture(autouse=True)
+def counted(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Keep the figures after each test that passes."""
+    begun, failed = time.monotonic(), request.session.testsfailed
+    yield
+    if request.session.testsfailed > failed:
+        return
+    seconds.append(round(time.monotonic() - begun, 2))
+    kind = request.node.originalname.removeprefix("test_")
+    folders[kind] = folders.get(kind, 0) + 1
+    figures = {"segments_of_one_manifest": SEGMENTS, "longest_s": max(seconds)}
+    keep_result("index_hostile", {"folders": folders, **figures, "followed_or_run": 0})
 
 
 @pytest.fixture(scope="module")
