@@ -1,0 +1,206 @@
+"""Where the runs of `eval/fine_tuning.py` lie, how they are made, and how long they may take."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import statistics
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from fine_tuning_trials import BEFORE, Trial
+from triplet_accuracy import accuracy_by_article
+
+from sbert_search.config import to_mapping
+from sbert_search.corpus.pairs import read_pairs
+from sbert_search.embedding.embedder import Embedder
+from sbert_search.encoder.encoder import Encoder
+from sbert_search.evaluation.sts import evaluate_sts
+from sbert_search.evaluation.tasks import find_task
+from sbert_search.metrics.significance import mean_interval
+from sbert_search.models.bi_encoder import BiEncoder
+from sbert_search.models.folder import read_folder
+from sbert_search.models.resolve import resolve_model
+from sbert_search.runtime.files import replace_file
+from sbert_search.runtime.progress import note
+from sbert_search.runtime.seed import seed_all
+from sbert_search.search.rerank import Reranker
+from sbert_search.training.checkpoint import checkpoints
+from sbert_search.training.recipe import load_recipe
+from sbert_search.training.report import LOG, read_log
+from sbert_search.training.reranker import CrossEncoderRecipe, train_cross_encoder
+from sbert_search.training.siamese import MODEL, BiEncoderRecipe, open_model, train_bi_encoder
+
+
+class OutOfTimeError(Exception):
+    """There is no time for another run."""
+
+
+@dataclass(frozen=True)
+class Clock:
+    """The seconds of each run, kept in a file, and the minutes that all may take together."""
+
+    file: Path
+    minutes: float | None = None
+
+    def seconds(self) -> dict[str, float]:
+        """Return the seconds of every run so far."""
+        return json.loads(self.file.read_bytes()) if self.file.exists() else {}
+
+    @contextmanager
+    def timing(self, run: str) -> Iterator[None]:
+        """Book the time of what is done inside on a run.
+
+        Raises:
+            OutOfTimeError: As long as the longest one so far, it would end too late.
+        """
+        spent = self.seconds()
+        needed = sum(spent.values()) + max(spent.values(), default=0.0)
+        if self.minutes is not None and needed > 60 * self.minutes:
+            raise OutOfTimeError
+        note(f"{run}, after {sum(spent.values()) / 60:.1f} minutes of runs")
+        start = time.monotonic()
+        yield
+        spent[run] = spent.get(run, 0.0) + time.monotonic() - start
+        replace_file(self.file, json.dumps(spent, indent=1).encode())
+
+
+@dataclass(frozen=True)
+class Bench:
+    """Where everything is.
+
+    Attributes:
+        model: Folder or name of the model that trials start from.
+        name: What reports call it.
+        data: Folder of the data sets.
+        work: Folder of all runs.
+        clock: How long they may take.
+    """
+
+    model: str
+    name: str
+    data: Path
+    work: Path
+    clock: Clock
+
+    @cached_property
+    def start(self) -> Path:
+        """The folder of the model that every trial starts from."""
+        return resolve_model(self.model).path
+
+    @cached_property
+    def weights_sha256(self) -> str:
+        """Hash of its weights."""
+        return read_folder(self.start).weights_sha256()
+
+    def folder(self, trial: Trial, seed: int) -> Path:
+        """Name the folder of a run after all that it depends on."""
+        if trial == BEFORE:
+            return self.work / f"before-{self.weights_sha256[:10]}"
+        recipe = to_mapping(self._recipe(trial, "start", trial.settings))
+        key = json.dumps([recipe, trial.fresh, self.weights_sha256], sort_keys=True, default=str)
+        digest = hashlib.sha256(key.encode()).hexdigest()[:10]
+        return self.work / f"{trial.recipe or 'raw'}-{digest}" / f"seed-{seed}"
+
+    def found(self, trial: Trial, seed: int, tasks: Sequence[str]) -> dict[str, Any] | None:
+        """Return what a run reached on every task; None where a task is missing."""
+        files = [self.folder(trial, seed) / f"{task}.json" for task in tasks]
+        if not all(file.exists() for file in files):
+            return None
+        return {task: json.loads(f.read_bytes()) for task, f in zip(tasks, files, strict=True)}
+
+    def measure(self, trial: Trial, seed: int, tasks: Sequence[str]) -> None:
+        """Train and score a run on every task, but for what is there.
+
+        Raises:
+            OutOfTimeError: There is something to do, and no time for it.
+        """
+        if self.found(trial, seed, tasks) is not None:
+            return
+        folder = self.folder(trial, seed)
+        with self.clock.timing(self._run(trial, seed)):
+            model = self.train(trial, seed)
+            for file in (folder / f"{task}.json" for task in tasks):
+                if not file.exists():
+                    score = self._score(trial, model, file.stem)
+                    replace_file(file, json.dumps(score).encode())
+
+    def train(self, trial: Trial, seed: int) -> Path:
+        """Return the model of a trial, made unless it is there."""
+        folder = self.folder(trial, seed)
+        folder.mkdir(parents=True, exist_ok=True)
+        if trial == BEFORE:
+            return self.start
+        if (folder / MODEL).is_dir():
+            return folder / MODEL
+        start = self._random(seed) if trial.fresh else self.start
+        settings = [text.replace("@", str(self.data)) for text in trial.settings]
+        recipe = self._recipe(trial, str(start), [*settings, f"seed={seed}"])
+        resume = bool(checkpoints(folder))
+        if trial.recipe is None:
+            open_model(recipe).save(folder / MODEL)
+        elif isinstance(recipe, BiEncoderRecipe):
+            train_bi_encoder(recipe, folder, resume=resume)
+        else:
+            train_cross_encoder(recipe, folder, resume=resume)
+        return folder / MODEL
+
+    def dev_figure(self, trial: Trial) -> float:
+        """Return the best dev figure of the first seed, trained unless it was.
+
+        Raises:
+            OutOfTimeError: It was not trained, and there is no time for it.
+        """
+        folder = self.folder(trial, 0)
+        if not (folder / MODEL).is_dir():
+            with self.clock.timing(self._run(trial, 0)):
+                self.train(trial, 0)
+        evaluations = [line for line in read_log(folder / LOG) if line["kind"] == "dev"]
+        return max(next(iter(line["figures"].values())) for line in evaluations)
+
+    def seconds(self, trial: Trial, seed: int) -> float:
+        """Return how long a run took, scores included."""
+        return self.clock.seconds().get(self._run(trial, seed), 0.0)
+
+    def _run(self, trial: Trial, seed: int) -> str:
+        return self.folder(trial, seed).relative_to(self.work).as_posix()
+
+    def _recipe(
+        self, trial: Trial, start: str, settings: Sequence[str]
+    ) -> BiEncoderRecipe | CrossEncoderRecipe:
+        cls = BiEncoderRecipe if trial.kind == "bi-encoder" else CrossEncoderRecipe
+        named = [f"model={start}", *(["data.train=none"] if trial.recipe is None else [])]
+        return load_recipe(cls, trial.kind, trial.recipe or "stsb", [*named, *settings])
+
+    def _random(self, seed: int) -> Path:
+        """Save a model of the same shape, tokenizer and pooling with random weights."""
+        folder = self.work / f"random-{self.weights_sha256[:10]}" / f"seed-{seed}"
+        if not folder.is_dir():
+            model = BiEncoder.load(self.start)
+            seed_all(seed, "init")
+            model.encoder = Encoder(model.encoder.config)
+            model.save(folder)
+        return folder
+
+    def _score(self, trial: Trial, model: Path, name: str) -> dict[str, Any]:
+        if name == "triplets":
+            articles = self.data / "wikipedia-en-2014/test.jsonl.xz"
+            per_article = accuracy_by_article(articles, Embedder(model, precision="fp32"))
+            low, high = mean_interval(per_article)
+            mean = statistics.fmean(per_article)
+            return {"accuracy": mean, "low": low, "high": high, "articles": len(per_article)}
+        kind = Embedder if trial.kind == "bi-encoder" else Reranker
+        embedder = kind(model, precision="fp32")
+        task = find_task("sts", name)
+        every = evaluate_sts(task, embedder, data=self.data)
+        found = {"spearman": every.scores["spearman"], "pairs": every.counts["pairs"]}
+        if "stsb" in (trial.recipe or ""):
+            seen = read_pairs(self.data / "stsb/train.jsonl.gz")
+            unseen = evaluate_sts(task, embedder, data=self.data, trained_on=seen)
+            found |= {"unseen": unseen.scores["spearman"], "n_unseen": unseen.counts["pairs"]}
+        return found

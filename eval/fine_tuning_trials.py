@@ -1,0 +1,196 @@
+"""The questions of `eval/fine_tuning.py`: what is trained, how often, and what it is judged by."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+STS = ("sts12-no-msrvid", "sts13", "sts14", "sts15", "stsb", "sick-dev")
+NLI = ("snli/train_subset_18k", "snli/train_subset_2k", "mnli/train_subset", "cad-nli/train")
+STSB = ("data.train=@/stsb/train.jsonl.gz", "data.dev=@/stsb/dev.jsonl.gz", "precision=bf16")
+STSB_PAIRS = 5749
+SHORT = ("budget.epochs=2", "optim.lr=5e-5")
+QUIET = ("checkpoint.keep=1", "batching.size=32")
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """A recipe with settings (``@`` is the data folder); without one, the model as it is.
+
+    Attributes:
+        name: What reports call it.
+        recipe: Name of a shipped recipe.
+        settings: Overrides of the recipe.
+        kind: What is trained.
+        fresh: Begin with random weights of the model's shape instead of its own.
+    """
+
+    name: str
+    recipe: str | None = None
+    settings: tuple[str, ...] = ()
+    kind: Literal["bi-encoder", "cross-encoder"] = "bi-encoder"
+    fresh: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Experiment:
+    """Trials of one question.
+
+    Attributes:
+        question: What it asks.
+        trials: What is tried.
+        seeds: How many runs of each.
+        tasks: What is measured: names of STS tasks, or ``triplets``.
+        choose: Whether the trial with the best dev figure of seed 0 alone goes on to the tasks.
+        published: What a paper reached, by trial, in points of the first task.
+        against: By trial, the one that the paper compares it with.
+    """
+
+    question: str
+    trials: tuple[Trial, ...]
+    seeds: int
+    tasks: tuple[str, ...]
+    choose: bool = False
+    published: Mapping[str, float] = field(default_factory=dict)
+    against: Mapping[str, str] = field(default_factory=dict)
+
+
+BEFORE = Trial("before")
+
+# Spearman on STSb dev: Reimers & Gurevych 2019, Sentence-BERT, table 6 (arXiv:1908.10084).
+POOLING = {
+    **{"mean, nli": 80.78, "max, nli": 79.07, "cls, nli": 79.80},
+    **{"mean, stsb": 87.44, "max, stsb": 69.92, "cls, stsb": 86.62},
+}
+CONCATENATION = {
+    **{"(u, v, |u-v|)": 80.78, "(u, v)": 66.04, "(|u-v|)": 69.78, "(u*v)": 70.54},
+    **{"(|u-v|, u*v)": 78.37, "(u, v, u*v)": 77.44, "(u, v, |u-v|, u*v)": 80.44},
+}
+DEFAULT = "(u, v, |u-v|)"
+
+
+def _nli(*settings: str) -> tuple[str, ...]:
+    files = ", ".join(f'"@/{name}.jsonl.gz"' for name in NLI)
+    return (f"data.train=[{files}]", "data.dev=@/stsb/dev.jsonl.gz", "precision=bf16", *settings)
+
+
+def _pooled(pooling: str, recipe: str, *settings: str) -> tuple[str, ...]:
+    """Settings of the small runs from one's own encoder: at most 10,000 pairs of NLI."""
+    data = STSB if recipe == "stsb" else _nli("data.limit=2500")  # of each of four files
+    return (*data, f'pooling=["{pooling}"]', "checkpoint.keep=1", *settings)
+
+
+def _first(*settings: str) -> tuple[str, ...]:
+    return tuple(f"first.{setting}" if setting[:4] == "data" else setting for setting in settings)
+
+
+def _share(percent: int) -> tuple[str, ...]:
+    rows = round(STSB_PAIRS * percent / 100)
+    return (*STSB, *QUIET, f"data.limit={rows}", f"budget.steps={max(60, round(4 * rows / 32))}")
+
+
+def _concatenated(name: str) -> Trial:
+    parts = json.dumps(name.strip("()").split(", "))
+    return Trial(name, "nli", _pooled("mean", "nli", f"loss.concatenation={parts}"))
+
+
+def _pooling(name: str) -> Trial:
+    pooling, recipe = name.split(", ")
+    return Trial(name, recipe, _pooled(pooling, recipe))
+
+
+EXPERIMENTS = {
+    "stsb": Experiment(
+        "STSb from all-MiniLM-L6-v2: does fine-tuning on its 5,749 pairs reach 84.0?",
+        tuple(
+            Trial(loss, "stsb", (*STSB, *QUIET, f"loss.name={loss}", *SHORT))
+            for loss in ("cosent", "cosine_mse")
+        ),
+        3,
+        ("stsb",),
+        choose=True,
+    ),
+    "cross-encoder": Experiment(
+        "STSb: does a cross-encoder beat the bi-encoder of its size (SBERT, table 2)?",
+        (
+            Trial("bi-encoder", "stsb", (*STSB, *QUIET, *SHORT)),
+            Trial("cross-encoder", "stsb", (*STSB, *QUIET), "cross-encoder"),
+        ),
+        3,
+        ("stsb-dev", "stsb"),
+    ),
+    "triplet": Experiment(
+        "Sections of Wikipedia: triplet accuracy on articles that were held out",
+        (
+            BEFORE,
+            Trial(
+                "triplet",
+                "triplet",
+                (
+                    "data.train=@/wikipedia-en-2014/train-0.jsonl.xz",
+                    "data.limit=3000",
+                    "data.per_document=2",
+                    "precision=bf16",
+                    *QUIET,
+                ),
+            ),
+        ),
+        1,
+        ("triplets",),
+    ),
+    "own": Experiment(
+        "From an encoder of one's own: raw, and after at most 10,000 NLI pairs",
+        (
+            Trial("raw [CLS]", settings=('pooling=["cls"]',)),
+            Trial("raw mean", settings=('pooling=["mean"]',)),
+            Trial("nli", "nli", _pooled("mean", "nli")),
+            Trial("mnrl-nli", "mnrl-nli", _pooled("mean", "nli")),
+            Trial(
+                "nli-then-stsb",
+                "nli-then-stsb",
+                (*_first(*_nli("data.limit=2500")), *_pooled("mean", "stsb")),
+            ),
+        ),
+        3,
+        ("stsb-dev", *STS),
+    ),
+    "nli": Experiment(
+        "NLI: every STS set before and after",
+        (
+            BEFORE,
+            Trial("nli", "nli", _nli(*QUIET)),
+            Trial("mnrl-nli", "mnrl-nli", _nli("checkpoint.keep=1")),
+            Trial("nli-then-stsb", "nli-then-stsb", (*_first(*_nli()), *STSB, *QUIET)),
+        ),
+        1,
+        STS,
+    ),
+    "small-labels": Experiment(
+        "STSb with few labels, from a pre-trained model and from random weights of its shape",
+        tuple(
+            Trial(f"{percent} %, {start}", "stsb", _share(percent), fresh=start == "random")
+            for percent in (1, 3, 10, 30, 100)
+            for start in ("pre-trained", "random")
+        ),
+        2,
+        ("stsb-dev", "stsb"),
+    ),
+    "pooling": Experiment(
+        "SBERT's ablation of pooling (table 6), NLI and STSb",
+        tuple(map(_pooling, POOLING)),
+        3,
+        ("stsb-dev",),
+        published=POOLING,
+        against={n: f"mean, {n.split(', ')[1]}" for n in POOLING if n[:4] != "mean"},
+    ),
+    "concatenation": Experiment(
+        "SBERT's ablation of what the classifier sees (table 6), NLI",
+        tuple(map(_concatenated, CONCATENATION)),
+        3,
+        ("stsb-dev",),
+        published=CONCATENATION,
+        against={name: DEFAULT for name in CONCATENATION if name != DEFAULT},
+    ),
+}
