@@ -26,7 +26,7 @@ from typing import Any
 from fine_tuning_bench import Bench, Clock, OutOfTimeError
 from fine_tuning_report import draw, markdown, signs
 from fine_tuning_trials import BEFORE, EXPERIMENTS, Experiment, Trial
-from made_with import made_with
+from recorded import made_with
 
 from sbert_search.runtime.files import replace_file
 from sbert_search.runtime.progress import note

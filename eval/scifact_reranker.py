@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from recorded import kept, made_with
 
 from sbert_search.config import to_mapping
 from sbert_search.corpus.beir import read_qrels, read_queries
@@ -43,7 +44,7 @@ from sbert_search.index.index import Index
 from sbert_search.metrics.ranking import score_run
 from sbert_search.records import Qrels, Run
 from sbert_search.runtime.files import replace_file
-from sbert_search.runtime.provenance import code, library_versions, machine
+from sbert_search.runtime.progress import note
 from sbert_search.search.engine import SearchEngine
 from sbert_search.search.fusion import mixed
 from sbert_search.search.rerank import Reranker
@@ -103,26 +104,25 @@ class Work:
         path = self.folds / "qrels" / f"{split}.tsv"
         replace_file(path, ("query-id\tcorpus-id\tscore\n" + "".join(lines)).encode())
 
-    def search(self) -> dict[str, Any]:
+    def search(self) -> Any:
         """Choose the fusion and find the candidates of the training claims."""
-        record = self.work / "fusion.json"
-        if not record.exists():
-            embedder = CachedEmbedder(Embedder(self.model, precision="fp32"))
-            out = self.work / "index"
-            if not (out / "MANIFEST.json").exists():
-                Index.build(self.collection, out=out, model=embedder)
-            index = Index.open(out)
-            qrels = read_qrels(self.collection, "train")
-            queries = [query for query in read_queries(self.collection) if query.query_id in qrels]
-            choice = choose_fusion(index, embedder, queries, qrels, folds=FOLDS)
-            run = SearchEngine(index, embedder).run(
-                queries, max(DEPTHS), mode="hybrid", fusion=choice.fusion
-            )
-            embedder.close()
-            write_run(run, self.run)
-            replace_file(record, json.dumps(to_mapping(choice)).encode())
-        chosen: dict[str, Any] = json.loads(record.read_bytes())
-        return chosen
+        return kept(self.work / "fusion.json", self._choose_fusion)
+
+    def _choose_fusion(self) -> dict[str, Any]:
+        embedder = CachedEmbedder(Embedder(self.model, precision="fp32"))
+        out = self.work / "index"
+        if not (out / "MANIFEST.json").exists():
+            Index.build(self.collection, out=out, model=embedder)
+        index = Index.open(out)
+        qrels = read_qrels(self.collection, "train")
+        queries = [query for query in read_queries(self.collection) if query.query_id in qrels]
+        choice = choose_fusion(index, embedder, queries, qrels, folds=FOLDS)
+        run = SearchEngine(index, embedder).run(
+            queries, max(DEPTHS), mode="hybrid", fusion=choice.fusion
+        )
+        embedder.close()
+        write_run(run, self.run)
+        return dict(to_mapping(choice))
 
     def positives(self) -> list[Path]:
         """Write the pairs that belong together: title and abstract, question and paragraph."""
@@ -269,15 +269,15 @@ def main() -> None:
     fusion = work.search()
     reranked: dict[str, Mapping[str, float]] = {}
     for fold in range(FOLDS):
+        note(f"Fold {fold + 1} of {FOLDS}")
         reranked |= work.held_out_scores(fold)
     qrels = read_qrels(work.collection, "train")
     choice = choose(read_run(work.run), reranked, qrels)
     work.on_claims("final", "all")
-    record = {"claims": len(reranked), "fusion": fusion, "reranking": choice, **code()}
-    record |= {"machine": machine(), "libraries": library_versions()}
+    record = {"claims": len(reranked), "fusion": fusion, "reranking": choice, **made_with()}
     options.out.mkdir(parents=True, exist_ok=True)
-    (options.out / "choices.json").write_text(json.dumps(record, indent=1) + "\n")
-    (options.out / "choices.md").write_text(markdown(record))
+    replace_file(options.out / "choices.json", (json.dumps(record, indent=1) + "\n").encode())
+    replace_file(options.out / "choices.md", markdown(record).encode())
     sys.stdout.write(markdown(record))
 
 

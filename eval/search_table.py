@@ -16,15 +16,19 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from recorded import made_with
+
 from sbert_search.config import from_mapping
 from sbert_search.embedding.cache import CachedEmbedder
 from sbert_search.embedding.embedder import Embedder
 from sbert_search.evaluation.compare import ALPHA, compare_runs
-from sbert_search.evaluation.manifest import read_evaluation
+from sbert_search.evaluation.manifest import Evaluation, read_evaluation
 from sbert_search.evaluation.report import write_reports
 from sbert_search.evaluation.retrieval import SearchSettings, evaluate_retrieval
 from sbert_search.evaluation.tasks import EvalTask, find_task
 from sbert_search.metrics.significance import holm
+from sbert_search.runtime.files import replace_file
+from sbert_search.runtime.progress import note
 from sbert_search.search.fusion import Fusion
 from sbert_search.search.rerank import Reranker
 from sbert_search.search.windows import BestWindow
@@ -49,8 +53,10 @@ def evaluate(
     for system in SYSTEMS:
         mode = "hybrid" if system == "reranked" else system
         search = SearchSettings(mode=mode, fusion=fusion, rerank_depth=depth)
+        evaluated: list[Evaluation] = []
         for task in tasks:
             if not (out / system / f"{task.name}.json").exists():
+                note(f"{system}, {task.name}")
                 evaluation = evaluate_retrieval(
                     task,
                     embedder,
@@ -58,7 +64,8 @@ def evaluate(
                     search=search,
                     reranker=reranker if system == "reranked" else None,
                 )
-                write_reports([evaluation], out / system)
+                evaluated.append(evaluation)
+                write_reports(evaluated, out / system)
                 embedder.close()
 
 
@@ -160,9 +167,9 @@ def main() -> None:
     tasks = [task.name for task in named]
     scores = {task: scores_of(out, task) for task in tasks}
     rows = compared(out, tasks)
-    record = json.dumps({"scores": scores, "compared": rows}, indent=1)
-    (out / "table.json").write_text(record + "\n")
-    (out / "table.md").write_text(markdown(scores, rows))
+    record = json.dumps({"scores": scores, "compared": rows, **made_with()}, indent=1)
+    replace_file(out / "table.json", (record + "\n").encode())
+    replace_file(out / "table.md", markdown(scores, rows).encode())
     sys.stdout.write(markdown(scores, rows))
 
 

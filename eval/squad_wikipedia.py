@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import json
 import random
+import shutil
 import sys
 from collections.abc import Iterator
 from itertools import chain, count, islice
@@ -21,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from sbert_search.corpus.sources import open_bytes
+from sbert_search.runtime.progress import note
 
 NAME = "squad-wikipedia-101k"
 DISTRACTORS = 100_000
@@ -45,9 +47,14 @@ def paragraphs(data: Path) -> Iterator[str]:
 def write(
     data: Path, out: Path, distractors: int = DISTRACTORS, questions: int = QUESTIONS
 ) -> None:
-    """Write corpus, queries and judgements under ``OUT/squad-wikipedia-101k``."""
-    folder = out / NAME
+    """Write corpus, queries and judgements under ``OUT/squad-wikipedia-101k``, all or none."""
+    if (out / NAME).exists():
+        note(f"{out / NAME} is there; nothing to do.")
+        return
+    folder = out / f"{NAME}.part"
+    shutil.rmtree(folder, ignore_errors=True)
     (folder / "qrels").mkdir(parents=True)
+    note(f"Reading questions, and {distractors:,} paragraphs beside them")
     first, second = (list(rows_of(data / "squad" / f"dev_{half}.jsonl.gz")) for half in "ab")
     asked_about = dict.fromkeys(row["context"] for row in chain(first, second))
     ids = {context: f"squad-{n}" for n, context in enumerate(asked_about)}
@@ -66,6 +73,7 @@ def write(
         write_lines(
             folder / "qrels" / f"{split}.tsv", chain(["query-id\tcorpus-id\tscore"], judged)
         )
+    folder.rename(out / NAME)
 
 
 def write_lines(path: Path, lines: Iterator[str] | chain[str]) -> None:

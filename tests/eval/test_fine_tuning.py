@@ -53,7 +53,7 @@ def quick(experiment: Any) -> Any:
     """The same trials in two steps each, with two seeds."""
 
     def shortened(trial: Any) -> Any:
-        more = QUICK if trial.recipe else ()
+        more: tuple[str, ...] = QUICK if trial.recipe else ()
         if trial.recipe == "nli-then-stsb":
             more += tuple(f"first.{setting}" for setting in QUICK[:2])
         if trial.kind == "cross-encoder":

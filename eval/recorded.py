@@ -1,13 +1,24 @@
-"""What the records of these scripts say of how they were made, without paths of a machine."""
+"""Steps whose results are kept, and what a record says of how it was made."""
 
 from __future__ import annotations
 
+import json
 import sys
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from sbert_search.runtime.files import replace_file
 from sbert_search.runtime.provenance import code, library_versions, machine
+
+
+def kept(file: Path, make: Callable[[], Any]) -> Any:
+    """Return what a file holds as JSON, made unless it is there."""
+    if not file.exists():
+        file.parent.mkdir(parents=True, exist_ok=True)
+        replace_file(file, (json.dumps(make(), indent=1) + "\n").encode())
+    return json.loads(file.read_bytes())
 
 
 def made_with() -> dict[str, Any]:
