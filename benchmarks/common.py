@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from sbert_search.runtime.provenance import code, library_versions, machine
+from sbert_search.runtime.provenance import made_with
 
 
 def repeats_of(options: argparse.Namespace) -> int:
@@ -136,10 +136,7 @@ class Results:
                 for name, f in self.figures.items()
             },
             "repeats": {name: f.repeats for name, f in self.figures.items() if f.repeats},
-            "machine": machine(),
-            **code(),
-            "libraries": library_versions(),
-            "command": " ".join(["python", *sys.argv]),
+            **made_with(),
             "seed": self.options.seed,
         }
         self.options.out.parent.mkdir(parents=True, exist_ok=True)

@@ -26,10 +26,10 @@ from typing import Any
 from fine_tuning_bench import Bench, Clock, OutOfTimeError
 from fine_tuning_report import draw, markdown, signs
 from fine_tuning_trials import BEFORE, EXPERIMENTS, Experiment, Trial
-from recorded import made_with
 
 from sbert_search.runtime.files import replace_file
 from sbert_search.runtime.progress import note
+from sbert_search.runtime.provenance import made_with
 
 
 def chosen(experiment: Experiment, bench: Bench) -> tuple[Sequence[Trial], dict[str, float]]:

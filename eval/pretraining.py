@@ -26,12 +26,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from recorded import kept, made_with
+from kept import kept
 
 from sbert_search.corpus.shards import TokenShards
 from sbert_search.evaluation.masked import unigram_entropy
 from sbert_search.runtime.files import replace_file
 from sbert_search.runtime.progress import note
+from sbert_search.runtime.provenance import made_with
 from sbert_search.tokens.tokenizer import TextTokenizer
 from sbert_search.training.report import LOG, read_log
 

@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from recorded import kept, made_with
+from kept import kept
 
 from sbert_search.config import to_mapping
 from sbert_search.corpus.beir import read_qrels, read_queries
@@ -45,6 +45,7 @@ from sbert_search.metrics.ranking import score_run
 from sbert_search.records import Qrels, Run
 from sbert_search.runtime.files import replace_file
 from sbert_search.runtime.progress import note
+from sbert_search.runtime.provenance import made_with
 from sbert_search.search.engine import SearchEngine
 from sbert_search.search.fusion import mixed
 from sbert_search.search.rerank import Reranker

@@ -16,8 +16,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from recorded import made_with
-
 from sbert_search.config import from_mapping
 from sbert_search.embedding.cache import CachedEmbedder
 from sbert_search.embedding.embedder import Embedder
@@ -29,6 +27,7 @@ from sbert_search.evaluation.tasks import EvalTask, find_task
 from sbert_search.metrics.significance import holm
 from sbert_search.runtime.files import replace_file
 from sbert_search.runtime.progress import note
+from sbert_search.runtime.provenance import made_with
 from sbert_search.search.fusion import Fusion
 from sbert_search.search.rerank import Reranker
 from sbert_search.search.windows import BestWindow

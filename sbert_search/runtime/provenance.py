@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterable
 from importlib.metadata import PackageNotFoundError, version
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,11 @@ LIBRARIES = (
     "ir-measures",
     "scipy",
 )
+
+
+def made_with() -> dict[str, Any]:
+    """Give version and commit, machine, libraries and the running command, as records hold them."""
+    return {**code(), "machine": machine(), "libraries": library_versions(), "command": command()}
 
 
 def machine() -> dict[str, Any]:
@@ -56,10 +62,27 @@ def code() -> dict[str, str | None]:
     return {"version": sbert_search.__version__, "commit": commit}
 
 
+def command() -> str:
+    """Write the running command, with names of options in place of absolute paths.
+
+    The script keeps the name of its folder, a path that no option names its last part.
+    """
+    script = Path(sys.argv[0])
+    shown = (_without_path(before, word) for before, word in pairwise(sys.argv))
+    name = f"{script.parent.name}/{script.name}" if script.is_absolute() else str(script)
+    return " ".join(["python", name, *shown])
+
+
 def library_versions(names: Iterable[str] = LIBRARIES) -> dict[str, str]:
     """Give the versions of those libraries that are installed."""
     found = {name: _installed(name) for name in names}
     return {name: number for name, number in found.items() if number is not None}
+
+
+def _without_path(before: str, word: str) -> str:
+    if not Path(word).is_absolute():
+        return word
+    return before.lstrip("-").replace("-", "_").upper() if before[:2] == "--" else Path(word).name
 
 
 def _cpu_name() -> str:

@@ -27,7 +27,7 @@ def said(monkeypatch: pytest.MonkeyPatch, script: Script) -> list[list[str]]:
         line = [str(word) for word in words]
         commands.append(line)
         if line[0] in ("pretrain", "train") and "--resume" not in line:
-            more = QUICK if line[0] == "train" else PRETRAIN
+            more: tuple[str, ...] = QUICK if line[0] == "train" else PRETRAIN
             more += (f"model={{{SHAPE}, pooler = true}}",) * (line[:2] == ["pretrain", "bert"])
             line = [*line, *(word for setting in more for word in ("--set", setting))]
         if line[:2] == ["tokenizer", "train"]:

@@ -1,9 +1,11 @@
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
+import pytest
 
-from sbert_search.runtime.provenance import code, library_versions, machine
+from sbert_search.runtime.provenance import code, command, library_versions, machine
 
 
 def test_machine_names_what_a_speed_depends_on() -> None:
@@ -29,3 +31,13 @@ def test_versions_leave_out_what_is_not_installed() -> None:
 def test_code_has_a_full_commit_or_none() -> None:
     commit = code()["commit"]
     assert commit is None or len(commit.removesuffix("-dirty")) == 40
+
+
+def test_a_command_is_written_without_paths_of_the_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = ["benchmarks/bench.py", "--quick", "--peer-python", str(tmp_path), "--out", "f.json"]
+    monkeypatch.setattr(sys, "argv", given)
+    assert command() == "python benchmarks/bench.py --quick --peer-python PEER_PYTHON --out f.json"
+    monkeypatch.setattr(sys, "argv", [str(tmp_path / "eval" / "run.py"), str(tmp_path / "mini")])
+    assert command() == "python eval/run.py mini"
