@@ -66,7 +66,8 @@ class Hit:
         row: Row of the best passage in the index.
         passage: Start and end of the best passage in ``Document.full_text``, in characters.
         best_sentence: The sentence of the passage nearest to the query, or "" if not asked for.
-        matched_words: Words of the query that the document holds, in any form of the word.
+        matched_words: Words of the query that the document holds, in any form of the word; those
+            of many documents only where no other matched.
         stages: Rank and score of every stage that saw the document, by stage name.
     """
 

@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from sbert_search.embedding.protocol import TextEmbedder
 from sbert_search.errors import ConfigError, QueryError
 from sbert_search.index.index import Index
-from sbert_search.index.lexical_terms import term_reader
 from sbert_search.index.snapshot import RowMask, Snapshot
 from sbert_search.records import Hit, Query
 from sbert_search.runtime import memory
@@ -26,7 +25,12 @@ from sbert_search.search.highlight import best_sentences
 from sbert_search.search.hits import body_of, read_hits
 from sbert_search.search.ranking import Ranking
 from sbert_search.search.reordering import PairScorer, rerank
-from sbert_search.search.words import best_passages, best_sentence, matching_documents
+from sbert_search.search.words import (
+    best_passages,
+    best_sentence,
+    matching_documents,
+    telling_words,
+)
 
 _QUERIES_AT_ONCE = 256
 
@@ -249,21 +253,16 @@ class SearchEngine:
         """Say of each hit which sentence to show and which words of the query it holds."""
         if not hits:
             return hits
-        bodies, lexical = [body_of(hit) for hit in hits], snapshot.settings.lexical
-        reader = term_reader(lexical) if lexical else None
+        bodies = [body_of(hit) for hit in hits]
         if found.vector is not None:
             best = best_sentences(found.query, found.vector, bodies, self.embedder)
         else:
             best = [best_sentence(snapshot.lexical.reader, found.query, body) for body in bodies]
+        texts = [f"{hit.title} {hit.text}" for hit in hits]
+        words = telling_words(snapshot, found.query, texts)
         return [
-            replace(
-                hit,
-                best_sentence=sentence,
-                matched_words=reader.matched_words(found.query, f"{hit.title} {hit.text}")
-                if reader
-                else (),
-            )
-            for hit, sentence in zip(hits, best, strict=True)
+            replace(hit, best_sentence=sentence, matched_words=matched)
+            for hit, sentence, matched in zip(hits, best, words, strict=True)
         ]
 
 

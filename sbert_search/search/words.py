@@ -6,10 +6,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from sbert_search.index.lexical_terms import TermReader
+from sbert_search.index.lexical_terms import TermReader, term_reader
 from sbert_search.index.snapshot import RowMask, Snapshot
 from sbert_search.search.ranking import Ranking
 from sbert_search.tokens.sentences import split_sentences
+
+COMMON = 0.1  # a word in a larger share of the documents says little of any one of them
+FEW = 10  # documents that do not make a word common, however small the index
 
 
 def matching_documents(
@@ -46,6 +49,29 @@ def best_sentence(reader: TermReader, query: str, passage: str) -> str:
     """Pick the sentence with most of the query's words, the first of equals."""
     sentences = split_sentences(passage, wrapped=True) or [""]
     return sentences[_most_words(reader, query, sentences)]
+
+
+def telling_words(snapshot: Snapshot, query: str, texts: Sequence[str]) -> list[tuple[str, ...]]:
+    """Name the words of a query that each text holds, in any form.
+
+    Words that many documents of the index hold, such as "what", are named only where no other
+    matched; stop words never, and nothing in an index without lexical data.
+    """
+    settings = snapshot.settings.lexical
+    if settings is None:
+        return [()] * len(texts)
+    reader = term_reader(settings)
+    common = _common_words(snapshot, reader, query)
+    matched = (reader.matched_words(query, text) for text in texts)
+    return [tuple(word for word in words if word not in common) or words for words in matched]
+
+
+def _common_words(snapshot: Snapshot, reader: TermReader, query: str) -> set[str]:
+    words = list(dict.fromkeys(reader.words(query)))
+    segments = [snapshot.postings(i) for i in range(len(snapshot.segments))]
+    limit = max(FEW, COMMON * snapshot.n_docs)
+    terms = zip(words, reader.hashes(words).tolist(), strict=True)
+    return {word for word, term in terms if sum(len(s.of(term)) for s in segments) > limit}
 
 
 def _most_words(reader: TermReader, query: str, texts: Sequence[str]) -> int:

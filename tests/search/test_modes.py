@@ -41,6 +41,14 @@ def test_words_find_documents_without_any_model(index: Index) -> None:
     assert engine.search("xylophone", mode="lexical", highlight=True) == []
 
 
+def test_words_of_many_documents_are_named_only_where_no_other_matched(tmp_path: Path) -> None:
+    rows = [{"_id": str(n), "text": f"What does number{n} do?"} for n in range(11)]
+    engine = SearchEngine(small_index(tmp_path, rows), HashingEmbedder())
+    hits = engine.search("what does number3 mean", mode="lexical", highlight=True)
+    assert hits[0].matched_words == ("number3",)
+    assert hits[1].matched_words == ("what", "does")
+
+
 def test_hybrid_finds_what_either_finds_and_says_what_each_said(engine: SearchEngine) -> None:
     hits = engine.search("water", mode="hybrid")
     dense = {hit.doc_id: hit.stages["dense"] for hit in engine.search("water")}
