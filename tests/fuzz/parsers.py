@@ -208,8 +208,7 @@ PARSERS: dict[str, Parser] = {
     "docs": _of_index("seg/000000.docs.arrow", use_all),
     "vectors": _of_index("seg/000000.vec.npy", search),
     "ids": _of_index("seg/000000.ids.npy", look_up),
-    **{
-        kind: _of_index(f"lex/000001.{kind}.npy", use_words)
-        for kind in ("terms", "pairs", "lengths")
-    },
+    "terms": _of_index("lex/000001.terms.npy", use_words),
+    "postings": _of_index("lex/000001.pairs.npy", use_words),
+    "lengths": _of_index("lex/000001.lengths.npy", use_words),
 }
