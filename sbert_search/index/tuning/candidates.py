@@ -19,7 +19,8 @@ class Family:
 
     Attributes:
         pattern: A FAISS factory string with ``{lists}`` for the number of inverted lists.
-        refines: Candidates for each result to try, few first; 1 where FAISS holds the vectors.
+        refines: Candidates for each result to try, few first; 1 where FAISS holds the vectors, as
+            float16 or whole.
     """
 
     pattern: str
@@ -64,7 +65,7 @@ def families(n_rows: int, dim: int) -> list[Family]:
         Family(f"IVF{{lists}},PQ{half}x4fs", (4, 10, 25)),
         Family("IVF{lists},RaBitQfs", (5, 10, 25, 60)),
         Family("HNSW16,SQ8", (2, 4)),
-        Family("HNSW32"),
+        Family("HNSW32,SQfp16"),
     ]
 
 
