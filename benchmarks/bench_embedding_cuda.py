@@ -3,13 +3,16 @@
     python benchmarks/bench_embedding_cuda.py [--quick] [--device cuda:0] [--out F.json]
 
 Two shapes: all-MiniLM-L6-v2, and BERT-base with fresh weights, both reading 512 tokens. Short texts
-give the ratio to the peer; texts of 512 tokens give the share of the device's matrix-product rate
-(8192 x 8192) and what tokenising costs beside the encoder alone.
+give the ratio to the peer, many at a time and one at a time (a replayed graph); texts of 512 tokens
+give the share of the device's matrix-product rate (8192 x 8192) and what tokenising costs beside
+the encoder alone. Peak memory is that of our model alone on these.
 """
 
 from __future__ import annotations
 
+import gc
 import tempfile
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -26,7 +29,7 @@ from sbert_search.encoder.weights import load_encoder
 from sbert_search.models.bi_encoder import BiEncoder
 from sbert_search.models.heads import Normalize
 from sbert_search.models.resolve import resolve_model
-from sbert_search.runtime.device import matmul_rate
+from sbert_search.runtime.device import matmul_rate, memory_bytes, resolve_device
 from sbert_search.tokens.tokenizer import TextTokenizer
 
 TOKENS = 512
@@ -34,12 +37,9 @@ TOKENS = 512
 
 def main() -> None:
     parser = arguments(__doc__.partition("\n")[0])
-    parser.add_argument("--device", default="cuda:0")
+    parser.add_argument("--device", default="cuda:0", help="cpu: only to see whether it runs")
     options = parser.parse_args()
-    if not torch.cuda.is_available():
-        parser.error("this machine, or this build of torch, has no CUDA device")
-    results = Results(options)
-    device = torch.device(options.device)
+    results, device = Results(options), resolve_device(options.device)
     flops = matmul_rate(device, torch.bfloat16)
     results.add("matmul_bfloat16", Figure(flops / 1e12, "TFLOP/s"))
     with tempfile.TemporaryDirectory() as scratch:
@@ -61,35 +61,54 @@ def save_model(shape: str, folder: Path, seed: int) -> Path:
 
 def measure(results: Results, shape: str, folder: Path, device: torch.device, flops: float) -> None:
     """Add the figures of one shape."""
-    quick, repeats = results.options.quick, repeats_of(results.options)
-    _, short = sentences(2_000 if quick else 20_000)
+    _, short = sentences(2_000 if results.options.quick else 20_000)
     ours = Embedder(folder, device=str(device), precision="bf16", batch_tokens="auto")
-    half = {"dtype": torch.bfloat16}
-    peer = SentenceTransformer(str(folder), device=str(device), model_kwargs=half)
-    torch.cuda.reset_peak_memory_stats(device)
-    figure = compare(
-        partial(rate, len(short), partial(ours.encode, short)),
-        partial(rate, len(short), partial(peer.encode, short)),
-        unit="texts/s",
-        repeats=repeats,
-    )
-    results.add(f"{shape}_sentences", figure)
+    against(results, shape, short, folder, ours)
     exact = Embedder(folder, device=str(device), precision="fp32").encode(short[:500])
     results.add(f"{shape}_min_cosine", min_cosine(ours.encode(short[:500]), exact))
+    alone(results, shape, folder, ours, flops)
+
+
+def against(results: Results, shape: str, texts: list[str], folder: Path, ours: Embedder) -> None:
+    """Add our speed beside the peer's."""
+    half = {"dtype": torch.bfloat16}
+    peer = SentenceTransformer(str(folder), device=ours.opened.device, model_kwargs=half)
+    many = partial(ours.encode, texts), partial(peer.encode, texts)
+    few = [partial(one_at_a_time, model.encode, texts[:200]) for model in (ours, peer)]
+    for name, (mine, theirs), count in (("sentences", many, len(texts)), ("queries", few, 200)):
+        figure = compare(
+            partial(rate, count, mine),
+            partial(rate, count, theirs),
+            unit="texts/s",
+            repeats=repeats_of(results.options),
+        )
+        results.add(f"{shape}_{name}", figure)
+
+
+def one_at_a_time(encode: Callable[[str], object], texts: list[str]) -> None:
+    for text in texts:
+        encode(text)
+
+
+def alone(results: Results, shape: str, folder: Path, ours: Embedder, flops: float) -> None:
+    """Add shares of the device's rate and of the encoder's, and memory."""
+    quick, device = results.options.quick, torch.device(ours.opened.device)
+    gc.collect()  # frees the other models
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
     long_texts = texts_of_512_tokens(ours, 500 if quick else 10_000)
     tokens = ours.tokenize(long_texts)
-    alone = compare(
+    figure = compare(
         partial(rate, len(tokens), partial(ours.encode, long_texts)),
         partial(rate, len(tokens), partial(ours.encode_tokens, tokens)),
         unit="texts/s",
-        repeats=repeats,
+        repeats=repeats_of(results.options),
     )
-    results.add(f"{shape}_512_end_to_end_over_encoder_alone", alone)
+    results.add(f"{shape}_512_end_to_end_over_encoder_alone", figure)
     work = operations(load_encoder(folder).config, tokens.lengths)
-    done = (alone.peer or 0.0) / len(tokens) * work
+    done = (figure.peer or 0.0) / len(tokens) * work
     results.add(f"{shape}_512_matmul_share", Figure(done / flops, "share"))
-    peak = torch.cuda.max_memory_allocated(device)
-    results.add(f"{shape}_peak_memory", Figure(peak / 2**20, "MiB"))
+    results.add(f"{shape}_peak_memory", Figure(memory_bytes(device) / 2**20, "MiB"))
 
 
 def texts_of_512_tokens(embedder: Embedder, count: int) -> list[str]:

@@ -5,6 +5,7 @@ vocabulary of 30,522, dropout 0.1, AdamW and clipping, each in a process of its 
 of full length, so nothing is won by leaving padding out. The peer is `BertForPreTraining` in a
 plain loop (under autocast for bf16; compiled on CUDA). The share of GEMM is of the rate of a large
 matrix product, for the products that no implementation can leave out: logits at masked words alone.
+Memory is the most that was allocated on CUDA, and what is held in the end on a CPU.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import NamedTuple
 
 import torch
 from common import Figure, Results, arguments, compare, rate, repeats_of
@@ -26,7 +28,7 @@ from sbert_search.encoder.config import EncoderConfig
 from sbert_search.encoder.encoder import Encoder
 from sbert_search.encoder.packed import PackedTokens
 from sbert_search.models.pretraining import MaskedBatch, MaskedLanguageModel
-from sbert_search.runtime.device import autocast, matmul_rate, resolve_device
+from sbert_search.runtime.device import autocast, matmul_rate, memory_bytes, resolve_device
 from sbert_search.runtime.distributed import Ranks
 from sbert_search.runtime.memory import keep_freed_memory
 from sbert_search.tokens.tokenizer import TextTokenizer
@@ -87,10 +89,13 @@ def measure(
     steps = (1 if options.quick else 3) if device.type == "cpu" else 20
     work = Work(shape, precision, device, batch, steps, options.seed)
     with contestant(our_steps, work) as ours, contestant(peer_steps, work) as peer:
-        figure = compare(ours, peer, unit="tokens/s", repeats=repeats_of(options))
+        figure = compare(ours.rate, peer.rate, unit="tokens/s", repeats=repeats_of(options))
+        held, peer_held = ours.memory(), peer.memory()
     results.add(f"{precision}_{shape}", figure)
     share = figure.value * flops_per_token(shape) / matmul_rate(device, DTYPES[precision])
     results.add(f"{precision}_{shape}_gemm_share", Figure(share, "of GEMM"))
+    mine, other = (bytes_held / 2**20 for bytes_held in (held, peer_held))
+    results.add(f"{precision}_{shape}_memory", Figure(mine, "MiB", other, mine / other))
 
 
 Steps = Callable[[], None]
@@ -112,11 +117,21 @@ class Work:
 _running: list[tuple[Steps, Work]] = []  # of a contestant's own process
 
 
+class Contestant(NamedTuple):
+    """One of the two in its process: tokens a second of its steps, and the memory they take."""
+
+    rate: Callable[[], float]
+    memory: Callable[[], int]
+
+
 @contextmanager
-def contestant(make: Maker, work: Work) -> Iterator[Callable[[], float]]:
-    """Start a process for one of the two; yields what measures its tokens a second."""
+def contestant(make: Maker, work: Work) -> Iterator[Contestant]:
+    """Start a process for one of the two."""
     with ProcessPoolExecutor(1, get_context("spawn"), _prepare, (make, work)) as process:
-        yield lambda: process.submit(_measure).result()
+        yield Contestant(
+            lambda: process.submit(_measure).result(),
+            lambda: process.submit(memory_bytes, work.device).result(),
+        )
 
 
 def _prepare(make: Maker, work: Work) -> None:

@@ -19,7 +19,7 @@ from sbert_search.embedding.hashing import HashingEmbedder
 from sbert_search.embedding.opened import EngineName, OpenedModel
 from sbert_search.embedding.protocol import Task, TextEmbedder, TokenizedTexts, Vectors
 from sbert_search.embedding.similarity import similarity, unit
-from sbert_search.embedding.steps import Steps
+from sbert_search.embedding.steps import Started, Steps, land_all, launch_windows
 from sbert_search.errors import ConfigError
 from sbert_search.models.identity import ModelIdentity
 from sbert_search.runtime.overlap import prefetch
@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 
     from sbert_search.models.bi_encoder import BiEncoder
     from sbert_search.runtime.device import Precision
-
-_WINDOW = 1024  # texts tokenised while the ones before are encoded
 
 
 class Embedder:
@@ -145,20 +143,10 @@ class Embedder:
             batch_size: Most texts of one step; None: the token budget alone decides.
 
         Raises:
-            ModelError: As for `Steps.run`.
+            ModelError: As for `Steps.launch`.
         """
-
-        def start(rows: NDArray[np.int64]) -> Callable[[], Vectors]:
-            finish = self._engine.start(tokens.take(rows))
-            return lambda: finish()[:, : self.dim]
-
-        if not self._is_settled and tokens.lengths.sum() >= 2 * self.batch_tokens:
-            key = [self.identity.to_mapping(), self.opened.device, machine()]
-            self._steps.budget = find_budget(
-                self.batch_tokens, tokens.lengths, lambda rows: start(rows)(), key
-            )
-            self._is_settled = True
-        return self._steps.run(tokens.lengths, self.dim, start, most=batch_size)
+        out = np.empty((len(tokens), self.dim), dtype=np.float32)
+        return land_all(self._launch(tokens, batch_size), out)
 
     def encode(
         self,
@@ -199,9 +187,8 @@ class Embedder:
             progress("Encoding", len(several), "texts", hidden=not show_progress_bar) as advance,
             closing(prefetch(self._windows(several, before))) as windows,
         ):
-            for rows, tokens in windows:
-                vectors[rows] = self.encode_tokens(tokens, batch_size=batch_size)
-                advance(len(rows))
+            steps = launch_windows(windows, lambda _, w: self._launch(w, batch_size), advance)
+            land_all(steps, vectors)
         vectors = vectors[:, :truncate_dim]
         if normalize_embeddings:
             vectors = unit(vectors)
@@ -235,9 +222,23 @@ class Embedder:
     ) -> Iterator[tuple[NDArray[np.int64], TokenizedTexts]]:
         """Tokenise a window of texts of like length at a time, longest first."""
         order = np.argsort([-len(text) for text in texts], kind="stable")
-        for start in range(0, len(texts), _WINDOW):
-            rows = order[start : start + _WINDOW]
+        size = self._steps.window
+        for start in range(0, len(texts), size):
+            rows = order[start : start + size]
             yield rows, self._tokenize([texts[row] for row in rows], prompt)
+
+    def _launch(self, tokens: TokenizedTexts, batch_size: int | None) -> Iterator[Started]:
+        def start(rows: NDArray[np.int64]) -> Callable[[], Vectors]:
+            finish = self._engine.start(tokens.take(rows))
+            return lambda: finish()[:, : self.dim]
+
+        if not self._is_settled and tokens.lengths.sum() >= 2 * self.batch_tokens:
+            key = [self.identity.to_mapping(), self.opened.device, machine()]
+            self._steps.budget = find_budget(
+                self.batch_tokens, tokens.lengths, lambda rows: start(rows)(), key
+            )
+            self._is_settled = True
+        return self._steps.launch(tokens.lengths, start, most=batch_size)
 
     def _tokenize(self, texts: Sequence[str], prompt: str) -> TokenizedTexts:
         joined = [prompt + text for text in texts] if prompt else texts

@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
+from sbert_search.embedding.native import PackedEngine
 from sbert_search.embedding.opened import Engine, EngineName, OpenedModel
 from sbert_search.embedding.opening import PRECISIONS, check_engine, open_engine
 from sbert_search.embedding.protocol import TokenizedTexts, Vectors
 from sbert_search.embedding.selfcheck import SELF_CHECK_TEXTS, check_vectors
-from sbert_search.encoder.frozen import freeze
-from sbert_search.encoder.packed import PackedTokens
 from sbert_search.models.bi_encoder import BiEncoder
 from sbert_search.models.folder import ModelDescription, ModelFolder, read_folder
 from sbert_search.models.identity import IN_MEMORY
@@ -23,41 +22,27 @@ from sbert_search.models.interchange import LibraryEncoder, load_sentence_transf
 from sbert_search.models.resolve import resolve_model
 from sbert_search.models.state import state_sha256
 from sbert_search.models.support import require_kind, why_not_native
-from sbert_search.runtime.device import Precision, fetch, plain_memory_errors
+from sbert_search.runtime.device import Precision, plain_memory_errors
 from sbert_search.runtime.progress import note
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
 
 
-class NativeEngine:
+class NativeEngine(PackedEngine):
     """This package's own encoder, on packed batches."""
 
-    name: EngineName = "native"
-
     def __init__(self, model: BiEncoder) -> None:
-        self.model = model.eval()
-        self.dim, self.tokenizer = model.dim, model.tokenizer
-        self._settle(next(model.parameters()).device)
+        super().__init__(model, model)
+        self.model, self.dim = model, model.dim
 
     def __call__(self, tokens: TokenizedTexts) -> Vectors:
         """Compute vectors, float32 (n, dim), in one packed batch."""
         return self.start(tokens)()
 
-    @torch.inference_mode()
     def start(self, tokens: TokenizedTexts) -> Callable[[], Vectors]:
         """Launch a packed batch and return what waits for its vectors."""
-        with plain_memory_errors():
-            return fetch(self.model(PackedTokens.from_lists(tokens.ids, device=self.device)))
-
-    def move(self, device: torch.device, dtype: torch.dtype) -> None:
-        """Compute there and no longer train; pooling and what follows it stay in fp32."""
-        freeze(self.model.to(device).encoder.to(dtype))
-        self._settle(device)
-
-    def _settle(self, device: torch.device) -> None:
-        self.device = device
-        self.batch_tokens = 65_536 if device.type == "cuda" else 2_048
+        return self.launch(tokens.ids)
 
 
 class LibraryEngine:

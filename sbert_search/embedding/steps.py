@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sbert_search.embedding.protocol import Vectors
 from sbert_search.errors import ModelError
-from sbert_search.runtime.progress import note
+from sbert_search.runtime.progress import Advance, note
 from sbert_search.tokens.batching import token_batches
 
+W = TypeVar("W")
 Start = Callable[[NDArray[np.int64]], Callable[[], Vectors]]
 
 
@@ -29,6 +30,36 @@ class Started(NamedTuple):
         out[self.rows] = self.finish()
 
 
+def land_all(started: Iterable[Started], out: Vectors) -> Vectors:
+    """Fill ``out``; each batch is started before the one before it is waited for."""
+    flying: deque[Started] = deque()
+    for batch in started:
+        flying.append(batch)
+        if len(flying) > 1:
+            flying.popleft().land(out)
+    for batch in flying:
+        batch.land(out)
+    return out
+
+
+def launch_windows(
+    windows: Iterable[tuple[NDArray[np.int64], W]],
+    launch: Callable[[NDArray[np.int64], W], Iterator[Started]],
+    advance: Advance,
+) -> Iterator[Started]:
+    """Start the steps of all windows, without a wait between two of them.
+
+    Args:
+        windows: Rows of some inputs, and the inputs tokenised.
+        launch: Starts the steps of one window, whose rows count from 0.
+        advance: Told the inputs of each window once they are started.
+    """
+    for rows, tokenized in windows:
+        for step in launch(rows, tokenized):
+            yield Started(rows[step.rows], step.finish)
+        advance(len(rows))
+
+
 class Steps:
     """Cuts inputs into batches by a budget of tokens, which shrinks when memory runs out.
 
@@ -41,20 +72,21 @@ class Steps:
         self.budget, self.device = budget, device
         self._pid = os.getpid()
 
-    def run(
-        self, lengths: NDArray[np.int32], width: int, start: Start, *, most: int | None = None
-    ) -> Vectors:
-        """Compute all rows; each batch is started before the one before it is waited for.
+    @property
+    def window(self) -> int:
+        """Texts to tokenise at a time: enough for a step of short ones."""
+        return max(1024, self.budget // 16)
+
+    def launch(
+        self, lengths: NDArray[np.int32], start: Start, *, most: int | None = None
+    ) -> Iterator[Started]:
+        """Start the batches that rows make, one each time the next one is asked for.
 
         Args:
             lengths: Tokens of each input, (n,).
-            width: Numbers that an input becomes.
             start: Begins to compute some rows and returns what waits for their numbers, float32
                 (rows, width); raises MemoryError when they are too many.
             most: Most inputs of a step; None: the budget alone decides.
-
-        Returns:
-            Float32 (n, width), rows in input order.
 
         Raises:
             ModelError: The process was forked after the model was loaded, or the device has too
@@ -66,16 +98,8 @@ class Steps:
                 "threads do not survive it. Start processes with the method spawn, and load the "
                 "model there."
             )
-        out = np.empty((len(lengths), width), dtype=np.float32)
-        flying: deque[Started] = deque()
         for batch in token_batches(lengths, self.budget, most=most):
-            for started in self._start(batch, lengths, start):
-                flying.append(started)
-                if len(flying) > 1:
-                    flying.popleft().land(out)
-        for started in flying:
-            started.land(out)
-        return out
+            yield from self._start(batch, lengths, start)
 
     def _start(
         self, rows: NDArray[np.int64], lengths: NDArray[np.int32], start: Start

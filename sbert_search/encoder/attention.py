@@ -61,7 +61,7 @@ def packed_attention(
     Returns:
         Float (total, hidden).
     """
-    if _has_varlen_kernel(heads.query):
+    if has_varlen_kernel(heads.query):
         return _varlen_attention(heads, tokens, scale=scale, dropout=dropout, causal=causal)
     as_products = _are_products_faster(heads.query) and not (causal or dropout)
     outputs = []
@@ -153,7 +153,8 @@ def _join_heads(mixed: Tensor) -> Tensor:
     return mixed.transpose(1, 2).reshape(mixed.shape[0] * mixed.shape[2], -1)
 
 
-def _has_varlen_kernel(query: Tensor) -> bool:
+def has_varlen_kernel(query: Tensor) -> bool:
+    """Whether heads like these, (..., head_dim), attend by the variable-length kernel."""
     half = query.dtype in (torch.float16, torch.bfloat16)
     return query.is_cuda and half and query.shape[-1] % 8 == 0 and query.shape[-1] <= 256
 
@@ -216,7 +217,7 @@ class Attention(nn.Module):
         positions = None if distances is None else self._project_distances(distances)
         content = "c2c" in config.attention_terms
         probabilities: Sequence[Tensor] = ()
-        unfused = dropout > 0 and not _has_varlen_kernel(heads.query)  # no other kernel drops
+        unfused = dropout > 0 and not has_varlen_kernel(heads.query)  # no other kernel drops
         if want_probs or positions is not None or not content or unfused:
             mixed, probabilities = explicit_attention(
                 heads,
@@ -252,7 +253,7 @@ class Attention(nn.Module):
             asked,
             scale=config.head_dim**-0.5,
             share=config.attention_dropout if self.training else 0.0,
-            varlen=_has_varlen_kernel(query),
+            varlen=has_varlen_kernel(query),
         )
         out: Tensor = self.output(mixed)
         return out

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from sbert_search.encoder.asked import AskedRows
+from sbert_search.encoder.attention import has_varlen_kernel
 from sbert_search.encoder.block import Block
 from sbert_search.encoder.config import EncoderConfig
 from sbert_search.encoder.embeddings import Embeddings
@@ -98,6 +99,16 @@ class Encoder(nn.Module):
         config = self.config
         plain = config.attention_terms == ("c2c",) and config.key_bias and not config.causal
         return plain and not self.frozen
+
+    @property
+    def reads_starts(self) -> bool:
+        """Whether `PackedTokens.starts` decides alone which rows make a text.
+
+        A batch may then end in rows that belong to none, whose states mean nothing.
+        """
+        config, weight = self.config, self.embeddings.word.weight
+        heads = weight.new_empty(0, config.head_dim)
+        return has_varlen_kernel(heads) and config.attention_terms == ("c2c",)
 
     def pool(self, hidden_states: Tensor, tokens: PackedTokens) -> Tensor:
         """Pass the first token of each text through the pooler; float (batch, hidden).

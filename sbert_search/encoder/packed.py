@@ -135,6 +135,16 @@ class PackedTokens:
             None if types is None else types.to(device, non_blocking=non_blocking),
         )
 
+    def with_places(self, starts: Tensor, positions: Tensor) -> PackedTokens:
+        """Read `starts` and `positions` from these tensors, which may be filled anew at any time.
+
+        Returns:
+            A batch of as many rows and texts, each text at most as long as here.
+        """
+        batch = PackedTokens(self.input_ids, self.lengths, self.token_type_ids)
+        vars(batch).update(starts=starts, positions=positions)  # where cached properties lie
+        return batch
+
     @property
     def total(self) -> int:
         """Tokens in the batch."""

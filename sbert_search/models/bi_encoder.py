@@ -24,7 +24,13 @@ from sbert_search.models.folder import (
     write_legacy_form,
 )
 from sbert_search.models.heads import Dense, Normalize
-from sbert_search.models.pooling import ATTENTION_MEAN, attention_mean, check_modes, pool
+from sbert_search.models.pooling import (
+    AT_ONCE,
+    ATTENTION_MEAN,
+    attention_mean,
+    check_modes,
+    pool,
+)
 from sbert_search.models.support import why_not_native
 from sbert_search.runtime import files
 from sbert_search.tokens.tokenizer import TextTokenizer
@@ -72,6 +78,11 @@ class BiEncoder(nn.Module):
         """Length of a vector before truncation."""
         sizes = [part.linear.out_features for part in self.head if isinstance(part, Dense)]
         return sizes[-1] if sizes else self.encoder.config.hidden_size * len(self.pooling)
+
+    @property
+    def reads_starts(self) -> bool:
+        """As `Encoder.reads_starts`."""
+        return self.encoder.reads_starts and AT_ONCE.keys() >= set(self.pooling)
 
     def forward(self, tokens: PackedTokens) -> Tensor:
         """Encode a batch; float32 (batch, dim), not truncated, also with an encoder in bf16."""

@@ -7,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from sbert_search.encoder.encoder import Encoder
@@ -65,6 +64,11 @@ class CrossEncoder(nn.Module):
                 nn.init.normal_(layer.weight, std=encoder.config.initializer_range)
                 nn.init.zeros_(layer.bias)
 
+    @property
+    def reads_starts(self) -> bool:
+        """As `Encoder.reads_starts`."""
+        return self.encoder.reads_starts
+
     def forward(self, tokens: PackedTokens) -> Tensor:
         """Compute logits, float32 (batch, labels)."""
         states = self.encoder(tokens).hidden_states
@@ -81,10 +85,13 @@ class CrossEncoder(nn.Module):
         scores: Tensor = self.activation(self(tokens).float())
         return scores.squeeze(-1) if len(self.labels) == 1 else scores
 
-    def pack(self, pairs: EncodedPairs, device: torch.device | str = "cpu") -> PackedTokens:
-        """Make a batch of encoded pairs; segments are left out where the encoder knows none."""
-        types = pairs.types if self.encoder.config.token_type_vocab > 1 else None
-        return PackedTokens.from_lists(pairs.ids, types, device=device)
+    def segments(self, pairs: EncodedPairs) -> Sequence[Sequence[int]] | None:
+        """Of each token; None where the encoder tells none apart."""
+        return pairs.types if self.encoder.config.token_type_vocab > 1 else None
+
+    def pack(self, pairs: EncodedPairs) -> PackedTokens:
+        """Make a batch of encoded pairs, on the CPU."""
+        return PackedTokens.from_lists(pairs.ids, self.segments(pairs))
 
     def save(self, path: str | Path) -> None:
         """Write a folder that transformers and the CrossEncoder of v3, v5 and v6 load.

@@ -30,6 +30,8 @@ def pool(hidden_states: Tensor, tokens: PackedTokens, modes: Sequence[str]) -> T
 
     Source: Reimers & Gurevych 2019, Sentence-BERT, section 3 (arXiv:1908.10084).
     """
+    if _saves_launches(hidden_states) and AT_ONCE.keys() >= set(modes):
+        return torch.cat([AT_ONCE[mode](hidden_states, tokens) for mode in modes], dim=-1)
     parts = []
     runs = torch.split(hidden_states, [run.texts * run.length for run in tokens.runs])
     for run, rows in zip(tokens.runs, runs, strict=True):
@@ -69,6 +71,10 @@ def check_modes(modes: Sequence[str]) -> None:
         raise ConfigError(f"Unknown pooling mode {shown}; known: {', '.join(sorted(known))}.")
     if ATTENTION_MEAN in modes and len(modes) > 1:
         raise ConfigError(f"{ATTENTION_MEAN} cannot be concatenated with other pooling modes.")
+
+
+def _saves_launches(states: Tensor) -> bool:
+    return states.is_cuda and not torch.is_grad_enabled()
 
 
 def _sum(states: Tensor) -> Tensor:

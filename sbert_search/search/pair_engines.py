@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 import torch
 
+from sbert_search.embedding.native import PackedEngine
 from sbert_search.embedding.opened import EngineName
 from sbert_search.embedding.opening import PRECISIONS, check_engine, open_engine
 from sbert_search.embedding.protocol import Vectors
 from sbert_search.embedding.selfcheck import SELF_CHECK_TEXTS
-from sbert_search.encoder.frozen import freeze
 from sbert_search.errors import ModelError
 from sbert_search.models.cross_encoder import CrossEncoder
 from sbert_search.models.folder import ModelFolder, read_folder
@@ -23,7 +23,7 @@ from sbert_search.models.interchange import LibraryPairScorer, load_cross_encode
 from sbert_search.models.resolve import resolve_model
 from sbert_search.models.state import state_sha256
 from sbert_search.models.support import require_kind, why_no_native_pairs
-from sbert_search.runtime.device import Precision, fetch, plain_memory_errors
+from sbert_search.runtime.device import Precision, plain_memory_errors
 from sbert_search.runtime.progress import note
 from sbert_search.tokens.tokenizer import EncodedPairs, TextTokenizer
 
@@ -69,38 +69,23 @@ class PairEngine(Protocol):
         """Compute there, in that precision, from now on."""
 
 
-class NativePairEngine:
+class NativePairEngine(PackedEngine):
     """This package's own cross-encoder, on packed pairs."""
 
-    name: EngineName = "native"
-
     def __init__(self, model: CrossEncoder) -> None:
-        self.model = model.eval()
         self.num_labels, self.labels = len(model.labels), model.labels
-        self.tokenizer = model.tokenizer
-        self._settle(next(model.parameters()).device)
+        super().__init__(model, lambda tokens: model.scores(tokens).view(-1, self.num_labels))
+        self.model = model
 
     def __call__(self, pairs: Sequence[tuple[str, str]], encoded: EncodedPairs) -> Vectors:
         """Score pairs, float32 (n, labels), in one packed batch."""
         return self.start(pairs, encoded)()
 
-    @torch.inference_mode()
     def start(
         self, pairs: Sequence[tuple[str, str]], encoded: EncodedPairs
     ) -> Callable[[], Vectors]:
         """Launch a packed batch and return what waits for its scores."""
-        with plain_memory_errors():
-            scores = self.model.scores(self.model.pack(encoded, self.device))
-            return fetch(scores.view(len(encoded), self.num_labels))
-
-    def move(self, device: torch.device, dtype: torch.dtype) -> None:
-        """Compute there; the head stays in fp32."""
-        freeze(self.model.to(device).encoder.to(dtype))
-        self._settle(device)
-
-    def _settle(self, device: torch.device) -> None:
-        self.device = device
-        self.batch_tokens = 65_536 if device.type == "cuda" else 2_048
+        return self.launch(encoded.ids, self.model.segments(encoded))
 
 
 class LibraryPairEngine:

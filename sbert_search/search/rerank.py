@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sbert_search.embedding.protocol import Vectors
-from sbert_search.embedding.steps import Steps
+from sbert_search.embedding.steps import Started, Steps, land_all, launch_windows
 from sbert_search.errors import ConfigError
 from sbert_search.models.identity import ModelIdentity
 from sbert_search.runtime.overlap import prefetch
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from sbert_search.models.cross_encoder import CrossEncoder
     from sbert_search.runtime.device import Precision
     from sbert_search.tokens.tokenizer import EncodedPairs
-
-_WINDOW = 1024  # pairs tokenised while the ones before are scored
 
 Pair = tuple[str, str]
 
@@ -109,13 +107,18 @@ class Reranker:
         single = len(pairs) == 2 and isinstance(pairs[0], str)
         several: list[Any] = [pairs] if single else list(pairs)
         scores = np.empty((len(several), self.num_labels), dtype=np.float32)
+
+        def launch(rows: NDArray[np.int64], encoded: EncodedPairs) -> Iterator[Started]:
+            def start(part: NDArray[np.int64]) -> Callable[[], Vectors]:
+                return self._engine.start([several[row] for row in rows[part]], encoded.take(part))
+
+            return self._steps.launch(encoded.lengths, start, most=batch_size)
+
         with (
             progress("Scoring", len(several), "pairs", hidden=not show_progress_bar) as advance,
             closing(prefetch(self._windows(several))) as windows,
         ):
-            for rows, encoded in windows:
-                scores[rows] = self._score([several[row] for row in rows], encoded, batch_size)
-                advance(len(rows))
+            land_all(launch_windows(windows, launch, advance), scores)
         if apply_softmax and self.num_labels > 1:
             scores = np.exp(scores - scores.max(axis=1, keepdims=True))
             scores /= scores.sum(axis=1, keepdims=True)
@@ -164,12 +167,7 @@ class Reranker:
     def _windows(self, pairs: Sequence[Pair]) -> Iterator[tuple[NDArray[np.int64], EncodedPairs]]:
         """Tokenise a window of pairs of like length at a time, longest first."""
         order = np.argsort([-len(first) - len(second) for first, second in pairs], kind="stable")
-        for start in range(0, len(pairs), _WINDOW):
-            rows = order[start : start + _WINDOW]
+        size = self._steps.window
+        for start in range(0, len(pairs), size):
+            rows = order[start : start + size]
             yield rows, self._engine.tokenizer.encode_pairs([pairs[row] for row in rows])
-
-    def _score(self, pairs: list[Pair], encoded: EncodedPairs, batch_size: int | None) -> Vectors:
-        def start(rows: NDArray[np.int64]) -> Callable[[], Vectors]:
-            return self._engine.start([pairs[row] for row in rows], encoded.take(rows))
-
-        return self._steps.run(encoded.lengths, self.num_labels, start, most=batch_size)

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 from numpy.typing import NDArray
 
-from sbert_search.embedding.steps import Steps
+from sbert_search.embedding.steps import Steps, land_all, launch_windows
+from sbert_search.encoder.frozen import FusedLinear, freeze
 from sbert_search.encoder.packed import PackedTokens
 from sbert_search.errors import ModelError
 from sbert_search.models import pooling
+from sbert_search.models.bi_encoder import BiEncoder
+from sbert_search.models.heads import Normalize
 from sbert_search.models.pooling import AT_ONCE, pool
+from tests.models.tiny import tiny_encoder, tiny_tokenizer
 
 LENGTHS = (3, 3, 1, 5)
 
@@ -30,8 +36,40 @@ def test_pooling_all_texts_at_once_equals_pooling_run_by_run(mode: str) -> None:
     assert pooling.POOLINGS.keys() > AT_ONCE.keys()
 
 
+@pytest.mark.parametrize("activation", ["gelu", "relu"])
+def test_every_operation_of_a_frozen_model_on_cuda_has_the_right_shape(
+    activation: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tensors without numbers stand in for those of the device."""
+    for name in (
+        "attention.has_varlen_kernel",
+        "encoder.has_varlen_kernel",
+        "frozen._has_cublaslt",
+    ):
+        monkeypatch.setattr(f"sbert_search.encoder.{name}", lambda tensor: True)
+    monkeypatch.setattr(pooling, "_saves_launches", lambda states: True)
+    tokenizer = tiny_tokenizer(tmp_path)
+    encoder = tiny_encoder(activation=activation).to("meta", torch.bfloat16)
+    model = BiEncoder(encoder, tokenizer, pooling=("mean", "cls"), head=[Normalize()]).eval()
+    freeze(encoder)
+    assert isinstance(encoder.blocks[0].up, FusedLinear)
+    assert encoder.frozen
+    assert model.reads_starts
+    with torch.inference_mode():
+        vectors = model(PackedTokens(torch.zeros(12, dtype=torch.int64, device="meta"), LENGTHS))
+    assert (vectors.shape, vectors.dtype, vectors.device.type) == ((4, 32), torch.float32, "meta")
+
+
+def test_gelu_is_fused_by_its_tanh_form_on_cuda_alone() -> None:
+    """Here torch's operation computes the exact form, so this shows the product, bias and axes."""
+    linear = torch.nn.Linear(5, 7)
+    states = torch.randn(3, 5, generator=torch.Generator().manual_seed(0))
+    for activation, plain in (("gelu", F.gelu), ("relu", F.relu)):
+        torch.testing.assert_close(FusedLinear(linear, activation)(states), plain(linear(states)))
+
+
 def test_a_batch_is_launched_before_the_one_before_it_is_waited_for() -> None:
-    events: list[str] = []
+    events: list[Any] = []
 
     def start(rows: NDArray[np.int64]) -> Any:
         events.append(f"start {rows[0]}")
@@ -42,9 +80,20 @@ def test_a_batch_is_launched_before_the_one_before_it_is_waited_for() -> None:
 
         return finish
 
-    out = Steps(10, "cuda").run(np.full(3, 10, np.int32), 2, start)
+    steps, lengths = Steps(10, "cuda"), np.full(3, 10, np.int32)
+    out = land_all(steps.launch(lengths, start), np.empty((3, 2), np.float32))
     assert events == ["start 0", "start 1", "finish 0", "start 2", "finish 1", "finish 2"]
     assert out.tolist() == [[0, 0], [1, 1], [2, 2]]
+    events.clear()
+    windows = [(np.array([2, 0]), lengths[:2]), (np.array([1]), lengths[:1])]
+    started = launch_windows(windows, lambda _, each: steps.launch(each, start), events.append)
+    out = land_all(started, np.empty((3, 2), np.float32))
+    assert events == ["start 0", "start 1", "finish 0", 2, "start 0", "finish 1", 1, "finish 0"]
+    assert out.tolist() == [[1, 1], [0, 0], [0, 0]]
+
+
+def test_enough_short_texts_for_a_step_are_tokenised_at_a_time() -> None:
+    assert [Steps(budget, "cuda").window for budget in (2048, 65_536)] == [1024, 4096]
 
 
 def test_a_launch_without_memory_is_halved_until_it_fits(
@@ -58,7 +107,8 @@ def test_a_launch_without_memory_is_halved_until_it_fits(
             raise MemoryError
         return lambda: rows[:, None].astype(np.float32)
 
-    assert steps.run(lengths, 1, start)[:, 0].tolist() == list(range(7))
+    out = land_all(steps.launch(lengths, start), np.empty((7, 1), np.float32))
+    assert out[:, 0].tolist() == list(range(7))
     assert steps.budget == 15
     assert "cuda:1 is out of memory; now 35 tokens a step." in capsys.readouterr().err
 
@@ -66,4 +116,4 @@ def test_a_launch_without_memory_is_halved_until_it_fits(
         raise MemoryError
 
     with pytest.raises(ModelError, match="cuda:1 has too little memory for one text of 10 tokens"):
-        steps.run(lengths, 1, never)
+        list(steps.launch(lengths, never))

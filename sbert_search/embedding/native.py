@@ -1,0 +1,51 @@
+"""This package's own encoder as an engine: what computes vectors and what scores pairs share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+
+from sbert_search.embedding.opened import EngineName
+from sbert_search.embedding.protocol import Vectors
+from sbert_search.embedding.replay import Compute, Ids, Replayed
+from sbert_search.encoder.frozen import freeze
+from sbert_search.encoder.packed import PackedTokens
+from sbert_search.models.bi_encoder import BiEncoder
+from sbert_search.models.cross_encoder import CrossEncoder
+from sbert_search.runtime.device import fetch, plain_memory_errors
+
+
+class PackedEngine:
+    """Runs a model on packed batches.
+
+    Args:
+        model: Taken where it is and as it is, in evaluation mode, until it is moved.
+        compute: What it computes for a batch, float (batch, width).
+    """
+
+    name: EngineName = "native"
+    _run: Callable[[Ids, Ids | None], torch.Tensor]
+
+    def __init__(self, model: BiEncoder | CrossEncoder, compute: Compute) -> None:
+        self._module, self._compute, self.tokenizer = model.eval(), compute, model.tokenizer
+        self._settle(next(model.parameters()).device)
+
+    def move(self, device: torch.device, dtype: torch.dtype) -> None:
+        """Compute there and no longer train; what follows the encoder stays in fp32."""
+        freeze(self._module.to(device).encoder.to(dtype))
+        self._settle(device)
+        if self._module.reads_starts:
+            self._run = Replayed(self._compute, device, self.tokenizer.max_len)
+
+    @torch.inference_mode()
+    def launch(self, ids: Ids, types: Ids | None = None) -> Callable[[], Vectors]:
+        """Launch a batch of ids and segments and return what waits for its float32 numbers."""
+        with plain_memory_errors():
+            return fetch(self._run(ids, types))
+
+    def _settle(self, device: torch.device) -> None:
+        self.batch_tokens = 65_536 if device.type == "cuda" else 2_048
+        self._run = lambda ids, types: self._compute(
+            PackedTokens.from_lists(ids, types, device=device)
+        )
