@@ -17,8 +17,10 @@ Decorator = Callable[[F], F]
 
 def device(text: str) -> str:
     """Check the form of a device; whether it is there is found out when it is used."""
-    if not re.fullmatch(r"auto|cpu|mps|cuda(:\d+)?", text):
-        raise click.BadParameter(f"{text!r} is no device; use auto, cpu, cuda, cuda:N or mps.")
+    if not re.fullmatch(r"auto|mps|cuda|(cpu|cuda:\d+)(,(cpu|cuda:\d+))*", text):
+        raise click.BadParameter(
+            f"{text!r} is no device; use auto, cpu, cuda, cuda:N or mps, or several as cpu,cuda:0."
+        )
     return text
 
 
@@ -70,7 +72,7 @@ _SHARED: dict[str, Decorator[Any]] = {
         type=device,
         default="auto",
         show_default=True,
-        metavar="auto|cpu|cuda[:N]|mps",
+        metavar="auto|cpu|cuda[:N][,...]|mps",
         envvar=_variable("device"),
     ),
     "engine": choice(

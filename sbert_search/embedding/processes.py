@@ -1,0 +1,199 @@
+"""Several devices at once: a process for each, and a share of every step for each process."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from multiprocessing import get_context, parent_process
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sbert_search.embedding.opened import EngineName, OpenedModel
+from sbert_search.embedding.protocol import TokenizedTexts, Vectors
+from sbert_search.errors import ConfigError, ModelError
+from sbert_search.models.folder import read_folder
+from sbert_search.models.resolve import resolve_model
+from sbert_search.runtime.progress import is_quiet, set_quiet
+from sbert_search.tokens.tokenizer import TextTokenizer
+
+if TYPE_CHECKING:
+    from sbert_search.embedding.embedder import Embedder
+
+T = TypeVar("T")
+_ALL = 1 << 30  # numbers of a vector; the embedder here cuts it
+
+
+class ProcessEngine:
+    """The embedders of several processes as one engine.
+
+    Args:
+        devices: One for each process; the same one may come twice.
+        options: Other arguments of `Embedder`, with a model that each process can open.
+
+    Raises:
+        ConfigError: As for `Embedder`.
+        ModelError: As for `Embedder`, or a process ended.
+    """
+
+    def __init__(self, devices: Sequence[str], **options: Any) -> None:
+        self._workers = [_Worker(device) for device in devices]
+        opening = [
+            worker.submit(_open, {**options, "device": device}, devices.count(device))
+            for worker, device in zip(self._workers, devices, strict=True)
+        ]
+        opened, *_ = [wait() for wait in opening]
+        self.name, self.dim, self.tokenizer = opened.name, opened.dim, opened.tokenizer
+        self.precision, self.batch_tokens = opened.precision, opened.batch_tokens * len(devices)
+
+    def __call__(self, tokens: TokenizedTexts) -> Vectors:
+        """Compute vectors, float32 (n, dim), by all processes."""
+        return self.start(tokens)()
+
+    def start(self, tokens: TokenizedTexts) -> Callable[[], Vectors]:
+        """Send each process its share and return what waits for the vectors.
+
+        Raises:
+            ModelError: A process has ended, or its device has too little memory for one text.
+        """
+        shares = [
+            (rows, worker.submit(_encode, tokens.take(rows)))
+            for worker, rows in zip(self._workers, self._shares(tokens.lengths), strict=True)
+            if len(rows)
+        ]
+
+        def finish() -> Vectors:
+            out = np.empty((len(tokens), self.dim), dtype=np.float32)
+            for rows, wait in shares:
+                out[rows] = wait()
+            return out
+
+        return finish
+
+    def _shares(self, lengths: NDArray[np.int32]) -> list[NDArray[np.int64]]:
+        """Rows for each process: texts of like length, about as many tokens for each."""
+        order = np.argsort(-lengths, kind="stable")
+        ends = np.cumsum(lengths[order])
+        cuts = ends[-1] * np.arange(1, len(self._workers)) / len(self._workers)
+        return np.split(order, np.searchsorted(ends, cuts) + 1)
+
+
+class _Worker:
+    """A process that computes on one device; it ends with this object, or with this process."""
+
+    def __init__(self, device: str) -> None:
+        self._device = device
+        self._pool = ProcessPoolExecutor(1, get_context("spawn"), _begin, (is_quiet(),))
+
+    def submit(self, work: Callable[..., T], *arguments: object) -> Callable[[], T]:
+        """Have something done, after what was submitted before, and return what waits for it."""
+        with self._named():
+            future = self._pool.submit(work, *arguments)
+
+        def wait() -> T:
+            with self._named():
+                return future.result()
+
+        return wait
+
+    @contextmanager
+    def _named(self) -> Iterator[None]:
+        try:
+            yield
+        except BrokenProcessPool as error:
+            raise ModelError(
+                f"The process that computes on {self._device} has ended, for want of memory or "
+                "because it was killed. (A script that names several devices must do its work "
+                "under if __name__ == '__main__'.)"
+            ) from error
+
+
+class _Opened(NamedTuple):
+    """What the first process knows of the engine that all have."""
+
+    name: EngineName
+    dim: int
+    tokenizer: TextTokenizer
+    precision: str
+    batch_tokens: int
+
+
+_embedders: list[Embedder] = []  # of a worker, which has one
+
+
+def _begin(quiet: bool) -> None:
+    """Leave Ctrl-C to the process that started this one, and end when it does."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    set_quiet(quiet)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    parent = parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)
+
+
+def _open(options: dict[str, Any], sharers: int) -> _Opened:
+    """Open this worker's embedder on a device that so many workers share."""
+    import torch
+
+    from sbert_search.embedding.embedder import Embedder
+
+    torch.set_num_threads(max(1, torch.get_num_threads() // sharers))
+    embedder = Embedder(**options)
+    _embedders.append(embedder)
+    opened = embedder.opened
+    return _Opened(
+        opened.engine.name,
+        opened.engine.dim,
+        opened.engine.tokenizer,
+        opened.precision,
+        embedder.batch_tokens,
+    )
+
+
+def _encode(tokens: TokenizedTexts) -> Vectors:
+    (embedder,) = _embedders
+    return embedder.encode_tokens(tokens)
+
+
+def open_processes(model: Any, devices: Sequence[str], **options: Any) -> OpenedModel:
+    """Open a model on several devices.
+
+    Args:
+        model: A folder or a name, as for `Embedder`.
+        devices: By name.
+        options: Engine, precision and tokens of a step of each process.
+
+    Raises:
+        ConfigError: The model is an object, or as for `Embedder`.
+        ModelError: As for `Embedder`.
+    """
+    if model is not None and not isinstance(model, (str, Path)):
+        raise ConfigError(
+            f"A {type(model).__name__} in memory cannot be sent to several devices; save it and "
+            "pass its folder."
+        )
+    found = resolve_model(model)
+    folder = read_folder(found.path)
+    engine = ProcessEngine(devices, model=found.path, truncate_dim=_ALL, **options)
+    return OpenedModel(
+        found.name,
+        found.origin,
+        folder.description,
+        folder.weights_sha256,
+        folder.tokenizer_sha256,
+        engine,
+        engine.precision,
+        ",".join(devices),
+        folder,
+    )

@@ -1,0 +1,55 @@
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from sbert_search.embedding.embedder import Embedder
+from sbert_search.embedding.processes import ProcessEngine
+from sbert_search.errors import ConfigError, ModelError
+from sbert_search.models.heads import Normalize
+from tests.models.tiny import TEXTS, tiny_bi_encoder
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    base = tmp_path_factory.mktemp("model")
+    tiny_bi_encoder(base / "tokens", head=[Normalize()]).save(base / "saved")
+    return base / "saved"
+
+
+def test_two_processes_give_the_vectors_of_one_until_one_ends(folder: Path) -> None:
+    alone = Embedder(folder, device="cpu", precision="fp32", truncate_dim=10)
+    both = Embedder(folder, device="cpu,cpu", precision="fp32", truncate_dim=10, batch_tokens=16)
+    assert both.identity == alone.identity
+    assert (both.opened.device, both.batch_tokens, both.dim) == ("cpu,cpu", 32, 10)
+    texts = [*TEXTS, *TEXTS[::-1], "cat"]
+    np.testing.assert_allclose(both.encode(texts), alone.encode(texts), atol=1e-6)
+    np.testing.assert_allclose(both.encode("a dog"), alone.encode("a dog"), atol=1e-6)
+    assert both.encode([]).shape == (0, 10)
+    engine: Any = both.opened.engine
+    with pytest.raises(ModelError, match="process that computes on cpu has ended"):
+        engine._workers[1].submit(os._exit, 1)()
+    with pytest.raises(ModelError, match="process that computes on cpu has ended"):
+        both.encode(texts)
+
+
+def test_errors_of_a_process_are_those_of_an_embedder(folder: Path) -> None:
+    with pytest.raises(ConfigError, match="fp16 is slow and inexact on a CPU"):
+        Embedder(folder, device="cpu,cpu", precision="fp16")
+    with pytest.raises(ConfigError, match="BiEncoder in memory cannot be sent to several devices"):
+        Embedder(tiny_bi_encoder(folder), device="cpu,cpu")
+
+
+@pytest.mark.parametrize(
+    ("lengths", "tokens"),
+    [([5, 5, 5, 5], [10, 10]), ([9, 1, 1, 1], [9, 3]), ([7], [7, 0]), ([1, 2, 3, 4, 5], [9, 6])],
+)
+def test_shares_have_about_as_many_tokens(lengths: list[int], tokens: list[int]) -> None:
+    engine = ProcessEngine.__new__(ProcessEngine)
+    engine._workers = [None, None]  # type: ignore[list-item]
+    counts = np.array(lengths, dtype=np.int32)
+    shares = engine._shares(counts)
+    assert sorted(np.concatenate(shares).tolist()) == list(range(len(lengths)))
+    assert [int(counts[rows].sum()) for rows in shares] == tokens
