@@ -7,6 +7,7 @@ import tempfile
 from pathlib import Path
 from typing import Literal
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
@@ -33,7 +34,7 @@ IDS = st.sampled_from([f"d{i}" for i in range(8)])
 DOCUMENTS = st.lists(
     st.tuples(IDS, st.integers(0, 3), st.integers(1, 3)), min_size=1, max_size=5
 ).map(tuple)
-DISKS = st.builds(FaultDisk, st.integers(1, 30), st.sampled_from(FAULTS))
+DISKS = st.builds(FaultDisk, st.integers(1, 40), st.sampled_from(FAULTS))
 
 figures = {"programs": 0, "operations": 0, "faults_that_struck": 0}
 
@@ -104,8 +105,8 @@ class IndexProgram(RuleBasedStateMachine):
         except (Killed, IndexStoreError):
             figures["faults_that_struck"] += 1
             self.store = IndexStore.open(self.folder / "i")
-            if contents(self.store.snapshot) != self.model:
-                self.model = applied(self.model, operation)
+            if list(contents(self.store.snapshot).items()) != list(self.model.items()):
+                self.model = applied(self.model, operation)  # it landed, if only as an order
 
     @invariant()
     def index_equals_model(self) -> None:
@@ -117,6 +118,7 @@ class IndexProgram(RuleBasedStateMachine):
             shutil.rmtree(self.folder)
 
 
+@pytest.mark.timeout(3_600)
 def test_programs_agree_with_a_dict_and_brute_force() -> None:
     IndexProgram.TestCase.settings = settings(
         max_examples=PROGRAMS,
