@@ -145,7 +145,7 @@ def _stemmer(language: str) -> Any | None:
 
     try:
         return Stemmer.Stemmer(language, 0)  # our own table of words is its cache
-    except KeyError as error:
+    except (KeyError, UnicodeError) as error:
         raise ConfigError(
-            f"PyStemmer {Stemmer.version()} has no stemmer for {language}."
+            f"PyStemmer {Stemmer.version()} has no stemmer for {language!r}."
         ) from error

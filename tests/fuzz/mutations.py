@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import json
 import random
@@ -64,10 +65,10 @@ def _change(values: Any, rng: random.Random) -> None:
                 case 0:
                     del values[key]
                 case 1 if isinstance(values, list):
-                    values.append(inner)
+                    values.append(copy.deepcopy(inner))
                 case 2 if isinstance(inner, int):
                     values[key] = inner + rng.choice([-2, -1, 1, 2, 1000])
                 case _:
-                    values[key] = rng.choice(HOSTILE)
+                    values[key] = copy.deepcopy(rng.choice(HOSTILE))
             return
         values = inner

@@ -22,7 +22,7 @@ import xxhash
 from sbert_search.corpus.beir import read_qrels, read_queries
 from sbert_search.corpus.pairs import read_pairs
 from sbert_search.corpus.trec import read_run
-from sbert_search.errors import CorpusError, IndexStoreError, SbertSearchError
+from sbert_search.errors import ConfigError, CorpusError, IndexStoreError, SbertSearchError
 from sbert_search.index.check import check
 from sbert_search.index.lexical_files import LexicalFiles
 from sbert_search.index.lexical_postings import merged
@@ -64,7 +64,7 @@ class Parser:
     file: str
     prepare: Callable[[Path], object]
     read: Callable[[Path], object]
-    refuses: type[SbertSearchError] = CorpusError
+    refuses: type[SbertSearchError] | tuple[type[SbertSearchError], ...] = CorpusError
     mutate: Callable[[bytes, random.Random], bytes] = mutated
 
 
@@ -203,7 +203,11 @@ PARSERS: dict[str, Parser] = {
     "queries": text("queries.jsonl", QUERIES, read_queries),
     **{kind: _read_columnar(f"c.{kind}") for kind in ("parquet", "arrow", "ipc", "feather")},
     "manifest": Parser(
-        f"i/{NAME}", partial(make_index, n_segments=2), use_all, IndexStoreError, mutated_manifest
+        f"i/{NAME}",
+        partial(make_index, n_segments=2),
+        use_all,
+        (IndexStoreError, ConfigError),  # of a language without a stemmer
+        mutated_manifest,
     ),
     "docs": _of_index("seg/000000.docs.arrow", use_all),
     "vectors": _of_index("seg/000000.vec.npy", search),

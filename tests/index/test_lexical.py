@@ -188,6 +188,13 @@ def test_settings_that_cannot_be(wrong: dict[str, object], message: str) -> None
         LexicalSettings(**wrong)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("language", ["klingon", "\ud800", ""])
+def test_a_language_that_another_version_knew_is_refused_when_words_are_read(language: str) -> None:
+    known_once = LexicalSettings(language=language, stop_words=())
+    with pytest.raises(ConfigError, match="has no stemmer for"):
+        TermReader(known_once)
+
+
 def test_an_index_without_lexical_data_says_how_to_get_them(tmp_path: Path) -> None:
     store = IndexStore.create(tmp_path / "i", StoreSettings(dim=2, metric="dot"), {"year": "int64"})
     put(store, DOCUMENTS[:5])
