@@ -8,6 +8,7 @@ equal vectors get equal scores and a result depends on neither block borders nor
 from __future__ import annotations
 
 from collections.abc import Iterator
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,8 @@ NONE = -1e300  # score of no row: below all that float32 holds
 MAX_TIES = 10_000  # rows kept beyond k when that many lie within rounding error of the k-th
 
 Vectors = NDArray[np.floating[Any]]
+
+_one_product = Lock()  # each has all cores; the threads of several at once would spin for them
 
 
 class TopK:
@@ -211,7 +214,8 @@ def _fast_scores(
     queries: NDArray[np.float32], block: NDArray[np.float32], metric: Metric
 ) -> NDArray[np.float32]:
     """Score a block with BLAS, (n_queries, n_block); euclidean as ``2 q.v - v.v``."""
-    scores = queries @ block.T
+    with _one_product:
+        scores = queries @ block.T
     if metric == "euclidean":
         scores *= 2.0
         scores -= np.einsum("nd,nd->n", block, block)
