@@ -17,7 +17,6 @@ from sbert_search.embedding.budget import find_budget
 from sbert_search.embedding.graph import keep_graph, open_graph
 from sbert_search.embedding.hashing import HashingEmbedder
 from sbert_search.embedding.opened import EngineName, OpenedModel
-from sbert_search.embedding.processes import open_processes
 from sbert_search.embedding.protocol import Task, TextEmbedder, TokenizedTexts, Vectors
 from sbert_search.embedding.similarity import similarity, unit
 from sbert_search.embedding.steps import Started, Steps, land_all, launch_windows
@@ -71,6 +70,8 @@ class Embedder:
     ) -> None:
         _check_dim(truncate_dim)
         if "," in device:
+            from sbert_search.embedding.processes import open_processes
+
             self.opened = open_processes(
                 model,
                 device.split(","),
