@@ -20,8 +20,9 @@ from sbert_search.config import to_mapping
 from sbert_search.corpus.pairs import read_pairs
 from sbert_search.embedding.embedder import Embedder
 from sbert_search.encoder.encoder import Encoder
-from sbert_search.evaluation.sts import evaluate_sts
+from sbert_search.evaluation.sts import evaluate_sts, unseen_pairs
 from sbert_search.evaluation.tasks import find_task
+from sbert_search.metrics.correlation import spearman
 from sbert_search.metrics.significance import mean_interval
 from sbert_search.models.bi_encoder import BiEncoder
 from sbert_search.models.folder import read_folder
@@ -35,6 +36,8 @@ from sbert_search.training.recipe import load_recipe
 from sbert_search.training.report import LOG, read_log
 from sbert_search.training.reranker import CrossEncoderRecipe, train_cross_encoder
 from sbert_search.training.siamese import MODEL, BiEncoderRecipe, open_model, train_bi_encoder
+
+STSB_TRAIN = "stsb/train.jsonl.gz"
 
 
 class OutOfTimeError(Exception):
@@ -200,7 +203,9 @@ class Bench:
         every = evaluate_sts(task, embedder, data=self.data)
         found = {"spearman": every.scores["spearman"], "pairs": every.counts["pairs"]}
         if "stsb" in (trial.recipe or ""):
-            seen = read_pairs(self.data / "stsb/train.jsonl.gz")
-            unseen = evaluate_sts(task, embedder, data=self.data, trained_on=seen)
-            found |= {"unseen": unseen.scores["spearman"], "n_unseen": unseen.counts["pairs"]}
+            places, _, _ = unseen_pairs(task, self.data, read_pairs(self.data / STSB_TRAIN))
+            predicted, gold = (
+                [every.per_item[side][place] for place in places] for side in ("predicted", "gold")
+            )
+            found |= {"unseen": spearman(predicted, gold), "n_unseen": len(places)}
         return found

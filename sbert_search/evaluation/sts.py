@@ -51,7 +51,7 @@ def evaluate_sts(
     """
     clock = Stopwatch()
     hashes = check_files(task, data, [data / task.path])
-    places, kept, n_seen = _unseen(task, data, trained_on)
+    places, kept, n_seen = unseen_pairs(task, data, trained_on)
     gold = _gold_scores(task, kept)
     by_pair = isinstance(model, Reranker)
     judged = _judge_pairs(kept, model) if isinstance(model, Reranker) else _judge(kept, gold, model)
@@ -128,10 +128,18 @@ def _judge(pairs: Sequence[TextPair], gold: Sequence[float], embedder: TextEmbed
     return Judged(cosines, int(np.count_nonzero(tokens.lost)), geometry)
 
 
-def _unseen(
+def unseen_pairs(
     task: EvalTask, data: Path, trained_on: Iterable[TextPair]
 ) -> tuple[list[str], list[TextPair], int]:
-    """Read the pairs that a model was not trained on, with their places; and count the others."""
+    """Read the pairs of a set that a model was not trained on, in either order.
+
+    Returns:
+        Their places in the file, the pairs, and how many others there are.
+
+    Raises:
+        CorpusError: The pairs cannot be read.
+        EvaluationError: Fewer than two are left.
+    """
     names = task.columns
     pairs = read_pairs(data / task.path, text1=names.text1, text2=names.text2, score=names.score)
     seen = {_unordered(pair) for pair in trained_on}
