@@ -33,7 +33,8 @@ def markdown(record: Mapping[str, Any]) -> str:
     for name, seeds in scores.items():
         cells = [_cell([seed[task] for seed in seeds]) for task in tasks]
         paper = f" {published[name]:.2f} |" if name in published else " |" * bool(published)
-        lines.append(f"| {name} | {len(seeds)} | {' | '.join(cells)} |{paper}")
+        row = name.replace("|", r"\|")
+        lines.append(f"| {row} | {len(seeds)} | {' | '.join(cells)} |{paper}")
     lines += ["", *(f"- {sentence}" for sentence in record["signs"])]
     if record["missing"]:
         lines += ["", f"Out of time, so missing: {'; '.join(record['missing'])}."]

@@ -11,6 +11,7 @@ STS = ("sts12-no-msrvid", "sts13", "sts14", "sts15", "stsb", "sick-dev")
 NLI = ("snli/train_subset_18k", "snli/train_subset_2k", "mnli/train_subset", "cad-nli/train")
 STSB = ("data.train=@/stsb/train.jsonl.gz", "data.dev=@/stsb/dev.jsonl.gz", "precision=bf16")
 STSB_PAIRS = 5749
+FEW_PAIRS = "data.limit=1250"  # of each of the four files of NLI
 SHORT = ("budget.epochs=2", "optim.lr=5e-5")
 QUIET = ("checkpoint.keep=1", "batching.size=32")
 
@@ -77,8 +78,8 @@ def _nli(*settings: str) -> tuple[str, ...]:
 
 
 def _pooled(pooling: str, recipe: str, *settings: str) -> tuple[str, ...]:
-    """Settings of the small runs from one's own encoder: at most 10,000 pairs of NLI."""
-    data = STSB if recipe == "stsb" else _nli("data.limit=2500")  # of each of four files
+    """Settings of the small runs from one's own encoder, one or two minutes each on two cores."""
+    data = (*STSB, "budget.epochs=2") if recipe == "stsb" else _nli(FEW_PAIRS)
     return (*data, f'pooling=["{pooling}"]', "checkpoint.keep=1", *settings)
 
 
@@ -88,7 +89,9 @@ def _first(*settings: str) -> tuple[str, ...]:
 
 def _share(percent: int) -> tuple[str, ...]:
     rows = round(STSB_PAIRS * percent / 100)
-    return (*STSB, *QUIET, f"data.limit={rows}", f"budget.steps={max(60, round(4 * rows / 32))}")
+    steps = max(60, round(4 * rows / 32))
+    times = (f"budget.steps={steps}", f"evaluation.every={steps // 4}")
+    return (*STSB, *QUIET, f"data.limit={rows}", *times)
 
 
 def _concatenated(name: str) -> Trial:
@@ -141,7 +144,7 @@ EXPERIMENTS = {
         ("triplets",),
     ),
     "own": Experiment(
-        "From an encoder of one's own: raw, and after at most 10,000 NLI pairs",
+        "From an encoder of one's own: raw, and after at most 5,000 NLI pairs",
         (
             Trial("raw [CLS]", settings=('pooling=["cls"]',)),
             Trial("raw mean", settings=('pooling=["mean"]',)),
@@ -150,7 +153,7 @@ EXPERIMENTS = {
             Trial(
                 "nli-then-stsb",
                 "nli-then-stsb",
-                (*_first(*_nli("data.limit=2500")), *_pooled("mean", "stsb")),
+                (*_first(*_nli(FEW_PAIRS)), *_pooled("mean", "stsb")),
             ),
         ),
         3,
