@@ -80,62 +80,59 @@ def make_index(folder: Path, *, n_segments: int = 1) -> None:
         writer.delete(["d1"])
 
 
-def search(folder: Path) -> Snapshot:
-    """Open an index, search it by a vector, and read what is found."""
+def opened(folder: Path, *uses: Callable[[Snapshot], object]) -> None:
+    """Open an index, and use it in some ways."""
     snapshot = IndexStore.open(folder / "i").snapshot
+    for use in uses:
+        use(snapshot)
+
+
+def search(snapshot: Snapshot) -> None:
+    """Search by a vector, and read what is found."""
     _, rows = snapshot.search(np.ones((1, snapshot.settings.dim), np.float32), 5)
     snapshot.fetch(rows[rows >= 0])
-    return snapshot
 
 
-def look_up(folder: Path) -> Snapshot:
-    """Open an index, look documents up by their ids, and check it."""
-    snapshot = IndexStore.open(folder / "i").snapshot
+def look_up(snapshot: Snapshot) -> None:
+    """Look documents up by their ids, and check the index."""
     snapshot.lookup(["d0", "d1", "absent"])
-    check(folder / "i")
-    return snapshot
+    check(snapshot.path)
 
 
-def use_all(folder: Path) -> None:
-    """Do all that an index is for."""
-    look_up(folder)
-    snapshot = search(folder)
-    if "year" in snapshot.columns:
-        snapshot.filter_mask("year > 2001")
+def read_all_documents(snapshot: Snapshot) -> None:
+    """Read every document, and filter by its metadata."""
     for _ in snapshot.iter_documents():
         pass
-    use_words(folder)
+    if "year" in snapshot.columns:
+        snapshot.filter_mask("year > 2001")
 
 
-def use_words(folder: Path) -> None:
+def search_words(snapshot: Snapshot) -> None:
     """Open postings, merge them as compaction does, search by words, and read what is found.
 
     An index counts the words anew whose postings it refuses; here that ends it.
     """
-    snapshot = IndexStore.open(folder / "i").snapshot
     sources = []
     for i, segment in enumerate(snapshot.segments):
         if record := segment.record.lexical:
-            postings = LexicalFiles(folder / "i", record, segment.record.n_docs).postings
+            postings = LexicalFiles(snapshot.path, record, segment.record.n_docs).postings
             sources.append((postings, snapshot.live_docs(i)))
     merged(sources)
     ((rows, _),) = snapshot.lexical.search(["text of 1"], 5)
     snapshot.fetch(rows)
 
 
-def use_signed(name: str, use: Callable[[Path], object]) -> Callable[[Path], None]:
-    """Make the manifest say that a damaged file is as it should be, and use the index."""
+EVERY_USE = (search, look_up, read_all_documents, search_words)
 
-    def sign_and_use(folder: Path) -> None:
-        manifest, data = folder / "i" / NAME, (folder / "i" / name).read_bytes()
-        values = json.loads(manifest.read_bytes().partition(b"\n")[2])
-        record = next(_records_of(values["segments"], name))
-        record |= {"size_bytes": len(data), "xxh3_128": xxhash.xxh3_128_hexdigest(data)}
-        body = json.dumps(values).encode()
-        manifest.write_bytes(hashlib.sha256(body).hexdigest().encode() + b"\n" + body)
-        use(folder)
 
-    return sign_and_use
+def sign(folder: Path, name: str) -> None:
+    """Make the manifest say that a damaged file is as it should be."""
+    manifest, data = folder / "i" / NAME, (folder / "i" / name).read_bytes()
+    values = json.loads(manifest.read_bytes().partition(b"\n")[2])
+    record = next(_records_of(values["segments"], name))
+    record |= {"size_bytes": len(data), "xxh3_128": xxhash.xxh3_128_hexdigest(data)}
+    body = json.dumps(values).encode()
+    manifest.write_bytes(hashlib.sha256(body).hexdigest().encode() + b"\n" + body)
 
 
 def _records_of(values: Any, name: str) -> Iterator[dict[str, Any]]:
@@ -187,8 +184,12 @@ def _read_columnar(name: str) -> Parser:
     return Parser(name, columnar(name), lambda folder: read_all(folder / name, batch_rows=7))
 
 
-def _of_index(name: str, use: Callable[[Path], object]) -> Parser:
-    return Parser(f"i/{name}", make_index, use_signed(name, use), IndexStoreError, overwritten)
+def _of_index(name: str, *uses: Callable[[Snapshot], object]) -> Parser:
+    def read(folder: Path) -> None:
+        sign(folder, name)
+        opened(folder, *uses)
+
+    return Parser(f"i/{name}", make_index, read, IndexStoreError, overwritten)
 
 
 PARSERS: dict[str, Parser] = {
@@ -205,14 +206,14 @@ PARSERS: dict[str, Parser] = {
     "manifest": Parser(
         f"i/{NAME}",
         partial(make_index, n_segments=2),
-        use_all,
+        lambda folder: opened(folder, *EVERY_USE),
         (IndexStoreError, ConfigError),  # of a language without a stemmer
         mutated_manifest,
     ),
-    "docs": _of_index("seg/000000.docs.arrow", use_all),
+    "docs": _of_index("seg/000000.docs.arrow", *EVERY_USE),
     "vectors": _of_index("seg/000000.vec.npy", search),
     "ids": _of_index("seg/000000.ids.npy", look_up),
-    "terms": _of_index("lex/000001.terms.npy", use_words),
-    "postings": _of_index("lex/000001.pairs.npy", use_words),
-    "lengths": _of_index("lex/000001.lengths.npy", use_words),
+    "terms": _of_index("lex/000001.terms.npy", search_words),
+    "postings": _of_index("lex/000001.pairs.npy", search_words),
+    "lengths": _of_index("lex/000001.lengths.npy", search_words),
 }
