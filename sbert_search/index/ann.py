@@ -205,9 +205,9 @@ def _parameters(
 
 
 def _made(kind: str, bits: NDArray[np.uint8] | None, **values: int) -> Any:
-    faiss = import_faiss()
     if bits is None:
         return _unfiltered(kind, **values)
+    faiss = import_faiss()
     return getattr(faiss, kind)(sel=faiss.IDSelectorBitmap(bits), **values)
 
 

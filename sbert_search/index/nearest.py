@@ -110,15 +110,10 @@ class _Search:
             offer_scanned(top, queries, self.part, self.wanted, self.settings)
             return
         at = self.candidates(queries, how)
-        found = at >= 0
-        short = found.sum(axis=1) < min(top.k, self.n_wanted)
-        any_short = short.any()
-        if any_short:
-            found[short] = False
-        query, at = np.nonzero(found)[0], at[found]
+        query, at, short = _found(at, min(top.k, self.n_wanted))
         scores = exact_scores(queries, self.part.vectors, query, at, self.settings.metric)
         top.offer(query, self.part.rows[at], scores)
-        if any_short:
+        if short is not None:
             rest = top.take(short)
             self.offer(rest, queries[short], how.again)
             top.scores[short], top.rows[short] = rest.scores, rest.rows
@@ -134,6 +129,24 @@ class _Search:
         return gpu.exact_candidates(
             queries, vectors, n_candidates, self.wanted, euclidean=euclidean
         )
+
+
+def _found(
+    at: NDArray[np.int64], needed: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_] | None]:
+    """Sort out positions (n_queries, n), -1 where there is none.
+
+    Returns:
+        Query and position of all that were found for a query that has as many as it needs, both
+        (n_found,); and which queries have not, bool (n_queries,), or None when there is no such.
+    """
+    n_queries, n = at.shape
+    if n >= needed and at.min(initial=0) >= 0:
+        return np.arange(n_queries).repeat(n), at.ravel(), None
+    found = at >= 0
+    short = found.sum(axis=1) < needed
+    found[short] = False
+    return np.nonzero(found)[0], at[found], short if short.any() else None
 
 
 def offer_scanned(

@@ -58,16 +58,15 @@ class TopK:
         if len(queries) == 0:
             return
         n_queries, k = self.scores.shape
+        if n_queries == 1:
+            self._offer_one(rows, scores)
+            return
         query, row, score = queries, rows, scores
         have = self.rows >= 0
         if have.any():
             query = np.concatenate([np.nonzero(have)[0], query])
             row = np.concatenate([self.rows[have], row])
             score = np.concatenate([self.scores[have], score])
-        if n_queries == 1:
-            order = np.lexsort((row, -score))[:k]
-            self.scores[0, : len(order)], self.rows[0, : len(order)] = score[order], row[order]
-            return
         order = np.lexsort((row, -score, query))
         query, row, score = query[order], row[order], score[order]
         start = np.searchsorted(query, np.arange(n_queries))
@@ -75,6 +74,13 @@ class TopK:
         best = rank < k
         self.scores[query[best], rank[best]] = score[best]
         self.rows[query[best], rank[best]] = row[best]
+
+    def _offer_one(self, row: NDArray[np.int64], score: NDArray[np.float32]) -> None:
+        """Take candidates of the only query, in few steps: they are what it waits for."""
+        if self.rows[0, 0] >= 0:
+            row, score = np.append(self.rows, row), np.append(self.scores, score)
+        best = np.lexsort((row, -score))[: self.k]
+        self.rows[0, : len(best)], self.scores[0, : len(best)] = row[best], score[best]
 
 
 def scan(
@@ -147,10 +153,22 @@ def exact_scores(
 
 def normalised(vectors: NDArray[np.floating[Any]]) -> NDArray[np.float32]:
     """Scale vectors (n, dim) to unit length; a zero vector stays zero."""
-    lengths = np.sqrt(np.einsum("nd,nd->n", vectors, vectors, dtype=np.float64))
+    return scaled(vectors, lengths_of(vectors))
+
+
+def lengths_of(vectors: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
+    """Return the Euclidean lengths of vectors (n, dim), not finite where one of them is not."""
+    lengths: NDArray[np.float64] = np.sqrt(
+        np.einsum("nd,nd->n", vectors, vectors, dtype=np.float64)
+    )
+    return lengths
+
+
+def scaled(vectors: NDArray[np.floating[Any]], lengths: NDArray[np.float64]) -> NDArray[np.float32]:
+    """Divide vectors (n, dim) by their lengths (n,), those of zero vectors by 1."""
     lengths[lengths == 0] = 1.0
-    scaled: NDArray[np.float32] = (vectors / lengths[:, None]).astype(np.float32)
-    return scaled
+    unit: NDArray[np.float32] = (vectors / lengths[:, None]).astype(np.float32)
+    return unit
 
 
 class _Candidates:

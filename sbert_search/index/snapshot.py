@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -18,7 +19,7 @@ from sbert_search.index.lexical_postings import Postings
 from sbert_search.index.manifest import ColumnType, Manifest, StoreSettings
 from sbert_search.index.nearest import offer_nearest
 from sbert_search.index.passages import StoredPassage, read_documents, read_passage
-from sbert_search.index.scan import QUERY_BLOCK, TopK, normalised
+from sbert_search.index.scan import QUERY_BLOCK, TopK, lengths_of, scaled
 from sbert_search.index.segments import Segment, open_checked
 from sbert_search.index.selection import Selection
 from sbert_search.records import Document
@@ -275,10 +276,11 @@ class Snapshot:
                 f"The queries have shape {queries.shape}; this index holds vectors of "
                 f"{settings.dim} numbers, so they must be (n_queries, {settings.dim})."
             )
-        if not np.isfinite(queries).all():
-            bad = int(np.flatnonzero(~np.isfinite(queries).all(axis=1))[0])
+        lengths = lengths_of(queries)
+        if not math.isfinite(lengths.sum()):
+            bad = int(np.flatnonzero(~np.isfinite(lengths))[0])
             raise QueryError(f"Query {bad} has a vector that is not finite; its model is broken.")
-        return normalised(queries) if settings.metric == "cosine" else queries
+        return scaled(queries, lengths) if settings.metric == "cosine" else queries
 
     @cached_property
     def lexical(self) -> LexicalSearch:
