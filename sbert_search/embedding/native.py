@@ -14,6 +14,9 @@ from sbert_search.encoder.packed import PackedTokens
 from sbert_search.models.bi_encoder import BiEncoder
 from sbert_search.models.cross_encoder import CrossEncoder
 from sbert_search.runtime.device import fetch, plain_memory_errors
+from sbert_search.runtime.memory import let_freed_memory_stay
+
+_WIDEST_BYTES = 12 << 20  # of the states between the two feed-forward layers, off CUDA
 
 
 class PackedEngine:
@@ -45,7 +48,12 @@ class PackedEngine:
             return fetch(self._run(ids, types))
 
     def _settle(self, device: torch.device) -> None:
-        self.batch_tokens = 65_536 if device.type == "cuda" else 2_048
+        if device.type == "cpu":
+            let_freed_memory_stay()
+        encoder = self._module.encoder
+        widest = encoder.config.intermediate_size * encoder.embeddings.word.weight.itemsize
+        on_cpu = min(4_096, _WIDEST_BYTES // widest)
+        self.batch_tokens = 65_536 if device.type == "cuda" else on_cpu
         self._run = lambda ids, types: self._compute(
             PackedTokens.from_lists(ids, types, device=device)
         )

@@ -81,6 +81,6 @@ def test_an_embedder_measures_over_many_texts_and_gives_the_same_vectors(
     monkeypatch.setattr("sbert_search.embedding.embedder.find_budget", lambda *_: 512)
     tuned.encode(["the cat sat"] * 3)
     assert tuned.batch_tokens == fixed.batch_tokens
-    texts = [f"{'the cat sat on ' * (n % 5)} mat" for n in range(500)]
+    texts = [f"{'the cat sat on ' * (n % 5)} mat" for n in range(1000)]
     np.testing.assert_allclose(tuned.encode(texts), fixed.encode(texts), atol=1e-6)
     assert tuned.batch_tokens == 512
