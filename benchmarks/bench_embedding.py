@@ -3,9 +3,10 @@
     python benchmarks/bench_embedding.py [--quick] [--model FOLDER] [--peer-python PYTHON]
 
 The peer runs at its default batch size, 32; the batch size at which it is fastest here is printed
-beside. The share of the machine's matrix-product rate counts real tokens only, no padding. With
---peer-python, an environment that has sentence-transformers[openvino], its OpenVINO backend takes
-turns with us too. On a CPU only; bench_embedding_cuda is for CUDA.
+beside. The share of the machine's matrix-product rate (the better of torch.mm and oneDNN's own
+layout) counts real tokens only, no padding. With --peer-python, an environment that has
+sentence-transformers[openvino], its OpenVINO backend takes turns with us too. On a CPU only;
+bench_embedding_cuda is for CUDA.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from sbert_search.encoder.cost import flops_per_token
 from sbert_search.encoder.weights import load_encoder
 from sbert_search.metrics.correlation import spearman
 from sbert_search.models.resolve import resolve_model
-from sbert_search.runtime.device import matmul_rate
+from sbert_search.runtime.device import MatmulRate, matmul_rate
 
 PEER_BATCHES = (8, 16, 32, 64, 128)
 OPENVINO = """
@@ -57,8 +58,9 @@ def main() -> None:
     folder = resolve_model(options.model).path
     peer = SentenceTransformer(str(folder), device="cpu")
     rates = {dtype: matmul_rate(CPU, dtype) for dtype in (torch.float32, torch.bfloat16)}
-    for dtype, flops in rates.items():
-        results.add(f"matmul_{str(dtype)[6:]}", Figure(flops / 1e9, "GFLOP/s"))
+    for dtype, found in rates.items():
+        name = f"matmul_{str(dtype)[6:]}_by_{found.by}"
+        results.add(name, Figure(found.flops / 1e9, "GFLOP/s"))
     n_sentences, n_documents = (300, 50) if options.quick else (6000, 1000)
     source, abstracts = documents(n_documents)
     sets = dict([sentences(n_sentences)]) | {source: [text.full_text for text in abstracts]}
@@ -79,7 +81,7 @@ def measure(
     texts: list[str],
     folder: Path,
     peer: SentenceTransformer,
-    rates: dict[torch.dtype, float],
+    rates: dict[torch.dtype, MatmulRate],
 ) -> None:
     """Add the figures of one list of texts."""
     repeats = repeats_of(results.options)
@@ -97,7 +99,7 @@ def measure(
         results.add(f"{source}_{name}", figure)
         results.add(f"{source}_{name}_min_cosine", min_cosine(ours.encode(texts), reference))
         done = figure.value / count * operations(config, ours.tokenize(texts).lengths)
-        results.add(f"{source}_{name}_matmul_share", Figure(done / rates[dtype], "share"))
+        results.add(f"{source}_{name}_matmul_share", Figure(done / rates[dtype].flops, "share"))
     best = max(
         (rate(count, partial(peer.encode, texts, batch_size=size)), size) for size in PEER_BATCHES
     )

@@ -40,7 +40,7 @@ def main() -> None:
     parser.add_argument("--device", default="cuda:0", help="cpu: only to see whether it runs")
     options = parser.parse_args()
     results, device = Results(options), resolve_device(options.device)
-    flops = matmul_rate(device, torch.bfloat16)
+    flops = matmul_rate(device, torch.bfloat16).flops
     results.add("matmul_bfloat16", Figure(flops / 1e12, "TFLOP/s"))
     with tempfile.TemporaryDirectory() as scratch:
         for shape in ("minilm-l6", "bert-base"):

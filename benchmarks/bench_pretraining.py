@@ -92,7 +92,7 @@ def measure(
         figure = compare(ours.rate, peer.rate, unit="tokens/s", repeats=repeats_of(options))
         held, peer_held = ours.memory(), peer.memory()
     results.add(f"{precision}_{shape}", figure)
-    share = figure.value * flops_per_token(shape) / matmul_rate(device, DTYPES[precision])
+    share = figure.value * flops_per_token(shape) / matmul_rate(device, DTYPES[precision]).flops
     results.add(f"{precision}_{shape}_gemm_share", Figure(share, "of GEMM"))
     mine, other = (bytes_held / 2**20 for bytes_held in (held, peer_held))
     results.add(f"{precision}_{shape}_memory", Figure(mine, "MiB", other, mine / other))

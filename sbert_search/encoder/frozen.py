@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from sbert_search.encoder.block import Block
 from sbert_search.encoder.encoder import Encoder
+from sbert_search.runtime.device import has_onednn
 
 _FUSED = {"gelu": ("gelu", "none"), "gelu_tanh": ("gelu", "tanh"), "relu": ("relu", "")}
 
@@ -66,7 +67,7 @@ def freeze(encoder: Encoder) -> Encoder:
     encoder.eval().requires_grad_(False)
     weight, activation = encoder.embeddings.word.weight, encoder.config.activation
     on_cuda = _has_cublaslt(weight)
-    if not on_cuda and (weight.device.type != "cpu" or not _has_onednn(weight.dtype)):
+    if not on_cuda and (weight.device.type != "cpu" or not has_onednn(weight.dtype)):
         return encoder
     encoder.frozen = True
     for block in cast(list[Block], encoder.blocks):
@@ -86,10 +87,3 @@ def _pack(owner: nn.Module, name: str) -> None:
 
 def _has_cublaslt(weight: Tensor) -> bool:
     return weight.is_cuda and weight.dtype != torch.float32
-
-
-def _has_onednn(dtype: torch.dtype) -> bool:
-    mkldnn = torch.ops.mkldnn
-    if dtype == torch.bfloat16 and not mkldnn._is_mkldnn_bf16_supported():
-        return False
-    return dtype in (torch.float32, torch.bfloat16) and torch._C._has_mkldnn

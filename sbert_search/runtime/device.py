@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from functools import lru_cache
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -128,9 +128,25 @@ def fetch(tensor: Tensor) -> Callable[[], NDArray[np.float32]]:
     return wait
 
 
+def has_onednn(dtype: torch.dtype) -> bool:
+    """Whether oneDNN multiplies this type on this CPU by factors in its own layout."""
+    if dtype == torch.bfloat16 and not torch.ops.mkldnn._is_mkldnn_bf16_supported():
+        return False
+    return dtype in (torch.float32, torch.bfloat16) and torch._C._has_mkldnn
+
+
+class MatmulRate(NamedTuple):
+    """FLOP/s of a large matrix product, and what multiplied: torch_mm or onednn."""
+
+    flops: float
+    by: str
+
+
 @lru_cache(maxsize=8)
-def matmul_rate(device: torch.device, dtype: torch.dtype, size: int | None = None) -> float:
-    """Measure the FLOP/s of a square matrix product: the best of five, about a second once.
+def matmul_rate(device: torch.device, dtype: torch.dtype, size: int | None = None) -> MatmulRate:
+    """Measure a square matrix product: the best of five, about a second once.
+
+    On a CPU oneDNN takes its turn, with a factor in its own layout; the faster one counts.
 
     Args:
         device: Where.
@@ -139,14 +155,24 @@ def matmul_rate(device: torch.device, dtype: torch.dtype, size: int | None = Non
     """
     size = size or (8192 if device.type == "cuda" else 1024)
     factor = torch.ones(size, size, device=device, dtype=dtype)
+    products: dict[str, Callable[[], Tensor]] = {"torch_mm": lambda: torch.mm(factor, factor)}
+    if device.type == "cpu" and has_onednn(dtype):
+        mkldnn = torch.ops.mkldnn
+        packed = mkldnn._reorder_linear_weight(factor)
+        products["onednn"] = lambda: mkldnn._linear_pointwise(factor, packed, None, "none", [], "")
+    rates = ((2.0 * size**3 / _best_seconds(work, device), by) for by, work in products.items())
+    return MatmulRate(*max(rates))
+
+
+def _best_seconds(work: Callable[[], Tensor], device: torch.device) -> float:
     best = float("inf")
     for _ in range(6):  # the first one warms up; being the slowest it drops out
         _synchronize(device)
         start = time.perf_counter()
-        torch.mm(factor, factor)
+        work()
         _synchronize(device)
         best = min(best, time.perf_counter() - start)
-    return 2.0 * size**3 / best
+    return best
 
 
 def memory_bytes(device: torch.device) -> int:

@@ -146,7 +146,7 @@ class Report:
         tokens_per_s = (state.tokens - self._last.tokens) / seconds
         rows_per_s = (state.rows - self._last.rows) / seconds
         device, dtype, ranks = self.scene.device, self.scene.dtype, self.scene.ranks
-        gemm = matmul_rate(device, dtype) * ranks.world
+        gemm = matmul_rate(device, dtype).flops * ranks.world
         share = tokens_per_s * self._flops_per_token / gemm
         memory = memory_bytes(device)
         speed = {

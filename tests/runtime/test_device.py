@@ -50,7 +50,10 @@ def test_autocast_changes_products_only_when_it_should() -> None:
 
 
 def test_the_machine_is_measured() -> None:
-    assert matmul_rate(CPU, torch.float32, 128) > 1e6  # far below any machine, however busy
+    rate = matmul_rate(CPU, torch.float32, 128)
+    assert rate.flops > 1e6  # far below any machine, however busy
+    assert rate.by in ("torch_mm", "onednn")
+    assert matmul_rate(CPU, torch.float64, 64).by == "torch_mm"  # oneDNN has none
     assert memory_bytes(CPU) > 1 << 20
 
 
