@@ -68,7 +68,6 @@ def pairs(
 @contextmanager
 def _opened(ctx: click.Context, sources: tuple[str, ...]) -> Iterator[Index]:
     """Open the index that is named, or build one that lives as long as this."""
-    from sbert_search.index.agreement import as_embedder
     from sbert_search.index.build import BuildSettings
     from sbert_search.index.index import Index
     from sbert_search.index.manifest import NAME
@@ -78,10 +77,12 @@ def _opened(ctx: click.Context, sources: tuple[str, ...]) -> Iterator[Index]:
         index.require_finished()
         yield index
         return
-    model = as_embedder(ctx.params["model"], **model_options(ctx))
     settings = read_as_given(BuildSettings(lexical=None), given(ctx))
     with tempfile.TemporaryDirectory(prefix="sbert-search-pairs-") as scratch:
-        index = Index.build(sources, out=Path(scratch) / "index", model=model, settings=settings)
+        out, options = Path(scratch) / "index", model_options(ctx)
+        index = Index.build(
+            sources, out=out, model=ctx.params["model"], settings=settings, **options
+        )
         if index.state.n_rows > EXACT_ROWS:
             note(f"{index.state.n_rows:,} passages: choosing an index that searches them fast.")
             index.tune()

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from sbert_search.embedding.budget import find_budget
 from sbert_search.embedding.graph import keep_graph, open_graph
 from sbert_search.embedding.hashing import HashingEmbedder
-from sbert_search.embedding.opened import EngineName, OpenedModel
+from sbert_search.embedding.opened import Engine, EngineName, OpenedModel
 from sbert_search.embedding.protocol import Task, TextEmbedder, TokenizedTexts, Vectors
 from sbert_search.embedding.similarity import similarity, unit
 from sbert_search.embedding.steps import Started, Steps, land_all, launch_windows
@@ -271,7 +271,9 @@ class Embedder:
         return prompts[name]
 
 
-def _open(model: Any, *, device: str, engine: EngineName, precision: Precision) -> OpenedModel:
+def _open(
+    model: Any, *, device: str, engine: EngineName, precision: Precision
+) -> OpenedModel[Engine]:
     if engine == "onnx" and (model is None or isinstance(model, (str, Path))):
         return open_graph(model, device=device, precision=precision)
     from sbert_search.embedding.engines import open_model  # torch loads here

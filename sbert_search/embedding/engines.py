@@ -12,15 +12,18 @@ import torch
 
 from sbert_search.embedding.native import PackedEngine
 from sbert_search.embedding.opened import Engine, EngineName, OpenedModel
-from sbert_search.embedding.opening import PRECISIONS, check_engine, open_engine
+from sbert_search.embedding.opening import (
+    PRECISIONS,
+    check_engine,
+    describe_object,
+    open_engine,
+)
 from sbert_search.embedding.protocol import TokenizedTexts, Vectors
 from sbert_search.embedding.selfcheck import SELF_CHECK_TEXTS, check_vectors
 from sbert_search.models.bi_encoder import BiEncoder
-from sbert_search.models.folder import ModelDescription, ModelFolder, read_folder
-from sbert_search.models.identity import IN_MEMORY
+from sbert_search.models.folder import ModelFolder, read_folder
 from sbert_search.models.interchange import LibraryEncoder, load_sentence_transformer
 from sbert_search.models.resolve import resolve_model
-from sbert_search.models.state import state_sha256
 from sbert_search.models.support import require_kind, why_not_native
 from sbert_search.runtime.device import Precision, plain_memory_errors
 from sbert_search.runtime.progress import note
@@ -78,7 +81,7 @@ def open_model(
     device: str,
     engine: EngineName,
     precision: Precision,
-) -> OpenedModel:
+) -> OpenedModel[Engine]:
     """Find a model, choose the engine that can compute it, load it and check its numbers.
 
     A model in memory is taken where it is and as it is, in evaluation mode.
@@ -88,27 +91,17 @@ def open_model(
         ModelError: The model cannot be found or loaded, or computes wrong numbers.
     """
     if isinstance(model, BiEncoder):
-        return _in_memory(model, model.describe(), NativeEngine(model))
+        return describe_object(model, model.describe(), NativeEngine(model))
     if model is not None and not isinstance(model, (str, Path)):
         library = LibraryEncoder(model)
-        return _in_memory(model, library.describe(), LibraryEngine(library))
+        return describe_object(model, library.describe(), LibraryEngine(library))
     check_engine(engine)
     found = resolve_model(model)
     folder = read_folder(found.path)
     opened, place, dtype = open_engine(
         partial(_open_folder, folder, engine), _move_and_check, device=device, precision=precision
     )
-    return OpenedModel(
-        found.name,
-        found.origin,
-        folder.description,
-        folder.weights_sha256,
-        folder.tokenizer_sha256,
-        opened,
-        PRECISIONS[dtype],
-        str(place),
-        folder,
-    )
+    return OpenedModel.from_folder(found, folder, opened, PRECISIONS[dtype], str(place))
 
 
 def _open_folder(folder: ModelFolder, engine: EngineName) -> TorchEngine:
@@ -134,19 +127,3 @@ def _move_and_check(engine: TorchEngine, device: torch.device, dtype: torch.dtyp
     check_vectors(reference, engine(texts), least_cosine=least, where=where)
     alone = np.concatenate([engine(texts.take([row])) for row in range(len(texts))])
     check_vectors(reference, alone, least_cosine=least, where=f"{where}, one text at a time,")
-
-
-def _in_memory(
-    model: BiEncoder | SentenceTransformer, description: ModelDescription, engine: Engine
-) -> OpenedModel:
-    weights = next(model.parameters())
-    return OpenedModel(
-        type(model).__name__,
-        "in memory",
-        description,
-        lambda: IN_MEMORY + state_sha256(model),
-        engine.tokenizer.sha256,
-        engine,
-        PRECISIONS[weights.dtype],
-        str(weights.device),
-    )

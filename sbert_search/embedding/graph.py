@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sbert_search.embedding.opened import EngineName, OpenedModel
+from sbert_search.embedding.opened import Engine, EngineName, OpenedModel
 from sbert_search.embedding.protocol import TokenizedTexts, Vectors
 from sbert_search.embedding.selfcheck import SELF_CHECK_TEXTS
 from sbert_search.errors import ConfigError, ModelError, SbertSearchError
@@ -88,7 +88,7 @@ class GraphEngine:
         return lambda: vectors
 
 
-def open_graph(model: str | Path | None, *, device: str, precision: str) -> OpenedModel:
+def open_graph(model: str | Path | None, *, device: str, precision: str) -> OpenedModel[Engine]:
     """Open a model by its exported graph, which is made where the cache has none.
 
     Raises:
@@ -103,17 +103,8 @@ def open_graph(model: str | Path | None, *, device: str, precision: str) -> Open
         )
     found = resolve_model(model)
     folder = read_folder(found.path)
-    return OpenedModel(
-        found.name,
-        found.origin,
-        folder.description,
-        folder.weights_sha256,
-        folder.tokenizer_sha256,
-        GraphEngine(cached_graph(folder) or make_graph(folder), load_tokenizer(folder)),
-        "fp32",
-        "cpu",
-        folder,
-    )
+    engine = GraphEngine(cached_graph(folder) or make_graph(folder), load_tokenizer(folder))
+    return OpenedModel.from_folder(found, folder, engine, "fp32", "cpu")
 
 
 def require_graph(model: str | Path) -> None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Generic, Literal, Protocol, TypeVar
 
 from sbert_search.embedding.protocol import TokenizedTexts, Vectors
 from sbert_search.models.folder import ModelDescription, ModelFolder
+from sbert_search.models.resolve import ResolvedModel
 
 if TYPE_CHECKING:
     from sbert_search.tokens.tokenizer import TextTokenizer
@@ -41,14 +42,17 @@ class Engine(Protocol):
         """Begin to compute and return what waits for the vectors; errors are those of a call."""
 
 
+E = TypeVar("E")
+
+
 @dataclass(frozen=True, slots=True)
-class OpenedModel:
-    """A model ready to compute, with what its identity is made of.
+class OpenedModel(Generic[E]):
+    """A model ready to compute vectors or scores, with what its identity is made of.
 
     Attributes:
         name: Path or name it was opened by.
         origin: Where it was found, for people.
-        description: Settings that decide its vectors.
+        description: Settings that decide its numbers.
         weights_sha256: Hashes its weights when called.
         tokenizer_sha256: Hashes its tokenizer when called.
         engine: Computes.
@@ -62,7 +66,24 @@ class OpenedModel:
     description: ModelDescription
     weights_sha256: Callable[[], str]
     tokenizer_sha256: Callable[[], str]
-    engine: Engine
+    engine: E
     precision: str
     device: str
     folder: ModelFolder | None = None
+
+    @classmethod
+    def from_folder(
+        cls, found: ResolvedModel, folder: ModelFolder, engine: E, precision: str, device: str
+    ) -> OpenedModel[E]:
+        """Describe an engine by the folder of its model."""
+        return cls(
+            found.name,
+            found.origin,
+            folder.description,
+            folder.weights_sha256,
+            folder.tokenizer_sha256,
+            engine,
+            precision,
+            device,
+            folder,
+        )

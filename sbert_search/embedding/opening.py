@@ -6,11 +6,16 @@ from collections.abc import Callable
 from typing import Protocol, TypeVar
 
 import torch
+from torch import nn
 
-from sbert_search.embedding.opened import EngineName
+from sbert_search.embedding.opened import EngineName, OpenedModel
 from sbert_search.errors import ConfigError, ModelError
+from sbert_search.models.folder import ModelDescription
+from sbert_search.models.identity import IN_MEMORY
+from sbert_search.models.state import state_sha256
 from sbert_search.runtime.device import Precision, resolve_device, resolve_precision
 from sbert_search.runtime.progress import note
+from sbert_search.tokens.tokenizer import TextTokenizer
 
 PRECISIONS = {torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16"}
 
@@ -24,7 +29,14 @@ class MovableEngine(Protocol):
         """Compute there, in that precision, from now on."""
 
 
+class TokenizingEngine(Protocol):
+    """An engine that has its model's tokenizer."""
+
+    tokenizer: TextTokenizer
+
+
 E = TypeVar("E", bound=MovableEngine)
+T = TypeVar("T", bound=TokenizingEngine)
 MoveAndCheck = Callable[[E, torch.device, torch.dtype], None]
 
 
@@ -59,6 +71,21 @@ def open_engine(
         engine, dtype = load(), torch.float32
         move_and_check(engine, place, dtype)
     return engine, place, dtype
+
+
+def describe_object(model: nn.Module, description: ModelDescription, engine: T) -> OpenedModel[T]:
+    """Describe an engine by a model in memory, which is taken where it is and as it is."""
+    weights = next(model.parameters())
+    return OpenedModel(
+        type(model).__name__,
+        "in memory",
+        description,
+        lambda: IN_MEMORY + state_sha256(model),
+        engine.tokenizer.sha256,
+        engine,
+        PRECISIONS[weights.dtype],
+        str(weights.device),
+    )
 
 
 def check_engine(engine: str) -> None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from sbert_search.embedding.opened import EngineName, OpenedModel
+from sbert_search.embedding.opened import Engine, EngineName, OpenedModel
 from sbert_search.embedding.protocol import TokenizedTexts, Vectors
 from sbert_search.errors import ConfigError, ModelError
 from sbert_search.models.folder import read_folder
@@ -166,7 +166,7 @@ def _encode(tokens: TokenizedTexts) -> Vectors:
     return embedder.encode_tokens(tokens)
 
 
-def open_processes(model: Any, devices: Sequence[str], **options: Any) -> OpenedModel:
+def open_processes(model: Any, devices: Sequence[str], **options: Any) -> OpenedModel[Engine]:
     """Open a model on several devices.
 
     Args:
@@ -186,14 +186,4 @@ def open_processes(model: Any, devices: Sequence[str], **options: Any) -> Opened
     found = resolve_model(model)
     folder = read_folder(found.path)
     engine = ProcessEngine(devices, model=found.path, truncate_dim=_ALL, **options)
-    return OpenedModel(
-        found.name,
-        found.origin,
-        folder.description,
-        folder.weights_sha256,
-        folder.tokenizer_sha256,
-        engine,
-        engine.precision,
-        ",".join(devices),
-        folder,
-    )
+    return OpenedModel.from_folder(found, folder, engine, engine.precision, ",".join(devices))

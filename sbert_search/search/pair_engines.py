@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -12,16 +11,20 @@ import numpy as np
 import torch
 
 from sbert_search.embedding.native import PackedEngine
-from sbert_search.embedding.opened import EngineName
-from sbert_search.embedding.opening import PRECISIONS, check_engine, open_engine
+from sbert_search.embedding.opened import EngineName, OpenedModel
+from sbert_search.embedding.opening import (
+    PRECISIONS,
+    check_engine,
+    describe_object,
+    open_engine,
+)
 from sbert_search.embedding.protocol import Vectors
 from sbert_search.embedding.selfcheck import SELF_CHECK_TEXTS
 from sbert_search.errors import ModelError
 from sbert_search.models.cross_encoder import CrossEncoder
-from sbert_search.models.folder import ModelFolder, read_folder
+from sbert_search.models.folder import ModelDescription, ModelFolder, read_folder
 from sbert_search.models.interchange import LibraryPairScorer, load_cross_encoder
 from sbert_search.models.resolve import resolve_model
-from sbert_search.models.state import state_sha256
 from sbert_search.models.support import require_kind, why_no_native_pairs
 from sbert_search.runtime.device import Precision, plain_memory_errors
 from sbert_search.runtime.progress import note
@@ -115,36 +118,13 @@ class LibraryPairEngine:
         self.model.model.to(device, dtype)
 
 
-@dataclass(frozen=True, slots=True)
-class OpenedPairModel:
-    """A cross-encoder ready to compute, with what its identity is made of.
-
-    Attributes:
-        name: Path or name it was opened by.
-        architecture: ``model_type`` of its Transformer.
-        weights_sha256: Hashes its weights when called.
-        tokenizer_sha256: Hashes its tokenizer when called.
-        engine: Computes.
-        precision: fp32, bf16 or fp16.
-        device: Where it computes.
-    """
-
-    name: str
-    architecture: str
-    weights_sha256: Callable[[], str]
-    tokenizer_sha256: Callable[[], str]
-    engine: PairEngine
-    precision: str
-    device: str
-
-
 def open_pair_model(
     model: str | Path | CrossEncoder | sentence_transformers.CrossEncoder,
     *,
     device: str,
     engine: EngineName,
     precision: Precision,
-) -> OpenedPairModel:
+) -> OpenedModel[PairEngine]:
     """Find a cross-encoder, choose the engine that can compute it, load it and check its numbers.
 
     A model in memory is taken where it is and as it is, in evaluation mode.
@@ -155,25 +135,25 @@ def open_pair_model(
             numbers.
     """
     if isinstance(model, CrossEncoder):
-        return _in_memory(model, model.encoder.config.layout, NativePairEngine(model))
+        return _describe_object(model, model.encoder.config.layout, NativePairEngine(model))
     if not isinstance(model, (str, Path)):
         library = LibraryPairScorer(model)
-        return _in_memory(model, library.architecture, LibraryPairEngine(library))
+        return _describe_object(model, library.architecture, LibraryPairEngine(library))
     check_engine(engine)
     found = resolve_model(model)
     folder = read_folder(found.path)
     opened, place, dtype = open_engine(
         partial(_open_folder, folder, engine), _move_and_check, device=device, precision=precision
     )
-    return OpenedPairModel(
-        found.name,
-        folder.description.architecture,
-        folder.weights_sha256,
-        folder.tokenizer_sha256,
-        opened,
-        PRECISIONS[dtype],
-        str(place),
-    )
+    return OpenedModel.from_folder(found, folder, opened, PRECISIONS[dtype], str(place))
+
+
+def _describe_object(
+    model: CrossEncoder | sentence_transformers.CrossEncoder, architecture: str, engine: PairEngine
+) -> OpenedModel[PairEngine]:
+    max_len = engine.tokenizer.max_len
+    description = ModelDescription(architecture=architecture, modules=(), max_len=max_len)
+    return describe_object(model, description, engine)
 
 
 def _open_folder(folder: ModelFolder, engine: EngineName) -> PairEngine:
@@ -209,18 +189,3 @@ def _move_and_check(engine: PairEngine, device: torch.device, dtype: torch.dtype
             f"{where} gives wrong scores: {apart:.3g} from those of the CPU in fp32, at most "
             f"{_TOLERANCE[dtype]:g} allowed; use --device cpu or --precision fp32."
         )
-
-
-def _in_memory(
-    model: CrossEncoder | sentence_transformers.CrossEncoder, architecture: str, engine: PairEngine
-) -> OpenedPairModel:
-    weights = next(model.parameters())
-    return OpenedPairModel(
-        type(model).__name__,
-        architecture,
-        lambda: state_sha256(model),
-        engine.tokenizer.sha256,
-        engine,
-        PRECISIONS[weights.dtype],
-        str(weights.device),
-    )

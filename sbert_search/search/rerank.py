@@ -72,7 +72,7 @@ class Reranker:
             name=self.opened.name,
             weights_sha256=self.opened.weights_sha256(),
             tokenizer_sha256=self.opened.tokenizer_sha256(),
-            architecture=self.opened.architecture,
+            architecture=self.opened.description.architecture,
             pooling="pair",
             max_len=self.max_len,
             dim=self.num_labels,

@@ -52,3 +52,10 @@ def test_clusters_of_an_index_that_is_there(index: Path, texts: Path) -> None:
     assert [record["size"] for record in done.records] == [3, 2]
     assert done.records[1]["doc_ids"] == ["texts.txt#3", "texts.txt#5"]
     assert sbert_search("pairs", index, "--threshold", "0.99").out == ""
+
+
+def test_a_source_that_is_not_there_is_named_before_the_model_is_opened() -> None:
+    done = sbert_search("pairs", "nowhere.jsonl", "--model", "./no-model")
+    assert done.code == 1
+    assert "nowhere.jsonl" in done.err
+    assert "no-model" not in done.err
