@@ -74,6 +74,7 @@ def test_the_library_computes_the_same(
     else:
         other = Reranker(library)
         assert other.identity.weights_sha256 == Reranker(library).identity.weights_sha256
+        assert other.identity.in_memory
     assert other.identity.engine == "sentence-transformers"
     np.testing.assert_allclose(other.predict(PAIRS), tiny.predict(PAIRS), atol=5e-6)
 
