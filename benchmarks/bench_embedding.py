@@ -2,17 +2,18 @@
 
     python benchmarks/bench_embedding.py [--quick] [--model FOLDER] [--peer-python PYTHON]
 
-The peer runs at its default batch size, 32; the batch size at which it is fastest here is printed
-beside. The share of the machine's matrix-product rate (the better of torch.mm and oneDNN's own
-layout) counts real tokens only, no padding. With --peer-python, an environment that has
-sentence-transformers[openvino], its OpenVINO backend takes turns with us too. On a CPU only;
-bench_embedding_cuda is for CUDA.
+The peer runs in a process of its own, since memory that we have glibc keep would serve it too, at
+its default batch size, 32; the batch size at which it is fastest here is printed beside. The share
+of the machine's matrix-product rate (the better of torch.mm and oneDNN's own layout) counts real
+tokens only, no padding. With --peer-python (an environment with sentence-transformers[openvino])
+its OpenVINO backend takes turns with us too. On a CPU only; bench_embedding_cuda is for CUDA.
 """
 
 from __future__ import annotations
 
 import json
 import subprocess
+import sys
 from functools import partial
 from pathlib import Path
 from typing import Self
@@ -35,15 +36,15 @@ from sbert_search.models.resolve import resolve_model
 from sbert_search.runtime.device import MatmulRate, matmul_rate
 
 PEER_BATCHES = (8, 16, 32, 64, 128)
-OPENVINO = """
+LIBRARY = """
 import json, sys, time
 from sentence_transformers import SentenceTransformer
-model = SentenceTransformer(sys.argv[1], device="cpu", backend="openvino")
+model = SentenceTransformer(sys.argv[1], device="cpu", backend=sys.argv[2])
 print("ready", flush=True)
 for line in sys.stdin:
-    texts = json.loads(line)
+    texts, size = json.loads(line)
     start = time.perf_counter()
-    model.encode(texts)
+    model.encode(texts, batch_size=size)
     print("seconds", time.perf_counter() - start, flush=True)
 """
 CPU = torch.device("cpu")
@@ -56,7 +57,6 @@ def main() -> None:
     options = parser.parse_args()
     results = Results(options)
     folder = resolve_model(options.model).path
-    peer = SentenceTransformer(str(folder), device="cpu")
     rates = {dtype: matmul_rate(CPU, dtype) for dtype in (torch.float32, torch.bfloat16)}
     for dtype, found in rates.items():
         name = f"matmul_{str(dtype)[6:]}_by_{found.by}"
@@ -64,12 +64,13 @@ def main() -> None:
     n_sentences, n_documents = (300, 50) if options.quick else (6000, 1000)
     source, abstracts = documents(n_documents)
     sets = dict([sentences(n_sentences)]) | {source: [text.full_text for text in abstracts]}
-    for source, texts in sets.items():
-        measure(results, source, texts, folder, peer, rates)
+    with Library(sys.executable, folder, "torch") as peer:
+        for source, texts in sets.items():
+            measure(results, source, texts, folder, peer, rates)
     if data_folder() is not None:
         judge(results, folder, quick=options.quick)
     if options.peer_python:
-        with OpenVino(options.peer_python, folder) as other:
+        with Library(options.peer_python, folder, "openvino") as other:
             for source, texts in sets.items():
                 against(results, source, texts, folder, other)
     results.write()
@@ -80,19 +81,19 @@ def measure(
     source: str,
     texts: list[str],
     folder: Path,
-    peer: SentenceTransformer,
+    peer: Library,
     rates: dict[torch.dtype, MatmulRate],
 ) -> None:
     """Add the figures of one list of texts."""
     repeats = repeats_of(results.options)
     count = len(texts)
-    reference = peer.encode(texts)
+    reference = SentenceTransformer(str(folder), device="cpu").encode(texts)
     config = load_encoder(folder).config
     for name, dtype in (("fp32", torch.float32), ("bf16", torch.bfloat16)):
         ours = Embedder(folder, device="cpu", engine="native", precision=name)
         figure = compare(
             partial(rate, count, partial(ours.encode, texts)),
-            partial(rate, count, partial(peer.encode, texts)),
+            partial(peer.rate, texts),
             unit="texts/s",
             repeats=repeats,
         )
@@ -100,9 +101,7 @@ def measure(
         results.add(f"{source}_{name}_min_cosine", min_cosine(ours.encode(texts), reference))
         done = figure.value / count * operations(config, ours.tokenize(texts).lengths)
         results.add(f"{source}_{name}_matmul_share", Figure(done / rates[dtype].flops, "share"))
-    best = max(
-        (rate(count, partial(peer.encode, texts, batch_size=size)), size) for size in PEER_BATCHES
-    )
+    best = max((peer.rate(texts, size), size) for size in PEER_BATCHES)
     results.add(f"{source}_peer_best_batch_{best[1]}", Figure(best[0], "texts/s"))
 
 
@@ -122,20 +121,20 @@ def judge(results: Results, folder: Path, *, quick: bool) -> None:
         results.add(f"stsb_test_{name}_spearman", Figure(100 * rho, "x 100"))
 
 
-class OpenVino:
-    """The OpenVINO backend of sentence-transformers in another environment, waiting for texts."""
+class Library:
+    """sentence-transformers in a process of its own, by any backend, waiting for texts."""
 
-    def __init__(self, python: str, folder: Path) -> None:
-        command = [python, "-c", OPENVINO, str(folder)]
+    def __init__(self, python: str, folder: Path, backend: str) -> None:
+        command = [python, "-c", LIBRARY, str(folder), backend]
         self._child = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
         self._answer("ready")
 
-    def rate(self, texts: list[str]) -> float:
-        """Texts a second of one call."""
+    def rate(self, texts: list[str], batch_size: int = 32) -> float:
+        """Texts a second of one call, by default at the library's default batch size."""
         assert self._child.stdin is not None
-        self._child.stdin.write(json.dumps(texts) + "\n")
+        self._child.stdin.write(json.dumps([texts, batch_size]) + "\n")
         self._child.stdin.flush()
         return len(texts) / float(self._answer("seconds"))
 
@@ -153,7 +152,7 @@ class OpenVino:
         self._child.communicate()  # closes its stdin, which ends it
 
 
-def against(results: Results, source: str, texts: list[str], folder: Path, other: OpenVino) -> None:
+def against(results: Results, source: str, texts: list[str], folder: Path, other: Library) -> None:
     """Add our default precision beside the OpenVINO backend."""
     ours = Embedder(folder, device="cpu")
     figure = compare(
