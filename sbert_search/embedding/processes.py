@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -91,6 +92,7 @@ class _Worker:
     def __init__(self, device: str) -> None:
         self._device = device
         self._pool = ProcessPoolExecutor(1, get_context("spawn"), _begin, (is_quiet(),))
+        weakref.finalize(self, self._pool.shutdown)
 
     def submit(self, work: Callable[..., T], *arguments: object) -> Callable[[], T]:
         """Have something done, after what was submitted before, and return what waits for it."""
