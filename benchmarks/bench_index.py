@@ -226,7 +226,7 @@ def picture(costs: list[Cost]) -> str:
     }
     parts = []
     for number, (title, values) in enumerate(panels.items()):
-        axes = svg.Axis.of(sizes, log=True, form=",.0f"), svg.Axis.of(values, log=True)
+        axes = svg.Axis.of(sizes, log=True), svg.Axis.of(values, log=True)
         panel = svg.Panel(title, *axes, 190 * number + 26, 190 * number + 170)
         points = list(zip(sizes, values, strict=True))
         parts += [panel.frame(), panel.line(points)]

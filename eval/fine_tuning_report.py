@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -124,7 +123,7 @@ def _groups(trials: Iterable[str]) -> Groups:
 def _axis(groups: Groups) -> Axis:
     """Shares by their logarithms; numbers of trials so that every tick is a whole one."""
     if all(len(places) == 1 for places in groups.values()):
-        return Axis(1, 1 + 4 * math.ceil(max(1, len(groups) - 1) / 4), form=".0f")
+        return Axis(1, max(6, len(groups)))
     return Axis.of([place for places in groups.values() for place, _ in places], log=True)
 
 

@@ -38,7 +38,7 @@ def draw(record: Mapping[str, Any]) -> str:
 def draw_sorted(title: str, values: Any) -> str:
     """Draw values as one falling line, a step for each."""
     falling = sorted(map(float, values), reverse=True)
-    panel = _panel(title, Axis(0, len(falling), form=",.0f"), Axis.of([0.0, *falling]), 0)
+    panel = _panel(title, Axis(0, len(falling)), Axis.of([0.0, *falling]), 0)
     points = [(place + side, value) for place, value in enumerate(falling) for side in (0, 1)]
     return document(panel.frame() + panel.line(points), _TOP + _HEIGHT + _GAP)
 
@@ -56,7 +56,7 @@ def _scatter(title: str, gold: Sequence[float], predicted: Sequence[float]) -> s
 
 def _histogram(title: str, values: Sequence[float]) -> str:
     counts, edges = np.histogram(values, bins=_BINS)
-    x, y = Axis(edges[0], edges[-1], form=".3g"), Axis(0, float(counts.max()), form=",.0f")
+    x, y = Axis(edges[0], edges[-1]), Axis(0, float(counts.max()))
     panel = _panel(title, x, y, 1)
     sides = zip(edges[:-1], edges[1:], counts, strict=True)
     points = [(edge, count) for low, high, count in sides for edge in (low, high)]

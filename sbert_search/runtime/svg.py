@@ -14,24 +14,19 @@ COLOURS = (COLOUR, "#c8553d", "#3a7d44", "#8e5ea2", "#b8860b", "#4d4d4d", "#d16b
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """Values from ``low`` to ``high``, evenly or by their logarithms.
-
-    Attributes:
-        form: How a value is written, as in a format string.
-    """
+    """Values from ``low`` to ``high``, evenly or by their logarithms."""
 
     low: float
     high: float
     log: bool = False
-    form: str = ".4g"
 
     @classmethod
-    def of(cls, values: Sequence[float], *, log: bool = False, form: str = ".4g") -> Axis:
+    def of(cls, values: Sequence[float], *, log: bool = False) -> Axis:
         """Make an axis that holds all values."""
         low, high = min(values, default=1.0), max(values, default=2.0)
         if high <= low:
             low, high = (low / 2, high * 2) if log else (low - 0.5, high + 0.5)
-        return cls(low, high, log, form)
+        return cls(low, high, log)
 
     def share(self, value: float) -> float:
         """Return how far along the axis a value lies, from 0 to 1."""
@@ -40,11 +35,21 @@ class Axis:
         return (value - self.low) / (self.high - self.low)
 
     def ticks(self) -> list[float]:
-        """Return five values at equal distances."""
-        shares = [i / 4 for i in range(5)]
+        """Return three to seven round values: steps of 1, 2 or 5 times a power of ten."""
         if self.log:
-            return [self.low * (self.high / self.low) ** share for share in shares]
-        return [self.low + (self.high - self.low) * share for share in shares]
+            for kept in ((1,), (1, 2, 5)):
+                found = [x for x in self._powers(kept) if self.low <= x <= self.high]
+                if len(found) >= 3:
+                    return found[:: -(-len(found) // 7)]
+        power = 10 ** math.floor(math.log10((self.high - self.low) / 6))
+        step = next(power * by for by in (1, 2, 5, 10) if (self.high - self.low) / by <= 6 * power)
+        first, last = math.ceil(self.low / step), math.floor(self.high / step)
+        return [float(f"{step * number:.10g}") for number in range(first, last + 1)]
+
+    def _powers(self, times: Sequence[int]) -> list[float]:
+        """Return multiples of every power of ten from ``low`` to ``high``."""
+        first, last = math.floor(math.log10(self.low)), math.ceil(math.log10(self.high))
+        return [float(f"{by}e{power}") for power in range(first, last + 1) for by in times]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,19 +64,21 @@ class Panel:
 
     def frame(self) -> str:
         """Draw the title, the grid and the numbers beside it."""
-        parts = [
-            f'<text x="{LEFT}" y="{self.top - 8}" font-weight="bold">{escape(self.title)}</text>\n'
-        ]
-        for x_value, y_value in zip(self.x.ticks(), self.y.ticks(), strict=True):
-            x, y = self.place(x_value, y_value)
-            parts.append(
-                f'<path d="M{LEFT} {y:.1f}H{WIDTH - RIGHT}" stroke="#ddd"/>'
-                f'<text x="{LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">'
-                f"{y_value:{self.y.form}}</text>"
-                f'<text x="{x:.1f}" y="{self.bottom + 14}" text-anchor="middle">'
-                f"{x_value:{self.x.form}}</text>\n"
-            )
-        return "".join(parts)
+        title = (
+            f'<text x="{LEFT}" y="{self.top - 8}" font-weight="bold">{escape(self.title)}</text>'
+        )
+        across = "".join(
+            f'<text x="{self.place(x, self.y.low)[0]:.1f}" y="{self.bottom + 14}" '
+            f'text-anchor="middle">{x:,.10g}</text>\n'
+            for x in self.x.ticks()
+        )
+        up = "".join(
+            f'<path d="M{LEFT} {y:.1f}H{WIDTH - RIGHT}" stroke="#ddd"/>'
+            f'<text x="{LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{value:,.10g}</text>\n'
+            for value, y in ((value, self.place(self.x.low, value)[1]) for value in self.y.ticks())
+        )
+        base = f'<path d="M{LEFT} {self.bottom}H{WIDTH - RIGHT}" stroke="#999"/>'
+        return f"{title}\n{base}\n{across}{up}"
 
     def line(self, points: Sequence[tuple[float, float]], colour: str = COLOUR) -> str:
         """Join points by a line."""

@@ -28,7 +28,7 @@ def draw_curves(log: Sequence[Mapping[str, Any]]) -> str:
     for name in sorted({name for line in dev for name in line["figures"]}):
         panels[f"dev {name}"] = [(line["step"], line["figures"][name]) for line in dev]
     panels["learning rate"] = [(line["step"], line["lr"]) for line in steps]
-    x = Axis.of([line["step"] for line in steps], form=",.0f")
+    x = Axis.of([line["step"] for line in steps])
     body = [_panel(i, title, panels[title], x) for i, title in enumerate(panels)]
     return document("".join(body), PANEL * len(panels) + 10)
 

@@ -61,7 +61,7 @@ def draw(report: TuneReport) -> str:
     panel = svg.Panel(
         "queries a second (one thread) against recall, on the sample",
         svg.Axis.of([t.recall for t in trials]),
-        svg.Axis.of([t.qps for t in trials], log=True, form=",.0f"),
+        svg.Axis.of([t.qps for t in trials], log=True),
         _TOP,
         _HEIGHT,
     )
