@@ -164,5 +164,5 @@ def offer_scanned(
         part.rows,
         metric=settings.metric,
         max_norm=part.max_norm,
-        wanted=None if wanted is None else wanted.marks,
+        wanted=wanted,
     )

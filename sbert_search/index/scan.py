@@ -15,12 +15,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sbert_search.index.manifest import Metric
+from sbert_search.index.selection import Selection
 
 BLOCK_SCORES = 1 << 21  # scores of one block of queries against one block of vectors (8 MiB)
-BLOCK_NUMBERS = 1 << 22  # numbers of one block of vectors (16 MiB as float32)
+BLOCK_NUMBERS = 1 << 22  # numbers of one block of vectors that is copied (16 MiB as float32)
 QUERY_BLOCK = 128
+FEW = 8  # queries up to which each score is a product of its own
+DOT_NUMBERS = 1 << 18  # numbers of vectors that all of few queries meet while they are in a cache
 DENSE = 0.5  # share of wanted rows from which reading all in order is faster than picking
-NONE = -1e300  # score of no row: below all that float32 holds
+NONE = -3.4e38  # score of no row: nearly the lowest that float32 holds
+GROUP = 64  # neighbouring scores of which only the best is looked at to guess the k-th best of all
 MAX_TIES = 10_000  # rows kept beyond k when that many lie within rounding error of the k-th
 
 Vectors = NDArray[np.floating[Any]]
@@ -91,7 +95,7 @@ def scan(
     *,
     metric: Metric,
     max_norm: float,
-    wanted: NDArray[np.bool_] | None = None,
+    wanted: Selection | None = None,
 ) -> None:
     """Offer the best rows of some vectors to `top`.
 
@@ -102,17 +106,17 @@ def scan(
         rows: Row number of each vector, int64 (n_rows,), rising.
         metric: How vectors compare.
         max_norm: Largest Euclidean length of a vector.
-        wanted: Which vectors take part, bool (n_rows,); None means all.
+        wanted: Which vectors take part; None means all.
     """
-    masked = wanted is not None and np.count_nonzero(wanted) > DENSE * len(wanted)
-    positions = None if wanted is None or masked else np.flatnonzero(wanted)
+    masked = wanted is not None and wanted.n_wanted > DENSE * len(wanted.marks)
+    positions = None if wanted is None or masked else wanted.at
     norms = np.linalg.norm(queries.astype(np.float64), axis=1)
     slack = _slack(norms, max_norm, queries.shape[1], metric)
     found = _Candidates(top.k, _thresholds(top, norms, metric) - slack, slack)
     for start, block in _blocks(vectors, positions, len(queries)):
         scores = _fast_scores(queries, block, metric)
         if masked and wanted is not None:
-            scores[:, ~wanted[start : start + len(block)]] = -np.inf
+            scores[:, wanted.others_within(start, start + len(block))] = -np.inf
         found.add(start, scores)
     query, at = found.finish()
     at = at if positions is None else positions[at]
@@ -187,9 +191,10 @@ class _Candidates:
         """Take the scores of a block (n_queries, n_block) whose first position is ``start``."""
         n_block = scores.shape[1]
         if n_block > self._k and (self._floor == NONE).any():
-            best = np.partition(scores, n_block - self._k, axis=1)[:, n_block - self._k]
-            self._floor = np.maximum(self._floor, best - self._slack)
-        query, at = np.nonzero(scores >= self._floor[:, None])
+            self._floor = np.maximum(self._floor, _kth_best(scores, self._k) - self._slack)
+        floor = np.nextafter(self._floor.astype(np.float32), np.float32(-np.inf))
+        found = np.flatnonzero(scores >= floor[:, None])  # of two dimensions it is far slower
+        query, at = np.divmod(found, n_block)
         self._kept.append((query, at + start, scores[query, at]))
         self._n_kept += len(query)
         if self._n_kept > self._limit:
@@ -217,11 +222,24 @@ class _Candidates:
         self._limit = max(self._limit, 2 * self._n_kept)
 
 
+def _kth_best(scores: NDArray[np.float32], k: int) -> NDArray[np.float32]:
+    """Return a score of each row of (n_queries, n), n > k, that k of it or more reach."""
+    n_queries, n = scores.shape
+    n_groups = n // GROUP
+    if n_groups >= 4 * k:  # the k-th best of the groups' best is hardly below it
+        scores = scores[:, : n_groups * GROUP].reshape(n_queries, n_groups, GROUP).max(axis=2)
+    at = scores.shape[1] - k
+    best: NDArray[np.float32] = np.partition(scores, at, axis=1)[:, at]
+    return best
+
+
 def _blocks(
     vectors: Vectors, positions: NDArray[np.int64] | None, n_queries: int
 ) -> Iterator[tuple[int, NDArray[np.float32]]]:
     n_rows = len(vectors) if positions is None else len(positions)
-    step = max(1, min(BLOCK_SCORES // n_queries, BLOCK_NUMBERS // vectors.shape[1]))
+    step = max(1, BLOCK_SCORES // n_queries)
+    if positions is not None or vectors.dtype != np.float32:
+        step = max(1, min(step, BLOCK_NUMBERS // vectors.shape[1]))
     for start in range(0, n_rows, step):
         stop = min(start + step, n_rows)
         block = vectors[start:stop] if positions is None else vectors[positions[start:stop]]
@@ -232,12 +250,29 @@ def _fast_scores(
     queries: NDArray[np.float32], block: NDArray[np.float32], metric: Metric
 ) -> NDArray[np.float32]:
     """Score a block with BLAS, (n_queries, n_block); euclidean as ``2 q.v - v.v``."""
-    with _one_product:
-        scores = queries @ block.T
+    if len(queries) <= FEW:
+        scores = _dots(queries, block)
+    else:
+        with _one_product:
+            scores = queries @ block.T
     if metric == "euclidean":
         scores *= 2.0
         scores -= np.einsum("nd,nd->n", block, block)
     return scores
+
+
+def _dots(queries: NDArray[np.float32], block: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Multiply few queries with a block, one pair at a time, (n_queries, n_block).
+
+    For so few a matrix product reads vectors at half the speed, and its threads wait for each
+    other: on a busy machine for a turn of the scheduler, a hundred times what the work takes.
+    """
+    scores = np.empty((len(queries), len(block), 1, 1), np.float32)
+    step = max(1, DOT_NUMBERS // block.shape[1])
+    for start in range(0, len(block), step):
+        part = slice(start, start + step)
+        np.matmul(block[None, part, None], queries[:, None, :, None], out=scores[:, part])
+    return scores[:, :, 0, 0]
 
 
 def _slack(

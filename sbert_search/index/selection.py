@@ -55,6 +55,20 @@ class Selection:
         return int(np.count_nonzero(self.marks))
 
     @cached_property
+    def at(self) -> NDArray[np.int64]:
+        """Their positions, rising."""
+        return np.flatnonzero(self.marks)
+
+    def others_within(self, start: int, stop: int) -> NDArray[np.int64]:
+        """Positions of the other rows from ``start`` up to ``stop``, counted from ``start``."""
+        others = self._others
+        return others[np.searchsorted(others, start) : np.searchsorted(others, stop)] - start
+
+    @cached_property
+    def _others(self) -> NDArray[np.int64]:
+        return np.flatnonzero(~self.marks)
+
+    @cached_property
     def bits(self) -> NDArray[np.uint8]:
         """The marks, eight in a byte, as FAISS reads them."""
         return np.packbits(self.marks, bitorder="little")

@@ -15,6 +15,7 @@ from sbert_search.index import ids, npy
 from sbert_search.index import manifest as manifests
 from sbert_search.index.manifest import FileRecord, Manifest, SegmentRecord, StoreSettings
 from sbert_search.index.scan import TopK, scan
+from sbert_search.index.selection import Selection
 from sbert_search.index.spec import IndexSpec
 from sbert_search.index.store import IndexStore
 from sbert_search.records import Document
@@ -122,7 +123,7 @@ def test_scan_equals_a_stable_sort_whatever_the_blocks(
     wanted = rng.random(n_rows) < 0.7
     top = TopK(9, k)
     rows = np.arange(n_rows) * 3 + 1
-    scan(queries, vectors, top, rows, metric="dot", max_norm=5.0, wanted=wanted)
+    scan(queries, vectors, top, rows, metric="dot", max_norm=5.0, wanted=Selection(wanted))
     scores = np.where(wanted, queries @ vectors.T, -np.inf)
     best = np.argsort(-scores, axis=1, kind="stable")[:, : min(k, int(wanted.sum()))]
     assert (top.rows[:, : best.shape[1]] == rows[best]).all()

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from sbert_search.index.scan import TopK, scan
+from sbert_search.index.scan import FEW, TopK, scan
 
 
 class Watched(np.ndarray[Any, Any]):
@@ -29,8 +29,8 @@ def test_products_of_several_threads_take_turns() -> None:
     rows = np.arange(64)
 
     def nearest(row: int) -> int:
-        top = TopK(1, 1)
-        queries = vectors[row : row + 1].view(Watched)
+        top = TopK(FEW + 1, 1)
+        queries = np.tile(vectors[row], (FEW + 1, 1)).view(Watched)
         scan(queries, vectors, top, rows, metric="dot", max_norm=1.0)
         return int(top.rows[0, 0])
 

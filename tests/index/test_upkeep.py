@@ -22,6 +22,7 @@ from sbert_search.index import (
 )
 from sbert_search.index.check import check
 from sbert_search.index.manifest import Metric, StoreSettings
+from sbert_search.index.selection import Selection
 from sbert_search.index.spec import IndexSpec
 from sbert_search.index.store import IndexStore
 from sbert_search.runtime import files
@@ -222,9 +223,9 @@ def test_a_mask_is_the_same_read_in_order_or_picked(
         monkeypatch.setattr(scan, "BLOCK_NUMBERS", 8 * 100)
         top = scan.TopK(4, 100)
         norm = float(np.linalg.norm(vectors, axis=1).max())
-        scan.scan(
-            queries, vectors, top, np.arange(3000), metric=metric, max_norm=norm, wanted=wanted
-        )
+        marks = Selection(wanted)
+        rows = np.arange(3000)
+        scan.scan(queries, vectors, top, rows, metric=metric, max_norm=norm, wanted=marks)
         answers.append(top)
     assert (answers[0].rows == answers[1].rows).all()
     assert (answers[0].scores == answers[1].scores).all()

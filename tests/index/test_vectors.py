@@ -16,6 +16,7 @@ from sbert_search.index import npy
 from sbert_search.index.check import check
 from sbert_search.index.manifest import Metric, StoreSettings
 from sbert_search.index.scan import TopK, scan
+from sbert_search.index.selection import Selection
 from sbert_search.index.store import IndexStore
 from sbert_search.runtime import files
 from tests.index.batches import make_batch, some_documents, some_vectors
@@ -110,5 +111,5 @@ def test_more_numbers_than_32_bits_count_are_addressed_right(tmp_path: Path) -> 
     top = TopK(4, 1)
     rows = np.arange(n_rows) + 2**40
     queries = last.astype(np.float32)
-    scan(queries, vectors, top, rows, metric="dot", max_norm=100.0, wanted=wanted)
+    scan(queries, vectors, top, rows, metric="dot", max_norm=100.0, wanted=Selection(wanted))
     assert top.rows[:, 0].tolist() == rows[-4:].tolist()
