@@ -3,9 +3,13 @@
     python benchmarks/bench_updates.py [--quick] [--spec IVF1024,Flat] [--out F.json]
 
 Each round adds 1 % of the documents, replaces 1 % and deletes 1 %, each as one update of its own.
-The vectors are stubs: points around 2,000 centres. Every tenth round single queries go in turn to
-the updated index and to the one of the beginning, which has as many documents. In the end
-another index is made of what the month should have left, and both must give the same answers.
+The vectors are stubs: points around 2,000 centres. A reader follows the updates, as a server does,
+and a second one has the index of the beginning, which has as many documents. After each round both
+are asked one query, the first that the new state gets; every tenth round a thousand (the p99 of a
+few hundred is what else the machine did in three or four moments), one by one and in turn, each
+side first for half of them. Ratios are of one look, and their median over the looks is the figure.
+In the end another index is made of what the month should have left, and both must give the same
+answers.
 """
 
 from __future__ import annotations
@@ -14,10 +18,11 @@ import argparse
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
-from common import Figure, Results, arguments
+from common import Figure, Results, arguments, paired, seconds
 from numpy.typing import NDArray
 
 from sbert_search.embedding.pipeline import EmbeddedBatch
@@ -34,7 +39,7 @@ QUICK_SPECS = ("Flat", "IVF256,Flat")
 SHARE = 0.01  # of the documents, for each of the three updates of a round
 LOOK_EVERY = 10  # rounds
 N_CENTRES, NOISE = 2000, 0.7
-N_QUERIES, K = 400, 10
+N_QUERIES, K = 1000, 10
 
 Vectors = NDArray[np.float32]
 
@@ -97,6 +102,40 @@ def batch_of(names: NDArray[np.int64], vectors: Vectors) -> EmbeddedBatch[None]:
     return EmbeddedBatch(documents, *where, none + 8, none, vectors, None)
 
 
+class Month:
+    """What is measured while the updates go on."""
+
+    def __init__(self, disk: CountingDisk) -> None:
+        self.disk = disk
+        self.round_s: list[float] = []
+        self.sizes: list[float] = []
+        self.refresh_ms: list[float] = []
+        self.first_ms: tuple[list[float], list[float]] = [], []
+        self.looks: list[NDArray[np.float64]] = []
+
+    def read(self, reader: IndexStore, fresh: IndexStore, queries: Vectors, *, look: bool) -> None:
+        """Let a reader find the newest state and ask it for the first time, then many times."""
+        self.refresh_ms.append(1000 * seconds(reader.refresh))
+        both = reader.snapshot, fresh.snapshot
+        for snapshot, times in zip(both, self.first_ms, strict=True):
+            times.append(1000 * seconds(partial(snapshot.search, queries[:1], K)))
+        if look:
+            self.looks.append(latencies(*both, queries))
+
+    def report(self, results: Results, name: str, *, given: float) -> None:
+        """Add the figures; ``given`` is the bytes of all vectors added."""
+        looks = np.array(self.looks)
+        for column, part in enumerate(("p50", "p99", "processor_time")):
+            new, old = looks[:, :, column].T.tolist()
+            results.add(f"{name}_{part}", paired(new, old, unit="ms"))
+        results.add(f"{name}_first_query", paired(*self.first_ms, unit="ms"))
+        results.add(f"{name}_refresh", Figure(float(np.median(self.refresh_ms)), "ms"))
+        results.add(f"{name}_disk_worst_round", Figure(max(self.sizes), "x"))
+        results.add(f"{name}_round_median", Figure(float(np.median(self.round_s)), "s"))
+        results.add(f"{name}_round_longest", Figure(max(self.round_s), "s"))
+        results.add(f"{name}_bytes_written_per_byte_given", Figure(self.disk.n_bytes / given, "x"))
+
+
 def main() -> None:
     parser = arguments(__doc__.partition("\n")[0])
     parser.add_argument("--spec", action="append", help=f"default: {', '.join(SPECS)}")
@@ -120,30 +159,18 @@ def a_month(results: Results, scratch: Path, factory: str) -> None:
     store = build(scratch / "month", factory, options, ledger.add(options.rows))
     with store.writer() as writer:
         writer.snapshot_to(scratch / "fresh")
-    fresh = IndexStore.open(scratch / "fresh").snapshot
+    fresh, reader = (IndexStore.open(scratch / name) for name in ("fresh", "month"))
     queries = ledger.draw(N_QUERIES)
-    disk, seconds, sizes, ratios = CountingDisk(), [], [], []
-    with files.use_disk(disk):
+    month = Month(CountingDisk())
+    with files.use_disk(month.disk):
         for number in range(1, options.rounds + 1):
             start = time.perf_counter()
             one_round(store, ledger)
-            seconds.append(time.perf_counter() - start)
-            sizes.append(size_of(store.path) / size_of(fresh.path))
-            if number % LOOK_EVERY == 0:
-                ratios.append(latencies(store.snapshot, fresh, queries))
-    given = options.rounds * 2 * SHARE * options.rows * options.dim * 4
-    worst = np.max([new / old for new, old in ratios], axis=0)
-    p50, p99, _ = np.median([new for new, _ in ratios], axis=0)
-    old_p50, old_p99, _ = np.median([old for _, old in ratios], axis=0)
+            month.round_s.append(time.perf_counter() - start)
+            month.sizes.append(size_of(store.path) / size_of(fresh.path))
+            month.read(reader, fresh, queries, look=number % LOOK_EVERY == 0)
     name = factory.replace(",", "_")
-    results.add(f"{name}_p50", Figure(p50, "ms", old_p50, p50 / old_p50))
-    results.add(f"{name}_p99", Figure(p99, "ms", old_p99, p99 / old_p99))
-    results.add(f"{name}_p99_ratio_worst_look", Figure(worst[1], "x"))
-    results.add(f"{name}_processor_time_ratio_worst_look", Figure(worst[2], "x"))
-    results.add(f"{name}_disk_worst_round", Figure(max(sizes), "x"))
-    results.add(f"{name}_round_median", Figure(float(np.median(seconds)), "s"))
-    results.add(f"{name}_round_longest", Figure(max(seconds), "s"))
-    results.add(f"{name}_bytes_written_per_byte_given", Figure(disk.n_bytes / given, "x"))
+    month.report(results, name, given=options.rounds * 2 * SHARE * options.rows * options.dim * 4)
     compare_with_rebuild(results, name, store.snapshot, rebuilt(scratch, factory, options, ledger))
 
 
@@ -184,27 +211,21 @@ def one_round(store: IndexStore, ledger: Ledger) -> None:
             writer.settle()
 
 
-def latencies(
-    updated: Snapshot, fresh: Snapshot, queries: Vectors
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def latencies(updated: Snapshot, fresh: Snapshot, queries: Vectors) -> NDArray[np.float64]:
     """Measure single queries, in turn, of the updated and of the fresh index.
 
     Returns:
-        For each p50 and p99 in ms, and milliseconds of processor time a query.
+        For each of the two: p50, p99 and mean processor time of a query, in ms, (2, 3).
     """
-    measured: list[list[tuple[float, float]]] = [[], []]
-    for snapshot in (updated, fresh):
-        snapshot.search(queries[:10], K)
+    measured: tuple[list[tuple[float, float]], ...] = [], []
     for i in range(len(queries)):
-        for snapshot, times in zip((updated, fresh), measured, strict=True):
-            start, busy = time.perf_counter(), time.process_time()
-            snapshot.search(queries[i : i + 1], K)
-            times.append((time.perf_counter() - start, time.process_time() - busy))
-    new, old = (
-        1000 * np.array([*np.percentile(times, [50, 99], axis=0)[:, 0], np.mean(times, axis=0)[1]])
-        for times in measured
-    )
-    return new, old
+        pairs = list(zip((updated, fresh), measured, strict=True))
+        for snapshot, times in pairs if i % 2 else pairs[::-1]:
+            busy = time.process_time()
+            wall = seconds(partial(snapshot.search, queries[i : i + 1], K))
+            times.append((wall, time.process_time() - busy))
+    wall_s, busy_s = np.moveaxis(np.array(measured), 2, 0)
+    return 1000 * np.column_stack([*np.percentile(wall_s, [50, 99], axis=1), busy_s.mean(axis=1)])
 
 
 def compare_with_rebuild(
