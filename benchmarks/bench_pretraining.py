@@ -30,7 +30,6 @@ from sbert_search.encoder.packed import PackedTokens
 from sbert_search.models.pretraining import MaskedBatch, MaskedLanguageModel
 from sbert_search.runtime.device import autocast, matmul_rate, memory_bytes, resolve_device
 from sbert_search.runtime.distributed import Ranks
-from sbert_search.runtime.memory import keep_freed_memory
 from sbert_search.tokens.tokenizer import TextTokenizer
 from sbert_search.tokens.vocabulary import save_vocabulary
 from sbert_search.tokens.wordpiece import SPECIAL_TOKENS
@@ -156,8 +155,6 @@ def our_steps(
     shape: str, texts: Texts, dtype: torch.dtype, device: torch.device, steps: int
 ) -> Steps:
     """Steps as the training loop takes them: collation, guards and clipping too."""
-    if device.type == "cpu":
-        keep_freed_memory()  # as the loop does
     layers, hidden, heads = SHAPES[shape]
     config = EncoderConfig(
         vocab_size=VOCAB,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import platform
 import resource
 import sys
 from pathlib import Path
@@ -13,6 +14,7 @@ from sbert_search.errors import ConfigError
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # M_... of malloc.h
 _KEPT_BYTES = 1 << 30
+_FIRST_STEPS = 4  # that show what a process takes
 
 
 def anonymous_bytes() -> int:
@@ -33,23 +35,41 @@ def room(memory_bytes: int | None) -> int | None:
     return None if memory_bytes is None else max(memory_bytes - anonymous_bytes(), 0)
 
 
-def keep_freed_memory() -> bool:
-    """Have glibc keep freed blocks of up to 1 GiB for the next request, from now on.
+class FreedMemory:
+    """Memory that steps of training free: glibc keeps blocks of up to 1 GiB for the next step.
 
-    Every step of training on a CPU asks for the same large tensors again; given back to the kernel
-    in between, each costs a page fault for every 4 KiB. Elsewhere than on glibc nothing happens.
-
-    Returns:
-        Whether glibc agreed.
+    Every step on a CPU asks for large tensors again; given back to the kernel in between, each
+    costs a page fault for every 4 KiB. But their sizes differ from step to step, and what is left
+    between them adds up, without end. So once the process holds twice what it took at first, it
+    gives back what is free. Elsewhere than on glibc nothing happens.
     """
-    if sys.platform != "linux":
-        return False
-    try:
-        mallopt = ctypes.CDLL(None).mallopt
-    except (OSError, AttributeError):  # another C library
-        return False
-    options = ((_MMAP_THRESHOLD, _KEPT_BYTES), (_TRIM_THRESHOLD, 2 * _KEPT_BYTES - 1))
-    return all(mallopt(option, value) == 1 for option, value in options)
+
+    def __init__(self) -> None:
+        """Have it kept from now on."""
+        self._libc = _glibc()
+        self._first: list[int] = []
+        if self._libc is not None:
+            self._libc.mallopt(_MMAP_THRESHOLD, _KEPT_BYTES)
+            self._libc.mallopt(_TRIM_THRESHOLD, 2 * _KEPT_BYTES - 1)
+
+    def after_step(self) -> bool:
+        """Give it back if fragments have doubled what the process holds; tell whether they have."""
+        if self._libc is None:
+            return False
+        held = anonymous_bytes()
+        if len(self._first) < _FIRST_STEPS:
+            self._first.append(held)
+            return False
+        if held <= 2 * max(self._first):
+            return False
+        self._libc.malloc_trim(0)
+        return True
+
+
+def _glibc() -> ctypes.CDLL | None:
+    if platform.libc_ver()[0] != "glibc":
+        return None
+    return ctypes.CDLL(None)
 
 
 def let_freed_memory_stay() -> None:

@@ -16,7 +16,6 @@ from sbert_search.config import to_mapping, to_toml
 from sbert_search.errors import ConfigError
 from sbert_search.runtime.device import resolve_device, resolve_precision
 from sbert_search.runtime.distributed import Ranks, join_ranks
-from sbert_search.runtime.memory import keep_freed_memory
 from sbert_search.runtime.overlap import prefetch
 from sbert_search.training.batching import Batches, BatchingConfig
 from sbert_search.training.checkpoint import (
@@ -134,8 +133,6 @@ class _Run:
         if device.type == "cuda" and self.ranks.world > 1:
             device = torch.device("cuda", self.ranks.local_rank)
         self.model.to(device)
-        if device.type == "cpu":
-            keep_freed_memory()
         dtype = resolve_precision(config.precision, device)
         self.scene = Scene(device, dtype, self.ranks, config.seed)
         self.stepper = Stepper(self.objective, self.batches, self.model, config.optim, self.scene)

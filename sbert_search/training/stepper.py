@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from sbert_search.errors import TrainingError
+from sbert_search.runtime.memory import FreedMemory
 from sbert_search.training.batching import Batches, Rows
 from sbert_search.training.gradcache import add_in_batch_gradients
 from sbert_search.training.guards import not_finite, out_of_memory, refusal
@@ -44,6 +45,7 @@ class Stepper:
         self.objective, self.batches, self.model = objective, batches, model
         self.config, self.scene = config, scene
         self.optimizer = make_optimizer(model, config)
+        self._freed = FreedMemory() if scene.device.type == "cpu" else None
 
     def plan(self, epoch: int, index: int, micro_size: int | None) -> Iterator[PlannedStep]:
         """Make the batches of all steps from one on, without end; a thread may run ahead here."""
@@ -72,6 +74,8 @@ class Stepper:
         self.optimizer.step()
         tokens = int(self.batches.lengths[planned.rows].sum())
         state.advance(len(planned.rows), tokens, ends_epoch=planned.ends_epoch)
+        if self._freed is not None:
+            self._freed.after_step()
         return figures
 
     def _gradients(self, planned: PlannedStep, state: RunState) -> Tally:
