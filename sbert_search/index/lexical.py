@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 Matches = tuple[NDArray[np.int64], NDArray[np.float64]]
 """Rows of first passages and scores, both (n,), best first and the lower row first among equals."""
 
+TermPairs = list[NDArray[np.uint32]]
+"""Of each term of a query, the documents of a segment that hold it and how often, (n, 2)."""
+
 
 @dataclass(frozen=True, slots=True)
 class LexicalPart:
@@ -78,33 +81,62 @@ class LexicalSearch:
         parts, live = self._parts, [part.live for part in self._parts]
         if mask is not None:
             live = [rows[part.firsts] for rows, part in zip(mask.parts, parts, strict=True)]
-        return [self._best(self._scores(query), live, k) for query in queries]
+        return [self._best(*self._weighed(query), live, k) for query in queries]
 
-    def _scores(self, query: str) -> list[NDArray[np.float64]]:
-        """Score the documents of every segment, each (n_docs,); 0 where no word is shared."""
-        totals = [np.zeros(len(part.rows)) for part in self._parts]
+    def _weighed(self, query: str) -> tuple[list[float], list[TermPairs]]:
+        """Weigh the terms of a query that live documents hold, and find who holds them.
+
+        Returns:
+            The weight of each term, and for each segment the pairs of each term.
+        """
+        weights, found = [], []
         hashes = self.reader.hashes(self.reader.words(query)).tolist()
         for term, repeats in Counter(hashes).items():
-            found = [part.postings.of(term) for part in self._parts if term != STOP_WORD]
-            frequency = sum(map(LexicalPart.frequency, self._parts, found))
+            pairs = [part.postings.of(term) for part in self._parts if term != STOP_WORD]
+            frequency = sum(map(LexicalPart.frequency, self._parts, pairs))
             if frequency:
                 idf = math.log(1 + (self._n_docs - frequency + 0.5) / (frequency + 0.5))
-                for total, norms, pairs in zip(totals, self._norms, found, strict=True):
-                    docs, counts = pairs[:, 0].astype(np.intp), pairs[:, 1].astype(np.float64)
-                    total[docs] += repeats * idf * counts / (counts + norms[docs])
-        return totals
+                weights.append(repeats * idf)
+                found.append(pairs)
+        return weights, [list(pairs) for pairs in zip(*found, strict=True)]
 
-    def _best(self, totals: list[NDArray[np.float64]], live: list[Live], k: int) -> Matches:
+    def _best(
+        self, weights: list[float], found: list[TermPairs], live: list[Live], k: int
+    ) -> Matches:
         rows, scores = [np.empty(0, np.int64)], [np.empty(0)]
-        for part, total, marks in zip(self._parts, totals, live, strict=True):
-            at = np.flatnonzero(total if marks is None else total * marks)
-            if len(at) > k:
-                at = at[total[at] >= np.partition(total[at], -k)[-k]]
+        for part, norms, pairs, marks in zip(self._parts, self._norms, found, live, strict=False):
+            total = _scores(weights, pairs, norms)
+            at = np.flatnonzero(total >= _floor(total, pairs, marks, k))
+            at = at if marks is None else at[marks[at]]
             rows.append(part.rows[at])
             scores.append(total[at])
         row, score = np.concatenate(rows), np.concatenate(scores)
         order = np.lexsort((row, -score))[:k]
         return row[order], score[order]
+
+
+def _scores(
+    weights: list[float], found: TermPairs, norms: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Score the documents of a segment, (n_docs,); 0 where no word is shared."""
+    pairs = np.concatenate(found)
+    docs, counts = pairs[:, 0].astype(np.intp), pairs[:, 1].astype(np.float64)
+    gains = np.repeat(weights, [len(some) for some in found]) * counts / (counts + norms[docs])
+    return np.bincount(docs, gains, minlength=len(norms))
+
+
+def _floor(total: NDArray[np.float64], found: TermPairs, live: Live, k: int) -> float:
+    """Give a score that the k best documents of a segment reach, from few of them.
+
+    The k-th best of those that hold one term is no better than the k-th best of all; the rarest
+    term that k hold has the fewest to look at, and the best.
+    """
+    for pairs in sorted(found, key=len):
+        if len(pairs) >= k:
+            docs = pairs[:, 0] if live is None else pairs[live[pairs[:, 0]], 0]
+            if len(docs) >= k:
+                return float(np.partition(total[docs], -k)[-k])
+    return math.ulp(0.0)
 
 
 def _marks(live: Live) -> NDArray[np.bool_] | slice:

@@ -79,6 +79,26 @@ def test_scores_are_those_of_bm25s(tmp_path: Path, k1: float, b: float) -> None:
         assert list(scores) == sorted(scores, reverse=True)
 
 
+def test_the_best_few_are_the_first_of_all_whoever_is_dead_or_left_out(tmp_path: Path) -> None:
+    store = new_store(tmp_path / "i")
+    rng = random.Random(0)
+    for part in range(3):
+        names = [f"{part}-{n}" for n in range(120)]
+        put(
+            store,
+            [Document(n, some_text(rng), metadata={"year": rng.randint(1, 9)}) for n in names],
+        )
+    with store.writer() as writer:
+        writer.delete([f"1-{n}" for n in range(0, 120, 2)])
+    snapshot = store.snapshot
+    for mask in (None, snapshot.filter_mask("year < 4")):
+        every = snapshot.lexical.search(QUERIES, snapshot.n_docs, mask)
+        for k in (1, 3, 20, 100):
+            for few, all_ in zip(snapshot.lexical.search(QUERIES, k, mask), every, strict=True):
+                for some, whole in zip(few, all_, strict=True):
+                    assert some.tolist() == whole[:k].tolist()
+
+
 def some_text(rng: random.Random) -> str:
     return " ".join(rng.choices(WORDS.split(), k=rng.randint(1, 12)))
 
