@@ -39,21 +39,24 @@ class StoredPassage:
     lost_tokens: int
 
 
-def read_passage(segment: Segment, position: int) -> StoredPassage:
-    """Read one row with its document; raises `CorruptIndex` when it cannot be read."""
-    passage = segment.passage(position)
-    row, chunk = int(segment.rows[position]), int(segment.chunks[position])
-    first = segment.passage(position - chunk) if chunk else passage
-    return StoredPassage(
-        document=_document(first),
-        row=row,
-        doc=row - chunk,
-        chunk=chunk,
-        char_start=passage["char_start"],
-        char_end=passage["char_end"],
-        n_tokens=passage["n_tokens"],
-        lost_tokens=passage["lost_tokens"],
-    )
+def read_passages(segment: Segment, positions: NDArray[np.int64]) -> Iterator[StoredPassage]:
+    """Read rows with their documents, in the order asked; raises `CorruptIndex` when it cannot."""
+    at, chunks = positions.tolist(), segment.chunks[positions].tolist()
+    firsts = [position - chunk for position, chunk in zip(at, chunks, strict=True)]
+    needed = list(dict.fromkeys(at + firsts))
+    read = dict(zip(needed, segment.passages_at(needed), strict=True))
+    for row, position, first in zip(segment.rows[positions].tolist(), at, firsts, strict=True):
+        passage, chunk = read[position], position - first
+        yield StoredPassage(
+            document=_document(read[first]),
+            row=row,
+            doc=row - chunk,
+            chunk=chunk,
+            char_start=passage["char_start"],
+            char_end=passage["char_end"],
+            n_tokens=passage["n_tokens"],
+            lost_tokens=passage["lost_tokens"],
+        )
 
 
 def read_documents(segment: Segment, live: NDArray[np.bool_] | None) -> Iterator[Document]:

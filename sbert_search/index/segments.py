@@ -137,14 +137,20 @@ class Segment:
         with self._corruption_named():
             return self._reader.get_batch(index)
 
-    def passage(self, position: int) -> dict[str, Any]:
-        """Read one row as plain values, by column name."""
-        batch = self.batch(position // BATCH_ROWS).slice(position % BATCH_ROWS, 1)
-        return self._plain(batch)[0]
+    def passages_at(self, positions: Sequence[int]) -> list[dict[str, Any]]:
+        """Read some rows, at least one, as plain values, by column name."""
+        rows = [self.batch(at // BATCH_ROWS).slice(at % BATCH_ROWS, 1) for at in positions]
+        with self._corruption_named():
+            for row in rows:
+                row.validate(full=True)
+            return list(pa.concat_batches(rows).to_pylist())  # a call for each row takes thrice
 
     def passages(self, index: int) -> list[dict[str, Any]]:
         """Read the rows of one batch as plain values, by column name."""
-        return self._plain(self.batch(index))
+        batch = self.batch(index)
+        with self._corruption_named():
+            batch.validate(full=True)
+            return list(batch.to_pylist())
 
     def doc_ids(self, positions: NDArray[np.int64]) -> list[str]:
         """Read the document ids at some positions, in the order asked."""
@@ -157,11 +163,6 @@ class Segment:
             for asked in np.flatnonzero(batch_of == index).tolist():
                 found[asked] = names[int(positions[asked]) % BATCH_ROWS].as_py()
         return found
-
-    def _plain(self, batch: pa.RecordBatch) -> list[dict[str, Any]]:
-        with self._corruption_named():
-            batch.validate(full=True)
-            return list(batch.to_pylist())
 
     def _open_docs(self) -> pa.RecordBatchFileReader:
         with self._corruption_named():

@@ -18,7 +18,7 @@ from sbert_search.index.lexical import LexicalPart, LexicalSearch
 from sbert_search.index.lexical_postings import Postings
 from sbert_search.index.manifest import ColumnType, Manifest, StoreSettings
 from sbert_search.index.nearest import offer_nearest
-from sbert_search.index.passages import StoredPassage, read_documents, read_passage
+from sbert_search.index.passages import StoredPassage, read_documents, read_passages
 from sbert_search.index.scan import QUERY_BLOCK, TopK, lengths_of, scaled
 from sbert_search.index.segments import Segment, open_checked
 from sbert_search.index.selection import Selection
@@ -138,9 +138,8 @@ class Snapshot:
         """
         asked = np.asarray(rows, np.int64)
         found: dict[int, StoredPassage] = {}
-        for segment, here, at in self._located(asked):
-            for row, position in zip(asked[here].tolist(), at.tolist(), strict=True):
-                found[row] = read_passage(segment, position)
+        for segment, _, at in self._located(asked):
+            found.update((passage.row, passage) for passage in read_passages(segment, at))
         if (asked < 0).any():
             raise ValueError(f"{self.path} holds no row {asked.min()}.")
         return [found[row] for row in asked.tolist()]

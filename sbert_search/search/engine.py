@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -184,7 +185,7 @@ class SearchEngine:
                 many = self._read(snapshot, block, ask)
                 ranked += [{hit.doc_id: hit.score for hit in hits[:k]} for hits in many]
             else:
-                ranked += [_scores(snapshot, found.ranking.first(k)) for found in block]
+                ranked += _scores(snapshot, [found.ranking.first(k) for found in block])
         return dict(zip((query.query_id for query in queries), ranked, strict=True))
 
     def _asked(
@@ -266,5 +267,7 @@ class SearchEngine:
         ]
 
 
-def _scores(snapshot: Snapshot, ranking: Ranking) -> dict[str, float]:
-    return dict(zip(snapshot.doc_ids(ranking.docs), ranking.scores.tolist(), strict=True))
+def _scores(snapshot: Snapshot, rankings: Sequence[Ranking]) -> Iterator[dict[str, float]]:
+    """Yield ids and scores of documents of each ranking, best first; all ids are read at once."""
+    doc_ids = iter(snapshot.doc_ids(np.concatenate([ranking.docs for ranking in rankings])))
+    return (dict(zip(islice(doc_ids, len(r)), r.scores.tolist(), strict=True)) for r in rankings)
