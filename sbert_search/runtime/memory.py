@@ -77,7 +77,8 @@ def let_freed_memory_stay() -> None:
 
     It gives back what exceeds twice the largest block that was ever mapped and freed, of those up
     to 32 MiB: so one such block is enough. A step of an encoder on a CPU asks for the same tensors
-    again, and would pay a page fault for every 4 KiB. Elsewhere than on glibc nothing happens.
+    again, a search for the same scores, and would pay a page fault for every 4 KiB. Elsewhere than
+    on glibc nothing happens.
 
     Source: mallopt(3), M_MMAP_THRESHOLD, "dynamic".
     """

@@ -75,6 +75,7 @@ class SearchEngine:
         allow_inexact: bool = False,
         **options: Any,
     ) -> None:
+        memory.let_freed_memory_stay()
         self.index = index if isinstance(index, Index) else Index.open(index)
         self.index.require_finished()
         if reranker is not None and not callable(getattr(reranker, "predict", None)):
