@@ -43,6 +43,7 @@ class Segment:
         self.vectors = npy.read(vectors, record.vectors.name, settings.dtype, shape)
         self.ids: ids.IdTable = npy.read(table, record.ids.name, "u8", (3, record.n_docs))
         self._docs = pa.py_buffer(docs)
+        self._known_names: dict[int, pa.Array] = {}  # mapped too: an object a batch, no text
         self._reader = self._open_docs()
 
     @property
@@ -154,15 +155,18 @@ class Segment:
 
     def doc_ids(self, positions: NDArray[np.int64]) -> list[str]:
         """Read the document ids at some positions, in the order asked."""
-        found = [""] * len(positions)
-        batch_of = positions // BATCH_ROWS
-        for index in np.unique(batch_of):
-            names = self.batch(int(index)).column("doc_id")
+        places = (divmod(at, BATCH_ROWS) for at in positions.tolist())
+        return [self._names(index)[place].as_py() for index, place in places]
+
+    def _names(self, index: int) -> pa.Array:
+        """Map the document ids of one batch, checked when they are first asked for."""
+        names = self._known_names.get(index)
+        if names is None:
+            names = self.batch(index).column("doc_id")
             with self._corruption_named():
                 names.validate(full=True)
-            for asked in np.flatnonzero(batch_of == index).tolist():
-                found[asked] = names[int(positions[asked]) % BATCH_ROWS].as_py()
-        return found
+            self._known_names[index] = names
+        return names
 
     def _open_docs(self) -> pa.RecordBatchFileReader:
         with self._corruption_named():

@@ -30,7 +30,9 @@ def nearest_documents(
     nothing = Ranking(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0))
     found = [nothing for _ in queries]
     open_queries = np.arange(len(queries))
-    fetch = min(k * _SPARE if n_rows > n_docs else k, n_rows)
+    if 0 < n_rows == n_docs:
+        return list(map(_as_documents, *snapshot.search(queries, min(k, n_rows), mask)))
+    fetch = min(k * _SPARE, n_rows)
     while len(open_queries) and fetch:
         scores, rows = snapshot.search(queries[open_queries], fetch, mask)
         docs = snapshot.doc_of(rows)
@@ -44,11 +46,16 @@ def nearest_documents(
     return found
 
 
+def _as_documents(scores: NDArray[np.float32], rows: NDArray[np.int64]) -> Ranking:
+    """Take each row for a document, both (k,); there may be fewer, -1 where none."""
+    rows = rows[rows >= 0]
+    return Ranking(rows, rows, scores[: len(rows)].astype(np.float64))
+
+
 def _best_of_each(
     docs: NDArray[np.int64], rows: NDArray[np.int64], scores: NDArray[np.float32], k: int
 ) -> Ranking:
     """Keep the first, and so best, row of each document; all are (fetched,), -1 where none."""
-    n_real = int((rows >= 0).sum())
-    _, first = np.unique(docs[:n_real], return_index=True)
+    _, first = np.unique(docs[: np.count_nonzero(rows >= 0)], return_index=True)
     kept = np.sort(first)[:k]
     return Ranking(docs[kept], rows[kept], scores[kept].astype(np.float64))

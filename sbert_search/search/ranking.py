@@ -40,6 +40,8 @@ class Ranking:
 
     def first(self, k: int) -> Ranking:
         """Keep the best k."""
+        if len(self) <= k:
+            return self
         return self.take(np.arange(min(k, len(self))), self.scores[:k])
 
     def take(self, order: NDArray[np.int64], scores: NDArray[np.float64]) -> Ranking:
