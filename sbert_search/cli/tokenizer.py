@@ -46,7 +46,7 @@ def train(sources: tuple[str, ...], out: Path, as_json: bool, **options: Any) ->
     The folder loads in transformers (BertTokenizerFast) and in every command here.
     """
     from sbert_search.corpus.documents import CorpusReader, FieldNames
-    from sbert_search.runtime.provenance import usable_cores
+    from sbert_search.runtime.cores import usable_cores
     from sbert_search.tokens.training import BATCH_ROWS, VocabularySettings, train_tokenizer
     from sbert_search.tokens.words import WordRules
 

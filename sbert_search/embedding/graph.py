@@ -25,6 +25,7 @@ from sbert_search.models.identity import sha256_of
 from sbert_search.models.resolve import resolve_model
 from sbert_search.runtime import files
 from sbert_search.runtime.cache import cache_folder, digest_of
+from sbert_search.runtime.cores import thread_count
 from sbert_search.runtime.progress import note
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ class GraphEngine:
                 "The engine onnx needs onnxruntime: pip install 'sbert-search[cpu]'."
             ) from error
         options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = _threads()
+        options.intra_op_num_threads = thread_count()
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         options.add_session_config_entry("session.disable_prepacking", "1")  # opens twice as fast
         try:
@@ -206,12 +207,3 @@ def _require_equal(engine: GraphEngine, expected: Vectors) -> None:
 def _check_texts(tokenizer: TextTokenizer) -> TokenizedTexts:
     ids, lost = tokenizer.encode(SELF_CHECK_TEXTS)
     return TokenizedTexts(SELF_CHECK_TEXTS, "", ids, lost)
-
-
-def _threads() -> int:
-    """As many as the process may use, or as OMP_NUM_THREADS says."""
-    asked = os.environ.get("OMP_NUM_THREADS", "")
-    if asked.isdecimal() and int(asked):
-        return int(asked)
-    affinity = getattr(os, "sched_getaffinity", None)
-    return len(affinity(0)) if affinity else os.cpu_count() or 1

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import sbert_search
+from sbert_search.runtime.cores import usable_cores
 
 LIBRARIES = (
     "numpy",
@@ -44,13 +45,6 @@ def machine() -> dict[str, Any]:
         "python": platform.python_version(),
         **_torch_devices(),
     }
-
-
-def usable_cores() -> int:
-    """Count the processor cores that this process may use."""
-    if sys.platform == "linux":
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def code() -> dict[str, str | None]:
