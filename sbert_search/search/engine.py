@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
+from threading import Semaphore
 from typing import Any
 
 import numpy as np
@@ -15,9 +16,10 @@ from numpy.typing import NDArray
 from sbert_search.embedding.protocol import TextEmbedder
 from sbert_search.errors import ConfigError, QueryError
 from sbert_search.index.index import Index
-from sbert_search.index.snapshot import RowMask, Snapshot
+from sbert_search.index.snapshot import Snapshot
 from sbert_search.records import Hit, Query
 from sbert_search.runtime import memory
+from sbert_search.runtime.cores import usable_cores
 from sbert_search.runtime.progress import note
 from sbert_search.search.asking import Ask, refuse_blank
 from sbert_search.search.dense import nearest_documents
@@ -85,6 +87,7 @@ class SearchEngine:
             )
         self.reranker = reranker
         self._model = embedder
+        self._turns = Semaphore(usable_cores())  # more at once would only wait for each other
         self._options = {"allow_inexact": allow_inexact, **options}
         if not (embedder is None or isinstance(embedder, (str, Path))):
             _ = self.embedder
@@ -159,10 +162,12 @@ class SearchEngine:
         """Answer several queries; arguments and errors as for `search`."""
         snapshot, ask = self.index.state, self._asked(k, mode, where, fusion, rerank_depth)
         answers: list[list[Hit]] = []
-        for block in self._find(snapshot, queries, ask):
-            for found, hits in zip(block, self._read(snapshot, block, ask), strict=True):
-                dressed = self._highlight(snapshot, found, hits[:k]) if highlight else hits[:k]
-                answers.append(dressed)
+        for texts in self._blocks(snapshot, queries, ask):
+            with self._turns:
+                block = self._find(snapshot, texts, ask)
+                for found, hits in zip(block, self._read(snapshot, block, ask), strict=True):
+                    dressed = self._highlight(snapshot, found, hits[:k]) if highlight else hits[:k]
+                    answers.append(dressed)
         return answers
 
     def run(
@@ -181,12 +186,14 @@ class SearchEngine:
         """
         snapshot, ask = self.index.state, self._asked(k, mode, where, fusion, rerank_depth)
         ranked: list[dict[str, float]] = []
-        for block in self._find(snapshot, [query.text for query in queries], ask):
-            if self.reranker:
-                many = self._read(snapshot, block, ask)
-                ranked += [{hit.doc_id: hit.score for hit in hits[:k]} for hits in many]
-            else:
-                ranked += _scores(snapshot, [found.ranking.first(k) for found in block])
+        for texts in self._blocks(snapshot, [query.text for query in queries], ask):
+            with self._turns:
+                block = self._find(snapshot, texts, ask)
+                if self.reranker:
+                    many = self._read(snapshot, block, ask)
+                    ranked += [{hit.doc_id: hit.score for hit in hits[:k]} for hits in many]
+                else:
+                    ranked += _scores(snapshot, [found.ranking.first(k) for found in block])
         return dict(zip((query.query_id for query in queries), ranked, strict=True))
 
     def _asked(
@@ -196,19 +203,20 @@ class SearchEngine:
             raise QueryError(f"rerank_depth is {rerank_depth}; it must be at least 1.")
         return Ask(k, mode, where, fusion or Fusion(), rerank_depth if self.reranker else 0)
 
-    def _find(self, snapshot: Snapshot, queries: Sequence[str], ask: Ask) -> Iterator[list[_Found]]:
-        """Check what is asked, then find documents for each query, a block at a time."""
+    def _blocks(
+        self, snapshot: Snapshot, queries: Sequence[str], ask: Ask
+    ) -> Iterator[Sequence[str]]:
+        """Check what is asked, then yield the queries that are answered together."""
         if snapshot.n_docs == 0:
             raise QueryError(f"{snapshot.path} holds no documents; add some with `index add`.")
         refuse_blank(queries)
-        mask = None if ask.where is None else snapshot.filter_mask(ask.where)
         step = max(1, min(_QUERIES_AT_ONCE, _PAIRS_AT_ONCE // max(1, ask.rerank_depth)))
         for start in range(0, len(queries), step):
-            yield self._find_block(snapshot, queries[start : start + step], ask, mask)
+            yield queries[start : start + step]
 
-    def _find_block(
-        self, snapshot: Snapshot, queries: Sequence[str], ask: Ask, mask: RowMask | None
-    ) -> list[_Found]:
+    def _find(self, snapshot: Snapshot, queries: Sequence[str], ask: Ask) -> list[_Found]:
+        """Find documents for each query."""
+        mask = None if ask.where is None else snapshot.filter_mask(ask.where)
         depth = max(ask.depth, ask.fusion.depth) if ask.mode == "hybrid" else ask.depth
         if ask.mode != "dense":
             lexical = matching_documents(snapshot, queries, depth, mask)

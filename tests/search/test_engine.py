@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -27,6 +29,21 @@ def index(tmp_path_factory: pytest.TempPathFactory) -> Index:
 @pytest.fixture
 def engine(index: Index) -> SearchEngine:
     return SearchEngine(index, HashingEmbedder())
+
+
+class Counting(HashingEmbedder):
+    """Counts how many threads embed at once, and breaks on one query."""
+
+    running = most = 0
+
+    def encode_tokens(self, tokens: TokenizedTexts) -> Vectors:
+        if "break" in tokens.texts:
+            raise RuntimeError("broken")
+        Counting.running += 1
+        Counting.most = max(Counting.most, Counting.running)
+        time.sleep(0.01)
+        Counting.running -= 1
+        return super().encode_tokens(tokens)
 
 
 def ids(hits: Sequence[Hit]) -> list[str]:
@@ -196,3 +213,15 @@ def test_a_reranker_of_several_scores_is_refused(index: Index) -> None:
 def test_a_run_with_a_reranker_follows_its_scores(index: Index) -> None:
     engine = SearchEngine(index, HashingEmbedder(), LongestFirst())
     assert engine.run([Query("q", "dough")], k=1) == {"q": {"mill": 52.0}}
+
+
+def test_no_more_searches_at_once_than_cores(index: Index, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sbert_search.search.engine.usable_cores", lambda: 2)
+    engine = SearchEngine(index, Counting())
+    for _ in range(3):  # more than there are turns, all of which are given back
+        with pytest.raises(RuntimeError, match="broken"):
+            engine.search("break")
+    with ThreadPoolExecutor(8) as clients:
+        found = list(clients.map(engine.search, ["river mill", "flour"] * 10))
+    assert [hits[0].doc_id for hits in found] == ["mill", "bread"] * 10
+    assert Counting.most == 2
