@@ -68,7 +68,10 @@ class LexicalSearch:
         total = sum(int(lengths.sum(dtype=np.int64)) for lengths in live)
         average = total / self._n_docs if total else 1.0
         k1, b = settings.k1, settings.b
-        self._norms = [k1 * (1 - b + b * part.postings.lengths / average) for part in parts]
+        self._norms = [
+            np.asarray(k1 * (1 - b + b * part.postings.lengths / average), np.float64)
+            for part in parts
+        ]
 
     def search(self, queries: Sequence[str], k: int, mask: RowMask | None = None) -> list[Matches]:
         """Find the k documents that score best for each query; none that holds none of its words.
@@ -122,7 +125,7 @@ def _scores(
     pairs = np.concatenate(found)
     docs, counts = pairs[:, 0].astype(np.intp), pairs[:, 1].astype(np.float64)
     gains = np.repeat(weights, [len(some) for some in found]) * counts / (counts + norms[docs])
-    return np.bincount(docs, gains, minlength=len(norms))
+    return np.asarray(np.bincount(docs, gains, minlength=len(norms)), np.float64)
 
 
 def _floor(total: NDArray[np.float64], found: TermPairs, live: Live, k: int) -> float:
