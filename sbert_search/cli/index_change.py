@@ -127,10 +127,12 @@ def delete(
     named = ids_file.read().splitlines() if ids_file else ids.split(",") if ids else None
     index = Index.open(path, wait_s=wait_s)
     deleted = index.delete(named, where=where)
+    absent = len(set(named)) - deleted if named else 0
     if as_json:
-        emit({"index": str(path), "deleted": deleted, "documents": len(index)})
+        emit({"index": str(path), "deleted": deleted, "absent": absent, "documents": len(index)})
     else:
-        click.echo(f"{deleted:,} documents deleted, {len(index):,} left in {path}.")
+        unknown = f"; ids that it did not hold: {absent:,}" if absent else ""
+        click.echo(f"Documents deleted: {deleted:,}, left in {path}: {len(index):,}{unknown}.")
 
 
 def _update(ctx: click.Context, path: Path, mode: Literal["add", "upsert"], as_json: bool) -> None:

@@ -212,8 +212,8 @@ class Index:
         if (ids is None) == (where is None):
             raise QueryError("Say what to delete: either ids or a filter (where).")
         self.require_finished()
-        before = len(self)
         with self.store.writer() as writer:
+            before = len(self)  # of the newest state, which others may have written
             if where is not None:
                 writer.delete_where(where)
             else:

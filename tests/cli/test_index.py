@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from sbert_search.embedding.hashing import HashingEmbedder
+from sbert_search.index.index import Index
 from tests.cli.conftest import ROWS
 from tests.cli.process import Done, sbert_search
 
@@ -116,14 +117,22 @@ def test_add_is_idempotent_and_upsert_replaces(index: Path, write: Write) -> Non
 
 
 def test_delete_by_id_file_and_filter(index: Path, write: Write) -> None:
-    assert sbert_search("index", "delete", index, "--ids", "mill,nobody").out.startswith("1 docum")
+    out = sbert_search("index", "delete", index, "--ids", "mill,nobody").out
+    assert out == f"Documents deleted: 1, left in {index}: 2; ids that it did not hold: 1.\n"
     ids = write("ids.txt", "bread")
     (done,) = sbert_search("index", "delete", index, "--ids-file", ids, "--json").records
-    assert (done["deleted"], done["documents"]) == (1, 1)
+    assert (done["deleted"], done["absent"], done["documents"]) == (1, 0, 1)
     (done,) = sbert_search("index", "delete", index, "--where", "year > 1", "--json").records
     assert (done["deleted"], done["documents"]) == (1, 0)
     done_twice = sbert_search("index", "delete", index, "--where", "year > 1", "--ids", "mill")
     assert done_twice.code == 2
+
+
+def test_a_deletion_counts_from_what_others_left(index: Path) -> None:
+    opened = Index.open(index)
+    assert Index.open(index).delete(["mill"]) == 1
+    assert opened.delete(["bread"]) == 1
+    assert len(opened) == 1
 
 
 def test_info_check_repair_compact_snapshot(index: Path, tmp_path: Path) -> None:
