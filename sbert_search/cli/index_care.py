@@ -188,6 +188,12 @@ def _words(settings: LexicalSettings | None) -> str:
     )
 
 
+def _graph_or_lists(found: IndexInfo) -> str:
+    from sbert_search.index.spec import MIN_ANN_ROWS
+
+    return f"{found.factory} (a segment below {MIN_ANN_ROWS:,} passages: exact scan)"
+
+
 def _facts(found: IndexInfo) -> dict[str, object]:
     model, built = found.model, found.built
     facts: dict[str, object] = {
@@ -198,7 +204,7 @@ def _facts(found: IndexInfo) -> dict[str, object]:
         "segments": found.segments,
         "size": size_text(found.size_bytes),
         "vectors": f"{found.dim} x {found.dtype}, {found.metric}",
-        "search": "exact scan" if found.factory == "Flat" else found.factory,
+        "search": "exact scan" if found.factory == "Flat" else _graph_or_lists(found),
         "words": _words(found.lexical),
         "model": f"{model['name']} ({model['engine']}, {model['precision']})",
         "weights": f"sha256 {model['weights_sha256']}",

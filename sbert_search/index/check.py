@@ -17,6 +17,7 @@ from sbert_search.index.segments import Segment, open_checked
 from sbert_search.index.snapshot import Snapshot
 
 BLOCK_ROWS = 65_536
+REMAKE = "Searches do without it meanwhile; `sbert-search index repair` makes it again."
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,10 +47,11 @@ def check(path: Path) -> CheckReport:
         manifest = manifests.read(path)
     except CorruptIndex as error:
         return CheckReport((error,), (), 1, 0)
-    problems = [problem for record in manifest.files for problem in _hash(path, record)]
     derived = {record.name for record in manifest.derived}
-    if not [problem for problem in problems if problem.file not in derived]:
-        problems += _inside(path, manifest)
+    given = [record for record in manifest.files if record.name not in derived]
+    problems = [problem for record in given for problem in _hash(path, record)]
+    problems += _inside(path, manifest) if not problems else ()
+    problems += [problem for record in manifest.derived for problem in _hash(path, record, REMAKE)]
     needed = {record.name for record in manifest.files}
     there = (file.relative_to(path).as_posix() for file in transaction.numbered_files(path))
     strays = tuple(name for name in there if name not in needed)
@@ -61,13 +63,13 @@ def damaged_derived_files(path: Path, manifest: Manifest) -> set[str]:
     return {problem.file for record in manifest.derived for problem in _hash(path, record)}
 
 
-def _hash(path: Path, record: FileRecord) -> Iterator[CorruptIndex]:
+def _hash(path: Path, record: FileRecord, remedy: str = "") -> Iterator[CorruptIndex]:
     try:
         open_checked(path, record, hash_up_to=record.size_bytes)
     except FileNotFoundError:
-        yield CorruptIndex(record.name, "the file", "no such file")
+        yield CorruptIndex(record.name, "the file", "no such file", remedy)
     except CorruptIndex as error:
-        yield error
+        yield CorruptIndex(error.file, error.expected, error.got, remedy)
 
 
 def _inside(path: Path, manifest: Manifest) -> Iterator[CorruptIndex]:

@@ -7,6 +7,7 @@ BETWEEN, LIKE, ILIKE and IS [NOT] NULL. A missing value is NULL, with SQL's thre
 from __future__ import annotations
 
 import operator
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
@@ -118,6 +119,13 @@ class _Compiler:
         except sqlglot.errors.TokenError:
             quotes = max(self._where.rfind(quote) for quote in "'\"")
             self._refuse(max(quotes, 0), "a quote is not closed")
+
+    def _quotes_missing(self) -> str:
+        """Name the columns that SQL reads as something else where they stand without quotes."""
+        bare = re.sub(r"""'[^']*'|"[^"]*\"""", "", self._where)
+        there = (n for n in self._columns if re.search(rf"(?<!\w){re.escape(n)}(?!\w)", bare))
+        odd = [f'"{name}"' for name in there if not _is_name(name)]
+        return f"; write {' and '.join(odd)} in double quotes" if odd else ""
 
     def _condition(self, node: exp.Expr) -> pc.Expression:
         if isinstance(node, exp.Paren):
@@ -244,7 +252,16 @@ class _Compiler:
         before = self._where[:offset]
         line = self._where.split("\n")[before.count("\n")]
         mark = " " * (offset - before.rfind("\n") - 1) + "^"
+        reason += self._quotes_missing()
         raise QueryError(f"The filter cannot be used: {reason}.\n  {line}\n  {mark}")
+
+
+def _is_name(name: str) -> bool:
+    """Whether SQL reads a word as the name of a column."""
+    try:
+        return isinstance(sqlglot.parse_one(name, into=exp.Condition), exp.Column)
+    except sqlglot.errors.SqlglotError:
+        return False
 
 
 def _common_type(values: list[pa.Scalar]) -> pa.DataType:

@@ -160,6 +160,16 @@ def test_what_filters_cannot_do_is_refused_and_pointed_at(where: str, reason: st
     assert mark == "  " + " " * (at - before.rfind("\n") - 1) + "^"
 
 
+def test_columns_named_like_words_of_sql_are_to_be_quoted() -> None:
+    columns: dict[str, ColumnType] = {"when": "string", "a-b": "int64", "year": "int64"}
+    for where, quoted in (("when > '2019'", '"when"'), ("year = 1 AND a-b = 1", '"a-b"')):
+        with pytest.raises(QueryError, match=f"; write {quoted} in double quotes."):
+            filters.parse(where, columns)
+    for where in ("year >", '"when" >', "'when' = year >"):
+        with pytest.raises(QueryError, match=r"it is no condition here\.\n"):
+            filters.parse(where, columns)
+
+
 @pytest.mark.parametrize("where", ["", "  ", "(" * 5000, "NOT " * 5000 + "open", "x" * 200_000])
 def test_hostile_conditions_are_refused(where: str) -> None:
     with pytest.raises(QueryError):
