@@ -1,7 +1,8 @@
 """Self-attention over packed tokens: one function, two implementations.
 
 `packed_attention` is the fast one: a variable-length kernel on CUDA in half precision, matrix
-products on a CPU in bfloat16, fused attention elsewhere; off CUDA over runs of equally long texts.
+products on a CPU in bfloat16 and where it drops, fused attention elsewhere; off CUDA over runs of
+equally long texts.
 `explicit_attention` writes the scores out, for relative positions, which add to them, and for
 whoever wants to see the probabilities.
 """
@@ -18,6 +19,7 @@ from torch import Tensor, nn
 from sbert_search.encoder.asked import AskedRows, asked_attention
 from sbert_search.encoder.config import EncoderConfig
 from sbert_search.encoder.dropout import dropout as drop
+from sbert_search.encoder.dropped import dropped_attention
 from sbert_search.encoder.linear import Linear, linear
 from sbert_search.encoder.packed import PackedTokens, Run
 from sbert_search.encoder.relative import RelativeHeads
@@ -63,6 +65,8 @@ def packed_attention(
     """
     if has_varlen_kernel(heads.query):
         return _varlen_attention(heads, tokens, scale=scale, dropout=dropout, causal=causal)
+    if dropout and _can_drop(heads.query, causal=causal):
+        return dropped_attention(*heads, tokens, scale=scale, share=dropout)
     as_products = _are_products_faster(heads.query) and not (causal or dropout)
     outputs = []
     for query, key, value in heads.by_run(tokens.runs):
@@ -74,6 +78,11 @@ def packed_attention(
             )
         outputs.append(_join_heads(mixed))
     return torch.cat(outputs) if len(outputs) > 1 else outputs[0]
+
+
+def _can_drop(query: Tensor, *, causal: bool) -> bool:
+    """Whether dropout of heads like these needs no scores written out for autograd."""
+    return has_varlen_kernel(query) or (query.device.type == "cpu" and not causal)
 
 
 def _are_products_faster(query: Tensor) -> bool:
@@ -217,7 +226,7 @@ class Attention(nn.Module):
         positions = None if distances is None else self._project_distances(distances)
         content = "c2c" in config.attention_terms
         probabilities: Sequence[Tensor] = ()
-        unfused = dropout > 0 and not has_varlen_kernel(heads.query)  # no other kernel drops
+        unfused = dropout > 0 and not _can_drop(heads.query, causal=config.causal)
         if want_probs or positions is not None or not content or unfused:
             mixed, probabilities = explicit_attention(
                 heads,

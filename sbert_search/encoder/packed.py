@@ -15,6 +15,8 @@ from torch import Tensor
 
 from sbert_search.runtime.device import send
 
+_WINDOW = 16  # lengths of texts that are padded to one differ by less
+
 
 class Run(NamedTuple):
     """Neighbouring texts of one length: rows ``start`` to ``start + texts * length``."""
@@ -27,6 +29,24 @@ class Run(NamedTuple):
     def rows(self) -> slice:
         """The rows of this run in any (total, ...) matrix of the batch."""
         return slice(self.start, self.start + self.texts * self.length)
+
+
+class Window(NamedTuple):
+    """Neighbouring texts of nearly one length, padded to it where something is computed for all.
+
+    Attributes:
+        rows: Their rows in any (total, ...) matrix of the batch.
+        texts: How many.
+        length: Of each, padding included.
+        places: Where the rows are in a (texts x length, ...) matrix, int64 (n,); None: as they are.
+        bias: What hides padding from scores: 0 for a token, else -inf, float (texts, 1, length).
+    """
+
+    rows: slice
+    texts: int
+    length: int
+    places: Tensor | None
+    bias: Tensor | None
 
 
 class ByLength(NamedTuple):
@@ -183,6 +203,23 @@ class PackedTokens:
             runs.append(Run(start, len(list(group)), length))
             start = runs[-1].rows.stop
         return runs
+
+    @cached_property
+    def windows(self) -> list[Window]:
+        """Runs whose lengths round up to the same multiple of 16, each a window."""
+        windows = []
+        for _, group in groupby(self.runs, key=lambda run: -(-run.length // _WINDOW)):
+            runs = list(group)
+            rows, texts = slice(runs[0].start, runs[-1].rows.stop), sum(run.texts for run in runs)
+            length, places, bias = runs[0].length, None, None
+            if len(runs) > 1:
+                length = -(-length // _WINDOW) * _WINDOW
+                first = self.text_of_row[rows.start]
+                places = (self.text_of_row[rows] - first) * length + self.positions[rows]
+                bias = places.new_full((texts * length,), float("-inf"), dtype=torch.float32)
+                bias = bias.index_fill_(0, places, 0).view(texts, 1, length)
+            windows.append(Window(rows, texts, length, places, bias))
+        return windows
 
     def by_length(self) -> ByLength:
         """Bring texts of equal length together, unless they are neighbours already."""
