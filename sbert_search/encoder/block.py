@@ -60,7 +60,11 @@ class Block(nn.Module):
 
     def _finish(self, mixed: Tensor, states: Tensor) -> Tensor:
         """Add what attention gave to the states that asked, and feed the sum forward."""
-        states = self.attention_norm(dropout(mixed, self.dropout, self.training) + states)
+        states = self.attention_norm(self._sum(mixed, states))
         fed = self.down(self.activation(self.up(states)))
-        out: Tensor = self.output_norm(dropout(fed, self.dropout, self.training) + states)
+        out: Tensor = self.output_norm(self._sum(fed, states))
         return out
+
+    def _sum(self, mixed: Tensor, states: Tensor) -> Tensor:
+        """Drop and add, in the type of the states: of two types a CPU adds one by one."""
+        return dropout(mixed, self.dropout, self.training).to(states.dtype) + states

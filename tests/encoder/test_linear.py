@@ -7,6 +7,7 @@ from torch import Tensor
 
 from sbert_search.encoder import linear as module
 from sbert_search.encoder.linear import Linear, linear
+from sbert_search.runtime.device import has_onednn
 
 Draws = tuple[Tensor, Tensor, Tensor | None]
 
@@ -34,10 +35,27 @@ def test_values_and_gradients_are_those_of_torch(bias: bool) -> None:
         assert torch.allclose(ours, theirs, rtol=1e-4, atol=1e-4)
 
 
-def test_inference_and_mixed_precision_are_left_to_torch() -> None:
+@pytest.mark.skipif(not has_onednn(torch.bfloat16), reason="no bfloat16 on this CPU")
+def test_mixed_precision_rounds_as_torch_does_and_gives_float32_gradients() -> None:
+    found: list[list[Tensor]] = []
+    for product in (linear, F.linear):
+        given = draws(bias=True)
+        with torch.autocast("cpu", torch.bfloat16):
+            out = product(*given)
+        torch.autograd.backward(out.float().pow(2).sum())
+        found.append(
+            [out, *(part.grad for part in given if part is not None and part.grad is not None)]
+        )
+    for ours, theirs in zip(*found, strict=True):
+        assert ours.dtype == theirs.dtype
+        assert torch.allclose(ours, theirs, rtol=0.02, atol=0.02 * theirs.abs().max().item())
+
+
+def test_inference_and_a_large_table_for_few_rows_are_left_to_torch() -> None:
     states, weight, bias = draws(bias=True)
     with torch.no_grad():
         assert torch.equal(linear(states, weight, bias), F.linear(states, weight, bias))
     with torch.autocast("cpu", torch.bfloat16):
-        assert linear(states, weight, bias).dtype == torch.bfloat16
+        out = linear(states, torch.randn(400, 24), None)
+    assert (out.dtype, "_Product" in type(out.grad_fn).__name__) == (torch.bfloat16, False)
     assert Linear(24, 16)(states.half().float()).shape == (37, 16)
