@@ -6,6 +6,9 @@ the loss of the batch in one piece however the terms fall.
 
 from __future__ import annotations
 
+from typing import Any, cast
+
+import torch
 from torch import Tensor
 from torch.nn.functional import (
     binary_cross_entropy_with_logits,
@@ -16,6 +19,7 @@ from torch.nn.functional import (
 
 IGNORED = -100
 """The label of a position that is not scored."""
+_CACHED = 2**18  # logits judged at a time on a CPU: 1 MiB in fp32
 
 
 def token_cross_entropy(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
@@ -28,9 +32,47 @@ def token_cross_entropy(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]
     Returns:
         Negative log-likelihood in nats summed over the scored positions, and how many they are.
     """
-    flat, scores = labels.flatten(), logits.flatten(0, -2).float()
-    total = cross_entropy(scores, flat, ignore_index=IGNORED, reduction="sum")
+    flat, scores = labels.flatten(), logits.flatten(0, -2)
+    if scores.device.type == "cpu" and scores.requires_grad:
+        total = cast(Tensor, _CrossEntropy.apply(scores, flat))  # type: ignore[no-untyped-call]
+    else:
+        total = cross_entropy(scores.float(), flat, ignore_index=IGNORED, reduction="sum")
     return total, (flat != IGNORED).sum()
+
+
+class _CrossEntropy(torch.autograd.Function):
+    """The summed cross-entropy of some rows at a time, with its gradient while they are in cache.
+
+    In fp32 whatever the type of the logits. Over a vocabulary, each pass through all rows of what
+    torch computes one after another would wait for memory.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, logits: Tensor, labels: Tensor) -> Tensor:
+        total = torch.zeros(())
+        gradient = torch.empty_like(logits)
+        parts = (
+            torch.split(t, max(1, _CACHED // logits.shape[-1])) for t in (logits, labels, gradient)
+        )
+        for some_logits, some_labels, some_gradient in zip(*parts, strict=True):
+            scored = (some_labels != IGNORED).float().unsqueeze(1)
+            at_label = some_labels.clamp(min=0).unsqueeze(1)
+            scores = some_logits.float()
+            probs = scores.softmax(dim=-1)
+            # The highest score has the highest probability, which has a logarithm.
+            log_sums = scores.amax(-1, keepdim=True) - probs.amax(-1, keepdim=True).log()
+            losses = log_sums - scores.gather(1, at_label)
+            total += (losses * scored).sum()
+            probs.scatter_add_(1, at_label, -torch.ones_like(losses))
+            some_gradient.copy_(probs.mul_(scored))
+        ctx.save_for_backward(gradient)
+        return total
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, of_total: Tensor) -> tuple[Tensor, None]:
+        (gradient,) = ctx.saved_tensors
+        return gradient.mul_(of_total), None  # a second time autograd refuses
 
 
 def replaced_token_loss(logits: Tensor, replaced: Tensor) -> tuple[Tensor, int]:

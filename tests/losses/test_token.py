@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
+from sbert_search.losses import token
 from sbert_search.losses.token import (
     IGNORED,
     cosine_loss,
@@ -45,6 +46,25 @@ def test_half_precision_is_summed_in_fp32_and_no_label_is_no_loss() -> None:
     total, count = token_cross_entropy(logits, torch.full((3,), IGNORED))
     assert total.dtype == torch.float32
     assert (total.item(), count.item()) == (0.0, 0)
+
+
+@pytest.mark.parametrize(("dtype", "atol"), [(torch.float32, 1e-6), (torch.bfloat16, 2e-3)])
+def test_a_gradient_in_parts_is_that_of_the_whole(
+    dtype: torch.dtype, atol: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(token, "_CACHED", 40)  # three rows
+    torch.manual_seed(0)
+    logits = (torch.randn(2, 5, 13) * 30).to(dtype).requires_grad_()  # some probabilities are 0
+    labels = torch.randint(0, 13, (2, 5))
+    labels[1, 2:4] = IGNORED
+    total, _ = token_cross_entropy(logits, labels)
+    exact = logits.detach().double().requires_grad_()
+    expected = cross_entropy(exact.flatten(0, 1), labels.flatten(), reduction="sum")
+    torch.autograd.backward([total / 7, expected / 7])
+    assert logits.grad is not None
+    assert exact.grad is not None
+    assert total.item() == pytest.approx(expected.item(), rel=1e-6)
+    assert torch.allclose(logits.grad.double(), exact.grad, atol=atol)
 
 
 def test_replaced_tokens_cost_their_log_odds() -> None:
