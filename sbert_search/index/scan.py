@@ -25,6 +25,8 @@ DOT_NUMBERS = 1 << 18  # numbers of vectors that all of few queries meet while t
 DENSE = 0.5  # share of wanted rows from which reading all in order is faster than picking
 NONE = -3.4e38  # score of no row: nearly the lowest that float32 holds
 GROUP = 64  # neighbouring scores of which only the best is looked at to guess the k-th best of all
+HALF_BITS = np.int32(-0x70002000)  # where float32 has the sign, 5 low exponent bits, 10 of fraction
+HALF_SCALE = np.float32(2.0**112)  # between the exponents of float16 and float32
 MAX_TIES = 10_000  # rows kept beyond k when that many lie within rounding error of the k-th
 
 Vectors = NDArray[np.floating[Any]]
@@ -235,44 +237,52 @@ def _kth_best(scores: NDArray[np.float32], k: int) -> NDArray[np.float32]:
 
 def _blocks(
     vectors: Vectors, positions: NDArray[np.int64] | None, n_queries: int
-) -> Iterator[tuple[int, NDArray[np.float32]]]:
+) -> Iterator[tuple[int, Vectors]]:
     n_rows = len(vectors) if positions is None else len(positions)
     step = max(1, BLOCK_SCORES // n_queries)
     if positions is not None or vectors.dtype != np.float32:
         step = max(1, min(step, BLOCK_NUMBERS // vectors.shape[1]))
     for start in range(0, n_rows, step):
         stop = min(start + step, n_rows)
-        block = vectors[start:stop] if positions is None else vectors[positions[start:stop]]
-        yield start, block.astype(np.float32, copy=False)
+        yield start, vectors[start:stop] if positions is None else vectors[positions[start:stop]]
 
 
 def _fast_scores(
-    queries: NDArray[np.float32], block: NDArray[np.float32], metric: Metric
+    queries: NDArray[np.float32], block: Vectors, metric: Metric
 ) -> NDArray[np.float32]:
-    """Score a block with BLAS, (n_queries, n_block); euclidean as ``2 q.v - v.v``."""
-    if len(queries) <= FEW:
-        scores = _dots(queries, block)
-    else:
-        with _one_product:
-            scores = queries @ block.T
-    if metric == "euclidean":
-        scores *= 2.0
-        scores -= np.einsum("nd,nd->n", block, block)
+    """Score a block with BLAS, (n_queries, n_block); euclidean as ``2 q.v - v.v``.
+
+    Few queries are multiplied with one vector at a time. For so few a matrix product reads vectors
+    at half the speed, and its threads wait for each other: on a busy machine for a turn of the
+    scheduler, a hundred times what the work takes.
+    """
+    few = len(queries) <= FEW
+    step = max(1, DOT_NUMBERS // block.shape[1]) if few else len(block)
+    scores = np.empty((len(queries), len(block)), np.float32)
+    for start in range(0, len(block), step):
+        part, found = _widened(block[start : start + step]), scores[:, start : start + step]
+        if few:
+            pairs = part[None, :, None], queries[:, None, :, None]
+            np.matmul(*pairs, out=found[:, :, None, None])
+        else:
+            with _one_product:
+                np.matmul(queries, part.T, out=found)
+        if metric == "euclidean":
+            found *= 2.0
+            found -= np.einsum("nd,nd->n", part, part)
     return scores
 
 
-def _dots(queries: NDArray[np.float32], block: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Multiply few queries with a block, one pair at a time, (n_queries, n_block).
-
-    For so few a matrix product reads vectors at half the speed, and its threads wait for each
-    other: on a busy machine for a turn of the scheduler, a hundred times what the work takes.
-    """
-    scores = np.empty((len(queries), len(block), 1, 1), np.float32)
-    step = max(1, DOT_NUMBERS // block.shape[1])
-    for start in range(0, len(block), step):
-        part = slice(start, start + step)
-        np.matmul(block[None, part, None], queries[:, None, :, None], out=scores[:, part])
-    return scores[:, :, 0, 0]
+def _widened(vectors: Vectors) -> NDArray[np.float32]:
+    """Give vectors, all finite, as float32: from float16 at seven times the speed of `astype`."""
+    if vectors.dtype != np.float16:
+        return vectors.astype(np.float32, copy=False)
+    bits = vectors.view(np.int16).astype(np.int32)  # the sign fills the upper half
+    bits <<= 13
+    bits &= HALF_BITS
+    wide = bits.view(np.float32)
+    wide *= HALF_SCALE
+    return wide
 
 
 def _slack(

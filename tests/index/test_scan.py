@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from sbert_search.index.scan import FEW, TopK, scan
+from sbert_search.index.scan import FEW, TopK, _widened, scan
 
 
 class Watched(np.ndarray[Any, Any]):
@@ -16,12 +16,14 @@ class Watched(np.ndarray[Any, Any]):
 
     running = most = 0
 
-    def __matmul__(self, other: Any) -> Any:
-        Watched.running += 1
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
+        product = ufunc is np.matmul
+        Watched.running += product
         Watched.most = max(Watched.most, Watched.running)
-        time.sleep(0.002)
-        Watched.running -= 1
-        return np.asarray(self) @ other
+        time.sleep(0.002 * product)
+        Watched.running -= product
+        plain = [np.asarray(part) if isinstance(part, Watched) else part for part in inputs]
+        return getattr(ufunc, method)(*plain, **options)
 
 
 def test_products_of_several_threads_take_turns() -> None:
@@ -37,3 +39,9 @@ def test_products_of_several_threads_take_turns() -> None:
     with ThreadPoolExecutor(8) as pool:
         assert list(pool.map(nearest, range(64))) == rows.tolist()
     assert Watched.most == 1
+
+
+def test_half_precision_widens_as_astype_does() -> None:
+    halves = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
+    halves = halves[np.isfinite(halves)]
+    assert (_widened(halves).view(np.int32) == halves.astype(np.float32).view(np.int32)).all()
