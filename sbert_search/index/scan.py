@@ -23,6 +23,7 @@ QUERY_BLOCK = 128
 FEW = 8  # queries up to which each score is a product of its own
 DOT_NUMBERS = 1 << 18  # numbers of vectors that all of few queries meet while they are in a cache
 DENSE = 0.5  # share of wanted rows from which reading all in order is faster than picking
+DENSE_ALONE = 0.2  # the same for a lone query of float32 vectors, whose time is that of reading
 NONE = -3.4e38  # score of no row: nearly the lowest that float32 holds
 GROUP = 64  # neighbouring scores of which only the best is looked at to guess the k-th best of all
 HALF_BITS = np.int32(-0x70002000)  # where float32 has the sign, 5 low exponent bits, 10 of fraction
@@ -110,7 +111,9 @@ def scan(
         max_norm: Largest Euclidean length of a vector.
         wanted: Which vectors take part; None means all.
     """
-    masked = wanted is not None and wanted.n_wanted > DENSE * len(wanted.marks)
+    alone = len(queries) == 1 and vectors.dtype == np.float32
+    dense = DENSE_ALONE if alone else DENSE
+    masked = wanted is not None and wanted.n_wanted > dense * len(wanted.marks)
     positions = None if wanted is None or masked else wanted.at
     norms = np.linalg.norm(queries.astype(np.float64), axis=1)
     slack = _slack(norms, max_norm, queries.shape[1], metric)

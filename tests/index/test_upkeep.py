@@ -212,16 +212,18 @@ def _centroids(store: IndexStore) -> np.ndarray[tuple[int, ...], np.dtype[np.flo
 
 @pytest.mark.parametrize("metric", ["cosine", "dot", "euclidean"])
 @pytest.mark.parametrize("share", [0.02, 0.6, 0.97])
+@pytest.mark.parametrize("n_queries", [1, 4, 20])
 def test_a_mask_is_the_same_read_in_order_or_picked(
-    metric: Metric, share: float, monkeypatch: pytest.MonkeyPatch
+    metric: Metric, share: float, n_queries: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    vectors, queries = some_vectors(3000), some_vectors(4, seed=1)
+    vectors, queries = some_vectors(3000), some_vectors(n_queries, seed=1)
     wanted = np.random.default_rng(3).random(3000) < share
     answers = []
     for dense in (0.0, 1.0):
         monkeypatch.setattr(scan, "DENSE", dense)
+        monkeypatch.setattr(scan, "DENSE_ALONE", dense)
         monkeypatch.setattr(scan, "BLOCK_NUMBERS", 8 * 100)
-        top = scan.TopK(4, 100)
+        top = scan.TopK(n_queries, 100)
         norm = float(np.linalg.norm(vectors, axis=1).max())
         marks = Selection(wanted)
         rows = np.arange(3000)
