@@ -2,9 +2,11 @@
 
     python benchmarks/bench_pairs.py [--quick] [--out F.json]
 
-`close_pairs` over an index of all-MiniLM-L6-v2, beside sentence-transformers' paraphrase mining on
-the same vectors, beside brute force for exactness, and beside a cross-encoder of the same shape,
-timed on some pairs and extrapolated to all: the comparison of Reimers & Gurevych 2019, section 1.
+`close_pairs` over an index of all-MiniLM-L6-v2: every pair of a cosine of 0.8 or more, checked
+against brute force in float64; beside sentence-transformers' paraphrase mining on the same vectors,
+which takes no threshold and keeps the 100 nearest of each; and beside a cross-encoder of the same
+shape, timed on some pairs and extrapolated to all: the comparison of Reimers & Gurevych 2019,
+section 1.
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ from texts import sentences
 from sbert_search import Embedder, Index, Reranker
 from sbert_search.index.build import BuildSettings
 from sbert_search.index.snapshot import Snapshot
+from sbert_search.runtime.memory import anonymous_bytes
 from sbert_search.search.pairs import Pairs, best_pairs, close_pairs
 
 THRESHOLD = 0.8
@@ -61,7 +64,8 @@ def build(texts: list[str], out: Path) -> None:
 
 def mine(path: Path) -> dict[str, float]:
     """Find the best pair and all close ones in a process of its own."""
-    snapshot, start = Index.open(path).state, time.perf_counter()
+    snapshot, held = Index.open(path).state, anonymous_bytes()
+    start = time.perf_counter()
     best = best_pairs(snapshot, 1)
     first = time.perf_counter()
     n_close = sum(map(len, close_pairs(snapshot, THRESHOLD)))
@@ -71,6 +75,7 @@ def mine(path: Path) -> dict[str, float]:
         "best_s": first - start,
         "close": n_close,
         "close_s": close_s,
+        "held_mib": held / 2**20,
     }
 
 
@@ -78,7 +83,9 @@ def measure_mining(results: Results, path: Path) -> None:
     child = run_child(str(Path(__file__)), "--child", str(path))
     results.add("best_pair", Figure(child.result["best_s"], "s"))
     results.add("best_pair_score", Figure(child.result["best"], "cosine"))
-    results.add("memory_of_mining", Figure(child.anonymous_mib, "MiB"))
+    results.add("all_close_pairs", Figure(child.result["close_s"], "s"))
+    mining_mib = child.anonymous_mib - child.result["held_mib"]  # torch is imported here, not used
+    results.add("memory_of_mining", Figure(mining_mib, "MiB"))
     snapshot = Index.open(path).state
     vectors = np.asarray(snapshot.segments[0].vectors)
     found = compare(
