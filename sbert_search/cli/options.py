@@ -9,6 +9,8 @@ from typing import Any, TypeVar
 import click
 from click.core import ParameterSource
 
+from sbert_search.errors import ConfigError
+from sbert_search.runtime.device_names import device_names
 from sbert_search.runtime.progress import set_quiet
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -17,10 +19,10 @@ Decorator = Callable[[F], F]
 
 def device(text: str) -> str:
     """Check the form of a device; whether it is there is found out when it is used."""
-    if not re.fullmatch(r"auto|mps|cuda|(cpu|cuda:\d+)(,(cpu|cuda:\d+))*", text):
-        raise click.BadParameter(
-            f"{text!r} is no device; use auto, cpu, cuda, cuda:N or mps, or several as cpu,cuda:0."
-        )
+    try:
+        device_names(text)
+    except ConfigError as error:
+        raise click.BadParameter(str(error)) from error
     return text
 
 

@@ -22,6 +22,7 @@ from sbert_search.embedding.similarity import similarity, unit
 from sbert_search.embedding.steps import Started, Steps, land_all, launch_windows
 from sbert_search.errors import ConfigError
 from sbert_search.models.identity import ModelIdentity
+from sbert_search.runtime.device_names import device_names
 from sbert_search.runtime.overlap import prefetch
 from sbert_search.runtime.progress import note, progress
 from sbert_search.runtime.provenance import machine
@@ -69,12 +70,13 @@ class Embedder:
         batch_tokens: int | Literal["auto"] | None = None,
     ) -> None:
         _check_dim(truncate_dim)
-        if "," in device:
+        devices = device_names(device)
+        if len(devices) > 1:
             from sbert_search.embedding.processes import open_processes
 
             self.opened = open_processes(
                 model,
-                device.split(","),
+                devices,
                 engine=engine,
                 precision=precision,
                 batch_tokens=batch_tokens,

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from sbert_search.errors import ConfigError
+from sbert_search.runtime.device_names import device_names
 from sbert_search.runtime.memory import anonymous_bytes
 
 Precision = Literal["auto", "fp32", "bf16", "fp16"]
@@ -25,16 +26,16 @@ def resolve_device(name: str = "auto") -> torch.device:
     """Find the device of a name; "auto" takes CUDA, then MPS, then the CPU.
 
     Raises:
-        ConfigError: This machine, or this build of torch, has no such device.
+        ConfigError: It is no device, or several, or one that this machine or this build of torch
+            does not have.
     """
+    if len(device_names(name)) > 1:
+        raise ConfigError(f"{name!r} are several devices; this takes one.")
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
         if name == "cpu" and torch.backends.mps.is_available():
             name = "mps"
-    try:
-        device = torch.device(name)
-    except RuntimeError as error:
-        raise ConfigError(f"{name!r} is no device; use auto, cpu, cuda, cuda:N or mps.") from error
+    device = torch.device(name)
     present = {
         "cpu": 1,
         "cuda": torch.cuda.device_count(),
