@@ -13,7 +13,8 @@ from sbert_search.cli.console import emit, show_table
 from sbert_search.cli.eval_compare import compare
 from sbert_search.cli.eval_fusion import fusion
 from sbert_search.cli.eval_mlm import mlm
-from sbert_search.cli.options import choice, ranking_options, shared_options
+from sbert_search.cli.options import choice, shared_options
+from sbert_search.cli.ranking import fusion_asked, ranking_options
 from sbert_search.runtime.progress import note
 
 if TYPE_CHECKING:
@@ -116,12 +117,9 @@ def retrieval(
 ) -> int:
     """Search BEIR folders with their own queries and judge what is found."""
     from sbert_search.evaluation.retrieval import SearchSettings, evaluate_retrieval
-    from sbert_search.search.fusion import Fusion
     from sbert_search.search.windows import BestWindow
 
-    names = ("method", "dense_weight", "rerank_weight")
-    fusion = Fusion(**{name: options.pop(name) for name in names})
-    search = SearchSettings(mode=mode, fusion=fusion, rerank_depth=rerank_depth)
+    search = SearchSettings(mode=mode, fusion=fusion_asked(options), rerank_depth=rerank_depth)
     reranker = None
     if rerank:
         reranker = BestWindow(_cross_encoder({**options, "model": rerank}), rerank_windows)

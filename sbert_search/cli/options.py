@@ -164,51 +164,6 @@ def shared_options(*names: str) -> Decorator[Any]:
     return decorate
 
 
-_RANKING: tuple[Decorator[Any], ...] = (
-    click.option(
-        "--mode",
-        type=click.Choice(["dense", "lexical", "hybrid"]),
-        default="dense",
-        show_default=True,
-        help="How documents are found: by nearness of vectors, by their words, or by both.",
-    ),
-    click.option(
-        "--fusion",
-        "method",
-        type=click.Choice(["weighted", "rrf"]),
-        default="weighted",
-        show_default=True,
-        help="What joins the two rankings of hybrid: scaled scores, or reciprocal ranks.",
-    ),
-    click.option(
-        "--dense-weight", default=0.5, show_default=True, help="Share of vectors in hybrid, 0 to 1."
-    ),
-    click.option(
-        "--rerank", metavar="MODEL", help="Cross-encoder that scores the first hits again."
-    ),
-    click.option("--rerank-depth", default=100, show_default=True, help="Hits it scores."),
-    click.option(
-        "--rerank-windows",
-        default=4,
-        show_default=True,
-        help="Windows of a text too long for it, of which the best counts; 1 cuts the text.",
-    ),
-    click.option(
-        "--rerank-weight",
-        default=1.0,
-        show_default=True,
-        help="Share of its score in the order, 0 to 1; the rest is the score before.",
-    ),
-)
-
-
-def ranking_options(command: Any) -> Any:
-    """Give a command the options that say how documents are found and put in order."""
-    for decorate in reversed(_RANKING):
-        command = decorate(command)
-    return command
-
-
 embedder_options = shared_options("model", "device", "engine", "precision")
 
 

@@ -9,7 +9,8 @@ import click
 
 from sbert_search.cli.console import emit
 from sbert_search.cli.hits import hit_record, show_hits
-from sbert_search.cli.options import embedder_options, given, ranking_options, shared_options
+from sbert_search.cli.options import embedder_options, given, shared_options
+from sbert_search.cli.ranking import fusion_asked, ranking_options
 from sbert_search.runtime.progress import note
 
 if TYPE_CHECKING:
@@ -48,7 +49,6 @@ def search(
     The model is the one that built the index, unless --model names another place to find it.
     """
     from sbert_search.search.engine import SearchEngine
-    from sbert_search.search.fusion import Fusion
     from sbert_search.search.rerank import Reranker
     from sbert_search.search.windows import BestWindow
 
@@ -57,8 +57,7 @@ def search(
     if run_out and queries is None:
         raise click.UsageError("--run-out is for --queries.")
     ask = {name: options.pop(name) for name in ("k", "mode", "where", "rerank_depth")}
-    weights = {name: options.pop(name) for name in ("method", "dense_weight", "rerank_weight")}
-    ask["fusion"] = Fusion(**weights)
+    ask["fusion"] = fusion_asked(options)
     hardware = {name: options[name] for name in ("device", "engine", "precision")}
     reranker = BestWindow(Reranker(rerank, **hardware), rerank_windows) if rerank else None
     changed = given(click.get_current_context()).keys()
@@ -79,8 +78,10 @@ def _answer(engine: SearchEngine, query: str, as_json: bool, ask: dict[str, Any]
     else:
         show_hits(hits)
     if not hits:
-        why = "has a word of the query" if ask["where"] is None else "matches the filter"
-        note(f"No document {why}.")
+        why = ["matches the filter"] if ask["where"] is not None else []
+        if ask["mode"] == "lexical":
+            why.append("has a word of the query; stop words and single letters do not count")
+        note(f"No document {' and '.join(why)}.")
 
 
 def _answer_file(

@@ -23,9 +23,13 @@ def test_hybrid_hits_show_what_each_stage_said(index: Path) -> None:
     assert other["score"] == pytest.approx(1 / 61)
 
 
-def test_no_shared_word_is_no_error(index: Path) -> None:
-    done = sbert_search("search", index, "zebra", "--mode", "lexical")
-    assert (done.code, done.out, done.err) == (0, "", "No document has a word of the query.\n")
+@pytest.mark.parametrize("query", ["zebra", "the of a"])
+def test_no_shared_word_is_no_error(index: Path, query: str) -> None:
+    done = sbert_search("search", index, query, "--mode", "lexical")
+    assert (done.code, done.out) == (0, "")
+    assert done.err.startswith("No document has a word of the query; stop words and single letters")
+    done = sbert_search("search", index, query, "--mode", "lexical", "--where", "doc_id != ''")
+    assert "matches the filter and has a word of the query" in done.err
 
 
 def test_settings_of_words_are_kept_and_shown(corpus: Path, tmp_path: Path) -> None:
@@ -67,6 +71,9 @@ def test_an_index_without_lexical_data_is_given_them(index: Path) -> None:
         (("--mode", "hybird"), "'hybird' is not one of 'dense', 'lexical', 'hybrid'"),
         (("--mode", "hybrid", "--dense-weight", "2"), "dense_weight is 2.0"),
         (("--mode", "hybrid", "--fusion", "sum"), "'sum' is not one of 'weighted', 'rrf'"),
+        (("--dense-weight", "0.3"), "--dense-weight is for --mode hybrid."),
+        (("--mode", "lexical", "--fusion", "rrf"), "--fusion is for --mode hybrid."),
+        (("--rerank-depth", "5"), "--rerank-depth is for --rerank."),
     ],
 )
 def test_what_cannot_be_asked_is_wrong_usage(
