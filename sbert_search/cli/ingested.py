@@ -69,7 +69,7 @@ def finish(
             f"{counts.duplicate:,} duplicate, {counts.rejected:,} rejected "
             f"({report.seconds:,.1f} s)."
         )
-        if made == "index":
+        if made == "index" and counts.indexed:
             click.echo(f'Search it: sbert-search search {path} "your question"')
     if report.rejects_file:
         note(f"{counts.rejected:,} rows were rejected; {report.rejects_file} says why.")

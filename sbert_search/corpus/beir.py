@@ -30,14 +30,15 @@ def read_queries(path: Path, *, fields: FieldNames | None = None) -> list[Query]
     """
     file = classify(_queries_file(path) if path.is_dir() else path)
     queries: dict[str, Query] = {}
-    roles = (fields or FieldNames()).resolve(field_names(file) or ["text"], file.shown)
+    names = field_names(file) or ["text"]
+    roles = (fields or FieldNames()).resolve(names, file.shown, "Call the query's text 'text'.")
     for row in read_rows(file):
         if isinstance(row, Reject):
             raise row.error()
         try:
+            if not str(row.values.get(roles.text) or "").strip():
+                raise BadRow("a query without text", row.values.get(roles.id or ""))
             parts = row_parts(row, roles, file.name)
-            if not parts.text:
-                raise BadRow("a query without text", parts.doc_id)
             if parts.doc_id in queries:
                 raise BadRow("a query id that was there before", parts.doc_id)
         except BadRow as bad:

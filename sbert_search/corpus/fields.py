@@ -32,8 +32,15 @@ class FieldNames:
     text: str | None = None
     title: str | None = None
 
-    def resolve(self, names: Iterable[str], shown: str) -> Roles:
+    def resolve(
+        self, names: Iterable[str], shown: str, remedy: str = "Name it with --text-field."
+    ) -> Roles:
         """Choose the fields of one file by the names that its first rows have.
+
+        Args:
+            names: Those names.
+            shown: The file, for a message.
+            remedy: What to do where there is no text field.
 
         Raises:
             CorpusError: There is no text field, or a field that the user named is not there; the
@@ -49,8 +56,7 @@ class FieldNames:
         text = self.text or _first(TEXT_FIELDS, names)
         if text is None:
             raise CorpusError(
-                f"{shown}: no text field among {', '.join(map(repr, names))}. "
-                "Name it with --text-field."
+                f"{shown}: no text field among {', '.join(map(repr, names))}. {remedy}"
             )
         return Roles(
             id=self.id or _first(ID_FIELDS, names),

@@ -63,10 +63,13 @@ def test_bad_qrels_are_named(tmp_path: Path, content: str | bytes, message: str)
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ('{"_id": "q", "text": " "}', "queries.jsonl:1: blank document"),
+        ('{"_id": "q", "text": " "}', "queries.jsonl:1: a query without text ('q')"),
         ('{"_id": "q", "title": "t", "text": ""}', "queries.jsonl:1: a query without text ('q')"),
         ('{"text": "tea", "_id": null}', "queries.jsonl:1: no '_id', the id of the row"),
-        ('{"_id": "q", "query": "t"}', "no text field among '_id', 'query'"),
+        (
+            '{"_id": "q", "query": "t"}',
+            "no text field among '_id', 'query'. Call the query's text 'text'.",
+        ),
         (
             '{"_id": "q", "text": "a"}\n{"_id": "q", "text": "b"}',
             "queries.jsonl:2: a query id that",
