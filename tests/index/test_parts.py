@@ -111,17 +111,21 @@ def test_content_is_title_text_and_metadata_and_nothing_else() -> None:
 
 @pytest.mark.parametrize("n_rows", [0, 1, 7, 5000])
 @pytest.mark.parametrize("k", [1, 10])
+@pytest.mark.parametrize("n_queries", [1, 9])
+@pytest.mark.parametrize("block", [100, 10_000])
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
 def test_scan_equals_a_stable_sort_whatever_the_blocks(
-    n_rows: int, k: int, monkeypatch: pytest.MonkeyPatch
+    n_rows: int, k: int, n_queries: int, block: int, dtype: type, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from sbert_search.index import scan as module
 
-    monkeypatch.setattr(module, "BLOCK_NUMBERS", 600)
+    monkeypatch.setattr(module, "BLOCK_SCORES", block * n_queries)
+    monkeypatch.setattr(module, "DOT_NUMBERS", 6 * 30)
     rng = np.random.default_rng(0)
-    vectors = rng.integers(-2, 3, (n_rows, 6)).astype(np.float32)
-    queries = rng.integers(-2, 3, (9, 6)).astype(np.float32)
+    vectors = rng.integers(-2, 3, (n_rows, 6)).astype(dtype)
+    queries = rng.integers(-2, 3, (n_queries, 6)).astype(np.float32)
     wanted = rng.random(n_rows) < 0.7
-    top = TopK(9, k)
+    top = TopK(n_queries, k)
     rows = np.arange(n_rows) * 3 + 1
     scan(queries, vectors, top, rows, metric="dot", max_norm=5.0, wanted=Selection(wanted))
     scores = np.where(wanted, queries @ vectors.T, -np.inf)

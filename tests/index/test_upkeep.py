@@ -222,7 +222,7 @@ def test_a_mask_is_the_same_read_in_order_or_picked(
     for dense in (0.0, 1.0):
         monkeypatch.setattr(scan, "DENSE", dense)
         monkeypatch.setattr(scan, "DENSE_ALONE", dense)
-        monkeypatch.setattr(scan, "BLOCK_NUMBERS", 8 * 100)
+        monkeypatch.setattr(scan, "BLOCK_SCORES", 100 * n_queries)
         top = scan.TopK(n_queries, 100)
         norm = float(np.linalg.norm(vectors, axis=1).max())
         marks = Selection(wanted)
