@@ -147,7 +147,8 @@ def _make(work: Transaction, segment: Segment, settings: LexicalSettings) -> Lex
 
 def _written(groups: Iterable[Group], file: files.NewFile) -> Iterator[Group]:
     for group in groups:
-        file.write(np.ascontiguousarray(group.pairs))
+        if len(group.pairs):  # documents of stop words alone have none
+            file.write(np.ascontiguousarray(group.pairs))
         yield group
 
 

@@ -180,6 +180,21 @@ def test_equal_scores_come_in_the_order_of_rows_and_stop_words_find_nothing(tmp_
     assert answers(store.snapshot, ["the", "", "and of"]) == [[], [], []]
 
 
+def test_documents_without_a_word_are_kept_merged_and_not_found(tmp_path: Path) -> None:
+    store = new_store(tmp_path / "i")
+    put(store, [Document("one", "a"), Document("two", "the !")])
+    put(store, [Document("three", "?")])
+    assert answers(IndexStore.open(tmp_path / "i").snapshot, ["the", "mill"]) == [[], []]
+    put(store, [Document("mill", "the mill")])
+    with store.writer() as writer:
+        writer.compact()
+        writer.delete(["mill"])
+        writer.compact()
+    snapshot = IndexStore.open(tmp_path / "i").snapshot
+    assert (snapshot.n_docs, answers(snapshot, ["mill"])) == (3, [[]])
+    assert check(tmp_path / "i").problems == ()
+
+
 def test_stems_and_stop_words_are_those_of_the_language() -> None:
     reader = TermReader(LexicalSettings(language="german"))
     assert reader.matched_words("die Häuser der Berge", "Haus und Tal, die") == ("häuser",)
