@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import io
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -115,7 +116,12 @@ def test_content_is_title_text_and_metadata_and_nothing_else() -> None:
 @pytest.mark.parametrize("block", [100, 10_000])
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
 def test_scan_equals_a_stable_sort_whatever_the_blocks(
-    n_rows: int, k: int, n_queries: int, block: int, dtype: type, monkeypatch: pytest.MonkeyPatch
+    n_rows: int,
+    k: int,
+    n_queries: int,
+    block: int,
+    dtype: type[np.floating[Any]],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     from sbert_search.index import scan as module
 
