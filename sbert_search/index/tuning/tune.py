@@ -70,9 +70,13 @@ def tune(
         dry_run: Measure on the sample, predict, and change nothing.
 
     Raises:
-        IndexStoreError: There is nothing to search, or nothing keeps within the budget.
+        IndexStoreError: There is nothing to search, nothing keeps within the budget, or the folder
+            cannot be written.
         IndexLocked: Another process writes.
     """
+    if not dry_run:
+        with store.writer():  # or this is known only after minutes of measuring
+            pass
     budget = _budget(store.snapshot, settings)
     rng = np.random.default_rng(settings.seed)
     before = store.snapshot

@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from sbert_search.errors import IndexStoreError
+from sbert_search.errors import IndexLocked, IndexStoreError
 from sbert_search.index import ann_build
 from sbert_search.index.check import check
 from sbert_search.index.index import Index
@@ -105,6 +105,14 @@ def test_a_dry_run_and_an_interrupt_change_nothing(
 
 
 @pytest.mark.usefixtures("two_families")
+def test_what_another_writes_is_refused_before_anything_is_measured(
+    store: IndexStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sbert_search.index.tuning.tune.draw", lambda *_: pytest.fail("it began"))
+    with IndexStore.open(store.path).writer(), pytest.raises(IndexLocked):
+        tune(store, SETTINGS)
+
+
 def test_what_the_budget_forbids_is_never_built(
     store: IndexStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
