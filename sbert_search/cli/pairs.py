@@ -57,12 +57,16 @@ def pairs(
             found = iter([best_pairs(index.state, top, threshold, advance)])
         else:
             found = close_pairs(index.state, threshold, advance)
+        n_found = 0
         if as_clusters:
-            for number, docs in enumerate(clusters(found), 1):
-                _show_cluster(number, index.state.doc_ids(np.array(docs)), as_json)
-            return
-        for some in found:
-            _show_pairs(index.state, some, as_json)
+            for n_found, docs in enumerate(clusters(found), 1):
+                _show_cluster(n_found, index.state.doc_ids(np.array(docs)), as_json)
+        else:
+            for some in found:
+                _show_pairs(index.state, some, as_json)
+                n_found += len(some)
+    if not n_found:
+        note(f"No two documents score {threshold:g} or more.")
 
 
 @contextmanager

@@ -208,7 +208,10 @@ class SearchEngine:
     ) -> Iterator[Sequence[str]]:
         """Check what is asked, then yield the queries that are answered together."""
         if snapshot.n_docs == 0:
-            raise QueryError(f"{snapshot.path} holds no documents; add some with `index add`.")
+            raise QueryError(
+                f"{snapshot.path} holds no documents; add some with "
+                f"`sbert-search index add {snapshot.path} SOURCE`."
+            )
         refuse_blank(queries)
         step = max(1, min(_QUERIES_AT_ONCE, _PAIRS_AT_ONCE // max(1, ask.rerank_depth)))
         for start in range(0, len(queries), step):

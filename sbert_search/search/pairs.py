@@ -109,8 +109,9 @@ def close_pairs(
         Some pairs at a time; what is in memory does not grow with the index.
 
     Raises:
-        QueryError: The index compares by distance.
+        QueryError: The index compares by distance, or the threshold is no number.
     """
+    _refuse_nan(threshold)
     return _look(_Rows.of(snapshot), _Wanted(lambda: threshold), advance, exact)
 
 
@@ -134,6 +135,7 @@ def best_pairs(
     Raises:
         QueryError: As for `close_pairs`.
     """
+    _refuse_nan(threshold)
     every, best = _Rows.of(snapshot), _joined([])
     passages = int(np.unique(every.docs, return_counts=True)[1].max(initial=1))
 
@@ -167,6 +169,11 @@ def clusters(found: Iterable[Pairs]) -> list[list[int]]:
     for doc in sorted(parent):
         members.setdefault(root(doc), []).append(doc)
     return sorted(members.values(), key=len, reverse=True)
+
+
+def _refuse_nan(threshold: float) -> None:
+    if math.isnan(threshold):
+        raise QueryError("The threshold is nan; nothing is as close as that.")
 
 
 def _look(every: _Rows, wanted: _Wanted, advance: Advance, exact: bool | None) -> Iterator[Pairs]:

@@ -51,7 +51,11 @@ def test_clusters_of_an_index_that_is_there(index: Path, texts: Path) -> None:
     done = sbert_search("pairs", path, "--clusters", "--threshold", "0.99", "--json")
     assert [record["size"] for record in done.records] == [3, 2]
     assert done.records[1]["doc_ids"] == ["texts.txt#3", "texts.txt#5"]
-    assert sbert_search("pairs", index, "--threshold", "0.99").out == ""
+    none = sbert_search("pairs", index, "--threshold", "0.99")
+    assert (none.code, none.out) == (0, "")
+    assert none.err.endswith("No two documents score 0.99 or more.\n")
+    wrong = sbert_search("pairs", index, "--threshold", "nan")
+    assert (wrong.code, "The threshold is nan" in wrong.err) == (2, True)
 
 
 def test_a_source_that_is_not_there_is_named_before_the_model_is_opened() -> None:

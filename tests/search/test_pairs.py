@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -122,3 +124,9 @@ def test_distances_are_refused(tmp_path: Path) -> None:
     store = new_store(tmp_path / "i", "euclidean")
     with pytest.raises(QueryError, match="pairs need cosine or dot"):
         list(close_pairs(store.snapshot, 0.5))
+
+
+@pytest.mark.parametrize("find", [close_pairs, lambda of, nan: best_pairs(of, 3, nan)])
+def test_a_threshold_that_is_no_number_is_refused(tmp_path: Path, find: Callable[..., Any]) -> None:
+    with pytest.raises(QueryError, match="threshold is nan"):
+        find(new_store(tmp_path / "i").snapshot, float("nan"))
