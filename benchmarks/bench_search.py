@@ -48,7 +48,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as scratch:
         source = Path(scratch) / "corpus.jsonl"
         write_corpus(source, 20_000 if options.quick else 100_000)
-        asked = squad_questions(100 if options.quick else 300)
+        asked = squad_questions(50 if options.quick else 300)
         for factory in ("Flat",) if options.quick else ("Flat", "HNSW32"):
             measure(results, built(source, factory), asked)
     results.write()
