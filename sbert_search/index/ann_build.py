@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from sbert_search.errors import ConfigError
 from sbert_search.index import gpu
 from sbert_search.index.ann import import_faiss, single_threaded
 from sbert_search.index.manifest import FileRecord, Metric, StoreSettings
@@ -50,6 +52,32 @@ def require_memory(settings: StoreSettings, n_rows: int, memory_bytes: int | Non
         build_bytes(spec, n_rows, settings.dim),
         f"Making {spec.factory} of {n_rows:,} vectors of {settings.dim} numbers",
     )
+
+
+def require_possible(settings: StoreSettings) -> None:
+    """Refuse, before any work, a spec that FAISS cannot make for vectors of this length.
+
+    Raises:
+        ConfigError: With FAISS's reason.
+    """
+    if not settings.spec.is_flat and (reason := _refusal(settings)):
+        raise ConfigError(
+            f"index.factory is {settings.spec.factory!r}, which vectors of {settings.dim} numbers "
+            f"cannot have: {reason}."
+        )
+
+
+def _refusal(settings: StoreSettings) -> str:
+    """Say why FAISS cannot make an index, or would not train it; "" if it can."""
+    faiss = import_faiss()
+    try:
+        index = empty_index(settings.spec, settings.dim, settings.metric)
+    except RuntimeError as error:
+        return re.sub(r"^Error in .*\.cpp:\d+: (Error: '.*' failed: )?", "", str(error))
+    chain = index.chain if isinstance(index, faiss.IndexPreTransform) else None
+    steps = [chain.at(i) for i in range(chain.size())] if chain else []
+    wider = any(step.d_out > step.d_in for step in steps)
+    return "a transform cannot give more numbers than it takes" if wider else ""
 
 
 def train(

@@ -66,7 +66,7 @@ def build_index(
         memory_bytes: What the process may take, mapped files not counted; None: no limit.
 
     Raises:
-        ConfigError: The index that the spec asks for would not fit the budget.
+        ConfigError: The index that the spec asks for would not fit the budget, or the vectors.
         CorpusError: A source cannot be read, or holds a bad row and settings say to stop at those.
         IndexStoreError: The folder cannot become an index, or holds a finished one.
     """
@@ -85,6 +85,7 @@ def build_index(
         spec=settings.spec,
         lexical=settings.lexical,
     )
+    ann_build.require_possible(fixed)
     ann_build.require_memory(fixed, min(survey.rows, SEGMENT_ROWS), memory_bytes)
     start = BuildCursor(source_sha256=survey.sha256, rows=0, settings=settings.kept())
     store = _create_or_resume(out, fixed, start, survey)

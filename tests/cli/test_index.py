@@ -99,6 +99,19 @@ def test_a_recipe_holds_the_settings(corpus: Path, write: Write, tmp_path: Path)
     assert (info["dtype"], info["dim"]) == ("float32", 64)
 
 
+@pytest.mark.parametrize(
+    ("spec", "reason"), [("IVF64,PQ50", "multiple of the number of"), ("PCA99,SQ8", "more numbers")]
+)
+def test_a_spec_that_the_vectors_cannot_have_is_refused_at_once(
+    spec: str, reason: str, corpus: Path, tmp_path: Path
+) -> None:
+    options = ["--model", "hashing:64", "--spec", spec, "--out", tmp_path / "i"]
+    refused = sbert_search("index", "build", corpus, *options)
+    assert (refused.code, (tmp_path / "i").exists()) == (2, False)
+    assert f"{spec!r}, which vectors of 64 numbers cannot have" in refused.err
+    assert reason in refused.err
+
+
 def test_add_is_idempotent_and_upsert_replaces(index: Path, write: Write) -> None:
     changed = {**ROWS[1], "text": "The mill has burnt down."}
     source = write("more.jsonl", ROWS[0], {"_id": "new", "text": "A new one.", "year": 2026})
