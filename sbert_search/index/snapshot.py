@@ -202,9 +202,11 @@ class Snapshot:
         """Return all rows of some documents, given the rows of their first passages, rising."""
         parts = [np.empty(0, np.int64)]
         for segment, _, at in self._located(docs):
-            begins = np.append(np.flatnonzero(segment.chunks == 0), segment.n_rows)
-            ends = begins[np.searchsorted(begins, at) + 1]
-            parts += [segment.rows[start:end] for start, end in zip(at, ends, strict=True)]
+            next_doc = np.searchsorted(segment.firsts, at, "right")
+            parts += [
+                segment.rows[start : segment.firsts[n] if n < len(segment.firsts) else None]
+                for start, n in zip(at.tolist(), next_doc.tolist(), strict=True)
+            ]
         return np.sort(np.concatenate(parts))
 
     def filter_mask(self, where: str) -> RowMask:

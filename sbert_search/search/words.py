@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 
 import numpy as np
 
 from sbert_search.index.lexical_terms import TermReader, term_reader
+from sbert_search.index.passages import StoredPassage
 from sbert_search.index.snapshot import RowMask, Snapshot
 from sbert_search.search.ranking import Ranking
 from sbert_search.tokens.sentences import split_sentences
@@ -37,11 +39,13 @@ def best_passages(snapshot: Snapshot, query: str, ranking: Ranking) -> Ranking:
     dense, _ = ranking.stages.get("dense", (np.zeros(len(ranking), np.int64), None))
     if snapshot.n_rows == snapshot.n_docs or dense.all():
         return ranking
-    rows = ranking.rows.copy()
-    for place in np.flatnonzero(dense == 0):
-        passages = snapshot.fetch(snapshot.rows_of(ranking.docs[place : place + 1]))
-        texts = [p.document.full_text[p.char_start : p.char_end] for p in passages]
-        rows[place] = passages[_most_words(snapshot.lexical.reader, query, texts)].row
+    rows, places = ranking.rows.copy(), np.flatnonzero(dense == 0)
+    passages: dict[int, list[StoredPassage]] = defaultdict(list)
+    for passage in snapshot.fetch(snapshot.rows_of(ranking.docs[places])):
+        passages[passage.doc].append(passage)
+    for place, doc in zip(places.tolist(), ranking.docs[places].tolist(), strict=True):
+        texts = [p.document.full_text[p.char_start : p.char_end] for p in passages[doc]]
+        rows[place] = passages[doc][_most_words(snapshot.lexical.reader, query, texts)].row
     return Ranking(ranking.docs, rows, ranking.scores, ranking.stages)
 
 
