@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sbert_search.index.lexical_postings import Live, Postings
-from sbert_search.index.lexical_terms import STOP_WORD, LexicalSettings, term_reader
+from sbert_search.index.lexical_terms import LexicalSettings, term_reader
 
 if TYPE_CHECKING:
     from sbert_search.index.snapshot import RowMask
@@ -25,7 +25,7 @@ Matches = tuple[NDArray[np.int64], NDArray[np.float64]]
 """Rows of first passages and scores, both (n,), best first and the lower row first among equals."""
 
 TermPairs = list[NDArray[np.uint32]]
-"""Of each term of a query, the documents of a segment that hold it and how often, (n, 2)."""
+"""Documents and how often they hold a term, (n, 2): of each term, or in each segment."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +86,11 @@ class LexicalSearch:
             live = [rows[part.firsts] for rows, part in zip(mask.parts, parts, strict=True)]
         return [self._best(*self._weighed(query), live, k) for query in queries]
 
+    def holders(self, term: int) -> tuple[TermPairs, int]:
+        """Find who holds a term: its pairs in every segment, and how many are live in all."""
+        pairs = [part.postings.of(term) for part in self._parts]
+        return pairs, sum(map(LexicalPart.frequency, self._parts, pairs))
+
     def _weighed(self, query: str) -> tuple[list[float], list[TermPairs]]:
         """Weigh the terms of a query that live documents hold, and find who holds them.
 
@@ -95,8 +100,7 @@ class LexicalSearch:
         weights, found = [], []
         hashes = self.reader.hashes(self.reader.words(query)).tolist()
         for term, repeats in Counter(hashes).items():
-            pairs = [part.postings.of(term) for part in self._parts if term != STOP_WORD]
-            frequency = sum(map(LexicalPart.frequency, self._parts, pairs))
+            pairs, frequency = self.holders(term)
             if frequency:
                 idf = math.log(1 + (self._n_docs - frequency + 0.5) / (frequency + 0.5))
                 weights.append(repeats * idf)
@@ -107,6 +111,7 @@ class LexicalSearch:
         self, weights: list[float], found: list[TermPairs], live: list[Live], k: int
     ) -> Matches:
         rows, scores = [np.empty(0, np.int64)], [np.empty(0)]
+        # Of a query without any term nothing is found, in no segment.
         for part, norms, pairs, marks in zip(self._parts, self._norms, found, live, strict=False):
             total = _scores(weights, pairs, norms)
             at = np.flatnonzero(total >= _floor(total, pairs, marks, k))

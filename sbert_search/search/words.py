@@ -72,10 +72,9 @@ def telling_words(snapshot: Snapshot, query: str, texts: Sequence[str]) -> list[
 
 def _common_words(snapshot: Snapshot, reader: TermReader, query: str) -> set[str]:
     words = list(dict.fromkeys(reader.words(query)))
-    segments = [snapshot.postings(i) for i in range(len(snapshot.segments))]
     limit = max(FEW, COMMON * snapshot.n_docs)
     terms = zip(words, reader.hashes(words).tolist(), strict=True)
-    return {word for word, term in terms if sum(len(s.of(term)) for s in segments) > limit}
+    return {word for word, term in terms if snapshot.lexical.holders(term)[1] > limit}
 
 
 def _most_words(reader: TermReader, query: str, texts: Sequence[str]) -> int:
