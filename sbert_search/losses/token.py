@@ -56,7 +56,7 @@ class _CrossEntropy(torch.autograd.Function):
         )
         for some_logits, some_labels, some_gradient in zip(*parts, strict=True):
             scored = (some_labels != IGNORED).float().unsqueeze(1)
-            at_label = some_labels.clamp(min=0).unsqueeze(1)
+            at_label = some_labels.masked_fill(some_labels == IGNORED, 0).unsqueeze(1)
             scores = some_logits.float()
             probs = scores.softmax(dim=-1)
             # The highest score has the highest probability, which has a logarithm.

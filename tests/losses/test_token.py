@@ -67,6 +67,12 @@ def test_a_gradient_in_parts_is_that_of_the_whole(
     assert torch.allclose(logits.grad.double(), exact.grad, atol=atol)
 
 
+@pytest.mark.parametrize("label", [-1, 5])
+def test_a_label_outside_the_vocabulary_is_refused(label: int) -> None:
+    with pytest.raises(RuntimeError, match="out of bounds"):
+        token_cross_entropy(torch.zeros(1, 5, requires_grad=True), torch.tensor([label]))
+
+
 def test_replaced_tokens_cost_their_log_odds() -> None:
     logits = torch.tensor([0.0, math.log(3.0), -math.log(3.0)])
     total, count = replaced_token_loss(logits, torch.tensor([True, True, True]))
