@@ -51,9 +51,17 @@ class Ask:
         return max(self.k, self.rerank_depth)
 
 
-def refuse_blank(queries: Sequence[str]) -> None:
-    """Refuse a query without any text, naming its place among several; raises `QueryError`."""
+def refuse_no_text(queries: Sequence[str]) -> None:
+    """Refuse a query that is no text or has none, naming its place among several.
+
+    Raises:
+        QueryError: For such a query, and for one text where several are taken.
+    """
+    if isinstance(queries, str):
+        raise QueryError("These queries are one text; pass a list of texts, or use `search`.")
     for number, query in enumerate(queries, 1):
+        which = "The query" if len(queries) == 1 else f"Query {number}"
+        if not isinstance(query, str):
+            raise QueryError(f"{which} is of type {type(query).__name__}; it must be a text.")
         if not query.strip():
-            which = "The query" if len(queries) == 1 else f"Query {number}"
             raise QueryError(f"{which} is empty; ask something.")

@@ -21,7 +21,7 @@ from sbert_search.records import Hit, Query
 from sbert_search.runtime import memory
 from sbert_search.runtime.cores import usable_cores
 from sbert_search.runtime.progress import note
-from sbert_search.search.asking import Ask, refuse_blank
+from sbert_search.search.asking import Ask, refuse_no_text
 from sbert_search.search.dense import nearest_documents
 from sbert_search.search.fusion import Fusion, fuse
 from sbert_search.search.highlight import best_sentences
@@ -212,7 +212,7 @@ class SearchEngine:
                 f"{snapshot.path} holds no documents; add some with "
                 f"`sbert-search index add {snapshot.path} SOURCE`."
             )
-        refuse_blank(queries)
+        refuse_no_text(queries)
         step = max(1, min(_QUERIES_AT_ONCE, _PAIRS_AT_ONCE // max(1, ask.rerank_depth)))
         for start in range(0, len(queries), step):
             yield queries[start : start + step]

@@ -149,6 +149,21 @@ def test_an_empty_query_among_many_is_named(engine: SearchEngine) -> None:
         engine.search_many(["x"] * 299 + [""])
 
 
+@pytest.mark.parametrize(
+    ("queries", "message"),
+    [
+        ("one text", "one text; pass a list of texts, or use `search`"),
+        (["fine", 7], "Query 2 is of type int; it must be a text"),
+        ([None], "The query is of type NoneType"),
+    ],
+)
+def test_what_is_no_text_is_refused(
+    engine: SearchEngine, queries: Sequence[str], message: str
+) -> None:
+    with pytest.raises(QueryError, match=message):
+        engine.search_many(queries)
+
+
 class NotFinite(HashingEmbedder):
     """The hashing embedder on a bad day."""
 
