@@ -9,7 +9,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from sbert_search.errors import ConfigError
+from sbert_search.errors import ConfigError, QueryError
 from sbert_search.records import Hit, StageScore
 from sbert_search.search.fusion import mixed
 from sbert_search.search.hits import passage_of
@@ -35,6 +35,7 @@ def rerank(
 
     Raises:
         ConfigError: It gives no single score for a pair.
+        QueryError: It gives a score that is not finite.
     """
     asked = zip(queries, read, strict=True)
     pairs = [(query, passage_of(hit)) for query, hits in asked for hit in hits]
@@ -43,6 +44,12 @@ def rerank(
         raise ConfigError(
             f"The reranker gives {scores.size // len(pairs)} scores for a pair; "
             "a search needs a model with one."
+        )
+    finite = np.isfinite(scores)
+    if not finite.all():
+        query, text = pairs[int(np.argmin(finite))]
+        raise QueryError(
+            f"The reranker gives a score that is not finite for {query[:60]!r} and {text[:60]!r}."
         )
     of_each = np.split(scores, np.cumsum([len(hits) for hits in read])[:-1])
     return [_reordered(hits, new, weight) for hits, new in zip(read, of_each, strict=True)]

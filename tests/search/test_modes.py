@@ -145,6 +145,19 @@ def test_what_is_no_reranker_is_refused(index: Index) -> None:
         SearchEngine(index, HashingEmbedder(), "cross-encoder/name")  # type: ignore[arg-type]
 
 
+class NotFinite:
+    """A reranker on a bad day."""
+
+    def predict(self, pairs: list[tuple[str, str]], /) -> list[float]:
+        return [float("nan") if "river" in text else 1.0 for _, text in pairs]
+
+
+def test_a_score_that_is_not_finite_is_refused(index: Index) -> None:
+    engine = SearchEngine(index, HashingEmbedder(), NotFinite())
+    with pytest.raises(QueryError, match="not finite for 'dough' and 'The mill stands by the"):
+        engine.search("dough")
+
+
 @pytest.mark.parametrize("mode", ["lexical", "hybrid"])
 def test_without_lexical_data_the_way_to_them_is_shown(tmp_path: Path, mode: str) -> None:
     index = small_index(tmp_path, settings=BuildSettings(lexical=None))
