@@ -134,8 +134,9 @@ class SearchEngine:
             Hits, best first; equal scores in the order of their rows.
 
         Raises:
-            QueryError: The query is blank, k is below 1, the reranker would see too many documents,
-                the filter or the mode is wrong, or the index holds no document.
+            QueryError: The query is blank or no text, k is below 1, the reranker would see too many
+                documents, the filter or the mode is wrong, the index holds no document, or a model
+                gives numbers that are not finite.
             NoLexicalData: The mode needs lexical data and the index was made without.
         """
         return self.search_many(
