@@ -110,16 +110,24 @@ class Encoder(nn.Module):
         heads = weight.new_empty(0, config.head_dim)
         return has_varlen_kernel(heads) and config.attention_terms == ("c2c",)
 
-    def pool(self, hidden_states: Tensor, tokens: PackedTokens) -> Tensor:
-        """Pass the first token of each text through the pooler; float (batch, hidden).
+    def first_states(self, tokens: PackedTokens) -> Tensor:
+        """Last states of the first token of each text, float (batch, hidden).
+
+        Where gradients are wanted the last block is applied to those alone; batches without may be
+        replayed (`reads_starts`), so nothing of theirs but `starts` tells which rows are first.
+        """
+        if torch.is_grad_enabled():
+            output: EncoderOutput = self(tokens, rows=tokens.first_rows.long())
+            return output.hidden_states
+        output = self(tokens)
+        return output.hidden_states[tokens.first_rows]
+
+    def pool_first(self, first_states: Tensor) -> Tensor:
+        """Pass the states of first tokens through the pooler; float (batch, hidden).
 
         Raises:
             ModelError: This encoder has no pooler.
         """
-        return self.pool_first(hidden_states[tokens.first_rows])
-
-    def pool_first(self, first_states: Tensor) -> Tensor:
-        """Pass the states of first tokens through the pooler; as `pool`."""
         if self.pooler is None:
             raise ModelError("This encoder has no pooler; it was made or saved without one.")
         return torch.tanh(self.pooler(first_states))

@@ -71,11 +71,11 @@ class CrossEncoder(nn.Module):
 
     def forward(self, tokens: PackedTokens) -> Tensor:
         """Compute logits, float32 (batch, labels)."""
-        states = self.encoder(tokens).hidden_states
+        first = self.encoder.first_states(tokens)
         if self.dense is None:
-            pooled = self.encoder.pool(states, tokens)
+            pooled = self.encoder.pool_first(first)
         else:
-            first = self.dropout(states[tokens.first_rows])
+            first = self.dropout(first)
             pooled = self.dense_activation(self.dense(first.to(self.dense.weight.dtype)))
         logits: Tensor = self.out(self.dropout(pooled).to(self.out.weight.dtype))
         return logits

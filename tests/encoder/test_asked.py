@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from unittest import mock
+
 import pytest
 import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from sbert_search.encoder.asked import AskedRows, asked_attention
+from sbert_search.encoder.block import Block
 from sbert_search.encoder.dropout import dropout
 from sbert_search.encoder.encoder import Encoder
 from sbert_search.encoder.packed import PackedTokens
@@ -39,6 +42,19 @@ def test_rows_asked_for_are_rows_of_the_whole(layers: int) -> None:
     assert torch.allclose(some, whole, atol=1e-5)
     for one, other in zip(found, wanted, strict=True):
         assert torch.allclose(one, other, atol=1e-4)
+
+
+def test_first_states_are_asked_for_where_gradients_are_wanted() -> None:
+    encoder = small_encoder(layers=2)
+    tokens = PackedTokens(torch.randint(5, encoder.config.vocab_size, (sum(LENGTHS),)), LENGTHS)
+    with mock.patch.object(Block, "ask", autospec=True, side_effect=Block.ask) as ask:
+        with torch.no_grad():
+            whole = encoder.first_states(tokens)
+        assert not ask.called
+        found = encoder.first_states(tokens)
+        assert ask.call_count == 1
+    assert torch.equal(whole, encoder(tokens).hidden_states[tokens.first_rows])
+    assert torch.allclose(found, whole, atol=1e-5)
 
 
 @pytest.mark.parametrize(

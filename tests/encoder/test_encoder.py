@@ -137,7 +137,7 @@ def test_pooling_without_a_pooler_is_refused() -> None:
     tokens = PackedTokens.from_lists([[1, 2]])
     encoder = small_encoder()
     with pytest.raises(ModelError, match="has no pooler"):
-        encoder.pool(encoder(tokens).hidden_states, tokens)
+        encoder.pool_first(encoder.first_states(tokens))
 
 
 def test_fresh_weights_are_drawn_as_in_bert() -> None:
