@@ -40,7 +40,7 @@ class FreedMemory:
 
     Every step on a CPU asks for large tensors again; given back to the kernel in between, each
     costs a page fault for every 4 KiB. But their sizes differ from step to step, and what is left
-    between them adds up, without end. So once the process holds twice what it took at first, it
+    between them adds up, without end. So once the process holds half as much again as at first, it
     gives back what is free. Elsewhere than on glibc nothing happens.
     """
 
@@ -53,14 +53,14 @@ class FreedMemory:
             self._libc.mallopt(_TRIM_THRESHOLD, 2 * _KEPT_BYTES - 1)
 
     def after_step(self) -> bool:
-        """Give it back if fragments have doubled what the process holds; tell whether they have."""
+        """Give it back if fragments have made the process grow by half; tell whether they have."""
         if self._libc is None:
             return False
         held = anonymous_bytes()
         if len(self._first) < _FIRST_STEPS:
             self._first.append(held)
             return False
-        if held <= 2 * max(self._first):
+        if held <= 1.5 * max(self._first):
             return False
         self._libc.malloc_trim(0)
         return True
