@@ -104,7 +104,6 @@ def test_a_dry_run_and_an_interrupt_change_nothing(
     assert check(store.path).strays == ()
 
 
-@pytest.mark.usefixtures("two_families")
 def test_what_another_writes_is_refused_before_anything_is_measured(
     store: IndexStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -113,6 +112,7 @@ def test_what_another_writes_is_refused_before_anything_is_measured(
         tune(store, SETTINGS)
 
 
+@pytest.mark.usefixtures("two_families")
 def test_what_the_budget_forbids_is_never_built(
     store: IndexStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
