@@ -72,9 +72,9 @@ def fusion_asked(options: dict[str, Any]) -> Fusion:
 
     context = click.get_current_context()
     hybrid, rerank = context.params["mode"] == "hybrid", context.params["rerank"]
-    met = {"--mode hybrid": hybrid, "--rerank": bool(rerank), None: True}
+    met, chosen = {"--mode hybrid": hybrid, "--rerank": bool(rerank)}, given(context)
     for option in context.command.params:
         needed = _READ_WITH.get(option.name or "")
-        if option.name in given(context) and not met[needed]:
+        if needed and option.name in chosen and not met[needed]:
             raise click.UsageError(f"{option.opts[0]} is for {needed}.")
     return Fusion(**{name: options.pop(name) for name in _FUSION})

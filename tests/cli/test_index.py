@@ -148,6 +148,13 @@ def test_a_deletion_counts_from_what_others_left(index: Path) -> None:
     assert len(opened) == 1
 
 
+def test_info_says_how_an_index_is_searched(corpus: Path, tmp_path: Path) -> None:
+    for spec, shown in (("Flat", "exact scan\n"), ("HNSW32", "a segment below 50,000 passages")):
+        out = tmp_path / spec
+        assert build(corpus, "--spec", spec, "--out", out).code == 0
+        assert shown in sbert_search("index", "info", out).out
+
+
 def test_info_check_repair_compact_snapshot(index: Path, tmp_path: Path) -> None:
     sbert_search("index", "delete", index, "--ids", "mill")
     (info,) = sbert_search("index", "info", index, "--json").records
