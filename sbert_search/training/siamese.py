@@ -56,6 +56,7 @@ class BiEncoderRecipe(TrainConfig):
     tokenizer: str | None = None  # folder or name of a model that has it; presets need one
     pooling: tuple[str, ...] | None = None  # None: the model's own; mean for a bare encoder
     max_len: int | None = None  # tokens of a text; None: the model's own
+    unit_length: bool | None = None  # scale vectors to length 1 or do not; None: as the model does
     mining: MiningConfig = field(default_factory=MiningConfig)  # of losses that take negatives
     teacher: str | None = None  # model whose vectors or scores are learned
     first: BiEncoderRecipe | None = None  # trained before, from the same model; this one goes on
@@ -172,18 +173,26 @@ def open_model(recipe: BiEncoderRecipe) -> BiEncoder:
     else:
         folder = read_folder(resolve_model(recipe.model).path)
         model = BiEncoder.from_folder(folder)
-    if recipe.pooling is None and recipe.max_len is None:
+    if all(asked is None for asked in (recipe.pooling, recipe.max_len, recipe.unit_length)):
         return model
     return BiEncoder(
         model.encoder,
         _cut_at(model.tokenizer, recipe.max_len),
         pooling=recipe.pooling or model.pooling,
-        head=[part for part in model.head if isinstance(part, (Dense, Normalize))],
+        head=_head(model, recipe.unit_length),
         prompts=model.prompts,
         default_prompt_name=model.default_prompt_name,
         similarity=model.similarity,
         truncate_dim=model.truncate_dim,
     )
+
+
+def _head(model: BiEncoder, unit_length: bool | None) -> list[Dense | Normalize]:
+    head = [part for part in model.head if isinstance(part, (Dense, Normalize))]
+    if unit_length is None:
+        return head
+    unscaled: list[Dense | Normalize] = [part for part in head if not isinstance(part, Normalize)]
+    return [*unscaled, Normalize()] if unit_length else unscaled
 
 
 def _fresh(recipe: BiEncoderRecipe) -> BiEncoder:

@@ -18,7 +18,7 @@ from sbert_search.errors import ConfigError, TrainingError
 from sbert_search.models.bi_encoder import BiEncoder
 from sbert_search.training.recipe import load_recipe, shipped_recipes
 from sbert_search.training.report import read_log
-from sbert_search.training.siamese import BiEncoderRecipe, train_bi_encoder
+from sbert_search.training.siamese import BiEncoderRecipe, open_model, train_bi_encoder
 from tests.models.tiny import (
     TEXTS,
     WORDS,
@@ -202,6 +202,24 @@ def test_a_preset_is_made_afresh_with_a_tokenizer(given: dict[str, Path], tmp_pa
     train_bi_encoder(recipe, tmp_path / "yes")
     embedder = Embedder(tmp_path / "yes" / "model")
     assert (embedder.dim, embedder.max_len) == (256, 12)
+
+
+@pytest.mark.parametrize("unit_length", [False, True])
+def test_vectors_are_scaled_to_length_1_or_not_as_asked(
+    given: dict[str, Path], tmp_path: Path, unit_length: bool
+) -> None:
+    model = open_model(recipe_of(given, "stsb", "sts", f"unit_length={not unit_length}".lower()))
+    model.save(tmp_path / "other")
+    settings = (f"model={tmp_path / 'other'}", f"unit_length={unit_length}".lower())
+    train_bi_encoder(recipe_of(given, "stsb", "sts", *settings), tmp_path / "run")
+    norms = [
+        np.linalg.norm(Embedder(tmp_path / folder, precision="fp32").encode(["a b c"]))
+        for folder in ("other", "run/model")
+    ]
+    assert [float(norm) == pytest.approx(1, abs=1e-6) for norm in norms] == [
+        not unit_length,
+        unit_length,
+    ]
 
 
 @pytest.mark.parametrize(
