@@ -22,7 +22,7 @@ BLOCK_NUMBERS = 1 << 22  # numbers of one block of vectors that is copied (16 Mi
 QUERY_BLOCK = 128
 FEW = 8  # queries up to which each score is a product of its own
 DOT_NUMBERS = 1 << 18  # numbers of vectors that all of few queries meet while they are in a cache
-PAIR_NUMBERS = 1 << 17  # numbers of vectors scored in float64 at a time, in a cache
+PAIR_NUMBERS = 1 << 15  # numbers of vectors scored in float64 at a time, in a cache
 DENSE = 0.5  # share of wanted rows from which reading all in order is faster than picking
 DENSE_ALONE = 0.2  # the same for a lone query of float32 vectors, whose time is that of reading
 NONE = -3.4e38  # score of no row: nearly the lowest that float32 holds
@@ -149,15 +149,18 @@ def exact_scores(
         float32 (n,); higher is better.
     """
     scores = np.empty(len(at), np.float32)
+    wide = queries.astype(np.float64)
     step = max(1, PAIR_NUMBERS // queries.shape[1])
     for i in range(0, len(at), step):
-        left = queries if len(queries) == 1 else queries[query[i : i + step]]
-        right = vectors[at[i : i + step]]
+        left = wide if len(wide) == 1 else wide.take(query[i : i + step], axis=0)
+        right = vectors.take(at[i : i + step], axis=0).astype(np.float64)
         if metric == "euclidean":
-            gaps = np.subtract(left, right, dtype=np.float64)
-            scores[i : i + step] = -np.sqrt((gaps**2).sum(axis=1))
+            right -= left
+            right *= right
+            scores[i : i + step] = -np.sqrt(right.sum(axis=1))
         else:
-            scores[i : i + step] = np.multiply(left, right, dtype=np.float64).sum(axis=1)
+            right *= left
+            scores[i : i + step] = right.sum(axis=1)
     return scores
 
 

@@ -31,7 +31,7 @@ def nearest_documents(
     found = [nothing for _ in queries]
     open_queries = np.arange(len(queries))
     if 0 < n_rows == n_docs:
-        return list(map(_as_documents, *snapshot.search(queries, min(k, n_rows), mask)))
+        return _as_documents(*snapshot.search(queries, min(k, n_rows), mask))
     fetch = min(k * _SPARE, n_rows)
     while len(open_queries) and fetch:
         scores, rows = snapshot.search(queries[open_queries], fetch, mask)
@@ -46,10 +46,13 @@ def nearest_documents(
     return found
 
 
-def _as_documents(scores: NDArray[np.float32], rows: NDArray[np.int64]) -> Ranking:
-    """Take each row for a document, both (k,); there may be fewer, -1 where none."""
-    rows = rows[rows >= 0]
-    return Ranking(rows, rows, scores[: len(rows)].astype(np.float64))
+def _as_documents(scores: NDArray[np.float32], rows: NDArray[np.int64]) -> list[Ranking]:
+    """Take each row for a document, both (n_queries, k); -1 where there are fewer."""
+    wide = scores.astype(np.float64)
+    if rows.min() >= 0:
+        return list(map(Ranking, rows, rows, wide))
+    n_found = np.count_nonzero(rows >= 0, axis=1).tolist()
+    return [Ranking(r[:n], r[:n], s[:n]) for r, s, n in zip(rows, wide, n_found, strict=True)]
 
 
 def _best_of_each(

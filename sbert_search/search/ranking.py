@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,8 +35,8 @@ class Ranking:
 
     def marked(self, stage: str) -> Ranking:
         """Note that a stage gave this order."""
-        place = np.arange(1, len(self) + 1), self.scores
-        return replace(self, stages={**self.stages, stage: place})
+        stages = {**self.stages, stage: (np.arange(1, len(self) + 1), self.scores)}
+        return Ranking(self.docs, self.rows, self.scores, stages)
 
     def first(self, k: int) -> Ranking:
         """Keep the best k."""
