@@ -8,7 +8,8 @@ from typing import Any
 
 from sbert_search.runtime.svg import Axis, Panel, colour_of, document, legend
 
-_TOP, _HEIGHT, _GAP, _LINE = 26, 190, 40, 16  # pixels: above a panel, of it, below it; of a name
+_TOP, _HEIGHT, _GAP, _LINE = 26, 190, 56, 18  # pixels: above a panel, of it, to the next; of a row
+_NAMES = 150  # and of the names of trials
 
 
 def values_of(found: Sequence[Mapping[str, Any]]) -> list[float]:
@@ -94,49 +95,60 @@ def _apart(difference: float) -> str:
 
 
 def draw(record: Mapping[str, Any]) -> str:
-    """Draw every seed of every trial, a panel for each task, and a line through the means.
+    """Draw every seed of every trial, a panel for each task.
 
-    Trials that are named "N %, kind" lie over N, a line for each kind; others side by side.
+    Trials that are named "N %, kind" lie over N, with a line for each kind through the means of the
+    seeds; others each have a row.
     """
-    groups, tasks = _groups(record["scores"]), record["tasks"]
-    bottom = len(tasks) * (_TOP + _HEIGHT + _GAP)
-    panels = (
-        _panel(task, record["scores"], groups, number * (_TOP + _HEIGHT + _GAP) + _TOP)
-        for number, task in enumerate(tasks)
-    )
-    names = legend(list(groups), bottom)
-    return document("".join(panels) + names, bottom + _LINE * len(groups))
+    shares = _shares(record["scores"])
+    height = _HEIGHT if shares else _LINE * len(record["scores"])
+    body, top = "", float(_TOP)
+    for task in record["tasks"]:
+        found = {
+            name: values_of([s[task] for s in seeds]) for name, seeds in record["scores"].items()
+        }
+        body += _curves(task, shares, found, top) if shares else _rows(task, found, top)
+        top += height + _GAP
+    body += legend(list(shares), top)
+    return document(body, top - _TOP + _LINE * (1 + len(shares)))
 
 
-Groups = Mapping[str, Sequence[tuple[float, str]]]  # by kind: place on the x axis, and trial
+Shares = Mapping[str, Sequence[tuple[float, str]]]  # by kind: the share, and the trial's name
+Found = Mapping[str, Sequence[float]]  # by trial: points of each seed
 
 
-def _groups(trials: Iterable[str]) -> Groups:
-    groups: dict[str, list[tuple[float, str]]] = {}
-    for number, name in enumerate(trials, start=1):
+def _shares(trials: Iterable[str]) -> Shares:
+    kinds: dict[str, list[tuple[float, str]]] = {}
+    for name in trials:
         share, percent, kind = name.partition(" %, ")
-        place = (float(share), name) if percent else (float(number), name)
-        groups.setdefault(kind or f"{number}: {name}", []).append(place)
-    return groups
+        if percent:
+            kinds.setdefault(kind, []).append((float(share), name))
+    return kinds
 
 
-def _axis(groups: Groups) -> Axis:
-    """Shares by their logarithms; numbers of trials so that every tick is a whole one."""
-    if all(len(places) == 1 for places in groups.values()):
-        return Axis(1, max(6, len(groups)))
-    return Axis.of([place for places in groups.values() for place, _ in places], log=True)
-
-
-def _panel(task: str, scores: Mapping[str, Any], groups: Groups, top: float) -> str:
-    found = {name: values_of([seed[task] for seed in seeds]) for name, seeds in scores.items()}
+def _curves(task: str, shares: Shares, found: Found, top: float) -> str:
+    x = Axis.of([share for places in shares.values() for share, _ in places], log=True)
     y = Axis.of([value for values in found.values() for value in values])
-    panel = Panel(f"{task}, points", _axis(groups), y, top, top + _HEIGHT)
+    panel = Panel(f"{task}, points by percent of the pairs", x, y, top, top + _HEIGHT)
     body = panel.frame()
-    for number, places in enumerate(groups.values()):
+    for number, places in enumerate(shares.values()):
         colour = colour_of(number)
-        measured = [(x, name, found[name]) for x, name in places if found[name]]
-        body += panel.line([(x, statistics.fmean(values)) for x, _, values in measured], colour)
-        for x, name, values in measured:
-            body += panel.line([(x, min(values)), (x, max(values))], colour)
-            body += "".join(panel.dot((x, v), colour, f"{name}: {v:.2f}") for v in values)
+        measured = [(share, name, found[name]) for share, name in places if found[name]]
+        body += panel.line(
+            [(share, statistics.fmean(values)) for share, _, values in measured], colour
+        )
+        for share, name, values in measured:
+            body += "".join(panel.dot((share, v), colour, f"{name}: {v:.2f}") for v in values)
+    return body
+
+
+def _rows(task: str, found: Found, top: float) -> str:
+    x = Axis.of([value for values in found.values() for value in values])
+    y, bottom = Axis(0.5 - len(found), 0.5), top + _LINE * len(found)
+    names = {float(-row): name for row, name in enumerate(found)}
+    panel = Panel(f"{task}, points", x, y, top, bottom, names, left=_NAMES)
+    body = panel.frame()
+    for row, values in enumerate(found.values()):
+        body += panel.line([(v, -row) for v in (min(values), max(values))] if values else [])
+        body += "".join(panel.dot((v, -row), colour_of(0), f"{v:.2f}") for v in values)
     return body

@@ -164,7 +164,7 @@ EXPERIMENTS = {
         (
             BEFORE,
             Trial("nli", "nli", _nli(*QUIET)),
-            Trial("nli, any length", "nli", _nli(*QUIET, "unit_length=false")),
+            Trial("nli, unit_length=false", "nli", _nli(*QUIET, "unit_length=false")),
             Trial("mnrl-nli", "mnrl-nli", _nli("checkpoint.keep=1")),
             Trial("nli-then-stsb", "nli-then-stsb", (*_first(*_nli()), *STSB, *QUIET)),
         ),

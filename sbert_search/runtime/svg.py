@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from html import escape
 
 WIDTH, LEFT, RIGHT = 720, 70, 20  # pixels
@@ -54,18 +54,27 @@ class Axis:
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """A frame with a title, from ``top`` to ``bottom`` in pixels, and its two axes."""
+    """A frame with a title, from ``top`` to ``bottom`` in pixels, and its two axes.
+
+    Attributes:
+        names: What stands beside the grid, by y; empty: the round numbers of the axis.
+        left: Where the axis begins, in pixels.
+    """
 
     title: str
     x: Axis
     y: Axis
     top: float
     bottom: float
+    names: Mapping[float, str] = field(default_factory=dict)
+    left: float = LEFT
 
     def frame(self) -> str:
         """Draw the title, the grid and the numbers beside it."""
+        named = self.names or {value: f"{value:,.10g}" for value in self.y.ticks()}
         title = (
-            f'<text x="{LEFT}" y="{self.top - 8}" font-weight="bold">{escape(self.title)}</text>'
+            f'<text x="{self.left}" y="{self.top - 8}" font-weight="bold">'
+            f"{escape(self.title)}</text>"
         )
         across = "".join(
             f'<text x="{self.place(x, self.y.low)[0]:.1f}" y="{self.bottom + 14}" '
@@ -73,11 +82,11 @@ class Panel:
             for x in self.x.ticks()
         )
         up = "".join(
-            f'<path d="M{LEFT} {y:.1f}H{WIDTH - RIGHT}" stroke="#ddd"/>'
-            f'<text x="{LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{value:,.10g}</text>\n'
-            for value, y in ((value, self.place(self.x.low, value)[1]) for value in self.y.ticks())
+            f'<path d="M{self.left} {y:.1f}H{WIDTH - RIGHT}" stroke="#ddd"/>'
+            f'<text x="{self.left - 6}" y="{y + 4:.1f}" text-anchor="end">{escape(name)}</text>\n'
+            for y, name in ((self.place(self.x.low, at)[1], name) for at, name in named.items())
         )
-        base = f'<path d="M{LEFT} {self.bottom}H{WIDTH - RIGHT}" stroke="#999"/>'
+        base = f'<path d="M{self.left} {self.bottom}H{WIDTH - RIGHT}" stroke="#999"/>'
         return f"{title}\n{base}\n{across}{up}"
 
     def line(self, points: Sequence[tuple[float, float]], colour: str = COLOUR) -> str:
@@ -97,7 +106,7 @@ class Panel:
         """Return where a point lies, in pixels."""
         across, up = self.x.share(x), self.y.share(y)
         return (
-            LEFT + (WIDTH - RIGHT - LEFT) * across,
+            self.left + (WIDTH - RIGHT - self.left) * across,
             self.bottom - (self.bottom - self.top) * up,
         )
 

@@ -109,6 +109,11 @@ def _train(
     seed_all(recipe.seed, "init")
     bi_encoder = _trainable(open_model(replace(recipe, model=model_name)))
     data, loss = recipe.data, recipe.loss
+    if loss.name == "softmax" and recipe.unit_length is None and _scales(bi_encoder):
+        note(
+            "The model scales its vectors to length 1, and classes over such vectors can undo what "
+            "it knows: see docs/training.md. Take unit_length=false, or the recipe mnrl-nli."
+        )
     files = [read_examples(path, data, loss.kind.wanted) for path in data.files]
     _check_widths(files, data, loss)
     if recipe.mining.negatives:
@@ -193,6 +198,10 @@ def _head(model: BiEncoder, unit_length: bool | None) -> list[Dense | Normalize]
         return head
     unscaled: list[Dense | Normalize] = [part for part in head if not isinstance(part, Normalize)]
     return [*unscaled, Normalize()] if unit_length else unscaled
+
+
+def _scales(model: BiEncoder) -> bool:
+    return any(isinstance(part, Normalize) for part in model.head)
 
 
 def _fresh(recipe: BiEncoderRecipe) -> BiEncoder:

@@ -222,6 +222,19 @@ def test_vectors_are_scaled_to_length_1_or_not_as_asked(
     ]
 
 
+@pytest.mark.parametrize(("unit_length", "warned"), [("true", True), ("false", False)])
+def test_classes_over_vectors_of_length_1_are_warned_of(
+    given: dict[str, Path],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    unit_length: str,
+    warned: bool,
+) -> None:
+    open_model(recipe_of(given, "nli", "nli", f"unit_length={unit_length}")).save(tmp_path / "m")
+    train_bi_encoder(recipe_of(given, "nli", "nli", f"model={tmp_path / 'm'}"), tmp_path / "run")
+    assert ("scales its vectors to length 1" in capsys.readouterr().err) == warned
+
+
 @pytest.mark.parametrize(
     ("name", "data", "settings", "error", "message"),
     [
