@@ -48,11 +48,12 @@ def nearest_documents(
 
 def _as_documents(scores: NDArray[np.float32], rows: NDArray[np.int64]) -> list[Ranking]:
     """Take each row for a document, both (n_queries, k); -1 where there are fewer."""
-    wide = scores.astype(np.float64)
-    if rows.min() >= 0:
-        return list(map(Ranking, rows, rows, wide))
-    n_found = np.count_nonzero(rows >= 0, axis=1).tolist()
-    return [Ranking(r[:n], r[:n], s[:n]) for r, s, n in zip(rows, wide, n_found, strict=True)]
+    wide, ranks = scores.astype(np.float64), np.arange(1, rows.shape[1] + 1)
+    counts = np.count_nonzero(rows >= 0, axis=1).tolist()
+    return [
+        Ranking(r[:n], r[:n], s[:n], {"dense": (ranks[:n], s[:n])})
+        for r, s, n in zip(rows, wide, counts, strict=True)
+    ]
 
 
 def _best_of_each(
@@ -61,4 +62,4 @@ def _best_of_each(
     """Keep the first, and so best, row of each document; all are (fetched,), -1 where none."""
     _, first = np.unique(docs[: np.count_nonzero(rows >= 0)], return_index=True)
     kept = np.sort(first)[:k]
-    return Ranking(docs[kept], rows[kept], scores[kept].astype(np.float64))
+    return Ranking(docs[kept], rows[kept], scores[kept].astype(np.float64)).marked("dense")

@@ -225,13 +225,10 @@ class SearchEngine:
         if ask.mode != "dense":
             lexical = matching_documents(snapshot, queries, depth, mask)
         if ask.mode == "lexical":
-            marked = (ranking.marked("lexical") for ranking in lexical)
-            return [_Found(q, None, r) for q, r in zip(queries, marked, strict=True)]
+            return [_Found(q, None, r) for q, r in zip(queries, lexical, strict=True)]
         vectors = self._embed(queries)
         rankings = nearest_documents(snapshot, vectors, depth, mask)
-        if ask.mode == "dense":
-            rankings = [ranking.marked("dense") for ranking in rankings]
-        else:
+        if ask.mode == "hybrid":
             both = zip(rankings, lexical, strict=True)
             rankings = [fuse(dense, words, ask.fusion).first(ask.depth) for dense, words in both]
         return list(map(_Found, queries, vectors, rankings))

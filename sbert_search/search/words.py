@@ -28,7 +28,7 @@ def matching_documents(
         NoLexicalData: The index was made without.
     """
     found = snapshot.lexical.search(queries, k, mask)
-    return [Ranking(docs, docs, scores) for docs, scores in found]
+    return [Ranking(docs, docs, scores).marked("lexical") for docs, scores in found]
 
 
 def best_passages(snapshot: Snapshot, query: str, ranking: Ranking) -> Ranking:
