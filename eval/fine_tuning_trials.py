@@ -14,6 +14,8 @@ STSB_PAIRS = 5749
 FEW_PAIRS = "data.limit=1250"  # of each of the four files of NLI
 SHORT = ("budget.epochs=2", "optim.lr=5e-5")
 QUIET = ("checkpoint.keep=1", "batching.size=32")
+# On STSb dev, from the 4 x 256 encoder: stsb 67.8 (51.6 at 2e-5), mnrl-nli 63.2 (54.3 at 2e-5).
+OWN_RATE = "optim.lr=3e-4"
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,13 +80,13 @@ def _nli(*settings: str) -> tuple[str, ...]:
 
 
 def _pooled(pooling: str, recipe: str, *settings: str) -> tuple[str, ...]:
-    """Settings of the small runs from one's own encoder, one or two minutes each on two cores."""
+    """Settings of the small runs from one's own encoder, a minute or two of one core each."""
     data = (*STSB, "budget.epochs=2") if recipe == "stsb" else _nli(FEW_PAIRS)
-    return (*data, f'pooling=["{pooling}"]', "checkpoint.keep=1", *settings)
+    return (*data, f'pooling=["{pooling}"]', "checkpoint.keep=1", OWN_RATE, *settings)
 
 
 def _first(*settings: str) -> tuple[str, ...]:
-    return tuple(f"first.{setting}" if setting[:4] == "data" else setting for setting in settings)
+    return tuple(f"first.{s}" if s.startswith(("data", "optim")) else s for s in settings)
 
 
 def _share(percent: int) -> tuple[str, ...]:
@@ -153,7 +155,7 @@ EXPERIMENTS = {
             Trial(
                 "nli-then-stsb",
                 "nli-then-stsb",
-                (*_first(*_nli(FEW_PAIRS)), *_pooled("mean", "stsb")),
+                (*_first(*_nli(FEW_PAIRS, OWN_RATE)), *_pooled("mean", "stsb")),
             ),
         ),
         3,
