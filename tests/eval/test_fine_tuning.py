@@ -94,9 +94,12 @@ def test_an_experiment_runs_once_and_reports(
     for trial, seeds in record["scores"].items():
         assert f"| {trial.replace('|', BAR)} | {len(seeds)} |" in text
     assert len(record["signs"]) == len(EXPERIMENTS[name].against)
-    dots = ElementTree.parse(out / f"{name}.svg").iter("{http://www.w3.org/2000/svg}title")
+    picture = ElementTree.parse(out / f"{name}.svg")
+    dots = picture.iter("{http://www.w3.org/2000/svg}title")
     runs = sum(len(seeds) for seeds in record["scores"].values())
     assert len([*dots]) == runs * len(record["tasks"])
+    shown = {text.text for text in picture.iter("{http://www.w3.org/2000/svg}text")}
+    assert {trial.partition(" %, ")[2] or trial for trial in record["scores"]} <= shown
 
     for training in ("train_bi_encoder", "train_cross_encoder", "evaluate_sts"):
         monkeypatch.setattr(f"fine_tuning_bench.{training}", None)  # nothing is made again

@@ -45,7 +45,8 @@ def test_windows_are_bounded_and_reach_from_start_to_end(reranker: Reranker) -> 
 def test_one_window_and_a_long_query_are_cut_as_ever(reranker: Reranker) -> None:
     pairs = [("the cat", LONG), ("the dog " * 20, LONG)]
     assert np.array_equal(BestWindow(reranker, 1).predict(pairs), reranker.predict(pairs))
-    assert BestWindow(reranker).predict(pairs)[1] == pytest.approx(reranker.predict(pairs)[1])
+    alone = pairs[1:]  # in the same batch, since another one may differ in the last bit
+    assert np.array_equal(BestWindow(reranker).predict(alone), reranker.predict(alone))
     assert BestWindow(reranker).predict([]).shape == (0,)
 
 
