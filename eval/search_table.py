@@ -4,7 +4,7 @@
 
 Fusion, depth and weight come from --choices, which `eval/scifact_reranker.py` wrote from training
 data alone; the tests are run once, here. Records lie under --out, one folder a system; what is
-there is not computed again.
+there is not computed again, and refused if it was made with other choices.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from sbert_search.config import from_mapping
+from sbert_search.config import from_mapping, to_mapping
 from sbert_search.embedding.cache import CachedEmbedder
 from sbert_search.embedding.embedder import Embedder
 from sbert_search.evaluation.compare import ALPHA, compare_runs
@@ -54,7 +54,10 @@ def evaluate(
         search = SearchSettings(mode=mode, fusion=fusion, rerank_depth=depth)
         evaluated: list[Evaluation] = []
         for task in tasks:
-            if not (out / system / f"{task.name}.json").exists():
+            record = out / system / f"{task.name}.json"
+            if record.exists():
+                must_be_made_with(record, search)
+            else:
                 note(f"{system}, {task.name}")
                 evaluation = evaluate_retrieval(
                     task,
@@ -66,6 +69,16 @@ def evaluate(
                 evaluated.append(evaluation)
                 write_reports(evaluated, out / system)
                 embedder.close()
+
+
+def must_be_made_with(record: Path, search: SearchSettings) -> None:
+    """Exit if a record of hybrid search has another fusion, or another reranking, than is asked."""
+    made = read_evaluation(record)["manifest"]["settings"]
+    asked: dict[str, Any] = {f"fusion {n}": v for n, v in to_mapping(search.fusion).items()}
+    asked["rerank depth"], asked["rerank weight"] = search.rerank_depth, search.fusion.rerank_weight
+    for name in asked.keys() & made.keys():
+        if made[name] != asked[name]:
+            sys.exit(f"{record}: made with {name} {made[name]}, not {asked[name]}; remove it.")
 
 
 def compared(out: Path, tasks: Sequence[str]) -> list[dict[str, Any]]:

@@ -48,3 +48,8 @@ def test_a_reranker_is_trained_chosen_and_tested_once(
     monkeypatch.setattr("search_table.evaluate_retrieval", None)  # the tests are run once
     script("search_table", *chosen, *tasks)
     assert (out / "table.md").read_text() == shown
+
+    choices["fusion"]["fusion"]["dense_weight"] = 0.125
+    (out / "choices.json").write_text(json.dumps(choices))
+    with pytest.raises(SystemExit, match=r"hybrid/scifact.json: made with fusion dense_weight"):
+        script("search_table", *chosen, *tasks)
