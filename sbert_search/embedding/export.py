@@ -51,7 +51,7 @@ def export_graph(model: BiEncoder, graph: Path, weights: Path) -> None:
             )
         except ImportError as error:
             raise ConfigError(
-                f"Exporting a graph needs {error.name}: pip install 'sbert-search[cpu]'."
+                f"Exporting a graph needs {error.name}: pip install -U 'sbert-search[cpu]'."
             ) from error
     assert program is not None  # only without dynamo
     proto = program.model_proto

@@ -92,8 +92,9 @@ class LibraryEncoder:
         """Say what a folder would say of the model."""
         model = self.model
         modules = tuple(_module(module) for module in model)
+        config = getattr(model, "config", None)  # sentence-transformers has it from 6.0
         return ModelDescription(
-            architecture=str(getattr(model.config, "model_type", modules[0].kind)),
+            architecture=str(getattr(config, "model_type", modules[0].kind)),
             modules=modules,
             max_len=self.tokenizer.max_len,
             prompts={name: text for name, text in model.prompts.items() if text},
