@@ -13,7 +13,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from fine_tuning_trials import BEFORE, Trial
+import numpy as np
+from fine_tuning_trials import BEFORE, NLI, Trial
 from triplet_accuracy import accuracy_by_article
 
 from sbert_search.config import to_mapping
@@ -106,7 +107,9 @@ class Bench:
         if trial == BEFORE:
             return self.work / f"before-{self.weights_sha256[:10]}"
         recipe = to_mapping(self._recipe(trial, "start", trial.settings))
-        key = json.dumps([recipe, trial.fresh, self.weights_sha256], sort_keys=True, default=str)
+        before = [self._run(each, 0) for each in (trial.after, trial.labelled_by) if each]
+        depends_on = [recipe, trial.fresh, self.weights_sha256, *before]
+        key = json.dumps(depends_on, sort_keys=True, default=str)
         digest = hashlib.sha256(key.encode()).hexdigest()[:10]
         return self.work / f"{trial.recipe or 'raw'}-{digest}" / f"seed-{seed}"
 
@@ -142,7 +145,11 @@ class Bench:
         if (folder / MODEL).is_dir():
             return folder / MODEL
         start = self._random(seed) if trial.fresh else self.start
+        if trial.after is not None:
+            start = self.train(trial.after, 0)
         settings = [text.replace("@", str(self.data)) for text in trial.settings]
+        if trial.labelled_by is not None:
+            settings.append(f"data.train={self._labels(trial.labelled_by)}")
         recipe = self._recipe(trial, str(start), [*settings, f"seed={seed}"])
         resume = bool(checkpoints(folder))
         if trial.recipe is None:
@@ -177,7 +184,9 @@ class Bench:
         self, trial: Trial, start: str, settings: Sequence[str]
     ) -> BiEncoderRecipe | CrossEncoderRecipe:
         cls = BiEncoderRecipe if trial.kind == "bi-encoder" else CrossEncoderRecipe
-        named = [f"model={start}", *(["data.train=none"] if trial.recipe is None else [])]
+        named = [f"model={start}"]
+        if trial.recipe is None or trial.labelled_by is not None:
+            named.append("data.train=none")  # of the latter, until it is written
         return load_recipe(cls, trial.kind, trial.recipe or "stsb", [*named, *settings])
 
     def _random(self, seed: int) -> Path:
@@ -189,6 +198,25 @@ class Bench:
             model.encoder = Encoder(model.encoder.config)
             model.save(folder)
         return folder
+
+    def _labels(self, trial: Trial) -> Path:
+        """Write the pairs of NLI with the cosines of a bi-encoder, from 0 to 5 as in STSb."""
+        file = self.folder(trial, 0) / "nli-pairs.jsonl"
+        if not file.exists():
+            embedder = Embedder(self.train(trial, 0))
+            pairs = [p for name in NLI for p in read_pairs(self.data / f"{name}.jsonl.gz")]
+            first, second = (
+                embedder.encode([getattr(pair, side) for pair in pairs])
+                for side in ("text1", "text2")
+            )
+            lengths = np.linalg.norm(first, axis=1) * np.linalg.norm(second, axis=1)
+            scores = 5 * np.clip((first * second).sum(axis=1) / lengths, 0, 1)
+            rows = (
+                {"sentence1": p.text1, "sentence2": p.text2, "score": round(float(score), 4)}
+                for p, score in zip(pairs, scores, strict=True)
+            )
+            replace_file(file, "".join(json.dumps(row) + "\n" for row in rows).encode())
+        return file
 
     def _score(self, trial: Trial, model: Path, name: str) -> dict[str, Any]:
         if name == "triplets":

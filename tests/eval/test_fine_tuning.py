@@ -46,7 +46,7 @@ def test_experiments_that_choose_do_it_on_dev_data() -> None:
 def test_published_rows_belong_to_trials() -> None:
     for experiment in EXPERIMENTS.values():
         names = {trial.name for trial in experiment.trials}
-        assert not experiment.published or experiment.published.keys() == names
+        assert experiment.published.keys() <= names
         assert {*experiment.against, *experiment.against.values()} == experiment.published.keys()
 
 
@@ -59,7 +59,9 @@ def quick(experiment: Any) -> Any:
             more += tuple(f"first.{setting}" for setting in QUICK[:2])
         if trial.kind == "cross-encoder":
             more += ("max_len=24",)
-        return replace(trial, settings=(*trial.settings, *more))
+        before = {name: getattr(trial, name) for name in ("after", "labelled_by")}
+        made = {name: shortened(each) for name, each in before.items() if each}
+        return replace(trial, settings=(*trial.settings, *more), **made)
 
     trials = tuple(map(shortened, experiment.trials))
     return replace(experiment, trials=trials, seeds=min(experiment.seeds, 2))
