@@ -56,29 +56,33 @@ def evaluate(
         for task in tasks:
             record = out / system / f"{task.name}.json"
             if record.exists():
-                must_be_made_with(record, search)
-            else:
-                note(f"{system}, {task.name}")
-                evaluation = evaluate_retrieval(
-                    task,
-                    embedder,
-                    data=data,
-                    search=search,
-                    reranker=reranker if system == "reranked" else None,
-                )
-                evaluated.append(evaluation)
-                write_reports(evaluated, out / system)
-                embedder.close()
+                evaluated.append(kept_evaluation(record, search))
+                continue
+            note(f"{system}, {task.name}")
+            evaluation = evaluate_retrieval(
+                task,
+                embedder,
+                data=data,
+                search=search,
+                reranker=reranker if system == "reranked" else None,
+            )
+            evaluated.append(evaluation)
+            write_reports(evaluated, out / system)
+            embedder.close()
 
 
-def must_be_made_with(record: Path, search: SearchSettings) -> None:
-    """Exit if a record of hybrid search has another fusion, or another reranking, than is asked."""
-    made = read_evaluation(record)["manifest"]["settings"]
+def kept_evaluation(path: Path, search: SearchSettings) -> Evaluation:
+    """Read a record; exit if hybrid search had another fusion, or reranking, than is asked."""
+    record = read_evaluation(path)
+    made = record["manifest"]["settings"]
     asked: dict[str, Any] = {f"fusion {n}": v for n, v in to_mapping(search.fusion).items()}
     asked["rerank depth"], asked["rerank weight"] = search.rerank_depth, search.fusion.rerank_weight
     for name in asked.keys() & made.keys():
         if made[name] != asked[name]:
-            sys.exit(f"{record}: made with {name} {made[name]}, not {asked[name]}; remove it.")
+            sys.exit(f"{path}: made with {name} {made[name]}, not {asked[name]}; remove it.")
+    task = from_mapping(EvalTask, record["task"])
+    parts = {name: record[name] for name in ("scores", "per_item", "counts", "manifest")}
+    return Evaluation(task=task, **parts)
 
 
 def compared(out: Path, tasks: Sequence[str]) -> list[dict[str, Any]]:

@@ -45,6 +45,12 @@ def test_a_reranker_is_trained_chosen_and_tested_once(
     assert "| cranfield |" in (out / "reranked" / "retrieval.md").read_text()
     assert "| scifact |" in (out / "reranked" / "retrieval.md").read_text()
     shown = (out / "table.md").read_text()
+    report = (out / "reranked" / "retrieval.md").read_text()
+    (out / "reranked" / "cranfield.json").unlink()
+    script("search_table", *chosen, *tasks)  # goes on where it was stopped
+    again = (out / "reranked" / "retrieval.md").read_text()
+    assert again.partition("## cranfield")[0] == report.partition("## cranfield")[0]
+    assert (out / "table.md").read_text() == shown
     monkeypatch.setattr("search_table.evaluate_retrieval", None)  # the tests are run once
     script("search_table", *chosen, *tasks)
     assert (out / "table.md").read_text() == shown
