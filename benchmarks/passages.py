@@ -6,14 +6,16 @@ import gzip
 import json
 import lzma
 from collections.abc import Iterator
+from contextlib import closing
 from itertools import islice
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sbert_search import Index
+from sbert_search import Embedder, Index
 from sbert_search.corpus.beir import read_queries
+from sbert_search.embedding.cache import CachedEmbedder
 from sbert_search.index.store import IndexStore
 
 DISTRACTORS, SHORTEST = 100_000, 150
@@ -36,10 +38,11 @@ def embedded(
     """Open or build an index with all-MiniLM-L6-v2, and embed the queries."""
     corpus, texts = sources
     path, kept = work / f"{name}.index", work / f"{name}.queries.npy"
-    built = (path / "MANIFEST.json").exists()
-    index = Index.open(path) if built else Index.build(corpus, out=path)
-    if not kept.exists():
-        np.save(kept, index.matching_embedder().encode_query(texts))
+    with closing(CachedEmbedder(Embedder(precision="fp32"))) as embedder:
+        built = (path / "MANIFEST.json").exists()
+        index = Index.open(path) if built else Index.build(corpus, out=path, model=embedder)
+        if not kept.exists():
+            np.save(kept, embedder.encode_query(texts))
     queries: NDArray[np.float32] = np.load(kept)
     return index.store, np.random.default_rng(0).permutation(queries)
 

@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
+import numpy as np
 import pytest
 
+from sbert_search.embedding.embedder import Embedder
 from sbert_search.training.recipe import load_recipe
 from sbert_search.training.reranker import CrossEncoderRecipe
 from sbert_search.training.siamese import BiEncoderRecipe
@@ -107,6 +109,33 @@ def test_an_experiment_runs_once_and_reports(
         monkeypatch.setattr(f"fine_tuning_bench.{training}", None)  # nothing is made again
     script("fine_tuning", name, *told)
     assert (out / f"{name}.md").read_text() == text
+
+
+@pytest.mark.usefixtures("shortened")
+def test_a_trial_begins_with_what_it_names(
+    model: Path, data: Path, tmp_path: Path, script: Script, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module: Any = importlib.import_module("fine_tuning_bench")
+    train, recipes = module.train_cross_encoder, []
+
+    def recorded(recipe: CrossEncoderRecipe, *arguments: Any, **more: Any) -> None:
+        recipes.append(recipe)
+        train(recipe, *arguments, **more)
+
+    monkeypatch.setattr(module, "train_cross_encoder", recorded)
+    bench = module.Bench(str(model), "tiny", data, tmp_path, module.Clock(tmp_path / "clock"))
+    taught = importlib.import_module("fine_tuning").EXPERIMENTS["cross-encoder"].trials[-1]
+    teacher, nli = taught.after, taught.after.after
+    bench.train(taught, 1)
+    begun = [bench.start, *(bench.folder(trial, 0) / module.MODEL for trial in (nli, teacher))]
+    assert [recipe.model for recipe in recipes] == list(map(str, begun))
+
+    labels = bench.folder(teacher.labelled_by, 0) / "nli-pairs.jsonl"
+    assert recipes[1].data.train == labels
+    row = json.loads(labels.read_text().splitlines()[0])
+    texts = [row["sentence1"], row["sentence2"]]
+    u, v = Embedder(bench.folder(teacher.labelled_by, 0) / module.MODEL).encode(texts)
+    assert row["score"] == pytest.approx(5 * max(u @ v, 0) / np.sqrt(u @ u * (v @ v)), abs=1e-3)
 
 
 @pytest.mark.usefixtures("shortened")
