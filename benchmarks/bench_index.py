@@ -6,9 +6,9 @@ Clustered synthetic vectors of 384 numbers: 10,000, 100,000 and 1,000,000 (--qui
 50,000), tuned for a recall of 0.95 with half of 2,000 queries; all figures are of the other half,
 which the tuning never saw. With --data FOLDER also SciFact and 101,216 Wikipedia and SQuAD
 passages, embedded by all-MiniLM-L6-v2 and kept in --work. One thread, queries all together and one
-by one, five interleaved rounds. Peers search as widely as the recall of ours takes; graphs have 16
-links and a construction width of 100 on both sides. Our graph holds the vectors as float16, and the
-answers are scored with the stored float32.
+by one, five interleaved rounds. Peers search exactly as widely as the recall of ours takes; graphs
+have 16 links and a construction width of 100 on both sides. Our graph holds the vectors as bfloat16,
+and the answers are scored with the stored float32.
 """
 
 from __future__ import annotations
@@ -196,7 +196,7 @@ def search_of(snapshot: Snapshot, queries: Floats) -> Rows:
 
 def our_graph(store: IndexStore, construction: int) -> Snapshot:
     """Search the index by a graph like the peers'."""
-    spec = IndexSpec(factory=f"HNSW{LINKS},SQfp16", ef_construction=construction)
+    spec = IndexSpec(factory=f"HNSW{LINKS},SQbf16", ef_construction=construction)
     old = store.snapshot.manifest
     names = {s.ann.name for s in old.segments if s.ann}
     bare = replace(old.without(names), settings=replace(old.settings, spec=spec))

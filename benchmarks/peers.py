@@ -78,10 +78,18 @@ def widen(
     wanted: float,
 ) -> float:
     """Set the least width that has the recall, and return what it has; the widest if none has."""
-    found = 0.0
-    for width in WIDTHS:
+
+    def recall_at(width: int) -> float:
         set_width(width)
-        found = recall(search(queries, truth.shape[1]), truth)
-        if found >= wanted:
+        return recall(search(queries, truth.shape[1]), truth)
+
+    low, high = 0, WIDTHS[-1]
+    for width in WIDTHS:
+        if recall_at(width) >= wanted:
+            high = width
             break
-    return found
+        low = width
+    while high - low > 1 and low >= WIDTHS[0]:
+        middle = (low + high) // 2
+        low, high = (low, middle) if recall_at(middle) >= wanted else (middle, high)
+    return recall_at(high)

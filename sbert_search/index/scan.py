@@ -26,7 +26,7 @@ PAIR_NUMBERS = 1 << 15  # numbers of vectors scored in float64 at a time, in a c
 DENSE = 0.5  # share of wanted rows from which reading all in order is faster than picking
 DENSE_ALONE = 0.2  # the same for a lone query of float32 vectors, whose time is that of reading
 NONE = -3.4e38  # score of no row: nearly the lowest that float32 holds
-GROUP = 64  # neighbouring scores of which only the best is looked at to guess the k-th best of all
+GROUP = 64  # scores of which only the best is looked at to guess the k-th best of all
 HALF_BITS = np.int32(-0x70002000)  # where float32 has the sign, 5 low exponent bits, 10 of fraction
 HALF_SCALE = np.float32(2.0**112)  # between the exponents of float16 and float32
 MAX_TIES = 10_000  # rows kept beyond k when that many lie within rounding error of the k-th
@@ -236,7 +236,8 @@ def _kth_best(scores: NDArray[np.float32], k: int) -> NDArray[np.float32]:
     n_queries, n = scores.shape
     n_groups = n // GROUP
     if n_groups >= 4 * k:  # the k-th best of the groups' best is hardly below it
-        scores = scores[:, : n_groups * GROUP].reshape(n_queries, n_groups, GROUP).max(axis=2)
+        # A group is every n_groups-th score: the best of each is then found many at a time.
+        scores = scores[:, : n_groups * GROUP].reshape(n_queries, GROUP, n_groups).max(axis=1)
     at = scores.shape[1] - k
     best: NDArray[np.float32] = np.partition(scores, at, axis=1)[:, at]
     return best

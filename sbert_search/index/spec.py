@@ -36,7 +36,7 @@ class IndexSpec:
         ef_search: Size of the candidate list per query; only HNSW reads it.
         ef_construction: Size of the candidate list per vector added; only HNSW reads it.
         refine: Candidates fetched per result wanted, before all are scored with the stored
-            vectors; 0 means 10 for bits (RaBitQ), 4 for other codes, 1 for float16 or float32.
+            vectors; 0 means 10 for bits (RaBitQ), 4 for other codes, 1 for two or four bytes a number.
 
     Raises:
         ConfigError: A part of the factory string or a number that cannot be.
@@ -96,7 +96,7 @@ class IndexSpec:
             return self.refine
         if "RaBitQ" in self.factory:
             return 10
-        return 4 if re.search("PQ|SQ(?!fp16)", self.factory) else 1
+        return 4 if re.search("PQ|SQ[468]", self.factory) else 1
 
     @property
     def is_compressed(self) -> bool:

@@ -129,6 +129,7 @@ def small_ann(monkeypatch: pytest.MonkeyPatch) -> None:
     "factory",
     [
         "HNSW16",
+        "HNSW16,SQbf16",
         "IVF16,Flat",
         "IVF16,SQ8",
         "IVF16,PQ8x4",
@@ -320,6 +321,7 @@ def test_check_compares_the_parts_of_an_index_with_each_other(tmp_path: Path) ->
     [
         "HNSW16",
         "HNSW32,SQ8",
+        "HNSW16,SQbf16",
         "IVF16,Flat",
         "IVF16,SQ8",
         "IVF16,PQ8x4",

@@ -31,6 +31,7 @@ from tests.index.batches import make_batch, some_documents, some_vectors
         "SQfp16",
         "HNSW32",
         "HNSW32,SQ8",
+        "HNSW32,SQbf16",
         "IVF4096,Flat",
         "IVF4096,PQ48",
         "IVF1024,SQ8",

@@ -19,8 +19,8 @@ class Family:
 
     Attributes:
         pattern: A FAISS factory string with ``{lists}`` for the number of inverted lists.
-        refines: Candidates for each result to try, few first; 1 where FAISS holds the vectors, as
-            float16 or whole.
+        refines: Candidates for each result to try, few first; 1 where FAISS holds the vectors, in
+            two bytes a number or whole.
     """
 
     pattern: str
@@ -65,7 +65,8 @@ def families(n_rows: int, dim: int) -> list[Family]:
         Family(f"IVF{{lists}},PQ{half}x4fs", (4, 10, 25)),
         Family("IVF{lists},RaBitQfs", (5, 10, 25, 60)),
         Family("HNSW16,SQ8", (2, 4)),
-        Family("HNSW32,SQfp16"),
+        Family("HNSW16,SQbf16", (1, 2)),
+        Family("HNSW32,SQbf16", (1, 2)),
     ]
 
 

@@ -174,7 +174,7 @@ def test_every_family_works_with_every_metric_and_its_bytes_are_predicted(
     with store.writer() as writer:
         writer.commit(make_batch(some_documents(3_000), clustered(3_000, seed=0)))
     report = tune(store, dataclasses.replace(SETTINGS, recall=0.8), dry_run=True)
-    assert len(report.measured) == 8
+    assert len(report.measured) == 9
     for measured in report.measured:
         assert measured.skipped == ""
         best = max(measured.trials, key=lambda t: t.recall)
