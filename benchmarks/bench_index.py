@@ -7,8 +7,8 @@ Clustered synthetic vectors of 384 numbers: 10,000, 100,000 and 1,000,000 (--qui
 which the tuning never saw. With --data FOLDER also SciFact and 101,216 Wikipedia and SQuAD
 passages, embedded by all-MiniLM-L6-v2 and kept in --work. One thread, queries all together and one
 by one, five interleaved rounds. Peers search exactly as widely as the recall of ours takes; graphs
-have 16 links and a construction width of 100 on both sides. Our graph holds the vectors as bfloat16,
-and the answers are scored with the stored float32.
+have 16 links and a construction width of 100 on both sides. Our graph holds the vectors as
+bfloat16, and the answers are scored with the stored float32.
 """
 
 from __future__ import annotations

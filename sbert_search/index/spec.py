@@ -36,7 +36,8 @@ class IndexSpec:
         ef_search: Size of the candidate list per query; only HNSW reads it.
         ef_construction: Size of the candidate list per vector added; only HNSW reads it.
         refine: Candidates fetched per result wanted, before all are scored with the stored
-            vectors; 0 means 10 for bits (RaBitQ), 4 for other codes, 1 for two or four bytes a number.
+            vectors; 0 means 10 for bits (RaBitQ), 4 for other codes, 1 for two or four bytes a
+            number.
 
     Raises:
         ConfigError: A part of the factory string or a number that cannot be.
