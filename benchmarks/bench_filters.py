@@ -30,7 +30,7 @@ from sbert_search.index.store import IndexStore
 N_ROWS, QUICK_ROWS = 1_000_000, 60_000
 SPECS = {
     "exact": IndexSpec(),
-    "hnsw": IndexSpec(factory="HNSW32", ef_search=32),
+    "hnsw": IndexSpec(factory="HNSW32,SQbf16", ef_search=32),
     "ivf": IndexSpec(factory="IVF2048,SQ8", nprobe=4),
 }
 QUICK_SPECS = {
