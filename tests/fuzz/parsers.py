@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import random
@@ -110,13 +111,14 @@ def read_all_documents(snapshot: Snapshot) -> None:
 def search_words(snapshot: Snapshot) -> None:
     """Open postings, merge them as compaction does, search by words, and read what is found.
 
-    An index counts the words anew whose postings it refuses; here that ends it.
+    An index counts the words anew whose postings it refuses or misses; here a refusal ends it.
     """
     sources = []
     for i, segment in enumerate(snapshot.segments):
         if record := segment.record.lexical:
-            postings = LexicalFiles(snapshot.path, record, segment.record.n_docs).postings
-            sources.append((postings, snapshot.live_docs(i)))
+            with contextlib.suppress(FileNotFoundError):
+                postings = LexicalFiles(snapshot.path, record, segment.record.n_docs).postings
+                sources.append((postings, snapshot.live_docs(i)))
     merged(sources)
     ((rows, _),) = snapshot.lexical.search(["text of 1"], 5)
     snapshot.fetch(rows)
