@@ -119,7 +119,8 @@ def search_words(snapshot: Snapshot) -> None:
             with contextlib.suppress(FileNotFoundError):
                 postings = LexicalFiles(snapshot.path, record, segment.record.n_docs).postings
                 sources.append((postings, snapshot.live_docs(i)))
-    merged(sources)
+    if sources:
+        merged(sources)
     ((rows, _),) = snapshot.lexical.search(["text of 1"], 5)
     snapshot.fetch(rows)
 
