@@ -68,3 +68,14 @@ def test_both_set_up_commands_stand_as_they_are_used() -> None:
     assert (
         'python -m pip install -c constraints.txt -e ".[test]" && python -m pytest -q\n' in README
     )
+
+
+def test_every_measurement_names_its_file() -> None:
+    table = (ROOT / "docs/measurements.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| .*\| (.*) \|$", table, re.MULTILINE)
+    named = [re.findall(r"`([^`]+)`", row) for row in rows]
+    files = [names for names in named if names]
+    assert len(files) == len(rows) - table.count("| what | result | file |") > 20
+    for first, *others in files:
+        assert [*ROOT.glob(first)], first
+        assert all((ROOT / first).with_name(other).exists() for other in others), others
