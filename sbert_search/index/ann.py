@@ -172,8 +172,8 @@ def search(
         int64 (n_queries, candidates), -1 where there are no more or one was not wanted.
     """
     bits = selection.bits if selection and plan.route == "select" else None
-    parameters = _parameters(index, plan.spec, plan.n_candidates, bits)
-    at: NDArray[np.int64] = index.search(queries, plan.n_candidates, params=parameters)[1]
+    how = parameters(index, plan.spec, plan.n_candidates, bits)
+    at: NDArray[np.int64] = index.search(queries, plan.n_candidates, params=how)[1]
     if selection and plan.route == "fetch":
         at[~selection.marks[at]] = -1  # -1 itself looks at the last mark, and stays -1
     return at
@@ -187,12 +187,20 @@ def takes_bitmap(index: Any) -> bool:
     return not isinstance(index, faiss.IndexFastScan)
 
 
-def _parameters(
-    index: Any, spec: IndexSpec, n_candidates: int, bits: NDArray[np.uint8] | None
+def parameters(
+    index: Any, spec: IndexSpec, n_candidates: int, bits: NDArray[np.uint8] | None = None
 ) -> Any:
+    """Return what FAISS is told of a search: how widely, and which positions take part.
+
+    Args:
+        index: What `Ann.index` gave.
+        spec: How widely.
+        n_candidates: What it is asked for.
+        bits: A bit for each position; None means all.
+    """
     faiss = import_faiss()
     if isinstance(index, faiss.IndexPreTransform):
-        inner = _parameters(faiss.downcast_index(index.index), spec, n_candidates, bits)
+        inner = parameters(faiss.downcast_index(index.index), spec, n_candidates, bits)
         return inner and faiss.SearchParametersPreTransform(index_params=inner)
     if isinstance(index, faiss.IndexFastScan):
         return None

@@ -148,20 +148,32 @@ def exact_scores(
     Returns:
         float32 (n,); higher is better.
     """
-    scores = np.empty(len(at), np.float32)
     wide = queries.astype(np.float64)
     step = max(1, PAIR_NUMBERS // queries.shape[1])
-    for i in range(0, len(at), step):
-        left = wide if len(wide) == 1 else wide.take(query[i : i + step], axis=0)
-        right = vectors.take(at[i : i + step], axis=0).astype(np.float64)
-        if metric == "euclidean":
-            right -= left
-            right *= right
-            scores[i : i + step] = -np.sqrt(right.sum(axis=1))
-        else:
-            right *= left
-            scores[i : i + step] = right.sum(axis=1)
-    return scores
+    scores = [
+        _pair_scores(
+            wide if len(wide) == 1 else wide.take(query[i : i + step], axis=0),
+            vectors.take(at[i : i + step], axis=0),
+            metric,
+        )
+        for i in range(0, len(at), step)
+    ]
+    return scores[0] if len(scores) == 1 else np.concatenate([*scores, np.empty(0, np.float32)])
+
+
+def _pair_scores(
+    left: NDArray[np.float64], vectors: Vectors, metric: Metric
+) -> NDArray[np.float32]:
+    """Score each query (n, dim), or one (1, dim), with its vector (n, dim), in float64."""
+    right = vectors.astype(np.float64)
+    if metric == "euclidean":
+        right -= left
+        right *= right
+        distances: NDArray[np.float64] = np.sqrt(np.add.reduce(right, axis=1))
+        return (-distances).astype(np.float32)
+    right *= left
+    products: NDArray[np.float64] = np.add.reduce(right, axis=1)
+    return products.astype(np.float32)
 
 
 def normalised(vectors: NDArray[np.floating[Any]]) -> NDArray[np.float32]:

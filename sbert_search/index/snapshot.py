@@ -16,6 +16,7 @@ from sbert_search.index import ids, npy
 from sbert_search.index.derived import Derived
 from sbert_search.index.lexical import LexicalPart, LexicalSearch
 from sbert_search.index.lexical_postings import Postings
+from sbert_search.index.lone import LoneSearch
 from sbert_search.index.manifest import ColumnType, Manifest, StoreSettings
 from sbert_search.index.nearest import offer_nearest
 from sbert_search.index.passages import StoredPassage, read_documents, read_passages
@@ -118,6 +119,10 @@ class Snapshot:
             QueryError: k below 1, queries of another length, or numbers that are not finite.
         """
         queries = self._checked(queries, k)
+        if len(queries) == 1 and mask is None and not exact and self._lone:
+            found_alone = self._lone.nearest(queries, k)
+            if found_alone is not None:
+                return found_alone
         wanted = mask.selections if mask else self._selections
         anns = [None] * len(self.segments) if exact else self.anns
         best = TopK(len(queries), k)
@@ -128,6 +133,13 @@ class Snapshot:
             for segment, found, part in zip(self.segments, anns, wanted, strict=True):
                 offer_nearest(top, queries[asked], segment, found, part, self.settings)
         return best.scores, best.rows
+
+    @cached_property
+    def _lone(self) -> LoneSearch | None:
+        """The short way of a lone query, where one FAISS file holds all rows and all are live."""
+        if len(self.segments) != 1 or self._selections[0] is not None:
+            return None
+        return LoneSearch.of(self.segments[0], self.anns[0], self.settings)
 
     def fetch(self, rows: Sequence[int] | NDArray[np.int64]) -> list[StoredPassage]:
         """Read passages with their documents, in the order asked.
@@ -278,7 +290,7 @@ class Snapshot:
                 f"{settings.dim} numbers, so they must be (n_queries, {settings.dim})."
             )
         lengths = lengths_of(queries)
-        if not math.isfinite(lengths.sum()):
+        if not math.isfinite(np.add.reduce(lengths)):
             bad = int(np.flatnonzero(~np.isfinite(lengths))[0])
             raise QueryError(f"Query {bad} has a vector that is not finite; its model is broken.")
         return scaled(queries, lengths) if settings.metric == "cosine" else queries
