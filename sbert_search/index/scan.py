@@ -282,8 +282,7 @@ def _fast_scores(
     for start in range(0, len(block), step):
         part, found = _widened(block[start : start + step]), scores[:, start : start + step]
         if few:
-            pairs = part[None, :, None], queries[:, None, :, None]
-            np.matmul(*pairs, out=found[:, :, None, None])
+            np.vecdot(part, queries[:, None], out=found)
         else:
             with _one_product:
                 np.matmul(queries, part.T, out=found)
