@@ -10,7 +10,6 @@ from sbert_search.index.tuning.predictions import BuildTime, predict_latency
 from sbert_search.index.tuning.settings import Budget
 from sbert_search.index.tuning.sweep import Measured, reaches
 
-FINALISTS = 2
 NEAR = 1.1  # a candidate that is this much slower may win by being smaller
 
 
@@ -42,14 +41,24 @@ def outlook(measured: Iterable[Measured], budget: Budget) -> list[Finalist]:
 
 
 def finalists(candidates: Sequence[Finalist]) -> list[Finalist]:
-    """Take the most promising ones that the budget allows; an exact scan ends the list."""
-    taken: list[Finalist] = []
+    """Take the fastest that the budget allows, and the fastest of another kind if there is one.
+
+    What a sample tells of a graph, or of lists, may be wrong of all graphs or lists alike. What is
+    slower than an exact scan is not taken.
+    """
+    allowed: list[Finalist] = []
     for candidate in candidates:
-        if not candidate.refused and len(taken) < FINALISTS:
-            taken.append(candidate)
+        if not candidate.refused:
+            allowed.append(candidate)
             if candidate.trial.spec.is_flat:
                 break
-    return taken
+    others = [c for c in allowed if _kind(c) != _kind(allowed[0])]
+    return [*allowed[:1], *(others or allowed[1:])[:1]]
+
+
+def _kind(candidate: Finalist) -> tuple[bool, bool]:
+    spec = candidate.trial.spec
+    return spec.is_hnsw, spec.is_flat
 
 
 def fastest(trials: Iterable[Trial], recall: float, latency_ms: float | None) -> Trial | None:

@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 from sbert_search.index.evidence import Trial
 from sbert_search.index.spec import IndexSpec
 from sbert_search.index.tuning.candidates import Family, between, families, lists_for
-from sbert_search.index.tuning.choice import fastest, pareto
+from sbert_search.index.tuning.choice import Finalist, fastest, finalists, pareto
 from sbert_search.index.tuning.predictions import BuildTime, predict, predict_latency
 from sbert_search.index.tuning.probes import make_probes, others, recall_of
+from sbert_search.index.tuning.sweep import Measured
 
 
 def trial(recall: float, qps: float, size: int = 0, p50_ms: float = 1.0) -> Trial:
@@ -77,6 +78,27 @@ def test_the_fastest_with_the_recall_wins_unless_a_smaller_one_is_as_fast() -> N
     assert fastest(trials, 0.995, None) is None
     assert fastest([trial(1.0, 5, p50_ms=9.0)], 0.5, 8.0) is None
     assert pareto([*trials, trial(0.95, 50)]) == [trials[3], trials[1], trials[0]]
+
+
+@pytest.mark.parametrize(
+    ("fastest_first", "taken"),
+    [
+        ("HNSW16 HNSW32 IVF16,SQ8 IVF16,Flat Flat", "HNSW16 IVF16,SQ8"),
+        ("IVF16,SQ8 IVF16,Flat Flat HNSW16", "IVF16,SQ8 Flat"),
+        ("HNSW16! HNSW32 HNSW8 IVF16,SQ8!", "HNSW32 HNSW8"),
+        ("HNSW16 HNSW32 Flat!", "HNSW16 HNSW32"),
+        ("Flat HNSW16", "Flat"),
+        ("HNSW16!", ""),
+    ],
+)
+def test_the_second_finalist_is_of_another_kind(fastest_first: str, taken: str) -> None:
+    candidates = []
+    for factory in fastest_first.split():
+        spec = IndexSpec(factory=factory.rstrip("!"))
+        family = Measured(Family(spec.factory))
+        made = dataclasses.replace(trial(1.0, 1.0), spec=spec)
+        candidates.append(Finalist(family, made, 1.0, 1.0, 1, "no" * factory.endswith("!")))
+    assert [each.trial.spec.factory for each in finalists(candidates)] == taken.split()
 
 
 def test_families_suit_the_rows_and_the_length() -> None:
