@@ -191,7 +191,7 @@ def lengths_of(vectors: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
 
 def scaled(vectors: NDArray[np.floating[Any]], lengths: NDArray[np.float64]) -> NDArray[np.float32]:
     """Divide vectors (n, dim) by their lengths (n,), those of zero vectors by 1."""
-    lengths[lengths == 0] = 1.0
+    lengths += lengths == 0
     unit: NDArray[np.float32] = (vectors / lengths[:, None]).astype(np.float32)
     return unit
 
