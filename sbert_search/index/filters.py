@@ -253,7 +253,8 @@ class _Compiler:
         line = self._where.split("\n")[before.count("\n")]
         mark = " " * (offset - before.rfind("\n") - 1) + "^"
         reason += self._quotes_missing()
-        raise QueryError(f"The filter cannot be used: {reason}.\n  {line}\n  {mark}")
+        stop = "" if reason.endswith(("?", ".")) else "."
+        raise QueryError(f"The filter cannot be used: {reason}{stop}\n  {line}\n  {mark}")
 
 
 def _is_name(name: str) -> bool:
