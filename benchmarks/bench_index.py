@@ -33,7 +33,7 @@ from sbert_search.index.snapshot import Snapshot
 from sbert_search.index.spec import MIN_ANN_ROWS, IndexSpec
 from sbert_search.index.store import IndexStore
 from sbert_search.index.transaction import Transaction
-from sbert_search.index.tuning.report import how
+from sbert_search.index.tuning.report import how, remarks
 from sbert_search.index.tuning.settings import TuneSettings
 from sbert_search.index.tuning.tune import tune
 from sbert_search.runtime import svg
@@ -111,7 +111,7 @@ def measured(results: Results, name: str, store: IndexStore, queries: Floats) ->
     trial, unseen = report.tuning.verified, queries[half:]
     truth = store.snapshot.search(unseen, K, exact=True)[1]
     found = recall(store.snapshot.search(unseen, K)[1], truth)
-    print(f"{name}: {how(trial.spec)}")
+    print(f"{name}: {how(trial.spec)}", *remarks(report), sep="\n")
     results.add(f"{name}_unseen_recall", Figure(found, "recall"))
     results.add(f"{name}_tune", Figure(seconds, "s"))
     if trial.size_bytes:
