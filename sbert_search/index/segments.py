@@ -171,8 +171,7 @@ class Segment:
         column = self.batch(index).column("doc_id")
         with self._corruption_named():
             column.validate(full=True)
-        _, ends, text = column.buffers()
-        names = _Names(memoryview(ends).cast("q")[column.offset :], memoryview(text))
+        names = _Names.of(column)
         self._known_names[index] = names
         return names
 
@@ -200,6 +199,13 @@ class _Names(NamedTuple):
 
     ends: memoryview
     text: memoryview
+
+    @classmethod
+    def of(cls, column: pa.LargeStringArray) -> _Names:
+        """Map a validated column; what its buffers hold beyond it may be of any length."""
+        _, ends, text = column.buffers()
+        used = memoryview(ends)[: 8 * (column.offset + len(column) + 1)]
+        return cls(used.cast("q")[column.offset :], memoryview(text or b""))
 
 
 class _Named:

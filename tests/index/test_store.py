@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from sbert_search.errors import (
@@ -17,6 +18,7 @@ from sbert_search.errors import (
     QueryError,
 )
 from sbert_search.index.manifest import BuildCursor, SelfCheck, StoreSettings
+from sbert_search.index.segments import _Names
 from sbert_search.index.store import IndexStore
 from sbert_search.index.writer import Outcome
 from sbert_search.records import Document, RowCounts
@@ -251,3 +253,12 @@ def test_a_reader_keeps_its_state_until_it_refreshes(tmp_path: Path) -> None:
     assert reader.snapshot.n_docs == 20
     assert reader.refresh()
     assert reader.snapshot.n_docs == 19
+
+
+def test_ids_are_read_from_buffers_longer_than_their_column() -> None:
+    ends = pa.py_buffer(np.array([0, 0, 1, 3], np.int64).tobytes() + b"odd")
+    column = pa.Array.from_buffers(pa.large_string(), 3, [None, ends, pa.py_buffer(b"abcd")])
+    column.validate(full=True)
+    names = _Names.of(column[1:])
+    texts = [bytes(names.text[names.ends[n] : names.ends[n + 1]]) for n in range(2)]
+    assert texts == [b"a", b"bc"]
