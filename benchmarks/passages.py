@@ -38,13 +38,13 @@ def embedded(
     """Open or build an index with all-MiniLM-L6-v2, and embed the queries."""
     corpus, texts = sources
     path, kept = work / f"{name}.index", work / f"{name}.queries.npy"
-    with closing(CachedEmbedder(Embedder(precision="fp32"))) as embedder:
-        built = (path / "MANIFEST.json").exists()
-        index = Index.open(path) if built else Index.build(corpus, out=path, model=embedder)
-        if not kept.exists():
+    if not kept.exists():
+        with closing(CachedEmbedder(Embedder(precision="fp32"))) as embedder:
+            if not (path / "MANIFEST.json").exists():
+                Index.build(corpus, out=path, model=embedder)
             np.save(kept, embedder.encode_query(texts))
     queries: NDArray[np.float32] = np.load(kept)
-    return index.store, np.random.default_rng(0).permutation(queries)
+    return Index.open(path).store, np.random.default_rng(0).permutation(queries)
 
 
 def scifact(data: Path, work: Path) -> tuple[Path, list[str]]:

@@ -141,7 +141,7 @@ def exact_scores(
     Args:
         queries: float32 (n_queries, dim).
         vectors: (n_rows, dim).
-        query: Which query, int64 (n,).
+        query: Which query, int64 (n,); not read where there is only one.
         at: Which vector, int64 (n,).
         metric: Cosine and dot give the inner product, euclidean the negative distance.
 

@@ -6,10 +6,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from sbert_search.index import compact
 from sbert_search.index.lone import LoneSearch
-from sbert_search.index.manifest import StoreSettings
+from sbert_search.index.manifest import Metric, StoreSettings
 from sbert_search.index.spec import IndexSpec
 from sbert_search.index.store import IndexStore
 from tests.index.batches import make_batch, some_documents, some_vectors
@@ -24,8 +25,8 @@ def taken(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     monkeypatch.setattr(compact, "MIN_ANN_ROWS", 500)
     nearest, times = LoneSearch.nearest, []
 
-    def counted(self: LoneSearch, query: object, k: int) -> object:
-        found = nearest(self, query, k)  # type: ignore[arg-type]
+    def counted(self: LoneSearch, query: NDArray[np.float32], k: int) -> object:
+        found = nearest(self, query, k)
         times.append(found is not None)
         return found
 
@@ -33,8 +34,8 @@ def taken(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     return times
 
 
-def made(path: Path, metric: str = "cosine", **spec: int | str) -> IndexStore:
-    settings = StoreSettings(dim=8, spec=IndexSpec(**spec), metric=metric)  # type: ignore[arg-type]
+def made(path: Path, spec: IndexSpec, metric: Metric = "cosine") -> IndexStore:
+    settings = StoreSettings(dim=8, spec=spec, metric=metric)
     store = IndexStore.create(path / "i", settings)
     with store.writer() as writer:
         writer.commit(make_batch(some_documents(N), some_vectors(N, seed=1)))
@@ -45,9 +46,9 @@ def made(path: Path, metric: str = "cosine", **spec: int | str) -> IndexStore:
 @pytest.mark.parametrize("factory", ["HNSW16,SQbf16", "IVF16,SQ8", "IVF16,PQ8x4fs", "RR8,SQ8"])
 @pytest.mark.parametrize("metric", ["cosine", "dot", "euclidean"])
 def test_the_short_way_finds_the_same_bits(
-    tmp_path: Path, taken: list[bool], factory: str, metric: str
+    tmp_path: Path, taken: list[bool], factory: str, metric: Metric
 ) -> None:
-    snapshot = made(tmp_path, metric, factory=factory, nprobe=8).snapshot
+    snapshot = made(tmp_path, IndexSpec(factory=factory, nprobe=8), metric).snapshot
     scores, rows = snapshot.search(QUERIES, K)
     assert not taken
     for query, *together in zip(QUERIES, scores, rows, strict=True):
@@ -59,7 +60,7 @@ def test_the_short_way_finds_the_same_bits(
 def test_a_query_that_faiss_cannot_fill_goes_the_long_way(
     tmp_path: Path, taken: list[bool]
 ) -> None:
-    snapshot = made(tmp_path, factory="IVF16,Flat", nprobe=1).snapshot
+    snapshot = made(tmp_path, IndexSpec(factory="IVF16,Flat", nprobe=1)).snapshot
     for k in (1_500, N, N + 1):
         scores, rows = snapshot.search(QUERIES[:1], k)
         expected = snapshot.search(QUERIES[:1], k, exact=True)
@@ -71,7 +72,7 @@ def test_a_query_that_faiss_cannot_fill_goes_the_long_way(
 def test_dead_rows_filters_and_exact_searches_go_the_long_way(
     tmp_path: Path, taken: list[bool]
 ) -> None:
-    store = made(tmp_path, factory="HNSW16")
+    store = made(tmp_path, IndexSpec(factory="HNSW16"))
     first = store.snapshot.search(QUERIES[:1], 1)[1][0, 0]
     assert taken == [True]
     store.snapshot.search(QUERIES[:1], 1, exact=True)
