@@ -47,6 +47,8 @@ PROMISES = {
     "search",
     "index_programs": "Random programs of changes, faults and snapshots agree with a dict and "
     "brute force",
+    "upsert_streams": "The last row of every id stands after any stream of updates, and the counts "
+    "are those of a dict",
     "index_determinism": "Threads, batch size and restarts change no answer",
     "index_hostile": "A hostile index folder is refused by name, in bounded time and memory",
     "parser_mutations": "Mutated input brings out named errors and nothing else",

@@ -47,7 +47,8 @@ class IndexWriter:
 
     def __init__(self, store: IndexStore) -> None:
         self._store = store
-        self._pending: dict[str, int] = {}  # content hashes of documents classified, uncommitted
+        # Of each id with classified, uncommitted documents: the newest content hash, how many.
+        self._pending: dict[str, tuple[int, int]] = {}
         self._columns = dict(store.snapshot.columns)
         self._guard = threading.Lock()
 
@@ -75,7 +76,7 @@ class IndexWriter:
         """Say what each document would be, before it costs an embedding.
 
         Sees the committed state and every document that an earlier call let pass; documents that
-        pass (NEW, REPLACE) must be committed in the order they were classified.
+        pass (NEW, REPLACE) must be committed in the order they were classified, each once.
 
         Args:
             documents: In the order of the source.
@@ -106,9 +107,7 @@ class IndexWriter:
             new = dataclasses.replace(old, columns=self._columns, build=cursor or old.build)
             new = self._with_batch(work, new, batch) if batch else new
             work.commit(new)
-        with self._guard:
-            for document in batch.documents if batch else ():
-                self._pending.pop(document.doc_id, None)
+        self._forget(batch.documents if batch else ())
         if groups := upkeep.on_the_way(self.snapshot):
             with self._rewriting() as work:
                 work.commit(compact.rewritten(work, self.snapshot, groups))
@@ -326,11 +325,19 @@ class IndexWriter:
             self._store.snapshot = Snapshot(self.path, work.committed, self.snapshot)
 
     def _classify_one(self, document: Document, stored: int | None, mode: str) -> Outcome:
-        known = self._pending.get(document.doc_id, stored)
+        known, waiting = self._pending.get(document.doc_id, (stored, 0))
         content = ids.hash_content(document)
         if known == content:
             return Outcome.DUPLICATE
         if known is not None and mode == "add":
             return Outcome.CONFLICT
-        self._pending[document.doc_id] = content
+        self._pending[document.doc_id] = content, waiting + 1
         return Outcome.NEW if known is None else Outcome.REPLACE
+
+    def _forget(self, committed: Sequence[Document]) -> None:
+        """Leave it to the snapshot to know documents, except ids of which newer ones wait."""
+        with self._guard:
+            for document in committed:
+                content, waiting = self._pending.pop(document.doc_id, (0, 0))
+                if waiting > 1:
+                    self._pending[document.doc_id] = content, waiting - 1

@@ -112,6 +112,25 @@ def test_classify_sees_committed_and_pending_documents(tmp_path: Path) -> None:
         assert writer.classify([moved]) == [Outcome.DUPLICATE]
 
 
+def test_a_commit_keeps_in_mind_the_versions_that_are_still_in_flight(tmp_path: Path) -> None:
+    store = made(tmp_path / "i", 1)
+    one, two = Document("k", "one"), Document("k", "two")
+    with store.writer() as writer:
+        for version in (one, two, one):
+            (outcome,) = writer.classify([version], "upsert")
+            assert outcome in (Outcome.NEW, Outcome.REPLACE)
+        writer.commit(make_batch([one], some_vectors(1)))
+        assert writer.classify([one], "upsert") == [Outcome.DUPLICATE]
+        assert writer.classify([two], "add") == [Outcome.CONFLICT]
+        writer.commit(make_batch([two], some_vectors(1)))
+        assert writer.classify([two], "upsert") == [Outcome.REPLACE]
+        writer.commit(make_batch([one], some_vectors(1)))
+        writer.commit(make_batch([two], some_vectors(1)))
+        assert writer.classify([two], "upsert") == [Outcome.DUPLICATE]
+    (found,) = store.snapshot.fetch(store.snapshot.lookup(["k"]))
+    assert found.document.text == "two"
+
+
 def test_upsert_replaces_every_passage_and_delete_removes_them(tmp_path: Path) -> None:
     store = IndexStore.create(tmp_path / "i", SETTINGS)
     vectors = some_vectors(5)
