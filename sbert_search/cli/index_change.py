@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TextIO
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal
 
 import click
 
@@ -108,23 +108,31 @@ def upsert(ctx: click.Context, /, path: Path, as_json: bool, **_: Any) -> None:
 @click.command()
 @_folder
 @click.option("--ids", metavar="A,B,...", help="Ids of documents.")
-@click.option("--ids-file", type=click.File(encoding="utf-8"), help="File with one id a line.")
+@click.option("--ids-file", type=click.File("rb"), help='File with one id a line, "-": stdin.')
 @click.option("--where", metavar="EXPR", help="Filter, such as \"year < 2000 AND kind = 'note'\".")
 @shared_options("wait", "quiet", "json")
 def delete(
     path: Path,
     ids: str | None,
-    ids_file: TextIO | None,
+    ids_file: BinaryIO | None,
     where: str | None,
     wait_s: float,
     as_json: bool,
 ) -> None:
-    """Delete documents from the index DIR."""
+    r"""Delete documents from the index DIR.
+
+    Ids are taken as they stand, spaces included. A file of them is UTF-8; its lines end in LF or
+    CRLF only, and empty ones are passed over. An id with a comma or a line end needs such a file,
+    or the Python API: Index.open(DIR).delete(["..."]).
+    """
+    from sbert_search.corpus.ids_file import read_ids
     from sbert_search.index.index import Index
 
     if sum(choice is not None for choice in (ids, ids_file, where)) != 1:
         raise click.UsageError("Say what to delete with one of --ids, --ids-file and --where.")
-    named = ids_file.read().splitlines() if ids_file else ids.split(",") if ids else None
+    named = None if ids is None else ids.split(",")
+    if ids_file:
+        named = read_ids(ids_file, ids_file.name)
     index = Index.open(path, wait_s=wait_s)
     deleted = index.delete(named, where=where)
     absent = len(set(named)) - deleted if named else 0

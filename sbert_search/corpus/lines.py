@@ -31,7 +31,7 @@ def read_lines(stream: BinaryIO) -> Iterator[Line]:
                 _finish_line(stream)
                 yield number, b"", f"line longer than {MAX_LINE_BYTES >> 20} MiB"
             else:
-                yield number, data.rstrip(b"\r\n"), ""
+                yield number, data.removesuffix(b"\n").removesuffix(b"\r"), ""
     except (EOFError, OSError, zlib.error, lzma.LZMAError) as error:
         yield number + 1, b"", f"the file is damaged here, what follows is lost: {error}"
 

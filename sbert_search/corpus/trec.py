@@ -1,12 +1,14 @@
 """Run files of TREC: ``query_id Q0 doc_id rank score tag``, one hit a line, rank from 1.
 
-trec_eval reads the scores in 32 bits and breaks ties by document id, not by rank; `metrics` judges
-the order shown instead.
+White space is what C takes for it, as trec_eval does: any other space or line end of Unicode is
+part of an id. trec_eval reads the scores in 32 bits and breaks ties by document id, not by rank;
+`metrics` judges the order shown instead.
 """
 
 from __future__ import annotations
 
 import math
+import re
 from pathlib import Path
 
 from sbert_search.corpus.rows import BadRow, Reject
@@ -16,17 +18,22 @@ from sbert_search.errors import CorpusError
 from sbert_search.records import Run
 from sbert_search.runtime.files import replace_file
 
+_CELL = re.compile(r"[^ \t\n\v\f\r]+")
+
 
 def write_run(run: Run, path: Path, *, tag: str = "sbert-search") -> None:
     """Write a run atomically, each query's hits by falling score, equal scores in given order.
 
     Raises:
-        CorpusError: An id that the format cannot hold (white space or empty), a score that is not
-            finite, or a file that cannot be written.
+        CorpusError: An id that the format cannot hold (empty, with white space, no UTF-8, or a
+            byte order mark where a line begins), a score that is not finite, or a file that
+            cannot be written.
     """
     lines = []
     for query_id, hits in run.items():
         _check_id(query_id, "query")
+        if query_id.startswith("\ufeff"):
+            raise CorpusError(f"The query id {query_id!r} begins with a byte order mark.")
         for rank, doc_id in enumerate(sorted(hits, key=lambda doc_id: -hits[doc_id]), start=1):
             _check_id(doc_id, "document")
             score = float(hits[doc_id])
@@ -80,7 +87,7 @@ def _by_rank(hits: dict[int, tuple[str, float, str]]) -> dict[str, float]:
 
 
 def _parse(line: str) -> tuple[str, int, str, float]:
-    cells = line.split()
+    cells = _CELL.findall(line)
     if len(cells) != 6:
         raise BadRow(f"{len(cells)} cells, a run has six: query Q0 document rank score tag", line)
     try:
@@ -93,8 +100,10 @@ def _parse(line: str) -> tuple[str, int, str, float]:
 
 
 def _check_id(value: str, kind: str) -> None:
-    if value.split() != [value]:
+    if not _CELL.fullmatch(value):
         raise CorpusError(
             f"The {kind} id {value!r} is empty or has white space, which no run file can hold. "
             "Use --json, or ids without white space."
         )
+    if any("\ud800" <= character <= "\udfff" for character in value):
+        raise CorpusError(f"The {kind} id {value!r} has a lone surrogate, which UTF-8 cannot hold.")

@@ -21,8 +21,9 @@ IdTable = NDArray[np.uint64]
 
 
 def hash_ids(doc_ids: Sequence[str]) -> NDArray[np.uint64]:
-    """Hash ids with xxh3_64, (n,)."""
-    hashes = (xxhash.xxh3_64_intdigest(doc_id.encode()) for doc_id in doc_ids)
+    """Hash ids with xxh3_64, (n,); a lone surrogate, which no stored id has, is let through."""
+    encoded = (doc_id.encode("utf-8", "surrogatepass") for doc_id in doc_ids)
+    hashes = map(xxhash.xxh3_64_intdigest, encoded)
     return np.fromiter(hashes, np.uint64, len(doc_ids))
 
 

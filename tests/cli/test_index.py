@@ -141,6 +141,28 @@ def test_delete_by_id_file_and_filter(index: Path, write: Write) -> None:
     assert done_twice.code == 2
 
 
+def test_an_ids_file_names_ids_with_any_separator_but_a_line_end(tmp_path: Path) -> None:
+    strange = [f"a{separator}b" for separator in "\x0b\x0c\r\x1c\x1d\x1e\x85\u2028\u2029"]
+    docs = tmp_path / "docs.jsonl"
+    docs.write_text(
+        "".join(json.dumps({"_id": i, "text": "t"}) + "\n" for i in ["a", "b", *strange])
+    )
+    index = tmp_path / "i"
+    assert build(docs, "--out", index).code == 0
+    ids = tmp_path / "ids.txt"
+    ids.write_bytes(b"\xef\xbb\xbf" + "".join(f"{i}\r\n" for i in strange).encode())
+    (done,) = sbert_search("index", "delete", index, "--ids-file", ids, "--json").records
+    assert (done["deleted"], done["absent"], done["documents"]) == (9, 0, 2)
+    ids.write_bytes(b"a\nb\xff\n")
+    done = sbert_search("index", "delete", index, "--ids-file", ids)
+    assert done.code == 1
+    assert done.err == f"sbert-search: {ids}:2: invalid UTF-8 at byte 2 (b'b\\xff'). Fix it.\n"
+    done = sbert_search("index", "delete", index, "--ids-file", "-", "--json", stdin="a\n")
+    assert done.records[0]["documents"] == 1
+    done = sbert_search("index", "delete", index, "--ids", "\udcff,b", "--json")
+    assert (done.records[0]["deleted"], done.records[0]["absent"]) == (1, 1)
+
+
 def test_a_deletion_counts_from_what_others_left(index: Path) -> None:
     opened = Index.open(index)
     assert Index.open(index).delete(["mill"]) == 1

@@ -11,8 +11,10 @@ from hypothesis import strategies as st
 from sbert_search.corpus.trec import read_run, write_run
 from sbert_search.errors import CorpusError
 
-IDS = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1, max_size=8).filter(
-    lambda text: text.split() == [text] and not text.startswith("\ufeff")
+SEPARATORS = "\x1c\x1d\x1e\x1f\x85\xa0\u1680\u2003\u2028\u2029\u3000"  # not those of C
+OTHERS = st.characters(codec="utf-8", exclude_characters="\0 \t\n\v\f\r")
+IDS = st.text(st.sampled_from(SEPARATORS) | OTHERS, min_size=1, max_size=8).filter(
+    lambda text: not text.startswith("\ufeff")
 )
 SCORES = st.floats(allow_nan=False, allow_infinity=False)
 
@@ -40,6 +42,8 @@ def test_a_run_survives_the_file(
         ({"q 1": {"d": 1.0}}, "The query id 'q 1' is empty or has white space"),
         ({"q": {"d\t1": 1.0}}, r"The document id 'd\t1' is empty or has white space"),
         ({"q": {"": 1.0}}, "The document id '' is empty"),
+        ({"\ufeffq": {"d": 1.0}}, "begins with a byte order mark"),
+        ({"q": {"d\udcff": 1.0}}, "The document id 'd\\udcff' has a lone surrogate"),
         ({"q": {"d": float("nan")}}, "'q', 'd': the score nan is not finite"),
     ],
 )
