@@ -28,7 +28,7 @@ def read_queries(path: Path, *, fields: FieldNames | None = None) -> list[Query]
     Raises:
         CorpusError: The file is absent, empty or unreadable, or a row is no query or repeats an id.
     """
-    file = classify(_queries_file(path) if path.is_dir() else path)
+    file = classify(queries_file(path))
     queries: dict[str, Query] = {}
     names = field_names(file) or ["text"]
     roles = (fields or FieldNames()).resolve(names, file.shown, "Call the query's text 'text'.")
@@ -91,8 +91,15 @@ def _add_judgement(qrels: dict[str, dict[str, int]], line: str, *, is_header: bo
         raise BadRow(f"the same query and document were judged {known} before", line)
 
 
-def _queries_file(folder: Path) -> Path:
+def queries_file(path: Path) -> Path:
+    """Find the file of queries: the path itself, or in a BEIR folder.
+
+    Raises:
+        CorpusError: The folder has none.
+    """
+    if not path.is_dir():
+        return path
     for suffix in ("", *COMPRESSIONS):
-        if (path := folder / f"queries.jsonl{suffix}").exists():
-            return path
-    raise CorpusError(f"{folder}: has no queries.jsonl, plain or with {' '.join(COMPRESSIONS)}.")
+        if (file := path / f"queries.jsonl{suffix}").exists():
+            return file
+    raise CorpusError(f"{path}: has no queries.jsonl, plain or with {' '.join(COMPRESSIONS)}.")

@@ -15,9 +15,17 @@ from typing import Literal
 from sbert_search.corpus.columns import Columns, ColumnType
 from sbert_search.corpus.fields import FieldNames, Roles, first_id_field, row_parts
 from sbert_search.corpus.rows import BadRow, RawRow, Reject
-from sbert_search.corpus.sources import SourceFile, content_sha256, expand, field_names, read_rows
+from sbert_search.corpus.sources import (
+    SourceFile,
+    content_sha256,
+    expand,
+    field_names,
+    members,
+    read_rows,
+)
 from sbert_search.errors import CorpusError
 from sbert_search.records import Document
+from sbert_search.runtime.same_file import same_file
 
 __all__ = ["ColumnType", "CorpusReader", "FieldNames", "ReadBatch", "Reject", "Survey"]
 
@@ -115,6 +123,15 @@ class CorpusReader:
         self._files = expand(sources, stdin)
         self._plans: list[_FilePlan] = []
         self._columns = Columns(columns)
+
+    @property
+    def paths(self) -> list[Path]:
+        """The files that are read, those of a folder of text files among them."""
+        return [path for file in self._files for path, _ in members(file)]
+
+    def reads(self, path: Path) -> bool:
+        """Whether a file is read, under any of its names."""
+        return same_file(path, self.paths) is not None
 
     def survey(self) -> Survey:
         """Check every row once, and fix id fields and column types for all of them.

@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
 from sbert_search.corpus.rows import Reject
-from sbert_search.runtime.files import LineLog
+from sbert_search.runtime import files
+from sbert_search.runtime.progress import note
+
+_NAME = re.compile(r".*\.rejects(\.old)?\.jsonl", re.DOTALL)
+_FIELDS = {field.name for field in dataclasses.fields(Reject)}
 
 
 class RejectLog:
     """JSON lines with the source, reason and value of every rejected row, in input order.
 
-    The file is ``<folder>.rejects.jsonl``, beside the folder. It lists what the last work on it
-    rejected, and is absent when that was nothing.
+    The file is ``<folder>.rejects.jsonl``, beside the folder. It lists what the last finished work
+    on it rejected, and is absent when that was nothing. Until the work is finished, its list grows
+    under another name and the older one stays: it may be what is read. An older list that somebody
+    has changed is kept as ``<folder>.rejects.old.jsonl``, unless all of it has been read and taken.
 
     Args:
         folder: What is made of the other rows, such as an index.
@@ -24,8 +31,46 @@ class RejectLog:
 
     def __init__(self, folder: Path, keep: int = 0) -> None:
         self.path = folder.with_name(f"{folder.name}.rejects.jsonl")
-        self._log = LineLog(self.path, keep)
+        self._old = folder.with_name(f"{folder.name}.rejects.old.jsonl")
+        self._growing = folder.with_name(f"{folder.name}.rejects.jsonl.partial")
+        if keep and self.path.exists() and not self._growing.exists():
+            files.disk.replace(self.path, self._growing)  # stopped after all rows were read
+        self._log = files.LineLog(self._growing, keep)
 
     def append(self, rejects: Sequence[Reject]) -> None:
         """Make rejected rows durable, before the commit that counts them."""
         self._log.append([json.dumps(dataclasses.asdict(reject)) for reject in rejects])
+
+    def finish(self, *, was_read: bool) -> None:
+        """Let the list take the place of the older one.
+
+        Args:
+            was_read: Whether the older one is a source of the work.
+        """
+        rejected = self._growing.exists()
+        if self.path.exists() and (rejected or not was_read) and _is_changed(self.path):
+            files.disk.replace(self.path, self._old)
+            note(f"{self.path} was changed by hand; it is kept as {self._old}.")
+        if rejected:
+            files.disk.replace(self._growing, self.path)
+        elif self.path.exists():
+            files.disk.unlink(self.path)
+
+
+def is_reject_list(path: Path) -> bool:
+    """Whether a file's name is that of a list of rejected rows."""
+    return _NAME.fullmatch(path.name) is not None
+
+
+def _is_changed(path: Path) -> bool:
+    """Whether a list holds anything but what a `RejectLog` writes."""
+    with path.open("rb") as lines:
+        return not all(map(_is_record, lines))
+
+
+def _is_record(line: bytes) -> bool:
+    try:
+        record = json.loads(line)
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(record, dict) and record.keys() == _FIELDS

@@ -21,9 +21,11 @@ import pyarrow as pa
 from sbert_search.corpus.columnar import read_arrow, read_parquet
 from sbert_search.corpus.delimited import read_delimited
 from sbert_search.corpus.jsonl import read_jsonl
+from sbert_search.corpus.rejects import is_reject_list
 from sbert_search.corpus.rows import RawRow, Reject, printable
 from sbert_search.corpus.text import read_text_folder, read_text_lines, text_files
 from sbert_search.errors import CorpusError
+from sbert_search.runtime.progress import note
 
 Format = Literal["jsonl", "csv", "tsv", "text", "folder", "parquet", "arrow"]
 
@@ -174,8 +176,7 @@ def content_sha256(files: Sequence[SourceFile]) -> str:
     One file: the sha256 of its bytes. Several files, or a folder of text files: the sha256 of the
     lines ``<sha256>  <name>`` that the tool sha256sum prints for them.
     """
-    members = [member for file in files for member in _members(file)]
-    digests = [(_sha256(path), name) for path, name in members]
+    digests = [(_sha256(path), name) for file in files for path, name in members(file)]
     if len(files) == 1 and files[0].format != "folder":
         return digests[0][0]
     listing = "".join(f"{digest}  {name}\n" for digest, name in digests)
@@ -189,7 +190,8 @@ def _sha256(path: Path) -> str:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
-def _members(file: SourceFile) -> list[tuple[Path, str]]:
+def members(file: SourceFile) -> list[tuple[Path, str]]:
+    """List the files of a source with the names that they have in it."""
     if file.format != "folder":
         return [(file.path, file.name)]
     return [(file.path / name, printable(name)) for name in text_files(file.path)]
@@ -212,7 +214,13 @@ def _paths(source: str) -> list[Path]:
     found = sorted(glob.glob(source, recursive=True))
     if not found:
         raise CorpusError(f"{source}: no file matches this pattern.")
-    return [Path(path) for path in found]
+    paths = [Path(path) for path in found]
+    passed_over = [path for path in paths if is_reject_list(path)]
+    if len(passed_over) == len(paths):
+        return paths
+    for path in passed_over:
+        note(f"{printable(path)}: a list of rejected rows, passed over. Name it to read it.")
+    return [path for path in paths if path not in passed_over]
 
 
 def _folder(path: Path, shown: str) -> SourceFile:
@@ -220,7 +228,8 @@ def _folder(path: Path, shown: str) -> SourceFile:
     for name in ("corpus.jsonl", *(f"corpus.jsonl{suffix}" for suffix in COMPRESSIONS)):
         if name in entries:
             return classify(path / name)
-    tables = sorted({Path(name).suffix.lower() for name in entries} & FORMATS.keys() - {".txt"})
+    others = [Path(name) for name in entries if not is_reject_list(Path(name))]
+    tables = sorted({other.suffix.lower() for other in others} & FORMATS.keys() - {".txt"})
     if tables:
         kind = tables[0]
         raise CorpusError(f"{shown}: a folder with {kind} files; name them: '{shown}/*{kind}'.")

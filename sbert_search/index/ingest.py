@@ -142,6 +142,7 @@ def ingest(
             tally["passages"] += len(batch.doc_of)
             tally["truncated"] += int(np.count_nonzero(batch.lost_tokens))
             tally["lost_tokens"] += int(batch.lost_tokens.sum())
+    rejects.finish(was_read=reader.reads(rejects.path))
     return IngestReport(
         counts=counts,
         resumed_rows=start.rows,

@@ -107,6 +107,7 @@ def train_tokenizer(
             "other pair of pieces that is seen twice and worth a merge."
         )
     save_vocabulary(out, vocabulary, rules)
+    rejects.finish(was_read=reader.reads(rejects.path))
     return TrainedVocabulary(
         out,
         len(vocabulary),

@@ -144,7 +144,7 @@ class Rows(CorpusReader):
     def __init__(
         self, rows: Sequence[Document | Reject], batch_rows: int, stop_after: int | None = None
     ) -> None:
-        self.on_error = "skip"
+        self.on_error, self._files = "skip", []
         self._rows, self._batch_rows, self._stop_after = rows, batch_rows, stop_after
 
     def survey(self) -> Survey:
