@@ -201,7 +201,7 @@ def _report(
 ) -> int:
     """Evaluate all tasks, show and write what came out, and compare it with what is expected."""
     from sbert_search.evaluation.expected import judge, load_expected
-    from sbert_search.evaluation.report import write_reports
+    from sbert_search.evaluation.report import require_room, write_reports
     from sbert_search.evaluation.tasks import find_task, load_suite
 
     tasks, suite, out = options["tasks"], options["suite"], options["out"]
@@ -210,6 +210,10 @@ def _report(
     chosen = load_suite(suite) if suite else None
     names = chosen.runnable if chosen else tasks
     named = [find_task(kind, name, split=options["split"]) for name in names]
+    if out:
+        paths = [*names, suite, options["expect"], options["model"]]
+        data = [options["data"] / task.path for task in named]
+        require_room(named, out, [*data, *(Path(path) for path in paths if path)])
     expected = load_expected(options["expect"]) if options["expect"] else None
     evaluations = list(_evaluated(named, evaluate))
     beside = {name: list(_evaluated(named, run)) for name, run in (baselines or {}).items()}

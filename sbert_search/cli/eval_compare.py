@@ -43,10 +43,16 @@ def compare(
     corrected by Holm for all tasks and metrics compared at once.
     """
     from sbert_search.evaluation.compare import compare_runs
+    from sbert_search.runtime.same_file import require_apart
 
     found, unlike = compare_runs(run_a, run_b, metrics=metrics, draws=draws, seed=seed)
-    for comparison in found if svg else ():
-        _draw(comparison, svg)
+    if svg:
+        pictures = {_picture(comparison, svg): comparison for comparison in found}
+        records = [file for run in (run_a, run_b) for file in _records(run)]
+        for path in pictures:
+            require_apart(path, records, "--svg")
+        for path, comparison in pictures.items():
+            _draw(comparison, path)
     if as_json:
         for comparison in found:
             emit(_record(comparison, unlike))
@@ -59,15 +65,21 @@ def compare(
         _show_changes(comparison)
 
 
-def _draw(found: Comparison, folder: Path | None) -> None:
+def _picture(found: Comparison, folder: Path) -> Path:
+    return folder / f"{found.task}-{found.metric.replace('@', '-')}.svg"
+
+
+def _records(run: Path) -> list[Path]:
+    return sorted(run.glob("*.json")) if run.is_dir() else [run]
+
+
+def _draw(found: Comparison, path: Path) -> None:
     from sbert_search.evaluation.plots import draw_sorted
     from sbert_search.runtime.files import replace_file
 
-    assert folder is not None
-    folder.mkdir(parents=True, exist_ok=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
     title = f"{found.task} {found.metric}: gain of B over A on every item"
     picture = draw_sorted(title, [change.gain for change in found.changes])
-    path = folder / f"{found.task}-{found.metric.replace('@', '-')}.svg"
     replace_file(path, picture.encode())
     note(f"wrote {path}")
 

@@ -51,11 +51,17 @@ def tune(
     Candidates are compared on at most 100,000 rows; the best two are built over all rows and
     verified on queries that took no part in the choice. What a budget forbids is not built.
     """
+    from sbert_search.corpus.beir import queries_file
     from sbert_search.index.index import Index
     from sbert_search.index.tuning.report import COLUMNS, draw, remarks, tables, verdict
     from sbert_search.index.tuning.settings import TuneSettings
     from sbert_search.runtime import files
+    from sbert_search.runtime.same_file import require_apart, require_file_place
 
+    if svg:
+        read = [path, *([queries_file(queries)] if queries else [])]
+        require_file_place(svg, "--svg")
+        require_apart(svg, read, "--svg")
     settings = TuneSettings(
         recall=recall,
         k=k,

@@ -56,6 +56,8 @@ def search(
         raise click.UsageError("Ask one QUERY, or name a file of them with --queries.")
     if run_out and queries is None:
         raise click.UsageError("--run-out is for --queries.")
+    if queries and run_out:
+        _require_place(run_out, path, queries, options["model"], rerank)
     ask = {name: options.pop(name) for name in ("k", "mode", "where", "rerank_depth")}
     ask["fusion"] = fusion_asked(options)
     hardware = {name: options[name] for name in ("device", "engine", "precision")}
@@ -68,6 +70,16 @@ def search(
         _answer_file(engine, queries, run_out, as_json, ask)
     else:
         _answer(engine, query or "", as_json, ask)
+
+
+def _require_place(run_out: Path, path: Path, queries: Path, *models: str | None) -> None:
+    """Refuse a run file that would overwrite what is read."""
+    from sbert_search.corpus.beir import queries_file
+    from sbert_search.runtime.same_file import require_apart, require_file_place
+
+    require_file_place(run_out, "--run-out")
+    folders = [path, *(Path(model) for model in models if model)]
+    require_apart(run_out, [queries_file(queries), *folders], "--run-out")
 
 
 def _answer(engine: SearchEngine, query: str, as_json: bool, ask: dict[str, Any]) -> None:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from sbert_search.corpus.trec import write_run
+from sbert_search.errors import ConfigError
 from sbert_search.evaluation.manifest import Evaluation
 from sbert_search.evaluation.plots import draw
-from sbert_search.evaluation.tasks import EvalSuite, Kind
+from sbert_search.evaluation.tasks import EvalSuite, EvalTask, Kind
 from sbert_search.runtime.files import replace_file
+from sbert_search.runtime.same_file import require_apart
 
 _EXPLAINED: Mapping[Kind, str] = {
     "sts": "Spearman and Pearson correlation, times 100, of what the model says of two texts (the "
@@ -113,6 +115,27 @@ def markdown(
     for evaluation in evaluations:
         lines += _about_task(evaluation)
     return "\n".join(lines + _about_run(evaluations)) + "\n"
+
+
+def require_room(tasks: Sequence[EvalTask], out: Path, read: Iterable[Path]) -> None:
+    """Refuse a folder of reports in which one would overwrite a file that the evaluation reads.
+
+    Args:
+        tasks: What is evaluated.
+        out: The folder, as for `write_reports`.
+        read: Files, and folders whose files at the top are meant.
+
+    Raises:
+        ConfigError: A report has the name of such a file, or the folder is a file.
+    """
+    if out.exists() and not out.is_dir():
+        raise ConfigError(f"{out} is a file; name a folder for the reports.")
+    inputs = [file for path in read for file in (path.glob("*") if path.is_dir() else [path])]
+    endings = (".json", ".svg", ".trec")
+    names = [f"{tasks[0].kind}.md", *(f"{task.name}{end}" for task in tasks for end in endings)]
+    files = [file for file in inputs if file.is_file()]
+    for name in names if out.is_dir() else ():
+        require_apart(out / name, files, "A report")
 
 
 def write_reports(

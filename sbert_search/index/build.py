@@ -22,6 +22,7 @@ from sbert_search.index.spec import IndexSpec
 from sbert_search.index.store import IndexStore
 from sbert_search.index.upkeep import SEGMENT_ROWS
 from sbert_search.runtime.progress import note
+from sbert_search.runtime.same_file import require_apart
 
 Sources = str | Path | Sequence[str | Path]
 
@@ -66,12 +67,14 @@ def build_index(
         memory_bytes: What the process may take, mapped files not counted; None: no limit.
 
     Raises:
-        ConfigError: The index that the spec asks for would not fit the budget, or the vectors.
+        ConfigError: The index that the spec asks for would not fit the budget, or the vectors; or
+            ``out`` is a source.
         CorpusError: A source cannot be read, or holds a bad row and settings say to stop at those.
         IndexStoreError: The folder cannot become an index, or holds a finished one.
     """
     _refuse_finished(out)
     reader = CorpusReader(source_list(sources), fields=settings.fields, on_error=settings.on_error)
+    require_apart(out, reader.paths)
     survey = reader.survey()
     if settings.on_error == "stop":
         refuse_repeats(reader)

@@ -20,6 +20,7 @@ from sbert_search.index.manifest import BuildCursor
 from sbert_search.index.writer import Outcome
 from sbert_search.records import Document
 from sbert_search.runtime.files import replacing
+from sbert_search.runtime.same_file import require_apart, require_file_place
 
 MODEL_KEY = "sbert_search.model"  # of the file's metadata: JSON of the model's identity
 
@@ -34,12 +35,16 @@ def embed_to_parquet(
     the source. One row group a batch.
 
     Raises:
+        ConfigError: ``out`` is a source or belongs to the model, or no file can be there.
         CorpusError: A source cannot be read or holds a bad row.
         OSError: The disk failed; an older file of that name is as it was.
     """
     reader = CorpusReader(source_list(sources), fields=settings.fields, on_error=settings.on_error)
+    require_file_place(out)
+    require_apart(out, reader.paths)
     survey = reader.survey()
     embedder = open_model()
+    require_apart(out, [Path(embedder.identity.name)])
     schema = _schema(embedder, survey.columns)
     with replacing(out) as file, pq.ParquetWriter(cast(IO[bytes], file), schema) as writer:
         return ingest(

@@ -32,6 +32,7 @@ from sbert_search.index.store import IndexStore
 from sbert_search.index.writer import IndexWriter
 from sbert_search.models.identity import ModelIdentity
 from sbert_search.runtime.progress import note
+from sbert_search.runtime.same_file import require_apart
 
 if TYPE_CHECKING:
     from sbert_search.index.tuning.settings import TuneSettings
@@ -300,8 +301,10 @@ class Index:
         """Make a new folder an index in this state, by hard links where the disk has them.
 
         Raises:
+            ConfigError: It would lie in this index.
             IndexStoreError: The folder is there already, or cannot be made.
         """
+        require_apart(Path(target), [self.path], "The snapshot")
         with self.store.writer() as writer:
             writer.snapshot_to(target)
 

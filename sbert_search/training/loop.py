@@ -142,7 +142,7 @@ class _Run:
 
     def start(self) -> None:
         """Begin at step 0, from the weights that the first rank has."""
-        refuse_restart(self.out)
+        refuse_restart(self.out, self.recipe)
         self.out.mkdir(parents=True, exist_ok=True)
         self.ranks.start_equal(self.model)
 

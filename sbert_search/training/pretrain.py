@@ -117,7 +117,7 @@ def pretrain(
         CheckpointError: As for `training.loop.train`.
     """
     if not resume:
-        refuse_restart(out)
+        refuse_restart(out, to_mapping(recipe))
     with join_ranks() as ranks:
         model, objective = build(recipe)
         segments = model.encoder.config.token_type_vocab > 1

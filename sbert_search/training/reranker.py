@@ -35,6 +35,7 @@ from sbert_search.training.pair_rows import (
     labelled_file,
     read_rows,
 )
+from sbert_search.training.resume import refuse_restart
 from sbert_search.training.siamese import MODEL
 from sbert_search.training.text_rows import arrange, check_targets
 
@@ -97,6 +98,8 @@ def train_cross_encoder(
         ModelError: There is no encoder to start from.
         TrainingError: As for `training.loop.train`.
     """
+    if not resume:
+        refuse_restart(out, to_mapping(recipe))
     labels = recipe.data.labels if recipe.task == "classes" else ("LABEL_0",)
     classes = labels if recipe.task == "classes" else ()
     folder = resolve_model(recipe.model).path

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +13,15 @@ from torch import Tensor, nn
 
 import sbert_search
 from sbert_search.config import from_mapping
-from sbert_search.errors import CheckpointError
+from sbert_search.errors import CheckpointError, ConfigError
 from sbert_search.runtime.progress import note
+from sbert_search.runtime.same_file import same_file
 from sbert_search.training.checkpoint import checkpoints, newest_checkpoint
 from sbert_search.training.optim import restore_optimizer
 from sbert_search.training.state import RunState
 from sbert_search.training.step import Scene
 
+_WRITTEN = ("log.jsonl", "curves.svg", "model", "model.tmp")  # in the folder of a run
 _HARMLESS = ("checkpoint", "report")  # tables of a recipe that change no weight
 
 
@@ -41,17 +43,25 @@ def circumstances(recipe: Mapping[str, Any], data: str, scene: Scene) -> dict[st
     }
 
 
-def refuse_restart(out: Path) -> None:
-    """Refuse to start from step 0 where a run has left checkpoints.
+def refuse_restart(out: Path, recipe: Mapping[str, Any]) -> None:
+    """Refuse to start from step 0 where a run has left checkpoints, or over what the run reads.
 
     Raises:
-        CheckpointError: There are some.
+        CheckpointError: There are checkpoints.
+        ConfigError: A file or folder that the run writes is one that its recipe names.
     """
     if there := checkpoints(out):
         raise CheckpointError(
             f"{out} holds a run that got to {there[-1].name}. Go on with it by --resume {out} "
             "(resume=True), or train into another folder."
         )
+    for path in map(Path, _texts(recipe)):
+        for name in _WRITTEN:
+            if same_file(out / name, [path, *path.resolve().parents]):
+                raise ConfigError(
+                    f"The run would overwrite {out / name}, of which its recipe names {path}. "
+                    "Train into another folder."
+                )
 
 
 def restore(
@@ -106,6 +116,15 @@ def differences(then: Mapping[str, Any], now: Mapping[str, Any], path: str = "")
         elif before != after:
             found.append(f"{path}{name} was {before!r}, is {after!r}")
     return found
+
+
+def _texts(values: Mapping[str, Any] | Sequence[Any]) -> Iterator[str]:
+    """Find every text of a recipe: file names are among them."""
+    for value in values.values() if isinstance(values, Mapping) else values:
+        if isinstance(value, str):
+            yield value
+        elif isinstance(value, (Mapping, list, tuple)):
+            yield from _texts(value)
 
 
 def _steering(recipe: Mapping[str, Any]) -> dict[str, Any]:

@@ -25,6 +25,7 @@ from sbert_search.training.examples import GIVES, DataConfig, Example, read_exam
 from sbert_search.training.loop import Result, TrainConfig, train
 from sbert_search.training.mining import MiningConfig, mine_negatives
 from sbert_search.training.model_card import publish
+from sbert_search.training.resume import refuse_restart
 from sbert_search.training.siamese_dev import dev_evaluator
 from sbert_search.training.siamese_losses import (
     BINARY,
@@ -91,13 +92,16 @@ def train_bi_encoder(
         allow_inexact: Go on although data, recipe, threads or versions differ.
 
     Raises:
-        ConfigError: A loss that does not fit the data, or a setting that cannot be.
+        ConfigError: A loss that does not fit the data, a setting that cannot be, or a file or
+            folder that the run reads and would write.
         CorpusError: A file, a column or a row does not fit, with its place.
         ModelError: The model cannot be loaded.
         TrainingError: As `loop.train`; or data from which nothing can be learned.
         CheckpointError: As `loop.train`.
     """
     _check_form(recipe)
+    if not resume:
+        refuse_restart(out, to_mapping(recipe))
     with join_ranks() as ranks:
         return _train(recipe, out, ranks, resume=resume, allow_inexact=allow_inexact)
 

@@ -154,13 +154,13 @@ def test_an_ids_file_names_ids_with_any_separator_but_a_line_end(tmp_path: Path)
     (done,) = sbert_search("index", "delete", index, "--ids-file", ids, "--json").records
     assert (done["deleted"], done["absent"], done["documents"]) == (9, 0, 2)
     ids.write_bytes(b"a\nb\xff\n")
-    done = sbert_search("index", "delete", index, "--ids-file", ids)
-    assert done.code == 1
-    assert done.err == f"sbert-search: {ids}:2: invalid UTF-8 at byte 2 (b'b\\xff'). Fix it.\n"
-    done = sbert_search("index", "delete", index, "--ids-file", "-", "--json", stdin="a\n")
-    assert done.records[0]["documents"] == 1
-    done = sbert_search("index", "delete", index, "--ids", "\udcff,b", "--json")
-    assert (done.records[0]["deleted"], done.records[0]["absent"]) == (1, 1)
+    refused = sbert_search("index", "delete", index, "--ids-file", ids)
+    assert refused.code == 1
+    assert refused.err == f"sbert-search: {ids}:2: invalid UTF-8 at byte 2 (b'b\\xff'). Fix it.\n"
+    piped = sbert_search("index", "delete", index, "--ids-file", "-", "--json", stdin="a\n")
+    assert piped.records[0]["documents"] == 1
+    (done,) = sbert_search("index", "delete", index, "--ids", "\udcff,b", "--json").records
+    assert (done["deleted"], done["absent"]) == (1, 1)
 
 
 def test_a_deletion_counts_from_what_others_left(index: Path) -> None:
