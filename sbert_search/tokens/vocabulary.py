@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -14,6 +15,8 @@ from sbert_search.runtime import files
 from sbert_search.tokens.merging import CONTINUATION
 from sbert_search.tokens.wordpiece import SPECIAL_TOKENS, UNKNOWN
 from sbert_search.tokens.words import MAX_WORD_CHARS, WordRules
+
+_FILES = ("tokenizer.json", "vocab.txt", "tokenizer_config.json")
 
 
 def bert_tokenizer(vocabulary: Sequence[str], rules: WordRules) -> Tokenizer:
@@ -84,15 +87,15 @@ def save_vocabulary(
         "tokenize_chinese_chars": rules.split_cjk,
         **{f"{token[1:-1].lower()}_token": token for token in SPECIAL_TOKENS},
     }
-    contents = {
-        "tokenizer.json": bert_tokenizer(vocabulary, rules).to_str(pretty=True),
-        "vocab.txt": "".join(f"{piece}\n" for piece in vocabulary),
-        "tokenizer_config.json": json.dumps(config, indent=2) + "\n",
-    }
+    contents = (
+        bert_tokenizer(vocabulary, rules).to_str(pretty=True),
+        "".join(f"{piece}\n" for piece in vocabulary),
+        json.dumps(config, indent=2) + "\n",
+    )
     temporary = out.with_name(out.name + ".tmp")
     files.remove_tree(temporary)
     files.disk.make_folder(temporary)
-    for name, content in contents.items():
+    for name, content in zip(_FILES, contents, strict=True):
         files.write_new(temporary / name, content.encode("utf-8"))
     files.disk.fsync_folder(temporary)
     files.disk.replace(temporary, out)
@@ -103,12 +106,23 @@ def check_new(out: Path) -> None:
     """Refuse a folder that would be overwritten.
 
     Raises:
-        ConfigError: It is there already, or the folder it would lie in is not.
+        ConfigError: It is there already, or the folder it would lie in is not; or what it is
+            written as first is there, and not left by a killed process.
     """
     if out.exists():
         raise ConfigError(f"{out} is there already; name a new folder.")
     if not out.absolute().parent.is_dir():
         raise ConfigError(f"{out.absolute().parent} is no folder; make it first.")
+    temporary = out.with_name(out.name + ".tmp")
+    if os.path.lexists(temporary) and not _is_leftover(temporary):
+        raise ConfigError(f"{temporary} is in the way; move it, or name another folder.")
+
+
+def _is_leftover(temporary: Path) -> bool:
+    """Whether a folder holds nothing but files of a vocabulary."""
+    if temporary.is_symlink() or not temporary.is_dir():
+        return False
+    return all(entry.name in _FILES for entry in temporary.iterdir())
 
 
 def read_vocabulary(path: Path) -> tuple[list[str], WordRules]:

@@ -55,7 +55,7 @@ def refuse_restart(out: Path, recipe: Mapping[str, Any]) -> None:
             f"{out} holds a run that got to {there[-1].name}. Go on with it by --resume {out} "
             "(resume=True), or train into another folder."
         )
-    for path in map(Path, _texts(recipe)):
+    for path in filter(Path.exists, map(Path, _texts(recipe))):
         for name in _WRITTEN:
             if same_file(out / name, [path, *path.resolve().parents]):
                 raise ConfigError(

@@ -151,3 +151,15 @@ def test_a_failing_disk_leaves_no_half_folder(tmp_path: Path) -> None:
     assert not (tmp_path / "out").exists()
     save_vocabulary(tmp_path / "out", [*SPECIAL_TOKENS, "a"], WordRules())
     assert read_vocabulary(tmp_path / "out")[0] == [*SPECIAL_TOKENS, "a"]
+
+
+def test_a_folder_of_the_temporary_name_is_not_erased(source: Path, tmp_path: Path) -> None:
+    own = tmp_path / "v.tmp" / "notes.txt"
+    own.parent.mkdir()
+    own.write_text("mine")
+    with pytest.raises(ConfigError, match=r"v\.tmp is in the way"):
+        trained(source, tmp_path / "v", vocab_size=60)
+    assert own.read_text() == "mine"
+    own.rename(own.with_name("vocab.txt"))  # as a killed process leaves it
+    trained(source, tmp_path / "v", vocab_size=60)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["v"]

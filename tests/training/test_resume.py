@@ -5,13 +5,13 @@ import pytest
 import torch
 
 from sbert_search.config import to_mapping
-from sbert_search.errors import CheckpointError, TrainingError
+from sbert_search.errors import CheckpointError, ConfigError, TrainingError
 from sbert_search.runtime.files import use_disk
 from sbert_search.training.batching import Batches, Rows
 from sbert_search.training.checkpoint import checkpoints
 from sbert_search.training.loop import train
 from sbert_search.training.objective import Batch
-from sbert_search.training.resume import differences
+from sbert_search.training.resume import differences, refuse_restart
 from tests.faults import FAULTS, FULL, Fault, FaultDisk, Killed
 from tests.training.small import (
     TASKS,
@@ -204,3 +204,17 @@ def test_a_whole_recipe_is_kept_and_compared(tmp_path: Path) -> None:
     assert "layers = 2" in (tmp_path / "ckpt-00000004/recipe.toml").read_text()
     with pytest.raises(CheckpointError, match=r"recipe\.layers was 2, is 3"):
         go(3, True)
+
+
+@pytest.mark.parametrize("name", ["log.jsonl", "curves.svg", "model", "model/deep"])
+def test_a_run_does_not_start_over_what_its_recipe_names(tmp_path: Path, name: str) -> None:
+    named, elsewhere = tmp_path / name, tmp_path / "elsewhere"
+    named.mkdir(parents=True)
+    elsewhere.symlink_to(named)
+    for path in (named, elsewhere):
+        recipe = {"device": "auto", "first": {"data": {"train": ["absent", str(path)]}}}
+        with pytest.raises(
+            ConfigError, match=f"would overwrite .*, of which its recipe names {path}"
+        ):
+            refuse_restart(tmp_path, recipe)
+        refuse_restart(tmp_path / "other", recipe)
