@@ -68,7 +68,8 @@ class IngestReport:
     Attributes:
         counts: Where every row ended, those of earlier runs of the same build included.
         resumed_rows: Rows among them that earlier runs had done.
-        passages: Rows written to the index by this run.
+        passages: Passages embedded by this run; those of a document that a later row of the same
+            batch replaces are not written.
         truncated: Passages among them that are longer than the model reads.
         lost_tokens: Tokens that were cut off them.
         seconds: From the first row read to the last commit.
