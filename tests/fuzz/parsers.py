@@ -10,6 +10,7 @@ import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ import pyarrow.parquet as pq
 import xxhash
 
 from sbert_search.corpus.beir import read_qrels, read_queries
+from sbert_search.corpus.ids_file import read_ids
 from sbert_search.corpus.pairs import read_pairs
 from sbert_search.corpus.trec import read_run
 from sbert_search.errors import ConfigError, CorpusError, IndexStoreError, SbertSearchError
@@ -43,6 +45,7 @@ JSONL = (
 CSV = 'id,title,text,n\na,"T, t","two\nlines",1\r\n\nb,,"a ""quote""",2.5\nc,é,text,\n'.encode()
 QRELS = b"query-id\tcorpus-id\tscore\nq1\td1\t2\r\nq1\td2\t0\n\nq2\td1\t-1\n"
 RUN = b"q1 Q0 d1 1 2.5 us\nq1 Q0 d2 2 -1e-3 us\nq2 Q0 d1 1 1 us\n"
+IDS = "\ufeffa\nb c\r\n\ne\u2028\u00e9\n".encode()
 PAIRS = b'sentence1\tsentence2\tscore\tlabel\na\tb\t2.5\tx\nc\t"d\ne"\t0\t\n'
 TEXT = "one line\n\nanother, é\r\n".encode()
 
@@ -219,4 +222,5 @@ PARSERS: dict[str, Parser] = {
     "terms": _of_index("lex/000001.terms.npy", search_words),
     "postings": _of_index("lex/000001.pairs.npy", search_words),
     "lengths": _of_index("lex/000001.lengths.npy", search_words),
+    "ids_file": text("ids.txt", IDS, lambda path: read_ids(BytesIO(path.read_bytes()), str(path))),
 }
