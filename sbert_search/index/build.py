@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -111,8 +112,8 @@ def build_index(
             on_truncate=settings.on_truncate,
             cursor=cursor,
             memory_bytes=memory_bytes,
+            finish=partial(writer.finish_build, memory_bytes=memory_bytes),
         )
-        writer.finish_build(memory_bytes=memory_bytes)
     if isinstance(embedder, Embedder):
         embedder.keep_graph()
     return report

@@ -349,8 +349,8 @@ class Index:
                 mode=mode,
                 on_truncate=settings.on_truncate,
                 memory_bytes=memory_bytes,
+                finish=partial(_settle, writer, memory_bytes),
             )
-            _settle(writer, memory_bytes)
         return report
 
 

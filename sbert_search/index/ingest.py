@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Literal, Protocol
@@ -104,6 +104,7 @@ def ingest(
     on_truncate: OnTruncate,
     cursor: BuildCursor | None = None,
     memory_bytes: int | None = None,
+    finish: Callable[[], object] = lambda: None,
 ) -> IngestReport:
     """Write all documents of a source to a sink.
 
@@ -119,6 +120,8 @@ def ingest(
         on_truncate: What to do with texts longer than the model reads.
         cursor: Where a build stands; None for an update.
         memory_bytes: What the process may take; None: no limit.
+        finish: Ends the work on the sink once every row is committed. Only then is a source given
+            up that is the older list of rejected rows.
 
     Raises:
         ConfigError: The process has no room for the work.
@@ -143,6 +146,8 @@ def ingest(
             tally["passages"] += len(batch.doc_of)
             tally["truncated"] += int(np.count_nonzero(batch.lost_tokens))
             tally["lost_tokens"] += int(batch.lost_tokens.sum())
+    seconds = time.perf_counter() - begun
+    finish()
     rejects.finish(was_read=reader.reads(rejects.path))
     return IngestReport(
         counts=counts,
@@ -150,7 +155,7 @@ def ingest(
         passages=tally["passages"],
         truncated=tally["truncated"],
         lost_tokens=tally["lost_tokens"],
-        seconds=time.perf_counter() - begun,
+        seconds=seconds,
         rejects_file=rejects.path if counts.rejected else None,
     )
 

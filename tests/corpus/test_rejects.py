@@ -10,9 +10,11 @@ import pytest
 
 from sbert_search.corpus.rejects import RejectLog, is_reject_list
 from sbert_search.corpus.rows import Reject
+from sbert_search.errors import CorpusError, IndexStoreError
 from sbert_search.index.build import BuildSettings
 from sbert_search.index.index import Index
 from sbert_search.index.ingest import IngestReport, ReadSettings
+from sbert_search.index.writer import IndexWriter
 
 SKIP = ReadSettings(on_error="skip")
 
@@ -72,7 +74,7 @@ def test_rows_mended_in_place_are_read_whole_and_what_is_bad_stays_listed(
 def test_rows_that_stop_the_work_leave_the_list_as_it_is(index: Index) -> None:
     path = write(listed(index), *mended(still_blank=True))
     before = path.read_bytes()
-    with pytest.raises(Exception, match=r"i\.rejects\.jsonl:3: blank document"):
+    with pytest.raises(CorpusError, match=r"i\.rejects\.jsonl:3: blank document"):
         index.add(path, model="hashing")
     assert path.read_bytes() == before
 
@@ -97,6 +99,24 @@ def test_a_build_from_the_list_beside_it(tmp_path: Path) -> None:
     index = Index.build(path, out=tmp_path / "i", model="hashing", settings=settings)
     assert len(index) == 2
     assert [row["reason"][:14] for row in rows(path)] == ["blank document"]
+
+
+def test_a_build_that_fails_at_its_end_goes_on_from_the_same_list(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write(tmp_path / "i.rejects.jsonl", *mended(still_blank=True))
+    settings = BuildSettings(on_error="skip", lexical=None)
+    with monkeypatch.context() as patch:
+        patch.setattr(IndexWriter, "finish_build", fail)
+        with pytest.raises(IndexStoreError):
+            Index.build(path, out=tmp_path / "i", model="hashing", settings=settings)
+    assert rows(path) == mended(still_blank=True)
+    index = Index.build(path, out=tmp_path / "i", model="hashing", settings=settings)
+    assert (len(index), len(rows(path))) == (2, 1)
+
+
+def fail(*_: object, **__: object) -> None:
+    raise IndexStoreError("the disk is full")
 
 
 def test_globs_and_folders_pass_over_lists_of_rejected_rows(
