@@ -122,8 +122,8 @@ def delete(
     r"""Delete documents from the index DIR.
 
     Ids are taken as they stand, spaces included. A file of them is UTF-8; its lines end in LF or
-    CRLF only, and empty ones are passed over. An id with a comma or a line end needs such a file,
-    or the Python API: Index.open(DIR).delete(["..."]).
+    CRLF only, and empty ones are passed over. An id with a comma needs such a file, one with a line
+    end the Python API: Index.open(DIR).delete(["..."]).
     """
     from sbert_search.corpus.ids_file import read_ids
     from sbert_search.index.index import Index
