@@ -30,6 +30,8 @@ class RejectLog:
     """
 
     def __init__(self, folder: Path, keep: int = 0) -> None:
+        if folder.name in ("", ".."):  # such as ".", which has no name of its own
+            folder = folder.resolve()
         self.path = folder.with_name(f"{folder.name}.rejects.jsonl")
         self._old = folder.with_name(f"{folder.name}.rejects.old.jsonl")
         self._growing = folder.with_name(f"{folder.name}.rejects.jsonl.partial")

@@ -32,7 +32,7 @@ def require_apart(output: Path, inputs: Iterable[Path], option: str = "The outpu
         ConfigError: It is one of them, or lies in one of them.
     """
     inputs = list(inputs)
-    beside = output.with_name(output.name + ".tmp")  # what `files.replacing` writes first
+    beside = Path(f"{output}.tmp")  # what `files.replacing` writes first
     for written in (output, beside):
         if (read := same_file(written, inputs)) is not None:
             named = f" ({read})" if str(read) != str(written) else ""

@@ -145,6 +145,17 @@ def test_a_list_goes_on_where_the_work_was_stopped(tmp_path: Path) -> None:
     assert [file.name for file in tmp_path.iterdir()] == [path.name]
 
 
+def test_a_folder_named_by_a_dot(
+    index: Index, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = write(tmp_path / "other.jsonl", {"_id": "x", "text": "x"}, {"_id": "y", "text": ""})
+    for here, dots in ((index.path, "."), (index.path / "seg", "..")):
+        monkeypatch.chdir(here)
+        report = Index.open(dots).upsert(other, model="hashing", settings=SKIP)
+        assert report.rejects_file == listed(index)
+        assert len(rows(listed(index))) == 1
+
+
 def test_names_of_lists() -> None:
     assert is_reject_list(Path("a/i.rejects.jsonl"))
     assert is_reject_list(Path("i.x.rejects.old.jsonl"))

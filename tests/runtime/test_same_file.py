@@ -61,6 +61,7 @@ def test_a_folder_that_is_read_takes_no_output(file: Path) -> None:
             require_apart(inside, [folder])
     require_apart(folder / ".." / "new", [folder])
     require_apart(folder.with_name("docs2") / "new", [folder])
+    require_apart(Path("."), [file])
 
 
 def test_a_place_where_no_file_can_be_is_refused(file: Path) -> None:
