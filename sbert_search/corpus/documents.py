@@ -131,7 +131,7 @@ class CorpusReader:
 
     def reads(self, path: Path) -> bool:
         """Whether a file is read, under any of its names."""
-        return same_file(path, self.paths) is not None
+        return path.exists() and same_file(path, self.paths) is not None
 
     def survey(self) -> Survey:
         """Check every row once, and fix id fields and column types for all of them.
