@@ -5,12 +5,15 @@ from __future__ import annotations
 import sqlite3
 from datetime import UTC, date, datetime
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+import sqlglot
+from sqlglot import exp
 
 from sbert_search.errors import QueryError
-from sbert_search.index import filters
+from sbert_search.index import filter_syntax, filters
 from sbert_search.index.manifest import ColumnType, StoreSettings
 from sbert_search.index.snapshot import Snapshot
 from sbert_search.index.store import IndexStore
@@ -33,7 +36,7 @@ def values_of(i: int) -> dict[str, MetadataValue]:
     """Every third document lacks each value."""
     values: dict[str, MetadataValue] = {
         "year": 2000 + i,
-        "price": i / 4,
+        "price": i / 4 if i else -0.0,
         "lang": ["en", "de", "100%"][i % 3],
         "open": i % 2 == 0,
         "day": date(2024, 1, 1 + i),
@@ -76,6 +79,13 @@ def matching(snapshot: Snapshot, where: str) -> set[str]:
         "lang <> 'en' OR price < 2",
         "lang LIKE '%e'",
         "lang LIKE '100%' OR lang LIKE '_n'",
+        "lang NOT LIKE '%e'",
+        "NOT lang LIKE '%e' AND NOT lang NOT LIKE '%'",
+        "doc_id NOT LIKE 'd1%'",
+        "price IN (0)",
+        "price IN (-0.0, 9007199254740993, 1.5)",
+        "year < 1" + "0" * 310,
+        "year > " + "9" * 5000 + " OR year < -1e400",
         "lang IS NULL",
         "lang IS NOT NULL AND NOT (price > 1.5 OR open)",
         "open",
@@ -122,6 +132,10 @@ def test_the_masks_of_the_last_filters_are_kept(snapshot: Snapshot) -> None:
 
 
 def test_ilike_and_quoted_and_dotted_names(snapshot: Snapshot) -> None:
+    everything = {document.doc_id for document in snapshot.iter_documents()}
+    assert matching(snapshot, "title NOT ILIKE 't1_'") == everything - {
+        f"d{i}" for i in range(10, 19)
+    }
     assert matching(snapshot, "title ILIKE 't1_'") == {f"d{i}" for i in range(10, 19)}
     assert matching(snapshot, "\"my col\" = 'x' OR a.b = 3") == set()
 
@@ -149,6 +163,20 @@ def test_ilike_and_quoted_and_dotted_names(snapshot: Snapshot) -> None:
         ("lang LIKE 'x' ESCAPE '!'", "filters know columns", 0),
         ("year LIKE 'x'", "LIKE needs a text column", 0),
         ("SELECT 1", "it is no condition here", 0),
+        ("lang = '\udcff'", "it is no valid UTF-8 here", 8),
+        ("year > 1e", "'1e' is no number", 7),
+        ("year > ²", "Unknown column", 7),
+        ("year > 1 -- more", "filters have no comments", 7),
+        ("lang LIKE '" + "_" * 90_000 + "'", "more than 10,000 characters", 10),
+        ("lang LIKE 'x\\'", "a backslash at the end", 10),
+        ("seen > '2024-01-01T00:00:00.1234567'", "is no timestamp", 7),
+        ("seen > '0001-01-01T00:00:00+23:59'", "is no timestamp", 7),
+        ("year BETWEEN SYMMETRIC 9 AND 2", "filters know columns", 0),
+        ("lang LIKE ANY ('x', 'y')", "compare it with text in single quotes", 15),
+        ("lang COLLATE nocase = 'x'", "needs the name of a column here", 0),
+        ("year::text = '1'", "needs the name of a column here", 0),
+        ("year IS DISTINCT FROM 1", "filters know columns", 0),
+        ("Year > 1", r"Unknown column 'Year'; did you mean 'year'\?", 0),
     ],
 )
 def test_what_filters_cannot_do_is_refused_and_pointed_at(where: str, reason: str, at: int) -> None:
@@ -156,8 +184,67 @@ def test_what_filters_cannot_do_is_refused_and_pointed_at(where: str, reason: st
         filters.parse(where, COLUMNS)
     *_, line, mark = str(refused.value).split("\n")
     before = where[:at]
-    assert line == "  " + where.split("\n")[before.count("\n")]
+    whole = where.split("\n")[before.count("\n")].encode(errors="backslashreplace").decode()
+    assert line == "  " + (whole if len(whole) <= 160 else whole[:160] + "...")
     assert mark == "  " + " " * (at - before.rfind("\n") - 1) + "^"
+
+
+def test_a_long_line_is_shown_around_the_place() -> None:
+    where = "lang = 'x' OR " * 300 + "yaer = 1" + " OR lang = 'x'" * 300
+    with pytest.raises(QueryError, match="did you mean 'year'") as refused:
+        filters.parse(where, COLUMNS)
+    *_, line, mark = str(refused.value).split("\n")
+    assert line[mark.index("^") :].startswith("yaer = 1 OR")
+    assert len(line) == 2 + 160 + 6
+    assert line.strip().startswith("...")
+    assert line.endswith("...")
+
+
+@pytest.mark.parametrize("where", [b"year > 1", 5, None, ["year > 1"]])
+def test_what_is_no_text_is_refused(where: Any) -> None:
+    with pytest.raises(QueryError, match="it must be text such as"):
+        filters.parse(where, COLUMNS)
+
+
+ONE_OF_EACH = """NOT (year >= -1 AND lang LIKE 'x' OR title ILIKE 'y') OR year IN (1) OR price <> 1
+    OR open IS TRUE OR lang IS NULL OR year BETWEEN 1 AND 2 OR a.b = 1 OR year < 1 OR year <= 1
+    OR year > 1"""
+
+
+def test_a_node_with_an_argument_that_is_not_read_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As sqlglot 30 did with NOT LIKE, any version may say something new in a new argument."""
+    parse = sqlglot.parse_one
+    nodes = list(parse(ONE_OF_EACH, into=exp.Condition).walk())
+    assert {type(node) for node in nodes} == set(filter_syntax._READ)
+    filters.parse(ONE_OF_EACH, COLUMNS)
+    for number in range(len(nodes)):
+
+        def newer(where: str, into: type[exp.Expr], number: int = number) -> exp.Expr:
+            tree = parse(where, into=into)
+            if where == ONE_OF_EACH:
+                list(tree.walk())[number].args["unheard_of"] = True
+            return tree
+
+        monkeypatch.setattr(sqlglot, "parse_one", newer)
+        with pytest.raises(QueryError, match="filters know columns"):
+            filters.parse(ONE_OF_EACH, COLUMNS)
+
+
+def test_a_chain_of_thousands_is_no_nesting(snapshot: Snapshot) -> None:
+    chain = " OR ".join(f"year = {year}" for year in range(2005, 7000))
+    assert matching(snapshot, chain) == matching(snapshot, "year >= 2005")
+
+
+def test_deletion_takes_what_the_filter_selects_and_no_more(tmp_path: Path) -> None:
+    store = IndexStore.create(tmp_path / "i", StoreSettings(dim=8))
+    titles = ["keep one", "drop", "keep two", ""]
+    with store.writer() as writer:
+        documents = [Document(f"d{i}", "x", title=title) for i, title in enumerate(titles)]
+        writer.commit(make_batch(documents, some_vectors(4)))
+        assert writer.delete_where("title NOT LIKE 'keep%'") == 2
+    assert [document.title for document in store.snapshot.iter_documents()] == titles[::2]
 
 
 def test_columns_named_like_words_of_sql_are_to_be_quoted() -> None:

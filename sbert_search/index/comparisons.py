@@ -1,0 +1,139 @@
+"""SQL comparisons of Arrow arrays, with exact answers between integers and floats.
+
+Arrow compares an int64 with a float64 by rounding or refusing the integer. Here the literal, or
+each pair of values, is compared by its exact value. A missing value gives NULL.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from datetime import date, datetime
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+Operator = str
+Value = int | float | str | bool | datetime | date
+OPERATORS: Mapping[Operator, Callable[[Any, Any], pa.Array]] = {
+    "=": pc.equal,
+    "<>": pc.not_equal,
+    "<": pc.less,
+    "<=": pc.less_equal,
+    ">": pc.greater,
+    ">=": pc.greater_equal,
+}
+SWAPPED: Mapping[Operator, Operator] = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
+INT64 = np.iinfo(np.int64)
+
+_NUMBERS = (pa.int64(), pa.float64())
+_NULL = pa.scalar(None, pa.bool_())
+_TOO_LARGE = 2.0**63  # the first float64 above all int64
+
+
+def compare(column: pa.Array, operator: Operator, value: Value) -> pa.Array:
+    """Compare each value of a column with a literal.
+
+    Args:
+        column: Any type of a metadata column.
+        operator: One of `OPERATORS`.
+        value: Of the column's type; for a column of numbers an int or a float, maybe infinite.
+
+    Returns:
+        bool, null where the column is.
+    """
+    if column.type not in _NUMBERS:
+        return OPERATORS[operator](column, pa.scalar(value, column.type))
+    assert isinstance(value, int | float)
+    same = _same_number(value, column.type)
+    if same is not None:
+        return OPERATORS[operator](column, pa.scalar(same, column.type))
+    if operator in ("=", "<>"):
+        return constant(column, operator == "<>")
+    less = operator in ("<", "<=")
+    below = _next_below(value, column.type)
+    if below is None:
+        return constant(column, not less)
+    return OPERATORS["<=" if less else ">"](column, pa.scalar(below, column.type))
+
+
+def compare_columns(left: pa.Array, operator: Operator, right: pa.Array) -> pa.Array:
+    """Compare two columns of one type, or of integers and floats, row by row.
+
+    Returns:
+        bool, null where one of them is.
+    """
+    if left.type == right.type:
+        return OPERATORS[operator](left, right)
+    if right.type == pa.int64():
+        return compare_columns(right, SWAPPED.get(operator, operator), left)
+    order = pa.array(_order(_values(left), _values(right)))
+    there = pc.and_(left.is_valid(), right.is_valid())
+    return pc.if_else(there, OPERATORS[operator](order, pa.scalar(0, pa.int8())), _NULL)
+
+
+def is_in(column: pa.Array, values: Sequence[Value]) -> pa.Array:
+    """Whether each value of a column is one of some literals, as `compare` takes them."""
+    found: list[Value] = list(values)
+    if column.type in _NUMBERS:
+        same = (_same_number(v, column.type) for v in values if isinstance(v, int | float))
+        found = [value for value in same if value is not None]
+        if column.type == pa.float64() and 0 in found:
+            found += [-0.0, 0.0]  # equal numbers that Arrow hashes apart
+    marks = pc.is_in(column, pa.array(found, column.type))
+    return pc.if_else(column.is_valid(), marks, _NULL)
+
+
+def constant(column: pa.Array, value: bool) -> pa.Array:
+    """Give the same answer for every row that has a value."""
+    return pc.if_else(column.is_valid(), pa.scalar(value), _NULL)
+
+
+def exact_as_float(integers: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Mark the integers that a float64 holds exactly, as all up to 2**53 are."""
+    floats = integers.astype(np.float64)
+    fits = floats < _TOO_LARGE
+    same: NDArray[np.bool_] = np.where(fits, floats, 0.0).astype(np.int64) == integers
+    return fits & same
+
+
+def _same_number(value: int | float, kind: pa.DataType) -> int | float | None:
+    """Return a literal as a value of int64 or float64, None where the type lacks that number."""
+    if kind == pa.int64():
+        whole = isinstance(value, int) or value.is_integer()
+        return int(value) if whole and INT64.min <= value <= INT64.max else None
+    return float(value) if float(value) == value else None
+
+
+def _next_below(value: int | float, kind: pa.DataType) -> int | float | None:
+    """Return the largest int64 or float64 below a literal that is none; None: there is none."""
+    if kind == pa.int64():
+        if value < INT64.min:
+            return None
+        return INT64.max if value > INT64.max else math.floor(value)
+    near = float(value)
+    return near if near < value else math.nextafter(near, -math.inf)
+
+
+def _values(column: pa.Array) -> NDArray[Any]:
+    values: NDArray[Any] = column.fill_null(0).to_numpy(zero_copy_only=False)
+    return values
+
+
+def _order(integers: NDArray[np.int64], floats: NDArray[np.float64]) -> NDArray[np.int8]:
+    """Say whether each integer is below (-1), equal to (0) or above (1) its float.
+
+    Rounding keeps the order, so a rounded integer that differs from the float tells. Where they
+    are equal the float is a whole number, and the integers themselves are compared.
+    """
+    rounded = integers.astype(np.float64)
+    order = (rounded > floats).astype(np.int8) - (rounded < floats)
+    equal = rounded == floats
+    order[equal & (floats >= _TOO_LARGE)] = -1
+    ties = equal & (floats < _TOO_LARGE)
+    whole = floats[ties].astype(np.int64)
+    order[ties] = (integers[ties] > whole).astype(np.int8) - (integers[ties] < whole)
+    return order

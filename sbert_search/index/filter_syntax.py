@@ -1,0 +1,144 @@
+"""The text of a filter: parsed by `sqlglot`, checked node by node, and pointed into by errors."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import NoReturn
+
+import sqlglot
+from sqlglot import exp
+
+from sbert_search.errors import QueryError
+
+MAX_CHARACTERS = 100_000
+SHOWN_CHARACTERS = 160  # of the line that an error points into
+KNOWN = "filters know columns, values, =, <>, <, >, AND, OR, NOT, IN, BETWEEN, LIKE and IS NULL"
+
+OPERATORS: Mapping[type[exp.Expr], str] = {
+    exp.EQ: "=",
+    exp.NEQ: "<>",
+    exp.LT: "<",
+    exp.LTE: "<=",
+    exp.GT: ">",
+    exp.GTE: ">=",
+}
+_SIDES = {"this", "expression"}
+_READ: Mapping[type[exp.Expr], set[str]] = {
+    **{comparison: _SIDES for comparison in OPERATORS},
+    exp.And: _SIDES,
+    exp.Or: _SIDES,
+    exp.Not: {"this"},
+    exp.Paren: {"this"},
+    exp.Like: {*_SIDES, "negate"},
+    exp.ILike: {*_SIDES, "negate"},
+    exp.Is: {*_SIDES, "negate"},
+    exp.In: {"this", "expressions", "negate"},
+    exp.Between: {"this", "low", "high", "negate"},
+    exp.Column: {"this", "table", "db", "catalog"},
+    exp.Identifier: {"this", "quoted"},
+    exp.Literal: {"this", "is_string"},
+    exp.Neg: {"this"},
+    exp.Null: set(),
+    exp.Boolean: {"this"},
+}
+"""The arguments of each kind of node that the compiler reads. Every other argument that is set may
+change what the node means, as `negate` did when sqlglot 30 began to set it, so it is refused."""
+
+
+class FilterText:
+    """A condition as it was written.
+
+    Args:
+        where: The condition.
+        columns: Names of the columns there are.
+
+    Raises:
+        QueryError: It is empty, too long or not Unicode.
+    """
+
+    def __init__(self, where: str, columns: Iterable[str]) -> None:
+        if not isinstance(where, str):
+            raise QueryError(f"The filter is {where!r}; it must be text such as 'year >= 2019'.")
+        self._where, self._columns = where, columns
+        if len(where) > MAX_CHARACTERS:
+            raise QueryError(f"The filter has more than {MAX_CHARACTERS:,} characters.")
+        if not where.strip():
+            raise QueryError("The filter is empty; write a condition such as year >= 2019.")
+        try:
+            where.encode()
+        except UnicodeEncodeError as error:
+            self._refuse_at(error.start, "it is no valid UTF-8 here")
+
+    def tree(self) -> exp.Expr:
+        """Parse it.
+
+        Raises:
+            QueryError: It is no condition.
+            RecursionError: It is nested too deeply.
+        """
+        try:
+            return sqlglot.parse_one(self._where, into=exp.Condition)
+        except sqlglot.errors.ParseError as error:
+            at = error.errors[0] if error.errors else {}
+            before = at.get("start_context") or ""
+            place = self._where.find(before + (at.get("highlight") or "")) + len(before)
+            self._refuse_at(max(place, 0), "it is no condition here")
+        except sqlglot.errors.TokenError:
+            quotes = max(self._where.rfind(quote) for quote in "'\"")
+            self._refuse_at(max(quotes, 0), "a quote is not closed")
+
+    def require_read(self, tree: exp.Expr) -> None:
+        """Refuse a tree with anything in it that the compiler does not read.
+
+        Raises:
+            QueryError: A kind of node, an argument of a node or a comment that filters lack.
+        """
+        for node in tree.walk():
+            if node.comments:
+                self.refuse(node, "filters have no comments")
+            there = {name for name, value in node.args.items() if value}
+            if type(node) not in _READ or not there <= _READ[type(node)]:
+                self.refuse(node, KNOWN)
+
+    def refuse(self, node: exp.Expr, reason: str) -> NoReturn:
+        """Raise `QueryError` with a mark below the place of a node."""
+        tree: exp.Expr | None = node
+        while tree is not None:
+            starts = [part.meta["start"] for part in tree.walk() if "start" in part.meta]
+            if starts:
+                self._refuse_at(min(starts), reason)
+            tree = tree.parent
+        self._refuse_at(0, reason)
+
+    def _refuse_at(self, offset: int, reason: str) -> NoReturn:
+        start = self._where.rfind("\n", 0, offset) + 1
+        line = self._where[start:].partition("\n")[0]
+        skipped = max(0, offset - start - SHOWN_CHARACTERS // 2)
+        shown = _printable(line[skipped : skipped + SHOWN_CHARACTERS])
+        shown = "..." * bool(skipped) + shown
+        shown += "..." * (len(line) > skipped + SHOWN_CHARACTERS)
+        before = "..." * bool(skipped) + _printable(line[skipped : offset - start])
+        reason += self._quotes_missing()
+        stop = "" if reason.endswith(("?", ".")) else "."
+        mark = " " * len(before) + "^"
+        raise QueryError(f"The filter cannot be used: {reason}{stop}\n  {shown}\n  {mark}")
+
+    def _quotes_missing(self) -> str:
+        """Name the columns that SQL reads as something else where they stand without quotes."""
+        bare = re.sub(r"""'[^']*'|"[^"]*\"""", "", self._where)
+        there = (n for n in self._columns if re.search(rf"(?<!\w){re.escape(n)}(?!\w)", bare))
+        odd = [f'"{name}"' for name in there if not _is_name(name)]
+        return f"; write {' and '.join(odd)} in double quotes" if odd else ""
+
+
+def _is_name(name: str) -> bool:
+    """Whether SQL reads a word as the name of a column."""
+    try:
+        return isinstance(sqlglot.parse_one(name, into=exp.Condition), exp.Column)
+    except (sqlglot.errors.SqlglotError, RecursionError):
+        return False
+
+
+def _printable(text: str) -> str:
+    return text.encode("utf-8", "backslashreplace").decode()

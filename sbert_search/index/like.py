@@ -1,0 +1,70 @@
+"""SQL's LIKE: ``%`` is any text, ``_`` any character, a backslash takes the next one literally."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+MAX_PATTERN = 10_000  # characters; the engine of regular expressions refuses some of 50,000
+_MARKS = {"%": "(?s:.*)", "_": "(?s:.)"}
+_RUN = re.compile(r"(?P<any>%)[%]*|(?P<one>_)|\\(?P<escaped>.)|(?P<text>[^%_\\]+)", re.DOTALL)
+
+Match = Callable[[pa.Array], pa.Array]
+
+
+def like(pattern: str, *, ignore_case: bool) -> Match:
+    """Return what marks the texts that a pattern matches as a whole, null where a text is null.
+
+    Args:
+        pattern: At most `MAX_PATTERN` characters.
+        ignore_case: Letters match as in Unicode's simple case folding.
+
+    Raises:
+        ValueError: The pattern is too long or ends in a backslash.
+    """
+    if len(pattern) > MAX_PATTERN:
+        raise ValueError(f"the pattern has more than {MAX_PATTERN:,} characters")
+    parts = list(_parts(pattern))
+    if not ignore_case and (simple := _simple(parts)):
+        return simple
+    flag = "(?i)" if ignore_case else ""
+    body = "".join(_MARKS[mark] if mark else re.escape(text) for mark, text in parts)
+    expression = rf"{flag}\A{body}\z"
+    return lambda texts: pc.match_substring_regex(texts, expression)
+
+
+def _parts(pattern: str) -> Iterator[tuple[str, str]]:
+    """Split a pattern into wildcards and the text between them."""
+    text, end = "", 0
+    for part in _RUN.finditer(pattern):
+        end = part.end()
+        if mark := part["any"] or part["one"]:
+            if text:
+                yield "", text
+            yield mark, ""
+            text = ""
+        else:
+            text += part["escaped"] or part["text"]
+    if end < len(pattern):
+        raise ValueError("a backslash at the end of a pattern has nothing to take literally")
+    if text:
+        yield "", text
+
+
+def _simple(parts: list[tuple[str, str]]) -> Match | None:
+    """Match without a regular expression where the only wildcards are ``%`` at the ends."""
+    marks = [mark for mark, _ in parts]
+    text = "".join(text for _, text in parts)
+    match marks:
+        case [] | [""]:
+            return lambda texts: pc.equal(texts, pa.scalar(text, texts.type))
+        case ["", "%"]:
+            return lambda texts: pc.starts_with(texts, text)
+        case ["%", ""]:
+            return lambda texts: pc.ends_with(texts, text)
+        case ["%", "", "%"]:
+            return lambda texts: pc.match_substring(texts, text)
+    return None
