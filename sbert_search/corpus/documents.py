@@ -7,7 +7,7 @@ import shutil
 import sys
 import tempfile
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -94,6 +94,7 @@ class CorpusReader:
         on_error: Raise at the first bad row, or collect it as a `Reject`.
         columns: Types of metadata columns that are known beforehand, as those of an index; int64
             may still widen to float64.
+        widens: Whether float64 would hold all integers of such a column exactly.
         batch_rows: Input rows in a batch; a batch of long rows ends early, at 16 Mi characters.
 
     Raises:
@@ -107,6 +108,7 @@ class CorpusReader:
         fields: FieldNames | None = None,
         on_error: Literal["stop", "skip"] = "stop",
         columns: Mapping[str, ColumnType] | None = None,
+        widens: Callable[[str], bool] = lambda name: True,
         batch_rows: int = 1024,
     ) -> None:
         if isinstance(sources, (str, Path)):
@@ -117,12 +119,12 @@ class CorpusReader:
             raise ValueError(f"batch_rows is {batch_rows}; it must be at least 1.")
         self.on_error = on_error
         self._fields = fields or FieldNames()
-        self._known = columns
+        self._known, self._widens = columns, widens
         self._batch_rows = batch_rows
         stdin = self._spool_stdin() if "-" in map(str, sources) else None
         self._files = expand(sources, stdin)
         self._plans: list[_FilePlan] = []
-        self._columns = Columns(columns)
+        self._columns = Columns(columns, widens)
 
     @property
     def paths(self) -> list[Path]:
@@ -140,7 +142,7 @@ class CorpusReader:
             CorpusError: There is no row at all; with ``on_error="stop"`` also for the first bad
                 row, with its place, reason and value.
         """
-        self._columns = Columns(self._known)
+        self._columns = Columns(self._known, self._widens)
         self._plans = [self._survey_file(file) for file in self._files]
         rows = sum(plan.rows for plan in self._plans)
         if not rows:

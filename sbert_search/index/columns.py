@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from datetime import date, datetime
 
@@ -56,6 +57,8 @@ def schema(columns: Mapping[str, ColumnType]) -> pa.Schema:
 def merge(old: Mapping[str, ColumnType], new: Mapping[str, ColumnType]) -> dict[str, ColumnType]:
     """Join the columns of a new source with those of an index; int64 widens to float64.
 
+    Whether the integers of the index allow that is for the caller to find out.
+
     Raises:
         IndexStoreError: A column has another type in the new source.
     """
@@ -87,9 +90,11 @@ def metadata_array(documents: Sequence[Document | None], name: str, kind: Column
 
 def _fitted(document: Document, name: str, kind: ColumnType) -> MetadataValue:
     value = document.metadata.get(name)
+    if isinstance(value, float) and not math.isfinite(value):
+        raise IndexStoreError(f"Document {document.doc_id!r} has {name} = {value!r}, not finite.")
     if value is None or type(value) is _PYTHON_TYPES[kind]:
         return value
-    if kind == "float64" and type(value) is int:
+    if kind == "float64" and type(value) is int and int(float(value)) == value:
         return float(value)
     raise IndexStoreError(
         f"Document {document.doc_id!r} has {name} = {value!r}, which is no {kind}, "

@@ -134,7 +134,7 @@ def _begun(snapshot: Snapshot, segment: Segment) -> Any | None:
 
 def _merged(work: Transaction, snapshot: Snapshot, group: Group) -> SegmentRecord | None:
     """Write the rows of some segments as one; None when there are none."""
-    columns = snapshot.manifest.columns
+    columns = _columns_of([snapshot.segments[i] for i in group.members], snapshot.columns)
     whole = group.start if group.extend else None  # the segment whose dead rows stay
     sources = [
         (snapshot.segments[i], snapshot.live(i) if i != whole else None) for i in group.members
@@ -163,6 +163,17 @@ def _merged(work: Transaction, snapshot: Snapshot, group: Group) -> SegmentRecor
     return dataclasses.replace(record, lexical=lexical)
 
 
+def _columns_of(
+    segments: Sequence[Segment], columns: Mapping[str, ColumnType]
+) -> dict[str, ColumnType]:
+    """Give the columns of an index that segments together store; integers stay where they must."""
+    stored = dict(columns)
+    for name in (name for name, kind in columns.items() if kind == "float64"):
+        if any(segment.rounded_as_float(name) for segment in segments):
+            stored[name] = "int64"
+    return stored
+
+
 def _parts(
     segment: Segment, live: Live, columns: Mapping[str, ColumnType]
 ) -> Iterator[SegmentPart]:
@@ -179,10 +190,14 @@ def _parts(
 
 
 def _conformed(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Give a table the columns of a schema: missing ones are null, integers widen to floats."""
+    """Give a table the columns of a schema: missing ones are null, integers widen to floats.
+
+    Arrow's safe cast refuses integers beyond 2**53 that float64 holds exactly; `upkeep` has seen to
+    it that no other ones widen.
+    """
     there = set(table.schema.names)
     arrays = [
-        table.column(field.name).cast(field.type)
+        table.column(field.name).cast(field.type, safe=field.type != pa.float64())
         if field.name in there
         else pa.nulls(table.num_rows, field.type)
         for field in schema

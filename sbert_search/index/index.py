@@ -336,6 +336,7 @@ class Index:
             fields=settings.fields,
             on_error=settings.on_error,
             columns=self.state.columns,
+            widens=self.state.widens,
         )
         survey = reader.survey()
         embedder = self.matching_embedder(model, **options)

@@ -14,6 +14,7 @@ from numpy.typing import DTypeLike, NDArray
 from sbert_search.errors import CorruptIndex, IndexStoreError
 from sbert_search.index import columns as columns_of
 from sbert_search.index import ids, npy
+from sbert_search.index.comparisons import exact_as_float
 from sbert_search.index.manifest import (
     FileRecord,
     SegmentRecord,
@@ -44,6 +45,7 @@ class Segment:
         self.ids: ids.IdTable = npy.read(table, record.ids.name, "u8", (3, record.n_docs))
         self._docs = pa.py_buffer(docs)
         self._known_names: dict[int, _Names] = {}
+        self._rounded: dict[str, bool] = {}
         self._reader = self._open_docs()
 
     @property
@@ -136,6 +138,16 @@ class Segment:
             table = pa.ipc.open_file(self._docs, options=options).read_all()
             table.validate(full=True)
         return table
+
+    def rounded_as_float(self, name: str) -> bool:
+        """Whether a metadata column here has integers that float64 would round; read once."""
+        if self.record.columns.get(name) != "int64":
+            return False
+        if name not in self._rounded:
+            column = self.table([columns_of.PREFIX + name]).column(0).fill_null(0)
+            exact = (exact_as_float(part.to_numpy()).all() for part in column.chunks)
+            self._rounded[name] = not all(exact)
+        return self._rounded[name]
 
     def batch(self, index: int) -> pa.RecordBatch:
         """Read the batch that holds positions from ``index * BATCH_ROWS``."""

@@ -95,6 +95,10 @@ class Snapshot:
         """Metadata columns and their types."""
         return self.manifest.columns
 
+    def widens(self, name: str) -> bool:
+        """Whether float64 would hold all integers of a metadata column exactly."""
+        return not any(segment.rounded_as_float(name) for segment in self.segments)
+
     def search(
         self,
         queries: NDArray[np.float32],

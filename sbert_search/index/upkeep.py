@@ -57,6 +57,8 @@ class _Part:
     n_rows: int
     n_live: int
     has_ann: bool
+    precise: frozenset[str] = frozenset()  # columns of integers that float64 would round
+    floats: frozenset[str] = frozenset()  # columns of floats that are precise in other segments
 
     @property
     def too_dead(self) -> bool:
@@ -111,7 +113,8 @@ def _for_faiss(parts: Sequence[_Part], tail: int, snapshot: Snapshot) -> list[Gr
         return []
     if tail and scanned > MAX_SCANNED * snapshot.n_rows:
         last = parts[tail - 1]
-        if scanned + (last.n_live if last.too_dead else last.n_rows) <= SEGMENT_ROWS:
+        fit = _share_types(parts[tail - 1 :])
+        if fit and scanned + (last.n_live if last.too_dead else last.n_rows) <= SEGMENT_ROWS:
             return [Group(tail - 1, len(parts), extend=not last.too_dead)]
     if scanned >= MIN_ANN_ROWS and len(parts) - tail > 1:
         groups = _neighbours(parts[tail:], stand_alone=[False] * (len(parts) - tail))
@@ -127,7 +130,7 @@ def _tiered(parts: Sequence[_Part], tail: int) -> list[Group]:
     start, size = len(parts) - 1, parts[-1].n_live
     while start > tail:
         older = parts[start - 1].n_live
-        if older >= 2 * size or older + size > SEGMENT_ROWS:
+        if older >= 2 * size or older + size > SEGMENT_ROWS or not _share_types(parts[start - 1 :]):
             break
         start, size = start - 1, size + older
     return [Group(start, len(parts))] if len(parts) - start > 1 else []
@@ -144,11 +147,12 @@ def _too_dead(parts: Sequence[_Part], merged: Sequence[Group], *, and_ann: bool)
 
 
 def _neighbours(parts: Sequence[_Part], stand_alone: Sequence[bool]) -> Iterator[Group]:
-    """Split segments into runs whose live rows fit into one."""
+    """Split segments into runs whose live rows and types of columns fit into one."""
     start, size = 0, 0
     for i, part in enumerate(parts):
         n_live = SEGMENT_ROWS + 1 if stand_alone[i] else part.n_live  # too full for neighbours
-        if i > start and size + n_live > SEGMENT_ROWS:
+        fit = size + n_live <= SEGMENT_ROWS and _share_types(parts[start : i + 1])
+        if i > start and not fit:
             yield Group(start, i)
             start, size = i, 0
         size += n_live
@@ -161,7 +165,31 @@ def _in_order(groups: Sequence[Group]) -> list[Group]:
 
 
 def _parts(snapshot: Snapshot) -> list[_Part]:
-    return [
-        _Part(record.n_rows, snapshot.n_live(i), record.ann is not None)
-        for i, record in enumerate(snapshot.manifest.segments)
+    records = snapshot.manifest.segments
+    floats = [name for name, kind in snapshot.columns.items() if kind == "float64"]
+    precise = [
+        frozenset(name for name in floats if segment.rounded_as_float(name))
+        for segment in snapshot.segments
     ]
+    every = frozenset().union(*precise)
+    return [
+        _Part(
+            record.n_rows,
+            snapshot.n_live(i),
+            record.ann is not None,
+            precise[i],
+            frozenset(name for name in every if record.columns.get(name) == "float64"),
+        )
+        for i, record in enumerate(records)
+    ]
+
+
+def _share_types(parts: Sequence[_Part]) -> bool:
+    """Whether one column can hold what each column holds in all of these segments.
+
+    Earlier versions let a column widen to float64 whatever integers it held.
+    """
+    if not any(part.precise for part in parts):
+        return True
+    precise = frozenset[str]().union(*(part.precise for part in parts))
+    return not any(precise & part.floats for part in parts)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from sbert_search.errors import IndexStoreError
 from sbert_search.index import backup, compact, ids, upkeep
 from sbert_search.index import columns as columns_of
 from sbert_search.index.check import damaged_derived_files
@@ -66,9 +67,17 @@ class IndexWriter:
         """Join the metadata columns of a source with those of the index, from the next commit.
 
         Raises:
-            IndexStoreError: A column has another type in the index.
+            IndexStoreError: A column has another type in the index, or holds integers there that
+                the floats of the source would round.
         """
-        self._columns = columns_of.merge(self._columns, columns)
+        merged = columns_of.merge(self._columns, columns)
+        for name, kind in self._columns.items():
+            if kind != merged[name] and not self.snapshot.widens(name):
+                raise IndexStoreError(
+                    f"The metadata column {name!r} holds integers in the index that float64, its "
+                    "type in the source, would round; rename it in the source."
+                )
+        self._columns = merged
 
     def classify(
         self, documents: Sequence[Document], mode: Literal["add", "upsert"] = "add"

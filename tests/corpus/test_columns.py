@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 from datetime import UTC, date, datetime
@@ -12,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sbert_search.corpus.columns import Columns, ColumnType, join_types
+from sbert_search.corpus.documents import CorpusReader
 from sbert_search.corpus.rows import BadRow
 from tests.corpus.accounting import read_all
 
@@ -22,6 +24,9 @@ from tests.corpus.accounting import read_all
         (["1", "-2", "0"], "int64", [1, -2, 0]),
         (["1", "2.5", "-1e3"], "float64", [1.0, 2.5, -1000.0]),
         (["true", "False"], "bool", [True, False]),
+        (["9007199254740992", "1.5"], "float64", [2.0**53, 1.5]),
+        (["9007199254740993", "1.5", "5"], "string", ["9007199254740993", "1.5", "5"]),
+        (["9007199254740993", "5"], "int64", [9007199254740993, 5]),
         (["007", "8"], "string", ["007", "8"]),
         (["1", "one"], "string", ["1", "one"]),
         (["true", "1"], "string", ["true", "1"]),
@@ -54,15 +59,47 @@ def test_joining_types_does_not_depend_on_order(
 
 
 @given(st.lists(st.integers(-(1 << 63), (1 << 63) - 1) | st.floats(-1e300, 1e300), min_size=1))
-def test_typed_numbers_widen(values: list[float]) -> None:
+def test_typed_numbers_widen_unless_an_integer_would_be_rounded(values: list[float]) -> None:
     columns = Columns()
+    kept = []
     for value in values:
-        columns.learn({"n": value}, typed=True)
-    has_float = any(isinstance(value, float) for value in values)
+        with contextlib.suppress(BadRow):
+            columns.learn({"n": value}, typed=True)
+            kept.append(value)
+    has_float = any(isinstance(value, float) for value in kept)
     assert columns.types == {"n": "float64" if has_float else "int64"}
     for value in values:
-        kept = columns.convert({"n": value}, typed=True)["n"]
-        assert kept == (float(value) if has_float else value)
+        if value in kept:
+            assert columns.convert({"n": value}, typed=True)["n"] == value  # as exact numbers
+        else:
+            with pytest.raises(BadRow, match=r"float64.* would round"):
+                columns.convert({"n": value}, typed=True)
+    rounded = [value for value in values if isinstance(value, int) and float(value) != value]
+    assert len(kept) == len(values) or (rounded and values[0] in kept)
+
+
+def test_integers_of_an_index_are_looked_at_when_their_column_would_widen(tmp_path: Path) -> None:
+    path = tmp_path / "c.jsonl"
+    path.write_text('{"text": "a", "n": 5}\n{"text": "b", "n": 1.5}\n{"text": "c", "n": 2.5}\n')
+    for widens, kept in ((True, [5.0, 1.5, 2.5]), (False, [5])):
+        asked: list[str] = []
+
+        def answer(name: str, widens: bool = widens, asked: list[str] = asked) -> bool:
+            asked.append(name)
+            return widens
+
+        reader = CorpusReader(
+            path, columns={"n": "int64", "m": "int64"}, widens=answer, on_error="skip"
+        )
+        batches = list(reader.batches())
+        assert asked == ["n"]
+        assert [doc.metadata["n"] for batch in batches for doc in batch.documents] == kept
+        rejects = [reject for batch in batches for reject in batch.rejects]
+        assert len(rejects) == 3 - len(kept)
+        assert {r.reason for r in rejects} <= {
+            "column 'n' is of type int64, whose integers float64 would round, "
+            "so it cannot hold this value"
+        }
 
 
 def test_a_row_that_does_not_fit_teaches_nothing() -> None:
