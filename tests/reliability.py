@@ -49,6 +49,9 @@ PROMISES = {
     "brute force",
     "upsert_streams": "The last row of every id stands after any stream of updates, and the counts "
     "are those of a dict",
+    "filters_sqlite": "A filter selects what sqlite selects, in searches and deletions, whatever "
+    "types its columns have in the segments",
+    "filter_mutations": "A damaged filter is answered or refused by name, in bounded time",
     "index_determinism": "Threads, batch size and restarts change no answer",
     "index_hostile": "A hostile index folder is refused by name, in bounded time and memory",
     "parser_mutations": "Mutated input brings out named errors and nothing else",

@@ -140,5 +140,10 @@ def _is_name(name: str) -> bool:
         return False
 
 
+def shortened(text: str) -> str:
+    """Cut what a message quotes to a length that can be read."""
+    return text if len(text) <= SHOWN_CHARACTERS // 2 else text[: SHOWN_CHARACTERS // 2] + "..."
+
+
 def _printable(text: str) -> str:
     return text.encode("utf-8", "backslashreplace").decode()

@@ -24,7 +24,7 @@ from sbert_search.errors import QueryError
 from sbert_search.index import columns as columns_of
 from sbert_search.index.columns import ARROW_TYPES
 from sbert_search.index.comparisons import INT64, SWAPPED, Value, compare, compare_columns, is_in
-from sbert_search.index.filter_syntax import KNOWN, OPERATORS, FilterText
+from sbert_search.index.filter_syntax import KNOWN, OPERATORS, FilterText, shortened
 from sbert_search.index.like import like
 from sbert_search.index.manifest import ColumnType
 
@@ -203,7 +203,8 @@ class _Compiler:
             self._refuse(node, "a comparison needs the name of a column here")
         name = ".".join(part.name for part in node.parts)
         if name not in self._columns:
-            self._refuse(node, unknown_name(name, name, self._columns, "column").rstrip("."))
+            shown = shortened(name)
+            self._refuse(node, unknown_name(shown, shown, self._columns, "column").rstrip("."))
         self.used[name] = self._columns[name]
         return name, self._columns[name]
 
@@ -227,7 +228,7 @@ class _Compiler:
             self._refuse(node, f"the column is {kind}; compare it with a number")
         written = _NUMBER.fullmatch(digits.name)
         if not written:
-            self._refuse(node, f"{digits.name!r} is no number")
+            self._refuse(node, f"{shortened(digits.name)!r} is no number")
         text = "-" * negative + digits.name
         if written["int"] and len(digits.name.lstrip("0")) < 20:
             whole = int(text)
@@ -243,7 +244,7 @@ class _Compiler:
             if kind == "timestamp":
                 return _time(text)
         except (ValueError, OverflowError):
-            self._refuse(node, f"{text!r} is no {kind}; write it as 2024-12-31"
+            self._refuse(node, f"{shortened(text)!r} is no {kind}; write it as 2024-12-31"
                                + ("T23:59:59" if kind == "timestamp" else ""))  # fmt: skip
         return text
 
