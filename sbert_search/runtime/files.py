@@ -12,7 +12,6 @@ import contextlib
 import errno
 import itertools
 import json
-import mmap
 import os
 import stat
 import sys
@@ -23,6 +22,8 @@ from pathlib import Path
 from typing import Any
 
 import xxhash
+
+from sbert_search.runtime.mapping import mapped
 
 BUFFER_BYTES = 1 << 20  # small writes gather to this size; large ones go through in such steps
 
@@ -324,7 +325,7 @@ def xxh3_128_of(path: Path) -> str:
 
 
 def map_file(path: Path) -> memoryview:
-    """Map a regular file for reading; an empty file gives an empty view.
+    """Map a regular file for reading, without a descriptor; an empty file gives an empty view.
 
     Raises:
         OSError: It is absent, a link, or no regular file.
@@ -336,7 +337,7 @@ def map_file(path: Path) -> memoryview:
             raise OSError(f"{path} is no regular file.")
         if status.st_size == 0:
             return memoryview(b"")
-        return memoryview(mmap.mmap(fd, status.st_size, access=mmap.ACCESS_READ))
+        return mapped(fd, status.st_size)
     finally:
         os.close(fd)
 

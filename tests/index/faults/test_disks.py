@@ -26,6 +26,7 @@ from tests.index.faults.model import (
     assert_holds,
     new_index,
 )
+from tests.runtime.limits import limited, open_descriptors
 
 DISKS_MIB = (2, 8, 32) if FULL else (2,)
 
@@ -49,17 +50,6 @@ def mounted(folder: Path, options: str) -> Iterator[bool]:
     finally:
         if done:
             subprocess.run(["umount", "-l", str(folder)], check=True)
-
-
-@contextlib.contextmanager
-def limited(resource_id: int, limit: int) -> Iterator[None]:
-    """Give this process less of something."""
-    soft, hard = resource.getrlimit(resource_id)
-    resource.setrlimit(resource_id, (limit, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource_id, (soft, hard))
 
 
 def put(number: int, n_docs: int) -> Operation:
@@ -110,12 +100,23 @@ def test_a_size_limit_stops_the_commit_and_keeps_all_before(tmp_path: Path) -> N
 def test_too_few_open_files_are_no_damage(tmp_path: Path) -> None:
     model = new_index(tmp_path / "i", [put(number, 3) for number in range(40)])
     with (
-        limited(resource.RLIMIT_NOFILE, 64),
+        limited(resource.RLIMIT_NOFILE, 3),  # none besides stdin, stdout and stderr
         pytest.raises(IndexStoreError, match="Too many open files") as refused,
     ):
         IndexStore.open(tmp_path / "i")
     assert not isinstance(refused.value, (CorruptIndex, NotAnIndex))
     assert_holds(IndexStore.open(tmp_path / "i").snapshot, model)
+
+
+def test_an_index_of_many_segments_needs_few_open_files(tmp_path: Path) -> None:
+    model = new_index(tmp_path / "i", [put(number, 3) for number in range(40)])
+    with limited(resource.RLIMIT_NOFILE, open_descriptors() + 8):
+        store = IndexStore.open(tmp_path / "i")
+        assert len(store.snapshot.segments) == 40
+        assert_holds(store.snapshot, model)
+        with store.writer() as writer:
+            apply(writer, put(100, 3))
+        assert_holds(store.snapshot, applied(model, put(100, 3)))
 
 
 def test_a_read_only_folder_is_searched_but_not_written(tmp_path: Path) -> None:
