@@ -17,11 +17,12 @@ from functools import partial
 from itertools import cycle, islice
 from pathlib import Path
 from statistics import median
+from time import perf_counter
 from typing import Any
 
 import faiss
 import numpy as np
-from common import Figure, Results, arguments, compare, paired, rate, repeats_of, seconds
+from common import Figure, Results, arguments, compare, paired, repeats_of, seconds
 from texts import paragraphs, squad_questions
 
 from sbert_search import Embedder
@@ -146,13 +147,22 @@ def measure_stages(results: Results, name: str, index: Index, asked: Sequence[st
 def measure_threads(
     results: Results, name: str, engine: SearchEngine, asked: Sequence[str]
 ) -> None:
-    """Questions a second from several client threads on one engine."""
+    """Questions a second from several client threads on one engine, and how long each takes.
+
+    A thread that waits for others waits as long as its share of them takes: p50 and p99 of four
+    threads should be near four times those of one, divided by the cores.
+    """
     for mode in MODES:
-        ask = partial(engine.search, k=K, mode=mode)
+        asks = [partial(engine.search, text, K, mode=mode) for text in asked]
         for n_threads in (1, 4, 16):
+            start = perf_counter()
             with ThreadPoolExecutor(n_threads) as pool:
-                per_second = rate(len(asked), lambda: list(pool.map(ask, asked)))  # noqa: B023
-            results.add(f"{name}_{mode}_{n_threads}_threads", Figure(per_second, "queries/s"))
+                times = [1000 * took for took in pool.map(seconds, asks)]
+            per_second = len(asked) / (perf_counter() - start)
+            line = f"{name}_{mode}_{n_threads}_threads"
+            results.add(line, Figure(per_second, "queries/s"))
+            results.add(f"{line}_p50", Figure(median(times), "ms"))
+            results.add(f"{line}_p99", Figure(float(np.quantile(times, 0.99)), "ms"))
 
 
 def measure_faiss(results: Results, name: str, index: Index, asked: Sequence[str]) -> None:

@@ -49,9 +49,9 @@ class Evaluation:
 
     @property
     def interval(self) -> tuple[float, float] | None:
-        """Bootstrap interval of 95 % of the main metric, where it is a mean over items."""
+        """Interval of 95 % of the main metric, where it is a mean over items, each from 0 to 1."""
         values = self.per_item.get(self.task.main_metric)
-        return mean_interval([*values.values()]) if values else None
+        return mean_interval([*values.values()], within=(0, 1)) if values else None
 
     def to_json(self) -> str:
         """Write everything but the run, items one a line, floats so that they read back equal."""
