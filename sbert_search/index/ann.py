@@ -112,8 +112,7 @@ def import_faiss() -> Any:
 
     Raises:
         ConfigError: It is not installed.
-        IndexStoreError: The process is a fork of one that has loaded it: its threads are gone, and
-            the next search would wait for them for ever.
+        IndexStoreError: As for `require_own`.
     """
     global _loaded_in
     if "faiss" not in sys.modules:
@@ -121,12 +120,22 @@ def import_faiss() -> Any:
     import faiss
 
     _loaded_in = _loaded_in or os.getpid()
-    if os.getpid() != _loaded_in:
+    require_own()
+    return faiss
+
+
+def require_own() -> None:
+    """Refuse a process that is a fork of one that has loaded FAISS.
+
+    Raises:
+        IndexStoreError: It is; the threads of FAISS are gone, and a search could wait for them for
+            ever.
+    """
+    if _loaded_in not in (0, os.getpid()):
         raise IndexStoreError(
             f"FAISS was loaded in process {_loaded_in}, of which this one is a fork; its threads "
             "do not survive that. Start processes with the method spawn, and open the index there."
         )
-    return faiss
 
 
 @contextlib.contextmanager

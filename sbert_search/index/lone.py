@@ -51,7 +51,11 @@ class LoneSearch:
 
         Returns:
             Scores float32 (1, k), best first, and rows int64 (1, k); None where FAISS has fewer.
+
+        Raises:
+            IndexStoreError: As for `ann.require_own`.
         """
+        ann.require_own()
         n_candidates, parameters = self._ways.get(k) or self._way(k)
         at = self.index.search(query, n_candidates, params=parameters)[1][0]
         if n_candidates < k or np.minimum.reduce(at) < 0:

@@ -7,6 +7,7 @@ equal vectors get equal scores and a result depends on neither block borders nor
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from threading import Lock
 from typing import Any
@@ -34,6 +35,11 @@ MAX_TIES = 10_000  # rows kept beyond k when that many lie within rounding error
 Vectors = NDArray[np.floating[Any]]
 
 _one_product = Lock()  # each has all cores; the threads of several at once would spin for them
+os.register_at_fork(  # no product is under way in a fork, so a child finds the lock free
+    before=_one_product.acquire,
+    after_in_parent=_one_product.release,
+    after_in_child=_one_product.release,
+)
 
 
 class TopK:

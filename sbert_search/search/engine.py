@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
-from threading import Semaphore
 from typing import Any
 
 import numpy as np
@@ -21,6 +20,7 @@ from sbert_search.records import Hit, Query
 from sbert_search.runtime import memory
 from sbert_search.runtime.cores import usable_cores
 from sbert_search.runtime.progress import note
+from sbert_search.runtime.turns import Turns
 from sbert_search.search.asking import Ask, refuse_no_text
 from sbert_search.search.dense import nearest_documents
 from sbert_search.search.fusion import Fusion, fuse
@@ -87,7 +87,7 @@ class SearchEngine:
             )
         self.reranker = reranker
         self._model = embedder
-        self._turns = Semaphore(usable_cores())  # more at once would only wait for each other
+        self._turns = Turns(usable_cores())  # more at once would only wait for each other
         self._options = {"allow_inexact": allow_inexact, **options}
         if not (embedder is None or isinstance(embedder, (str, Path))):
             _ = self.embedder
