@@ -42,8 +42,9 @@ if TYPE_CHECKING:
 class Index:
     """An index on disk with the name of the model that built it.
 
-    Reading sees one immutable state; `add`, `upsert`, `delete` and `compact` move this object to
-    the state they leave, and other processes when they open or refresh the index.
+    Reading sees one immutable state. `add`, `upsert`, `delete` and `compact` move this object to
+    the state they leave. What another process, or another `Index` of the same folder, has committed
+    is seen after `refresh`.
     """
 
     def __init__(self, store: IndexStore) -> None:
@@ -118,6 +119,32 @@ class Index:
 
     def __len__(self) -> int:
         return self.state.n_docs
+
+    def refresh(self) -> bool:
+        """Move to the newest committed state, which every `SearchEngine` of this index then sees.
+
+        Searches that are under way end on the state that they began with. Only files that are new
+        are opened; where nothing was committed, only the manifest is read.
+
+        Returns:
+            Whether there was a newer state.
+
+        Raises:
+            NotAnIndex: The folder no longer holds an index.
+            CorruptIndex: A file differs from what was committed.
+            IndexStoreError: The folder now holds an index of another model or metric.
+        """
+        before = self.state
+        moved = self.store.refresh()
+        settings = self.state.settings
+        for name in ("identity", "metric"):
+            if getattr(settings, name) != getattr(before.settings, name):
+                self.store.snapshot = before
+                raise IndexStoreError(
+                    f"{self.path} now holds another index: its {name} is not that of the index "
+                    "that was opened. Open it anew."
+                )
+        return moved
 
     def require_finished(self) -> None:
         """Refuse an index whose build is not complete.

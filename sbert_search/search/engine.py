@@ -53,8 +53,13 @@ class _Found:
 class SearchEngine:
     """Searches one index with the model that built it.
 
+    It sees what its `Index` object sees: updates made through that object at once, those of other
+    processes and of other objects after `refresh`. Threads may share one engine; as many search at
+    once as there are cores, and the others wait in the order they came. A batch of queries is
+    answered in blocks of up to 256, between which others have their turn.
+
     Args:
-        index: An open index, or its folder.
+        index: An open index, which the engine shares; or a folder, which it opens for itself.
         embedder: An `Embedder` or a ``SentenceTransformer``; or a name or a folder, which is
             opened for the first query. None: the model that the index names.
         reranker: Scores pairs of query and passage again, for the first hits of every search.
@@ -96,6 +101,10 @@ class SearchEngine:
     def embedder(self) -> TextEmbedder:
         """The model, checked against the index."""
         return self.index.matching_embedder(self._model, **self._options)
+
+    def refresh(self) -> bool:
+        """Move to the newest committed state of the index; as `Index.refresh`."""
+        return self.index.refresh()
 
     def require_memory(self, memory_bytes: int | None) -> None:
         """Refuse a budget for this process that its model and a search do not keep within.

@@ -18,7 +18,7 @@ from sbert_search.index.manifest import BuildCursor, StoreSettings
 from sbert_search.index.store import IndexStore
 from sbert_search.records import Hit, Query, StageScore
 from sbert_search.search.engine import SearchEngine
-from tests.search.corpus import DOCUMENTS, small_index
+from tests.search.corpus import DOCUMENTS, small_index, write_jsonl
 
 
 @pytest.fixture(scope="module")
@@ -228,6 +228,21 @@ def test_a_reranker_of_several_scores_is_refused(index: Index) -> None:
 def test_a_run_with_a_reranker_follows_its_scores(index: Index) -> None:
     engine = SearchEngine(index, HashingEmbedder(), LongestFirst())
     assert engine.run([Query("q", "dough")], k=1) == {"q": {"mill": 52.0}}
+
+
+def test_an_engine_sees_what_its_index_sees(tmp_path: Path) -> None:
+    index = small_index(tmp_path)
+    shared, apart = SearchEngine(index), SearchEngine(index.path)
+    more = write_jsonl(tmp_path / "more.jsonl", [{"_id": "new", "text": "the newest words"}])
+    index.add(more, model=HashingEmbedder())
+    assert [engine.search("the newest words")[0].doc_id for engine in (shared, apart)] == [
+        "new",
+        "twin-1",
+    ]
+    assert not shared.refresh()
+    assert apart.refresh()
+    assert apart.search("the newest words")[0].doc_id == "new"
+    assert not apart.refresh()
 
 
 def test_no_more_searches_at_once_than_cores(index: Index, monkeypatch: pytest.MonkeyPatch) -> None:
