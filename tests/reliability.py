@@ -37,6 +37,7 @@ PROMISES = {
     "index_power": "Power can be lost at any point of a commit, with any of the unsynced "
     "changes of folders lost and unsynced bytes lost or cut",
     "index_full_disk": "A full disk stops a commit by name and costs nothing that was acknowledged",
+    "index_descriptors": "Every command works where few files may be open, as macOS has it",
     "index_bytes": "Every flipped byte and every cut of a small index is reported under the file's "
     "name when it is opened",
     "index_flips": "So is a random flipped bit of a large one",
