@@ -35,11 +35,15 @@ MAX_TIES = 10_000  # rows kept beyond k when that many lie within rounding error
 Vectors = NDArray[np.floating[Any]]
 
 _one_product = Lock()  # each has all cores; the threads of several at once would spin for them
-os.register_at_fork(  # no product is under way in a fork, so a child finds the lock free
-    before=_one_product.acquire,
-    after_in_parent=_one_product.release,
-    after_in_child=_one_product.release,
-)
+
+
+def _renew_lock() -> None:
+    """Free the lock in a forked child, where the thread that held it is not."""
+    global _one_product
+    _one_product = Lock()
+
+
+os.register_at_fork(after_in_child=_renew_lock)
 
 
 class TopK:

@@ -134,7 +134,26 @@ def test_children_of_a_process_that_searched_by_faiss_are_told(
         assert codes([forked(work) for _ in range(CHILDREN)]) == [0] * CHILDREN
 
 
-def test_a_child_forked_in_a_turn_has_that_turn_and_the_others_are_free() -> None:
+def test_a_fork_waits_for_turns_to_end() -> None:
+    """Whatever a thread locks in its turn is free in a child."""
+    turns, locked = Turns(2), threading.Lock()
+
+    def hold() -> None:
+        with turns, locked:
+            time.sleep(0.002)
+
+    def work() -> int:
+        return 0 if locked.acquire(blocking=False) else 1
+
+    with searching(hold, hold, hold):
+        assert codes([forked(work) for _ in range(CHILDREN)]) == [0] * CHILDREN
+
+
+def test_a_child_forked_in_a_turn_has_that_turn_and_the_others_are_free(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The other turn does not end, and a fork does not wait for ever."""
+    monkeypatch.setattr("sbert_search.runtime.turns.FORK_WAIT_S", 0.1)
     turns = Turns(2)
     leave = threading.Event()
 
@@ -158,6 +177,7 @@ def test_a_child_forked_in_a_turn_has_that_turn_and_the_others_are_free() -> Non
     thread = threading.Thread(target=hold)
     thread.start()
     with turns:
+        assert codes([forked(work)]) == [0]
         assert codes([forked(work)]) == [0]
     leave.set()
     thread.join()
