@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-import click
+from sbert_search.runtime.visible import visible
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -14,16 +16,38 @@ if TYPE_CHECKING:
 REJECTED_ROWS = 3
 
 
+_UNSAFE = re.compile("[\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+
+
 def emit(record: Mapping[str, Any]) -> None:
-    """Print one JSON line; dates become ISO 8601 text."""
-    click.echo(json.dumps(record, ensure_ascii=False, allow_nan=False, default=str))
+    """Print one JSON line; dates become ISO 8601 text.
+
+    What a terminal obeys, what may end a line and what the encoding of stdout lacks are escaped as
+    JSON escapes them, which changes no value.
+    """
+    line = json.dumps(record, ensure_ascii=False, allow_nan=False, default=str)
+    try:
+        line.encode(sys.stdout.encoding or "utf-8", "surrogatepass")
+    except UnicodeEncodeError:
+        line = json.dumps(record, allow_nan=False, default=str)
+    _print(_UNSAFE.sub(lambda found: f"\\u{ord(found[0]):04x}", line))
+
+
+def say(text: str = "") -> None:
+    """Print text for people, control characters as escapes."""
+    _print(visible(text))
+
+
+def _print(line: str) -> None:
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
 
 
 def terminal() -> Console:
     """Make the console for people; it obeys NO_COLOR and leaves colours out of pipes."""
     from rich.console import Console
 
-    return Console(highlight=False, soft_wrap=False)
+    return Console(highlight=False, soft_wrap=False, markup=False, emoji=False)
 
 
 def show_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
@@ -45,7 +69,7 @@ def show_facts(facts: Mapping[str, object]) -> None:
     """Print names and values, one a line, the values in one column."""
     width = max(map(len, facts), default=0)
     for name, value in facts.items():
-        click.echo(f"{name:<{width}}  {_cell(value)}")
+        say(f"{name:<{width}}  {_cell(value)}")
 
 
 def _cell(value: object) -> str:
@@ -53,7 +77,7 @@ def _cell(value: object) -> str:
         return {True: "yes", False: "no", None: "-"}[value]
     if isinstance(value, int):
         return f"{value:,}"
-    return f"{value:.4f}" if isinstance(value, float) else str(value)
+    return f"{value:.4f}" if isinstance(value, float) else visible(str(value))
 
 
 def size_text(n_bytes: float) -> str:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from sbert_search.cli.console import say
 from sbert_search.cli.hits import show_hits
 from sbert_search.cli.options import embedder_options, shared_options
 from sbert_search.runtime.progress import note
@@ -52,15 +53,15 @@ def demo(folder: Path | None, model: str | None, **options: Any) -> None:
     path = corpus.with_suffix(f".{Path(model).name}.index" if model else ".index")
     index = _index(corpus, path, open_model)
     engine = SearchEngine(index, open_model())
-    click.echo()
+    say()
     for question, where in QUESTIONS:
         begun = time.perf_counter()
         hits = engine.search(question, k=3, where=where, highlight=True)
         took_ms = 1000 * (time.perf_counter() - begun)
-        click.echo(f"> {question}" + (f'   --where "{where}"' if where else ""))
-        click.echo(f"  {len(index):,} documents, {took_ms:.0f} ms\n")
+        say(f"> {question}" + (f'   --where "{where}"' if where else ""))
+        say(f"  {len(index):,} documents, {took_ms:.0f} ms\n")
         show_hits(hits)
-    click.echo(_next_steps(corpus, path))
+    say(_next_steps(corpus, path))
 
 
 def cache_folder() -> Path:
@@ -81,7 +82,7 @@ def _index(corpus: Path, path: Path, open_model: Callable[[], TextEmbedder]) -> 
     try:
         index = Index.open(path)
         if index.info().finished:
-            click.echo(f"{path}: {len(index):,} documents, from an earlier run.")
+            say(f"{path}: {len(index):,} documents, from an earlier run.")
             return index
     except NotAnIndex:
         pass
@@ -89,7 +90,7 @@ def _index(corpus: Path, path: Path, open_model: Callable[[], TextEmbedder]) -> 
     note(f"{n_docs:,} docstrings of the standard library: {corpus}")
     report = build_index(corpus, path, open_model, BuildSettings(on_truncate="chunk"))
     rate = (n_docs - report.resumed_rows) / report.seconds
-    click.echo(f"{path}: {n_docs:,} documents in {report.seconds:.1f} s, {rate:,.0f} a second.")
+    say(f"{path}: {n_docs:,} documents in {report.seconds:.1f} s, {rate:,.0f} a second.")
     return Index.open(path)
 
 

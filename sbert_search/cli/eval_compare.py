@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from sbert_search.cli.console import emit, show_table
+from sbert_search.cli.console import emit, say, show_table
 from sbert_search.cli.options import shared_options
 from sbert_search.runtime.progress import note
 
@@ -58,7 +58,7 @@ def compare(
             emit(_record(comparison, unlike))
         return
     for name, (a, b) in unlike.items():
-        click.echo(f"{name}: {a} (A), {b} (B)")
+        say(f"{name}: {a} (A), {b} (B)")
     columns = ["task", "metric", "A", "B", "B - A", "95 % interval", "p (Holm)"]
     show_table(columns, map(_row, found))
     for comparison in found:
@@ -98,11 +98,11 @@ def _verdict(found: Comparison) -> str:
 
 def _show_changes(found: Comparison) -> None:
     """Say what follows, and name the items that changed most."""
-    click.echo(f"{found.task} {found.metric}: {_verdict(found)}.")
+    say(f"{found.task} {found.metric}: {_verdict(found)}.")
     for title, changes in (("better", found.wins), ("worse", found.losses)):
         shown = [f"{c.item} ({c.first:.3f}, {c.second:.3f})" for c in changes[:_SHOWN]]
         most = f", most: {', '.join(shown)}" if shown else ""
-        click.echo(f"  B is {title} on {len(changes)} of {len(found.changes)}{most}")
+        say(f"  B is {title} on {len(changes)} of {len(found.changes)}{most}")
 
 
 def _record(found: Comparison, unlike: dict[str, tuple[object, object]]) -> dict[str, Any]:

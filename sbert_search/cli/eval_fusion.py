@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from sbert_search.cli.console import emit, show_table
+from sbert_search.cli.console import emit, say, show_table
 from sbert_search.cli.options import embedder_options, shared_options
 from sbert_search.config import to_mapping
 
@@ -52,7 +52,7 @@ def fusion(
     rows = [[name, f"{score:.4f}"] for name, score in choice.scores.items()]
     show_table(["fusion", measure], rows)
     best = choice.fusion
-    click.echo(
+    say(
         f"Use {name_of(best)} (--fusion {best.method} --dense-weight {best.dense_weight:g}). "
         f"Chosen on other folds {choice.held_out:.4f}, by default "
         f"{choice.default:.4f}, over {len(queries):,} queries."

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from sbert_search.cli.console import terminal
+from sbert_search.runtime.visible import visible
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -49,17 +50,23 @@ def show_hits(hits: Iterable[Hit]) -> None:
 def _parts(hit: Hit) -> Iterator[Text]:
     from rich.text import Text
 
-    title = " ".join(hit.title.split())
+    title = _line(hit.title)
     head = Text.assemble((f"{hit.rank:>2}  ", "dim"), (f"{hit.score:.4f}", "cyan"), "  ")
-    head.append(title or hit.doc_id, "bold")
+    head.append(title or _line(hit.doc_id), "bold")
     if title and title != hit.doc_id:
-        head.append(f"  {hit.doc_id}", "dim")
+        head.append(f"  {_line(hit.doc_id)}", "dim")
     yield head
     yield _snippet(hit)
     if why := _why(hit):
-        yield Text(why, "dim")
+        yield Text(_line(why), "dim")
     if hit.metadata:
-        yield Text(" · ".join(f"{name} {value}" for name, value in hit.metadata.items()), "dim")
+        values = (f"{name} {value}" for name, value in hit.metadata.items())
+        yield Text(_line(" · ".join(values)), "dim")
+
+
+def _line(text: str) -> str:
+    """Write text of a document on one line, control characters as escapes."""
+    return visible(" ".join(text.split()))
 
 
 def _why(hit: Hit) -> str:
@@ -73,7 +80,7 @@ def _snippet(hit: Hit) -> Text:
     """Cut the text around the best sentence, which stands out where there is colour."""
     from rich.text import Text
 
-    text, best = " ".join(hit.text.split()), hit.best_sentence
+    text, best = _line(hit.text), _line(hit.best_sentence)
     at = max(text.find(best), 0) if best else 0
     end = at + len(best)
     spare = max(SNIPPET_CHARS - len(best), 0)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Literal
 
 import click
 
-from sbert_search.cli.console import emit
+from sbert_search.cli.console import emit, say
 from sbert_search.cli.ingested import finish, model_options, read_as_given, source_options
 from sbert_search.cli.options import Decorator, embedder_options, given, shared_options
 
@@ -140,7 +140,7 @@ def delete(
         emit({"index": str(path), "deleted": deleted, "absent": absent, "documents": len(index)})
     else:
         unknown = f"; ids that it did not hold: {absent:,}" if absent else ""
-        click.echo(f"Documents deleted: {deleted:,}, left in {path}: {len(index):,}{unknown}.")
+        say(f"Documents deleted: {deleted:,}, left in {path}: {len(index):,}{unknown}.")
 
 
 def _update(ctx: click.Context, path: Path, mode: Literal["add", "upsert"], as_json: bool) -> None:

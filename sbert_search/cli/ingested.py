@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import click
 
-from sbert_search.cli.console import REJECTED_ROWS, emit
+from sbert_search.cli.console import REJECTED_ROWS, emit, say
 from sbert_search.config import to_mapping
 from sbert_search.runtime.progress import note
 
@@ -64,13 +64,13 @@ def finish(
         rows = {"read": counts.read, **facts.pop("counts")}
         emit({made: str(path), **rows, **facts})
     else:
-        click.echo(
+        say(
             f"{counts.read:,} rows read: {counts.indexed:,} indexed, {counts.replaced:,} replaced, "
             f"{counts.duplicate:,} duplicate, {counts.rejected:,} rejected "
             f"({report.seconds:,.1f} s)."
         )
         if made == "index" and counts.indexed:
-            click.echo(f'Search it: sbert-search search {path} "your question"')
+            say(f'Search it: sbert-search search {path} "your question"')
     if report.rejects_file:
         note(f"{counts.rejected:,} rows were rejected; {report.rejects_file} says why.")
         ctx.exit(REJECTED_ROWS)

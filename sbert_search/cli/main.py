@@ -5,8 +5,7 @@ Exit codes: 0 done, 1 failed, 2 wrong usage, 3 finished with rejected rows, 130 
 
 from __future__ import annotations
 
-import errno
-import os
+import io
 import sys
 from collections.abc import Mapping, Sequence
 from importlib import import_module
@@ -15,7 +14,10 @@ from typing import Any, NoReturn
 import click
 
 from sbert_search import __version__
+from sbert_search.cli import streams
+from sbert_search.cli.failures import describe
 from sbert_search.errors import ConfigError, QueryError, SbertSearchError
+from sbert_search.runtime.progress import tell
 
 INTERRUPTED = 130
 
@@ -76,42 +78,35 @@ def run(arguments: Sequence[str] | None = None) -> int:
         code = cli.main(arguments, prog_name="sbert-search", standalone_mode=False)
         sys.stdout.flush()
     except click.ClickException as error:
-        error.show()
+        shown = io.StringIO()
+        error.show(shown)
+        tell(shown.getvalue().rstrip("\n"))
         return error.exit_code
     except (click.Abort, KeyboardInterrupt) as abort:
-        return _interrupted(abort)
+        _complain(_interrupted(abort))
+        return INTERRUPTED
     except SbertSearchError as error:
         _complain(str(error))
         return 2 if isinstance(error, (ConfigError, QueryError)) else 1
     except BrokenPipeError:
-        # The reader of stdout has gone, as in `... | head`; nothing is left to say to it.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
-    except OSError as error:
-        _complain(_describe(error))
+        return 1  # the reader of stdout has gone, as in `... | head`: nothing is left to say to it
+    except Exception as error:
+        _complain(describe(error))
         return 1
     return code if isinstance(code, int) else 0
 
 
 def main() -> NoReturn:
     """Run the command line of this process and exit."""
+    streams.prepare()
     sys.exit(run())
 
 
-def _interrupted(abort: BaseException) -> int:
+def _interrupted(abort: BaseException) -> str:
     """Say that the person stopped the work, and what the work itself has to add to that."""
     cause = abort.__cause__ or abort
-    _complain(" ".join(["interrupted.", *getattr(cause, "__notes__", [])]))
-    return INTERRUPTED
+    return " ".join(["interrupted.", *getattr(cause, "__notes__", [])])
 
 
 def _complain(message: str) -> None:
-    click.echo(f"sbert-search: {message}", err=True)
-
-
-def _describe(error: OSError) -> str:
-    where = f"{error.filename}: " if error.filename else ""
-    reason = f"{where}{error.strerror or error}."
-    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-        reason += " Nothing that was committed is lost; make room and run the same command again."
-    return reason
+    tell(f"sbert-search: {message}")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from sbert_search.cli.console import emit
+from sbert_search.cli.console import emit, say
 from sbert_search.cli.hits import hit_record, show_hits
 from sbert_search.cli.options import embedder_options, given, shared_options
 from sbert_search.cli.ranking import fusion_asked, ranking_options
@@ -115,5 +115,5 @@ def _answer_file(
             for hit in hits:
                 emit({"query_id": query.query_id, **hit_record(hit)})
         else:
-            click.echo(f"{query.query_id}: {query.text}\n")
+            say(f"{query.query_id}: {query.text}\n")
             show_hits(hits)

@@ -6,6 +6,8 @@ import contextlib
 import sys
 from collections.abc import Callable, Iterator
 
+from sbert_search.runtime.visible import visible
+
 Advance = Callable[[int], None]
 
 _quiet = False
@@ -25,8 +27,19 @@ def is_quiet() -> bool:
 def note(message: str) -> None:
     """Tell the person something on stderr, unless quiet."""
     if not _quiet:
-        sys.stderr.write(message + "\n")
-        sys.stderr.flush()
+        tell(message)
+
+
+def tell(message: str) -> None:
+    """Write a line to stderr, control characters as escapes.
+
+    A line that cannot be written is lost: that is no reason to stop the work. A daemon may have no
+    stderr at all.
+    """
+    if sys.stderr is not None:
+        with contextlib.suppress(OSError, ValueError):
+            sys.stderr.write(visible(message) + "\n")
+            sys.stderr.flush()
 
 
 @contextlib.contextmanager
@@ -41,7 +54,7 @@ def progress(
         unit: Plural name of what is counted.
         hidden: Whether the caller wants no bar.
     """
-    if hidden or _quiet or not sys.stderr.isatty():
+    if hidden or _quiet or not (sys.stderr and sys.stderr.isatty()):
         yield lambda n: None
         return
     from rich.console import Console

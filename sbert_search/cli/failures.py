@@ -1,0 +1,78 @@
+"""Failures that are no `SbertSearchError` in one line: what ran out, or where a bug is recorded."""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+import tempfile
+import traceback
+
+from sbert_search.cli.streams import STDOUT
+from sbert_search.runtime.progress import tell
+
+DEBUG = "SBERT_SEARCH_DEBUG"
+
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_REMEDIES = {
+    **dict.fromkeys(
+        _NO_ROOM,
+        " Nothing that was committed is lost; make room and run the same command again.",
+    ),
+    errno.EMFILE: " Raise the limit on open files of this process (ulimit -n).",
+    errno.ENFILE: " The whole system has too many files open; close some.",
+    errno.ENOMEM: " Memory ran out: raise the limit of this process (ulimit -v), or free some.",
+    errno.EAGAIN: " Raise the limit on processes and threads of this user (ulimit -u).",
+}
+
+
+def describe(error: Exception) -> str:
+    """Say what failed and what to do about it.
+
+    With the variable SBERT_SEARCH_DEBUG set, a traceback goes to stderr before it.
+    """
+    if os.environ.get(DEBUG):
+        tell("".join(traceback.format_exception(error)).rstrip("\n"))
+    if isinstance(error, OSError):
+        return _of_the_system(error)
+    if isinstance(error, MemoryError) or "can't start new thread" in str(error):
+        return f"Memory ran out{_detail(error)}. Raise the limit of this process, or free some."
+    if isinstance(error, ImportError):
+        return f"A library cannot be loaded{_detail(error)}. {_why_not_loaded()}"
+    return (
+        f"Unexpected {type(error).__name__}{_detail(error)}. This is a bug of sbert-search; please "
+        f"report it with {_record(error)}."
+    )
+
+
+def _of_the_system(error: OSError) -> str:
+    if error.filename == STDOUT:
+        return f"{STDOUT} cannot be written: {error.strerror}. Only what it should show is lost."
+    where = f"{os.fsdecode(error.filename)}: " if isinstance(error.filename, (str, bytes)) else ""
+    return f"{where}{error.strerror or error}.{_REMEDIES.get(error.errno or 0, '')}"
+
+
+def _detail(error: Exception) -> str:
+    lines = str(error).splitlines()
+    return f": {lines[0].rstrip('.')}" if lines else ""
+
+
+def _why_not_loaded() -> str:
+    if sys.platform != "win32":
+        import resource
+
+        if resource.getrlimit(resource.RLIMIT_AS)[0] != resource.RLIM_INFINITY:
+            return "The limit on the memory of this process (ulimit -v) may be too low."
+    return "Install sbert-search again."
+
+
+def _record(error: Exception) -> str:
+    """Write the traceback to a file, and name it."""
+    try:
+        fd, path = tempfile.mkstemp(prefix="sbert-search-error-", suffix=".txt")
+        with os.fdopen(fd, "wb") as file:
+            text = "".join(traceback.format_exception(error))
+            file.write(text.encode("utf-8", "backslashreplace"))
+    except OSError:
+        return f"the traceback that {DEBUG}=1 shows"
+    return f"the file {path}"

@@ -1,0 +1,76 @@
+"""The standard streams of this process, made fit for use whatever state the caller left them in."""
+
+from __future__ import annotations
+
+import io
+import os
+import select
+import sys
+from collections.abc import Callable
+from typing import Any, TextIO
+
+STDOUT = "standard output"
+
+
+def prepare() -> None:
+    """Open closed streams on the null device, and let no encoding fail a write.
+
+    A closed descriptor would be taken by the next file that is opened, and what is meant for the
+    stream would be written to that file. Characters that the encoding of a stream lacks are
+    written as escapes. Errors of standard output name it; those of standard error are dropped,
+    because there is nowhere to report them and they are no reason to stop the work.
+    """
+    for fd in (0, 1, 2):
+        _require_open(fd)
+    sys.stdin = sys.stdin or io.TextIOWrapper(io.FileIO(0, closefd=False))
+    sys.stdout = _writer(_Stdout(1, "wb", closefd=False), sys.stdout)
+    sys.stderr = _writer(_Stderr(2, "wb", closefd=False), sys.stderr)
+
+
+class _Stdout(io.FileIO):
+    """Standard output: an error names it and is raised once, and never again when Python exits."""
+
+    _failed = False
+
+    def write(self, data: Any) -> int:
+        try:
+            return len(data) if self._failed else _write(self.fileno(), super().write, data)
+        except OSError as error:
+            self._failed = True
+            error.filename = STDOUT
+            raise
+
+
+class _Stderr(io.FileIO):
+    """Standard error: what it does not take is lost."""
+
+    def write(self, data: Any) -> int:
+        try:
+            return _write(self.fileno(), super().write, data)
+        except OSError:
+            return len(data)
+
+
+def _write(fd: int, write: Callable[[Any], int | None], data: Any) -> int:
+    """Write some of the data, waiting where a non-blocking pipe is full."""
+    while (done := write(data)) is None:
+        select.select([], [fd], [])
+    return done
+
+
+def _writer(raw: io.FileIO, old: TextIO | None) -> TextIO:
+    """Wrap a stream as Python does, with the encoding of the old wrapper."""
+    return io.TextIOWrapper(
+        io.BufferedWriter(raw),
+        encoding=old.encoding if old else "utf-8",
+        errors="backslashreplace",
+        line_buffering=True,
+    )
+
+
+def _require_open(fd: int) -> None:
+    try:
+        os.fstat(fd)
+    except OSError:
+        opened = os.open(os.devnull, os.O_RDWR)  # the lowest free number: this one
+        os.set_inheritable(opened, True)
