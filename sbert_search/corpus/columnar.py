@@ -116,13 +116,40 @@ def _block_rows(n_rows: int, n_bytes: int) -> int:
     return max(1, min(BLOCK_ROWS, BLOCK_BYTES * n_rows // max(1, n_bytes)))
 
 
-def _rows_of(batch: pa.RecordBatch) -> Iterator[dict[str, Any]]:
+def _rows_of(batch: pa.RecordBatch) -> Iterator[dict[str, Any] | BadRow]:
     names = batch.schema.names
     block = _block_rows(batch.num_rows, batch.nbytes)
     for start in range(0, batch.num_rows, block):
-        columns = [_values(column) for column in batch.slice(start, block).columns]
-        for values in zip(*columns, strict=True):
-            yield dict(zip(names, values, strict=True))
+        bad: dict[int, BadRow] = {}
+        part = batch.slice(start, block)
+        columns = [
+            _readable(column, name, 0, bad)
+            for name, column in zip(names, part.columns, strict=True)
+        ]
+        for row, values in enumerate(zip(*columns, strict=True)):
+            yield bad.get(row) or dict(zip(names, values, strict=True))
+
+
+def _readable(column: pa.Array, name: str, first: int, bad: dict[int, BadRow]) -> list[Any]:
+    """Turn a column into values; a row whose value Python cannot hold becomes a bad one.
+
+    Such are times outside the years 1 to 9999, and in nested values text that is no UTF-8.
+
+    Args:
+        column: What is read.
+        name: Its name.
+        first: The row that it begins with.
+        bad: Takes the rows that cannot be read.
+    """
+    try:
+        return _values(column)
+    except (ValueError, OverflowError) as error:
+        if len(column) == 1:
+            bad[first] = BadRow(f"column {name!r} cannot be read: {_first_line(error)}")
+            return [None]
+        half = len(column) // 2
+        head = _readable(column.slice(0, half), name, first, bad)
+        return head + _readable(column.slice(half), name, first + half, bad)
 
 
 def _values(column: pa.Array) -> list[Any]:
@@ -137,7 +164,7 @@ def _values(column: pa.Array) -> list[Any]:
         return _values(column.dictionary_decode())
     for is_kind, target in _CASTS:
         if is_kind(column.type):
-            column = column.cast(target, safe=False)
+            column = column.cast(target, safe=_may_overflow(column.type))
     if pa.types.is_floating(column.type):
         values = column.to_pylist()
         return [None if value is None or math.isnan(value) else value for value in values]
@@ -151,12 +178,16 @@ def _values(column: pa.Array) -> list[Any]:
 
 _CASTS: tuple[tuple[Callable[[pa.DataType], bool], pa.DataType], ...] = (
     (pa.types.is_timestamp, pa.timestamp("us", "UTC")),
-    (pa.types.is_date64, pa.date32()),
     (pa.types.is_decimal, pa.float64()),
     (pa.types.is_time, pa.string()),
     (pa.types.is_binary, pa.large_binary()),
     (pa.types.is_fixed_size_binary, pa.large_binary()),
 )
+
+
+def _may_overflow(kind: pa.DataType) -> bool:
+    """Whether a cast to microseconds multiplies; one that divides drops what is smaller."""
+    return pa.types.is_timestamp(kind) and kind.unit in ("s", "ms")
 
 
 def _text(value: bytes | None) -> str | None:

@@ -168,7 +168,7 @@ def _as_type(
     if own == "string" and kind in ("timestamp", "date"):
         try:
             return _PARSE[kind](value)
-        except ValueError:
+        except (ValueError, OverflowError):  # the latter: in UTC it is outside the years 1 to 9999
             pass
     raise BadRow(f"column {name!r} is of type {kind}, this value is of type {own}", value)
 

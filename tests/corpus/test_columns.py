@@ -118,6 +118,7 @@ def test_columns_of_an_index_stay_but_may_widen(tmp_path: Path) -> None:
         {"n": 1.5, "s": "x", "t": "2020-01-02T03:04:05+02:00", "d": "2020-01-02"},
         {"t": "2020-01-02 03:04:05", "more": True},
         {"t": "yesterday"},
+        {"t": "0001-01-01T00:00:00+23:59"},
         {"d": "2020-01-02T03:04"},
         {"s": 5},
         {"n": "5"},
@@ -135,6 +136,10 @@ def test_columns_of_an_index_stay_but_may_widen(tmp_path: Path) -> None:
     assert documents[1].metadata["t"] == datetime(2020, 1, 2, 3, 4, 5, tzinfo=UTC)
     assert [(reject.reason, reject.value) for reject in rejects] == [
         ("column 't' is of type timestamp, this value is of type string", "'yesterday'"),
+        (
+            "column 't' is of type timestamp, this value is of type string",
+            "'0001-01-01T00:00:00+23:59'",
+        ),
         ("column 'd' is of type date, this value is of type string", "'2020-01-02T03:04'"),
         ("column 's' is of type string, this value is of type int64", "5"),
         ("column 'n' is of type float64, this value is of type string", "'5'"),

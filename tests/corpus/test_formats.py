@@ -234,3 +234,35 @@ def test_a_compression_we_do_not_know_is_named(tmp_path: Path) -> None:
     (tmp_path / "c.jsonl.bz2").write_bytes(bz2.compress(as_jsonl()))
     with pytest.raises(CorpusError, match=r"c\.jsonl\.bz2: no format is known by this extension"):
         CorpusReader(tmp_path / "c.jsonl.bz2")
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "beyond"),
+    [
+        ("c.parquet", pa.timestamp("us"), 2**62),
+        ("c.parquet", pa.timestamp("us", "UTC"), -(2**62)),
+        ("c.parquet", pa.date32(), 2**31 - 1),
+        ("c.arrow", pa.timestamp("us"), 2**62),
+        ("c.arrow", pa.timestamp("s"), 2**62),  # in microseconds it would wrap around to 1970
+        ("c.arrow", pa.timestamp("ms"), -(2**61)),
+        ("c.arrow", pa.date32(), -(2**31)),
+        ("c.arrow", pa.date64(), 2**62 // 86_400_000 * 86_400_000),
+        ("c.arrow", pa.duration("s"), 2**62),
+    ],
+)
+def test_a_time_beyond_the_years_1_to_9999_is_one_bad_row(
+    tmp_path: Path, name: str, kind: pa.DataType, beyond: int
+) -> None:
+    size = pa.int32() if pa.types.is_date32(kind) else pa.int64()
+    values = pa.array([None, None, beyond, None, None], size).cast(kind)
+    for column in (values, pa.StructArray.from_arrays([values], ["nested"])):
+        table = pa.table({"id": list("abcde"), "text": ["t"] * 5, "when": column})
+        if name == "c.parquet":
+            pq.write_table(table, tmp_path / name)
+        else:
+            with pa.ipc.new_file(tmp_path / name, table.schema) as file:
+                file.write_table(table)
+        documents, [reject], _ = read_all(tmp_path / name)
+        assert [doc.doc_id for doc in documents] == ["a", "b", "d", "e"]
+        assert reject.reason.startswith("column 'when' cannot be read: ")
+        assert reject.source.endswith("row 3")
