@@ -129,7 +129,7 @@ class CorpusReader:
     @property
     def paths(self) -> list[Path]:
         """The files that are read, those of a folder of text files among them."""
-        return [path for file in self._files for path, _ in members(file)]
+        return [path for file in self._files for path, _ in members(file) if path is not None]
 
     def reads(self, path: Path) -> bool:
         """Whether a file is read, under any of its names."""

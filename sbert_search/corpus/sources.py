@@ -10,6 +10,7 @@ import io
 import itertools
 import lzma
 import os
+import re
 import stat
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -23,7 +24,7 @@ from sbert_search.corpus.delimited import read_delimited
 from sbert_search.corpus.jsonl import read_jsonl
 from sbert_search.corpus.rejects import is_reject_list
 from sbert_search.corpus.rows import RawRow, Reject, printable
-from sbert_search.corpus.text import read_text_folder, read_text_lines, text_files
+from sbert_search.corpus.text import leads_out, read_text_folder, read_text_lines, text_files
 from sbert_search.errors import CorpusError
 from sbert_search.runtime.progress import note
 
@@ -41,6 +42,8 @@ FORMATS: dict[str, Format] = {
     ".feather": "arrow",
 }
 COMPRESSIONS = (".gz", ".zst", ".xz")
+
+_TWO_STARS = re.compile(r"(?:^|(?P<slash>/+))\*\*(?:/+\*\*)*(?:/+|$)")  # a whole part of a path
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,18 +186,22 @@ def content_sha256(files: Sequence[SourceFile]) -> str:
     return hashlib.sha256(listing.encode()).hexdigest()
 
 
-def _sha256(path: Path) -> str:
-    if not path.is_file():  # of a folder; its row is rejected
+def _sha256(path: Path | None) -> str:
+    if path is None or not path.is_file():  # of a folder; its row is rejected
         return "none"
     with path.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
-def members(file: SourceFile) -> list[tuple[Path, str]]:
-    """List the files of a source with the names that they have in it."""
+def members(file: SourceFile) -> list[tuple[Path | None, str]]:
+    """List the files of a source and their names in it; None where a row is rejected unread."""
     if file.format != "folder":
         return [(file.path, file.name)]
-    return [(file.path / name, printable(name)) for name in text_files(file.path)]
+    names = text_files(file.path)
+    return [
+        (None if leads_out(file.path, name) else file.path / name, printable(name))
+        for name in names
+    ]
 
 
 def _read_stream(file: SourceFile, stream: BinaryIO, skip: int) -> Iterator[RawRow | Reject]:
@@ -211,7 +218,7 @@ def _read_stream(file: SourceFile, stream: BinaryIO, skip: int) -> Iterator[RawR
 def _paths(source: str) -> list[Path]:
     if os.path.lexists(source) or not glob.has_magic(source):
         return [Path(source)]
-    found = sorted(glob.glob(source, recursive=True))
+    found = sorted(_glob(source))
     if not found:
         raise CorpusError(f"{source}: no file matches this pattern.")
     paths = [Path(path) for path in found]
@@ -221,6 +228,25 @@ def _paths(source: str) -> list[Path]:
     for path in passed_over:
         note(f"{printable(path)}: a list of rejected rows, passed over. Name it to read it.")
     return [path for path in paths if path not in passed_over]
+
+
+def _glob(pattern: str) -> set[str]:
+    """Find what `glob.glob` with ``recursive=True`` finds, but let ``**`` enter no linked folder.
+
+    Links to a folder above them would lead in circles, whose number doubles with each such link.
+    """
+    deep = _TWO_STARS.search(pattern)
+    if deep is None:
+        return set(glob.glob(pattern))
+    before = pattern[: deep.start()] or deep["slash"]  # None: the working directory
+    after = pattern[deep.end() :] or "*"
+    found: set[str] = set()
+    for root in glob.glob(before) if before else [os.curdir]:
+        for here, folders, _ in os.walk(root):
+            folders[:] = [name for name in folders if not name.startswith(".")]
+            base = here if before else here.removeprefix(os.curdir).lstrip(os.sep)
+            found |= _glob(os.path.join(glob.escape(base), after))
+    return found
 
 
 def _folder(path: Path, shown: str) -> SourceFile:

@@ -31,6 +31,8 @@ def read_text_folder(folder: Path, shown: str, *, skip: int = 0) -> Iterator[Raw
     for number, name in enumerate(text_files(folder)[skip:], start=skip + 1):
         source = f"{shown}/{printable(name)}:1"
         try:
+            if leads_out(folder, name):
+                raise BadRow("a link to a file outside the folder; copy the file into it")
             yield RawRow(source, number, {"id": name, "text": _read_file(folder / name)})
         except BadRow as bad:
             yield bad.at(source)
@@ -60,6 +62,14 @@ def text_files(folder: Path) -> list[str]:
             if name.lower().endswith(FILE_SUFFIXES) and not name.startswith("."):
                 names.append((inside / name).as_posix())
     return sorted(names)
+
+
+def leads_out(folder: Path, name: str) -> bool:
+    """Whether a file in a folder is a link to one that is not in it."""
+    path = folder / name
+    return path.is_symlink() and not Path(os.path.realpath(path)).is_relative_to(
+        os.path.realpath(folder)
+    )
 
 
 def _read_file(path: Path) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import io
 import os
 import shutil
@@ -14,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from sbert_search.corpus.documents import CorpusReader, FieldNames
+from sbert_search.corpus.sources import expand
 from sbert_search.errors import CorpusError
 from tests.corpus.accounting import read_all
 
@@ -189,3 +191,46 @@ def test_a_cut_arrow_file_keeps_what_stands_before_the_cut(tmp_path: Path) -> No
     documents, rejects, _ = read_all(path, batch_rows=512)
     assert len(documents) == 3000
     assert [reject.source for reject in rejects] == [f"{path}:batch 3"]
+
+
+def test_a_link_out_of_a_folder_is_a_bad_row_and_is_not_read(tmp_path: Path) -> None:
+    folder = tmp_path / "folder"
+    (folder / "sub").mkdir(parents=True)
+    (tmp_path / "secret.txt").write_text("secret")
+    (folder / "real.txt").write_text("text")
+    (folder / "inside.txt").symlink_to("real.txt")
+    (folder / "sub" / "outside.txt").symlink_to("../../secret.txt")
+    documents, [reject], survey = read_all(folder)
+    assert {doc.doc_id: doc.text for doc in documents} == {"inside.txt": "text", "real.txt": "text"}
+    assert reject.source == f"{folder}/sub/outside.txt:1"
+    assert "a link to a file outside the folder" in reject.reason
+    (tmp_path / "secret.txt").write_text("another secret")
+    assert read_all(folder)[2].sha256 == survey.sha256
+
+
+@pytest.mark.parametrize("pattern", ["**/*.txt", "{}/**/*.txt", "{}/**/**/*.txt", "./a/**/*.txt"])
+def test_a_deep_glob_does_not_follow_links_in_circles(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pattern: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a" / "b[1]").mkdir(parents=True)
+    (tmp_path / "a" / ".hidden").mkdir()
+    for name in ("a/x.txt", "a/b[1]/y.txt", "a/.hidden/z.txt"):
+        (tmp_path / name).write_text("text")
+    for name in ("one", "two", "three"):  # as links, 3**40 paths
+        (tmp_path / "a" / name).symlink_to("../a")
+    files = expand([pattern.format(tmp_path)])
+    assert sorted(file.path.name for file in files) == ["x.txt", "y.txt"]
+
+
+def test_a_deep_glob_finds_what_the_library_finds_where_there_are_no_links(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("1.txt", "a/2.txt", "a/b/3.txt", "a/b/a/4.txt", "c/b/5.txt", "a/b/6.md"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("text")
+    patterns = ["**/*.txt", "a/**/*.txt", "**/b/**/*.txt", "*/**/?.txt", "a/b/**/*.txt", "**/4.*"]
+    for pattern in [*patterns, *(f"{tmp_path}/{pattern}" for pattern in patterns)]:
+        found = sorted(str(file.path) for file in expand([pattern]))
+        assert found == sorted(glob.glob(pattern, recursive=True))
