@@ -6,7 +6,7 @@ import dataclasses
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -69,6 +69,17 @@ class Embedder:
         default_prompt_name: str | None = None,
         batch_tokens: int | Literal["auto"] | None = None,
     ) -> None:
+        self._again = partial(
+            type(self),
+            model,
+            device=device,
+            engine=engine,
+            precision=precision,
+            truncate_dim=truncate_dim,
+            prompts=prompts,
+            default_prompt_name=default_prompt_name,
+            batch_tokens=batch_tokens,
+        )
         _check_dim(truncate_dim)
         devices = device_names(device)
         if len(devices) > 1:
@@ -97,6 +108,10 @@ class Embedder:
         fixed = None if batch_tokens == "auto" else batch_tokens
         self._steps = Steps(fixed or self._engine.batch_tokens, self.opened.device)
         self._prompt(None, default_prompt_name)  # refuses an unknown name now
+
+    def __reduce__(self) -> tuple[Callable[[], Embedder], tuple[()]]:
+        """Pickle the arguments: another process opens the model by its name or folder."""
+        return self._again, ()
 
     @property
     def batch_tokens(self) -> int:

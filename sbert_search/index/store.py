@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+import os
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 
 from sbert_search.errors import CorruptIndex, IndexLocked, IndexStoreError
@@ -73,6 +75,10 @@ class IndexStore:
             CorruptIndex: A file differs from what was committed.
         """
         return cls(Path(path), open_snapshot(Path(path)), wait_s=wait_s)
+
+    def __reduce__(self) -> tuple[Callable[..., IndexStore], tuple[str]]:
+        """Pickle the path: another process opens the newest state, as mapped files are not sent."""
+        return partial(IndexStore.open, wait_s=self.wait_s), (os.path.abspath(self.path),)
 
     def refresh(self) -> bool:
         """Move to the newest committed state; True when there was a newer one."""

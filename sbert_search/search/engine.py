@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -96,6 +96,10 @@ class SearchEngine:
         self._options = {"allow_inexact": allow_inexact, **options}
         if not (embedder is None or isinstance(embedder, (str, Path))):
             _ = self.embedder
+
+    def __reduce__(self) -> tuple[Callable[..., SearchEngine], tuple[Any, ...]]:
+        """Pickle what it was made of: another process opens the index and the model itself."""
+        return partial(SearchEngine, **self._options), (self.index, self._model, self.reranker)
 
     @cached_property
     def embedder(self) -> TextEmbedder:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -59,11 +59,23 @@ class Reranker:
     ) -> None:
         from sbert_search.search.pair_engines import open_pair_model
 
+        self._again = partial(
+            type(self),
+            model,
+            device=device,
+            engine=engine,
+            precision=precision,
+            batch_tokens=batch_tokens,
+        )
         self.opened = open_pair_model(model, device=device, engine=engine, precision=precision)
         self._engine = self.opened.engine
         self.num_labels, self.labels = self._engine.num_labels, self._engine.labels
         self.max_len = self._engine.tokenizer.max_len
         self._steps = Steps(batch_tokens or self._engine.batch_tokens, self.opened.device)
+
+    def __reduce__(self) -> tuple[Callable[[], Reranker], tuple[()]]:
+        """Pickle the arguments: another process opens the model by its name or folder."""
+        return self._again, ()
 
     @cached_property
     def identity(self) -> ModelIdentity:
