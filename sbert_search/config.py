@@ -6,6 +6,7 @@ import dataclasses
 import difflib
 import functools
 import json
+import math
 import re
 import tomllib
 import types
@@ -17,6 +18,8 @@ from typing import Any, TypeVar
 from sbert_search.errors import ConfigError
 
 T = TypeVar("T")
+
+MAX_TOML_BYTES = 16 << 20
 
 
 def from_mapping(cls: type[T], values: Mapping[str, Any], *, where: str = "") -> T:
@@ -39,7 +42,9 @@ def from_mapping(cls: type[T], values: Mapping[str, Any], *, where: str = "") ->
     for name, (hint, is_needed) in fields.items():
         if name in values:
             value = values[name]
-            made[name] = value if type(value) is hint else _coerce(hint, value, f"{where}{name}")
+            if type(value) is not hint or not _may_be(value):  # most often it is and may
+                value = _coerce(hint, value, f"{where}{name}")
+            made[name] = value
         elif is_needed:
             raise ConfigError(f"The setting {where}{name} is missing; add it.")
     return cls(**made)
@@ -80,11 +85,17 @@ def read_toml(path: Path) -> dict[str, Any]:
         ConfigError: The file is absent, unreadable or no TOML; the message has file and line.
     """
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        with path.open("rb") as file:
+            data = file.read(MAX_TOML_BYTES + 1)
+        if len(data) > MAX_TOML_BYTES:
+            raise ConfigError(f"{path} has more than {MAX_TOML_BYTES >> 20} MiB; name a TOML file.")
+        return tomllib.loads(data.decode("utf-8"))
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} cannot be read: {error}.") from error
-    except tomllib.TOMLDecodeError as error:
+    except ValueError as error:  # also an integer of thousands of digits
         raise ConfigError(f"{path} is not valid TOML: {error}.") from error
+    except RecursionError:
+        raise ConfigError(f"{path} is nested too deeply; write it flatter.") from None
 
 
 def to_toml(values: Mapping[str, Any]) -> str:
@@ -124,7 +135,7 @@ def _plain(value: Any) -> Any:
 def _toml_value(text: str) -> Any:
     try:
         return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
+    except (ValueError, RecursionError):
         return text
 
 
@@ -171,12 +182,25 @@ def _coerce(hint: Any, value: Any, where: str) -> Any:
     return _coerce_scalar(hint, value, where)
 
 
+def _may_be(value: Any) -> bool:
+    """Whether a value is none that no setting may have: a text with a NUL, a number not finite."""
+    kind = type(value)
+    return "\0" not in value if kind is str else kind is not float or math.isfinite(value)
+
+
 def _coerce_scalar(hint: Any, value: Any, where: str) -> Any:
     if hint is Any:
         return value
+    if isinstance(value, str) and not _may_be(value):
+        raise ConfigError(f"{where} is {value!r}; it must not hold a NUL character.")
     number = isinstance(value, (int, float)) and not isinstance(value, bool)
     if hint is float and number:
-        return float(value)
+        try:
+            if math.isfinite(real := float(value)):
+                return real
+        except OverflowError:
+            pass
+        raise ConfigError(f"{where} must be a finite number that 64 bits hold.")
     if hint is Path and isinstance(value, (str, Path)):
         return Path(value)
     if isinstance(hint, type) and isinstance(value, hint) and (hint is not int or number):

@@ -63,3 +63,29 @@ def test_broken_toml_names_file_and_line(tmp_path: Path) -> None:
     path.write_text("a = 1\nb = = 2\n")
     with pytest.raises(ConfigError, match=r"recipe.toml is not valid TOML: .*line 2"):
         read_toml(path)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("x = " + "[" * 100_000, "is nested too deeply"),
+        ("x = " + "9" * 5000, "is not valid TOML: Exceeds the limit"),
+        ("#" * ((16 << 20) + 1), "has more than 16 MiB"),
+    ],
+)
+def test_toml_that_python_cannot_hold_is_named(tmp_path: Path, content: str, message: str) -> None:
+    path = tmp_path / "recipe.toml"
+    path.write_text(content)
+    with pytest.raises(ConfigError, match=f"recipe.toml {message}"):
+        read_toml(path)
+    if len(content) < 1 << 20:
+        override = content.replace("x = ", "x=", 1)
+        assert with_overrides({}, [override])["x"] == override[2:]
+
+
+def test_values_that_no_path_or_number_can_have_are_named() -> None:
+    with pytest.raises(ConfigError, match=r"out is 'a\\x00b'; it must not hold a NUL character"):
+        from_mapping(Settings, {"steps": 1, "out": "a\0b"})
+    for number in (10**400, float("inf"), float("nan")):
+        with pytest.raises(ConfigError, match=r"optim\.lr must be a finite number"):
+            from_mapping(Settings, {"steps": 1, "optim": {"lr": number}})

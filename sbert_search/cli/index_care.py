@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from sbert_search.cli.console import emit, show_facts, size_text
-from sbert_search.cli.options import Decorator, given, shared_options
+from sbert_search.cli.console import emit, say, show_facts, size_text
+from sbert_search.cli.options import Decorator, Finite, given, shared_options
 from sbert_search.config import to_mapping
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def info(path: Path, as_json: bool) -> None:
 @click.option("--drift", is_flag=True, help="Also say how far updates have moved the index.")
 @click.option(
     "--recall",
-    type=click.FloatRange(0, 1),
+    type=Finite(0, 1),
     help="With --drift: share of the 10 nearest documents that a search should find.  "
     "[default: what the index was tuned for, else 0.95]",
 )
@@ -63,9 +63,9 @@ def check(
         emit({**to_mapping(report), "index": str(path), "problems": problems, **more})
     else:
         for line in problems or [f"{path} is sound."]:
-            click.echo(line)
+            say(line)
         strays = f", {len(report.strays)} that nothing refers to" if report.strays else ""
-        click.echo(f"{report.n_files:,} files, {size_text(report.size_bytes)} read{strays}.")
+        say(f"{report.n_files:,} files, {size_text(report.size_bytes)} read{strays}.")
         if moved:
             show_facts(_moved(moved))
     if problems:
@@ -87,7 +87,7 @@ def repair(path: Path, as_json: bool) -> None:
     if as_json:
         emit({"index": str(path), "dropped": dropped})
     else:
-        click.echo("\n".join(f"dropped {name}" for name in dropped) or "Nothing to repair.")
+        say("\n".join(f"dropped {name}" for name in dropped) or "Nothing to repair.")
 
 
 @click.command()
@@ -110,7 +110,7 @@ def compact(
     if as_json:
         emit({"index": str(path), "before": to_mapping(before), "after": to_mapping(after)})
     else:
-        click.echo(
+        say(
             f"{before.segments:,} segments, {size_text(before.size_bytes)} before; "
             f"{after.segments:,} segments, {size_text(after.size_bytes)} now."
         )
@@ -120,8 +120,8 @@ def compact(
 @_folder
 @click.option("--language", metavar="NAME", help="Of stemmer and stop words; none: neither.")
 @click.option("--title-weight", type=int, help="How often a word of a title counts.")
-@click.option("--k1", type=float, help="BM25: how fast repeated words saturate.")
-@click.option("--b", type=float, help="BM25: how far the length of a document counts, 0 to 1.")
+@click.option("--k1", type=Finite(), help="BM25: how fast repeated words saturate.")
+@click.option("--b", type=Finite(), help="BM25: how far the length of a document counts, 0 to 1.")
 @shared_options("quiet", "json")
 @click.pass_context
 def lexical(ctx: click.Context, /, path: Path, as_json: bool, **_: Any) -> None:
@@ -143,7 +143,7 @@ def lexical(ctx: click.Context, /, path: Path, as_json: bool, **_: Any) -> None:
     if as_json:
         emit({"index": str(path), **to_mapping(settings)})
     else:
-        click.echo(f"{path}: {_words(settings)}.")
+        say(f"{path}: {_words(settings)}.")
 
 
 @click.command()
@@ -162,7 +162,7 @@ def snapshot(path: Path, target: Path, as_json: bool) -> None:
     if as_json:
         emit({"index": str(path), "snapshot": str(target), "documents": len(index)})
     else:
-        click.echo(f"{target} holds {len(index):,} documents.")
+        say(f"{target} holds {len(index):,} documents.")
 
 
 def _moved(report: DriftReport) -> dict[str, object]:

@@ -6,18 +6,22 @@ from pathlib import Path
 
 import click
 
-from sbert_search.cli.console import emit, show_table
+from sbert_search.cli.console import emit, say, show_table
 from sbert_search.cli.ingested import model_options
-from sbert_search.cli.options import embedder_options, shared_options
+from sbert_search.cli.options import Finite, embedder_options, shared_options
 from sbert_search.config import to_mapping
 
 
 @click.command()
 @click.argument("path", metavar="DIR", type=click.Path(path_type=Path))
-@click.option("--recall", default=0.95, show_default=True, help="Share of the nearest to find.")
+@click.option(
+    "--recall", type=Finite(), default=0.95, show_default=True, help="Share of the nearest to find."
+)
 @click.option("-k", default=10, show_default=True, help="Of recall@k.")
-@click.option("--latency-ms", type=float, help="Most for one query, one thread.")
-@click.option("--max-minutes", default=10.0, show_default=True, help="Most for the tuning.")
+@click.option("--latency-ms", type=Finite(), help="Most for one query, one thread.")
+@click.option(
+    "--max-minutes", type=Finite(), default=10.0, show_default=True, help="Most for the tuning."
+)
 @click.option(
     "--queries",
     type=click.Path(path_type=Path),
@@ -84,8 +88,8 @@ def tune(
         emit({"index": str(path), **to_mapping(report)})
         return
     for title, rows in tables(report).items():
-        click.echo(title)
+        say(title)
         show_table(COLUMNS, rows)
     for remark in remarks(report):
-        click.echo(remark)
-    click.echo(verdict(report.tuning) if report.tuning else "A dry run: nothing was changed.")
+        say(remark)
+    say(verdict(report.tuning) if report.tuning else "A dry run: nothing was changed.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -30,9 +31,28 @@ def size(text: str) -> int:
     """Read a size such as 512M, 1.5G or a plain number of bytes."""
     found = re.fullmatch(r"(\d+(?:\.\d+)?)([KMGT]?)", text.strip().upper())
     number = float(found.group(1)) if found else 0.0
-    if found is None or number == 0:
-        raise click.BadParameter(f"{text!r} is no size; write 2G, 512M or a number of bytes.")
-    return int(number * 1024 ** ("KMGT".index(found.group(2)) + 1 if found.group(2) else 0))
+    number *= 1024 ** ("KMGT".index(found.group(2)) + 1 if found and found.group(2) else 0)
+    if found is None or not 1 <= number < 2**63:
+        shown = text if len(text) < 40 else f"{text[:36]}..."
+        raise click.BadParameter(f"{shown!r} is no size; write 2G, 512M or a number of bytes.")
+    return int(number)
+
+
+class Finite(click.FloatRange):
+    """A number, in a range where one is given; neither infinite nor NaN, which no range refuses."""
+
+    def __init__(self, min: float | None = None, max: float | None = None) -> None:
+        super().__init__(min, max)
+        self.name = "float" if min is max is None else self.name
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """Read the number."""
+        number = float(super().convert(value, param, ctx))
+        if not math.isfinite(number):
+            self.fail(f"{str(value)[:40]!r} is not finite.", param, ctx)
+        return number
 
 
 def token_count(text: str) -> int | str:
@@ -116,7 +136,7 @@ _SHARED: dict[str, Decorator[Any]] = {
     "wait": click.option(
         "--wait",
         "wait_s",
-        type=click.FloatRange(min=0),
+        type=Finite(min=0),
         default=0.0,
         show_default=True,
         metavar="SECONDS",

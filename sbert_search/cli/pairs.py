@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from sbert_search.cli.console import emit
+from sbert_search.cli.console import emit, say
 from sbert_search.cli.ingested import model_options, read_as_given, source_options
-from sbert_search.cli.options import embedder_options, given, shared_options
+from sbert_search.cli.options import Finite, embedder_options, given, shared_options
 from sbert_search.runtime.progress import note, progress
 
 if TYPE_CHECKING:
@@ -26,7 +26,11 @@ _AT_ONCE = 1000  # pairs whose texts are in memory
 
 @click.command()
 @click.option(
-    "--threshold", default=0.8, show_default=True, help="Least score of what counts as close."
+    "--threshold",
+    type=Finite(),
+    default=0.8,
+    show_default=True,
+    help="Least score of what counts as close.",
 )
 @click.option("--top", type=click.IntRange(1), help="Only so many pairs, the best first.")
 @click.option("--clusters", "as_clusters", is_flag=True, help="Groups connected by such pairs.")
@@ -108,11 +112,11 @@ def _show_pairs(snapshot: Snapshot, some: Pairs, as_json: bool) -> None:
                 emit({"score": score, "first": texts[0], "second": texts[1]})
             else:
                 lines = (f"    {doc.doc_id}  {' '.join(doc.full_text.split())}" for doc in two)
-                click.echo("\n".join([f"{score:.4f}", *lines]))
+                say("\n".join([f"{score:.4f}", *lines]))
 
 
 def _show_cluster(number: int, doc_ids: list[str], as_json: bool) -> None:
     if as_json:
         emit({"cluster": number, "size": len(doc_ids), "doc_ids": doc_ids})
     else:
-        click.echo(f"{number:>4}  {len(doc_ids):,} documents: {' '.join(doc_ids)}")
+        say(f"{number:>4}  {len(doc_ids):,} documents: {' '.join(doc_ids)}")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from sbert_search.cli.options import Decorator, given
+from sbert_search.cli.options import Decorator, Finite, given
 
 if TYPE_CHECKING:
     from sbert_search.search.fusion import Fusion
@@ -28,7 +28,11 @@ _RANKING: tuple[Decorator[Any], ...] = (
         help="What joins the two rankings of hybrid: scaled scores, or reciprocal ranks.",
     ),
     click.option(
-        "--dense-weight", default=0.5, show_default=True, help="Share of vectors in hybrid, 0 to 1."
+        "--dense-weight",
+        type=Finite(),
+        default=0.5,
+        show_default=True,
+        help="Share of vectors in hybrid, 0 to 1.",
     ),
     click.option(
         "--rerank", metavar="MODEL", help="Cross-encoder that scores the first hits again."
@@ -42,6 +46,7 @@ _RANKING: tuple[Decorator[Any], ...] = (
     ),
     click.option(
         "--rerank-weight",
+        type=Finite(),
         default=1.0,
         show_default=True,
         help="Share of its score in the order, 0 to 1; the rest is the score before.",

@@ -38,7 +38,9 @@ def tokenizer() -> None:
     help="Add to this vocabulary (a folder or vocab.txt); its ids and rules stay.",
 )
 @click.option("--text-field", help="Name of the field to read, where it is not to be detected.")
-@click.option("--workers", type=click.IntRange(1), help="Processes that count; default: cores.")
+@click.option(
+    "--workers", type=click.IntRange(1, 1024), help="Processes that count; default: cores."
+)
 @shared_options("on-error", "quiet", "json")
 def train(sources: tuple[str, ...], out: Path, as_json: bool, **options: Any) -> int:
     """Learn a WordPiece vocabulary from the documents of SOURCE and save it as a tokenizer.

@@ -62,8 +62,7 @@ def score_run(
         ``scores[measure][query_id]``, queries in the order of the qrels.
 
     Raises:
-        ValueError: A measure has another name.
-        EvaluationError: ir-measures is not installed.
+        EvaluationError: A measure has another name, or ir-measures is not installed.
     """
     ir_measures = _ir_measures()
     names = {_parse(ir_measures, name): name for name in measures}
@@ -98,7 +97,7 @@ def _by_rank(hits: Mapping[str, float]) -> dict[str, float]:
 def _parse(ir_measures: Any, name: str) -> Any:
     match = re.fullmatch(r"(nDCG|recall|MRR)@([1-9]\d*)|(MAP|MRR)", name)
     if match is None:
-        raise ValueError(f"{name!r} is no measure; use nDCG@k, recall@k, MRR@k, MRR or MAP.")
+        raise EvaluationError(f"{name!r} is no measure; use nDCG@k, recall@k, MRR@k, MRR or MAP.")
     base, cutoff, whole = match.groups()
     if whole:
         return getattr(ir_measures, _NAMES[whole])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -24,8 +25,8 @@ class OptimConfig:
 
     def __post_init__(self) -> None:
         for name in ("lr", "eps", "weight_decay", "clip"):
-            if not getattr(self, name) >= 0:
-                raise ConfigError(f"optim.{name} is {getattr(self, name)}; it must not be below 0.")
+            if not 0 <= getattr(self, name) < math.inf:
+                raise ConfigError(f"optim.{name} is {getattr(self, name)}; it must be 0 or more.")
         for name in ("beta1", "beta2"):
             if not 0 <= getattr(self, name) < 1:
                 raise ConfigError(f"optim.{name} is {getattr(self, name)}; it must be in [0, 1).")

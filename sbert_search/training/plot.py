@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -20,7 +21,7 @@ def draw_curves(log: Sequence[Mapping[str, Any]]) -> str:
         log: The lines of ``log.jsonl``.
 
     Returns:
-        An SVG document.
+        An SVG document; values that are not finite are left out of it.
     """
     steps = [line for line in log if line["kind"] == "step"]
     dev = [line for line in log if line["kind"] == "dev"]
@@ -34,6 +35,7 @@ def draw_curves(log: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _panel(number: int, title: str, points: Points, x: Axis) -> str:
+    points = [(at, value) for at, value in points if math.isfinite(value)]
     y = Axis.of([value for _, value in points])
     panel = Panel(title, x, y, PANEL * number + TOP, PANEL * (number + 1) - 20)
     return panel.frame() + panel.line(_thinned(points))

@@ -8,6 +8,7 @@ import pytrec_eval
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sbert_search.errors import EvaluationError
 from sbert_search.metrics.ranking import (
     average_precision,
     mean,
@@ -63,7 +64,7 @@ def test_scores_that_differ_beyond_32_bits_keep_their_order() -> None:
 
 @pytest.mark.parametrize("name", ["nDCG", "ndcg@10", "MAP@10", "recall@0", "P@5"])
 def test_an_unknown_measure_is_named(name: str) -> None:
-    with pytest.raises(ValueError, match=f"'{name}' is no measure; use nDCG@k"):
+    with pytest.raises(EvaluationError, match=f"'{name}' is no measure; use nDCG@k"):
         score_run(RUN, QRELS, [name])
 
 

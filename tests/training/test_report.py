@@ -121,6 +121,9 @@ def test_long_curves_are_thinned_and_empty_logs_drawn() -> None:
     curve = next(part for part in draw_curves(log).split("<path ") if 'fill="none"' in part)
     assert 2 < curve.count("L") < MOST_POINTS
     assert ElementTree.fromstring(draw_curves([])) is not None
+    endless = [{**line, "loss": float("inf"), "lr": float("nan")} for line in log[:3]]
+    assert ElementTree.fromstring(draw_curves(endless)) is not None
+    assert draw_curves([*log, *endless[:1]]).count("nan") == 0
 
 
 def test_memory_is_told_of_the_device_at_hand(tmp_path: Path) -> None:

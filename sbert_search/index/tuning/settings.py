@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from dataclasses import dataclass, field
 
@@ -40,8 +41,9 @@ class TuneSettings:
             raise ConfigError(f"recall is {self.recall}; it must be above 0 and at most 1.")
         if self.k < 1 or self.n_queries < 2 or self.sample_rows < 1:
             raise ConfigError("k and sample_rows must be at least 1, and n_queries at least 2.")
-        if self.max_minutes <= 0 or (self.latency_ms is not None and self.latency_ms <= 0):
-            raise ConfigError("max_minutes and latency_ms must be above 0.")
+        for limit in (self.max_minutes, self.latency_ms):
+            if limit is not None and not 0 < limit < math.inf:
+                raise ConfigError("max_minutes and latency_ms must be above 0, and finite.")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
