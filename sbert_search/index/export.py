@@ -14,7 +14,7 @@ from sbert_search.corpus.documents import ColumnType, CorpusReader
 from sbert_search.embedding.pipeline import EmbeddedBatch
 from sbert_search.embedding.protocol import TextEmbedder
 from sbert_search.index.build import Sources, source_list
-from sbert_search.index.columns import ARROW_TYPES, metadata_array
+from sbert_search.index.columns import ARROW_TYPES, PREFIX, metadata_array
 from sbert_search.index.ingest import IngestReport, Mode, ReadSettings, ingest
 from sbert_search.index.manifest import BuildCursor
 from sbert_search.index.writer import Outcome
@@ -32,7 +32,7 @@ def embed_to_parquet(
 
     One row a passage: ``doc_id``, ``chunk``, ``text`` (what was embedded, the title before it),
     ``n_tokens``, ``lost_tokens``, ``vector`` (a fixed-size list of float32), then the metadata of
-    the source. One row group a batch.
+    the source, with ``meta.`` before a name that is one of these. One row group a batch.
 
     Raises:
         ConfigError: ``out`` is a source or belongs to the model, or no file can be there.
@@ -92,6 +92,8 @@ def _schema(embedder: TextEmbedder, columns: Mapping[str, ColumnType]) -> pa.Sch
         pa.field("n_tokens", pa.int32()),
         pa.field("lost_tokens", pa.int32()),
         pa.field("vector", pa.list_(pa.float32(), embedder.dim)),
-        *(pa.field(name, ARROW_TYPES[kind]) for name, kind in columns.items()),
     ]
+    taken = {field.name for field in fields}
+    for name, kind in columns.items():
+        fields.append(pa.field(PREFIX + name if name in taken else name, ARROW_TYPES[kind]))
     return pa.schema(fields, {MODEL_KEY: json.dumps(embedder.identity.to_mapping())})

@@ -7,7 +7,7 @@ BETWEEN, LIKE, ILIKE and IS [NOT] NULL. A missing value is NULL, with SQL's thre
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from functools import reduce
@@ -35,6 +35,8 @@ OWN_COLUMNS: Mapping[str, ColumnType] = {"doc_id": "string", "title": "string"}
 
 Condition = Callable[[Mapping[str, pa.Array]], pa.Array]
 """Takes columns by the names that users know; returns true, false or null for each document."""
+
+_METADATA, _OWN = "meta.", "own."  # before a name that both kinds of columns have
 
 _NUMBERS = {"int64", "float64"}
 _NUMBER = re.compile(r"(?P<int>[0-9]+)|([0-9]+\.?|[0-9]*\.[0-9]+)(e[-+]?[0-9]+)?", re.IGNORECASE)
@@ -69,17 +71,23 @@ def parse(where: str, columns: Mapping[str, ColumnType]) -> Filter:
 
     Args:
         where: The condition.
-        columns: Metadata columns of the index; ``doc_id`` and ``title`` can be named besides.
+        columns: Metadata columns of the index; ``doc_id`` and ``title`` can be named besides. Where
+            a metadata column has one of these names, it is ``meta.doc_id``, and the id of the
+            document ``own.doc_id``.
 
     Raises:
         QueryError: It is no condition, or names or does what filters cannot; the message shows the
             expression with a mark below the place.
     """
-    known = {**columns, **OWN_COLUMNS}
+    twice = {name: columns[name] for name in OWN_COLUMNS if name in columns}
+    told_apart = {_METADATA + name: kind for name, kind in twice.items()} | {
+        _OWN + name: OWN_COLUMNS[name] for name in twice
+    }
+    known = {**columns, **OWN_COLUMNS, **told_apart}
     text = FilterText(where, known)
     try:
         tree = text.tree()
-        compiler = _Compiler(text, known)
+        compiler = _Compiler(text, known, twice.keys())
         condition = compiler.condition(tree)
         text.require_read(tree)
     except RecursionError:
@@ -108,8 +116,10 @@ def document_columns(segment: Segment, columns: Mapping[str, ColumnType]) -> dic
 
 
 class _Compiler:
-    def __init__(self, text: FilterText, columns: Mapping[str, ColumnType]) -> None:
-        self._refuse, self._columns = text.refuse, columns
+    def __init__(
+        self, text: FilterText, columns: Mapping[str, ColumnType], twice: Collection[str]
+    ) -> None:
+        self._refuse, self._columns, self._twice = text.refuse, columns, twice
         self.used: dict[str, ColumnType] = {}
 
     def condition(self, node: exp.Expr) -> Condition:
@@ -205,6 +215,12 @@ class _Compiler:
         if name not in self._columns:
             shown = shortened(name)
             self._refuse(node, unknown_name(shown, shown, self._columns, "column").rstrip("."))
+        if name in self._twice:
+            self._refuse(
+                node,
+                f"{name!r} is a metadata column here, and every document has one of its own; "
+                f"write {_METADATA}{name} or {_OWN}{name}",
+            )
         self.used[name] = self._columns[name]
         return name, self._columns[name]
 
@@ -262,4 +278,8 @@ def _time(text: str) -> datetime:
 
 
 def _stored_name(name: str) -> str:
+    for prefix in (_METADATA, _OWN):
+        if name.startswith(prefix) and name.removeprefix(prefix) in OWN_COLUMNS:
+            own = prefix == _OWN
+            return name.removeprefix(prefix) if own else columns_of.PREFIX + name[len(prefix) :]
     return name if name in OWN_COLUMNS else columns_of.PREFIX + name

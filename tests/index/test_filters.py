@@ -272,3 +272,24 @@ def test_filters_run_without_torch_or_faiss(tmp_path: Path) -> None:
         "assert not {'torch', 'faiss', 'transformers'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_a_metadata_column_named_as_a_document_s_own_is_told_apart(tmp_path: Path) -> None:
+    columns: dict[str, ColumnType] = {"doc_id": "string", "title": "int64", "year": "int64"}
+    store = IndexStore.create(tmp_path / "i", StoreSettings(dim=8), columns)
+    documents = [
+        Document("a", "x", title="T", metadata={"doc_id": "b", "title": 1}),
+        Document("b", "x", title="U", metadata={"doc_id": "a"}),
+    ]
+    with store.writer() as writer:
+        writer.commit(make_batch(documents, some_vectors(2), [1, 1]))
+    for where, expected in (
+        ("meta.doc_id = 'b'", {"a"}),
+        ("own.doc_id = 'b'", {"b"}),
+        ("meta.title = 1 AND own.title = 'T'", {"a"}),
+        ("meta.title IS NULL", {"b"}),
+    ):
+        assert matching(store.snapshot, where) == expected, where
+    for where in ("doc_id = 'b'", "year > 1 OR title = 1"):
+        with pytest.raises(QueryError, match=r"write meta\.(doc_id|title) or own\.(doc_id|title)"):
+            store.snapshot.filter_mask(where)
