@@ -176,9 +176,11 @@ def replacing(path: Path) -> Iterator[NewFile]:
     """Write a file that takes its name, or an older one's place, once all of it is durable.
 
     Raises:
-        OSError: Nothing has changed.
+        OSError: Nothing has changed. A folder, a device or a named pipe is not replaced.
         ReplaceUnknown: Look at the disk to see whether the old or the new content is there.
     """
+    if path.exists() and not path.is_file():
+        raise OSError(errno.EINVAL, "Not a regular file", str(path))
     temporary = path.with_name(path.name + ".tmp")
     with contextlib.suppress(FileNotFoundError):
         disk.unlink(temporary)

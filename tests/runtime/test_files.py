@@ -45,6 +45,23 @@ def test_replace_swaps_content_and_clears_an_old_temporary(tmp_path: Path) -> No
     assert not (tmp_path / "m.tmp").exists()
 
 
+@pytest.mark.parametrize("kind", ["folder", "pipe", "link to a device"])
+def test_what_is_no_regular_file_is_not_replaced(tmp_path: Path, kind: str) -> None:
+    """As root, `--out /dev/null` would make a file of it for all programs."""
+    target = tmp_path / "target"
+    if kind == "folder":
+        target.mkdir()
+    elif kind == "pipe":
+        os.mkfifo(target)
+    else:
+        target.symlink_to("/dev/null")
+    before = os.lstat(target)
+    with pytest.raises(OSError, match="Not a regular file"):
+        files.replace_file(target, b"1")
+    assert os.lstat(target) == before
+    assert os.listdir(tmp_path) == ["target"]
+
+
 def test_lock_names_its_holder_and_dies_with_it(tmp_path: Path) -> None:
     lock = tmp_path / "LOCK"
     code = (
