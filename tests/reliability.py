@@ -55,6 +55,9 @@ PROMISES = {
     "filter_mutations": "A damaged filter is answered or refused by name, in bounded time",
     "index_determinism": "Threads, batch size and restarts change no answer",
     "index_hostile": "A hostile index folder is refused by name, in bounded time and memory",
+    "command_limits": "Every command ends by name, and leaves a sound index, whatever it lacks: "
+    "streams, descriptors, memory, room for files",
+    "command_lines": "Mutated command lines end by name and change no file that they do not name",
     "parser_mutations": "Mutated input brings out named errors and nothing else",
     "files_run_no_code": "No file that is opened can run code",
     "training_kills": "Training killed at any moment ends, resumed, with the same bits",

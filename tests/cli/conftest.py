@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cli.lines import write_world
 from tests.cli.process import sbert_search
 
 ROWS = [
@@ -36,6 +37,12 @@ def _built(corpus: Path) -> Path:
 def index(_built: Path, tmp_path: Path) -> Path:
     """A copy that the test may change."""
     return Path(shutil.copytree(_built, tmp_path / "my.index"))
+
+
+@pytest.fixture(scope="session")
+def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The files that generated command lines name."""
+    return write_world(tmp_path_factory.mktemp("world") / "template")
 
 
 @pytest.fixture

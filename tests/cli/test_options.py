@@ -8,7 +8,8 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from sbert_search.cli.options import device, shared_options, size
+from sbert_search.cli.options import Finite, device, shared_options, size
+from tests.cli.lines import commands
 
 
 @click.command()
@@ -63,7 +64,26 @@ def test_sizes(text: str, n_bytes: int) -> None:
     assert size(text) == n_bytes
 
 
-@pytest.mark.parametrize("text", ["0", "0G", "-1G", "2X", "", "G", "1e9"])
+@pytest.mark.parametrize(
+    "text", ["0", "0G", "-1G", "2X", "", "G", "1e9", "9" * 400, "8388608T", "0.5"]
+)
 def test_what_is_no_size_is_refused(text: str) -> None:
     with pytest.raises(click.BadParameter, match="is no size; write 2G, 512M"):
         size(text)
+
+
+@pytest.mark.parametrize("text", ["nan", "inf", "-inf", "1e400"])
+def test_a_number_that_is_not_finite_is_refused(text: str) -> None:
+    """NaN passes every range; as --wait it would wait for ever."""
+    with pytest.raises(click.BadParameter, match=r"is not finite|is not in the range"):
+        Finite(0, 1).convert(text, None, None)
+    with pytest.raises(click.BadParameter, match="is not finite"):
+        Finite().convert(text, None, None)
+    assert Finite().convert("1.5", None, None) == 1.5
+
+
+def test_every_number_of_every_command_is_finite() -> None:
+    for name, command in commands():
+        for option in command.params:
+            if isinstance(option.type, (click.types.FloatParamType, click.FloatRange)):
+                assert isinstance(option.type, Finite), (name, option.name)
