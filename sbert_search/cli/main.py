@@ -65,7 +65,8 @@ class LazyGroup(click.Group):
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog="Exit codes: 0 done, 1 failed, 2 wrong usage, 3 finished with rejected rows, "
     "130 interrupted. Results go to stdout, everything else to stderr. Options shared by several "
-    "commands are also read from variables such as SBERT_SEARCH_DEVICE.",
+    "commands are also read from variables such as SBERT_SEARCH_DEVICE; SBERT_SEARCH_DEBUG=1 shows "
+    "the traceback of an unexpected error.",
 )
 @click.version_option(__version__, prog_name="sbert-search")
 def cli() -> None:

@@ -282,7 +282,7 @@ def test_a_metadata_column_named_as_a_document_s_own_is_told_apart(tmp_path: Pat
         Document("b", "x", title="U", metadata={"doc_id": "a"}),
     ]
     with store.writer() as writer:
-        writer.commit(make_batch(documents, some_vectors(2), [1, 1]))
+        writer.commit(make_batch(documents, some_vectors(4), [2, 2]))
     for where, expected in (
         ("meta.doc_id = 'b'", {"a"}),
         ("own.doc_id = 'b'", {"b"}),
