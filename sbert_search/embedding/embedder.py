@@ -176,7 +176,7 @@ class Embedder:
             ModelError: As for `Steps.launch`.
         """
         out = np.empty((len(tokens), self.dim), dtype=np.float32)
-        return land_all(self._launch(tokens, batch_size), out)
+        return land_all(self._launch(tokens, batch_size, self.dim), out)
 
     def encode(
         self,
@@ -212,14 +212,14 @@ class Embedder:
         _check_dim(truncate_dim)
         several = [texts] if isinstance(texts, str) else list(texts)
         before = self._prompt(task, prompt_name) if prompt is None else prompt
-        vectors = np.empty((len(several), self.dim), dtype=np.float32)
+        dim = min(truncate_dim or self.dim, self._engine.dim)
+        vectors = np.empty((len(several), dim), dtype=np.float32)
         with (
             progress("Encoding", len(several), "texts", hidden=not show_progress_bar) as advance,
             closing(prefetch(self._windows(several, before))) as windows,
         ):
-            steps = launch_windows(windows, lambda _, w: self._launch(w, batch_size), advance)
+            steps = launch_windows(windows, lambda _, w: self._launch(w, batch_size, dim), advance)
             land_all(steps, vectors)
-        vectors = vectors[:, :truncate_dim]
         if normalize_embeddings:
             vectors = unit(vectors)
         return vectors[0] if isinstance(texts, str) else vectors
@@ -257,10 +257,12 @@ class Embedder:
             rows = order[start : start + size]
             yield rows, self._tokenize([texts[row] for row in rows], prompt)
 
-    def _launch(self, tokens: TokenizedTexts, batch_size: int | None) -> Iterator[Started]:
+    def _launch(
+        self, tokens: TokenizedTexts, batch_size: int | None, dim: int
+    ) -> Iterator[Started]:
         def start(rows: NDArray[np.int64]) -> Callable[[], Vectors]:
             finish = self._engine.start(tokens.take(rows))
-            return lambda: finish()[:, : self.dim]
+            return lambda: finish()[:, :dim]
 
         if not self._is_settled and tokens.lengths.sum() >= 2 * self.batch_tokens:
             key = [self.identity.to_mapping(), self.opened.device, machine()]

@@ -24,7 +24,7 @@ from sbert_search.models.bi_encoder import BiEncoder
 from sbert_search.models.folder import ModelFolder, read_folder
 from sbert_search.models.interchange import LibraryEncoder, load_sentence_transformer
 from sbert_search.models.resolve import resolve_model
-from sbert_search.models.support import require_kind, why_not_native
+from sbert_search.models.support import require_kind, require_sane, why_not_native
 from sbert_search.runtime.device import Precision, plain_memory_errors
 from sbert_search.runtime.progress import note
 
@@ -107,6 +107,7 @@ def open_model(
 def _open_folder(folder: ModelFolder, engine: EngineName) -> TorchEngine:
     """Load a model on the CPU in fp32."""
     require_kind(folder, "SentenceTransformer")
+    require_sane(folder)
     if engine == "native":
         reason = why_not_native(folder)
         if reason is None:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from sbert_search.models.bi_encoder import BiEncoder
     from sbert_search.tokens.tokenizer import TextTokenizer
 
-FORMAT = 1  # to be raised with every change of what is exported
+FORMAT = 2  # to be raised with every change of what is exported
 GRAPH, WEIGHTS, MANIFEST = "model.onnx", "model.onnx.data", "manifest.json"
 _TOLERANCE = 1e-5  # how far a number may lie from the native engine's in fp32
 _PACKAGES = ("onnxruntime", "onnx", "onnxscript")

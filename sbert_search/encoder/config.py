@@ -8,6 +8,8 @@ from typing import Literal
 from sbert_search.errors import ConfigError
 
 AttentionTerm = Literal["c2c", "c2p", "p2c"]
+MOST_LAYERS = 1_000
+"""Far more than any model has, and few enough to be told quickly that they are too many."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -66,6 +68,11 @@ class EncoderConfig:
         for name in (*positive, "max_positions", "inner_layers"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"encoder.{name} is {getattr(self, name)}; it must be positive.")
+        if self.layers * self.inner_layers > MOST_LAYERS:
+            raise ConfigError(
+                f"encoder.layers is {self.layers:,} times {self.inner_layers:,}; at most "
+                f"{MOST_LAYERS:,} are computed."
+            )
         for name in ("position_offset", "token_type_vocab", "relative_positions"):
             if getattr(self, name) < 0:
                 raise ConfigError(f"encoder.{name} is {getattr(self, name)}; it must be 0 or more.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -35,11 +36,25 @@ class Embeddings(nn.Module):
         config = self.config
         states = self.word(tokens.input_ids)
         if config.position_embeddings:
-            states = states + self.position(tokens.positions + config.position_offset)
+            states = states + self.position(self._positions(tokens))
         if config.token_type_vocab:
             states = states + self._segments(tokens)
         states = dropout(self.norm(states), config.hidden_dropout, self.training)
         return self.project(states) if config.embedding_size is not None else states
+
+    def _positions(self, tokens: PackedTokens) -> Tensor:
+        """Find the row of each position; where rows precede the first, padding has the last such.
+
+        A text may spell out the token of padding. RoBERTa counts no position for it.
+        """
+        offset = self.config.position_offset
+        if not offset:
+            return tokens.positions
+        pads = tokens.input_ids == self.config.pad_id
+        before = pads.cumsum(-1) - pads.long()
+        starts = torch.arange(pads.shape[-1], device=pads.device) - tokens.positions
+        positions = tokens.positions - before + before[..., starts] + offset
+        return positions.masked_fill(pads, offset - 1)
 
     def _segments(self, tokens: PackedTokens) -> Tensor:
         types, table = tokens.token_type_ids, self.token_type.weight

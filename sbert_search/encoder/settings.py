@@ -47,6 +47,17 @@ def read_settings(path: Path) -> tuple[EncoderConfig, dict[str, Any]]:
         raise ModelError(f"{path}: {error}") from error
 
 
+def most_positions(keys: Mapping[str, Any]) -> int | None:
+    """Find how many tokens a text may have; None: no limit, or a model that is not known here."""
+    if keys.get("model_type") not in LAYOUTS:
+        return None
+    try:
+        config = from_settings(keys)
+    except ConfigError:
+        return None
+    return config.max_positions if config.position_embeddings else None
+
+
 def from_settings(keys: Mapping[str, Any]) -> EncoderConfig:
     """Translate the keys of a ``config.json`` of a known layout.
 
@@ -59,12 +70,17 @@ def from_settings(keys: Mapping[str, Any]) -> EncoderConfig:
         if keys.get(key, value) != value:
             raise ConfigError(f"{key} is {keys[key]!r}; the native encoder needs {value!r}.")
     values = {ours: keys[theirs] for ours, theirs in layout.settings.items()}
-    if values["activation"] not in _ACTIVATIONS:
+    if not isinstance(values["activation"], str) or values["activation"] not in _ACTIVATIONS:
         raise ConfigError(
             f"The activation {values['activation']!r} is unknown; known: {', '.join(_ACTIVATIONS)}."
         )
     values["activation"] = _ACTIVATIONS[values["activation"]]
-    values |= layout.read_more(keys) | {"layout": layout.model_type}
+    try:
+        values |= layout.read_more(keys) | {"layout": layout.model_type}
+    except (TypeError, AttributeError) as error:
+        raise ConfigError(
+            f"A value is of another kind than {layout.model_type} has: {error}."
+        ) from error
     return from_mapping(EncoderConfig, values)
 
 

@@ -11,7 +11,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.overrides import TorchFunctionMode
 
 from sbert_search.encoder.config import EncoderConfig
 from sbert_search.encoder.encoder import Encoder
@@ -103,7 +102,12 @@ def read_checkpoint(folder: str | Path) -> Checkpoint:
     if twice := sorted(tensors.keys() - set(body.values())):
         raise WeightsError(f"{folder}: {twice[0]} is there twice, with and without prefix.")
     pooler = {f"{name}.weight" for name in layout.names.get("pooler", ())}
-    with _Unfilled():
+    if config.n_blocks > len(tensors):
+        raise WeightsError(
+            f"{folder}: config.json asks for {config.n_blocks:,} layers and the weights are "
+            f"{len(tensors):,} tensors. Take config.json and weights from one model."
+        )
+    with torch.device("meta"):  # shapes alone; the numbers come from the file
         encoder = Encoder(replace(config, pooler=bool(pooler & body.keys())))
     try:
         head = _fill(encoder, layout, {bare: tensors[name] for bare, name in body.items()})
@@ -111,17 +115,6 @@ def read_checkpoint(folder: str | Path) -> Checkpoint:
         raise WeightsError(f"{folder}: {error}") from error
     encoder.requires_grad_().eval()
     return Checkpoint(encoder, {body[bare]: tensors[body[bare]] for bare in head}, keys)
-
-
-class _Unfilled(TorchFunctionMode):
-    """Make modules without drawing fresh weights, for those that get theirs from a file."""
-
-    def __torch_function__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
-    ) -> Any:
-        if func in (Tensor.normal_, Tensor.uniform_):
-            return args[0]
-        return func(*args, **(kwargs or {}))
 
 
 def _current_names(tensors: dict[str, Tensor]) -> dict[str, Tensor]:

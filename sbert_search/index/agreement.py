@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -17,6 +18,9 @@ from sbert_search.runtime.progress import note
 
 MIN_COSINE = 0.999  # of the same model by another engine or in another precision
 SAME_COSINE = 0.99999  # of what must be the same model, when its files are not known
+_QUICK = 2  # check texts that every process compares
+
+_compared: WeakKeyDictionary[TextEmbedder, dict[SelfCheck, float]] = WeakKeyDictionary()
 
 
 def as_embedder(model: Any = None, **options: Any) -> TextEmbedder:
@@ -44,9 +48,9 @@ def require_agreement(
 ) -> None:
     """Refuse an embedder whose vectors cannot be compared with those of an index.
 
-    Another engine or precision of the same model is accepted when its vectors of the check texts
-    have a cosine of at least `MIN_COSINE` with the stored ones. A model that came as an object has
-    no files whose hashes could be compared; there `SAME_COSINE` is asked for.
+    Its vectors of the check texts must have a cosine of at least `MIN_COSINE` with the stored ones,
+    whatever its engine and precision. A model that came as an object has no files whose hashes
+    could be compared; there `SAME_COSINE` is asked for.
 
     Raises:
         ModelMismatch: Another model, naming every field that differs; or other numbers, naming
@@ -66,35 +70,53 @@ def require_agreement(
             f"The index was built with {ours.name}, and {theirs.name} is another model "
             f"({'; '.join(differences)}). Use {ours.name}, or build another index."
         )
-    if comparable and ours.same_numbers(theirs):
-        return
+    same = comparable and ours.same_numbers(theirs)
+    if same and not settings.self_check.texts:
+        return  # made without a model; there is nothing to compare
     worst = _worst_cosine(settings.self_check, embedder)
     least = MIN_COSINE if comparable else SAME_COSINE
     if worst >= least:
         return
     told = (
         f"{theirs.name} with {theirs.engine} in {theirs.precision} gives other vectors than "
-        f"{ours.engine} in {ours.precision} did when the index was built: "
+        f"{'it' if same else f'{ours.engine} in {ours.precision}'} did when the index was built: "
         f"cosine {worst:.5f} on the check texts, {least} is needed."
     )
+    remedy = (
+        "Another version of a library may compute it otherwise: install the one of the build, or "
+        "build another index"
+        if same
+        else f"Use --engine {ours.engine} --precision {ours.precision}"
+    )
     if not (allow_inexact and comparable):
-        raise ModelMismatch(
-            f"{told} Use --engine {ours.engine} --precision {ours.precision}, or --allow-inexact."
-        )
+        raise ModelMismatch(f"{told} {remedy}, or --allow-inexact.")
     note(told)
 
 
 def _worst_cosine(check: SelfCheck, embedder: TextEmbedder) -> float:
-    """Compare the check texts with the stored vectors, a graph only once.
+    """Compare the check texts with the stored vectors: all of them once an opened model.
 
     A graph was compared with the native engine when it was made, and computes on a CPU in fp32
-    alone: what it gave once for these weights it gives again.
+    alone: what it gave once for these weights it gives again. Later processes compare only the
+    first texts, which are short, so that a lone search stays fast.
     """
-    if embedder.identity.engine != "onnx":
-        return _compare(check, embedder)
-    key = [check.texts, check.vectors_base64, embedder.identity.to_mapping()]
-    compared = remembered("agreement", key, lambda: _compare(check, embedder), _is_cosine)
-    return float(compared)
+    if embedder.identity.engine == "onnx":
+        key = [check.texts, check.vectors_base64, embedder.identity.to_mapping()]
+        whole = remembered("agreement", key, lambda: _compare(check, embedder), _is_cosine)
+        first = SelfCheck.of(check.texts[:_QUICK], check.vectors[:_QUICK])
+        return min(float(whole), _compare_once(first, embedder))
+    return _compare_once(check, embedder)
+
+
+def _compare_once(check: SelfCheck, embedder: TextEmbedder) -> float:
+    """Compare with an embedder that may have been compared before, as writers do every batch."""
+    try:
+        compared = _compared.setdefault(embedder, {})
+    except TypeError:  # somebody's own class, without a hash or weak references
+        compared = {}
+    if check not in compared:
+        compared[check] = _compare(check, embedder)
+    return compared[check]
 
 
 def _is_cosine(value: object) -> bool:

@@ -14,7 +14,7 @@ from sbert_search.embedding.embedder import Embedder
 from sbert_search.embedding.protocol import TextEmbedder
 from sbert_search.errors import IndexStoreError, NotAnIndex
 from sbert_search.index import ann_build
-from sbert_search.index.agreement import self_check
+from sbert_search.index.agreement import require_agreement, self_check
 from sbert_search.index.ingest import IngestReport, ReadSettings, ingest
 from sbert_search.index.lexical_terms import LexicalSettings
 from sbert_search.index.manifest import BuildCursor, Manifest, Metric, StoreSettings, VectorType
@@ -102,6 +102,7 @@ def build_index(
             writer.start_over(fixed, survey.columns, build=start)
         cursor = writer.snapshot.manifest.build or start
         if cursor.rows:
+            require_agreement(writer.snapshot.manifest.settings, embedder)
             note(f"{out}: going on at row {cursor.rows:,} of {survey.rows:,}.")
         report = ingest(
             writer,

@@ -14,16 +14,14 @@ from sbert_search.encoder.tensors import WEIGHTS, read_tensors
 from sbert_search.encoder.weights import load_encoder, save_encoder
 from sbert_search.errors import ConfigError, ModelError, WeightsError
 from sbert_search.models.folder import (
-    POOLING_KEYS,
     ModelDescription,
     ModelFolder,
-    Module,
     load_tokenizer,
-    pooling_modes,
     read_folder,
     write_legacy_form,
 )
 from sbert_search.models.heads import Dense, Normalize
+from sbert_search.models.modules import POOLING_KEYS, Module, pooling_modes
 from sbert_search.models.pooling import (
     AT_ONCE,
     ATTENTION_MEAN,

@@ -21,7 +21,7 @@ from sbert_search.errors import ModelError, WeightsError
 from sbert_search.models.bi_encoder import check_tokenizer
 from sbert_search.models.folder import ModelFolder, load_tokenizer, read_folder
 from sbert_search.models.heads import PAIR_HEADS, activation_path, make_activation
-from sbert_search.models.support import pair_activation, why_no_native_pairs
+from sbert_search.models.support import pair_activation, sends_segments, why_no_native_pairs
 from sbert_search.tokens.tokenizer import EncodedPairs, TextTokenizer
 
 
@@ -35,6 +35,7 @@ class CrossEncoder(nn.Module):
         labels: Names of the classes; a single one is a score.
         activation: From logits to scores, at prediction only.
         tokenizer: Pairs to ids; its ``max_len`` is the model's.
+        reads_segments: Whether it is told which token belongs to which text of a pair.
     """
 
     def __init__(
@@ -44,6 +45,7 @@ class CrossEncoder(nn.Module):
         *,
         labels: Sequence[str] = ("LABEL_0",),
         activation: nn.Module | None = None,
+        segments: bool = True,
     ) -> None:
         super().__init__()
         check_tokenizer(encoder, tokenizer)
@@ -53,6 +55,7 @@ class CrossEncoder(nn.Module):
                 "A pair is classified by the pooler; make the encoder with pooler=True."
             )
         self.encoder, self.tokenizer, self.labels = encoder, tokenizer, tuple(labels)
+        self.reads_segments = segments and encoder.config.token_type_vocab > 1
         self.dense = None if self.layout.dense is None else nn.Linear(hidden, hidden)
         self.dense_activation = self.layout.activation()
         self.dropout = nn.Dropout(encoder.config.hidden_dropout)
@@ -87,7 +90,7 @@ class CrossEncoder(nn.Module):
 
     def segments(self, pairs: EncodedPairs) -> Sequence[Sequence[int]] | None:
         """Of each token; None where the encoder tells none apart."""
-        return pairs.types if self.encoder.config.token_type_vocab > 1 else None
+        return pairs.types if self.reads_segments else None
 
     def pack(self, pairs: EncodedPairs) -> PackedTokens:
         """Make a batch of encoded pairs, on the CPU."""
@@ -113,7 +116,7 @@ class CrossEncoder(nn.Module):
             "sbert_ce_default_activation_function": activation,  # what v3 reads
         }
         save_encoder(self.encoder, path, head=head, settings=settings)
-        self.tokenizer.save(path, segments=self.encoder.config.token_type_vocab > 1)
+        self.tokenizer.save(path, segments=self.reads_segments)
 
     @classmethod
     def load(cls, path: str | Path) -> CrossEncoder:
@@ -155,11 +158,13 @@ class CrossEncoder(nn.Module):
         read = read_checkpoint(folder.transformer_path)
         model = cls(
             read.encoder,
-            TextTokenizer.from_folder(folder.transformer_path, folder.description.max_len),
+            load_tokenizer(folder),
             labels=_labels(read, folder.path),
             activation=make_activation(path) if (path := pair_activation(folder)) else None,
+            segments=sends_segments(folder),
         )
         _fill(model, read, folder.path)
+        _refuse_left_over(model, read, folder.path)
         return model.eval()
 
 
@@ -180,6 +185,16 @@ def _labels(read: Checkpoint, path: Path) -> list[str]:
     names = read.settings.get("id2label") or {}
     count = read.head[f"{out}.weight"].shape[0]
     return [str(names.get(str(n), f"LABEL_{n}")) for n in range(count)]
+
+
+def _refuse_left_over(model: CrossEncoder, read: Checkpoint, path: Path) -> None:
+    """Refuse tensors that lie where the head does and are no part of it."""
+    ours = [name for name in (model.layout.dense, model.layout.out) if name is not None]
+    parts = {f"{name}.{part}" for name in ours for part in ("weight", "bias")}
+    places = {name.partition(".")[0] for name in ours}
+    left = [n for n in read.head if n not in parts and n.partition(".")[0] in places]
+    if left:
+        raise WeightsError(f"{path}: the head has no place for {', '.join(sorted(left)[:5])}.")
 
 
 def _fill(model: CrossEncoder, read: Checkpoint, path: Path) -> None:

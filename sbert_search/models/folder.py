@@ -8,43 +8,33 @@ and v6 all load; v6's own form cannot be read by the older two.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from sbert_search.encoder.settings import most_positions
 from sbert_search.errors import ModelError
 from sbert_search.models.identity import sha256_of_files
+from sbert_search.models.modules import Module, pooling_modes, read_modules, read_object
 from sbert_search.runtime.files import replace_file
+from sbert_search.runtime.progress import note
 
 if TYPE_CHECKING:
     from sbert_search.tokens.tokenizer import TextTokenizer
 
-# In the order that sentence-transformers concatenates them, with the legacy key of each.
-POOLING_KEYS = {
-    "cls": "pooling_mode_cls_token",
-    "max": "pooling_mode_max_tokens",
-    "mean": "pooling_mode_mean_tokens",
-    "mean_sqrt_len_tokens": "pooling_mode_mean_sqrt_len_tokens",
-    "weightedmean": "pooling_mode_weightedmean_tokens",
-    "lasttoken": "pooling_mode_lasttoken",
-}
 _NO_LIMIT = 1_000_000  # what transformers writes for "no limit" is far above this
-
-
-@dataclass(frozen=True, slots=True)
-class Module:
-    """One entry of ``modules.json`` with the settings in its folder.
-
-    Attributes:
-        kind: Class name, such as Pooling.
-        folder: Path below the model folder, "" for its root.
-        settings: Its ``config.json``, or {} without one.
-    """
-
-    kind: str
-    folder: str
-    settings: Mapping[str, Any] = field(default_factory=dict)
+# Files that define the tokens; the first that are there count.
+_TOKENIZERS = (
+    ("tokenizer.json",),
+    ("vocab.txt",),
+    ("vocab.json", "merges.txt"),
+    ("sentencepiece.bpe.model",),
+    ("spiece.model",),
+    ("spm.model",),
+    ("tokenizer.model",),
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -104,6 +94,11 @@ class ModelFolder:
     settings: Mapping[str, Any]
 
     @property
+    def stated_max_len(self) -> int:
+        """Tokens of a text as the settings state it, be they more than the model has positions."""
+        return _max_len(self.description.modules[0], self.tokenizer, self.transformer)
+
+    @property
     def transformer_path(self) -> Path:
         """Folder of encoder weights and tokenizer."""
         return self.path / self.description.modules[0].folder
@@ -127,10 +122,13 @@ class ModelFolder:
             ModelError: There are none.
         """
         folder = self.transformer_path
-        for names in (["tokenizer.json"], ["vocab.txt", "tokenizer_config.json"], ["vocab.txt"]):
+        for names in _TOKENIZERS:
             if all((folder / name).is_file() for name in names):
-                return sha256_of_files(folder, names)
-        raise ModelError(f"{folder} holds neither tokenizer.json nor vocab.txt.")
+                beside = [] if names == ("tokenizer.json",) else ["tokenizer_config.json"]
+                found = [name for name in beside if (folder / name).is_file()]
+                return sha256_of_files(folder, [*names, *found])
+        known = ", ".join(" with ".join(names) for names in _TOKENIZERS)
+        raise ModelError(f"{folder} holds no tokenizer: none of {known}.")
 
 
 def read_folder(path: Path) -> ModelFolder:
@@ -143,20 +141,23 @@ def read_folder(path: Path) -> ModelFolder:
     """
     if not path.is_dir():
         raise ModelError(f"{path} is no folder; pass a model folder or a name on the hub.")
-    modules = _read_modules(path)
+    modules = read_modules(path)
     root = path / modules[0].folder
-    transformer = _read_object(root / "config.json")
+    transformer = read_object(root / "config.json")
     if modules[0].kind == "Transformer" and not transformer:
         raise ModelError(f"{root} holds no config.json; it is no model folder.")
-    tokenizer = _read_object(root / "tokenizer_config.json")
-    settings = _read_object(path / "config_sentence_transformers.json")
+    tokenizer = read_object(root / "tokenizer_config.json")
+    settings = read_object(path / "config_sentence_transformers.json")
     prompts = settings.get("prompts") or {}
     return ModelFolder(
         path=path,
         description=ModelDescription(
             architecture=str(transformer.get("model_type", modules[0].kind)),
             modules=modules,
-            max_len=_max_len(modules[0], tokenizer, transformer),
+            max_len=min(
+                _max_len(modules[0], tokenizer, transformer),
+                most_positions(transformer) or _NO_LIMIT,
+            ),
             prompts={name: text for name, text in prompts.items() if text},
             default_prompt_name=settings.get("default_prompt_name"),
             similarity=settings.get("similarity_fn_name") or "cosine",
@@ -173,18 +174,21 @@ def load_tokenizer(folder: ModelFolder) -> TextTokenizer:
     from sbert_search.tokens.tokenizer import TextTokenizer  # for whoever has a text, not before
 
     description = folder.description
+    if "max_seq_length" in description.modules[0].settings:
+        note_positions(folder.path, folder.stated_max_len, description.max_len)
     lower = bool(description.modules[0].settings.get("do_lower_case"))
     return TextTokenizer.from_folder(
         folder.transformer_path, description.max_len, do_lower_case=lower
     )
 
 
-def pooling_modes(module: Module) -> tuple[str, ...]:
-    """Return the modes of a Pooling module, in the order they are concatenated."""
-    modes = module.settings.get("pooling_mode")
-    if modes is None:
-        modes = [mode for mode, key in POOLING_KEYS.items() if module.settings.get(key)]
-    return (modes,) if isinstance(modes, str) else tuple(modes) or ("mean",)
+def note_positions(where: object, stated: int, positions: int) -> None:
+    """Say that a model reads fewer tokens than its settings state, if that is so."""
+    if stated > positions:
+        note(
+            f"{where}: max_seq_length is {stated}, but the model has {positions} positions; "
+            f"texts are cut to {positions} tokens."
+        )
 
 
 def write_legacy_form(path: Path, description: ModelDescription) -> None:
@@ -219,35 +223,19 @@ def _max_len(module: Module, tokenizer: Mapping[str, Any], transformer: Mapping[
     """Find the limit where v2 to v5 (the module's settings) or v6 (the tokenizer's) put it."""
     limit = module.settings.get("max_seq_length")
     if limit is not None:
-        return int(limit)
-    limits = (tokenizer.get("model_max_length"), transformer.get("max_position_embeddings"))
-    return min((int(n) for n in limits if n is not None and 0 < n < _NO_LIMIT), default=512)
+        return _tokens("max_seq_length", limit)
+    named = {
+        "model_max_length": tokenizer.get("model_max_length"),
+        "max_position_embeddings": transformer.get("max_position_embeddings"),
+    }
+    limits = [_tokens(name, n) for name, n in named.items() if n is not None]
+    return min((n for n in limits if 0 < n < _NO_LIMIT), default=512)
 
 
-def _read_modules(path: Path) -> tuple[Module, ...]:
-    listing = _read_json(path / "modules.json")
-    if listing is None:
-        return (Module("Transformer", ""), Module("Pooling", "", {"pooling_mode": "mean"}))
-    if not isinstance(listing, list) or not listing:
-        raise ModelError(f"{path / 'modules.json'} holds no list of modules.")
-    return tuple(_read_module(path, entry) for entry in listing)
-
-
-def _read_module(path: Path, entry: Any) -> Module:
-    where = path / "modules.json"
-    if not isinstance(entry, dict) or not isinstance(entry.get("type"), str):
-        raise ModelError(f"{where}: {entry!r} is no module; it needs a type and a path.")
-    kind, folder = entry["type"], str(entry.get("path", ""))
-    if not kind.startswith("sentence_transformers."):
-        raise ModelError(
-            f"{where}: module {kind!r} is not part of sentence-transformers; this package runs no "
-            "code that comes with a model."
-        )
-    if PurePosixPath(folder).is_absolute() or ".." in PurePosixPath(folder).parts:
-        raise ModelError(f"{where}: module path {folder!r} leaves the model folder.")
-    kind = kind.rpartition(".")[2]
-    name = "sentence_bert_config.json" if kind == "Transformer" else "config.json"
-    return Module(kind, folder, _read_object(path / folder / name))
+def _tokens(name: str, limit: Any) -> int:
+    if isinstance(limit, bool) or not isinstance(limit, (int, float)) or not abs(limit) < math.inf:
+        raise ModelError(f"{name} is {limit!r}; it must be a number of tokens.")
+    return int(limit)
 
 
 def _weight_files(path: Path, folder: str) -> list[str]:
@@ -261,23 +249,6 @@ def _weight_files(path: Path, folder: str) -> list[str]:
             "again with a recent version of transformers."
         )
     return names
-
-
-def _read_object(path: Path) -> dict[str, Any]:
-    value = _read_json(path)
-    if value is not None and not isinstance(value, dict):
-        raise ModelError(f"{path} holds no JSON object.")
-    return value or {}
-
-
-def _read_json(path: Path) -> Any:
-    """Read a JSON file; None when there is none."""
-    if not path.is_file():
-        return None
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise ModelError(f"{path} cannot be read as JSON: {error}.") from error
 
 
 def _write_json(path: Path, value: Any) -> None:

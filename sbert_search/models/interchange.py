@@ -17,7 +17,9 @@ from tokenizers import Tokenizer
 from torch import nn
 
 from sbert_search.errors import ConfigError, ModelError
-from sbert_search.models.folder import ModelDescription, Module
+from sbert_search.models.accounting import Loaded, require_accounted, watched_loads
+from sbert_search.models.folder import ModelDescription, note_positions
+from sbert_search.models.modules import Module
 from sbert_search.tokens.tokenizer import TextTokenizer
 
 if TYPE_CHECKING:
@@ -45,11 +47,13 @@ def load_sentence_transformer(path: Path) -> SentenceTransformer:
 
     Raises:
         ModelError: The library cannot load it.
+        WeightsError: As `require_accounted`.
     """
     from sentence_transformers import SentenceTransformer
 
-    model: SentenceTransformer = _load(SentenceTransformer, path)
-    return model
+    model, loads = _load(SentenceTransformer, path)
+    require_accounted(path, loads, lambda: model.encode(["a"], prompt=""))
+    return cast("SentenceTransformer", model)
 
 
 def load_cross_encoder(path: Path) -> CrossEncoder:
@@ -57,19 +61,39 @@ def load_cross_encoder(path: Path) -> CrossEncoder:
 
     Raises:
         ModelError: The library cannot load it.
+        WeightsError: As `require_accounted`.
     """
     from sentence_transformers import CrossEncoder
 
-    model: CrossEncoder = _load(CrossEncoder, path)
-    return model
+    model, loads = _load(CrossEncoder, path)
+    require_accounted(path, loads, lambda: model.predict([("a", "b")]))
+    return cast("CrossEncoder", model)
 
 
-def _load(kind: Any, path: Path) -> Any:
+def _load(kind: Any, path: Path) -> tuple[Any, list[Loaded]]:
     weights = {"dtype": torch.float32, "use_safetensors": True}
     try:
-        return kind(str(path), device="cpu", local_files_only=True, model_kwargs=weights)
+        with watched_loads() as loads:
+            model = kind(str(path), device="cpu", local_files_only=True, model_kwargs=weights)
     except Exception as error:  # the library raises of every kind
         raise ModelError(f"sentence-transformers cannot load {path}: {error}") from error
+    _keep_to_positions(model, path)
+    return model, loads
+
+
+def _keep_to_positions(model: Any, path: Path) -> None:
+    """Lower a limit of tokens that is above the positions; the library would fail on long texts."""
+    tables = [
+        part
+        for name, part in model.named_modules()
+        if name.endswith("embeddings.position_embeddings") and isinstance(part, nn.Embedding)
+    ]
+    if not tables or model.max_seq_length is None:
+        return
+    before = -1 if tables[0].padding_idx is None else tables[0].padding_idx
+    positions = tables[0].num_embeddings - (before + 1)
+    note_positions(path, model.max_seq_length, positions)
+    model.max_seq_length = min(model.max_seq_length, positions)
 
 
 class LibraryEncoder:

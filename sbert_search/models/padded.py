@@ -70,9 +70,14 @@ class PaddedBiEncoder(nn.Module):
         super().__init__()
         config = model.encoder.config
         if config.attention_terms != ("c2c",) or config.causal:
-            raise ModelError(f"Attention of type {config.layout!r} has no padded form.")
+            raise ModelError(
+                f"The engine onnx computes no attention of type {config.layout!r}; use --engine "
+                "native."
+            )
         if unknown := set(model.pooling) - set(_POOLINGS):
-            raise ModelError(f"Pooling {', '.join(unknown)} has no padded form.")
+            raise ModelError(
+                f"The engine onnx computes no pooling {', '.join(unknown)}; use --engine native."
+            )
         self.encoder, self.head, self.pooling = model.encoder, model.head, model.pooling
         for block in cast(list[Block], self.encoder.blocks):
             block.attention = cast(Attention, PaddedAttention(block.attention))

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from sbert_search.encoder.config import MOST_LAYERS
 from sbert_search.encoder.settings import read_settings
 from sbert_search.errors import ModelError
-from sbert_search.models.folder import POOLING_KEYS, ModelFolder, Module
+from sbert_search.models.folder import ModelFolder
 from sbert_search.models.heads import ACTIVATIONS, PAIR_HEADS
+from sbert_search.models.modules import POOLING_KEYS, Module
 
+_LAYERS = ("num_hidden_layers", "num_layers", "n_layers", "n_layer", "encoder_layers")
 _TANH = "torch.nn.modules.activation.Tanh"
 # Settings that the native modules read, by kind, and those that change nothing at this value.
 _READ = {
@@ -24,6 +27,8 @@ _READ = {
     "Normalize": set[str](),
 }
 _HIDDEN = {"text": {"method": "forward", "method_output_name": "last_hidden_state"}}
+# Tokenizers of transformers 5 that leave segments out, by how their names begin.
+_WITHOUT_SEGMENTS = ("albert", "roberta", "distilbert")
 _PLAIN: dict[tuple[str, str], Any] = {
     ("Transformer", "transformer_task"): "feature-extraction",
     ("Transformer", "modality_config"): _HIDDEN,
@@ -45,16 +50,27 @@ def require_kind(folder: ModelFolder, kind: str) -> None:
         kind: SentenceTransformer or CrossEncoder.
 
     Raises:
-        ModelError: It is another kind, or encodes queries and documents by different modules.
+        ModelError: It is another kind.
     """
     got = folder.settings.get("model_type") or kind
     if got != kind:
         raise ModelError(f"{folder.path} is a {got}; a {kind} is needed here.")
-    if any(module.kind == "Router" for module in folder.description.modules):
-        raise ModelError(
-            f"{folder.path} has a Router, so queries and documents pass different modules; this "
-            "package takes models that are one for both."
-        )
+
+
+def require_sane(folder: ModelFolder) -> None:
+    """Refuse a folder that no engine can compute, before one tries.
+
+    Raises:
+        ModelError: It has no tokenizer, which the library would replace by one without words; or
+            no layers, or more than can be made.
+    """
+    folder.tokenizer_sha256()
+    for name, value in folder.transformer.items():
+        if name in _LAYERS and not (isinstance(value, int) and 1 <= value <= MOST_LAYERS):
+            raise ModelError(
+                f"{folder.transformer_path / 'config.json'}: {name} is {value!r}; it must be from "
+                f"1 to {MOST_LAYERS:,}."
+            )
 
 
 def why_not_native(folder: ModelFolder) -> str | None:
@@ -82,6 +98,18 @@ def why_no_native_pairs(folder: ModelFolder) -> str | None:
     return None if path is None or path in ACTIVATIONS else f"its activation is {path}"
 
 
+def sends_segments(folder: ModelFolder) -> bool:
+    """Tell whether the library sends a cross-encoder the segments of a pair.
+
+    The tokenizer's settings may say so; else its class does, or the one of the architecture.
+    """
+    names = folder.tokenizer.get("model_input_names")
+    if names is not None:
+        return "token_type_ids" in names
+    told = folder.tokenizer.get("tokenizer_class") or folder.description.architecture
+    return not str(told).lower().startswith(_WITHOUT_SEGMENTS)
+
+
 def pair_activation(folder: ModelFolder) -> str | None:
     """Find the class path of a cross-encoder's activation where v3, v4 or v6 put it."""
     nested = folder.transformer.get("sentence_transformers") or {}
@@ -99,7 +127,7 @@ def _why_no_native_encoder(folder: ModelFolder) -> str | None:
     except ModelError as error:
         return str(error)
     if not any((folder.transformer_path / f).is_file() for f in ("tokenizer.json", "vocab.txt")):
-        return "there is neither tokenizer.json nor vocab.txt"
+        return "its tokens are in neither tokenizer.json nor vocab.txt"
     if folder.tokenizer.get("truncation_side", "right") != "right":
         return "the tokenizer cuts texts on the left"
     return None

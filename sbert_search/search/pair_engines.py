@@ -25,7 +25,7 @@ from sbert_search.models.cross_encoder import CrossEncoder
 from sbert_search.models.folder import ModelDescription, ModelFolder, read_folder
 from sbert_search.models.interchange import LibraryPairScorer, load_cross_encoder
 from sbert_search.models.resolve import resolve_model
-from sbert_search.models.support import require_kind, why_no_native_pairs
+from sbert_search.models.support import require_kind, require_sane, why_no_native_pairs
 from sbert_search.runtime.device import Precision, plain_memory_errors
 from sbert_search.runtime.progress import note
 from sbert_search.tokens.tokenizer import EncodedPairs, TextTokenizer
@@ -165,6 +165,7 @@ def _open_folder(folder: ModelFolder, engine: EngineName) -> PairEngine:
             f"{folder.path} is no cross-encoder: its model is {architecture}, which scores no "
             "pairs. Pass one that ends in ForSequenceClassification."
         )
+    require_sane(folder)
     if engine == "native":
         reason = why_no_native_pairs(folder)
         if reason is None:

@@ -17,6 +17,7 @@ from tokenizers import Encoding, Tokenizer, normalizers
 from sbert_search.errors import CorpusError, ModelError
 from sbert_search.runtime import files
 from sbert_search.tokens.chunking import windows
+from sbert_search.tokens.patterns import refuse_slow_patterns
 from sbert_search.tokens.vocabulary import bert_frame, bert_tokenizer, read_vocabulary
 from sbert_search.tokens.wordpiece import SPECIAL_TOKENS
 
@@ -94,6 +95,7 @@ class TextTokenizer:
     """
 
     def __init__(self, backend: Tokenizer, max_len: int, *, folder: Path | None = None) -> None:
+        refuse_slow_patterns(backend)
         backend.no_truncation()
         backend.no_padding()
         if backend.post_processor is None and backend.token_to_id("[CLS]") is not None:
@@ -212,8 +214,8 @@ class TextTokenizer:
 
         Args:
             folder: Where they go.
-            segments: Whether the model tells segments apart; where it does not, older versions of
-                transformers must be told not to send any.
+            segments: Whether the model is to be sent segments. It is written down, since what the
+                classes of transformers send by default differs by class and version.
         """
         settings: dict[str, Any] = {"tokenizer_class": "PreTrainedTokenizerFast"}
         settings |= {f"{t[1:-1].lower()}_token": t for t in SPECIAL_TOKENS if self._knows(t)}
@@ -225,8 +227,8 @@ class TextTokenizer:
                 if (self.folder / name).is_file():
                     files.replace_file(folder / name, (self.folder / name).read_bytes())
         settings["model_max_length"] = self.max_len
-        if not segments:
-            settings["model_input_names"] = ["input_ids", "attention_mask"]
+        types = ["token_type_ids"] if segments else []
+        settings["model_input_names"] = ["input_ids", *types, "attention_mask"]
         files.replace_file(folder / _SETTINGS, json.dumps(settings, indent=2).encode() + b"\n")
 
     def _knows(self, token: str) -> bool:

@@ -30,6 +30,19 @@ class OtherEngine(HashingEmbedder):
         return (vectors + noise).astype(np.float32)
 
 
+class SameEngine(OtherEngine):
+    """The same model by the same engine, whose weights came out otherwise this time."""
+
+    def __init__(self, noise: float) -> None:
+        super().__init__(noise)
+        self.identity = HashingEmbedder().identity
+        self.checked = 0
+
+    def encode_document(self, texts: Sequence[str]) -> Vectors:
+        self.checked += 1
+        return super().encode_document(texts)
+
+
 @pytest.fixture
 def settings() -> StoreSettings:
     embedder = HashingEmbedder()
@@ -44,6 +57,46 @@ def test_another_engine_with_the_same_numbers_is_accepted(settings: StoreSetting
 def test_another_engine_with_other_numbers_is_refused(settings: StoreSettings) -> None:
     with pytest.raises(ModelMismatch, match=r"native in fp16 gives other vectors .* cosine 0\.9"):
         require_agreement(settings, OtherEngine(1e-2))
+
+
+def test_the_same_engine_with_other_numbers_is_refused(settings: StoreSettings) -> None:
+    with pytest.raises(ModelMismatch, match=r"than it did when .* cosine 0\.\d+ .* another index"):
+        require_agreement(settings, SameEngine(1e-2))
+
+
+def test_an_opened_model_is_compared_once(settings: StoreSettings) -> None:
+    embedder = SameEngine(1e-5)
+    for _ in range(3):
+        require_agreement(settings, embedder)
+    assert embedder.checked == 1
+    other = dataclasses.replace(settings, self_check=self_check(OtherEngine(1e-2)))
+    with pytest.raises(ModelMismatch):
+        require_agreement(other, embedder)
+
+
+def test_an_embedder_without_a_hash_is_compared_each_time(settings: StoreSettings) -> None:
+    @dataclasses.dataclass(init=False)
+    class Unhashable(SameEngine):
+        """Compared by its fields, of which there are none."""
+
+    embedder = Unhashable(1e-5)
+    for _ in range(2):
+        require_agreement(settings, embedder)
+    assert embedder.checked == 2
+
+
+class Graph(SameEngine):
+    """An exported graph, whose files were damaged after it was compared."""
+
+    def __init__(self, noise: float) -> None:
+        super().__init__(noise)
+        self.identity = dataclasses.replace(self.identity, engine="onnx")
+
+
+def test_every_process_compares_the_first_texts_of_a_graph(settings: StoreSettings) -> None:
+    require_agreement(settings, Graph(1e-5))
+    with pytest.raises(ModelMismatch, match=r"onnx in fp32 gives other vectors"):
+        require_agreement(settings, Graph(1e-1))
 
 
 @pytest.mark.parametrize("noise", [float("nan"), float("inf")])

@@ -82,12 +82,28 @@ def test_a_model_of_another_kind_is_refused(tmp_path: Path, kind: str) -> None:
         Embedder(tmp_path / "saved")
 
 
-def test_a_router_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("kind", "told"),
+    [
+        ("Router", "Router sends queries and documents through different modules"),
+        ("Asym", "Asym sends queries and documents through different modules"),
+        ("CNN", "takes no module CNN. Take a model that is made of Transformer, Pooling"),
+        ("LSTM", "takes no module LSTM"),
+        ("BoW", "takes no module BoW"),
+        ("WordEmbeddings", "takes no module WordEmbeddings"),
+        ("CLIPModel", "takes no module CLIPModel"),
+    ],
+)
+@pytest.mark.parametrize("engine", ["native", "sentence-transformers", "onnx"])
+def test_modules_that_cannot_be_computed_are_refused(
+    tmp_path: Path, kind: str, told: str, engine: Any
+) -> None:
     tiny_bi_encoder(tmp_path / "tokens").save(tmp_path / "saved")
-    router = [{"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Router"}]
-    (tmp_path / "saved" / "modules.json").write_text(json.dumps(router), "utf-8")
-    with pytest.raises(ModelError, match="queries and documents pass different modules"):
-        Embedder(tmp_path / "saved")
+    listing = json.loads((tmp_path / "saved" / "modules.json").read_text("utf-8"))
+    listing[1]["type"] = f"sentence_transformers.models.{kind}"
+    (tmp_path / "saved" / "modules.json").write_text(json.dumps(listing), "utf-8")
+    with pytest.raises(ModelError, match=told):
+        Embedder(tmp_path / "saved", engine=engine)
 
 
 def test_an_object_of_another_kind_is_refused() -> None:

@@ -1,0 +1,127 @@
+"""The modules that a sentence-transformers folder lists, each with its settings."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from sbert_search.errors import ModelError
+
+# In the order that sentence-transformers concatenates them, with the legacy key of each.
+POOLING_KEYS = {
+    "cls": "pooling_mode_cls_token",
+    "max": "pooling_mode_max_tokens",
+    "mean": "pooling_mode_mean_tokens",
+    "mean_sqrt_len_tokens": "pooling_mode_mean_sqrt_len_tokens",
+    "weightedmean": "pooling_mode_weightedmean_tokens",
+    "lasttoken": "pooling_mode_lasttoken",
+}
+_KINDS = (
+    "Transformer",
+    "Pooling",
+    "Dense",
+    "Normalize",
+    "Dropout",
+    "LayerNorm",
+    "WeightedLayerPooling",
+    "StaticEmbedding",
+    "LogitScore",
+)
+_BY_TASK = ("Router", "Asym")  # Asym: its name before sentence-transformers 5
+# The library takes the settings of a Transformer from the first of these that holds any.
+_TRANSFORMER_SETTINGS = (
+    "sentence_bert_config.json",
+    "sentence_roberta_config.json",
+    "sentence_distilbert_config.json",
+    "sentence_camembert_config.json",
+    "sentence_albert_config.json",
+    "sentence_xlm-roberta_config.json",
+    "sentence_xlnet_config.json",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Module:
+    """One entry of ``modules.json`` with the settings in its folder.
+
+    Attributes:
+        kind: Class name, such as Pooling.
+        folder: Path below the model folder, "" for its root.
+        settings: Its ``config.json``, or {} without one.
+    """
+
+    kind: str
+    folder: str
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+
+def pooling_modes(module: Module) -> tuple[str, ...]:
+    """Return the modes of a Pooling module, in the order they are concatenated."""
+    modes = module.settings.get("pooling_mode")
+    if modes is None:
+        modes = [mode for mode, key in POOLING_KEYS.items() if module.settings.get(key)]
+    return (modes,) if isinstance(modes, str) else tuple(modes) or ("mean",)
+
+
+def read_modules(path: Path) -> tuple[Module, ...]:
+    """Read ``modules.json``; without one a folder is Transformer and mean Pooling.
+
+    Raises:
+        ModelError: It is no list of modules, one lies outside the folder, or one is of a kind that
+            this package does not take.
+    """
+    listing = _read_json(path / "modules.json")
+    if listing is None:
+        return (Module("Transformer", ""), Module("Pooling", "", {"pooling_mode": "mean"}))
+    if not isinstance(listing, list) or not listing:
+        raise ModelError(f"{path / 'modules.json'} holds no list of modules.")
+    return tuple(_read_module(path, entry) for entry in listing)
+
+
+def _read_module(path: Path, entry: Any) -> Module:
+    where = path / "modules.json"
+    if not isinstance(entry, dict) or not isinstance(entry.get("type"), str):
+        raise ModelError(f"{where}: {entry!r} is no module; it needs a type and a path.")
+    kind, folder = entry["type"], str(entry.get("path", ""))
+    if not kind.startswith("sentence_transformers."):
+        raise ModelError(
+            f"{where}: module {kind!r} is not part of sentence-transformers; this package runs no "
+            "code that comes with a model."
+        )
+    if PurePosixPath(folder).is_absolute() or ".." in PurePosixPath(folder).parts:
+        raise ModelError(f"{where}: module path {folder!r} leaves the model folder.")
+    kind = kind.rpartition(".")[2]
+    if kind in _BY_TASK:
+        raise ModelError(
+            f"{where}: {kind} sends queries and documents through different modules, and this "
+            "package takes models that are one for both. Take such a model."
+        )
+    if kind not in _KINDS:
+        raise ModelError(
+            f"{where}: this package takes no module {kind}. Take a model that is made of "
+            f"{', '.join(_KINDS)}."
+        )
+    names = _TRANSFORMER_SETTINGS if kind == "Transformer" else ("config.json",)
+    settings = (read_object(path / folder / name) for name in names)
+    return Module(kind, folder, next(filter(None, settings), {}))
+
+
+def read_object(path: Path) -> dict[str, Any]:
+    """Read a JSON object; {} when there is no such file."""
+    value = _read_json(path)
+    if value is not None and not isinstance(value, dict):
+        raise ModelError(f"{path} holds no JSON object.")
+    return value or {}
+
+
+def _read_json(path: Path) -> Any:
+    """Read a JSON file; None when there is none."""
+    if not path.is_file():
+        return None
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise ModelError(f"{path} cannot be read as JSON: {error}.") from error

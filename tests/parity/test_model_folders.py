@@ -1,0 +1,236 @@
+"""Model folders of many kinds: the same numbers as sentence-transformers, or a refusal by name."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from sentence_transformers import CrossEncoder, SentenceTransformer
+
+from sbert_search.embedding.embedder import Embedder
+from sbert_search.errors import ModelError
+from sbert_search.search.rerank import Reranker
+from tests.models.tiny import PAIRS, TEXTS
+from tests.parity.folders import (
+    BI_ENCODERS,
+    FAMILIES,
+    bare,
+    change_tensors,
+    edit,
+    legacy_settings,
+    rename,
+)
+
+pytestmark = [
+    pytest.mark.usefixtures("one_thread"),
+    pytest.mark.filterwarnings("ignore::FutureWarning"),
+]
+
+TOLERANCE = 2e-6  # of what is of length 4 or so; sums in another order differ by this
+ENGINES: tuple[Any, ...] = ("native", "sentence-transformers")
+BY_LIBRARY = {
+    "mpnet",
+    "xlm-roberta",
+    "modernbert",
+    "roberta of two files",
+    "layer norm",
+    "weighted layers",
+    "static",
+    "prompt left out",
+}
+MORE_TEXTS = ["a <pad> and <pad><pad> the cat", "[PAD] the [MASK] sat"]
+
+
+@pytest.mark.parametrize("kind", BI_ENCODERS)
+def test_vectors_equal_the_library(tmp_path: Path, kind: str) -> None:
+    folder = BI_ENCODERS[kind](tmp_path)
+    library = SentenceTransformer(str(folder), device="cpu")
+    cut = [text for text in [*TEXTS, *MORE_TEXTS] if _tokens(library, text) <= 36]
+    expected = library.encode(cut)
+    for engine in ENGINES:
+        ours = Embedder(folder, device="cpu", engine=engine, precision="fp32")
+        by_library = engine != "native" or kind in BY_LIBRARY
+        assert ours.identity.engine == ("sentence-transformers" if by_library else "native")
+        np.testing.assert_allclose(ours.encode(cut), expected, atol=TOLERANCE, rtol=TOLERANCE)
+        assert ours.encode(["the red sun " * 200]).shape == (1, expected.shape[1])
+
+
+def _tokens(library: SentenceTransformer, text: str) -> int:
+    """Count what the library would read, which above the positions fails there."""
+    encode = getattr(library.tokenizer, "tokenize", None)
+    most = library.max_seq_length or 0
+    return 0 if encode is None else min(most, len(encode(text)) + 2)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_scores_equal_the_library(tmp_path: Path, family: str) -> None:
+    folder = bare(tmp_path, family, "ForSequenceClassification", num_labels=3)
+    expected = CrossEncoder(str(folder), device="cpu").predict(PAIRS)
+    for engine in ENGINES:
+        ours = Reranker(folder, device="cpu", engine=engine, precision="fp32")
+        by_library = engine != "native" or family in BY_LIBRARY
+        assert ours.identity.engine == ("sentence-transformers" if by_library else "native")
+        np.testing.assert_allclose(ours.predict(PAIRS), expected, atol=TOLERANCE, rtol=TOLERANCE)
+
+
+@pytest.mark.parametrize("names", [["input_ids", "token_type_ids"], ["input_ids"]])
+@pytest.mark.parametrize("family", ["bert", "albert"])
+def test_segments_are_sent_where_the_tokenizer_says_so(
+    tmp_path: Path, family: str, names: list[str]
+) -> None:
+    folder = bare(tmp_path, family, "ForSequenceClassification", num_labels=1)
+    edit(folder, "tokenizer_config.json", model_input_names=[*names, "attention_mask"])
+    expected = CrossEncoder(str(folder), device="cpu").predict(PAIRS)
+    np.testing.assert_allclose(
+        Reranker(folder, precision="fp32").predict(PAIRS), expected, atol=TOLERANCE
+    )
+
+
+def test_the_kinds_differ_from_each_other(tmp_path: Path) -> None:
+    """A maker that forgot its change would compare the same folder again."""
+    poolings = ("bert", "cls", "max", "mean_sqrt_len_tokens", "weightedmean", "lasttoken")
+    vectors = [
+        Embedder(BI_ENCODERS[kind](tmp_path / str(n)), precision="fp32").encode(TEXTS[:2])
+        for n, kind in enumerate((*poolings, "layer norm", "weighted layers", "prompts"))
+    ]
+    for one, other in itertools.combinations(vectors, 2):
+        assert np.abs(one - other).max() > 1e-3
+
+
+@pytest.mark.parametrize("truncate_dim", [3, 5, 9, 99])
+def test_dimensions_asked_for_go_before_those_of_the_model(
+    tmp_path: Path, truncate_dim: int
+) -> None:
+    folder = BI_ENCODERS["truncated"](tmp_path)
+    library = SentenceTransformer(str(folder), device="cpu")
+    expected = library.encode(TEXTS, truncate_dim=truncate_dim)
+    got = Embedder(folder, device="cpu", precision="fp32").encode(TEXTS, truncate_dim=truncate_dim)
+    np.testing.assert_allclose(got, expected, atol=TOLERANCE)
+
+
+@pytest.mark.parametrize(
+    "name", ["bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet"]
+)
+def test_old_names_of_settings_are_read(tmp_path: Path, name: str) -> None:
+    folder = legacy_settings(tmp_path, f"sentence_{name}_config.json")
+    library = SentenceTransformer(str(folder), device="cpu")
+    assert Embedder(folder, device="cpu", precision="fp32").max_len == library.max_seq_length == 7
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_limit_above_the_positions_is_lowered_and_said(
+    tmp_path: Path, engine: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    embedder = Embedder(
+        BI_ENCODERS["long limit"](tmp_path), device="cpu", engine=engine, precision="fp32"
+    )
+    assert embedder.max_len == 40
+    assert "max_seq_length is 400, but the model has 40 positions" in capsys.readouterr().err
+
+
+HOSTILE: dict[str, tuple[Callable[[Path], Path], str]] = {
+    "prefixed names": (lambda f: rename(f, lambda name: f"foo.{name}"), r"(?i)(lack|missing)"),
+    "missing layer": (
+        lambda f: rename(f, lambda name: None if "layer.1." in name or ".1.at" in name else name),
+        r"(?i)(lack|missing).*1\.",
+    ),
+    "one layer too many": (
+        lambda f: rename(
+            edit(f, "config.json", num_hidden_layers=1, n_layers=1), lambda name: name
+        ),
+        r"(?i)(no place for|unknown).*1\.",
+    ),
+    "wrong shape": (
+        lambda f: change_tensors(f, {_words(f): torch.zeros(7, 16)}),
+        r"(other shape|has shape)",
+    ),
+    "no layers": (
+        lambda f: edit(f, "config.json", num_hidden_layers=-1, n_layers=-1),
+        r"is -1; it must be",
+    ),
+    "1e9 layers": (
+        lambda f: edit(f, "config.json", num_hidden_layers=10**9, n_layers=10**9),
+        r"is 1000000000; it must be",
+    ),
+    "no tokenizer": (
+        lambda f: _without(f, "tokenizer.json", "vocab.txt", "vocab.json", "merges.txt"),
+        "holds no tokenizer",
+    ),
+}
+
+
+def _words(folder: Path) -> str:
+    from safetensors import safe_open
+
+    with safe_open(folder / "model.safetensors", "pt") as file:
+        names: list[str] = list(file.keys())
+    return next(name for name in names if "word_emb" in name)
+
+
+def _without(folder: Path, *names: str) -> Path:
+    for name in names:
+        (folder / name).unlink(missing_ok=True)
+    return folder
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("family", ["distilbert", "mpnet"])
+@pytest.mark.parametrize("kind", HOSTILE)
+def test_what_does_not_fit_is_refused_by_name(
+    tmp_path: Path, kind: str, family: str, engine: Any
+) -> None:
+    spoil, told = HOSTILE[kind]
+    folder = spoil(bare(tmp_path, family))
+    with pytest.raises(ModelError, match=told):
+        Embedder(folder, device="cpu", engine=engine, precision="fp32")
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("family", ["bert", "roberta", "deberta", "mpnet"])
+def test_a_classifier_without_its_head_is_refused(tmp_path: Path, family: str, engine: Any) -> None:
+    folder = bare(tmp_path, family, "ForSequenceClassification", num_labels=1)
+    rename(folder, lambda name: None if "classifier" in name else name)
+    with pytest.raises(ModelError, match="classifier"):
+        Reranker(folder, device="cpu", engine=engine, precision="fp32")
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_head_with_a_layer_too_many_is_refused(tmp_path: Path, engine: Any) -> None:
+    folder = bare(tmp_path, "bert", "ForSequenceClassification", num_labels=1)
+    change_tensors(folder, {"classifier.dense.weight": torch.zeros(16, 16)})
+    with pytest.raises(ModelError, match=r"no place for classifier\.dense\.weight"):
+        Reranker(folder, device="cpu", engine=engine, precision="fp32")
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize(
+    ("spoil", "told"),
+    [
+        (lambda f: rename(f, lambda name: f"foo.{name}"), "(?i)missing.*linear.weight"),
+        (lambda f: change_tensors(f, {"linear.weight": torch.zeros(3, 16)}), "linear.weight"),
+        (lambda f: change_tensors(f, {"more.weight": torch.zeros(3)}), r"more\.weight"),
+    ],
+)
+def test_a_dense_layer_that_does_not_fit_is_refused(
+    tmp_path: Path, spoil: Callable[[Path], Path], told: str, engine: Any
+) -> None:
+    folder = BI_ENCODERS["dense"](tmp_path)
+    spoil(folder / "2_Dense")
+    with pytest.raises(ModelError, match=told):
+        Embedder(folder, device="cpu", engine=engine, precision="fp32")
+
+
+def test_nothing_is_shown_while_the_library_loads(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    folder = rename(bare(tmp_path, "mpnet"), lambda n: None if "pooler" in n else n)
+    capfd.readouterr()
+    Embedder(folder, device="cpu", precision="fp32")
+    shown = capfd.readouterr()
+    assert shown.out == ""
+    assert shown.err.count("\n") == 1  # our own note
