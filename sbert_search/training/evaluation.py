@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+
+from torch import nn
 
 from sbert_search.config import unknown_name
 from sbert_search.errors import ConfigError
@@ -27,6 +29,34 @@ class EvaluationConfig:
                 raise ConfigError(f"evaluation.{name} is {value}; it must be at least 1.")
 
 
+@dataclass(frozen=True, eq=False)
+class DevFigures:
+    """Computes the dev figures of a model, and knows their names before.
+
+    Attributes:
+        names: Of the figures.
+        compute: Gives them for a model in evaluation mode.
+    """
+
+    names: tuple[str, ...]
+    compute: Callable[[nn.Module], Mapping[str, float]]
+
+    def __call__(self, model: nn.Module) -> Mapping[str, float]:
+        """Compute the figures of a model."""
+        return self.compute(model)
+
+
+def require_figure(config: EvaluationConfig, names: Collection[str]) -> None:
+    """Refuse, before anything is computed, a deciding figure that will not be reported.
+
+    Raises:
+        ConfigError: Naming those that are.
+    """
+    if config.figure is not None and config.figure not in names:
+        told = unknown_name(config.figure, config.figure, names, "dev figure")
+        raise ConfigError(f"{told} Set evaluation.figure to one that this run reports.")
+
+
 def judge(config: EvaluationConfig, state: RunState, figures: Mapping[str, float]) -> bool:
     """Compare the deciding figure with the best one so far, and note the outcome in the state.
 
@@ -37,8 +67,7 @@ def judge(config: EvaluationConfig, state: RunState, figures: Mapping[str, float
         ConfigError: There is no such figure.
     """
     name = config.figure or next(iter(figures))
-    if name not in figures:
-        raise ConfigError(unknown_name(name, name, figures, "dev figure"))
+    require_figure(config, figures)
     value, best = figures[name], state.best
     better = best is None or (value > best if config.higher_is_better else value < best)
     if better and math.isfinite(value):

@@ -24,7 +24,7 @@ from sbert_search.training.checkpoint import (
     prune,
     save_checkpoint,
 )
-from sbert_search.training.evaluation import EvaluationConfig, judge
+from sbert_search.training.evaluation import DevFigures, EvaluationConfig, judge, require_figure
 from sbert_search.training.guards import interrupts
 from sbert_search.training.objective import InBatchObjective, Objective
 from sbert_search.training.optim import OptimConfig, optimizer_tensors
@@ -129,6 +129,8 @@ class _Run:
 
     def __post_init__(self) -> None:
         config = self.config
+        if isinstance(self.evaluate, DevFigures):
+            require_figure(config.evaluation, self.evaluate.names)
         device = resolve_device(config.device)
         if device.type == "cuda" and self.ranks.world > 1:
             device = torch.device("cuda", self.ranks.local_rank)

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-
-from torch import nn
 
 from sbert_search.config import to_mapping
 from sbert_search.encoder.config import EncoderConfig
@@ -27,7 +24,7 @@ from sbert_search.tokens.masking import MaskSettings
 from sbert_search.tokens.segments import SegmentSettings
 from sbert_search.tokens.specials import SpecialTokens
 from sbert_search.tokens.tokenizer import TextTokenizer
-from sbert_search.training.evaluation import EvaluationConfig
+from sbert_search.training.evaluation import DevFigures, EvaluationConfig, require_figure
 from sbert_search.training.loop import Result, TrainConfig, train
 from sbert_search.training.pretrain_objectives import (
     DistilledObjective,
@@ -38,6 +35,7 @@ from sbert_search.training.pretrain_objectives import (
 )
 from sbert_search.training.pretraining_data import (
     DataConfig,
+    dev_names,
     evaluation_on,
     make_batches,
     prepare,
@@ -120,6 +118,8 @@ def pretrain(
         refuse_restart(out, to_mapping(recipe))
     with join_ranks() as ranks:
         model, objective = build(recipe)
+        if recipe.data.dev is not None or recipe.data.held_out > 0:
+            require_figure(recipe.evaluation, dev_names(objective))
         segments = model.encoder.config.token_type_vocab > 1
         corpora = prepare(
             recipe.data,
@@ -130,7 +130,7 @@ def pretrain(
             seed=recipe.seed,
             ranks=ranks,
         )
-        evaluate: Callable[[nn.Module], dict[str, float]] | None = None
+        evaluate: DevFigures | None = None
         if corpora.dev is not None:
             most = recipe.data.dev_examples
             evaluate = evaluation_on(corpora.dev, objective, most, segments=segments)

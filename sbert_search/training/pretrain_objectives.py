@@ -69,6 +69,10 @@ class PretrainingObjective(Protocol):
     def units(self) -> Mapping[str, Unit]:
         """What each loss is a sum over."""
 
+    @property
+    def accuracies(self) -> tuple[str, ...]:
+        """Names of the other figures that it gives in evaluation mode."""
+
     def __call__(self, model: nn.Module, batch: Batch) -> Losses:
         """Run the model on a batch whose inputs are a `MaskedBatch`."""
 
@@ -91,6 +95,11 @@ class MaskedObjective:
         """What each loss is a sum over."""
         words: dict[str, Unit] = {"mlm": "masked"}
         return words if self.pairs is None else {**words, self.pairs: "texts"}
+
+    @property
+    def accuracies(self) -> tuple[str, ...]:
+        """Names of the other figures."""
+        return tuple(f"{name}_accuracy" for name in self.units)
 
     def __call__(self, model: nn.Module, batch: Batch) -> Losses:
         """Sum the losses of a batch."""
@@ -119,6 +128,11 @@ class ReplacedObjective:
     def units(self) -> Mapping[str, Unit]:
         """What each loss is a sum over."""
         return {"mlm": "masked", "rtd": "tokens"}
+
+    @property
+    def accuracies(self) -> tuple[str, ...]:
+        """Names of the other figures."""
+        return ("rtd_accuracy", "rtd_recall", "rtd_precision")
 
     def __call__(self, model: nn.Module, batch: Batch) -> Losses:
         """Sum the losses of a batch, every real token counted."""
@@ -165,6 +179,11 @@ class DistilledObjective:
             "cosine": "tokens",
         }
         return {name: units[name] for name in self._weights}
+
+    @property
+    def accuracies(self) -> tuple[str, ...]:
+        """Names of the other figures."""
+        return ("mlm_accuracy",)
 
     def __call__(self, model: nn.Module, batch: Batch) -> Losses:
         """Sum the losses of a batch; the teacher runs without dropout and without gradients."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -25,6 +25,7 @@ from sbert_search.tokens.preparing import write_token_shards
 from sbert_search.tokens.segments import SegmentSettings
 from sbert_search.tokens.tokenizer import TextTokenizer
 from sbert_search.training.batching import Batches, BatchingConfig, Rows
+from sbert_search.training.evaluation import DevFigures
 from sbert_search.training.objective import Batch
 from sbert_search.training.pretrain_objectives import PretrainingObjective, Unit
 
@@ -157,9 +158,15 @@ def masked_batch(
     return Batch(given, rows, {name: sizes[unit] for name, unit in units.items()})
 
 
+def dev_names(objective: PretrainingObjective) -> tuple[str, ...]:
+    """Name the figures that `evaluation_on` gives."""
+    more = ("perplexity",) if "mlm" in objective.units else ()
+    return (*objective.units, *objective.accuracies, *more)
+
+
 def evaluation_on(
     corpus: MaskedCorpus, objective: PretrainingObjective, most: int, *, segments: bool
-) -> Callable[[nn.Module], dict[str, float]]:
+) -> DevFigures:
     """Make the function that judges a model on held-out examples.
 
     Args:
@@ -191,7 +198,7 @@ def evaluation_on(
             figures["perplexity"] = math.exp(min(figures["mlm"], 700))
         return figures
 
-    return evaluate
+    return DevFigures(dev_names(objective), evaluate)
 
 
 def _shards(

@@ -13,7 +13,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy,
 from sbert_search.config import to_mapping
 from sbert_search.corpus.candidates import judged_candidates
 from sbert_search.errors import ConfigError
-from sbert_search.evaluation.rerank import rerank
+from sbert_search.evaluation.rerank import MEASURES, rerank
 from sbert_search.losses.relevance import list_net, list_softmax, pairwise_logistic
 from sbert_search.metrics.correlation import pearson, spearman
 from sbert_search.metrics.ranking import mean
@@ -21,6 +21,7 @@ from sbert_search.models.cross_encoder import CrossEncoder
 from sbert_search.models.resolve import resolve_model
 from sbert_search.runtime.seed import seed_all
 from sbert_search.search.rerank import Reranker
+from sbert_search.training.evaluation import DevFigures
 from sbert_search.training.examples import Example, read_examples
 from sbert_search.training.loop import Result, TrainConfig
 from sbert_search.training.loop import train as run_loop
@@ -160,7 +161,7 @@ def _objective(name: LossName) -> Objective:
     return objective
 
 
-def _evaluation(recipe: CrossEncoderRecipe) -> Callable[[nn.Module], Mapping[str, float]] | None:
+def _evaluation(recipe: CrossEncoderRecipe) -> DevFigures | None:
     """Make the function that gives the dev figures."""
     data = recipe.data
     if data.dev is None:
@@ -179,7 +180,7 @@ def _evaluation(recipe: CrossEncoderRecipe) -> Callable[[nn.Module], Mapping[str
             scores = rerank(found, Reranker(_cross_encoder(model))).per_query
             return {name: mean(values) for name, values in scores.items()}
 
-        return ranked
+        return DevFigures(tuple(MEASURES), ranked)
     wanted: Literal["label", "score"] = "label" if recipe.task == "classes" else "score"
     examples = read_examples(data.dev, data, wanted)
     pairs = [(example.texts[0], example.texts[1]) for example in examples]
@@ -193,7 +194,8 @@ def _evaluation(recipe: CrossEncoderRecipe) -> Callable[[nn.Module], Mapping[str
         right = sum(a == example.target for a, example in zip(chosen, examples, strict=True))
         return {"accuracy": right / len(examples)}
 
-    return judged
+    names = ("spearman", "pearson") if recipe.task == "scores" else ("accuracy",)
+    return DevFigures(names, judged)
 
 
 def _cross_encoder(model: nn.Module) -> CrossEncoder:

@@ -16,20 +16,20 @@ from sbert_search.corpus.sources import classify, field_names
 from sbert_search.metrics.correlation import spearman
 from sbert_search.models.bi_encoder import BiEncoder
 from sbert_search.tokens.batching import token_batches
+from sbert_search.training.evaluation import DevFigures
 from sbert_search.training.examples import DataConfig, Form, Wanted, read_examples
 from sbert_search.training.siamese_losses import LossConfig, Siamese, pair_logits
 from sbert_search.training.text_rows import TextRows, TokenTable, arrange
 
 _TOKENS_AT_ONCE = 8192
 
-Evaluate = Callable[[nn.Module], Mapping[str, float]]
 Figure = Callable[[Siamese, NDArray[np.float32]], float]
 """The model and the embeddings of its rows, (n, width, dim), to a number."""
 
 
 def dev_evaluator(
     path: Path, data: DataConfig, loss: LossConfig, classes: tuple[str, ...], model: BiEncoder
-) -> Evaluate:
+) -> DevFigures:
     """Read dev rows; what is measured follows from what they have.
 
     ``spearman`` of cosines where pairs have a score; ``accuracy`` of classes where the loss has a
@@ -57,7 +57,7 @@ def dev_evaluator(
         vectors = embed_table(module.bi_encoder, table)
         return {task.name: figure(module, vectors[rows.places])}
 
-    return evaluate
+    return DevFigures((task.name,), evaluate)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from transformers.optimization import get_linear_schedule_with_warmup
 
 from sbert_search.errors import ConfigError, TrainingError
 from sbert_search.losses.token import IGNORED
+from sbert_search.training.evaluation import DevFigures
 from sbert_search.training.loop import Result, train
 from sbert_search.training.objective import Batch, Losses
 from sbert_search.training.report import read_log
@@ -134,6 +135,13 @@ def test_a_stale_dev_figure_ends_a_run_and_the_best_checkpoint_is_kept(tmp_path:
 def test_an_unknown_dev_figure_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="did you mean 'spearman'"):
         run(tmp_path, "evaluation.figure=spearmen", evaluate=lambda model: {"spearman": 1.0})
+
+
+def test_an_unknown_dev_figure_is_refused_before_the_first_step(tmp_path: Path) -> None:
+    figures = DevFigures(("spearman",), lambda model: {"spearman": 1.0})
+    with pytest.raises(ConfigError, match="did you mean 'spearman'"):
+        run(tmp_path / "run", "evaluation.figure=spearmen", evaluate=figures)
+    assert not (tmp_path / "run").exists()
 
 
 def test_a_seed_below_zero_is_refused() -> None:
