@@ -202,14 +202,15 @@ def _report(
     """Evaluate all tasks, show and write what came out, and compare it with what is expected."""
     from sbert_search.evaluation.expected import judge, load_expected
     from sbert_search.evaluation.report import require_room, write_reports
-    from sbert_search.evaluation.tasks import find_task, load_suite
+    from sbert_search.evaluation.tasks import distinct_tasks, find_task, load_suite
 
     tasks, suite, out = options["tasks"], options["suite"], options["out"]
     if bool(tasks) == bool(suite):
         raise click.UsageError("Name tasks or data sets, or one --suite.")
     chosen = load_suite(suite) if suite else None
     names = chosen.runnable if chosen else tasks
-    named = [find_task(kind, name, split=options["split"]) for name in names]
+    found = [find_task(kind, name, split=options["split"]) for name in names]
+    named = distinct_tasks(found)
     if out:
         paths = [*names, suite, options["expect"], options["model"]]
         data = [options["data"] / task.path for task in named]

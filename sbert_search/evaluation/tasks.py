@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
@@ -27,6 +28,7 @@ DATA: Mapping[Kind, str] = {
     "nli": "a file of labelled pairs",
     "triplets": "a file of triplets",
 }
+_FILE_NAME = re.compile(r"[^./\\\0][^/\\\0]*")
 SHIPPED = Path("eval/tasks")  # beside the package in a checkout, where a bare name is looked up
 
 
@@ -80,6 +82,8 @@ class EvalTask:
     def __post_init__(self) -> None:
         if self.depth < 1:
             raise ConfigError(f"{self.name}: depth is {self.depth}; it must be at least 1.")
+        if not _FILE_NAME.fullmatch(self.name):
+            raise ConfigError(f"The task name {self.name!r} names files, and no file can have it.")
         if not self.main_metric:
             object.__setattr__(self, "main_metric", MAIN_METRICS[self.kind])
 
@@ -144,12 +148,49 @@ def find_task(kind: Kind, name: str, *, split: str = "test") -> EvalTask:
     elif path.is_dir() != (kind == "retrieval"):
         raise EvaluationError(f"{name} is not {DATA[kind]}, which eval {kind} needs.")
     else:
+        whole = path.resolve().name
         task = EvalTask(
-            name=path.resolve().name.partition(".")[0], kind=kind, path=path.resolve(), split=split
+            name=whole.strip(".").partition(".")[0], kind=kind, path=path.resolve(), split=split
         )
     if task.kind != kind:
         raise EvaluationError(f"{name} is a task for eval {task.kind}, not for eval {kind}.")
     return task
+
+
+def distinct_tasks(tasks: Sequence[EvalTask]) -> list[EvalTask]:
+    """Give tasks names of their own, since the files of reports are called by them.
+
+    A task that was named twice is kept once. Namesakes get so many folders before their name that
+    it tells their data apart, such as ``a-pairs`` and ``b-pairs``; else the whole name of the file,
+    or a number.
+    """
+    kept = [task for place, task in enumerate(tasks) if task not in tasks[:place]]
+    groups: dict[str, list[EvalTask]] = {}
+    for task in kept:
+        groups.setdefault(task.name.casefold(), []).append(task)
+    names: dict[int, str] = {}
+    for group in groups.values():
+        # Each way to name a group; the first that gives every task another name is taken.
+        ways = zip(*map(_possible_names, group), strict=False)
+        apart = (way for way in ways if len({name.casefold() for name in way}) == len(group))
+        for task, name in zip(group, next(apart, [task.name for task in group]), strict=True):
+            names[id(task)] = name
+    taken: set[str] = set()
+    named = []
+    for task in kept:
+        name, number = names[id(task)], 2
+        while name.casefold() in taken:
+            name, number = f"{names[id(task)]}-{number}", number + 1
+        taken.add(name.casefold())
+        named.append(replace(task, name=name))
+    return named
+
+
+def _possible_names(task: EvalTask) -> list[str]:
+    """Name a task as it is, by its whole file, and with more and more folders before its name."""
+    folders = [part for part in task.path.parent.parts if part.strip("/\\.")]
+    longer = ["-".join([*folders[-n:], task.name]) for n in range(1, len(folders) + 1)]
+    return [task.name, task.path.name, *longer]
 
 
 def check_files(task: EvalTask, data: Path, files: Sequence[Path]) -> dict[str, str]:

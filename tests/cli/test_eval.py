@@ -65,6 +65,21 @@ def test_json_has_one_line_a_task(data: Path) -> None:
     assert second["counts"]["pairs"] == 3
 
 
+def test_data_of_one_name_get_reports_of_their_own(data: Path) -> None:
+    for name in ("a", "b"):
+        (data / name).mkdir()
+        (data / name / "pairs.jsonl").write_text((data / "pairs.jsonl").read_text())
+    done = sbert_search(
+        *("eval", "sts", data / "a" / "pairs.jsonl", data / "b" / "pairs.jsonl"),
+        *("--model", "hashing", "--out", data / "out", "--quiet"),
+    )
+    assert done.code == 0, done.err
+    names = {path.name for path in (data / "out").iterdir()}
+    assert names == {f"{n}-pairs.{end}" for n in "ab" for end in ("json", "svg")} | {"sts.md"}
+    assert "a-pairs" in done.out
+    assert "b-pairs" in done.out
+
+
 def test_a_missed_expectation_exits_with_1(data: Path) -> None:
     weights = HashingEmbedder().identity.weights_sha256
     expected = data / "expected.toml"

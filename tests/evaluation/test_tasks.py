@@ -8,6 +8,7 @@ from sbert_search.evaluation.expected import ExpectedScore, Verdict, load_expect
 from sbert_search.evaluation.tasks import (
     EvalTask,
     check_files,
+    distinct_tasks,
     find_task,
     load_suite,
     load_task,
@@ -104,3 +105,36 @@ def test_a_verdict_says_what_was_expected() -> None:
     low = Verdict("scifact", "nDCG@10", 0.6399, expected)
     assert not low.ok
     assert str(low) == "FAIL scifact nDCG@10 0.6399, expected 0.6450 ± 0.0050"
+
+
+@pytest.mark.parametrize(
+    ("paths", "names"),
+    [
+        (["a/t.jsonl", "b/t.jsonl"], ["a-t", "b-t"]),
+        (["x/a/t.jsonl", "y/a/t.jsonl", "x/a/u.jsonl"], ["x-a-t", "y-a-t", "u"]),
+        (["a/t.v1.jsonl", "a/t.v2.jsonl"], ["t.v1.jsonl", "t.v2.jsonl"]),
+        (["a/T.jsonl", "b/t.jsonl"], ["a-T", "b-t"]),  # one file on some file systems
+        (["a/t.jsonl", "b/t.jsonl", "c/a-t.jsonl"], ["a-t", "b-t", "a-t-2"]),
+        (["a/t.jsonl", "deep/down/b/t.jsonl"], ["a-t", "b-t"]),
+        (["a/t.jsonl", "a/t.jsonl"], ["t"]),
+        (["a/t.jsonl", "b/u.jsonl"], ["t", "u"]),
+    ],
+)
+def test_tasks_get_names_of_their_own(tmp_path: Path, paths: list[str], names: list[str]) -> None:
+    for path in paths:
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).touch()
+    tasks = distinct_tasks([find_task("sts", str(tmp_path / path)) for path in paths])
+    assert [task.name for task in tasks] == names
+
+
+def test_the_same_data_under_another_setting_get_a_number() -> None:
+    one = EvalTask(name="t", kind="sts", path=Path("t.jsonl"))
+    other = EvalTask(name="t", kind="sts", path=Path("t.jsonl"), main_metric="pearson")
+    assert [task.name for task in distinct_tasks([one, other])] == ["t", "t-2"]
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "../up", "a/b", "a\\b", "/etc/x", ".hidden"])
+def test_a_name_that_no_file_can_have_is_refused(name: str) -> None:
+    with pytest.raises(ConfigError, match="names files"):
+        EvalTask(name=name, kind="sts", path=Path("t.jsonl"))
