@@ -39,7 +39,7 @@ def read_settings(path: Path) -> tuple[EncoderConfig, dict[str, Any]]:
     if keys["model_type"] not in LAYOUTS:
         raise ModelError(
             f"{path} is of type {keys['model_type']!r}; the native encoder knows "
-            f"{', '.join(sorted(LAYOUTS))}. Use the engine sentence-transformers for others."
+            f"{', '.join(sorted(LAYOUTS))}."
         )
     try:
         return from_settings(keys), keys

@@ -125,7 +125,7 @@ def _why_no_native_encoder(folder: ModelFolder) -> str | None:
     try:
         read_settings(folder.transformer_path / "config.json")
     except ModelError as error:
-        return str(error)
+        return str(error).removesuffix(".")
     if not any((folder.transformer_path / f).is_file() for f in ("tokenizer.json", "vocab.txt")):
         return "its tokens are in neither tokenizer.json nor vocab.txt"
     if folder.tokenizer.get("truncation_side", "right") != "right":

@@ -37,7 +37,7 @@ def refuse_slow_patterns(tokenizer: Tokenizer) -> None:
             for pattern in _patterns(json.loads(part.__getstate__())):
                 if repeats_repeats(pattern):
                     raise ModelError(
-                        f"The tokenizer splits texts by the expression {pattern[:80]!r}, which "
+                        f"The tokenizer splits texts by the expression {pattern[:80]}, which "
                         "repeats a group that holds a repetition and may take for ever. "
                         "Write it in tokenizer.json without the inner repetition."
                     )

@@ -15,6 +15,8 @@ from tests.encoder.small import small_encoder
     ("changes", "message"),
     [
         ({"layers": 0}, "encoder.layers is 0; it must be positive"),
+        ({"layers": 10**9}, "encoder.layers is 1,000,000,000 times 1; at most 1,000"),
+        ({"layers": 600, "inner_layers": 2}, "encoder.layers is 600 times 2; at most 1,000"),
         ({"token_type_vocab": -1}, "encoder.token_type_vocab is -1; it must be 0 or more"),
         ({"heads": 7}, "hidden_size 768 is not a multiple of heads 7"),
         ({"embedding_size": 0}, "encoder.embedding_size is 0"),

@@ -14,6 +14,7 @@ from sentence_transformers import CrossEncoder, SentenceTransformer
 
 from sbert_search.embedding.embedder import Embedder
 from sbert_search.errors import ModelError
+from sbert_search.models.cross_encoder import CrossEncoder as OurCrossEncoder
 from sbert_search.search.rerank import Reranker
 from tests.models.tiny import PAIRS, TEXTS
 from tests.parity.folders import (
@@ -76,6 +77,24 @@ def test_scores_equal_the_library(tmp_path: Path, family: str) -> None:
         by_library = engine != "native" or family in BY_LIBRARY
         assert ours.identity.engine == ("sentence-transformers" if by_library else "native")
         np.testing.assert_allclose(ours.predict(PAIRS), expected, atol=TOLERANCE, rtol=TOLERANCE)
+
+
+@pytest.mark.parametrize("family", [name for name in FAMILIES if name not in BY_LIBRARY])
+def test_what_is_saved_here_scores_equal_in_the_library(tmp_path: Path, family: str) -> None:
+    """As after training: a fresh head on an encoder, saved, and read by both."""
+    start = bare(tmp_path / "start", family)
+    ours = OurCrossEncoder.start(start, labels=["no", "maybe", "yes"]).eval()
+    with torch.no_grad():
+        for parameter in ours.out.parameters():
+            parameter.normal_()
+    ours.save(tmp_path / "saved")
+    mine = Reranker(ours).predict(PAIRS)
+    again = Reranker(tmp_path / "saved", device="cpu", precision="fp32").predict(PAIRS)
+    theirs = CrossEncoder(str(tmp_path / "saved"), device="cpu").predict(PAIRS)
+    np.testing.assert_allclose(again, mine, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(theirs, mine, rtol=1e-5, atol=1e-5)
+    swapped = Reranker(ours).predict([(b, a) for a, b in PAIRS])
+    assert np.abs(swapped - mine).max() > 0.01  # the two texts of a pair are told apart
 
 
 @pytest.mark.parametrize("names", [["input_ids", "token_type_ids"], ["input_ids"]])
