@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.overrides import TorchFunctionMode
 
 from sbert_search.encoder.config import EncoderConfig
 from sbert_search.encoder.encoder import Encoder
@@ -102,12 +103,8 @@ def read_checkpoint(folder: str | Path) -> Checkpoint:
     if twice := sorted(tensors.keys() - set(body.values())):
         raise WeightsError(f"{folder}: {twice[0]} is there twice, with and without prefix.")
     pooler = {f"{name}.weight" for name in layout.names.get("pooler", ())}
-    if config.n_blocks > len(tensors):
-        raise WeightsError(
-            f"{folder}: config.json asks for {config.n_blocks:,} layers and the weights are "
-            f"{len(tensors):,} tensors. Take config.json and weights from one model."
-        )
-    with torch.device("meta"):  # shapes alone; the numbers come from the file
+    _check_sizes(config, tensors, folder)
+    with _Unfilled():
         encoder = Encoder(replace(config, pooler=bool(pooler & body.keys())))
     try:
         head = _fill(encoder, layout, {bare: tensors[name] for bare, name in body.items()})
@@ -115,6 +112,40 @@ def read_checkpoint(folder: str | Path) -> Checkpoint:
         raise WeightsError(f"{folder}: {error}") from error
     encoder.requires_grad_().eval()
     return Checkpoint(encoder, {body[bare]: tensors[body[bare]] for bare in head}, keys)
+
+
+def _check_sizes(config: EncoderConfig, tensors: Mapping[str, Tensor], folder: Path) -> None:
+    """Refuse sizes far beyond those of the weights, before memory is taken for them."""
+    largest = max((size for tensor in tensors.values() for size in tensor.shape), default=0)
+    positions = config.max_positions + config.position_offset
+    asked = {
+        "layers": (config.n_blocks, len(tensors)),
+        "vocab_size": (config.vocab_size, largest),
+        "hidden_size": (config.hidden_size, largest),
+        "embedding_size": (config.table_size, largest),
+        "intermediate_size": (config.intermediate_size, largest),
+        "token types": (config.token_type_vocab, largest),
+        "relative positions": (2 * config.relative_positions, largest),
+        "positions": (positions if config.position_embeddings else 0, largest),
+    }
+    for name, (value, most) in asked.items():
+        if value > 16 * most:  # smaller mistakes are told by the names of tensors
+            raise WeightsError(
+                f"{folder}: config.json asks for {name} {value:,}, and the weights, "
+                f"{len(tensors):,} tensors of at most {largest:,} rows, have fewer. "
+                "Take config.json and weights from one model."
+            )
+
+
+class _Unfilled(TorchFunctionMode):
+    """Make modules without drawing fresh weights, for those that get theirs from a file."""
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        if func in (Tensor.normal_, Tensor.uniform_):
+            return args[0]
+        return func(*args, **(kwargs or {}))
 
 
 def _current_names(tensors: dict[str, Tensor]) -> dict[str, Tensor]:

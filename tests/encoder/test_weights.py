@@ -220,3 +220,19 @@ def test_loaded_encoder_trains(folder: Path) -> None:
     torch.autograd.backward(encoder(PackedTokens.from_lists([[1, 2]])).hidden_states.sum())
     gradients = [p.grad for p in encoder.blocks.parameters()]
     assert all(gradient is not None for gradient in gradients)
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "vocab_size",
+        "hidden_size",
+        "intermediate_size",
+        "max_position_embeddings",
+        "type_vocab_size",
+    ],
+)
+def test_sizes_that_would_take_all_memory_are_refused(folder: Path, key: str) -> None:
+    rewrite_settings(folder, **{key: 12 * 10**12})
+    with pytest.raises(WeightsError, match=r"config\.json asks for .* 12,000,000,000,000, and"):
+        load_encoder(folder)
