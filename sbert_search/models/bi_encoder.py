@@ -120,19 +120,28 @@ class BiEncoder(nn.Module):
             truncate_dim=self.truncate_dim,
         )
 
-    def save(self, path: str | Path) -> None:
-        """Write a folder that sentence-transformers v3, v5 and v6 load with equal vectors.
+    def require_savable(self) -> ModelDescription:
+        """Refuse a model that `save` could not write, and say what its folder will say.
 
         Raises:
             ConfigError: The form cannot hold this pooling, or its order of modes.
-            ModelError: The folder holds a model already.
         """
-        path, description = Path(path), self.describe()
+        description = self.describe()
         if pooling_modes(description.modules[1]) != self.pooling:
             raise ConfigError(
                 f"Pooling {'+'.join(self.pooling)} can be saved only in the order "
                 f"{'+'.join(pooling_modes(description.modules[1]))}."
             )
+        return description
+
+    def save(self, path: str | Path) -> None:
+        """Write a folder that sentence-transformers v3, v5 and v6 load with equal vectors.
+
+        Raises:
+            ConfigError: As `require_savable`.
+            ModelError: The folder holds a model already.
+        """
+        path, description = Path(path), self.require_savable()
         save_encoder(self.encoder, path)
         self.tokenizer.save(path, segments=self.encoder.config.token_type_vocab > 1)
         write_legacy_form(path, description)

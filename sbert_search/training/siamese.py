@@ -184,7 +184,7 @@ def open_model(recipe: BiEncoderRecipe) -> BiEncoder:
         model = BiEncoder.from_folder(folder)
     if all(asked is None for asked in (recipe.pooling, recipe.max_len, recipe.unit_length)):
         return model
-    return BiEncoder(
+    changed = BiEncoder(
         model.encoder,
         _cut_at(model.tokenizer, recipe.max_len),
         pooling=recipe.pooling or model.pooling,
@@ -194,6 +194,8 @@ def open_model(recipe: BiEncoderRecipe) -> BiEncoder:
         similarity=model.similarity,
         truncate_dim=model.truncate_dim,
     )
+    changed.require_savable()  # now, not at the first checkpoint
+    return changed
 
 
 def _head(model: BiEncoder, unit_length: bool | None) -> list[Dense | Normalize]:

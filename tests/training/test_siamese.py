@@ -267,3 +267,17 @@ def test_the_command_tells_where_the_model_is(given: dict[str, Path], tmp_path: 
     )
     assert done.exit_code == 0, done.output
     assert json.loads(done.stdout)["model"] == str(tmp_path / "model")
+
+
+@pytest.mark.parametrize(
+    ("pooling", "told"),
+    [
+        ('["attention_mean"]', "attention_mean is for evaluation only"),
+        ('["mean", "cls"]', r"can be saved only in the order cls\+mean"),
+    ],
+)
+def test_a_pooling_that_cannot_be_saved_is_refused_before_training(
+    given: dict[str, Path], pooling: str, told: str
+) -> None:
+    with pytest.raises(ConfigError, match=told):
+        open_model(recipe_of(given, "stsb", "sts", f"pooling={pooling}"))
