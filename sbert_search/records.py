@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import date, datetime
+from sys import getsizeof
 from types import MappingProxyType
 
 MetadataValue = str | int | float | bool | datetime | date | None
+
+_RECORD_BYTES, _VALUE_BYTES = 512, 64  # beside the values: the record, and a place in a mapping
 
 NO_METADATA: Mapping[str, MetadataValue] = MappingProxyType({})
 
@@ -34,6 +37,15 @@ class Document:
     def full_text(self) -> str:
         """What is embedded: ``title + " " + text``, or the one of the two that is there."""
         return f"{self.title} {self.text}" if self.title and self.text else self.title or self.text
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of memory that it takes, about."""
+        taken = _RECORD_BYTES + getsizeof(self.title) + getsizeof(self.text)
+        if self.metadata:
+            taken += _VALUE_BYTES * len(self.metadata)
+            taken += sum(map(getsizeof, self.metadata.values()))
+        return taken
 
 
 @dataclass(frozen=True, slots=True)

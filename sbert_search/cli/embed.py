@@ -16,7 +16,7 @@ from sbert_search.cli.options import embedder_options, given, shared_options
 @click.option("--out", required=True, type=click.Path(path_type=Path), help="Parquet file.")
 @source_options
 @embedder_options
-@shared_options("batch-tokens", "on-truncate", "on-error", "quiet", "json")
+@shared_options("batch-tokens", "on-truncate", "on-error", "memory", "quiet", "json")
 @click.pass_context
 def embed(ctx: click.Context, /, sources: tuple[str, ...], out: Path, **options: Any) -> None:
     """Embed SOURCE... into a Parquet file.
@@ -30,5 +30,7 @@ def embed(ctx: click.Context, /, sources: tuple[str, ...], out: Path, **options:
 
     settings = read_as_given(ReadSettings(), given(ctx))
     open_model = partial(as_embedder, options["model"], **model_options(ctx))
-    report = embed_to_parquet(sources, out, open_model, settings)
+    report = embed_to_parquet(
+        sources, out, open_model, settings, memory_bytes=options["memory_bytes"]
+    )
     finish(ctx, report, out, "file", as_json=options["as_json"])

@@ -36,7 +36,7 @@ _AT_ONCE = 1000  # pairs whose texts are in memory
 @click.option("--clusters", "as_clusters", is_flag=True, help="Groups connected by such pairs.")
 @source_options
 @embedder_options
-@shared_options("on-truncate", "quiet", "json")
+@shared_options("on-truncate", "memory", "quiet", "json")
 @click.pass_context
 def pairs(
     ctx: click.Context,
@@ -79,6 +79,7 @@ def _opened(ctx: click.Context, sources: tuple[str, ...]) -> Iterator[Index]:
     from sbert_search.index.build import BuildSettings
     from sbert_search.index.index import Index
     from sbert_search.index.manifest import NAME
+    from sbert_search.index.tuning.settings import TuneSettings
 
     if len(sources) == 1 and (Path(sources[0]) / NAME).exists():
         index = Index.open(sources[0])
@@ -89,11 +90,16 @@ def _opened(ctx: click.Context, sources: tuple[str, ...]) -> Iterator[Index]:
     with tempfile.TemporaryDirectory(prefix="sbert-search-pairs-") as scratch:
         out, options = Path(scratch) / "index", model_options(ctx)
         index = Index.build(
-            sources, out=out, model=ctx.params["model"], settings=settings, **options
+            sources,
+            out=out,
+            model=ctx.params["model"],
+            settings=settings,
+            memory_bytes=ctx.params["memory_bytes"],
+            **options,
         )
         if index.state.n_rows > EXACT_ROWS:
             note(f"{index.state.n_rows:,} passages: choosing an index that searches them fast.")
-            index.tune()
+            index.tune(TuneSettings(memory_bytes=ctx.params["memory_bytes"]))
         yield index
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -67,7 +68,7 @@ def search(
     engine = SearchEngine(path, options.pop("model"), reranker, quick=quick, **options)
     engine.require_memory(memory_bytes)
     if queries is not None:
-        _answer_file(engine, queries, run_out, as_json, ask)
+        _answer_file(engine, queries, run_out, as_json, ask, memory_bytes)
     else:
         _answer(engine, query or "", as_json, ask)
 
@@ -97,19 +98,30 @@ def _answer(engine: SearchEngine, query: str, as_json: bool, ask: dict[str, Any]
 
 
 def _answer_file(
-    engine: SearchEngine, path: Path, run_out: Path | None, as_json: bool, ask: dict[str, Any]
+    engine: SearchEngine,
+    path: Path,
+    run_out: Path | None,
+    as_json: bool,
+    ask: dict[str, Any],
+    memory_bytes: int | None,
 ) -> None:
     from sbert_search.corpus.beir import read_queries
     from sbert_search.corpus.trec import write_run
 
-    queries = read_queries(path)
+    queries = read_queries(path, memory_bytes=memory_bytes)
     if run_out:
-        run = engine.run(queries, **ask)
-        write_run(run, run_out)
-        n_hits = sum(map(len, run.values()))
-        note(f"{len(run):,} queries, {n_hits:,} hits: {run_out}")
+        n_hits = 0
+
+        def counted() -> Iterator[tuple[str, dict[str, float]]]:
+            nonlocal n_hits
+            for query_id, hits in engine.rankings(queries, **ask):
+                n_hits += len(hits)
+                yield query_id, hits
+
+        write_run(counted(), run_out)
+        note(f"{len(queries):,} queries, {n_hits:,} hits: {run_out}")
         return
-    answers = engine.search_many([query.text for query in queries], **ask)
+    answers = engine.answers([query.text for query in queries], **ask)
     for query, hits in zip(queries, answers, strict=True):
         if as_json:
             for hit in hits:

@@ -7,32 +7,42 @@ Source: Thakur et al. 2021, BEIR (arXiv:2104.08663); the layout is that of its r
 from __future__ import annotations
 
 import re
+import sys
 from pathlib import Path
 
 from sbert_search.corpus.fields import FieldNames, row_parts
+from sbert_search.corpus.limits import RowLimit
 from sbert_search.corpus.rows import BadRow, Reject
 from sbert_search.corpus.sources import COMPRESSIONS, classify, field_names, open_bytes, read_rows
 from sbert_search.corpus.text import read_text_lines
-from sbert_search.errors import CorpusError
+from sbert_search.errors import ConfigError, CorpusError
 from sbert_search.records import Qrels, Query
+from sbert_search.runtime.memory import mib
+
+_QUERY_BYTES = 256  # beside its texts: the record, and its place in a mapping
 
 
-def read_queries(path: Path, *, fields: FieldNames | None = None) -> list[Query]:
+def read_queries(
+    path: Path, *, fields: FieldNames | None = None, memory_bytes: int | None = None
+) -> list[Query]:
     """Read queries, in file order.
 
     Args:
         path: A JSON lines (or other table) file with the fields ``_id`` and ``text``, or a BEIR
             folder.
         fields: Names of the id and text fields, where they are not to be detected.
+        memory_bytes: What the process may take, an eighth of it for the queries; None: no limit.
 
     Raises:
+        ConfigError: The queries take more than that.
         CorpusError: The file is absent, empty or unreadable, or a row is no query or repeats an id.
     """
     file = classify(queries_file(path))
     queries: dict[str, Query] = {}
-    names = field_names(file) or ["text"]
+    limit, taken = RowLimit.within(memory_bytes), 0
+    names = field_names(file, limit=limit) or ["text"]
     roles = (fields or FieldNames()).resolve(names, file.shown, "Call the query's text 'text'.")
-    for row in read_rows(file):
+    for row in read_rows(file, limit=limit):
         if isinstance(row, Reject):
             raise row.error()
         try:
@@ -44,6 +54,12 @@ def read_queries(path: Path, *, fields: FieldNames | None = None) -> list[Query]
         except BadRow as bad:
             raise bad.at(row.source).error() from None
         queries[parts.doc_id] = Query(parts.doc_id, parts.text)
+        taken += _QUERY_BYTES + sys.getsizeof(parts.doc_id) + sys.getsizeof(parts.text)
+        if memory_bytes is not None and taken > memory_bytes // 8:
+            raise ConfigError(
+                f"{file.shown}: its queries take more than {mib(memory_bytes // 8)}, an eighth of "
+                "--memory; allow more, or ask them in several files."
+            )
     if not queries:
         raise CorpusError(f"{file.shown}: holds no queries.")
     return list(queries.values())

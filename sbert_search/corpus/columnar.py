@@ -7,24 +7,29 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from sbert_search.corpus.arrow_sizes import row_bytes
+from sbert_search.corpus.limits import NO_BUDGET, RowLimit
+from sbert_search.corpus.parquet_groups import plan_group
 from sbert_search.corpus.rows import BadRow, RawRow, Reject
 
 BLOCK_ROWS = 1024
-BLOCK_BYTES = 16 << 20
 
 MAX_GROUP_ROWS = 1 << 31
 
 _DAMAGE = (OSError, MemoryError, ValueError, pa.ArrowException)
 
 
-def read_parquet(path: Path, shown: str, *, skip: int = 0) -> Iterator[RawRow | Reject]:
+def read_parquet(
+    path: Path, shown: str, *, skip: int = 0, limit: RowLimit = NO_BUDGET
+) -> Iterator[RawRow | Reject]:
     """Yield the rows of a Parquet file; whole row groups are skipped unread.
 
-    Rows of a damaged row group are rejected one by one, so that every row is counted; a file whose
-    footer cannot be read is one reject.
+    Rows of a row group that is damaged, or takes too much memory to read, are rejected one by one,
+    so that every row is counted; a file whose footer cannot be read is one reject.
     """
     try:
         file = pq.ParquetFile(path, buffer_size=1 << 20, page_checksum_verification=True)
@@ -36,7 +41,7 @@ def read_parquet(path: Path, shown: str, *, skip: int = 0) -> Iterator[RawRow | 
         first = 0
         for group, n_rows in enumerate(group_rows):
             if first + n_rows > skip:
-                rows = _read_group(file, group, n_rows)
+                rows = _read_group(file, path, group, n_rows, limit)
                 yield from _named(rows, f"{shown}:row group {group + 1}:row", first, skip - first)
             first += n_rows
 
@@ -48,19 +53,23 @@ def _group_rows(metadata: pq.FileMetaData) -> list[int]:
     return counts
 
 
-def _read_group(file: pq.ParquetFile, group: int, n_rows: int) -> Iterator[dict[str, Any] | BadRow]:
+def _read_group(
+    file: pq.ParquetFile, path: Path, group: int, n_rows: int, limit: RowLimit
+) -> Iterator[dict[str, Any] | BadRow]:
     row = 0
-    block = _block_rows(n_rows, file.metadata.row_group(group).total_byte_size)
     try:
+        block = plan_group(file, path, group, limit)
         for batch in file.iter_batches(block, row_groups=[group], use_threads=False):
-            for values in _rows_of(batch):
+            for values in _rows_of(batch, limit):
                 row += 1
                 yield values
-        problem = "it ends early"
+        problem = "damaged row group: it ends early"
+    except BadRow as bad:
+        problem = bad.reason
     except _DAMAGE as error:
-        problem = _first_line(error)
+        problem = f"damaged row group: {_first_line(error)}"
     for _ in range(row, n_rows):
-        yield BadRow(f"damaged row group: {problem}")
+        yield BadRow(problem)
 
 
 def _named(
@@ -75,7 +84,9 @@ def _named(
                 yield RawRow(source, first + row, values)
 
 
-def read_arrow(path: Path, shown: str, *, skip: int = 0) -> Iterator[RawRow | Reject]:
+def read_arrow(
+    path: Path, shown: str, *, skip: int = 0, limit: RowLimit = NO_BUDGET
+) -> Iterator[RawRow | Reject]:
     """Yield the rows of an Arrow IPC file or stream, or of a Feather file (version 2).
 
     Damage ends the file in one reject; the batches before it are kept.
@@ -84,7 +95,7 @@ def read_arrow(path: Path, shown: str, *, skip: int = 0) -> Iterator[RawRow | Re
     try:
         for place, batch in enumerate(_record_batches(path), start=1):
             if number + batch.num_rows > skip:
-                rows = _rows_of(batch)
+                rows = _rows_of(batch, limit)
                 yield from _named(rows, f"{shown}:batch {place}:row", number, skip - number)
             number += batch.num_rows
     except _DAMAGE as error:
@@ -111,23 +122,35 @@ def _record_batches(path: Path) -> Iterator[pa.RecordBatch]:
             yield batch
 
 
-def _block_rows(n_rows: int, n_bytes: int) -> int:
-    """Return how many rows to hold at once: 1,024, fewer when they are long."""
-    return max(1, min(BLOCK_ROWS, BLOCK_BYTES * n_rows // max(1, n_bytes)))
+def _rows_of(batch: pa.RecordBatch, limit: RowLimit) -> Iterator[dict[str, Any] | BadRow]:
+    """Yield the rows of a batch; only few that are large are held as values at a time."""
+    sizes = row_bytes(batch, held=limit.budget is not None)
+    ends = np.cumsum(sizes)
+    start = 0
+    while start < batch.num_rows:
+        before = int(ends[start - 1]) if start else 0
+        stop = int(np.searchsorted(ends, before + limit.block_bytes, "right"))
+        stop = max(start + 1, min(start + BLOCK_ROWS, stop))
+        try:
+            limit.check(int(sizes[start:stop].max()))
+        except BadRow as bad:
+            stop = start + max(1, int(np.argmax(sizes[start:stop] > limit.n_bytes)))
+            if sizes[start] > limit.n_bytes:
+                yield bad
+                start += 1
+                continue
+        yield from _rows_of_block(batch.slice(start, stop - start))
+        start = stop
 
 
-def _rows_of(batch: pa.RecordBatch) -> Iterator[dict[str, Any] | BadRow]:
+def _rows_of_block(batch: pa.RecordBatch) -> Iterator[dict[str, Any] | BadRow]:
     names = batch.schema.names
-    block = _block_rows(batch.num_rows, batch.nbytes)
-    for start in range(0, batch.num_rows, block):
-        bad: dict[int, BadRow] = {}
-        part = batch.slice(start, block)
-        columns = [
-            _readable(column, name, 0, bad)
-            for name, column in zip(names, part.columns, strict=True)
-        ]
-        for row, values in enumerate(zip(*columns, strict=True)):
-            yield bad.get(row) or dict(zip(names, values, strict=True))
+    bad: dict[int, BadRow] = {}
+    columns = [
+        _readable(column, name, 0, bad) for name, column in zip(names, batch.columns, strict=True)
+    ]
+    for row, values in enumerate(zip(*columns, strict=True)):
+        yield bad.get(row) or dict(zip(names, values, strict=True))
 
 
 def _readable(column: pa.Array, name: str, first: int, bad: dict[int, BadRow]) -> list[Any]:

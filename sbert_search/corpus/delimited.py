@@ -6,13 +6,20 @@ import csv
 from collections.abc import Iterator
 from typing import BinaryIO
 
-from sbert_search.corpus.lines import MAX_LINE_BYTES, read_lines
+from sbert_search.corpus.limits import NO_BUDGET, RowLimit
+from sbert_search.corpus.lines import read_lines
 from sbert_search.corpus.rows import BadRow, RawRow, Reject, check_text
 from sbert_search.errors import CorpusError
+from sbert_search.runtime.memory import MAX_ROW_BYTES
 
 
 def read_delimited(
-    stream: BinaryIO, shown: str, *, delimiter: str, skip: int = 0
+    stream: BinaryIO,
+    shown: str,
+    *,
+    delimiter: str,
+    skip: int = 0,
+    limit: RowLimit = NO_BUDGET,
 ) -> Iterator[RawRow | Reject]:
     """Yield one row a record; an empty line is no row, an empty cell is no value.
 
@@ -23,12 +30,13 @@ def read_delimited(
         shown: How messages call the file.
         delimiter: Between the cells of a record.
         skip: Rows to pass over.
+        limit: Of a row.
 
     Raises:
         CorpusError: The header cannot be read, or names a column twice.
     """
     header: list[str] | None = None
-    for number, cells in read_records(stream, delimiter):
+    for number, cells in read_records(stream, delimiter, limit):
         if header is None:
             header = _header(cells, f"{shown}:{number}")
         elif skip:
@@ -37,13 +45,15 @@ def read_delimited(
             yield _row(header, cells, number, f"{shown}:{number}")
 
 
-def read_records(stream: BinaryIO, delimiter: str) -> Iterator[tuple[int, list[str] | BadRow]]:
+def read_records(
+    stream: BinaryIO, delimiter: str, limit: RowLimit = NO_BUDGET
+) -> Iterator[tuple[int, list[str] | BadRow]]:
     """Yield the records of a stream with the line each begins on, or what is wrong with it."""
-    csv.field_size_limit(MAX_LINE_BYTES)
-    lines = _Lines(stream)
+    csv.field_size_limit(MAX_ROW_BYTES)
+    lines = _Lines(stream, delimiter, limit)
     records = csv.reader(lines, delimiter=delimiter, strict=True)
     while True:
-        number = lines.number + 1
+        number = lines.begin_record()
         try:
             cells = next(records)
         except StopIteration:
@@ -64,10 +74,16 @@ class _Lines:
     as every row with such a character.
     """
 
-    def __init__(self, stream: BinaryIO) -> None:
+    def __init__(self, stream: BinaryIO, delimiter: str, limit: RowLimit) -> None:
         self.number = 0
         self.last = ""
-        self._lines = read_lines(stream)
+        self._lines = read_lines(stream, limit)
+        self._delimiter, self._limit, self._record_bytes = delimiter, limit, 0
+
+    def begin_record(self) -> int:
+        """Return the line that the next record begins on."""
+        self._record_bytes = 0
+        return self.number + 1
 
     def __iter__(self) -> _Lines:
         return self
@@ -76,6 +92,7 @@ class _Lines:
         self.number, data, problem = next(self._lines)
         if problem:
             raise BadRow(problem)
+        self._record_bytes += self._limit.check_cells(data, self._delimiter, self._record_bytes)
         self.last = data.decode("utf-8", "surrogateescape")
         return self.last + "\n"
 

@@ -14,6 +14,7 @@ from typing import Literal
 
 from sbert_search.corpus.columns import Columns, ColumnType
 from sbert_search.corpus.fields import FieldNames, Roles, first_id_field, row_parts
+from sbert_search.corpus.limits import RowLimit
 from sbert_search.corpus.rows import BadRow, RawRow, Reject
 from sbert_search.corpus.sources import (
     SourceFile,
@@ -25,11 +26,10 @@ from sbert_search.corpus.sources import (
 )
 from sbert_search.errors import CorpusError
 from sbert_search.records import Document
+from sbert_search.runtime import memory
 from sbert_search.runtime.same_file import same_file
 
 __all__ = ["ColumnType", "CorpusReader", "FieldNames", "ReadBatch", "Reject", "Survey"]
-
-MAX_BATCH_CHARS = 16 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,9 @@ class CorpusReader:
         columns: Types of metadata columns that are known beforehand, as those of an index; int64
             may still widen to float64.
         widens: Whether float64 would hold all integers of such a column exactly.
-        batch_rows: Input rows in a batch; a batch of long rows ends early, at 16 Mi characters.
+        batch_rows: Input rows in a batch; a batch of large rows ends early, at 16 MiB.
+        memory_bytes: What the process may take; rows and batches get a share of it, see
+            `memory.shares`. None: a row may have 64 MiB in its file.
 
     Raises:
         CorpusError: There is no source, or one cannot be found.
@@ -110,6 +112,7 @@ class CorpusReader:
         columns: Mapping[str, ColumnType] | None = None,
         widens: Callable[[str], bool] = lambda name: True,
         batch_rows: int = 1024,
+        memory_bytes: int | None = None,
     ) -> None:
         if isinstance(sources, (str, Path)):
             sources = [sources]
@@ -120,7 +123,8 @@ class CorpusReader:
         self.on_error = on_error
         self._fields = fields or FieldNames()
         self._known, self._widens = columns, widens
-        self._batch_rows = batch_rows
+        self._batch_rows, self._batch_bytes = batch_rows, memory.shares(memory_bytes).batch
+        self._limit = RowLimit.within(memory_bytes)
         stdin = self._spool_stdin() if "-" in map(str, sources) else None
         self._files = expand(sources, stdin)
         self._plans: list[_FilePlan] = []
@@ -166,25 +170,25 @@ class CorpusReader:
             self.survey()
         documents: list[Document] = []
         rejects: list[Reject] = []
-        n_chars, rows = 0, skip_rows
+        n_bytes, rows = 0, skip_rows
         for item in self._items(skip_rows):
             rows += 1
             if isinstance(item, Reject):
                 rejects.append(item)
             else:
                 documents.append(item)
-                n_chars += len(item.title) + len(item.text)
-            if len(documents) + len(rejects) == self._batch_rows or n_chars >= MAX_BATCH_CHARS:
+                n_bytes += item.held_bytes
+            if len(documents) + len(rejects) == self._batch_rows or n_bytes >= self._batch_bytes:
                 yield ReadBatch(documents, rejects, rows)
-                documents, rejects, n_chars = [], [], 0
+                documents, rejects, n_bytes = [], [], 0
         if documents or rejects:
             yield ReadBatch(documents, rejects, rows)
 
     def _survey_file(self, file: SourceFile) -> _FilePlan:
         plan = _FilePlan(file, _stamp(file))
-        if (names := field_names(file)) is not None:
+        if (names := field_names(file, limit=self._limit)) is not None:
             plan.roles = self._fields.resolve(names, file.shown)
-        for row in read_rows(file):
+        for row in read_rows(file, limit=self._limit):
             plan.rows += 1
             reject = row if isinstance(row, Reject) else self._learn(row, plan)
             if reject is not None:
@@ -214,7 +218,7 @@ class CorpusReader:
                 continue
             if _stamp(plan.file) != plan.stamp:
                 raise CorpusError(f"{plan.file.shown}: changed while it was read. Start again.")
-            for row in read_rows(plan.file, skip=skip):
+            for row in read_rows(plan.file, skip=skip, limit=self._limit):
                 item = row if isinstance(row, Reject) else self._document(row, plan)
                 if isinstance(item, Reject):
                     self._refuse(item)

@@ -6,24 +6,29 @@ import json
 from collections.abc import Iterator
 from typing import Any, BinaryIO, NoReturn
 
+from sbert_search.corpus.limits import NO_BUDGET, RowLimit
 from sbert_search.corpus.lines import read_filled_lines
 from sbert_search.corpus.rows import BadRow, RawRow, Reject, decode
 
 
-def read_jsonl(stream: BinaryIO, shown: str, *, skip: int = 0) -> Iterator[RawRow | Reject]:
+def read_jsonl(
+    stream: BinaryIO, shown: str, *, skip: int = 0, limit: RowLimit = NO_BUDGET
+) -> Iterator[RawRow | Reject]:
     """Yield one row a line; a blank line is no row.
 
     Args:
         stream: Bytes of the file, decompressed.
         shown: How messages call the file.
         skip: Rows to pass over, unparsed.
+        limit: Of a row.
     """
-    for number, data, problem in read_filled_lines(stream, skip=skip):
+    for number, data, problem in read_filled_lines(stream, skip=skip, limit=limit):
         source = f"{shown}:{number}"
         if problem:
             yield Reject(source, problem)
             continue
         try:
+            limit.check_json(data)
             yield RawRow(source, number, parse_object(data))
         except BadRow as bad:
             yield bad.at(source)

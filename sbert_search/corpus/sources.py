@@ -22,6 +22,7 @@ import pyarrow as pa
 from sbert_search.corpus.columnar import read_arrow, read_parquet
 from sbert_search.corpus.delimited import read_delimited
 from sbert_search.corpus.jsonl import read_jsonl
+from sbert_search.corpus.limits import NO_BUDGET, RowLimit
 from sbert_search.corpus.rejects import is_reject_list
 from sbert_search.corpus.rows import RawRow, Reject, printable
 from sbert_search.corpus.text import leads_out, read_text_folder, read_text_lines, text_files
@@ -114,35 +115,40 @@ def classify(path: Path) -> SourceFile:
     return SourceFile(path, shown, printable(path.name), found)
 
 
-def read_rows(file: SourceFile, *, skip: int = 0) -> Iterator[RawRow | Reject]:
+def read_rows(
+    file: SourceFile, *, skip: int = 0, limit: RowLimit = NO_BUDGET
+) -> Iterator[RawRow | Reject]:
     """Yield one item for every row of a file, in bounded memory.
 
     Args:
         file: What to read.
         skip: Rows to pass over, as cheaply as the format allows.
+        limit: Of a row; one that is larger is rejected.
 
     Raises:
         CorpusError: The file cannot be opened, or has no usable header.
     """
     match file.format:
         case "folder":
-            yield from read_text_folder(file.path, file.shown, skip=skip)
+            yield from read_text_folder(file.path, file.shown, skip=skip, limit=limit)
         case "parquet" | "arrow":
             read = read_parquet if file.format == "parquet" else read_arrow
             with open_bytes(file.path, file.shown):  # a file that may not be read is no damaged one
-                yield from read(file.path, file.shown, skip=skip)
+                yield from read(file.path, file.shown, skip=skip, limit=limit)
         case _:
             with open_bytes(file.path, file.shown) as stream:
-                yield from _read_stream(file, stream, skip)
+                yield from _read_stream(file, stream, skip, limit)
 
 
-def field_names(file: SourceFile, *, n_rows: int = 100) -> list[str] | None:
+def field_names(
+    file: SourceFile, *, n_rows: int = 100, limit: RowLimit = NO_BUDGET
+) -> list[str] | None:
     """Return the fields that the first good rows of a file have, or None when it has no good row.
 
     Raises:
         CorpusError: As `read_rows`.
     """
-    good = (row for row in read_rows(file) if isinstance(row, RawRow))
+    good = (row for row in read_rows(file, limit=limit) if isinstance(row, RawRow))
     names = [tuple(row.values) for row in itertools.islice(good, n_rows)]
     return list(dict.fromkeys(itertools.chain.from_iterable(names))) if names else None
 
@@ -204,15 +210,17 @@ def members(file: SourceFile) -> list[tuple[Path | None, str]]:
     ]
 
 
-def _read_stream(file: SourceFile, stream: BinaryIO, skip: int) -> Iterator[RawRow | Reject]:
+def _read_stream(
+    file: SourceFile, stream: BinaryIO, skip: int, limit: RowLimit
+) -> Iterator[RawRow | Reject]:
     match file.format:
         case "jsonl":
-            return read_jsonl(stream, file.shown, skip=skip)
+            return read_jsonl(stream, file.shown, skip=skip, limit=limit)
         case "text":
-            return read_text_lines(stream, file.shown, skip=skip)
+            return read_text_lines(stream, file.shown, skip=skip, limit=limit)
         case _:
             delimiter = "\t" if file.format == "tsv" else ","
-            return read_delimited(stream, file.shown, delimiter=delimiter, skip=skip)
+            return read_delimited(stream, file.shown, delimiter=delimiter, skip=skip, limit=limit)
 
 
 def _paths(source: str) -> list[Path]:

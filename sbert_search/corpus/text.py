@@ -7,33 +7,40 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-from sbert_search.corpus.lines import BOM, MAX_LINE_BYTES, read_filled_lines
+from sbert_search.corpus.limits import NO_BUDGET, RowLimit
+from sbert_search.corpus.lines import BOM, read_filled_lines
 from sbert_search.corpus.rows import BadRow, RawRow, Reject, decode, printable
 from sbert_search.errors import CorpusError
+from sbert_search.runtime.memory import mib
 
 FILE_SUFFIXES = (".txt", ".md")
 
 
-def read_text_lines(stream: BinaryIO, shown: str, *, skip: int = 0) -> Iterator[RawRow | Reject]:
+def read_text_lines(
+    stream: BinaryIO, shown: str, *, skip: int = 0, limit: RowLimit = NO_BUDGET
+) -> Iterator[RawRow | Reject]:
     """Yield one row a line, with the field ``text``; a blank line is no row."""
-    for number, data, problem in read_filled_lines(stream, skip=skip):
+    for number, data, problem in read_filled_lines(stream, skip=skip, limit=limit):
         source = f"{shown}:{number}"
         try:
             if problem:
                 raise BadRow(problem)
+            limit.check_text(data)
             yield RawRow(source, number, {"text": decode(data)})
         except BadRow as bad:
             yield bad.at(source)
 
 
-def read_text_folder(folder: Path, shown: str, *, skip: int = 0) -> Iterator[RawRow | Reject]:
+def read_text_folder(
+    folder: Path, shown: str, *, skip: int = 0, limit: RowLimit = NO_BUDGET
+) -> Iterator[RawRow | Reject]:
     """Yield one row a file, with the fields ``id`` (the path inside the folder) and ``text``."""
     for number, name in enumerate(text_files(folder)[skip:], start=skip + 1):
         source = f"{shown}/{printable(name)}:1"
         try:
             if leads_out(folder, name):
                 raise BadRow("a link to a file outside the folder; copy the file into it")
-            yield RawRow(source, number, {"id": name, "text": _read_file(folder / name)})
+            yield RawRow(source, number, {"id": name, "text": _read_file(folder / name, limit)})
         except BadRow as bad:
             yield bad.at(source)
         except OSError as error:
@@ -72,9 +79,11 @@ def leads_out(folder: Path, name: str) -> bool:
     )
 
 
-def _read_file(path: Path) -> str:
+def _read_file(path: Path, limit: RowLimit) -> str:
     if not path.is_file():
         raise BadRow("not a regular file")
-    if (size := path.stat().st_size) > MAX_LINE_BYTES:
-        raise BadRow(f"{size >> 20} MiB, and one document may have {MAX_LINE_BYTES >> 20} MiB")
-    return decode(path.read_bytes().removeprefix(BOM))
+    if (size := path.stat().st_size) > limit.n_bytes:
+        raise BadRow(f"{mib(size)}, and one document may have {limit}")
+    data = path.read_bytes().removeprefix(BOM)
+    limit.check_text(data)
+    return decode(data)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from sbert_search.corpus.rows import BadRow, Reject
@@ -16,34 +17,44 @@ from sbert_search.corpus.sources import open_bytes
 from sbert_search.corpus.text import read_text_lines
 from sbert_search.errors import CorpusError
 from sbert_search.records import Run
-from sbert_search.runtime.files import replace_file
+from sbert_search.runtime.files import replacing
 
 _CELL = re.compile(r"[^ \t\n\v\f\r]+")
 
 
-def write_run(run: Run, path: Path, *, tag: str = "sbert-search") -> None:
+def write_run(
+    run: Run | Iterable[tuple[str, Mapping[str, float]]],
+    path: Path,
+    *,
+    tag: str = "sbert-search",
+) -> None:
     """Write a run atomically, each query's hits by falling score, equal scores in given order.
+
+    A run that comes query by query is never in memory as a whole.
 
     Raises:
         CorpusError: An id that the format cannot hold (empty, with white space, no UTF-8, or a
             byte order mark where a line begins), a score that is not finite, or a file that
             cannot be written.
     """
-    lines = []
-    for query_id, hits in run.items():
-        _check_id(query_id, "query")
-        if query_id.startswith("\ufeff"):
-            raise CorpusError(f"The query id {query_id!r} begins with a byte order mark.")
-        for rank, doc_id in enumerate(sorted(hits, key=lambda doc_id: -hits[doc_id]), start=1):
-            _check_id(doc_id, "document")
-            score = float(hits[doc_id])
-            if not math.isfinite(score):
-                raise CorpusError(f"{query_id!r}, {doc_id!r}: the score {score} is not finite.")
-            lines.append(f"{query_id} Q0 {doc_id} {rank} {score!r} {tag}\n")
     try:
-        replace_file(path, "".join(lines).encode())
+        with replacing(path) as file:
+            for query_id, hits in run.items() if isinstance(run, Mapping) else run:
+                file.write("".join(_lines(query_id, hits, tag)).encode())
     except OSError as error:
         raise CorpusError(f"{path}: cannot be written: {error.strerror}.") from error
+
+
+def _lines(query_id: str, hits: Mapping[str, float], tag: str) -> Iterator[str]:
+    _check_id(query_id, "query")
+    if query_id.startswith("\ufeff"):
+        raise CorpusError(f"The query id {query_id!r} begins with a byte order mark.")
+    for rank, doc_id in enumerate(sorted(hits, key=lambda doc_id: -hits[doc_id]), start=1):
+        _check_id(doc_id, "document")
+        score = float(hits[doc_id])
+        if not math.isfinite(score):
+            raise CorpusError(f"{query_id!r}, {doc_id!r}: the score {score} is not finite.")
+        yield f"{query_id} Q0 {doc_id} {rank} {score!r} {tag}\n"
 
 
 def read_run(path: Path) -> Run:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Sequence
+from itertools import chain
 
 import numpy as np
 import xxhash
@@ -16,7 +17,7 @@ import xxhash
 from sbert_search.embedding.protocol import Task, TokenizedTexts, Vectors
 from sbert_search.errors import ConfigError
 from sbert_search.models.identity import ModelIdentity
-from sbert_search.tokens.chunking import windows
+from sbert_search.tokens.chunking import Spans, pieces, split_by_pieces, windows
 
 _WORD = re.compile(r"\w+")
 _RECIPE = "lower-cased \\w+, xxh3_64, sign from bit 63, place from the rest modulo dim, unit length"
@@ -29,7 +30,7 @@ class HashingEmbedder:
     (arXiv:0902.2206).
     """
 
-    batch_tokens = 1 << 20
+    batch_tokens = 1 << 17
 
     def __init__(self, dim: int = 384, *, max_len: int = 512) -> None:
         if dim < 1 or max_len < 1:
@@ -54,20 +55,30 @@ class HashingEmbedder:
         """Hash the words of each text; prompts are not known here."""
         if prompt_name is not None:
             raise ConfigError(f"The hashing embedder has no prompt {prompt_name!r}; it has none.")
-        words = [_WORD.findall(text.lower()) for text in texts]
-        hashes = [[_hash(word) for word in found[: self.max_len]] for found in words]
-        lost = [max(0, len(found) - self.max_len) for found in words]
+        hashes, lost = [], []
+        for text in texts:
+            words: list[str] = []
+            count = 0
+            for piece in pieces(text):
+                found = _WORD.findall(piece.lower())
+                words += found[: self.max_len - len(words)]
+                count += len(found)
+            hashes.append(list(map(_hash, words)))
+            lost.append(count - len(words))
         return TokenizedTexts(texts, "", hashes, np.array(lost, dtype=np.int32))
 
     def split(self, text: str, *, task: Task | None = None) -> list[tuple[int, int]]:
         """Cut a text into passages of at most ``max_len`` words."""
+        return split_by_pieces(text, self._split)
+
+    def _split(self, text: str) -> Spans:
         offsets = [match.span() for match in _WORD.finditer(text)]
         return windows(offsets, range(len(offsets)), len(text), self.max_len)
 
     def encode_tokens(self, tokens: TokenizedTexts) -> Vectors:
         """Add up the signed places of the words; a text without any gives the first unit vector."""
         rows = np.repeat(np.arange(len(tokens)), tokens.lengths)
-        hashes = np.array([code for ids in tokens.ids for code in ids], dtype=np.uint64)
+        hashes = np.fromiter(chain.from_iterable(tokens.ids), np.uint64, len(rows))
         places = (hashes & np.uint64(2**63 - 1)) % np.uint64(self.dim)
         signs = np.where(hashes >> np.uint64(63), -1.0, 1.0)
         cells = rows * self.dim + places.astype(np.int64)

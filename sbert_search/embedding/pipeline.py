@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -13,7 +14,8 @@ from numpy.typing import NDArray
 from sbert_search.embedding.protocol import TextEmbedder, TokenizedTexts, Vectors
 from sbert_search.errors import CorpusError
 from sbert_search.records import Document
-from sbert_search.runtime.overlap import prefetch
+from sbert_search.runtime.memory import MAX_WAITING_BYTES
+from sbert_search.runtime.overlap import Allowance, prefetch
 from sbert_search.runtime.progress import note
 from sbert_search.tokens.batching import token_batches
 
@@ -21,7 +23,9 @@ T = TypeVar("T")
 OnTruncate = Literal["warn", "error", "chunk"]
 
 _STEPS_A_CALL = 4  # steps of the model between two looks at the queue
-_CALLS_AHEAD = 64  # finished calls that wait while the consumer writes; vectors only, so cheap
+_CALLS_AHEAD = 64  # finished calls that wait while the consumer writes
+_CHARS_AT_ONCE = 1 << 20  # of the texts that are tokenised together
+_CHUNK_COPIES = 6  # how often a text that is cut is held: whole, as passages, as ids of tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +42,7 @@ class EmbeddedBatch(Generic[T]):
         lost_tokens: Tokens cut off at the end, int32 (rows,).
         vectors: Float32 (rows, dim).
         payload: What came with the batch, such as a cursor.
+        held_bytes: What its documents take in memory, about.
     """
 
     documents: Sequence[Document]
@@ -49,6 +54,7 @@ class EmbeddedBatch(Generic[T]):
     lost_tokens: NDArray[np.int32]
     vectors: Vectors
     payload: T
+    held_bytes: int
 
 
 def embed_batches(
@@ -57,6 +63,7 @@ def embed_batches(
     *,
     on_truncate: OnTruncate = "warn",
     advance: Callable[[int], None] = lambda n: None,
+    waiting_bytes: int = MAX_WAITING_BYTES,
 ) -> Generator[EmbeddedBatch[T]]:
     """Embed documents batch by batch; reading, tokenising, encoding and the caller overlap.
 
@@ -70,15 +77,19 @@ def embed_batches(
         on_truncate: What happens to a text longer than the model reads: ``warn`` counts it and says
             so at the end, ``error`` stops, ``chunk`` makes passages of it.
         advance: Told the number of documents begun each time some are done.
+        waiting_bytes: What the batches between the source and the caller may take together; a
+            single one may take more.
 
     Raises:
         CorpusError: A text is too long and ``on_truncate`` is ``error``, or is no valid text.
     """
     texts = lost_texts = lost_tokens = 0
+    allowance = Allowance(waiting_bytes)
     with (
-        closing(prefetch(batches)) as read,
+        closing(prefetch(_admitted(batches, allowance, on_truncate))) as read,
         closing(prefetch(_tokenize(read, embedder, on_truncate))) as tokenized,
         closing(prefetch(_encode(tokenized, embedder), _CALLS_AHEAD)) as steps,
+        closing(allowance),
     ):
         for step in steps:
             if isinstance(step, int):
@@ -88,6 +99,8 @@ def embed_batches(
             lost_texts += int(np.count_nonzero(step.lost_tokens))
             lost_tokens += int(step.lost_tokens.sum())
             yield step
+            allowance.give_back(step.held_bytes)
+            del step
     if lost_texts:
         note(
             f"{lost_texts:,} of {texts:,} texts ({lost_texts / texts:.1%}) are longer than the "
@@ -96,16 +109,28 @@ def embed_batches(
         )
 
 
+def _admitted(
+    batches: Iterable[tuple[Sequence[Document], T]], allowance: Allowance, on_truncate: OnTruncate
+) -> Iterator[tuple[Sequence[Document], T, int]]:
+    """Let a batch into the pipeline when there is room for it."""
+    for documents, payload in batches:
+        copies = _CHUNK_COPIES if on_truncate == "chunk" else 1
+        n_bytes = copies * sum(document.held_bytes for document in documents)
+        allowance.take(n_bytes)
+        yield documents, payload, n_bytes
+        del documents, payload
+
+
 def _tokenize(
-    batches: Iterable[tuple[Sequence[Document], T]],
+    batches: Iterable[tuple[Sequence[Document], T, int]],
     embedder: TextEmbedder,
     on_truncate: OnTruncate,
 ) -> Iterator[tuple[EmbeddedBatch[T], TokenizedTexts]]:
     """Make batches whose vectors are still to be written, and the tokens they come from."""
-    for documents, payload in batches:
+    for documents, payload, held_bytes in batches:
         texts = [document.full_text for document in documents]
         spans = [[(0, len(text))] for text in texts]
-        tokens = embedder.tokenize(texts, task="document")
+        tokens = _tokens_of(texts, embedder)
         if tokens.lost.any() and on_truncate == "error":
             raise _too_long(documents, tokens, embedder.max_len)
         if tokens.lost.any() and on_truncate == "chunk":
@@ -116,8 +141,34 @@ def _tokenize(
                 for text, cuts in zip(texts, spans, strict=True)
                 for start, end in cuts
             ]
-            tokens = embedder.tokenize(passages, task="document")
-        yield _unwritten(documents, spans, tokens, embedder.dim, payload), tokens
+            tokens = _tokens_of(passages, embedder)
+            del passages
+        yield _unwritten(documents, spans, tokens, embedder.dim, payload, held_bytes), tokens
+        del documents, payload, texts, spans, tokens
+
+
+def _tokens_of(texts: Sequence[str], embedder: TextEmbedder) -> TokenizedTexts:
+    """Tokenise texts, a megabyte at a time; an id takes 8 bytes, and 40 in a list."""
+    prompt = ""
+    ids: list[Sequence[int]] = []
+    lost = []
+    for some in _slices(texts):
+        tokens = embedder.tokenize(some, task="document")
+        prompt = tokens.prompt
+        ids += [array("Q", of_text) for of_text in tokens.ids]
+        lost.append(tokens.lost)
+    return TokenizedTexts(texts, prompt, ids, np.concatenate(lost))
+
+
+def _slices(texts: Sequence[str]) -> Iterator[Sequence[str]]:
+    """Cut a list of texts into parts of about `_CHARS_AT_ONCE`; of no text there is one part."""
+    start = n_chars = 0
+    for end, text in enumerate(texts):
+        if n_chars and n_chars + len(text) > _CHARS_AT_ONCE:
+            yield texts[start:end]
+            start, n_chars = end, 0
+        n_chars += len(text)
+    yield texts[start:]
 
 
 def _unwritten(
@@ -126,6 +177,7 @@ def _unwritten(
     tokens: TokenizedTexts,
     dim: int,
     payload: T,
+    held_bytes: int,
 ) -> EmbeddedBatch[T]:
     n_chunks = [len(cuts) for cuts in spans]
     flat = np.array([span for cuts in spans for span in cuts], dtype=np.int64).reshape(-1, 2)
@@ -139,6 +191,7 @@ def _unwritten(
         lost_tokens=tokens.lost,
         vectors=np.empty((len(tokens), dim), dtype=np.float32),
         payload=payload,
+        held_bytes=held_bytes,
     )
 
 
@@ -151,6 +204,7 @@ def _encode(
             batch.vectors[rows] = embedder.encode_tokens(tokens.take(rows))
             yield int(np.count_nonzero(batch.chunk[rows] == 0))
         yield batch
+        del batch, tokens
 
 
 def _too_long(documents: Sequence[Document], tokens: TokenizedTexts, max_len: int) -> CorpusError:

@@ -15,7 +15,7 @@ from sbert_search.embedding.protocol import TextEmbedder
 from sbert_search.errors import IndexStoreError, NotAnIndex
 from sbert_search.index import ann_build
 from sbert_search.index.agreement import require_agreement, self_check
-from sbert_search.index.ingest import IngestReport, ReadSettings, ingest
+from sbert_search.index.ingest import IngestReport, ReadSettings, ingest, require_memory
 from sbert_search.index.lexical_terms import LexicalSettings
 from sbert_search.index.manifest import BuildCursor, Manifest, Metric, StoreSettings, VectorType
 from sbert_search.index.repeats import refuse_repeats
@@ -74,12 +74,19 @@ def build_index(
         IndexStoreError: The folder cannot become an index, or holds a finished one.
     """
     _refuse_finished(out)
-    reader = CorpusReader(source_list(sources), fields=settings.fields, on_error=settings.on_error)
+    require_memory(memory_bytes)
+    reader = CorpusReader(
+        source_list(sources),
+        fields=settings.fields,
+        on_error=settings.on_error,
+        memory_bytes=memory_bytes,
+    )
     require_apart(out, reader.paths)
     survey = reader.survey()
     if settings.on_error == "stop":
         refuse_repeats(reader)
     embedder = open_model()
+    require_memory(memory_bytes)
     fixed = StoreSettings(
         dim=embedder.dim,
         metric=settings.metric,

@@ -25,6 +25,10 @@ from sbert_search.index.spec import MIN_ANN_ROWS
 from sbert_search.index.transaction import Transaction
 from sbert_search.index.upkeep import Group
 
+BATCH_BYTES = 64 << 20  # of the rows that are written together
+PIECE_BYTES = 16 << 20  # of those that are read together
+WORK_BYTES = 192 << 20  # of a merge: rows that are read, gathered and written; postings
+
 Live = NDArray[np.bool_] | None
 
 
@@ -153,6 +157,7 @@ def _merged(work: Transaction, snapshot: Snapshot, group: Group) -> SegmentRecor
         n_rows=n_rows,
         settings=snapshot.manifest.settings,
         columns=columns,
+        batch_rows=_batch_rows([segment for segment, _ in sources]),
     )
     if snapshot.settings.lexical is None:
         return record
@@ -179,14 +184,41 @@ def _parts(
 ) -> Iterator[SegmentPart]:
     """Read the live rows of a segment, a batch at a time."""
     schema = columns_of.schema(columns)
-    for start in range(0, segment.n_rows, BATCH_ROWS):
-        batch = segment.batch(start // BATCH_ROWS)
-        vectors = segment.vectors[start : start + BATCH_ROWS]
+    for start, batch in _pieces(segment):
+        vectors = segment.vectors[start : start + batch.num_rows]
         if live is not None:
-            marks = live[start : start + BATCH_ROWS]
+            marks = live[start : start + batch.num_rows]
             batch, vectors = batch.filter(pa.array(marks)), vectors[marks]
         if batch.num_rows:
             yield SegmentPart(_conformed(pa.Table.from_batches([batch]), schema), vectors)
+
+
+def _pieces(segment: Segment) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """Read the batches of a segment, large ones in slices, each with its first position."""
+    for start in range(0, segment.n_rows, segment.batch_rows):
+        batch = segment.batch(start // segment.batch_rows)
+        step = max(1, PIECE_BYTES * batch.num_rows // max(1, batch.nbytes))
+        for at in range(0, batch.num_rows, step):
+            yield start + at, batch.slice(at, step)
+
+
+def _batch_rows(segments: Sequence[Segment]) -> int:
+    """Choose how many rows a batch has so that none takes much more than `BATCH_BYTES`.
+
+    It is held in memory while it is written. Rows that are dropped are counted as if they stayed.
+    """
+    pieces = [piece for segment in segments for _, piece in _pieces(segment)]
+    ends = np.cumsum([piece.num_rows for piece in pieces])
+    taken = np.cumsum([0, *(piece.nbytes for piece in pieces)])
+    n_rows = BATCH_ROWS
+    while n_rows > 1:
+        starts = np.arange(0, ends[-1], n_rows)
+        first = np.searchsorted(ends, starts, "right")
+        last = np.searchsorted(ends, np.minimum(starts + n_rows, ends[-1]), "left")
+        if (taken[last + 1] - taken[first]).max() <= BATCH_BYTES:
+            break
+        n_rows //= 2
+    return n_rows
 
 
 def _conformed(table: pa.Table, schema: pa.Schema) -> pa.Table:

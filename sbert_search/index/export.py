@@ -15,7 +15,7 @@ from sbert_search.embedding.pipeline import EmbeddedBatch
 from sbert_search.embedding.protocol import TextEmbedder
 from sbert_search.index.build import Sources, source_list
 from sbert_search.index.columns import ARROW_TYPES, PREFIX, metadata_array
-from sbert_search.index.ingest import IngestReport, Mode, ReadSettings, ingest
+from sbert_search.index.ingest import IngestReport, Mode, ReadSettings, ingest, require_memory
 from sbert_search.index.manifest import BuildCursor
 from sbert_search.index.writer import Outcome
 from sbert_search.records import Document
@@ -26,7 +26,12 @@ MODEL_KEY = "sbert_search.model"  # of the file's metadata: JSON of the model's 
 
 
 def embed_to_parquet(
-    sources: Sources, out: Path, open_model: Callable[[], TextEmbedder], settings: ReadSettings
+    sources: Sources,
+    out: Path,
+    open_model: Callable[[], TextEmbedder],
+    settings: ReadSettings,
+    *,
+    memory_bytes: int | None = None,
 ) -> IngestReport:
     """Embed documents into a Parquet file, which appears when it is complete.
 
@@ -35,16 +40,24 @@ def embed_to_parquet(
     the source, with ``meta.`` before a name that is one of these. One row group a batch.
 
     Raises:
-        ConfigError: ``out`` is a source or belongs to the model, or no file can be there.
+        ConfigError: ``out`` is a source or belongs to the model, or no file can be there; or the
+            process has no room for the work within its budget.
         CorpusError: A source cannot be read or holds a bad row.
         OSError: The disk failed; an older file of that name is as it was.
     """
-    reader = CorpusReader(source_list(sources), fields=settings.fields, on_error=settings.on_error)
+    require_memory(memory_bytes)
+    reader = CorpusReader(
+        source_list(sources),
+        fields=settings.fields,
+        on_error=settings.on_error,
+        memory_bytes=memory_bytes,
+    )
     require_file_place(out)
     require_apart(out, reader.paths)
     survey = reader.survey()
     embedder = open_model()
     require_apart(out, [Path(embedder.identity.name)])
+    require_memory(memory_bytes)
     schema = _schema(embedder, survey.columns)
     with replacing(out) as file, pq.ParquetWriter(cast(IO[bytes], file), schema) as writer:
         return ingest(
@@ -54,6 +67,7 @@ def embed_to_parquet(
             survey=survey,
             mode="add",
             on_truncate=settings.on_truncate,
+            memory_bytes=memory_bytes,
         )
 
 

@@ -15,6 +15,7 @@ from sbert_search.embedding.graph import require_graph
 from sbert_search.embedding.protocol import TextEmbedder
 from sbert_search.errors import IndexStoreError, QueryError, SbertSearchError
 from sbert_search.index.agreement import as_embedder, require_agreement
+from sbert_search.index import compact
 from sbert_search.index.build import (
     BuildSettings,
     Sources,
@@ -25,18 +26,21 @@ from sbert_search.index.build import (
 from sbert_search.index.check import CheckReport, check
 from sbert_search.index.drift import DriftReport, measure_drift
 from sbert_search.index.info import IndexInfo, describe
-from sbert_search.index.ingest import IngestReport, Mode, ReadSettings, ingest
+from sbert_search.index.ingest import IngestReport, Mode, ReadSettings, ingest, require_memory
 from sbert_search.index.lexical_terms import LexicalSettings
 from sbert_search.index.snapshot import Snapshot
 from sbert_search.index.store import IndexStore
 from sbert_search.index.writer import IndexWriter
 from sbert_search.models.identity import ModelIdentity
+from sbert_search.runtime import memory
 from sbert_search.runtime.progress import note
 from sbert_search.runtime.same_file import require_apart
 
 if TYPE_CHECKING:
     from sbert_search.index.tuning.settings import TuneSettings
     from sbert_search.index.tuning.tune import TuneReport
+
+TUNING_BYTES = 64 << 20  # beside the sample: queries, their neighbours, blocks of a scan
 
 
 class Index:
@@ -278,8 +282,10 @@ class Index:
             retrain: Train FAISS anew on what the index now holds, and make all its files again.
 
         Raises:
-            ConfigError: A FAISS index would not fit the budget.
+            ConfigError: A FAISS index would not fit the budget, or the rows that are merged.
         """
+        memory.give_back_freed(memory_bytes)
+        memory.require(memory_bytes, compact.WORK_BYTES, "Compaction")
         with self.store.writer() as writer:
             writer.compact(memory_bytes=memory_bytes, retrain=retrain)
 
@@ -302,6 +308,7 @@ class Index:
             options: As for `matching_embedder`.
 
         Raises:
+            ConfigError: The process has no room for the work within its budget.
             IndexStoreError: Nothing keeps within the budget; the index is as it was.
             CorpusError: The queries cannot be read.
             IndexLocked: Another process writes.
@@ -311,10 +318,15 @@ class Index:
 
         self.require_finished()
         settings = settings or TuneSettings()
+        budget = settings.memory_bytes
+        if budget is not None:
+            memory.give_back_freed(budget)
+            memory.require(budget, TUNING_BYTES + budget // 4, "Tuning")
         if queries is None:
             return tune(self.store, settings, dry_run=dry_run)
         embedder = self.matching_embedder(model, **options)
-        vectors = embedder.encode_query([query.text for query in read_queries(Path(queries))])
+        asked = read_queries(Path(queries), memory_bytes=budget)
+        vectors = embedder.encode_query([query.text for query in asked])
         origin = f"queries of {Path(queries).name}"
         return tune(self.store, settings, vectors, origin=origin, dry_run=dry_run)
 
@@ -358,12 +370,14 @@ class Index:
         options: Mapping[str, Any],
     ) -> IngestReport:
         settings = settings or self.read_settings
+        require_memory(memory_bytes)
         reader = CorpusReader(
             source_list(sources),
             fields=settings.fields,
             on_error=settings.on_error,
             columns=self.state.columns,
             widens=self.state.widens,
+            memory_bytes=memory_bytes,
         )
         survey = reader.survey()
         embedder = self.matching_embedder(model, **options)

@@ -24,8 +24,6 @@ from sbert_search.runtime.progress import Advance, progress
 
 Mode = Literal["add", "upsert"]
 
-WORK_BYTES = 192 << 20  # of reading, embedding and writing, however many documents there are
-
 
 class Sink(Protocol):
     """Where embedded documents go; an `IndexWriter` is one."""
@@ -128,7 +126,7 @@ def ingest(
         CorpusError: A bad row, and the reader stops at those.
         IndexStoreError: The index cannot be written; what was committed stays.
     """
-    memory.require(memory_bytes, WORK_BYTES, "Reading, embedding and writing documents")
+    require_memory(memory_bytes)
     begun = time.perf_counter()
     start = cursor or BuildCursor(source_sha256=survey.sha256, rows=0)
     rejects = RejectLog(sink.path, keep=start.counts.rejected)
@@ -137,7 +135,14 @@ def ingest(
     with progress("Indexing", survey.rows - start.rows) as advance:
         batches = reader.batches(skip_rows=start.rows)
         steps = _classified(batches, sink, mode, reader.on_error == "stop", advance)
-        for batch in embed_batches(steps, embedder, on_truncate=on_truncate, advance=advance):
+        embedded = embed_batches(
+            steps,
+            embedder,
+            on_truncate=on_truncate,
+            advance=advance,
+            waiting_bytes=memory.shares(memory_bytes).waiting,
+        )
+        for batch in embedded:
             step = batch.payload
             counts = counts + step.counts
             rejects.append(step.rejects)
@@ -146,6 +151,7 @@ def ingest(
             tally["passages"] += len(batch.doc_of)
             tally["truncated"] += int(np.count_nonzero(batch.lost_tokens))
             tally["lost_tokens"] += int(batch.lost_tokens.sum())
+            del batch, step
     seconds = time.perf_counter() - begun
     finish()
     rejects.finish(was_read=reader.reads(rejects.path))
@@ -158,6 +164,17 @@ def ingest(
         seconds=seconds,
         rejects_file=rejects.path if counts.rejected else None,
     )
+
+
+def require_memory(memory_bytes: int | None) -> None:
+    """Refuse a budget for this process that work on documents does not keep within.
+
+    Raises:
+        ConfigError: With what is left of it, and how much is needed.
+    """
+    memory.give_back_freed(memory_bytes)
+    needed = memory.shares(memory_bytes).work
+    memory.require(memory_bytes, needed, "Reading, embedding and writing documents")
 
 
 def _classified(

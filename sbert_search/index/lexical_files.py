@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
-from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -31,6 +30,7 @@ from sbert_search.index.transaction import Transaction, remove
 from sbert_search.runtime import files
 
 SLICE_DOCS = 65_536  # documents whose postings are counted in memory at a time
+SLICE_CHARS = 16 << 20  # of their texts
 
 Sources = Sequence[tuple[Postings, Live]]
 
@@ -103,9 +103,16 @@ def texts_of(docs: pa.Table) -> Iterator[tuple[str, str]]:
 
 
 def count_segment(segment: Segment, settings: LexicalSettings) -> Iterator[Postings]:
-    """Count the terms of all documents of a segment, dead ones too, `SLICE_DOCS` at a time."""
-    texts = ((document.title, document.text) for document in read_documents(segment, None))
-    while some := list(islice(texts, SLICE_DOCS)):
+    """Count the terms of all documents of a segment, dead ones too, a slice at a time."""
+    some: list[tuple[str, str]] = []
+    n_chars = 0
+    for document in read_documents(segment, None):
+        some.append((document.title, document.text))
+        n_chars += len(document.title) + len(document.text)
+        if len(some) == SLICE_DOCS or n_chars >= SLICE_CHARS:
+            yield count_terms(some, settings)
+            some, n_chars = [], 0
+    if some:
         yield count_terms(some, settings)
 
 

@@ -77,7 +77,7 @@ class Group:
 def count_terms(texts: Iterable[tuple[str, str]], settings: LexicalSettings) -> Postings:
     """Count the terms of documents, given by title and text, all of them in memory."""
     reader = term_reader(settings)
-    fields = [reader.hashes(reader.words(field)) for document in texts for field in document]
+    fields = [reader.terms(field) for document in texts for field in document]
     n_docs = len(fields) // 2
     sizes = [len(hashes) for hashes in fields]
     weights = np.tile(np.array([settings.title_weight, 1], np.uint32), n_docs)

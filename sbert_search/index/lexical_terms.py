@@ -18,13 +18,14 @@ from numpy.typing import NDArray
 
 from sbert_search.config import unknown_name
 from sbert_search.errors import ConfigError
+from sbert_search.tokens.chunking import pieces
 
 WORD = re.compile(r"\w\w+")  # what bm25s and scikit-learn take for a word
 NO_LANGUAGE = "none"
 STOP_WORD = 0  # stands for the hash of a word that is no term
 
 _UNSTEMMED = ("chinese", "korean")  # languages with stop words and no stemmer
-_MAX_WORDS_KNOWN = 1 << 20
+_MAX_WORDS_KNOWN = 1 << 18
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -82,10 +83,15 @@ class TermReader:
             self._hashes.clear()
         return np.fromiter(map(self._hashes.__getitem__, words), np.uint64, len(words))
 
+    def terms(self, text: str) -> NDArray[np.uint64]:
+        """Read the terms of a text of any length, as `hashes` of its `words`."""
+        parts = [self.hashes(self.words(piece)) for piece in pieces(text)]
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
     def matched_words(self, query: str, text: str) -> tuple[str, ...]:
         """Name the words of a query whose terms a text holds, in the order of the query."""
         asked = dict.fromkeys(self.words(query))
-        there = set(self.hashes(self.words(text)).tolist()) - {STOP_WORD}
+        there = set(np.unique(self.terms(text)).tolist()) - {STOP_WORD}
         return tuple(word for word in asked if self._hashes[word] in there)
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import compress
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sbert_search.index.columns import PREFIX
-from sbert_search.index.segments import BATCH_ROWS, Segment
+from sbert_search.index.segments import Segment
 from sbert_search.records import Document
 
 
@@ -67,11 +68,11 @@ def read_documents(segment: Segment, live: NDArray[np.bool_] | None) -> Iterator
         live: Which positions count, bool (n_rows,); None means all.
     """
     wanted = segment.chunks == 0 if live is None else (segment.chunks == 0) & live
-    for start in range(0, segment.n_rows, BATCH_ROWS):
-        marks = wanted[start : start + BATCH_ROWS]
+    step = segment.batch_rows
+    for start in range(0, segment.n_rows, step):
+        marks = wanted[start : start + step]
         if marks.any():
-            rows = segment.passages(start // BATCH_ROWS)
-            yield from (_document(rows[i]) for i in np.flatnonzero(marks))
+            yield from map(_document, compress(segment.passages(start // step), marks))
 
 
 def _document(values: Mapping[str, Any]) -> Document:

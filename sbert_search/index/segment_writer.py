@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from sbert_search.index import columns as columns_of
 from sbert_search.index import ids, npy
 from sbert_search.index.manifest import ColumnType, FileRecord, SegmentRecord, StoreSettings
-from sbert_search.index.segments import BATCH_ROWS
+from sbert_search.index.segments import BATCH_ROWS, with_batch_rows
 from sbert_search.runtime import files
 
 
@@ -40,6 +40,7 @@ def write_segment(
     n_rows: int,
     settings: StoreSettings,
     columns: Mapping[str, ColumnType],
+    batch_rows: int = BATCH_ROWS,
 ) -> SegmentRecord:
     """Write the three files of a segment, streaming.
 
@@ -51,6 +52,7 @@ def write_segment(
         n_rows: Rows of all parts together.
         settings: Of the index: type and length of the vectors.
         columns: Metadata columns of the segment.
+        batch_rows: Rows of one Arrow batch, which is held in memory while it is written.
 
     Raises:
         OSError: The disk failed; what is half written is nobody's.
@@ -61,7 +63,7 @@ def write_segment(
         files.NewFile(folder / f"seg/{number:06d}.docs.arrow") as docs_file,
         files.NewFile(folder / f"seg/{number:06d}.vec.npy") as vectors_file,
     ):
-        batches = BatchWriter(docs_file, schema)
+        batches = BatchWriter(docs_file, schema, batch_rows)
         vectors_file.write(npy.header(settings.dtype, (n_rows, settings.dim)))
         for part in parts:
             rows = part.docs.column("row")
@@ -85,10 +87,11 @@ def write_segment(
 
 
 class BatchWriter:
-    """Writes Arrow batches of exactly `BATCH_ROWS` rows, the last one shorter."""
+    """Writes Arrow batches of exactly so many rows, the last one shorter."""
 
-    def __init__(self, file: files.NewFile, schema: pa.Schema) -> None:
-        self._writer = pa.ipc.new_file(file, schema)
+    def __init__(self, file: files.NewFile, schema: pa.Schema, batch_rows: int) -> None:
+        self._batch_rows = batch_rows
+        self._writer = pa.ipc.new_file(file, with_batch_rows(schema, batch_rows))
         self._waiting: list[pa.Table] = []
         self._n_waiting = 0
 
@@ -96,8 +99,8 @@ class BatchWriter:
         """Add rows."""
         self._waiting.append(table)
         self._n_waiting += table.num_rows
-        if self._n_waiting >= BATCH_ROWS:
-            self._write_out(self._n_waiting - self._n_waiting % BATCH_ROWS)
+        if self._n_waiting >= self._batch_rows:
+            self._write_out(self._n_waiting - self._n_waiting % self._batch_rows)
 
     def close(self) -> None:
         """Write the rest and the footer."""
@@ -108,7 +111,7 @@ class BatchWriter:
         together = pa.concat_tables(self._waiting).combine_chunks() if self._waiting else None
         if together is None or n_rows == 0:
             return
-        self._writer.write_table(together.slice(0, n_rows), max_chunksize=BATCH_ROWS)
+        self._writer.write_table(together.slice(0, n_rows), max_chunksize=self._batch_rows)
         rest = together.slice(n_rows)
         self._waiting, self._n_waiting = [rest], rest.num_rows
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,8 +22,12 @@ from sbert_search.index.manifest import (
 )
 from sbert_search.runtime import files
 
-BATCH_ROWS = 1024  # rows of one Arrow batch: what fetching one document touches
+BATCH_ROWS = 1024  # rows of one Arrow batch, unless the file names fewer
+ROW_BYTES = 1024  # of a row, beside its texts
+READ_BYTES = 16 << 20  # of rows that are made plain values together
 HASH_AT_OPEN_BYTES = 64 << 20  # larger files are hashed by check, snapshot and compact
+
+_BATCH_ROWS_KEY = b"rows_per_batch"  # of the metadata of a docs file whose rows are large
 
 
 class Segment:
@@ -150,31 +154,42 @@ class Segment:
         return self._rounded[name]
 
     def batch(self, index: int) -> pa.RecordBatch:
-        """Read the batch that holds positions from ``index * BATCH_ROWS``."""
+        """Read the batch that holds positions from ``index * batch_rows``."""
         with self._corruption_named():
             return self._reader.get_batch(index)
 
     def passages_at(self, positions: Sequence[int]) -> list[dict[str, Any]]:
         """Read some rows, at least one, as plain values, by column name."""
-        rows = [self.batch(at // BATCH_ROWS).slice(at % BATCH_ROWS, 1) for at in positions]
+        step = self.batch_rows
+        rows = [self.batch(at // step).slice(at % step, 1) for at in positions]
         with self._corruption_named():
             for row in rows:
                 row.validate(full=True)
             return list(pa.concat_batches(rows).to_pylist())  # a call for each row takes thrice
 
-    def passages(self, index: int) -> list[dict[str, Any]]:
-        """Read the rows of one batch as plain values, by column name."""
+    def passages(self, index: int) -> Iterator[dict[str, Any]]:
+        """Read the rows of one batch as plain values, by column name, few at a time if large."""
         batch = self.batch(index)
         with self._corruption_named():
             batch.validate(full=True)
-            return list(batch.to_pylist())
+            step = max(1, READ_BYTES * batch.num_rows // max(1, batch.nbytes))
+            for start in range(0, batch.num_rows, step):
+                yield from batch.slice(start, step).to_pylist()
+
+    def bytes_at(self, positions: NDArray[np.int64]) -> int:
+        """Return what the rows at some positions take, vectors aside."""
+        step = self.batch_rows
+        return sum(
+            ROW_BYTES + self.batch(at // step).slice(at % step, 1).nbytes
+            for at in positions.tolist()
+        )
 
     def doc_ids(self, positions: NDArray[np.int64]) -> list[str]:
         """Read the document ids at some positions, in the order asked."""
-        found = []
+        found, step = [], self.batch_rows
         for at in positions.tolist():
-            names = self._known_names.get(at // BATCH_ROWS) or self._names(at // BATCH_ROWS)
-            place = at % BATCH_ROWS
+            names = self._known_names.get(at // step) or self._names(at // step)
+            place = at % step
             found.append(str(names.text[names.ends[place] : names.ends[place + 1]], "utf-8"))
         return found
 
@@ -190,7 +205,8 @@ class Segment:
     def _open_docs(self) -> pa.RecordBatchFileReader:
         with self._corruption_named():
             reader = pa.ipc.open_file(self._docs)
-            n_batches = -(-self.record.n_rows // BATCH_ROWS)
+            self.batch_rows = _batch_rows(reader.schema)
+            n_batches = -(-self.record.n_rows // self.batch_rows)
             if reader.num_record_batches != n_batches:
                 raise pa.ArrowInvalid(f"{reader.num_record_batches} batches, not {n_batches}")
             if not reader.schema.equals(columns_of.schema(self.record.columns)):
@@ -199,6 +215,20 @@ class Segment:
 
     def _corruption_named(self) -> _Named:
         return _Named(self.record.docs.name)
+
+
+def with_batch_rows(schema: pa.Schema, batch_rows: int) -> pa.Schema:
+    """Note in a docs file how many rows its batches have, where they are not `BATCH_ROWS`."""
+    if batch_rows == BATCH_ROWS:
+        return schema
+    return schema.with_metadata({_BATCH_ROWS_KEY: str(batch_rows).encode()})
+
+
+def _batch_rows(schema: pa.Schema) -> int:
+    noted = (schema.metadata or {}).get(_BATCH_ROWS_KEY, b"%d" % BATCH_ROWS)
+    if not noted.isdigit() or not 1 <= int(noted[:5]) <= BATCH_ROWS:
+        raise pa.ArrowInvalid(f"{noted[:20]!r} rows in a batch")
+    return int(noted)
 
 
 class _Names(NamedTuple):

@@ -189,6 +189,14 @@ class Snapshot:
             found[here] = segment.doc_ids(at)
         return list(found)
 
+    def bytes_of(self, rows: NDArray[np.int64]) -> int:
+        """Return what some rows take as they are stored, about, vectors aside.
+
+        Raises:
+            ValueError: A row that the index does not hold.
+        """
+        return sum(segment.bytes_at(at) for segment, _, at in self._located(rows))
+
     def lookup(self, doc_ids: Sequence[str]) -> NDArray[np.int64]:
         """Find live documents by id: rows of their first passages, -1 if absent, (n,)."""
         return self.find(doc_ids)[0]

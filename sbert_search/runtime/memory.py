@@ -6,6 +6,7 @@ import ctypes
 import platform
 import resource
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,13 @@ from sbert_search.errors import ConfigError
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # M_... of malloc.h
 _KEPT_BYTES = 1 << 30
+_GIVEN_BACK_BYTES = 1 << 20  # from this size on a freed block goes back to the kernel at once
+
+MAX_ROW_BYTES = 64 << 20
+MAX_BATCH_BYTES = 16 << 20
+MAX_WAITING_BYTES = 256 << 20
+_FIXED_BYTES = 128 << 20  # of any work on documents: tokens, vectors, postings
+_SHARED_BYTES = 1 << 30  # more than this is never used for the rows that are worked on
 _FIRST_STEPS = 4  # that show what a process takes
 
 
@@ -33,6 +41,42 @@ def anonymous_bytes() -> int:
 def room(memory_bytes: int | None) -> int | None:
     """Return what a budget for the whole process still leaves, in bytes; None: no limit."""
     return None if memory_bytes is None else max(memory_bytes - anonymous_bytes(), 0)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Shares:
+    """What the parts of work on documents may take, in bytes.
+
+    Attributes:
+        budget: Of the whole process; None: no limit.
+        row: One row of a source, as it is held in memory.
+        batch: Documents that are embedded and committed together; one row may be more.
+        waiting: Batches between reading and commit, together; one batch may be more.
+        work: All of it, beside what the process holds before.
+    """
+
+    budget: int | None
+    row: int = MAX_ROW_BYTES
+    batch: int = MAX_BATCH_BYTES
+    waiting: int = MAX_WAITING_BYTES
+    work: int = _FIXED_BYTES + _SHARED_BYTES
+
+
+def shares(budget: int | None) -> Shares:
+    """Divide a budget for the whole process; None gives the limits that hold without one.
+
+    Of a row there are up to a dozen copies at a time: its bytes, its text, its words, the columns
+    of the commit. So a row gets 1/64 of the budget, and rows together a quarter.
+    """
+    if budget is None:
+        return Shares(budget=None)
+    return Shares(
+        budget=budget,
+        row=min(MAX_ROW_BYTES, budget // 64),
+        batch=min(MAX_BATCH_BYTES, budget // 64),
+        waiting=min(MAX_WAITING_BYTES, budget // 16),
+        work=_FIXED_BYTES + min(_SHARED_BYTES, budget // 4),
+    )
 
 
 class FreedMemory:
@@ -99,6 +143,23 @@ def require(memory_bytes: int | None, needed_bytes: int, what: str) -> None:
     left = room(memory_bytes)
     if left is not None and needed_bytes > left:
         raise ConfigError(
-            f"{what} takes about {needed_bytes / 2**20:,.0f} MiB, and {left / 2**20:,.0f} MiB of "
-            "--memory are left; allow more."
+            f"{what} takes about {mib(needed_bytes)}, and {mib(left)} of --memory are left; "
+            f"allow {mib(needed_bytes + anonymous_bytes())} or more."
         )
+
+
+def give_back_freed(memory_bytes: int | None) -> None:
+    """Have glibc give freed blocks of 1 MiB and more to the kernel at once, if there is a budget.
+
+    Otherwise what a large row has taken stays with the thread that read it. Elsewhere than on
+    glibc nothing happens.
+    """
+    libc = None if memory_bytes is None else _glibc()
+    if libc is not None:
+        libc.mallopt(_MMAP_THRESHOLD, _GIVEN_BACK_BYTES)
+        libc.mallopt(_TRIM_THRESHOLD, _GIVEN_BACK_BYTES)
+
+
+def mib(n_bytes: float) -> str:
+    """Show a size in MiB, with a decimal where it is small."""
+    return f"{n_bytes / 2**20:,.{0 if n_bytes >= 10 << 20 else 1}f} MiB"

@@ -11,6 +11,38 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
+class Allowance:
+    """Bytes that the items of a pipeline may take together, from its first stage to its last.
+
+    Args:
+        limit: How many; a single item may be larger.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self._limit, self._taken, self._lifted = limit, 0, False
+        self._changed = threading.Condition()
+
+    def take(self, n_bytes: int) -> None:
+        """Wait until there is room for an item, or there is no other one."""
+        with self._changed:
+            self._changed.wait_for(
+                lambda: not self._taken or self._taken + n_bytes <= self._limit or self._lifted
+            )
+            self._taken += n_bytes
+
+    def give_back(self, n_bytes: int) -> None:
+        """Tell that an item is gone."""
+        with self._changed:
+            self._taken -= n_bytes
+            self._changed.notify_all()
+
+    def close(self) -> None:
+        """Let everything pass: the pipeline ends, and nothing may wait for what will not come."""
+        with self._changed:
+            self._lifted = True
+            self._changed.notify_all()
+
+
 @dataclass(frozen=True, slots=True)
 class _End:
     """The last thing in a queue: the producer is through, or was stopped by an error."""

@@ -37,7 +37,9 @@ from sbert_search.search.words import (
 
 _QUERIES_AT_ONCE = 256
 
-WORK_BYTES = 128 << 20  # of a search: blocks of vectors, scores, candidates
+_HITS_AT_ONCE = 1 << 14  # hits, with their texts, of the queries answered together
+_RESULTS_AT_ONCE = 1 << 17  # ids and scores that are held for the queries answered together
+WORK_BYTES = 128 << 20  # of a search: blocks of vectors, scores, candidates; beside the texts found
 _PAIRS_AT_ONCE = 16_384  # pairs of query and text whose texts are in memory for a reranker
 
 
@@ -93,6 +95,7 @@ class SearchEngine:
         self.reranker = reranker
         self._model = embedder
         self._turns = Turns(usable_cores())  # more at once would only wait for each other
+        self._memory_bytes: int | None = None
         self._options = {"allow_inexact": allow_inexact, **options}
         if not (embedder is None or isinstance(embedder, (str, Path))):
             _ = self.embedder
@@ -116,9 +119,12 @@ class SearchEngine:
         Raises:
             ConfigError: With what is left of it.
         """
+        self._memory_bytes = memory_bytes
         if memory_bytes is not None:
+            memory.give_back_freed(memory_bytes)
+            memory.require(memory_bytes, WORK_BYTES + memory_bytes // 8, "A search")
             _ = self.embedder
-            memory.require(memory_bytes, WORK_BYTES, "A search")
+            memory.require(memory_bytes, WORK_BYTES + memory_bytes // 8, "A search")
 
     def search(
         self,
@@ -174,15 +180,37 @@ class SearchEngine:
         highlight: bool = False,
     ) -> list[list[Hit]]:
         """Answer several queries; arguments and errors as for `search`."""
-        snapshot, ask = self.index.state, self._asked(k, mode, where, fusion, rerank_depth)
-        answers: list[list[Hit]] = []
-        for texts in self._blocks(snapshot, queries, ask):
+        ask = self._asked(k, mode, where, fusion, rerank_depth)
+        return list(self._answers(queries, ask, highlight))
+
+    def answers(
+        self,
+        queries: Sequence[str],
+        k: int = 10,
+        *,
+        mode: str = "dense",
+        where: str | None = None,
+        fusion: Fusion | None = None,
+        rerank_depth: int = 100,
+    ) -> Iterator[list[Hit]]:
+        """Answer queries one after the other, few in memory; otherwise as `search_many`."""
+        return self._answers(queries, self._asked(k, mode, where, fusion, rerank_depth), False)
+
+    def _answers(self, queries: Sequence[str], ask: Ask, highlight: bool) -> Iterator[list[Hit]]:
+        snapshot = self.index.state
+        for texts in self._blocks(snapshot, queries, ask, _HITS_AT_ONCE):
             with self._turns:
                 block = self._find(snapshot, texts, ask)
-                for found, hits in zip(block, self._read(snapshot, block, ask), strict=True):
-                    dressed = self._highlight(snapshot, found, hits[:k]) if highlight else hits[:k]
-                    answers.append(dressed)
-        return answers
+            for part in self._in_room(snapshot, block, ask):
+                with self._turns:
+                    read = zip(part, self._read(snapshot, part, ask), strict=True)
+                    answers = [
+                        self._highlight(snapshot, found, hits[: ask.k])
+                        if highlight
+                        else hits[: ask.k]
+                        for found, hits in read
+                    ]
+                yield from answers
 
     def run(
         self,
@@ -198,17 +226,40 @@ class SearchEngine:
 
         Texts are read only where a reranker needs them. Arguments and errors as for `search`.
         """
-        snapshot, ask = self.index.state, self._asked(k, mode, where, fusion, rerank_depth)
-        ranked: list[dict[str, float]] = []
-        for texts in self._blocks(snapshot, [query.text for query in queries], ask):
+        many = self.rankings(
+            queries, k, mode=mode, where=where, fusion=fusion, rerank_depth=rerank_depth
+        )
+        return dict(many)
+
+    def rankings(
+        self,
+        queries: Sequence[Query],
+        k: int = 100,
+        *,
+        mode: str = "dense",
+        where: str | None = None,
+        fusion: Fusion | None = None,
+        rerank_depth: int = 100,
+    ) -> Iterator[tuple[str, dict[str, float]]]:
+        """Answer queries one after the other, few in memory, each by its id; otherwise as `run`."""
+        ask = self._asked(k, mode, where, fusion, rerank_depth)
+        ranked = self._ranked([query.text for query in queries], ask)
+        return zip((query.query_id for query in queries), ranked, strict=True)
+
+    def _ranked(self, queries: Sequence[str], ask: Ask) -> Iterator[dict[str, float]]:
+        snapshot = self.index.state
+        for texts in self._blocks(snapshot, queries, ask, _RESULTS_AT_ONCE):
             with self._turns:
                 block = self._find(snapshot, texts, ask)
-                if self.reranker:
-                    many = self._read(snapshot, block, ask)
-                    ranked += [{hit.doc_id: hit.score for hit in hits[:k]} for hits in many]
-                else:
-                    ranked += _scores(snapshot, [found.ranking.first(k) for found in block])
-        return dict(zip((query.query_id for query in queries), ranked, strict=True))
+                firsts = [found.ranking.first(ask.k) for found in block]
+                scores = None if self.reranker else list(_scores(snapshot, firsts))
+            if scores is not None:
+                yield from scores
+                continue
+            for part in self._in_room(snapshot, block, ask):
+                with self._turns:
+                    read = self._read(snapshot, part, ask)
+                yield from ({hit.doc_id: hit.score for hit in hits[: ask.k]} for hits in read)
 
     def _asked(
         self, k: int, mode: str, where: str | None, fusion: Fusion | None, rerank_depth: int
@@ -218,7 +269,7 @@ class SearchEngine:
         return Ask(k, mode, where, fusion or Fusion(), rerank_depth if self.reranker else 0)
 
     def _blocks(
-        self, snapshot: Snapshot, queries: Sequence[str], ask: Ask
+        self, snapshot: Snapshot, queries: Sequence[str], ask: Ask, at_once: int
     ) -> Iterator[Sequence[str]]:
         """Check what is asked, then yield the queries that are answered together."""
         if snapshot.n_docs == 0:
@@ -227,7 +278,9 @@ class SearchEngine:
                 f"`sbert-search index add {snapshot.path} SOURCE`."
             )
         refuse_no_text(queries)
-        step = max(1, min(_QUERIES_AT_ONCE, _PAIRS_AT_ONCE // max(1, ask.rerank_depth)))
+        depth = min(max(ask.depth, ask.fusion.depth), snapshot.n_docs)
+        pairs = _PAIRS_AT_ONCE // max(1, ask.rerank_depth)
+        step = max(1, min(_QUERIES_AT_ONCE, pairs, at_once // depth))
         for start in range(0, len(queries), step):
             yield queries[start : start + step]
 
@@ -261,6 +314,35 @@ class SearchEngine:
             query = queries[int(np.argmin(finite))]
             raise QueryError(f"The model gives a vector that is not finite for {query[:60]!r}.")
         return vectors
+
+    def _in_room(
+        self, snapshot: Snapshot, block: Sequence[_Found], ask: Ask
+    ) -> Iterator[Sequence[_Found]]:
+        """Cut a block where the texts of its hits would take too much of a budget.
+
+        Raises:
+            ConfigError: Those of a single query do.
+        """
+        budget = self._memory_bytes
+        if budget is None:
+            yield block
+            return
+        part: list[_Found] = []
+        taken, allowed = 0, budget // 32
+        for found in block:
+            n_bytes = snapshot.bytes_of(found.ranking.first(ask.depth).docs)
+            if n_bytes > allowed:
+                raise ConfigError(
+                    f"The documents found for {found.query[:60]!r} take {memory.mib(n_bytes)}, and "
+                    f"{memory.mib(allowed)} of --memory are for them; allow more, or ask for fewer "
+                    "with -k."
+                )
+            if part and taken + n_bytes > allowed:
+                yield part
+                part, taken = [], 0
+            part.append(found)
+            taken += n_bytes
+        yield part
 
     def _read(self, snapshot: Snapshot, block: Sequence[_Found], ask: Ask) -> list[list[Hit]]:
         """Read the documents found for each query, in their final order."""

@@ -14,6 +14,7 @@ from sbert_search.embedding.protocol import TextEmbedder
 from sbert_search.tokens.sentences import split_sentences
 
 SENTENCES = 16  # of a passage that are looked at
+CHARS = 1 << 17  # of a passage that are cut into sentences
 TOKENS = 512  # of all sentences embedded for one answer, beyond the first of each passage
 
 _WORD = re.compile(r"\w+")
@@ -36,7 +37,9 @@ def best_sentences(
     Returns:
         One sentence for each passage; of equals the one that shares more.
     """
-    groups = _by_shared_words(text, [split_sentences(p, wrapped=True) or [""] for p in passages])
+    groups = _by_shared_words(
+        text, [split_sentences(p[:CHARS], wrapped=True) or [""] for p in passages]
+    )
     tokens = embedder.tokenize([s for group in groups for s in group], task="document")
     starts = np.cumsum([0, *map(len, groups)])
     rows = np.array(list(_within_budget(starts, tokens.lengths)), dtype=np.int64)

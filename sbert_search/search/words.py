@@ -10,6 +10,7 @@ import numpy as np
 from sbert_search.index.lexical_terms import TermReader, term_reader
 from sbert_search.index.passages import StoredPassage
 from sbert_search.index.snapshot import RowMask, Snapshot
+from sbert_search.search.highlight import CHARS
 from sbert_search.search.ranking import Ranking
 from sbert_search.tokens.sentences import split_sentences
 
@@ -51,7 +52,7 @@ def best_passages(snapshot: Snapshot, query: str, ranking: Ranking) -> Ranking:
 
 def best_sentence(reader: TermReader, query: str, passage: str) -> str:
     """Pick the sentence with most of the query's words, the first of equals."""
-    sentences = split_sentences(passage, wrapped=True) or [""]
+    sentences = split_sentences(passage[:CHARS], wrapped=True) or [""]
     return sentences[_most_words(reader, query, sentences)]
 
 

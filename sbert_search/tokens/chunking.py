@@ -1,8 +1,46 @@
-"""Long texts as passages that a model reads whole."""
+"""Long texts as passages that a model reads whole, and as pieces that memory holds."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+
+PIECE_CHARS = 1 << 17  # of a long text that is tokenised at a time: a token takes 300 bytes then
+
+Spans = list[tuple[int, int]]
+
+
+def pieces(text: str, n_chars: int = PIECE_CHARS) -> Iterator[str]:
+    """Cut a text before blanks, or anywhere where there are none, into pieces of about a length."""
+    start = 0
+    while len(text) - start > n_chars:
+        stop = start + n_chars
+        blank = max(text.rfind(" ", start + 1, stop), text.rfind("\n", start + 1, stop))
+        stop = blank if blank > 0 else stop
+        yield text[start:stop]
+        start = stop
+    yield text[start:]
+
+
+def split_by_pieces(text: str, split: Callable[[str], Spans]) -> Spans:
+    """Cut a text into passages by a function that is never given much more than a piece of it.
+
+    The last passage of a piece is cut again with what follows it, so the passages are those that
+    the function makes of the whole text.
+
+    Args:
+        text: What to cut.
+        split: Start and end of each passage of a text, in characters.
+    """
+    spans: Spans = []
+    start, size = 0, PIECE_CHARS
+    while start + size < len(text):
+        found = split(text[start : start + size])
+        if len(found) < 2:
+            size *= 2
+            continue
+        spans += [(start + first, start + last) for first, last in found[:-1]]
+        start, size = start + found[-1][0], PIECE_CHARS
+    return spans + [(start + first, start + last) for first, last in split(text[start:])]
 
 
 def windows(

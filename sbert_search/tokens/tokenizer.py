@@ -16,7 +16,7 @@ from tokenizers import Encoding, Tokenizer, normalizers
 
 from sbert_search.errors import CorpusError, ModelError
 from sbert_search.runtime import files
-from sbert_search.tokens.chunking import windows
+from sbert_search.tokens.chunking import PIECE_CHARS, Spans, pieces, split_by_pieces, windows
 from sbert_search.tokens.patterns import refuse_slow_patterns
 from sbert_search.tokens.vocabulary import bert_frame, bert_tokenizer, read_vocabulary
 from sbert_search.tokens.wordpiece import SPECIAL_TOKENS
@@ -155,9 +155,9 @@ class TextTokenizer:
             CorpusError: A text holds a lone surrogate, which no encoding can carry.
         """
         frame, room = self.single, self.max_len - self.single.size
-        ids = self._ids(texts)
-        lost = np.fromiter((max(0, len(found) - room) for found in ids), np.int32, len(ids))
-        return [[*frame.before, *found[:room], *frame.after] for found in ids], lost
+        counted = self._counted(texts, room)
+        lost = np.fromiter((max(0, count - room) for _, count in counted), np.int32, len(counted))
+        return [[*frame.before, *found[:room], *frame.after] for found, _ in counted], lost
 
     def encode_pairs(self, pairs: Sequence[tuple[str, str]]) -> EncodedPairs:
         """Turn pairs into ids; while a pair is too long its longer text is cut.
@@ -194,6 +194,9 @@ class TextTokenizer:
         Raises:
             ModelError: The prompt alone fills ``max_len``.
         """
+        return split_by_pieces(text, lambda piece: self._split(piece, prompt))
+
+    def _split(self, text: str, prompt: str) -> Spans:
         whole = self.backend.encode(text, add_special_tokens=False)
         room = self.max_len - self.single.size
         capacity = room - len(self._ids([prompt])[0])
@@ -233,6 +236,25 @@ class TextTokenizer:
 
     def _knows(self, token: str) -> bool:
         return self.backend.token_to_id(token) is not None
+
+    def _counted(self, texts: Sequence[str], room: int) -> list[tuple[Ids, int]]:
+        """Return at least the first ``room`` ids of each text, and how many there are."""
+        if all(len(text) <= PIECE_CHARS for text in texts if isinstance(text, str)):
+            return [(ids, len(ids)) for ids in self._ids(texts)]
+        return [self._counted_by_pieces(text, room) for text in texts]
+
+    def _counted_by_pieces(self, text: str, room: int) -> tuple[Ids, int]:
+        """Count the tokens of a long text piece by piece; the count may be off by one a piece.
+
+        The ids that are kept are exact unless the text has no blank for `PIECE_CHARS`.
+        """
+        kept: Ids = []
+        count = 0
+        for piece in pieces(text):
+            ids = self._ids([piece])[0]
+            kept += ids[: max(0, room - len(kept))]
+            count += len(ids)
+        return kept, count
 
     def _ids(self, texts: Sequence[str]) -> list[Ids]:
         try:

@@ -18,6 +18,7 @@ from sbert_search.tokens.words import WordRules, count_words
 Algorithm = Literal["wordpiece", "bpe"]
 
 BATCH_ROWS = 4096
+MAX_PIECES = 10_000_000
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -44,6 +45,10 @@ class VocabularySettings:
             raise ConfigError(
                 f"vocab_size is {self.vocab_size}; the special tokens alone take "
                 f"{len(SPECIAL_TOKENS)}."
+            )
+        if self.vocab_size > MAX_PIECES:
+            raise ConfigError(
+                f"vocab_size is {self.vocab_size:,}; a vocabulary has {MAX_PIECES:,} pieces at most."
             )
         if self.alphabet_limit < 1:
             raise ConfigError(f"alphabet_limit is {self.alphabet_limit}; it must be at least 1.")

@@ -31,5 +31,9 @@ def test_wrong_targets_are_refused(index: Path) -> None:
     done = sbert_search("index", "tune", index, "--recall", "1.5")
     assert done.code == 2
     assert "recall is 1.5" in done.err
-    done = sbert_search("index", "tune", index, "--memory", "1M")
-    assert done.code == 0  # an exact scan needs no FAISS memory
+    done = sbert_search("index", "tune", index, "--memory", "1K")
+    assert done.code == 2
+    assert "Tuning takes about" in done.err
+    done = sbert_search("index", "tune", index, "-k", "1000000000")
+    assert done.code == 2
+    assert "k is 1,000,000,000" in done.err

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import random
 from pathlib import Path
 
@@ -10,8 +11,8 @@ import pyarrow.ipc as ipc
 import pyarrow.parquet as pq
 import pytest
 
-from sbert_search.corpus import documents as documents_module
 from sbert_search.corpus.documents import CorpusReader, ReadBatch
+from sbert_search.runtime import memory
 
 N_ROWS = 23
 
@@ -65,10 +66,11 @@ def test_the_batch_size_changes_no_row(tmp_path: Path) -> None:
 def test_batches_of_long_rows_end_early_at_the_same_borders(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(documents_module, "MAX_BATCH_CHARS", 20)
+    small = dataclasses.replace(memory.shares(None), batch=2000)
+    monkeypatch.setattr(memory, "shares", lambda budget: small)
     write_sources(tmp_path)
     whole = list(reader_of(tmp_path, 1000).batches())
-    assert max(sum(len(doc.text) for doc in batch.documents) for batch in whole) < 40
+    assert 1 < max(len(batch.documents) for batch in whole) < 5
     for place, batch in enumerate(whole):
         rest = list(reader_of(tmp_path, 1000).batches(skip_rows=batch.rows_end))
         assert rest == whole[place + 1 :]

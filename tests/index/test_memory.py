@@ -9,7 +9,6 @@ import pytest
 
 from sbert_search.errors import ConfigError
 from sbert_search.index.index import Index
-from sbert_search.index.ingest import WORK_BYTES
 from sbert_search.runtime import memory
 from sbert_search.search.engine import SearchEngine
 
@@ -32,8 +31,11 @@ def test_a_budget_is_kept_by_whatever_writes_or_searches(
     more = tmp_path / "more.jsonl"
     more.write_text('{"_id": "b", "text": "other words"}\n', encoding="utf-8")
     monkeypatch.setattr(memory, "anonymous_bytes", lambda: 1 << 30)
-    tight, enough = (1 << 30) + WORK_BYTES // 2, (1 << 30) + 2 * WORK_BYTES
-    with pytest.raises(ConfigError, match=r"takes about 192 MiB, and 96 MiB of --memory are left"):
+    tight, enough = (1 << 30) + (128 << 20), 2 << 30
+    with pytest.raises(
+        ConfigError,
+        match=r"takes about 416 MiB, and 128 MiB of --memory are left; allow 1,440 MiB or more",
+    ):
         Index.build(corpus, out=tmp_path / "i", model="hashing:32", memory_bytes=tight)
     index = Index.build(corpus, out=tmp_path / "i", model="hashing:32", memory_bytes=enough)
     for write in (index.add, index.upsert):

@@ -11,6 +11,8 @@ from sbert_search.index.ann_build import build_bytes
 from sbert_search.index.spec import MIN_ANN_ROWS, IndexSpec
 from sbert_search.runtime import memory
 
+MAX_K = 1000  # whose neighbours are found for every query
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TuneSettings:
@@ -41,6 +43,11 @@ class TuneSettings:
             raise ConfigError(f"recall is {self.recall}; it must be above 0 and at most 1.")
         if self.k < 1 or self.n_queries < 2 or self.sample_rows < 1:
             raise ConfigError("k and sample_rows must be at least 1, and n_queries at least 2.")
+        if self.k > MAX_K:
+            raise ConfigError(
+                f"k is {self.k:,}; recall is measured over {MAX_K:,} neighbours at most, so name "
+                "fewer."
+            )
         for limit in (self.max_minutes, self.latency_ms):
             if limit is not None and not 0 < limit < math.inf:
                 raise ConfigError("max_minutes and latency_ms must be above 0, and finite.")

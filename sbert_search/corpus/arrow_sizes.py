@@ -1,0 +1,85 @@
+"""What the rows of Arrow columns take as Python values, before any are made."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+_VALUE_BYTES, _DICT_BYTES = 64, 232  # of a value and its place in a list; of an empty dict
+
+Sizes = NDArray[np.int64]
+
+
+def row_bytes(batch: pa.RecordBatch, *, held: bool) -> Sizes:
+    """Return what each row takes, (n_rows,).
+
+    Args:
+        batch: The rows; offsets are checked.
+        held: Count a character that may be wide as 4 bytes, which is what memory takes; otherwise
+            count the bytes of the file.
+    """
+    sizes = (_sizes(column, held) for column in batch.columns)
+    return sum(sizes, np.zeros(batch.num_rows, np.int64))
+
+
+def _sizes(column: pa.Array, held: bool) -> Sizes:
+    """Return what each value of a column takes; too much rather than too little."""
+    kind, types = column.type, pa.types
+    if isinstance(column, pa.ExtensionArray):
+        return _sizes(column.storage, held)
+    if types.is_dictionary(kind):
+        return _picked(_sizes(column.dictionary, held), _integers(column.indices))
+    if types.is_run_end_encoded(kind):
+        places = np.arange(column.offset, column.offset + len(column))
+        runs = np.searchsorted(_integers(column.run_ends), places, "right").astype(np.int64)
+        return _picked(_sizes(column.values, held), runs)
+    if types.is_struct(kind):
+        fields = [_sizes(column.field(i), held) for i in range(kind.num_fields)]
+        return sum(fields, np.full(len(column), _DICT_BYTES, np.int64))
+    if types.is_nested(kind):
+        return _sizes_of_lists(column, held)
+    sizes = np.full(len(column), _VALUE_BYTES, np.int64)
+    if types.is_fixed_size_binary(kind):
+        return sizes + int(kind.byte_width)
+    if types.is_string_view(kind) or types.is_binary_view(kind):
+        lengths = np.frombuffer(column.buffers()[1], "<i4")[::4].astype(np.int64)
+        return sizes + (4 if held else 1) * lengths[column.offset : column.offset + len(column)]
+    if types.is_string(kind) or types.is_large_string(kind):
+        wide = held and not pc.all(pc.string_is_ascii(column), min_count=0).as_py()
+        return sizes + (4 if wide else 1) * _integers(pc.binary_length(column))
+    if types.is_binary(kind) or types.is_large_binary(kind):
+        return sizes + (4 if held else 1) * _integers(pc.binary_length(column))
+    return sizes
+
+
+def _sizes_of_lists(column: pa.Array, held: bool) -> Sizes:
+    kind, types = column.type, pa.types
+    own = np.full(len(column), _VALUE_BYTES, np.int64)
+    if types.is_map(kind):
+        values = 2 * _VALUE_BYTES + _sizes(column.keys, held) + _sizes(column.items, held)
+    elif types.is_union(kind):
+        return own + int(column.nbytes)
+    else:
+        values = _sizes(column.values, held)
+    ends: Sizes = np.concatenate([np.zeros(1, np.int64), np.cumsum(values)])
+    if types.is_fixed_size_list(kind):
+        starts = int(kind.list_size) * np.arange(column.offset, column.offset + len(column) + 1)
+        own += np.diff(ends[starts])
+    elif types.is_list_view(kind) or types.is_large_list_view(kind):
+        starts = _integers(column.offsets)
+        own += ends[starts + _integers(column.sizes)] - ends[starts]
+    else:
+        own += np.diff(ends[_integers(column.offsets)])
+    return own
+
+
+def _picked(sizes: Sizes, places: Sizes) -> Sizes:
+    """Take sizes by places; a null has place 0, where there may be nothing."""
+    return sizes[places] if len(sizes) else np.full(len(places), _VALUE_BYTES, np.int64)
+
+
+def _integers(column: pa.Array) -> Sizes:
+    """Read whole numbers, nulls as 0."""
+    return np.asarray(column.fill_null(0).to_numpy(zero_copy_only=False), np.int64)

@@ -1,0 +1,146 @@
+"""What the pages of a Parquet file take when they are read, from their headers alone.
+
+A reader decompresses a page as a whole, so a small file can take any memory. The sizes stand in the
+header of each page, which is Thrift's compact protocol and not in the footer.
+
+Source: Apache Parquet format, parquet.thrift: PageHeader; Thrift compact protocol encoding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, BinaryIO
+
+import pyarrow.parquet as pq
+
+_HEADER_BYTES = 1 << 12  # read at first; statistics make a header longer
+_MAX_HEADER_BYTES = 1 << 24
+_MAX_DEPTH = 8
+_DICTIONARY_PAGE = 2
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnPages:
+    """The pages of one column of a row group.
+
+    Attributes:
+        largest: Bytes of the largest data page, decompressed.
+        widest: Bytes of a value of the page whose values are largest, on average.
+        dictionary: Bytes of the dictionary page, decompressed; 0: there is none.
+    """
+
+    largest: int
+    widest: int
+    dictionary: int
+
+    @classmethod
+    def read(cls, stream: BinaryIO, chunk: pq.ColumnChunkMetaData) -> ColumnPages:
+        """Read the headers of a column's pages.
+
+        Raises:
+            ValueError: They are broken.
+        """
+        largest = widest = dictionary = 0
+        for header in _headers(stream, chunk):
+            size = int(header[2])
+            if header[1] == _DICTIONARY_PAGE:
+                dictionary = max(dictionary, size)
+                continue
+            n_values = header.get(5, header.get(8, {})).get(1, 0)
+            largest = max(largest, size)
+            widest = max(widest, size // max(1, n_values))
+        return cls(largest, widest, dictionary)
+
+
+def _headers(stream: BinaryIO, chunk: pq.ColumnChunkMetaData) -> Iterator[dict[int, Any]]:
+    first = chunk.data_page_offset
+    if chunk.has_dictionary_page and 0 < chunk.dictionary_page_offset < first:
+        first = chunk.dictionary_page_offset
+    at, end = first, first + chunk.total_compressed_size
+    while at < end:
+        header, size = _header(stream, at)
+        yield header
+        at += size + int(header[3])
+
+
+def _header(stream: BinaryIO, at: int) -> tuple[dict[int, Any], int]:
+    """Read a page header and its length."""
+    n_bytes = _HEADER_BYTES
+    while True:
+        stream.seek(at)
+        data = stream.read(n_bytes)
+        try:
+            header, size = _struct(data, 0, 0)
+        except IndexError:
+            if len(data) < n_bytes or n_bytes >= _MAX_HEADER_BYTES:
+                raise ValueError(f"a page header at byte {at} is cut off") from None
+            n_bytes *= 16
+            continue
+        sizes = [header.get(2, -1), header.get(3, -1)]
+        if not isinstance(header.get(1), int) or min(sizes) < 0:
+            raise ValueError(f"no page header at byte {at}")
+        return header, size
+
+
+def _struct(data: bytes, at: int, depth: int) -> tuple[dict[int, Any], int]:
+    """Read the fields of a struct by number: integers and structs; of others the place is None."""
+    if depth > _MAX_DEPTH:
+        raise ValueError("a page header nested too deep")
+    fields: dict[int, Any] = {}
+    number = 0
+    while byte := data[at]:
+        at += 1
+        if byte >> 4:
+            number += byte >> 4
+        else:
+            number, at = _zigzag(data, at)
+        fields[number], at = _value(data, at, byte & 15, depth)
+    return fields, at + 1
+
+
+def _value(data: bytes, at: int, kind: int, depth: int) -> tuple[Any, int]:
+    match kind:
+        case 1 | 2:  # true, false
+            return kind == 1, at
+        case 3:
+            return data[at], at + 1
+        case 4 | 5 | 6:
+            return _zigzag(data, at)
+        case 7:
+            return None, at + 8
+        case 8:
+            size, at = _varint(data, at)
+            return None, at + size
+        case 9 | 10:
+            return None, _after_list(data, at, depth)
+        case 12:
+            return _struct(data, at, depth + 1)
+    raise ValueError(f"a page header with a field of type {kind}")
+
+
+def _after_list(data: bytes, at: int, depth: int) -> int:
+    size, kind = data[at] >> 4, data[at] & 15
+    at += 1
+    if size == 15:
+        size, at = _varint(data, at)
+    for _ in range(size):
+        at = at + 1 if kind in (1, 2) else _value(data, at, kind, depth + 1)[1]
+    return at
+
+
+def _zigzag(data: bytes, at: int) -> tuple[int, int]:
+    value, at = _varint(data, at)
+    return (value >> 1) ^ -(value & 1), at
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    value = shift = 0
+    while shift < 70:
+        byte = data[at]
+        at += 1
+        value |= (byte & 127) << shift
+        if byte < 128:
+            return value, at
+        shift += 7
+    raise ValueError("a page header with a number beyond 64 bits")
