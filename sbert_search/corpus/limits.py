@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from sbert_search.corpus.rows import BadRow
 from sbert_search.runtime.memory import MAX_ROW_BYTES, mib, shares
 
+MAX_DECOMPRESSOR_BYTES = 512 << 20  # where there is no budget
+
 _SURELY_SMALL = 1 << 10  # bytes of memory that one byte of a row never takes
 _OBJECT_BYTES, _LIST_BYTES, _CELL_BYTES = 200, 72, 64  # of JSON's {}, [] and what a comma divides
 
@@ -33,6 +35,11 @@ class RowLimit:
     def block_bytes(self) -> int:
         """What rows that are read together may take."""
         return shares(self.budget).batch
+
+    @property
+    def decompressor_bytes(self) -> int:
+        """What decompressing a file may take, beside the row that comes out."""
+        return MAX_DECOMPRESSOR_BYTES if self.budget is None else self.budget // 6
 
     def check(self, n_bytes: int, what: str = "the row takes") -> None:
         """Refuse a row by the memory that it will take.

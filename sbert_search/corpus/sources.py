@@ -8,7 +8,6 @@ import gzip
 import hashlib
 import io
 import itertools
-import lzma
 import os
 import re
 import stat
@@ -26,6 +25,7 @@ from sbert_search.corpus.limits import NO_BUDGET, RowLimit
 from sbert_search.corpus.rejects import is_reject_list
 from sbert_search.corpus.rows import RawRow, Reject, printable
 from sbert_search.corpus.text import leads_out, read_text_folder, read_text_lines, text_files
+from sbert_search.corpus.xz import XzStream
 from sbert_search.errors import CorpusError
 from sbert_search.runtime.progress import note
 
@@ -136,7 +136,7 @@ def read_rows(
             with open_bytes(file.path, file.shown):  # a file that may not be read is no damaged one
                 yield from read(file.path, file.shown, skip=skip, limit=limit)
         case _:
-            with open_bytes(file.path, file.shown) as stream:
+            with open_bytes(file.path, file.shown, limit=limit) as stream:
                 yield from _read_stream(file, stream, skip, limit)
 
 
@@ -154,7 +154,7 @@ def field_names(
 
 
 @contextlib.contextmanager
-def open_bytes(path: Path, shown: str = "") -> Iterator[BinaryIO]:
+def open_bytes(path: Path, shown: str = "", *, limit: RowLimit = NO_BUDGET) -> Iterator[BinaryIO]:
     """Open a regular file; by its extension, decompress it while it is read.
 
     Raises:
@@ -172,7 +172,8 @@ def open_bytes(path: Path, shown: str = "") -> Iterator[BinaryIO]:
             case ".gz":
                 yield cast(BinaryIO, gzip.open(raw))  # noqa: SIM115 (raw is closed)
             case ".xz":
-                yield cast(BinaryIO, lzma.open(raw))  # noqa: SIM115
+                stream = XzStream(raw, shown, limit.decompressor_bytes)
+                yield io.BufferedReader(stream, 1 << 16)
             case ".zst":
                 yield io.BufferedReader(pa.CompressedInputStream(raw, "zstd"), 1 << 16)
             case _:

@@ -14,8 +14,8 @@ from sbert_search.corpus.documents import CorpusReader
 from sbert_search.embedding.graph import require_graph
 from sbert_search.embedding.protocol import TextEmbedder
 from sbert_search.errors import IndexStoreError, QueryError, SbertSearchError
-from sbert_search.index.agreement import as_embedder, require_agreement
 from sbert_search.index import compact
+from sbert_search.index.agreement import as_embedder, require_agreement
 from sbert_search.index.build import (
     BuildSettings,
     Sources,

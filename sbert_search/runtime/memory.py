@@ -15,7 +15,7 @@ from sbert_search.errors import ConfigError
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # M_... of malloc.h
 _KEPT_BYTES = 1 << 30
-_GIVEN_BACK_BYTES = 1 << 20  # from this size on a freed block goes back to the kernel at once
+_GIVEN_BACK_BYTES = 4 << 20  # from this size on a freed block goes back to the kernel at once
 
 MAX_ROW_BYTES = 64 << 20
 MAX_BATCH_BYTES = 16 << 20
@@ -149,7 +149,7 @@ def require(memory_bytes: int | None, needed_bytes: int, what: str) -> None:
 
 
 def give_back_freed(memory_bytes: int | None) -> None:
-    """Have glibc give freed blocks of 1 MiB and more to the kernel at once, if there is a budget.
+    """Have glibc give freed blocks of 4 MiB and more to the kernel at once, if there is a budget.
 
     Otherwise what a large row has taken stays with the thread that read it. Elsewhere than on
     glibc nothing happens.
@@ -157,7 +157,7 @@ def give_back_freed(memory_bytes: int | None) -> None:
     libc = None if memory_bytes is None else _glibc()
     if libc is not None:
         libc.mallopt(_MMAP_THRESHOLD, _GIVEN_BACK_BYTES)
-        libc.mallopt(_TRIM_THRESHOLD, _GIVEN_BACK_BYTES)
+        libc.mallopt(_TRIM_THRESHOLD, 4 * _GIVEN_BACK_BYTES)
 
 
 def mib(n_bytes: float) -> str:

@@ -48,7 +48,7 @@ class VocabularySettings:
             )
         if self.vocab_size > MAX_PIECES:
             raise ConfigError(
-                f"vocab_size is {self.vocab_size:,}; a vocabulary has {MAX_PIECES:,} pieces at most."
+                f"vocab_size is {self.vocab_size:,}; a vocabulary has at most {MAX_PIECES:,}."
             )
         if self.alphabet_limit < 1:
             raise ConfigError(f"alphabet_limit is {self.alphabet_limit}; it must be at least 1.")

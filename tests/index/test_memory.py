@@ -44,7 +44,7 @@ def test_a_budget_is_kept_by_whatever_writes_or_searches(
         assert len(index) == 1
     index.add(more, memory_bytes=enough)
     engine = SearchEngine(index)
-    with pytest.raises(ConfigError, match="A search takes about 128 MiB"):
+    with pytest.raises(ConfigError, match="A search takes about 272 MiB"):
         engine.require_memory(tight)
     engine.require_memory(enough)
     assert len(engine.search("words", k=2)) == 2

@@ -1,0 +1,68 @@
+"""Reading .xz files within a limit on their dictionary, which a header of a few bytes sets."""
+
+from __future__ import annotations
+
+import io
+import lzma
+from typing import TYPE_CHECKING, BinaryIO
+
+from sbert_search.errors import CorpusError
+from sbert_search.runtime.memory import mib
+
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
+
+_CHUNK_BYTES = 1 << 16
+
+
+class XzStream(io.RawIOBase):
+    """The content of one or several xz streams, one after the other.
+
+    Args:
+        raw: The file.
+        shown: How messages call it.
+        most_bytes: What decompressing may take.
+
+    Raises:
+        CorpusError: It takes more.
+    """
+
+    def __init__(self, raw: BinaryIO, shown: str, most_bytes: int) -> None:
+        self._raw, self._shown, self._most = raw, shown, most_bytes
+        self._decoder = self._new()
+
+    def readable(self) -> bool:
+        """Yes."""
+        return True
+
+    def readinto(self, buffer: WriteableBuffer, /) -> int:
+        """Decompress some bytes; 0 at the end."""
+        view = memoryview(buffer).cast("B")
+        data = b""
+        while not data:
+            if self._decoder.eof:
+                fed = (self._decoder.unused_data or self._raw.read(_CHUNK_BYTES)).lstrip(b"\0")
+                if not fed:
+                    return 0
+                self._decoder = self._new()
+            else:
+                fed = self._raw.read(_CHUNK_BYTES) if self._decoder.needs_input else b""
+                if self._decoder.needs_input and not fed:
+                    raise EOFError("Compressed file ended before the end-of-stream marker")
+            data = self._decompressed(fed, len(view))
+        view[: len(data)] = data
+        return len(data)
+
+    def _new(self) -> lzma.LZMADecompressor:
+        return lzma.LZMADecompressor(memlimit=self._most)
+
+    def _decompressed(self, fed: bytes, most: int) -> bytes:
+        try:
+            return self._decoder.decompress(fed, most)
+        except (lzma.LZMAError, MemoryError) as error:
+            if "limit" not in str(error) and not isinstance(error, MemoryError):
+                raise
+            raise CorpusError(
+                f"{self._shown}: decompressing it takes more than {mib(self._most)}; allow more "
+                "with --memory, or compress it with a smaller dictionary, as `xz -6` does."
+            ) from error
