@@ -210,12 +210,13 @@ def _batch_rows(segments: Sequence[Segment]) -> int:
     pieces = [piece for segment in segments for _, piece in _pieces(segment)]
     ends = np.cumsum([piece.num_rows for piece in pieces])
     taken = np.cumsum([0, *(piece.nbytes for piece in pieces)])
+    allowed = max(BATCH_BYTES, 2 * max(np.diff(taken), default=0))  # one row may take it all
     n_rows = BATCH_ROWS
     while n_rows > 1:
         starts = np.arange(0, ends[-1], n_rows)
         first = np.searchsorted(ends, starts, "right")
         last = np.searchsorted(ends, np.minimum(starts + n_rows, ends[-1]), "left")
-        if (taken[last + 1] - taken[first]).max() <= BATCH_BYTES:
+        if (taken[last + 1] - taken[first]).max() <= allowed:
             break
         n_rows //= 2
     return n_rows

@@ -371,3 +371,29 @@ def test_a_budget_refuses_what_it_cannot_hold_and_limits_the_training_sample(
         writer.compact(memory_bytes=1_300_000)
     assert 0 < sampled[0] <= 1_300_000 / 4
     assert store.snapshot.manifest.segments[0].ann is not None
+
+
+def test_merged_batches_of_large_rows_have_fewer_of_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compact, "BATCH_BYTES", 40_000)
+    monkeypatch.setattr(compact, "PIECE_BYTES", 10_000)
+    store = IndexStore.create(tmp_path / "i", StoreSettings(dim=8), {"m": "string"})
+    documents = [
+        Document(f"d{n}", f"text {n}", metadata={"m": str(n) * 2000}, source="s") for n in range(90)
+    ]
+    with store.writer() as writer:
+        for start in range(0, 90, 30):
+            part = documents[start : start + 30]
+            writer.commit(make_batch(part, some_vectors(30, seed=start)))
+        writer.delete(["d3"])
+        writer.compact()
+    snapshot = IndexStore.open(store.path).snapshot
+    (segment,) = snapshot.segments
+    assert segment.batch_rows == 8
+    expected = [document for document in documents if document.doc_id != "d3"]
+    assert list(snapshot.iter_documents()) == expected
+    rows = snapshot.lookup([document.doc_id for document in expected])
+    assert [passage.document for passage in snapshot.fetch(rows)] == expected
+    assert snapshot.doc_ids(rows) == [document.doc_id for document in expected]
+    assert check(store.path).problems == ()

@@ -5,7 +5,7 @@ from contextlib import closing
 
 import pytest
 
-from sbert_search.runtime.overlap import prefetch
+from sbert_search.runtime.overlap import Allowance, prefetch
 
 
 def counting(n: int, made: list[int], closed: list[str] | None = None) -> Iterator[int]:
@@ -82,3 +82,34 @@ def test_an_error_of_the_consumer_stops_the_thread() -> None:
 def test_a_depth_below_one_is_refused() -> None:
     with pytest.raises(ValueError, match="depth is 0"):
         next(prefetch([1], 0))
+
+
+def test_an_allowance_lets_pass_what_fits_and_a_lone_item_of_any_size() -> None:
+    allowance, passed = Allowance(10), list[int]()
+
+    def take_all() -> None:
+        for n_bytes in (50, 4, 4, 4):
+            allowance.take(n_bytes)
+            passed.append(n_bytes)
+
+    thread = threading.Thread(target=take_all)
+    thread.start()
+    for expected, given_back in (([50], 50), ([50, 4, 4], 4)):
+        deadline = time.monotonic() + 10
+        while passed != expected and time.monotonic() < deadline:
+            time.sleep(0.001)
+        time.sleep(0.02)
+        assert passed == expected
+        allowance.give_back(given_back)
+    thread.join(10)
+    assert passed == [50, 4, 4, 4]
+
+
+def test_a_closed_allowance_holds_nobody() -> None:
+    allowance = Allowance(1)
+    allowance.take(5)
+    thread = threading.Thread(target=allowance.take, args=(5,))
+    thread.start()
+    allowance.close()
+    thread.join(10)
+    assert not thread.is_alive()

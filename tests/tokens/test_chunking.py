@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sbert_search.tokens.chunking import windows
+from sbert_search.tokens import chunking
+from sbert_search.tokens.chunking import split_by_pieces, windows
 
 PIECE = re.compile(r"\w{1,3}|[^\w\s]")
 
@@ -55,3 +56,27 @@ def test_a_word_longer_than_a_passage_is_cut_inside() -> None:
 def test_an_overlap_as_long_as_the_passage_is_refused() -> None:
     with pytest.raises(ValueError, match="overlap 4"):
         windows([(0, 1)], [0], 1, 4, 4)
+
+
+@given(st.text(st.sampled_from("abc ., \n"), max_size=300), st.integers(1, 6), st.integers(20, 80))
+def test_a_text_cut_piece_by_piece_gives_the_passages_of_the_whole(
+    text: str, capacity: int, piece_chars: int
+) -> None:
+    words = re.compile(r"\w+")
+
+    def split(part: str) -> list[tuple[int, int]]:
+        offsets = [match.span() for match in words.finditer(part)]
+        return windows(offsets, range(len(offsets)), len(part), capacity)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(chunking, "PIECE_CHARS", piece_chars)
+        assert split_by_pieces(text, split) == split(text)
+
+
+@given(st.text(st.sampled_from("abc \n"), max_size=300), st.integers(1, 40))
+def test_pieces_make_the_text_again_and_end_before_blanks(text: str, n_chars: int) -> None:
+    parts = list(chunking.pieces(text, n_chars))
+    assert "".join(parts) == text
+    assert max(map(len, parts)) <= n_chars
+    for part, after in pairwise(parts):
+        assert after[0] in " \n" or not re.search("[ \n]", part[1:])
