@@ -54,8 +54,8 @@ PROMISES = {
     "types its columns have in the segments",
     "filter_mutations": "A damaged filter is answered or refused by name, in bounded time",
     "index_determinism": "Threads, batch size and restarts change no answer",
-    "memory_limits": "`--memory` is kept by every command that has it, or refused by name, whatever "
-    "the rows are (peak of anonymous memory at most 1.1 of it)",
+    "memory_limits": "`--memory` is kept by every command that has it, or refused by name, on "
+    "hostile rows (peak of anonymous memory at most 1.1 of it)",
     "index_hostile": "A hostile index folder is refused by name, in bounded time and memory",
     "command_limits": "Every command ends by name, and leaves a sound index, whatever it lacks: "
     "streams, descriptors, memory, room for files",

@@ -59,6 +59,8 @@ def read_records(
         except StopIteration:
             return
         except csv.Error as error:
+            if "field limit" in str(error):
+                lines.finish_record()
             yield number, BadRow(f"broken record: {error}", lines.last)
         except BadRow as bad:
             yield number, bad
@@ -78,12 +80,22 @@ class _Lines:
         self.number = 0
         self.last = ""
         self._lines = read_lines(stream, limit)
-        self._delimiter, self._limit, self._record_bytes = delimiter, limit, 0
+        self._delimiter, self._limit = delimiter, limit
+        self._record_bytes = self._quotes = 0
 
     def begin_record(self) -> int:
         """Return the line that the next record begins on."""
-        self._record_bytes = 0
+        self._record_bytes = self._quotes = 0
         return self.number + 1
+
+    def finish_record(self) -> None:
+        """Pass over the lines up to the end of the quote that is open: they are no rows."""
+        while self._quotes % 2:
+            line = next(self._lines, None)
+            if line is None:
+                return
+            self.number = line[0]
+            self._quotes += line[1].count(b'"')
 
     def __iter__(self) -> _Lines:
         return self
@@ -92,7 +104,12 @@ class _Lines:
         self.number, data, problem = next(self._lines)
         if problem:
             raise BadRow(problem)
-        self._record_bytes += self._limit.check_cells(data, self._delimiter, self._record_bytes)
+        self._quotes += data.count(b'"')
+        try:
+            self._record_bytes += self._limit.check_cells(data, self._delimiter, self._record_bytes)
+        except BadRow:
+            self.finish_record()
+            raise
         self.last = data.decode("utf-8", "surrogateescape")
         return self.last + "\n"
 

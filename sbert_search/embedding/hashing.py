@@ -17,7 +17,7 @@ import xxhash
 from sbert_search.embedding.protocol import Task, TokenizedTexts, Vectors
 from sbert_search.errors import ConfigError
 from sbert_search.models.identity import ModelIdentity
-from sbert_search.tokens.chunking import Spans, pieces, split_by_pieces, windows
+from sbert_search.tokens.chunking import PIECE_CHARS, Spans, pieces, split_by_pieces, windows
 
 _WORD = re.compile(r"\w+")
 _RECIPE = "lower-cased \\w+, xxh3_64, sign from bit 63, place from the rest modulo dim, unit length"
@@ -57,15 +57,23 @@ class HashingEmbedder:
             raise ConfigError(f"The hashing embedder has no prompt {prompt_name!r}; it has none.")
         hashes, lost = [], []
         for text in texts:
-            words: list[str] = []
-            count = 0
-            for piece in pieces(text):
-                found = _WORD.findall(piece.lower())
-                words += found[: self.max_len - len(words)]
-                count += len(found)
+            words, count = self._words(text)
             hashes.append(list(map(_hash, words)))
             lost.append(count - len(words))
         return TokenizedTexts(texts, "", hashes, np.array(lost, dtype=np.int32))
+
+    def _words(self, text: str) -> tuple[list[str], int]:
+        """Return the words of a text that are read, and how many it has."""
+        if len(text) <= PIECE_CHARS:
+            found = _WORD.findall(text.lower())
+            return found[: self.max_len], len(found)
+        words: list[str] = []
+        count = 0
+        for piece in pieces(text):
+            found = _WORD.findall(piece.lower())
+            words += found[: self.max_len - len(words)]
+            count += len(found)
+        return words, count
 
     def split(self, text: str, *, task: Task | None = None) -> list[tuple[int, int]]:
         """Cut a text into passages of at most ``max_len`` words."""

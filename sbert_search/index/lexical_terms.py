@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from sbert_search.config import unknown_name
 from sbert_search.errors import ConfigError
-from sbert_search.tokens.chunking import pieces
+from sbert_search.tokens.chunking import PIECE_CHARS, pieces
 
 WORD = re.compile(r"\w\w+")  # what bm25s and scikit-learn take for a word
 NO_LANGUAGE = "none"
@@ -85,8 +85,9 @@ class TermReader:
 
     def terms(self, text: str) -> NDArray[np.uint64]:
         """Read the terms of a text of any length, as `hashes` of its `words`."""
-        parts = [self.hashes(self.words(piece)) for piece in pieces(text)]
-        return parts[0] if len(parts) == 1 else np.concatenate(parts)
+        if len(text) <= PIECE_CHARS:
+            return self.hashes(self.words(text))
+        return np.concatenate([self.hashes(self.words(piece)) for piece in pieces(text)])
 
     def matched_words(self, query: str, text: str) -> tuple[str, ...]:
         """Name the words of a query whose terms a text holds, in the order of the query."""

@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -17,7 +18,7 @@ from typing import Any
 import pytest
 
 from tests.cli import hostile_shapes as shapes
-from tests.faults import FULL, keep_result
+from tests.faults import FULL, RESULTS, keep_result
 
 LIMIT_MIB = 512 if FULL else 320
 SLACK = 1.1
@@ -29,16 +30,20 @@ runs: list[dict[str, Any]] = []
 
 
 def keep_runs() -> None:
-    """Keep the figures of all commands so far, the failed ones too."""
-    outcomes = Counter(run["outcome"] for run in runs)
+    """Keep the figures of all commands, failed ones too, beside those of earlier sessions."""
+    file = RESULTS / "memory_limits.json"
+    before = json.loads(file.read_text())["figures"]["commands"] if FULL and file.exists() else []
+    anew = {(run["command"], run["shape"]) for run in runs}
+    commands = [run for run in before if (run["command"], run["shape"]) not in anew] + runs
+    outcomes = Counter(run["outcome"] for run in commands)
     figures = {
         "limit_mib": LIMIT_MIB,
-        "commands_run": len(runs),
+        "commands_run": len(commands),
         "held": outcomes["held"],
         "refused_by_name": outcomes["refused"],
         "over_the_limit": outcomes["over"],
-        "largest_peak_mib": max(run["peak_mib"] for run in runs),
-        "commands": runs,
+        "largest_peak_mib": max(run["peak_mib"] for run in commands),
+        "commands": commands,
     }
     keep_result("memory_limits", figures)
 
@@ -66,7 +71,14 @@ def judge(shape: str, *arguments: object) -> None:
     outcome = "over" if over else "refused" if code in (1, 2) else "held"
     name = " ".join(str(word) for word in arguments[:2] if not str(word).startswith("/"))
     facts = {"command": name, "shape": shape, "limit_mib": LIMIT_MIB, "peak_mib": round(peak)}
-    runs.append({**facts, "outcome": outcome, "code": code, "said": said.strip()[-300:]})
+    runs.append(
+        {
+            **facts,
+            "outcome": outcome,
+            "code": code,
+            "said": said.strip().replace(str(Path(tempfile.gettempdir())), "")[-300:],
+        }
+    )
     keep_runs()
     assert "Traceback" not in said
     assert not over, f"{peak:.0f} of {LIMIT_MIB} MiB: {said}"
