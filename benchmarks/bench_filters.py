@@ -104,7 +104,7 @@ def wide_enough(snapshot: Snapshot, queries: NDArray[np.float32]) -> Snapshot:
         spec = replace(spec, nprobe=2 * spec.nprobe, ef_search=2 * spec.ef_search)
         settings = replace(snapshot.settings, spec=spec)
         manifest = replace(snapshot.manifest, settings=settings)
-        snapshot = Snapshot(snapshot.path, manifest, snapshot)
+        snapshot = Snapshot(snapshot.folder, manifest, snapshot)
     return snapshot
 
 

@@ -212,7 +212,7 @@ def our_graph(store: IndexStore, construction: int) -> Snapshot:
 def respecified(snapshot: Snapshot, width: int) -> Snapshot:
     spec = replace(snapshot.settings.spec, ef_search=width)
     manifest = replace(snapshot.manifest, settings=replace(snapshot.settings, spec=spec))
-    return Snapshot(snapshot.path, manifest, snapshot)
+    return Snapshot(snapshot.folder, manifest, snapshot)
 
 
 def picture(costs: list[Cost]) -> str:

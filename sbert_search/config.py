@@ -22,6 +22,10 @@ T = TypeVar("T")
 MAX_TOML_BYTES = 16 << 20
 
 
+class UnknownSettingError(ConfigError):
+    """A name that no setting has, as in a file of a newer version of this package."""
+
+
 def from_mapping(cls: type[T], values: Mapping[str, Any], *, where: str = "") -> T:
     """Make a settings dataclass from nested plain values, checking names and types.
 
@@ -31,13 +35,13 @@ def from_mapping(cls: type[T], values: Mapping[str, Any], *, where: str = "") ->
         where: Dotted path of this table, for messages.
 
     Raises:
-        ConfigError: An unknown name (the nearest known one is suggested), a missing one, or a
-            value of the wrong type.
+        UnknownSettingError: An unknown name; the nearest known one is suggested.
+        ConfigError: A missing name, or a value of the wrong type.
     """
     fields = _fields(typing.cast(Hashable, cls))
     for name in values:
         if name not in fields:
-            raise ConfigError(unknown_name(f"{where}{name}", name, fields, "setting"))
+            raise UnknownSettingError(unknown_name(f"{where}{name}", name, fields, "setting"))
     made: dict[str, Any] = {}
     for name, (hint, is_needed) in fields.items():
         if name in values:

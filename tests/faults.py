@@ -19,6 +19,7 @@ from typing import Any, Literal, get_args
 
 from sbert_search.runtime import files
 from sbert_search.runtime.files import Disk
+from sbert_search.runtime.folders import Entry
 from sbert_search.runtime.provenance import code, machine
 
 FULL = os.environ.get("FAULT_SCALE", "ci") == "full"
@@ -81,7 +82,9 @@ def _half(write: Callable[..., int], disk: Disk, fd: int, data: memoryview) -> i
 
 
 def _error(number: int, arguments: tuple[Any, ...]) -> OSError:
-    return OSError(number, os.strerror(number), *(a for a in arguments[:1] if isinstance(a, Path)))
+    return OSError(
+        number, os.strerror(number), *(str(a) for a in arguments[:1] if isinstance(a, Path | Entry))
+    )
 
 
 for _name in [name for name in vars(Disk) if not name.startswith("_")]:

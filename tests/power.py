@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from sbert_search.runtime.files import Disk
+from sbert_search.runtime.folders import AnyFolder, Place
 
 MAX_SUBSETS = 128  # of uncertain changes at one point; more are drawn at random
 
@@ -65,8 +66,8 @@ class RecordingDisk(Disk):
         self.last: set[frozenset[tuple[Path, File, int]]] = set()
         self._look()
 
-    def open_new(self, path: Path) -> int:
-        fd = super().open_new(path)
+    def open_new(self, place: Place) -> int:
+        fd, path = super().open_new(place), path_of(place)
         self.open[fd] = File()
         self._change(Change(path.parent, (path, self.open[fd]), None))
         return fd
@@ -82,20 +83,23 @@ class RecordingDisk(Disk):
         self.open[fd].certain = len(self.open[fd].data)
         self._look()
 
-    def fsync_folder(self, path: Path) -> None:
-        super().fsync_folder(path)
+    def fsync_folder(self, place: AnyFolder) -> None:
+        super().fsync_folder(place)
+        path = path_of(place)
         for change in self.uncertain:
             if change.folder == path:
                 _apply(self.certain, change)
         self.uncertain = [change for change in self.uncertain if change.folder != path]
         self._look()
 
-    def replace(self, source: Path, target: Path) -> None:
+    def replace(self, source: Place, target: Place) -> None:
         super().replace(source, target)
-        self._change(Change(target.parent, (target, self.names[source]), source))
+        old, new = path_of(source), path_of(target)
+        self._change(Change(new.parent, (new, self.names[old]), old))
 
-    def unlink(self, path: Path) -> None:
-        super().unlink(path)
+    def unlink(self, place: Place) -> None:
+        super().unlink(place)
+        path = path_of(place)
         self._change(Change(path.parent, None, path))
 
     def _change(self, change: Change) -> None:
@@ -115,6 +119,11 @@ class RecordingDisk(Disk):
                 self.last.add(key)
                 if key not in self.states:
                     self.states[key] = {p: bytes(file.data[:size]) for p, file, size in key}
+
+
+def path_of(place: AnyFolder) -> Path:
+    """Where something was when its folder was opened."""
+    return place if isinstance(place, Path) else place.path
 
 
 def restore(state: State, root: Path, target: Path) -> None:

@@ -56,6 +56,8 @@ PROMISES = {
     "index_determinism": "Threads, batch size and restarts change no answer",
     "memory_limits": "`--memory` is kept by every command that has it, or refused by name, on "
     "hostile rows (peak of anonymous memory at most 1.1 of it)",
+    "index_folders": "An index folder is moved, replaced, linked or emptied at any step of any "
+    "command: nothing outside it changes, nothing acknowledged in it is lost",
     "index_hostile": "A hostile index folder is refused by name, in bounded time and memory",
     "command_limits": "Every command ends by name, and leaves a sound index, whatever it lacks: "
     "streams, descriptors, memory, room for files",

@@ -30,7 +30,7 @@ from sbert_search.config import to_mapping
 @click.option("--svg", type=click.Path(path_type=Path), help="Draw recall and speed to a file.")
 @click.option("--dry-run", is_flag=True, help="Measure on a sample, predict, change nothing.")
 @embedder_options
-@shared_options("allow-inexact", "memory", "seed", "quiet", "json")
+@shared_options("allow-inexact", "memory", "seed", "wait", "quiet", "json")
 @click.pass_context
 def tune(
     ctx: click.Context,
@@ -47,6 +47,7 @@ def tune(
     allow_inexact: bool,
     memory_bytes: int | None,
     seed: int,
+    wait_s: float,
     as_json: bool,
     **_: str,
 ) -> None:
@@ -74,7 +75,7 @@ def tune(
         max_minutes=max_minutes,
         seed=seed,
     )
-    report = Index.open(path).tune(
+    report = Index.open(path, wait_s=wait_s).tune(
         settings,
         queries=queries,
         dry_run=dry_run,

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from sbert_search.config import to_mapping
 from sbert_search.corpus.shards import NAME, Shard, ShardFile, ShardManifest, read_manifest
 from sbert_search.errors import CorpusError
-from sbert_search.runtime import files, npy
+from sbert_search.runtime import files, locks, npy
 
 SHARD_TOKENS = 1 << 24
 
@@ -56,8 +56,8 @@ class ShardWriter:
             files.disk.make_folder(self._folder)
             files.disk.fsync_folder(self._folder.parent)
         try:
-            self._lock.enter_context(files.exclusive_lock(self._folder / "LOCK"))
-        except files.LockHeld as error:
+            self._lock.enter_context(locks.exclusive_lock(self._folder / "LOCK"))
+        except locks.LockHeld as error:
             raise CorpusError(f"Another process writes token shards: {error}") from error
         if (self._folder / NAME).exists():
             self._go_on(read_manifest(self._folder))
@@ -146,7 +146,7 @@ class ShardWriter:
 
     def _write(self, number: int, kind: str, values: NDArray[Any]) -> ShardFile:
         file = npy.write(self._folder / f"{number:06d}.{kind}.npy", values)
-        return ShardFile(name=file.path.name, size_bytes=file.n_bytes, xxh3_128=file.digest)
+        return ShardFile(name=file.place.name, size_bytes=file.n_bytes, xxh3_128=file.digest)
 
     def _go_on(self, found: ShardManifest) -> None:
         wanted = self._manifest

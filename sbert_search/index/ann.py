@@ -14,7 +14,6 @@ import sys
 import warnings
 from collections.abc import Iterator
 from functools import cached_property, lru_cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,6 +24,7 @@ from sbert_search.index.manifest import FileRecord
 from sbert_search.index.segments import check_hash, open_checked
 from sbert_search.index.selection import Plan, Selection
 from sbert_search.index.spec import IndexSpec
+from sbert_search.runtime.folders import Folder
 
 if TYPE_CHECKING:
     from sbert_search.index.gpu import GpuIndex
@@ -36,7 +36,7 @@ _loaded_in = 0  # the process that loaded FAISS; 0: none yet
 class Ann:
     """A FAISS index in a file, mapped when opened, checked and parsed when first searched."""
 
-    def __init__(self, folder: Path, record: FileRecord, shape: tuple[int, int]) -> None:
+    def __init__(self, folder: Folder, record: FileRecord, shape: tuple[int, int]) -> None:
         self.record, self._shape = record, shape
         self._view = open_checked(folder, record, hash_up_to=0)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,6 +17,7 @@ from sbert_search.index.scan import Vectors
 from sbert_search.index.segment_writer import record_of
 from sbert_search.index.spec import IndexSpec
 from sbert_search.runtime import files, memory
+from sbert_search.runtime.folders import Folder
 from sbert_search.runtime.progress import Advance, note, progress
 
 ADD_ROWS = 16_384  # vectors handed to FAISS at a time
@@ -155,7 +155,7 @@ def fill(begun: Any, vectors: Vectors, advance: Advance = lambda n: None) -> Any
     return index
 
 
-def write(folder: Path, number: int, begun: Any, vectors: Vectors) -> FileRecord:
+def write(folder: Folder, number: int, begun: Any, vectors: Vectors) -> FileRecord:
     """Fill a copy of a trained index with the vectors of a segment, and write it.
 
     It is filled on a GPU where there is one that can.
@@ -177,7 +177,7 @@ def write(folder: Path, number: int, begun: Any, vectors: Vectors) -> FileRecord
             index = fill(begun, vectors, advance)
     with files.NewFile(folder / f"ann/{number:06d}.faiss") as file:
         faiss.write_index(index, faiss.PyCallbackIOWriter(file.write))
-    return record_of(file, folder)
+    return record_of(file)
 
 
 def _reserve(index: Any, n_rows: int) -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -22,6 +22,7 @@ from sbert_search.index.repeats import refuse_repeats
 from sbert_search.index.spec import IndexSpec
 from sbert_search.index.store import IndexStore
 from sbert_search.index.upkeep import SEGMENT_ROWS
+from sbert_search.index.writer import IndexWriter
 from sbert_search.runtime.progress import note
 from sbert_search.runtime.same_file import require_apart
 
@@ -58,7 +59,7 @@ def build_index(
     Everything that can be wrong with the folder and the rows is found before the model is loaded
     and before anything is written. A rerun after a kill with the same source, settings and model
     goes on at the last commit, and ends with the index that an uninterrupted run makes; with
-    others it starts over.
+    others it is refused, unless no document was committed yet.
 
     Args:
         sources: What to read.
@@ -71,8 +72,10 @@ def build_index(
         ConfigError: The index that the spec asks for would not fit the budget, or the vectors; or
             ``out`` is a source.
         CorpusError: A source cannot be read, or holds a bad row and settings say to stop at those.
-        IndexStoreError: The folder cannot become an index, or holds a finished one.
+        IndexStoreError: The folder cannot become an index, or holds a finished one, or documents of
+            another unfinished build.
     """
+    out = out.absolute()
     _refuse_finished(out)
     require_memory(memory_bytes)
     reader = CorpusReader(
@@ -101,12 +104,7 @@ def build_index(
     start = BuildCursor(source_sha256=survey.sha256, rows=0, settings=settings.kept())
     store = _create_or_resume(out, fixed, start, survey)
     with told_how_to_go_on(store), store.writer() as writer:
-        if not _same_work(writer.snapshot.manifest, fixed, start):
-            note(
-                f"{out}: an unfinished build of another source, or with other settings or another "
-                "model; starting over."
-            )
-            writer.start_over(fixed, survey.columns, build=start)
+        _take_over(writer, fixed, start, survey)
         cursor = writer.snapshot.manifest.build or start
         if cursor.rows:
             require_agreement(writer.snapshot.manifest.settings, embedder)
@@ -132,7 +130,7 @@ def source_list(sources: Sources) -> list[str | Path]:
     return [sources] if isinstance(sources, (str, Path)) else list(sources)
 
 
-@contextmanager
+@contextlib.contextmanager
 def told_how_to_go_on(store: IndexStore) -> Iterator[None]:
     """Add to an interrupt what is in the index by then, for whoever shows it."""
     try:
@@ -149,33 +147,65 @@ def told_how_to_go_on(store: IndexStore) -> Iterator[None]:
 def _refuse_finished(out: Path) -> None:
     """Find out what is wrong with the target before any time is spent."""
     try:
-        build = IndexStore.open(out).snapshot.manifest.build
+        manifest = IndexStore.open(out).snapshot.manifest
     except NotAnIndex:
         return
-    if build is None or build.finished:
+    _require_unfinished(manifest, out)
+
+
+def _require_unfinished(manifest: Manifest, out: Path) -> None:
+    if manifest.build is None or manifest.build.finished:
         raise IndexStoreError(
             f"{out} already holds a finished index. Use `index add` or `index upsert` to change "
             "it, name another folder, or remove this one."
         )
 
 
+def _take_over(
+    writer: IndexWriter, fixed: StoreSettings, start: BuildCursor, survey: Survey
+) -> None:
+    """Go on with an unfinished build; another one makes room if it holds nothing.
+
+    Raises:
+        IndexStoreError: It is another one and holds documents, or it was finished meanwhile.
+    """
+    manifest = writer.snapshot.manifest
+    _require_unfinished(manifest, writer.path)
+    if differing := _differences(manifest, fixed, start):
+        if manifest.segments:
+            raise IndexStoreError(
+                f"{writer.path} holds {manifest.n_docs:,} documents of an unfinished build with "
+                f"{differing}. Finish that build by its own command, or name another folder, or "
+                "remove this one."
+            )
+        writer.start_over(fixed, survey.columns, build=start)
+
+
 def _create_or_resume(
     out: Path, fixed: StoreSettings, start: BuildCursor, survey: Survey
 ) -> IndexStore:
-    try:
+    with contextlib.suppress(NotAnIndex):
         return IndexStore.open(out)
-    except NotAnIndex:
+    try:
         return IndexStore.create(out, fixed, survey.columns, build=start)
+    except IndexStoreError as refused:  # or another process has just made it: the lock decides
+        try:
+            return IndexStore.open(out)
+        except NotAnIndex:
+            raise refused from None
 
 
-def _same_work(manifest: Manifest, fixed: StoreSettings, start: BuildCursor) -> bool:
-    """Whether an unfinished build is of the same source, with the same settings and model."""
+def _differences(manifest: Manifest, fixed: StoreSettings, start: BuildCursor) -> str:
+    """Say what an unfinished build has not in common with this one; "" when it is the same."""
     build = manifest.build or start
-    return (
-        build.source_sha256 == start.source_sha256
-        and build.settings == start.settings
-        and replace(manifest.settings, self_check=fixed.self_check) == fixed
-    )
+    stored = replace(manifest.settings, self_check=fixed.self_check)
+    rest = replace(stored, identity=fixed.identity, dim=fixed.dim)
+    differing = {
+        "another source": build.source_sha256 != start.source_sha256,
+        "another model": (stored.identity, stored.dim) != (fixed.identity, fixed.dim),
+        "other settings": build.settings != start.settings or rest != fixed,
+    }
+    return " and ".join(name for name, differs in differing.items() if differs)
 
 
 def _identity(embedder: TextEmbedder) -> Mapping[str, Any]:

@@ -8,13 +8,14 @@ from pathlib import Path
 
 import numpy as np
 
-from sbert_search.errors import CorruptIndex
+from sbert_search.errors import CorruptIndex, IndexStoreError
 from sbert_search.index import columns as columns_of
 from sbert_search.index import ids, transaction
 from sbert_search.index import manifest as manifests
-from sbert_search.index.manifest import FileRecord, Manifest
-from sbert_search.index.segments import Segment, open_checked
+from sbert_search.index.manifest import OPEN_TRIES, FileRecord, Manifest
+from sbert_search.index.segments import Segment, check_hash, open_checked
 from sbert_search.index.snapshot import Snapshot
+from sbert_search.runtime.folders import Folder
 
 BLOCK_ROWS = 65_536
 REMAKE = "Searches do without it meanwhile; `sbert-search index repair` makes it again."
@@ -40,42 +41,95 @@ class CheckReport:
 def check(path: Path) -> CheckReport:
     """Verify a whole index, reporting all that is wrong rather than the first thing.
 
+    All files are opened before one is read through, so writers may go on: where they have removed
+    a file by then, the newer state is checked.
+
     Raises:
         NotAnIndex: The folder holds none.
+        IndexStoreError: Writers changed it again and again while its files were opened.
     """
-    try:
-        manifest = manifests.read(path)
-    except CorruptIndex as error:
-        return CheckReport((error,), (), 1, 0)
+    for _ in range(OPEN_TRIES):
+        folder = manifests.open_folder(path)
+        try:
+            manifest = manifests.read(folder)
+        except CorruptIndex as error:
+            return CheckReport((error,), (), 1, 0)
+        opened = _Opened(folder, manifest)
+        if opened.is_sound or (folder.is_at_its_path() and manifests.read(folder) == manifest):
+            return _report(folder, manifest, opened)
+    raise IndexStoreError(f"{path} changed {OPEN_TRIES} times while it was opened; try again.")
+
+
+def damaged_derived_files(folder: Folder, manifest: Manifest) -> set[str]:
+    """Return the names of derived files that differ from their records."""
+    return {
+        problem.file
+        for record in manifest.derived
+        for problem in _damage(record, _mapped(folder, record))
+    }
+
+
+class _Opened:
+    """One state of an index with all its files mapped, or why that cannot be.
+
+    Attributes:
+        views: The bytes of each file.
+        snapshot: The state without its derived files.
+        is_sound: Whether all could be opened.
+    """
+
+    def __init__(self, folder: Folder, manifest: Manifest) -> None:
+        with folder.kept_open() as at_hand:
+            self.views = {record: _mapped(at_hand, record) for record in manifest.files}
+        given = manifest.without([record.name for record in manifest.derived])
+        self.snapshot: Snapshot | CorruptIndex
+        try:
+            self.snapshot = Snapshot(folder, given)
+        except FileNotFoundError as error:
+            self.snapshot = CorruptIndex(str(error.filename), "the file", "no such file")
+        except CorruptIndex as error:
+            self.snapshot = error
+        found = [*self.views.values(), self.snapshot]
+        self.is_sound = not any(isinstance(one, CorruptIndex) for one in found)
+
+
+def _report(folder: Folder, manifest: Manifest, opened: _Opened) -> CheckReport:
     derived = {record.name for record in manifest.derived}
     given = [record for record in manifest.files if record.name not in derived]
-    problems = [problem for record in given for problem in _hash(path, record)]
-    problems += _inside(path, manifest) if not problems else ()
-    problems += [problem for record in manifest.derived for problem in _hash(path, record, REMAKE)]
+    problems = [p for record in given for p in _damage(record, opened.views[record])]
+    problems += _inside(opened.snapshot) if not problems else ()
+    for record in manifest.derived:
+        problems += _damage(record, opened.views[record], REMAKE)
     needed = {record.name for record in manifest.files}
-    there = (file.relative_to(path).as_posix() for file in transaction.numbered_files(path))
-    strays = tuple(name for name in there if name not in needed)
+    strays = tuple(name for name in transaction.numbered_names(folder) if name not in needed)
     return CheckReport(tuple(problems), strays, len(needed), manifest.size_bytes)
 
 
-def damaged_derived_files(path: Path, manifest: Manifest) -> set[str]:
-    """Return the names of derived files that differ from their records."""
-    return {problem.file for record in manifest.derived for problem in _hash(path, record)}
-
-
-def _hash(path: Path, record: FileRecord, remedy: str = "") -> Iterator[CorruptIndex]:
+def _mapped(folder: Folder, record: FileRecord) -> memoryview | CorruptIndex:
     try:
-        open_checked(path, record, hash_up_to=record.size_bytes)
+        return open_checked(folder, record, hash_up_to=0)
     except FileNotFoundError:
-        yield CorruptIndex(record.name, "the file", "no such file", remedy)
+        return CorruptIndex(record.name, "the file", "no such file")
+    except CorruptIndex as error:
+        return error
+
+
+def _damage(
+    record: FileRecord, view: memoryview | CorruptIndex, remedy: str = ""
+) -> Iterator[CorruptIndex]:
+    try:
+        if isinstance(view, CorruptIndex):
+            raise view
+        check_hash(view, record)
     except CorruptIndex as error:
         yield CorruptIndex(error.file, error.expected, error.got, remedy)
 
 
-def _inside(path: Path, manifest: Manifest) -> Iterator[CorruptIndex]:
+def _inside(snapshot: Snapshot | CorruptIndex) -> Iterator[CorruptIndex]:
     """Compare the parts of an index whose files are the ones that were written."""
     try:
-        snapshot = Snapshot(path, manifest.without([record.name for record in manifest.derived]))
+        if isinstance(snapshot, CorruptIndex):
+            raise snapshot
         _check_tombstones(snapshot)
         for segment in snapshot.segments:
             _check_rows(segment)

@@ -89,7 +89,7 @@ def with_ann(
         new = new.without([segment.ann.name for segment in new.segments if segment.ann])
     if new.settings.spec.is_flat or all(s.ann or s.n_rows < MIN_ANN_ROWS for s in new.segments):
         return new
-    opened = [Segment(work.path, record, new.settings) for record in new.segments]
+    opened = [Segment(work.folder, record, new.settings) for record in new.segments]
     ann_build.require_memory(new.settings, max(s.n_rows for s in new.segments), memory_bytes)
     same = snapshot.settings.spec.factory == new.settings.spec.factory and not retrain
     empty = _trained_before(snapshot) if same else None
@@ -101,7 +101,7 @@ def with_ann(
         record = segment.record
         if record.ann is None and record.n_rows >= MIN_ANN_ROWS:
             begun = _begun(snapshot, segment) if same else None
-            file = ann_build.write(work.path, work.number(), begun or empty, segment.vectors)
+            file = ann_build.write(work.folder, work.number(), begun or empty, segment.vectors)
             record = dataclasses.replace(record, ann=file)
         made.append(record)
     return dataclasses.replace(new, segments=tuple(made))
@@ -150,7 +150,7 @@ def _merged(work: Transaction, snapshot: Snapshot, group: Group) -> SegmentRecor
     if n_rows == 0:
         return None
     record = write_segment(
-        work.path,
+        work.folder,
         work.number(),
         (part for segment, live in sources for part in _parts(segment, live, columns)),
         table=ids.make_table(*np.concatenate(tables, axis=1)),
@@ -164,7 +164,7 @@ def _merged(work: Transaction, snapshot: Snapshot, group: Group) -> SegmentRecor
     postings = [
         (snapshot.postings(i), snapshot.live_docs(i) if i != whole else None) for i in group.members
     ]
-    lexical = write_lexical(work.path, work.number(), postings)
+    lexical = write_lexical(work.folder, work.number(), postings)
     return dataclasses.replace(record, lexical=lexical)
 
 

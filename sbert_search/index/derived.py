@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from pathlib import Path
 from typing import TypeVar
 
 from sbert_search.errors import CorruptIndex
@@ -14,6 +13,7 @@ from sbert_search.index.lexical_files import LexicalFiles, count_segment
 from sbert_search.index.lexical_postings import Postings, merged
 from sbert_search.index.manifest import Manifest, SegmentRecord
 from sbert_search.index.segments import Segment
+from sbert_search.runtime.folders import Folder
 
 R = TypeVar("R")
 S = TypeVar("S")
@@ -25,7 +25,7 @@ class Derived:
     """FAISS indexes and postings, those of each segment, mapped.
 
     Args:
-        path: The index.
+        folder: The index.
         manifest: The state.
         reuse: The files of another state, of which those that are in this one stay open.
 
@@ -36,8 +36,8 @@ class Derived:
         FileNotFoundError: A file is gone, as after a compaction by another process.
     """
 
-    def __init__(self, path: Path, manifest: Manifest, reuse: Derived | None = None) -> None:
-        self._path, self._manifest = path, manifest
+    def __init__(self, folder: Folder, manifest: Manifest, reuse: Derived | None = None) -> None:
+        self._folder, self._manifest = folder, manifest
         self.anns = [self._ann(segment, reuse) for segment in manifest.segments]
         self._lexical = [self._lexical_files(segment, reuse) for segment in manifest.segments]
 
@@ -78,12 +78,14 @@ class Derived:
             LexicalFiles, segment.lexical, segment.n_docs
         )
 
-    def _opened(self, kind: Callable[[Path, R, S], T], record: R, shape: S) -> T | Exception:
+    def _opened(self, kind: Callable[[Folder, R, S], T], record: R, shape: S) -> T | Exception:
         try:
-            return kind(self._path, record, shape)
+            return kind(self._folder, record, shape)
         except (CorruptIndex, FileNotFoundError) as error:
-            if manifests.read(self._path) != self._manifest:
-                raise FileNotFoundError(None, str(error), self._path / manifests.NAME) from error
+            if manifests.read(self._folder) != self._manifest:
+                raise FileNotFoundError(
+                    None, str(error), str(self._folder / manifests.NAME)
+                ) from error
             return error
 
 

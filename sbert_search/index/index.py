@@ -243,8 +243,8 @@ class Index:
         """
         if (ids is None) == (where is None):
             raise QueryError("Say what to delete: either ids or a filter (where).")
-        self.require_finished()
         with self.store.writer() as writer:
+            self.require_finished()
             before = len(self)  # of the newest state, which others may have written
             if where is not None:
                 writer.delete_where(where)
@@ -332,8 +332,8 @@ class Index:
 
     def set_lexical(self, settings: LexicalSettings | None) -> None:
         """Add the data of search by words, change their settings, or drop them (None)."""
-        self.require_finished()
         with self.store.writer() as writer:
+            self.require_finished()
             writer.set_lexical(settings)
 
     def snapshot(self, target: str | Path) -> None:
@@ -344,8 +344,7 @@ class Index:
             IndexStoreError: The folder is there already, or cannot be made.
         """
         require_apart(Path(target), [self.path], "The snapshot")
-        with self.store.writer() as writer:
-            writer.snapshot_to(target)
+        self.store.snapshot_to(target)
 
     def _by_graph(self, model: str | Path) -> TextEmbedder | None:
         """Open a model by its graph; None, and a note why, when that cannot be."""
@@ -380,8 +379,12 @@ class Index:
             memory_bytes=memory_bytes,
         )
         survey = reader.survey()
-        embedder = self.matching_embedder(model, **options)
+        embedder, agreed = self.matching_embedder(model, **options), self.state.settings
         with told_how_to_go_on(self.store), self.store.writer() as writer:
+            self.require_finished()
+            if writer.snapshot.settings != agreed:  # another index has taken the place of this one
+                inexact = bool(options.get("allow_inexact"))
+                require_agreement(writer.snapshot.settings, embedder, allow_inexact=inexact)
             writer.add_columns(survey.columns)
             report = ingest(
                 writer,

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -26,8 +25,9 @@ from sbert_search.index.manifest import LexicalRecord, Manifest
 from sbert_search.index.passages import read_documents
 from sbert_search.index.segment_writer import record_of
 from sbert_search.index.segments import Segment, check_hash, open_checked
-from sbert_search.index.transaction import Transaction, remove
+from sbert_search.index.transaction import Transaction
 from sbert_search.runtime import files
+from sbert_search.runtime.folders import Folder
 
 SLICE_DOCS = 65_536  # documents whose postings are counted in memory at a time
 SLICE_CHARS = 16 << 20  # of their texts
@@ -43,7 +43,7 @@ class LexicalFiles:
         CorruptIndex: A file has another size than recorded.
     """
 
-    def __init__(self, folder: Path, record: LexicalRecord, n_docs: int) -> None:
+    def __init__(self, folder: Folder, record: LexicalRecord, n_docs: int) -> None:
         self.record, self._n_docs = record, n_docs
         self._views = [open_checked(folder, file, hash_up_to=0) for file in record.files]
 
@@ -68,7 +68,7 @@ class LexicalFiles:
         return postings
 
 
-def write_lexical(folder: Path, number: int, sources: Sources) -> LexicalRecord:
+def write_lexical(folder: Folder, number: int, sources: Sources) -> LexicalRecord:
     """Write the postings of the live documents of some sources, merged, in bounded memory.
 
     Args:
@@ -77,7 +77,7 @@ def write_lexical(folder: Path, number: int, sources: Sources) -> LexicalRecord:
         sources: Postings, and which of their documents are live, bool (n_docs,); None means all.
 
     Raises:
-        OSError: The disk failed; what is half written is nobody's.
+        OSError: The disk failed; partial files are unreferenced and are cleaned up later.
     """
     n_pairs = sum(_n_live(postings, live) for postings, live in sources)
     with files.NewFile(folder / f"lex/{number:06d}.pairs.npy") as pairs:
@@ -88,9 +88,9 @@ def write_lexical(folder: Path, number: int, sources: Sources) -> LexicalRecord:
     return LexicalRecord(
         n_terms=table.shape[1] - 1,
         n_pairs=n_pairs,
-        terms=record_of(terms, folder),
-        pairs=record_of(pairs, folder),
-        lengths=record_of(lengths, folder),
+        terms=record_of(terms),
+        pairs=record_of(pairs),
+        lengths=record_of(lengths),
     )
 
 
@@ -132,7 +132,7 @@ def with_lexical(work: Transaction, new: Manifest) -> Manifest:
     segments = []
     for record in new.segments:
         if record.lexical is None:
-            segment = Segment(work.path, record, new.settings)
+            segment = Segment(work.folder, record, new.settings)
             record = replace(record, lexical=_make(work, segment, new.settings.lexical))
         segments.append(record)
     return replace(new, segments=tuple(segments))
@@ -141,14 +141,14 @@ def with_lexical(work: Transaction, new: Manifest) -> Manifest:
 def _make(work: Transaction, segment: Segment, settings: LexicalSettings) -> LexicalRecord:
     """Write the postings of a segment from its documents, in bounded memory."""
     parts = [
-        (write_lexical(work.path, work.number(), [(postings, None)]), len(postings.lengths))
+        (write_lexical(work.folder, work.number(), [(postings, None)]), len(postings.lengths))
         for postings in count_segment(segment, settings)
     ]
     if len(parts) == 1:
         return parts[0][0]
-    sources = [(LexicalFiles(work.path, part, n_docs).postings, None) for part, n_docs in parts]
-    whole = write_lexical(work.path, work.number(), sources)
-    remove(work.path, (work.path / file.name for part, _ in parts for file in part.files))
+    sources = [(LexicalFiles(work.folder, part, n_docs).postings, None) for part, n_docs in parts]
+    whole = write_lexical(work.folder, work.number(), sources)
+    work.remove(file.name for part, _ in parts for file in part.files)
     return whole
 
 

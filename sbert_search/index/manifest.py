@@ -10,7 +10,7 @@ import dataclasses
 import hashlib
 import json
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -18,7 +18,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from sbert_search.config import from_mapping, to_mapping
+from sbert_search.config import UnknownSettingError, from_mapping, to_mapping
 from sbert_search.errors import (
     CommitUnknown,
     ConfigError,
@@ -31,16 +31,26 @@ from sbert_search.index.lexical_terms import LexicalSettings
 from sbert_search.index.spec import IndexSpec
 from sbert_search.records import RowCounts
 from sbert_search.runtime import files
+from sbert_search.runtime.folders import Folder
 
 NAME = "MANIFEST.json"
+TEMPORARY = NAME + ".tmp"  # what takes its place at a commit
+LOCK = "LOCK"
+FOLDERS = ("seg", "del", "ann", "lex")
 FORMAT = "sbert-search index"
-VERSION = 1
+VERSION = 1  # raised with every change that an older version would read wrongly
 MAX_BYTES = 64 << 20
+OPEN_TRIES = 5  # how often a compaction may pull files away while they are being opened
 MAX_ROWS = 1 << 62  # ever given out
 MAX_FILES = 10**11
 FILE_NAME = re.compile(
     r"seg/\d{6,12}\.(docs\.arrow|vec\.npy|ids\.npy)|del/\d{6,12}\.npy|ann/\d{6,12}\.faiss"
     r"|lex/\d{6,12}\.(terms|pairs|lengths)\.npy"
+)
+
+_NEWER = (
+    "A newer version of sbert-search made this index. Install that version, or build the index "
+    "again with this one. Its manifest"
 )
 
 Metric = Literal["cosine", "dot", "euclidean"]
@@ -263,7 +273,25 @@ def encode(manifest: Manifest) -> bytes:
     return hashlib.sha256(body).hexdigest().encode() + b"\n" + body
 
 
-def read(folder: Path) -> Manifest:
+def open_folder(path: Path) -> Folder:
+    """Open the folder of an index.
+
+    Raises:
+        NotAnIndex: It is absent, or no folder.
+        IndexStoreError: This process may not read it, or has too many files open.
+    """
+    try:
+        return Folder.open(path)
+    except FileNotFoundError as error:
+        raise NotAnIndex(
+            f"{path} holds no index: there is no such folder. Make one with `sbert-search index "
+            "build`."
+        ) from error
+    except OSError as error:
+        raise _unreadable(path, error) from error
+
+
+def read(folder: Folder) -> Manifest:
     """Read and check the manifest of an index.
 
     Raises:
@@ -278,10 +306,14 @@ def read(folder: Path) -> Manifest:
             f"{folder} holds no index: it has no {NAME}. Make one with `sbert-search index build`."
         ) from error
     except OSError as error:
-        if not files.tells_of_the_file(error):
-            raise IndexStoreError(f"{folder} cannot be read: {error}.") from error
-        raise NotAnIndex(f"{folder} holds no index that can be read: {error}.") from error
+        raise _unreadable(folder.path, error) from error
     return decode(data)
+
+
+def _unreadable(path: Path, error: OSError) -> IndexStoreError:
+    if files.tells_of_the_file(error):
+        return NotAnIndex(f"{path} holds no index that can be read: {error}.")
+    return IndexStoreError(f"{path} cannot be read: {error}.")
 
 
 def decode(data: bytes) -> Manifest:
@@ -294,19 +326,28 @@ def decode(data: bytes) -> Manifest:
         values = json.loads(body)
         _check_version(values)
         return from_mapping(Manifest, values)
+    except UnknownSettingError as error:
+        raise IndexStoreError(
+            f"{_NEWER} has fields that this one does not know: {error}"
+        ) from error
     except (ValueError, RecursionError, ConfigError) as error:
         raise CorruptIndex(NAME, "a manifest of an index", f"this: {error}") from error
 
 
-def write(folder: Path, manifest: Manifest) -> None:
+def write(folder: Folder, manifest: Manifest, *, ready: Callable[[], object] | None = None) -> None:
     """Swap the manifest: the commit itself.
+
+    Args:
+        folder: The index.
+        manifest: Its new state.
+        ready: Called right before the swap; what it raises leaves the old state.
 
     Raises:
         OSError: The old state holds.
         CommitUnknown: The old or the new state holds.
     """
     try:
-        files.replace_file(folder / NAME, encode(manifest))
+        files.replace_file(folder / NAME, encode(manifest), ready=ready)
     except files.ReplaceUnknown as error:
         raise CommitUnknown(
             f"{folder}: the commit failed at its last step, so the old or the new state may hold "
@@ -317,8 +358,10 @@ def write(folder: Path, manifest: Manifest) -> None:
 def _check_version(values: Any) -> None:
     if not isinstance(values, dict) or values.get("format") != FORMAT:
         raise ConfigError("it is in no known format")
-    if values.get("version") != VERSION:
+    version = values.get("version")
+    if not isinstance(version, int) or version < 1:
+        raise ConfigError(f"its version is {version!r}")
+    if version > VERSION:
         raise IndexStoreError(
-            f"The index has format version {values.get('version')}; this package reads version "
-            f"{VERSION}. Install the version of sbert-search that wrote it, or build it again."
+            f"{_NEWER} has format version {version}, and this one reads up to {VERSION}."
         )

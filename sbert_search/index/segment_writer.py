@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,6 +15,7 @@ from sbert_search.index import ids, npy
 from sbert_search.index.manifest import ColumnType, FileRecord, SegmentRecord, StoreSettings
 from sbert_search.index.segments import BATCH_ROWS, with_batch_rows
 from sbert_search.runtime import files
+from sbert_search.runtime.folders import Entry, Folder
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class SegmentPart:
 
 
 def write_segment(
-    folder: Path,
+    folder: Folder,
     number: int,
     parts: Iterable[SegmentPart],
     *,
@@ -55,7 +55,7 @@ def write_segment(
         batch_rows: Rows of one Arrow batch, which is held in memory while it is written.
 
     Raises:
-        OSError: The disk failed; what is half written is nobody's.
+        OSError: The disk failed; partial files are unreferenced and are cleaned up later.
     """
     schema = columns_of.schema(columns)
     first, last, max_norm = -1, -1, 0.0
@@ -80,9 +80,9 @@ def write_segment(
         n_docs=table.shape[1],
         max_norm=max_norm,
         columns=dict(columns),
-        docs=record_of(docs_file, folder),
-        vectors=record_of(vectors_file, folder),
-        ids=record_of(ids_file, folder),
+        docs=record_of(docs_file),
+        vectors=record_of(vectors_file),
+        ids=record_of(ids_file),
     )
 
 
@@ -116,10 +116,10 @@ class BatchWriter:
         self._waiting, self._n_waiting = [rest], rest.num_rows
 
 
-def record_of(file: files.NewFile, folder: Path) -> FileRecord:
-    """Make the record of a file that was just written."""
-    name = file.path.relative_to(folder).as_posix()
-    return FileRecord(name=name, size_bytes=file.n_bytes, xxh3_128=file.digest)
+def record_of(file: files.NewFile) -> FileRecord:
+    """Make the record of a file of an index that was just written."""
+    assert isinstance(file.place, Entry)
+    return FileRecord(name=file.place.below, size_bytes=file.n_bytes, xxh3_128=file.digest)
 
 
 def largest_norm(vectors: NDArray[np.floating[Any]]) -> float:

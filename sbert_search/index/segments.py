@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import cached_property
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,6 +20,7 @@ from sbert_search.index.manifest import (
     StoreSettings,
 )
 from sbert_search.runtime import files
+from sbert_search.runtime.folders import Folder
 
 BATCH_ROWS = 1024  # rows of one Arrow batch, unless the file names fewer
 ROW_BYTES = 1024  # of a row, beside its texts
@@ -38,7 +38,7 @@ class Segment:
         CorruptIndex: A file differs from its record.
     """
 
-    def __init__(self, folder: Path, record: SegmentRecord, settings: StoreSettings) -> None:
+    def __init__(self, folder: Folder, record: SegmentRecord, settings: StoreSettings) -> None:
         self.record = record
         self._views = {
             file: open_checked(folder, file) for file in (record.docs, record.vectors, record.ids)
@@ -265,7 +265,7 @@ class _Named:
 
 
 def open_checked(
-    folder: Path, record: FileRecord, *, hash_up_to: int = HASH_AT_OPEN_BYTES
+    folder: Folder, record: FileRecord, *, hash_up_to: int = HASH_AT_OPEN_BYTES
 ) -> memoryview:
     """Map a file and compare its size, and unless it is large its hash, with its record.
 

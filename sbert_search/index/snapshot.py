@@ -24,6 +24,7 @@ from sbert_search.index.scan import QUERY_BLOCK, TopK, lengths_of, scaled
 from sbert_search.index.segments import Segment, open_checked
 from sbert_search.index.selection import Selection
 from sbert_search.records import Document
+from sbert_search.runtime.folders import Folder
 
 Live = NDArray[np.bool_] | None
 
@@ -61,19 +62,26 @@ class Snapshot:
         CorruptIndex: A file differs from what the manifest says.
     """
 
-    def __init__(self, path: Path, manifest: Manifest, reuse: Snapshot | None = None) -> None:
-        self.path, self.manifest = path, manifest
+    def __init__(self, folder: Folder, manifest: Manifest, reuse: Snapshot | None = None) -> None:
+        self.folder, self.manifest = folder, manifest
         known = {part.record.docs: part for part in reuse.segments} if reuse else {}
-        self.segments: list[Segment] = [
-            known.get(record.docs) or Segment(path, record, manifest.settings)
-            for record in manifest.segments
-        ]
-        self._derived: Derived = Derived(path, manifest, reuse._derived if reuse else None)
+        with folder.kept_open() as opened:
+            self.segments: list[Segment] = [
+                known.get(record.docs) or Segment(opened, record, manifest.settings)
+                for record in manifest.segments
+            ]
+            self._derived: Derived = Derived(opened, manifest, reuse._derived if reuse else None)
+            dead = self._read_tombstones(opened)
         self.anns = self._derived.anns
         self._starts = np.array([record.row_start for record in manifest.segments], np.int64)
         self._masks: dict[str, RowMask] = {}
-        self._live = self._mark_live(self._read_tombstones())
+        self._live = self._mark_live(dead)
         self._selections = [None if live is None else Selection(live) for live in self._live]
+
+    @property
+    def path(self) -> Path:
+        """Where the folder was when it was opened."""
+        return self.folder.path
 
     @property
     def n_docs(self) -> int:
@@ -339,10 +347,10 @@ class Snapshot:
         """
         return self._derived.postings(index, self.segments[index])
 
-    def _read_tombstones(self) -> NDArray[np.int64]:
+    def _read_tombstones(self, opened: Folder) -> NDArray[np.int64]:
         parts = [np.empty(0, np.int64)]
         for tombstone in self.manifest.tombstones:
-            view = open_checked(self.path, tombstone.file)
+            view = open_checked(opened, tombstone.file)
             parts.append(npy.read(view, tombstone.file.name, "i8", (tombstone.n_rows,)))
         return np.concatenate(parts)
 

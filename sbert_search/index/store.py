@@ -3,35 +3,48 @@
 from __future__ import annotations
 
 import contextlib
-import os
+import time
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 
-from sbert_search.errors import CorruptIndex, IndexLocked, IndexStoreError
-from sbert_search.index import ann
+from sbert_search.errors import CorruptIndex, IndexLocked, IndexStoreError, NotAnIndex
+from sbert_search.index import ann, backup
 from sbert_search.index import manifest as manifests
-from sbert_search.index.manifest import BuildCursor, ColumnType, Manifest, StoreSettings
+from sbert_search.index.holding import Holding
+from sbert_search.index.manifest import (
+    FOLDERS,
+    LOCK,
+    OPEN_TRIES,
+    BuildCursor,
+    ColumnType,
+    Manifest,
+    StoreSettings,
+)
 from sbert_search.index.snapshot import Snapshot
-from sbert_search.index.transaction import FOLDERS, remove_unreferenced
+from sbert_search.index.transaction import remove_unreferenced, require_files
 from sbert_search.index.writer import IndexWriter
-from sbert_search.runtime import files
+from sbert_search.runtime import files, locks
+from sbert_search.runtime.folders import Folder
 
-OPEN_TRIES = 5  # how often a compaction may pull files away while they are being opened
-LOCK = "LOCK"
+LOOK_AGAIN_S = 0.2  # how long to wait for a lock before seeing whether the folder was replaced
 
 
 class IndexStore:
     """An index on disk: a snapshot to read, and a writer when nobody else writes.
 
     Args:
-        path: The folder.
         snapshot: The state to read.
-        wait_s: How long a writer waits for another one to end.
+        wait_s: Seconds that a writer waits for another process's lock.
     """
 
-    def __init__(self, path: Path, snapshot: Snapshot, *, wait_s: float = 0.0) -> None:
-        self.path, self.snapshot, self.wait_s = path, snapshot, wait_s
+    def __init__(self, snapshot: Snapshot, *, wait_s: float = 0.0) -> None:
+        self.snapshot, self.wait_s = snapshot, wait_s
+
+    @property
+    def path(self) -> Path:
+        """The folder, absolute."""
+        return self.snapshot.path
 
     @classmethod
     def create(
@@ -53,15 +66,23 @@ class IndexStore:
         Raises:
             IndexStoreError: There is something already, or the file system lacks what commits
                 rely on.
+            IndexLocked: Another process makes an index there.
         """
-        path = Path(path)
+        path = Path(path).absolute()
         if not settings.spec.is_flat:
             ann.require_faiss()
+        empty = Manifest(settings=settings, columns=dict(columns or {}), build=build)
         try:
-            _make_folders(path)
-            with _locked(path):
-                empty = Manifest(settings=settings, columns=dict(columns or {}), build=build)
-                manifests.write(path, empty)
+            with contextlib.suppress(FileExistsError):
+                files.disk.make_folder(path)
+                files.disk.fsync_folder(path.parent)
+            _check_free(Folder.open(path))
+            with contextlib.ExitStack() as held:
+                folder, lock = _take_lock(held, path, 0.0)
+                _check_free(folder)  # nobody else has made one meanwhile
+                locks.check_renames(folder)
+                _add_folders(folder)
+                manifests.write(folder, empty, ready=Holding(folder, lock).require)
         except OSError as error:
             raise IndexStoreError(f"No index can be made at {path}: {error}.") from error
         return cls.open(path)
@@ -74,87 +95,148 @@ class IndexStore:
             NotAnIndex: The folder holds none.
             CorruptIndex: A file differs from what was committed.
         """
-        return cls(Path(path), open_snapshot(Path(path)), wait_s=wait_s)
+        return cls(open_snapshot(Path(path)), wait_s=wait_s)
 
     def __reduce__(self) -> tuple[Callable[..., IndexStore], tuple[str]]:
         """Pickle the path: another process opens the newest state, as mapped files are not sent."""
-        return partial(IndexStore.open, wait_s=self.wait_s), (os.path.abspath(self.path),)
+        return partial(IndexStore.open, wait_s=self.wait_s), (str(self.path),)
 
     def refresh(self) -> bool:
-        """Move to the newest committed state; True when there was a newer one."""
+        """Move to the newest state that the path leads to; True when there was a newer one."""
         before = self.snapshot
         self.snapshot = open_snapshot(self.path, before)
         return self.snapshot is not before
 
     @contextlib.contextmanager
-    def writer(self) -> Iterator[IndexWriter]:
+    def writer(self, *, at_least_s: float = 0.0) -> Iterator[IndexWriter]:
         """Hold the lock and write; this store sees each commit at once.
+
+        Args:
+            at_least_s: Seconds to wait for another process's lock, however short ``wait_s`` is.
 
         Raises:
             IndexLocked: Another process writes.
             IndexStoreError: The folder cannot be written.
         """
-        with _locked(self.path, self.wait_s):
+        with _held(self.path, max(self.wait_s, at_least_s)) as holding:
+            self.snapshot = _newest(holding.folder, self.snapshot)
+            require_files(holding.folder, self.snapshot.manifest)
+            remove_unreferenced(holding, self.snapshot.manifest)
+            yield IndexWriter(self, holding)
+
+    def snapshot_to(self, target: str | Path) -> None:
+        """Make another folder an index in the newest state; see `backup.snapshot_to`.
+
+        Takes no lock: a compaction may pull files away while they are opened, not afterwards.
+        """
+        for _ in range(OPEN_TRIES):
             self.refresh()
-            _add_folders(self.path)  # an index of an earlier version has fewer
-            remove_unreferenced(self.path, self.snapshot.manifest)
-            yield IndexWriter(self)
+            try:
+                opened = backup.opened_files(self.snapshot.folder, self.snapshot.manifest)
+            except FileNotFoundError:
+                continue
+            backup.snapshot_to(self.snapshot.folder, self.snapshot.manifest, Path(target), opened)
+            return
+        raise _always_changing(self.path)
 
 
 def open_snapshot(path: Path, reuse: Snapshot | None = None) -> Snapshot:
-    """Open the newest state; what a compaction pulled away meanwhile makes it look again."""
+    """Open the newest state; what a compaction pulled away meanwhile makes it look again.
+
+    Args:
+        path: The folder.
+        reuse: An earlier state, whose open files are used again where it is still that folder.
+    """
     for _ in range(OPEN_TRIES):
-        manifest = manifests.read(path)
+        folder = manifests.open_folder(path)
+        try:
+            return _newest(folder, reuse)
+        except (CorruptIndex, NotAnIndex):
+            if folder.is_at_its_path():
+                raise
+    raise _always_changing(path)
+
+
+def _newest(folder: Folder, reuse: Snapshot | None) -> Snapshot:
+    """Open the newest state of an open folder."""
+    if reuse and (reuse.folder.identity != folder.identity or reuse.folder.moved_folders()):
+        reuse = None
+    for _ in range(OPEN_TRIES):
+        manifest = manifests.read(folder)
         if reuse and reuse.manifest == manifest:
             return reuse
         try:
-            return Snapshot(path, manifest, reuse)
+            return Snapshot(folder, manifest, reuse)
         except FileNotFoundError as error:
-            missing = str(Path(str(error.filename)).relative_to(path))
-            if manifests.read(path) == manifest:
+            missing = str(Path(str(error.filename)).relative_to(folder.path))
+            if manifests.read(folder) == manifest:
                 raise CorruptIndex(missing, "the file", "no such file") from error
-    raise IndexStoreError(f"{path} changed {OPEN_TRIES} times while it was opened; try again.")
+    raise _always_changing(folder.path)
 
 
-def _make_folders(path: Path) -> None:
-    if path.exists():
-        _check_free(path)
-    else:
-        files.disk.make_folder(path)
-        files.disk.fsync_folder(path.parent)
-    files.check_can_hold_indexes(path)
-    _add_folders(path)
-
-
-def _add_folders(path: Path) -> None:
-    missing = [path / name for name in FOLDERS if not (path / name).is_dir()]
-    for folder in missing:
-        files.disk.make_folder(folder)
-    if missing:
-        files.disk.fsync_folder(path)
-
-
-def _check_free(path: Path) -> None:
-    if (path / manifests.NAME).exists():
-        raise IndexStoreError(f"{path} already holds an index; add to it, or name another folder.")
-    ours = {LOCK, manifests.NAME + ".tmp", *FOLDERS}  # left by a process killed while creating
-    foreign = sorted(entry.name for entry in path.iterdir() if entry.name not in ours)
-    if foreign:
-        raise IndexStoreError(
-            f"{path} is not empty (it holds {foreign[0]!r}); name a new folder for the index."
-        )
+def _always_changing(path: Path) -> IndexStoreError:
+    return IndexStoreError(f"{path} changed {OPEN_TRIES} times while it was opened; try again.")
 
 
 @contextlib.contextmanager
-def _locked(path: Path, wait_s: float = 0.0) -> Iterator[None]:
+def _held(path: Path, wait_s: float) -> Iterator[Holding]:
+    """Hold the lock of an index, and its sub-folders open, so that none can pass for another."""
     with contextlib.ExitStack() as held:
         try:
-            held.enter_context(files.exclusive_lock(path / LOCK, wait_s=wait_s))
-        except files.LockHeld as error:
-            raise IndexLocked(
-                f"{path} is being written by process {error.pid} since {error.since}; "
-                "wait for it (--wait SECONDS), or end it. Searching is possible meanwhile."
-            ) from error
+            folder, lock = _take_lock(held, path, wait_s)
+            _add_folders(folder)  # an index of an earlier version has fewer
+            held.enter_context(folder.kept_open(FOLDERS))
         except OSError as error:
             raise IndexStoreError(f"{path} cannot be written: {error}.") from error
-        yield
+        yield Holding(folder, lock)
+
+
+def _take_lock(held: contextlib.ExitStack, path: Path, wait_s: float) -> tuple[Folder, locks.Lock]:
+    """Lock the index that the path leads to once the lock is free."""
+    until = time.monotonic() + wait_s
+    while True:
+        folder, left_s = manifests.open_folder(path), max(until - time.monotonic(), 0.0)
+        attempt = locks.exclusive_lock(folder / LOCK, wait_s=min(left_s, LOOK_AGAIN_S))
+        try:
+            with contextlib.ExitStack() as taken:
+                lock = taken.enter_context(attempt)
+                if folder.is_at_its_path():
+                    held.enter_context(taken.pop_all())
+                    return folder, lock
+        except locks.LockHeld as error:
+            if left_s <= LOOK_AGAIN_S:
+                raise IndexLocked(
+                    f"{path} is being written by process {error.pid} since {error.since}; "
+                    "wait for it (--wait SECONDS), or end it. Searching is possible meanwhile."
+                ) from error
+
+
+def _add_folders(folder: Folder) -> None:
+    missing = [folder / name for name in FOLDERS if not folder.has(name)]
+    for entry in missing:
+        files.disk.make_folder(entry)
+    if missing:
+        files.disk.fsync_folder(folder)
+
+
+def _check_free(folder: Folder) -> None:
+    """Refuse a folder with anything in it but what a process killed while creating leaves."""
+    there = folder.listing()
+    if manifests.NAME in there:
+        raise IndexStoreError(
+            f"{folder} already holds an index; add to it, or name another folder."
+        )
+    ours = {LOCK, manifests.TEMPORARY, *locks.PROBES}
+    foreign = sorted(
+        name for name, is_file in there.items() if name not in (ours if is_file else FOLDERS)
+    )
+    if foreign:
+        raise IndexStoreError(
+            f"{folder} is not empty (it holds {foreign[0]!r}); name a new folder for the index."
+        )
+    for below in FOLDERS:
+        if below in there and (kept := sorted(folder.listing(below))):
+            raise IndexStoreError(
+                f"{folder} holds files of an index ({below}/{kept[0]}) whose {manifests.NAME} is "
+                "missing. Restore that file, or remove the folder, or name another one."
+            )

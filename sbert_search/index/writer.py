@@ -17,6 +17,7 @@ from sbert_search.errors import IndexStoreError
 from sbert_search.index import backup, compact, ids, upkeep
 from sbert_search.index import columns as columns_of
 from sbert_search.index.check import damaged_derived_files
+from sbert_search.index.holding import Holding
 from sbert_search.index.lexical_files import texts_of, with_lexical, write_lexical
 from sbert_search.index.lexical_postings import count_terms
 from sbert_search.index.lexical_terms import LexicalSettings
@@ -24,7 +25,7 @@ from sbert_search.index.manifest import BuildCursor, ColumnType, Manifest, Store
 from sbert_search.index.parts import PassageBatch, make_part
 from sbert_search.index.segment_writer import write_segment
 from sbert_search.index.snapshot import Snapshot
-from sbert_search.index.transaction import Transaction, remove, remove_unreferenced, transaction
+from sbert_search.index.transaction import Transaction, remove_unreferenced, transaction
 from sbert_search.records import Document
 
 if TYPE_CHECKING:
@@ -46,8 +47,8 @@ class IndexWriter:
     `classify` may run in another thread than `commit`.
     """
 
-    def __init__(self, store: IndexStore) -> None:
-        self._store = store
+    def __init__(self, store: IndexStore, holding: Holding) -> None:
+        self._store, self._holding = store, holding
         # Of each id with classified, uncommitted documents: the newest content hash, how many.
         self._pending: dict[str, tuple[int, int]] = {}
         self._columns = dict(store.snapshot.columns)
@@ -225,13 +226,13 @@ class IndexWriter:
             Names of the files dropped.
         """
         old = self.snapshot.manifest
-        dropped = damaged_derived_files(self.path, old)
+        dropped = damaged_derived_files(self._holding.folder, old)
         with self._transaction() as work:
             new = compact.with_ann(work, self.snapshot, old.without(dropped))
             new = with_lexical(work, new)
             if new != old:
                 work.commit(new)
-        removed = remove_unreferenced(self.path, self.snapshot.manifest, grace_s=0.0)
+        removed = remove_unreferenced(self._holding, self.snapshot.manifest, grace_s=0.0)
         return sorted({*dropped, *removed})
 
     def set_lexical(self, settings: LexicalSettings | None) -> None:
@@ -256,7 +257,8 @@ class IndexWriter:
 
     def snapshot_to(self, target: str | Path) -> None:
         """Make another folder an index in this state, by hard links; see `backup.snapshot_to`."""
-        backup.snapshot_to(self.path, self.snapshot.manifest, Path(target))
+        folder, manifest = self._holding.folder, self.snapshot.manifest
+        backup.snapshot_to(folder, manifest, Path(target), backup.opened_files(folder, manifest))
 
     def rewrite(self, change: Callable[[Transaction], Manifest]) -> None:
         """Commit what a function makes of the index, then drop the files that it left behind.
@@ -293,7 +295,7 @@ class IndexWriter:
         with self._transaction() as work:
             yield work
         needed = {file.name for file in self.snapshot.manifest.files}
-        remove(self.path, (self.path / f.name for f in work.old.files if f.name not in needed))
+        work.remove(f.name for f in work.old.files if f.name not in needed)
 
     def _with_batch(self, work: Transaction, new: Manifest, batch: PassageBatch) -> Manifest:
         part, table = make_part(batch, new.next_row, new.settings, new.columns)
@@ -301,7 +303,7 @@ class IndexWriter:
         replaced = self.snapshot.lookup([document.doc_id for document in batch.documents])
         new = self._with_dead(work, new, replaced[replaced >= 0])
         segment = write_segment(
-            self.path,
+            work.folder,
             work.number(),
             [part],
             table=table,
@@ -311,7 +313,7 @@ class IndexWriter:
         )
         if new.settings.lexical:
             postings = count_terms(texts_of(part.docs), new.settings.lexical)
-            lexical = write_lexical(self.path, work.number(), [(postings, None)])
+            lexical = write_lexical(work.folder, work.number(), [(postings, None)])
             segment = dataclasses.replace(segment, lexical=lexical)
         return dataclasses.replace(
             new, segments=(*new.segments, segment), next_row=new.next_row + n_rows
@@ -328,10 +330,16 @@ class IndexWriter:
     @contextlib.contextmanager
     def _transaction(self) -> Iterator[Transaction]:
         """Work on a transaction, then move this store to what it committed, if it did."""
-        with transaction(self.path, self.snapshot.manifest) as work:
+        with transaction(self._holding, self.snapshot.manifest) as work:
             yield work
         if work.committed:
-            self._store.snapshot = Snapshot(self.path, work.committed, self.snapshot)
+            try:
+                self._store.snapshot = Snapshot(work.folder, work.committed, self.snapshot)
+            except FileNotFoundError as error:
+                raise IndexStoreError(
+                    f"{self.path}: the commit is done, but {error.filename} was removed from "
+                    "outside since. Restore it, or the whole index from a snapshot."
+                ) from error
 
     def _classify_one(self, document: Document, stored: int | None, mode: str) -> Outcome:
         known, waiting = self._pending.get(document.doc_id, (stored, 0))

@@ -11,29 +11,33 @@ from __future__ import annotations
 import contextlib
 import errno
 import itertools
-import json
 import os
 import stat
-import sys
-import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from io import RawIOBase
 from pathlib import Path
 from typing import Any
 
 import xxhash
 
+from sbert_search.runtime.folders import AnyFolder, Entry, Folder, Place, parent_of
 from sbert_search.runtime.mapping import mapped
 
+_READING = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOFOLLOW", 0)
 BUFFER_BYTES = 1 << 20  # small writes gather to this size; large ones go through in such steps
 
 
 class Disk:
-    """The operations that change a disk, one method a step."""
+    """The operations that change a disk, one method a step.
 
-    def open_new(self, path: Path) -> int:
+    A place is a path, or an entry of a folder that is held open.
+    """
+
+    def open_new(self, place: Place) -> int:
         """Create a file that must not exist and return its descriptor."""
-        return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+        with parent_of(place) as (fd, name):
+            return os.open(name, flags, 0o644, dir_fd=fd)
 
     def open_append(self, path: Path) -> int:
         """Open a log that only grows, made if absent, and return its descriptor."""
@@ -52,33 +56,44 @@ class Disk:
         """Make a file's bytes durable."""
         os.fsync(fd)
 
-    def fsync_folder(self, path: Path) -> None:
+    def fsync_folder(self, place: AnyFolder) -> None:
         """Make a folder's entries durable."""
-        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(fd)
-        finally:
-            os.close(fd)
+        if isinstance(place, Folder):
+            os.fsync(place.fd)
+        elif isinstance(place, Entry):
+            with place.folder.parent_of(f"{place.below}/") as (fd, _):
+                os.fsync(fd)
+        else:
+            fd = os.open(place, os.O_RDONLY | os.O_DIRECTORY)
+            try:
+                os.fsync(fd)
+            finally:
+                os.close(fd)
 
-    def make_folder(self, path: Path) -> None:
+    def make_folder(self, place: Place) -> None:
         """Create one folder that must not exist."""
-        path.mkdir()
+        with parent_of(place) as (fd, name):
+            os.mkdir(name, dir_fd=fd)
 
-    def replace(self, source: Path, target: Path) -> None:
+    def replace(self, source: Place, target: Place) -> None:
         """Rename atomically, over an existing target if there is one."""
-        os.replace(source, target)
+        with parent_of(source) as (from_fd, old), parent_of(target) as (to_fd, new):
+            os.replace(old, new, src_dir_fd=from_fd, dst_dir_fd=to_fd)
 
-    def link(self, source: Path, target: Path) -> None:
+    def link(self, source: Place, target: Place) -> None:
         """Give a file a second name."""
-        os.link(source, target)
+        with parent_of(source) as (from_fd, old), parent_of(target) as (to_fd, new):
+            os.link(old, new, src_dir_fd=from_fd, dst_dir_fd=to_fd, follow_symlinks=False)
 
-    def unlink(self, path: Path) -> None:
+    def unlink(self, place: Place) -> None:
         """Remove a file."""
-        path.unlink()
+        with parent_of(place) as (fd, name):
+            os.unlink(name, dir_fd=fd)
 
-    def remove_folder(self, path: Path) -> None:
+    def remove_folder(self, place: Place) -> None:
         """Remove an empty folder."""
-        path.rmdir()
+        with parent_of(place) as (fd, name):
+            os.rmdir(name, dir_fd=fd)
 
 
 disk = Disk()
@@ -102,12 +117,12 @@ class NewFile(RawIOBase):
     clean-up, since nothing refers to it.
     """
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, place: Place) -> None:
+        self.place = place
         self.n_bytes = 0
         self._waiting = bytearray()
         self._hash = xxhash.xxh3_128()
-        self._fd = disk.open_new(path)
+        self._fd = disk.open_new(place)
 
     @property
     def digest(self) -> str:
@@ -141,7 +156,7 @@ class NewFile(RawIOBase):
             while done < len(view):
                 step = disk.write(self._fd, view[done : done + BUFFER_BYTES])
                 if step <= 0:
-                    raise OSError(f"{self.path}: the disk took no more bytes.")
+                    raise OSError(f"{self.place}: the disk took no more bytes.")
                 done += step
 
     def flush(self) -> None:
@@ -160,9 +175,9 @@ class NewFile(RawIOBase):
             super().close()
 
 
-def write_new(path: Path, data: bytes | memoryview) -> NewFile:
+def write_new(place: Place, data: bytes | memoryview) -> NewFile:
     """Write a small new file durably; the result has its size and digest."""
-    with NewFile(path) as file:
+    with NewFile(place) as file:
         file.write(data)
     return file
 
@@ -172,35 +187,41 @@ class ReplaceUnknown(OSError):  # noqa: N818 (each room turns it into an error o
 
 
 @contextlib.contextmanager
-def replacing(path: Path) -> Iterator[NewFile]:
+def replacing(place: Place, *, ready: Callable[[], object] | None = None) -> Iterator[NewFile]:
     """Write a file that takes its name, or an older one's place, once all of it is durable.
+
+    Args:
+        place: Its name.
+        ready: Called right before the swap; what it raises leaves everything as it was.
 
     Raises:
         OSError: Nothing has changed. A folder, a device or a named pipe is not replaced.
         ReplaceUnknown: Look at the disk to see whether the old or the new content is there.
     """
-    if path.exists() and not path.is_file():
-        raise OSError(errno.EINVAL, "Not a regular file", str(path))
-    temporary = path.with_name(path.name + ".tmp")
+    if isinstance(place, Path) and place.exists() and not place.is_file():
+        raise OSError(errno.EINVAL, "Not a regular file", str(place))
+    temporary = place.with_name(place.name + ".tmp")
     with contextlib.suppress(FileNotFoundError):
         disk.unlink(temporary)
     try:
         with NewFile(temporary) as file:
             yield file
+        if ready:
+            ready()
     except BaseException:
         with contextlib.suppress(OSError):
             disk.unlink(temporary)
         raise
     try:
-        disk.replace(temporary, path)
-        disk.fsync_folder(path.parent)
+        disk.replace(temporary, place)
+        disk.fsync_folder(place.parent)
     except OSError as error:
-        raise ReplaceUnknown(error.errno, f"{path} may or may not be swapped: {error}") from error
+        raise ReplaceUnknown(error.errno, f"{place} may or may not be swapped: {error}") from error
 
 
-def replace_file(path: Path, data: bytes) -> None:
-    """Swap a small file's content atomically and durably; raises as `replacing`."""
-    with replacing(path) as file:
+def replace_file(place: Place, data: bytes, *, ready: Callable[[], object] | None = None) -> None:
+    """Swap a small file's content atomically and durably; arguments and errors as `replacing`."""
+    with replacing(place, ready=ready) as file:
         file.write(data)
 
 
@@ -246,69 +267,19 @@ def remove_tree(path: Path) -> None:
     disk.remove_folder(path)
 
 
-class LockHeld(Exception):  # noqa: N818 (each room turns it into an error of its own)
-    """Another process holds the lock; ``pid`` and ``since`` say which and from when, if known."""
-
-    def __init__(self, path: Path, pid: int | None, since: str | None) -> None:
-        self.path, self.pid, self.since = path, pid, since
-        super().__init__(f"{path} is held by process {pid} since {since}.")
-
-
-@contextlib.contextmanager
-def exclusive_lock(path: Path, *, wait_s: float = 0.0) -> Iterator[None]:
-    """Hold an flock on a file, which the kernel frees even when this process is killed.
-
-    Args:
-        path: The file; made if absent.
-        wait_s: How long to wait for another process to let go of it.
+def open_lock(place: Place) -> int:
+    """Open a regular file to lock, made if absent, and return its descriptor.
 
     Raises:
-        LockHeld: Another process has it.
-        OSError: The file cannot be made or locked, as in a read-only folder.
+        OSError: It cannot be made, or is a link or a pipe.
     """
-    if sys.platform == "win32":
-        raise OSError("Windows is not supported for writing; use Linux, macOS or WSL")
-    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
-    try:
-        if not _locks(fd, wait_s):
-            holder = _read_holder(fd)
-            raise LockHeld(path, holder.get("pid"), holder.get("since"))
-        note = json.dumps({"pid": os.getpid(), "since": time.strftime("%Y-%m-%dT%H:%M:%S%z")})
-        with contextlib.suppress(OSError):  # a full disk: locked all the same, but unnamed
-            os.ftruncate(fd, 0)
-            os.pwrite(fd, note.encode(), 0)
-        try:
-            yield
-        finally:
-            with contextlib.suppress(OSError):
-                os.ftruncate(fd, 0)
-    finally:
-        os.close(fd)
-
-
-def _locks(fd: int, wait_s: float) -> bool:
-    """Try to lock a file until the time is over; at least once."""
-    import fcntl
-
-    until = time.monotonic() + wait_s
-    while True:
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return True
-        except BlockingIOError:
-            if time.monotonic() >= until:
-                return False
-            time.sleep(0.02)
-
-
-def _read_holder(fd: int) -> dict[str, Any]:
-    """Read who holds a lock, waiting a moment for one who has only just got it."""
-    for _ in range(20):
-        with contextlib.suppress(ValueError):
-            holder = json.loads(os.pread(fd, 4096, 0))
-            return holder if isinstance(holder, dict) else {}
-        time.sleep(0.01)
-    return {}
+    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
+    with parent_of(place) as (folder_fd, name):
+        fd = os.open(name, flags, 0o644, dir_fd=folder_fd)
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            os.close(fd)
+            raise OSError(errno.EINVAL, "No regular file", name)
+        return fd
 
 
 def tells_of_the_file(error: OSError) -> bool:
@@ -326,13 +297,14 @@ def xxh3_128_of(path: Path) -> str:
     return digest.hexdigest()
 
 
-def map_file(path: Path) -> memoryview:
+def map_file(path: Place) -> memoryview:
     """Map a regular file for reading, without a descriptor; an empty file gives an empty view.
 
     Raises:
         OSError: It is absent, a link, or no regular file.
     """
-    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | getattr(os, "O_NOFOLLOW", 0))
+    with parent_of(path) as (folder_fd, name):
+        fd = os.open(name, _READING, dir_fd=folder_fd)
     try:
         status = os.fstat(fd)
         if not stat.S_ISREG(status.st_mode):
@@ -347,30 +319,3 @@ def map_file(path: Path) -> memoryview:
 def xxh3_128_of_view(view: memoryview) -> str:
     """Hash mapped bytes."""
     return xxhash.xxh3_128_hexdigest(view)
-
-
-def check_can_hold_indexes(folder: Path) -> None:
-    """Try on a folder what every commit relies on: an atomic rename and a lock between processes.
-
-    Raises:
-        OSError: The file system has no such thing, as some network mounts.
-    """
-    first, second = folder / ".probe-1", folder / ".probe-2"
-    for leftover in (first, second):
-        leftover.unlink(missing_ok=True)
-    try:
-        first.write_bytes(b"1")
-        second.write_bytes(b"2")
-        os.replace(first, second)
-        if second.read_bytes() != b"1" or first.exists():
-            raise OSError(f"{folder}: renaming over a file does not work on this file system.")
-        with exclusive_lock(second):
-            _check_lock_excludes(second)
-    finally:
-        for leftover in (first, second):
-            leftover.unlink(missing_ok=True)
-
-
-def _check_lock_excludes(path: Path) -> None:
-    with contextlib.suppress(LockHeld), exclusive_lock(path):
-        raise OSError(f"{path.parent}: locks exclude nobody on this file system.")

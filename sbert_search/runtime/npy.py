@@ -7,13 +7,13 @@ Source: NumPy documentation, "A simple file format for NumPy arrays" (NEP 1), ve
 from __future__ import annotations
 
 import math
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from sbert_search.runtime import files
+from sbert_search.runtime.folders import Place
 
 
 class AnotherArray(ValueError):  # noqa: N818 (each room turns it into an error of its own)
@@ -34,9 +34,9 @@ def header(dtype: DTypeLike, shape: tuple[int, ...]) -> bytes:
     return start + len(body).to_bytes(2, "little") + body
 
 
-def write(path: Path, array: NDArray[np.generic]) -> files.NewFile:
+def write(place: Place, array: NDArray[np.generic]) -> files.NewFile:
     """Write one array durably."""
-    with files.NewFile(path) as file:
+    with files.NewFile(place) as file:
         file.write(header(array.dtype, array.shape))
         file.write(np.ascontiguousarray(array))
     return file

@@ -106,17 +106,19 @@ def test_ctrl_c_exits_with_130_and_says_how_to_go_on(
     assert finish(corpus_of_batches, out).code == 3
 
 
-def test_other_settings_start_an_unfinished_build_over(
+def test_an_unfinished_build_with_documents_is_refused_to_another_build(
     corpus_of_batches: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "my.index"
     stop_after_a_commit(corpus_of_batches, out, signal.SIGKILL)
     arguments = ["index", "build", corpus_of_batches, "--out", out, "--json", "--on-error", "skip"]
+    held = len(Index.open(out))
     done = sbert_search(*arguments, "--model", "hashing:64")
-    assert done.code == 3
-    assert "starting over" in done.err
-    assert (done.records[0]["resumed_rows"], done.records[0]["read"]) == (0, 16 * 1024)
-    assert sbert_search("index", "info", out, "--json").records[0]["dim"] == 64
+    assert done.code == 1
+    assert "documents of an unfinished build with another model." in done.err
+    assert "name another folder, or remove this one" in done.err
+    assert len(Index.open(out)) == held > 0
+    assert finish(corpus_of_batches, out).code == 3
 
 
 def test_ctrl_c_in_an_update_keeps_what_was_committed(index: Path, corpus_of_batches: Path) -> None:

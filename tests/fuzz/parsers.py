@@ -120,7 +120,7 @@ def search_words(snapshot: Snapshot) -> None:
     for i, segment in enumerate(snapshot.segments):
         if record := segment.record.lexical:
             with contextlib.suppress(FileNotFoundError):
-                postings = LexicalFiles(snapshot.path, record, segment.record.n_docs).postings
+                postings = LexicalFiles(snapshot.folder, record, segment.record.n_docs).postings
                 sources.append((postings, snapshot.live_docs(i)))
     if sources:
         merged(sources)

@@ -23,6 +23,7 @@ from sbert_search.index.spec import IndexSpec
 from sbert_search.index.store import IndexStore
 from sbert_search.records import Document
 from sbert_search.runtime import files, memory
+from sbert_search.runtime.folders import Place
 from tests.index.batches import make_batch, some_documents, some_vectors
 
 
@@ -275,7 +276,7 @@ def test_a_snapshot_is_an_index_that_later_writes_do_not_touch(tmp_path: Path) -
 class OtherDisk(files.Disk):
     """A disk to which no hard link leads."""
 
-    def link(self, source: Path, target: Path) -> None:
+    def link(self, source: Place, target: Place) -> None:
         raise OSError(errno.EXDEV, os.strerror(errno.EXDEV))
 
 
@@ -309,10 +310,11 @@ def test_check_compares_the_parts_of_an_index_with_each_other(tmp_path: Path) ->
     manifest, segment = store.snapshot.manifest, store.snapshot.segments[2]
     table = segment.ids.copy()
     table[1, [3, 4]] = table[1, [4, 3]]
-    file = npy.write(store.path / "seg/000077.ids.npy", table)
-    changed = dataclasses.replace(manifest.segments[2], ids=record_of(file, store.path))
+    folder = store.snapshot.folder
+    file = npy.write(folder / "seg/000077.ids.npy", table)
+    changed = dataclasses.replace(manifest.segments[2], ids=record_of(file))
     segments = (*manifest.segments[:2], changed, *manifest.segments[3:])
-    manifests.write(store.path, dataclasses.replace(manifest, segments=segments))
+    manifests.write(folder, dataclasses.replace(manifest, segments=segments))
     assert [problem.file for problem in check(store.path).problems] == ["seg/000077.ids.npy"]
 
 

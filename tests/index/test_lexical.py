@@ -21,6 +21,7 @@ from sbert_search.index.segment_writer import record_of
 from sbert_search.index.snapshot import Snapshot
 from sbert_search.index.store import IndexStore
 from sbert_search.records import Document
+from sbert_search.runtime.folders import Folder
 from tests.index.batches import make_batch
 
 WORDS = "alpha beta gamma running runs ran the of river mill water turns wheel flour"
@@ -319,11 +320,12 @@ def test_sound_files_with_a_wrong_content_are_not_believed(
     wrong = {name: np.array(getattr(good, name)) for name in ("terms", "pairs", "lengths")}
     wrong[part][place] = value
     (tmp_path / "lex").mkdir()
+    folder = Folder.open(tmp_path)
     files = {
-        name: record_of(npy.write(tmp_path / f"lex/000009.{name}.npy", array), tmp_path)
+        name: record_of(npy.write(folder / f"lex/000009.{name}.npy", array))
         for name, array in wrong.items()
     }
     record = LexicalRecord(n_terms=segment.lexical.n_terms, n_pairs=len(good.pairs), **files)
-    opened = lexical_files.LexicalFiles(tmp_path, record, 50)
+    opened = lexical_files.LexicalFiles(folder, record, 50)
     with pytest.raises(CorruptIndex, match="postings of the segment"):
         _ = opened.postings

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import subprocess
 import sys
@@ -12,6 +14,7 @@ import pyarrow as pa
 import pytest
 
 from sbert_search.errors import (
+    CorruptIndex,
     IndexLocked,
     IndexStoreError,
     NotAnIndex,
@@ -261,6 +264,27 @@ def test_a_second_writer_is_refused_by_pid_while_readers_go_on(tmp_path: Path) -
     assert done.stdout.endswith(" 20\n")
     with store.writer(), pytest.raises(IndexLocked), store.writer():
         pass
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"version": 2}, "has format version 2, and this one reads up to 1"),
+        ({"shards": 3}, "has fields that this one does not know: Unknown setting 'shards'"),
+        ({"settings": {"dim": 8, "codec": "x"}}, "Unknown setting 'settings.codec'"),
+    ],
+)
+def test_an_index_of_a_newer_version_is_called_that_and_not_corrupt(
+    tmp_path: Path, changes: dict[str, object], told: str
+) -> None:
+    manifest = made(tmp_path / "i").path / "MANIFEST.json"
+    values = json.loads(manifest.read_bytes().partition(b"\n")[2]) | changes
+    body = json.dumps(values).encode()
+    manifest.write_bytes(hashlib.sha256(body).hexdigest().encode() + b"\n" + body)
+    with pytest.raises(IndexStoreError, match="A newer version of sbert-search made") as refused:
+        IndexStore.open(tmp_path / "i")
+    assert told in str(refused.value)
+    assert not isinstance(refused.value, CorruptIndex)
 
 
 def test_a_reader_keeps_its_state_until_it_refreshes(tmp_path: Path) -> None:

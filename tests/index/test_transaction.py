@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from sbert_search.index import manifest as manifests
 from sbert_search.index.manifest import Manifest, StoreSettings
 from sbert_search.index.store import IndexStore
+from sbert_search.runtime.folders import Folder
 from tests.index.batches import make_batch, some_documents, some_vectors
 
 
@@ -27,8 +29,10 @@ def test_an_interrupt_after_the_swap_removes_nothing(
     store = IndexStore.create(tmp_path / "i", StoreSettings(dim=8), {"year": "int64"})
     swap = manifests.write
 
-    def swap_then_interrupt(folder: Path, manifest: Manifest) -> None:
-        swap(folder, manifest)
+    def swap_then_interrupt(
+        folder: Folder, manifest: Manifest, ready: Callable[[], object]
+    ) -> None:
+        swap(folder, manifest, ready=ready)
         interrupt()
 
     monkeypatch.setattr(manifests, "write", swap_then_interrupt)

@@ -84,7 +84,7 @@ def test_rows_beyond_32_bits_are_rows_like_others(tmp_path: Path) -> None:
     store = IndexStore.create(tmp_path / "i", StoreSettings(dim=8))
     first = 2**33 + 5
     manifest = dataclasses.replace(store.snapshot.manifest, next_row=first)
-    manifests.write(store.path, manifest)
+    manifests.write(store.snapshot.folder, manifest)
     with store.writer() as writer:
         writer.commit(make_batch(some_documents(6), PLAIN))
         writer.commit(make_batch(some_documents(2), PLAIN[:2] + 1))

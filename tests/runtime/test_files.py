@@ -1,11 +1,8 @@
-"""The writer of disk: exclusive creation, true digests, short writes finished, locks that die."""
+"""The writer of disk: exclusive creation, true digests, short writes finished."""
 
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -60,28 +57,3 @@ def test_what_is_no_regular_file_is_not_replaced(tmp_path: Path, kind: str) -> N
         files.replace_file(target, b"1")
     assert os.lstat(target) == before
     assert os.listdir(tmp_path) == ["target"]
-
-
-def test_lock_names_its_holder_and_dies_with_it(tmp_path: Path) -> None:
-    lock = tmp_path / "LOCK"
-    code = (
-        "import sys, time; from pathlib import Path; from sbert_search.runtime import files\n"
-        f"with files.exclusive_lock(Path({str(lock)!r})):\n"
-        "    print('held', flush=True); time.sleep(60)\n"
-    )
-    child = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
-    assert child.stdout is not None
-    assert child.stdout.readline() == b"held\n"
-    with pytest.raises(files.LockHeld) as held, files.exclusive_lock(lock):
-        pass
-    assert held.value.pid == child.pid
-    child.kill()
-    child.wait()
-    child.stdout.close()
-    deadline = time.monotonic() + 1
-    while True:
-        try:
-            with files.exclusive_lock(lock):
-                break
-        except files.LockHeld:
-            assert time.monotonic() < deadline

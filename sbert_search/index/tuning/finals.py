@@ -12,7 +12,7 @@ from sbert_search.index.evidence import Trial, Tuning
 from sbert_search.index.manifest import Manifest
 from sbert_search.index.snapshot import Snapshot
 from sbert_search.index.spec import IndexSpec
-from sbert_search.index.transaction import Transaction, remove
+from sbert_search.index.transaction import Transaction
 from sbert_search.index.tuning.choice import Finalist, fastest
 from sbert_search.index.tuning.draw import Asked
 from sbert_search.index.tuning.probes import Probes, Search, make_probes
@@ -68,7 +68,7 @@ class Finals:
         )
         losers = {file.name for option in self._options.values() for file in option.files}
         losers -= {file.name for file in (*new.files, *work.old.files)}
-        remove(work.path, [work.path / name for name in losers])
+        work.remove(losers)
         return replace(new, tuning=self.tuning)
 
     def _build(self, finalist: Finalist, choosing: Probes, work: Transaction) -> None:
@@ -124,13 +124,13 @@ class Finals:
         return choosing, verifying
 
     def _opened(self, manifest: Manifest) -> Snapshot:
-        return Snapshot(self._snapshot.path, manifest, self._snapshot)
+        return Snapshot(self._snapshot.folder, manifest, self._snapshot)
 
 
 def _searching(snapshot: Snapshot, spec: IndexSpec) -> Search:
     """Search a state by other parameters; what it has open stays open."""
     changed = replace(snapshot.manifest, settings=replace(snapshot.settings, spec=spec))
-    return Snapshot(snapshot.path, changed, snapshot).search
+    return Snapshot(snapshot.folder, changed, snapshot).search
 
 
 def _bare(manifest: Manifest, spec: IndexSpec) -> Manifest:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -23,6 +23,8 @@ from sbert_search.index.tuning.probes import Floats, make_probes
 from sbert_search.index.tuning.settings import Budget, TuneSettings
 from sbert_search.index.tuning.sweep import Measured, Sample, searching, sweep
 from sbert_search.runtime.progress import note, progress
+
+LOCK_WAIT_S = 60.0  # how long other writers may take before what was measured is given up
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -77,24 +79,25 @@ def tune(
     if not dry_run:
         with store.writer():  # or this is known only after minutes of measuring
             pass
-    budget = _budget(store.snapshot, settings)
-    rng = np.random.default_rng(settings.seed)
     before = store.snapshot
+    rng = np.random.default_rng(settings.seed)
+    drawn = partial(draw, settings=settings, queries=queries, origin=origin, rng=rng)
+    budget = _budget(before, settings)
     try:
-        asked, sample = draw(before, settings, queries, origin, rng)
+        asked, sample = drawn(before)
         measured = _sweep(sample, asked, before, budget)
-        candidates = outlook(measured, budget)
-        chosen = finalists(candidates)
-        if not chosen:
-            raise IndexStoreError(_nothing_fits(candidates, settings))
-        final = Finals(before, asked, budget, pareto(_trials(measured)))
+        final, candidates, chosen = _finals(before, asked, budget, measured)
         if not dry_run:
-            with store.writer() as writer:
-                if writer.snapshot is not before:
-                    raise IndexStoreError(f"{store.path} changed meanwhile; tune it again.")
+            with store.writer(at_least_s=LOCK_WAIT_S) as writer:
+                if (newest := writer.snapshot) is not before:
+                    _require_alike(before, newest)
+                    note(f"{store.path} changed meanwhile; choosing over its newest state.")
+                    budget = replace(_budget(newest, settings), started=budget.started)
+                    asked = drawn(newest)[0]
+                    final, candidates, chosen = _finals(newest, asked, budget, measured)
                 writer.rewrite(partial(final.decide, chosen))
     except KeyboardInterrupt as interrupt:
-        if store.snapshot is before:
+        if store.snapshot.manifest.tuning == before.manifest.tuning:
             interrupt.add_note(f"{store.path} is as it was; tuning starts over.")
         raise
     return TuneReport(
@@ -106,13 +109,40 @@ def tune(
     )
 
 
+def _finals(
+    snapshot: Snapshot, asked: Asked, budget: Budget, measured: Sequence[Measured]
+) -> tuple[Finals, list[Finalist], Sequence[Finalist]]:
+    """Say what would be built over all rows of a state, among which candidates.
+
+    Raises:
+        IndexStoreError: Nothing keeps within the budget.
+    """
+    candidates = outlook(measured, budget)
+    chosen = finalists(candidates)
+    if not chosen:
+        raise IndexStoreError(_nothing_fits(candidates, budget.settings))
+    return Finals(snapshot, asked, budget, pareto(_trials(measured))), candidates, chosen
+
+
+def _require_alike(before: Snapshot, newest: Snapshot) -> None:
+    """Refuse to go by measurements of other vectors than those that are there now."""
+    told = [(s.settings.identity, s.settings.dim, s.settings.metric) for s in (before, newest)]
+    if told[0] != told[1]:
+        raise IndexStoreError(
+            f"{newest.path} was replaced by an index of another model or metric; tune it again."
+        )
+
+
+def _sizes(snapshot: Snapshot) -> tuple[int, ...]:
+    return tuple(segment.n_rows for segment in snapshot.segments)
+
+
 def _budget(snapshot: Snapshot, settings: TuneSettings) -> Budget:
     if snapshot.n_rows < 3:
         raise IndexStoreError(f"{snapshot.path} holds too little to tune anything.")
-    segments = tuple(segment.n_rows for segment in snapshot.segments)
     if advice := upkeep.advice(snapshot.manifest):
         note(f"`index compact` first would serve this index better: {advice}.")
-    return Budget(segments=segments, dim=snapshot.settings.dim, settings=settings)
+    return Budget(segments=_sizes(snapshot), dim=snapshot.settings.dim, settings=settings)
 
 
 def _sweep(sample: Sample, asked: Asked, snapshot: Snapshot, budget: Budget) -> list[Measured]:

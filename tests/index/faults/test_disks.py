@@ -52,6 +52,11 @@ def mounted(folder: Path, options: str) -> Iterator[bool]:
             subprocess.run(["umount", "-l", str(folder)], check=True)
 
 
+def remounted_read_only(folder: Path) -> None:
+    """Let nobody write to a mounted disk any more."""
+    subprocess.run(["mount", "-o", "remount,ro", str(folder)], check=True)
+
+
 def put(number: int, n_docs: int) -> Operation:
     return Operation("put", tuple((f"{number}-{i}", number, 1) for i in range(n_docs)))
 
@@ -124,8 +129,7 @@ def test_a_read_only_folder_is_searched_but_not_written(tmp_path: Path) -> None:
         path = tmp_path / "disk" / "i"
         model = new_index(path, [put(0, 5)])
         if is_mounted:
-            remount = ["mount", "-o", "remount,ro", str(tmp_path / "disk")]
-            subprocess.run(remount, check=True)
+            remounted_read_only(tmp_path / "disk")
         else:
             (path / "LOCK").chmod(0o444)
             path.chmod(0o555)

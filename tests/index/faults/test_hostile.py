@@ -23,6 +23,7 @@ from sbert_search.index.manifest import NAME, FileRecord, StoreSettings
 from sbert_search.index.spec import IndexSpec
 from sbert_search.index.store import IndexStore
 from sbert_search.runtime import files
+from sbert_search.runtime.folders import Folder
 from tests.faults import FULL, keep_result
 from tests.index.batches import make_batch, some_documents, some_vectors
 
@@ -142,12 +143,13 @@ def test_too_many_segments_are_too_many_bytes(index: Path, monkeypatch: pytest.M
 def with_faiss_file(index: Path, other: Any) -> None:
     """Give the first segment another FAISS index under a sound record."""
     faiss = ann.import_faiss()
-    with files.NewFile(index / "ann/000099.faiss") as file:
+    folder = Folder.open(index)
+    with files.NewFile(folder / "ann/000099.faiss") as file:
         faiss.write_index(other, faiss.PyCallbackIOWriter(file.write))
-    manifest = manifests.read(index)
+    manifest = manifests.read(folder)
     record = FileRecord(name="ann/000099.faiss", size_bytes=file.n_bytes, xxh3_128=file.digest)
     segment = dataclasses.replace(manifest.segments[0], ann=record)
-    manifests.write(index, dataclasses.replace(manifest, segments=(segment,)))
+    manifests.write(folder, dataclasses.replace(manifest, segments=(segment,)))
 
 
 @pytest.mark.parametrize("factory", ["IDMap,Flat", "LSH", "NSG8", "Flat", "IDMap2,IVF8,Flat"])

@@ -21,6 +21,7 @@ from sbert_search.index.store import IndexStore
 from sbert_search.index.tuning.candidates import Family
 from sbert_search.index.tuning.report import COLUMNS, draw, remarks, tables, verdict
 from sbert_search.index.tuning.settings import TuneSettings
+from sbert_search.index.tuning.sweep import sweep
 from sbert_search.index.tuning.tune import TuneReport, tune
 from sbert_search.runtime import memory
 from tests.index.batches import make_batch, some_documents
@@ -34,7 +35,9 @@ def recall_on_new_queries(store: IndexStore) -> float:
     queries = clustered(200, seed=7)
     rows = store.snapshot.search(queries, 10)[1]
     names = {s.ann.name for s in store.snapshot.manifest.segments if s.ann}
-    exact = Snapshot(store.path, store.snapshot.manifest.without(names)).search(queries, 10)[1]
+    exact = Snapshot(store.snapshot.folder, store.snapshot.manifest.without(names)).search(
+        queries, 10
+    )[1]
     return float(np.mean([len(set(a) & set(b)) / 10 for a, b in zip(rows, exact, strict=True)]))
 
 
@@ -110,6 +113,47 @@ def test_what_another_writes_is_refused_before_anything_is_measured(
     monkeypatch.setattr("sbert_search.index.tuning.tune.draw", lambda *_: pytest.fail("it began"))
     with IndexStore.open(store.path).writer(), pytest.raises(IndexLocked):
         tune(store, SETTINGS)
+
+
+@pytest.mark.usefixtures("two_families")
+def test_updates_beside_a_tuning_are_searched_as_it_says(
+    store: IndexStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = IndexStore.open(store.path)
+
+    def sweep_beside_a_writer(*arguments: Any) -> Any:
+        with other.writer() as writer:
+            writer.delete([f"0-{i}" for i in range(300, 400)])
+            writer.commit(make_batch(some_documents(600, "new"), clustered(600, 5)))
+            writer.compact()
+        return sweep(*arguments)
+
+    monkeypatch.setattr("sbert_search.index.tuning.tune.sweep", sweep_beside_a_writer)
+    report = tune(store, SETTINGS)
+    assert report.tuning is not None
+    assert report.tuning.verified.n_rows == store.snapshot.n_rows == 4_000 - 400 + 600
+    assert store.snapshot.lookup(["0-350", "new7"])[0] == -1
+    assert store.snapshot.lookup(["new7"])[0] >= 0
+    assert recall_on_new_queries(store) > 0.85
+    assert check(store.path).problems == ()
+    assert check(store.path).strays == ()
+
+
+@pytest.mark.usefixtures("two_families")
+def test_an_index_of_another_metric_in_the_place_of_the_measured_one_is_refused(
+    store: IndexStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def sweep_and_replace(*arguments: Any) -> Any:
+        store.path.rename(store.path.with_name("old"))
+        settings = dataclasses.replace(store.snapshot.settings, metric="dot")
+        with IndexStore.create(store.path, settings, {"year": "int64"}).writer() as writer:
+            writer.commit(make_batch(some_documents(600, "new"), clustered(600, 5)))
+        return sweep(*arguments)
+
+    monkeypatch.setattr("sbert_search.index.tuning.tune.sweep", sweep_and_replace)
+    with pytest.raises(IndexStoreError, match="was replaced by an index of another model or metr"):
+        tune(store, SETTINGS)
+    assert IndexStore.open(store.path).snapshot.manifest.tuning is None
 
 
 @pytest.mark.usefixtures("two_families")
