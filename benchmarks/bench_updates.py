@@ -99,7 +99,8 @@ def batch_of(names: NDArray[np.int64], vectors: Vectors) -> EmbeddedBatch[None]:
     documents = [Document(f"d{name}", f"The text of document {name}.") for name in names]
     n, none = len(names), np.zeros(len(names), np.int32)
     where = np.arange(n), none, none.astype(np.int64), np.full(n, 30)
-    return EmbeddedBatch(documents, *where, none + 8, none, vectors, None)
+    held_bytes = sum(document.held_bytes for document in documents)
+    return EmbeddedBatch(documents, *where, none + 8, none, vectors, None, held_bytes)
 
 
 class Month:

@@ -165,17 +165,23 @@ def test_what_is_no_text_is_refused(
 
 
 class NotFinite(HashingEmbedder):
-    """The hashing embedder on a bad day."""
+    """The hashing embedder, until it breaks."""
+
+    broken = False
 
     def encode_tokens(self, tokens: TokenizedTexts) -> Vectors:
         vectors = super().encode_tokens(tokens)
-        vectors[-1, 0] = np.nan
+        if self.broken:
+            vectors[-1, 0] = np.nan
         return vectors
 
 
 def test_a_query_vector_that_is_not_finite_is_refused(index: Index) -> None:
+    embedder = NotFinite()
+    engine = SearchEngine(index, embedder)
+    embedder.broken = True
     with pytest.raises(QueryError, match="not finite for 'broken'"):
-        SearchEngine(index, NotFinite()).search_many(["fine", "broken"])
+        engine.search_many(["fine", "broken"])
 
 
 def test_an_emptied_index_says_so(tmp_path: Path) -> None:
