@@ -64,7 +64,10 @@ class Transaction:
             for name in FOLDERS:
                 files.disk.fsync_folder(self.folder / name)
         new = dataclasses.replace(
-            new, generation=self.old.generation + 1, next_file=self.next_number
+            new,
+            version=manifests.VERSION,
+            generation=self.old.generation + 1,
+            next_file=self.next_number,
         )
         self._swapped = True  # from here on, whatever interrupts us, the new state may hold
         try:

@@ -20,7 +20,7 @@ from sbert_search.errors import (
     NotAnIndex,
     QueryError,
 )
-from sbert_search.index.manifest import BuildCursor, SelfCheck, StoreSettings
+from sbert_search.index.manifest import VERSION, BuildCursor, SelfCheck, StoreSettings
 from sbert_search.index.segments import _Names
 from sbert_search.index.store import IndexStore
 from sbert_search.index.writer import Outcome
@@ -266,10 +266,27 @@ def test_a_second_writer_is_refused_by_pid_while_readers_go_on(tmp_path: Path) -
         pass
 
 
+def change_manifest(path: Path, changes: dict[str, object]) -> None:
+    manifest = path / "MANIFEST.json"
+    values = json.loads(manifest.read_bytes().partition(b"\n")[2]) | changes
+    body = json.dumps(values).encode()
+    manifest.write_bytes(hashlib.sha256(body).hexdigest().encode() + b"\n" + body)
+
+
+def test_an_index_of_version_1_opens_and_its_next_commit_states_the_newest(tmp_path: Path) -> None:
+    made(tmp_path / "i")
+    change_manifest(tmp_path / "i", {"version": 1})
+    store = IndexStore.open(tmp_path / "i")
+    assert store.snapshot.manifest.version == 1
+    with store.writer() as writer:
+        writer.delete(["d0"])
+    assert IndexStore.open(tmp_path / "i").snapshot.manifest.version == VERSION
+
+
 @pytest.mark.parametrize(
     ("changes", "told"),
     [
-        ({"version": 2}, "has format version 2, and this one reads up to 1"),
+        ({"version": VERSION + 1}, f"has format version {VERSION + 1}, and this one reads up to"),
         ({"shards": 3}, "has fields that this one does not know: Unknown setting 'shards'"),
         ({"settings": {"dim": 8, "codec": "x"}}, "Unknown setting 'settings.codec'"),
     ],
@@ -277,10 +294,8 @@ def test_a_second_writer_is_refused_by_pid_while_readers_go_on(tmp_path: Path) -
 def test_an_index_of_a_newer_version_is_called_that_and_not_corrupt(
     tmp_path: Path, changes: dict[str, object], told: str
 ) -> None:
-    manifest = made(tmp_path / "i").path / "MANIFEST.json"
-    values = json.loads(manifest.read_bytes().partition(b"\n")[2]) | changes
-    body = json.dumps(values).encode()
-    manifest.write_bytes(hashlib.sha256(body).hexdigest().encode() + b"\n" + body)
+    made(tmp_path / "i")
+    change_manifest(tmp_path / "i", changes)
     with pytest.raises(IndexStoreError, match="A newer version of sbert-search made") as refused:
         IndexStore.open(tmp_path / "i")
     assert told in str(refused.value)
