@@ -1,0 +1,104 @@
+"""Hooks of the site's build: API names, the command line's reference, and no address to fetch from.
+
+mkdocs calls the functions named ``on_...``; see https://www.mkdocs.org/user-guide/plugins/#events.
+"""
+
+from __future__ import annotations
+
+import re
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import click
+from mkdocs.exceptions import PluginError
+
+import sbert_search
+from sbert_search.cli.main import cli
+
+# Public names that the package itself does not export; the others are found through it.
+_MODULES = {
+    "Fusion": "sbert_search.search.fusion",
+    "BuildSettings": "sbert_search.index.build",
+    "ReadSettings": "sbert_search.index.ingest",
+    "TuneSettings": "sbert_search.index.tuning.settings",
+    "LexicalSettings": "sbert_search.index.lexical_terms",
+    "FieldNames": "sbert_search.corpus.fields",
+    "IndexSpec": "sbert_search.index.spec",
+    "TextEmbedder": "sbert_search.embedding.protocol",
+    "IngestReport": "sbert_search.index.ingest",
+    "CheckReport": "sbert_search.index.check",
+    "DriftReport": "sbert_search.index.drift",
+    "IndexInfo": "sbert_search.index.info",
+    "TuneReport": "sbert_search.index.tuning.tune",
+}
+_REMOTE = re.compile(
+    r'<(?:script|img|iframe|source)\b[^>]*\bsrc="(?:https?:)?//[^"]*"'
+    r'|<link\b[^>]*\brel="(?:stylesheet|preload|preconnect|icon)"[^>]*\bhref="(?:https?:)?//[^"]*"'
+    r'|<link\b[^>]*\bhref="(?:https?:)?//[^"]*"[^>]*\brel="(?:stylesheet|preload|preconnect|icon)"'
+    r"|@import\s+url\(\s*[\"']?(?:https?:)?//",
+)
+
+
+def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
+    """Write what is made at build time: ``::: Name`` by its module, the commands into cli.md."""
+    if page.file.src_uri == "cli.md":
+        return markdown + "\n" + "\n".join(_reference(cli, "sbert-search", None))
+    return re.sub(r"^::: (\w+)$", lambda match: f"::: {_full_name(match[1])}", markdown, flags=re.M)
+
+
+def on_post_build(config: Any, **_: Any) -> None:
+    """Refuse a site that needs another server: it is read offline and tells nobody its readers."""
+    for path in Path(config["site_dir"]).rglob("*.html"):
+        if found := _REMOTE.search(path.read_text(encoding="utf-8")):
+            raise PluginError(f"{path} loads a remote file: {found[0]}")
+
+
+def _full_name(name: str) -> str:
+    """Find the module that defines a public name."""
+    home: Any = sbert_search if name in sbert_search.__all__ else None
+    if home is None:
+        home = import_module(_MODULES.get(name, "sbert_search.errors"))
+    return f"{getattr(home, name).__module__}.{name}"
+
+
+def _reference(command: click.Command, path: str, parent: click.Context | None) -> list[str]:
+    """Describe a command and those below it, each under a heading of its own."""
+    context = click.Context(command, info_name=path.rpartition(" ")[2], parent=parent)
+    depth = path.count(" ")
+    lines = [f"{'#' * min(depth + 2, 4)} {path}" if depth else "## sbert-search", ""]
+    lines += [_prose(command.help or ""), ""]
+    if isinstance(command, click.Group):
+        for name in command.list_commands(context):
+            child = command.get_command(context, name)
+            assert child is not None
+            lines += _reference(child, f"{path} {name}", context)
+        return lines
+    lines += ["```text", _usage(command, context, path), "```", ""]
+    options = [p for p in command.get_params(context) if isinstance(p, click.Option)]
+    if rows := [record for p in options if (record := p.get_help_record(context))]:
+        lines += ["| option | effect |", "|---|---|"]
+        lines += [f"| {_cell(name, code=True)} | {_cell(text)} |" for name, text in rows]
+    return [*lines, "", _prose(command.epilog or ""), ""]
+
+
+def _usage(command: click.Command, context: click.Context, path: str) -> str:
+    return " ".join([path, *command.collect_usage_pieces(context)])
+
+
+def _prose(text: str) -> str:
+    r"""Turn click's help into Markdown: blocks after \b keep their lines."""
+    paragraphs = re.split(r"\n\s*\n", text.replace("\f", "").strip())
+    return "\n\n".join(
+        "```text\n" + part.partition("\b")[2].strip("\n") + "\n```" if "\b" in part else _tags(part)
+        for part in paragraphs
+    )
+
+
+def _cell(text: str, *, code: bool = False) -> str:
+    text = " ".join(text.split()).replace("|", "\\|")
+    return "`" + text + "`" if code else _tags(text)
+
+
+def _tags(text: str) -> str:
+    return text.replace("<", "&lt;").replace("*", "\\*").replace("[", "\\[")
