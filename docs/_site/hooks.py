@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from importlib import import_module
+from inspect import cleandoc
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +49,7 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     """Write what is made at build time: ``::: Name`` by its module, the commands into cli.md."""
     if page.file.src_uri == "cli.md":
         return markdown + "\n" + "\n".join(_reference(cli, "sbert-search", None))
-    return re.sub(r"^::: (\w+)$", lambda match: f"::: {_full_name(match[1])}", markdown, flags=re.M)
+    return re.sub(r"^::: (\w+)$", _described, markdown, flags=re.MULTILINE)
 
 
 def on_post_build(config: Any, **_: Any) -> None:
@@ -56,6 +57,11 @@ def on_post_build(config: Any, **_: Any) -> None:
     for path in Path(config["site_dir"]).rglob("*.html"):
         if found := _REMOTE.search(path.read_text(encoding="utf-8")):
             raise PluginError(f"{path} loads a remote file: {found[0]}")
+
+
+def _described(name: re.Match[str]) -> str:
+    """Describe a public name under an anchor that stays when its module moves."""
+    return f'<a id="{name[1].lower()}"></a>\n\n::: {_full_name(name[1])}'
 
 
 def _full_name(name: str) -> str:
@@ -70,8 +76,7 @@ def _reference(command: click.Command, path: str, parent: click.Context | None) 
     """Describe a command and those below it, each under a heading of its own."""
     context = click.Context(command, info_name=path.rpartition(" ")[2], parent=parent)
     depth = path.count(" ")
-    lines = [f"{'#' * min(depth + 2, 4)} {path}" if depth else "## sbert-search", ""]
-    lines += [_prose(command.help or ""), ""]
+    lines = [f"{'#' * (depth + 1)} {path}", "", _prose(command.help or ""), ""] if depth else []
     if isinstance(command, click.Group):
         for name in command.list_commands(context):
             child = command.get_command(context, name)
@@ -92,7 +97,7 @@ def _usage(command: click.Command, context: click.Context, path: str) -> str:
 
 def _prose(text: str) -> str:
     r"""Turn click's help into Markdown: blocks after \b keep their lines."""
-    paragraphs = re.split(r"\n\s*\n", text.replace("\f", "").strip())
+    paragraphs = re.split(r"\n\s*\n", cleandoc(text.replace("\f", "")))
     return "\n\n".join(
         "```text\n" + part.partition("\b")[2].strip("\n") + "\n```" if "\b" in part else _tags(part)
         for part in paragraphs
@@ -100,8 +105,8 @@ def _prose(text: str) -> str:
 
 
 def _cell(text: str, *, code: bool = False) -> str:
-    text = " ".join(text.split()).replace("|", "\\|")
-    return "`" + text + "`" if code else _tags(text)
+    text = " ".join(text.split())
+    return "`" + text + "`" if code else _tags(text).replace("|", "\\|")
 
 
 def _tags(text: str) -> str:
