@@ -100,9 +100,9 @@ def agrees(shown: str, printed: str) -> bool:
     """
     shown, printed = (_MEASURED.sub("0", _tidy(text)) for text in (shown, printed))
     pattern, numbers = "", []
-    for part in re.split(r"(^\.\.\.$\n?|\.\.\.)", shown, flags=re.MULTILINE):
+    for part in re.split(r"(^\.\.\.\n|\.\.\.)", shown, flags=re.MULTILINE):
         if part.startswith("..."):
-            pattern += r"(?:.*\n?)*?" if part.endswith("\n") or part == "..." else r".*?"
+            pattern += r"[\s\S]*?" if part.endswith("\n") else r".*?"
             continue
         end = 0
         for number in _NUMBER.finditer(part):
