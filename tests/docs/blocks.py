@@ -115,7 +115,7 @@ def agrees(shown: str, printed: str) -> bool:
 
 
 def _tidy(text: str) -> str:
-    return "\n".join(line.rstrip() for line in text.strip("\n").splitlines())
+    return "\n".join(line.rstrip() for line in text.splitlines()).strip("\n")
 
 
 def _near(shown: str, printed: str) -> bool:

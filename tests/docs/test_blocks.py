@@ -35,7 +35,7 @@ def test_a_fence_that_is_not_understood_is_refused(tmp_path: Path) -> None:
         ("size 10.2 KiB", "size 10.3 KiB"),
         ("sha256 53aa...", "sha256 53aa51172d14"),
         ("first\n...\nlast", "first\nsecond\nthird\nlast"),
-        ("spaces", "spaces   \n"),
+        ("spaces", "   \nspaces   \n"),
     ],
 )
 def test_outputs_that_agree(shown: str, printed: str) -> None:
