@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from html import escape
+from itertools import pairwise
 from pathlib import Path
 
 FOLDER = Path(__file__).resolve().parents[1] / "concepts"
@@ -37,25 +38,31 @@ class Box:
 
     @property
     def height(self) -> int:
+        """How much room title and lines take."""
         return 34 + 18 * len(self.lines)
 
     @property
     def top(self) -> tuple[int, int]:
+        """Middle of the upper edge."""
         return self.x + self.width // 2, self.y
 
     @property
     def bottom(self) -> tuple[int, int]:
+        """Middle of the lower edge."""
         return self.x + self.width // 2, self.y + self.height
 
     @property
     def left(self) -> tuple[int, int]:
+        """Middle of the left edge."""
         return self.x, self.y + self.height // 2
 
     @property
     def right(self) -> tuple[int, int]:
+        """Middle of the right edge."""
         return self.x + self.width, self.y + self.height // 2
 
     def draw(self) -> str:
+        """Give the SVG of the box."""
         fill, stroke = COLOURS[self.kind]
         middle = self.x + self.width // 2
         rows = [
@@ -97,7 +104,7 @@ orient="auto"><path d="M0 0L8 4L0 8z" fill="#555"/></marker></defs>
 def text_flow() -> str:
     """From a source to an index, and from a query to hits."""
     source = Box(20, 20, 270, "data", "Source", ("JSONL, CSV, Parquet, text, BEIR",))
-    read = Box(20, 100, 270, "work", "Read and check rows", ("indexed, replaced, duplicate, rejected",))
+    read = Box(20, 100, 270, "work", "Read and check rows", ("bad rows: file, line, reason",))
     split = Box(20, 180, 270, "work", "Tokenise", ("cut, refuse or split into passages",))
     embed = Box(20, 260, 125, "work", "Embed", ("model", "vector"))
     count = Box(165, 260, 125, "work", "Count words", ("stemmer", "postings"))
@@ -106,7 +113,7 @@ def text_flow() -> str:
     mask = Box(350, 100, 270, "work", "Filter", ("which documents may be found",))
     dense = Box(350, 180, 125, "work", "Dense", ("nearest vectors", "exact scores"))
     lexical = Box(495, 180, 125, "work", "Lexical", ("BM25", "exact scores"))
-    fuse = Box(350, 290, 270, "work", "Fuse, then rerank", ("hybrid mode; a cross-encoder if given",))
+    fuse = Box(350, 290, 270, "work", "Fuse, then rerank", ("a cross-encoder, if given",))
     hits = Box(350, 370, 270, "data", "Hits", ("document, score, rank in every stage",))
     return svg(
         "How a text becomes a hit",
@@ -140,7 +147,7 @@ def index_on_disk() -> str:
     deleted = Box(480, 120, 140, "data", "del/*.npy", ("rows deleted", "or replaced"))
     lex = Box(20, 260, 140, "work", "lex/*.npy", ("postings", "for BM25"))
     ann = Box(180, 260, 130, "work", "ann/*.faiss", ("FAISS index", "from 50,000 rows"))
-    note = Box(330, 260, 290, "warn", "Derived files", ("damaged or missing: made again", "by index repair"))
+    note = Box(330, 260, 290, "warn", "Derived files", ("damaged: made again", "by index repair"))
     return svg(
         "The files of an index",
         640,
@@ -169,10 +176,12 @@ def promises() -> str:
         Box(20 + 155 * place, 90, 135, "file" if place == 2 else "work", title, (line,))
         for place, (title, line) in enumerate(names)
     ]
-    old = Box(20, 190, 290, "warn", "A crash here: the old state", ("unreferenced files are removed later",))
+    old = Box(
+        20, 190, 290, "warn", "A crash here: the old state", ("partial files are removed later",)
+    )
     new = Box(485, 190, 135, "data", "A crash here:", ("the new state",))
     both = Box(330, 190, 135, "warn", "A crash here:", ("old or new, whole",))
-    readers = Box(20, 20, 600, "data", "Readers keep the state they opened; files are never changed in place")
+    readers = Box(20, 20, 600, "data", "Readers keep the state they opened; no file is changed")
     return svg(
         "The steps of a commit",
         640,
@@ -180,7 +189,7 @@ def promises() -> str:
         [
             readers,
             *boxes,
-            *(arrow(a.right, b.left) for a, b in zip(boxes, boxes[1:], strict=False)),
+            *(arrow(a.right, b.left) for a, b in pairwise(boxes)),
             *(old, both, new),
             arrow((165, 190), (165, 144)),
             arrow(both.top, boxes[2].bottom),

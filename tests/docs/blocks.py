@@ -7,14 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
-PAGES = sorted(
-    page
-    for page in DOCS.rglob("*.md")
-    if "_site" not in page.parts and page.name not in ("decisions.md",)
-)
+PAGES = sorted(DOCS.rglob("*.md"))
 
 _FENCE = re.compile(
-    r'^(?P<indent> *)```[ ]?(?P<language>\w+)(?: title="(?P<title>[^"]*)")?\n(?P<body>.*?)^(?P=indent)```$',
+    r'^(?P<indent> *)```(?P<language>\w+)(?: title="(?P<title>[^"]*)")?\n'
+    r"(?P<body>.*?)^(?P=indent)```$",
     re.MULTILINE | re.DOTALL,
 )
 _FILE_NAME = re.compile(r"[\w./-]+\.\w+")
