@@ -18,7 +18,10 @@ from tests.docs.blocks import DOCS, PAGES, Block, agrees, blocks_of, commands_of
 
 RUN = ("python", "console")
 SHOWN = ("text", "json", "jsonl", "csv", "toml", "sql")
-NEEDS = ("a CUDA device", "the hub", "minutes", "a package of its own", "your own data")
+NEEDS = (
+    *("a CUDA device", "a new environment", "a package of its own"),
+    *("minutes", "the hub", "your own data"),
+)
 
 
 def _names(page: Path) -> str:
