@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import re
 import runpy
 import shlex
 import subprocess
@@ -95,3 +96,8 @@ def _command(line: str) -> tuple[int, str, str]:
     env = os.environ | {"PYTHONPATH": str(DOCS.parent)}
     done = subprocess.run(["bash", "-c", shim + line], capture_output=True, text=True, env=env)
     return done.returncode, done.stdout, done.stderr
+
+
+def test_no_output_names_the_folder_of_a_test() -> None:
+    named = [_names(page) for page in PAGES if re.search(r"/tmp/|pytest-of", page.read_text())]
+    assert named == []
