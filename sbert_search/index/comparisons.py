@@ -30,7 +30,6 @@ SWAPPED: Mapping[Operator, Operator] = {"<": ">", "<=": ">=", ">": "<", ">=": "<
 INT64 = np.iinfo(np.int64)
 
 _NUMBERS = (pa.int64(), pa.float64())
-_NULL = pa.scalar(None, pa.bool_())
 _TOO_LARGE = 2.0**63  # the first float64 above all int64
 
 
@@ -72,7 +71,7 @@ def compare_columns(left: pa.Array, operator: Operator, right: pa.Array) -> pa.A
         return compare_columns(right, SWAPPED.get(operator, operator), left)
     order = pa.array(_order(_values(left), _values(right)))
     there = pc.and_(left.is_valid(), right.is_valid())
-    return pc.if_else(there, OPERATORS[operator](order, pa.scalar(0, pa.int8())), _NULL)
+    return _known(there, OPERATORS[operator](order, pa.scalar(0, pa.int8())))
 
 
 def is_in(column: pa.Array, values: Sequence[Value]) -> pa.Array:
@@ -84,12 +83,18 @@ def is_in(column: pa.Array, values: Sequence[Value]) -> pa.Array:
         if column.type == pa.float64() and 0 in found:
             found += [-0.0, 0.0]  # equal numbers that Arrow hashes apart
     marks = pc.is_in(column, pa.array(found, column.type))
-    return pc.if_else(column.is_valid(), marks, _NULL)
+    return _known(column.is_valid(), marks)
 
 
 def constant(column: pa.Array, value: bool) -> pa.Array:
     """Give the same answer for every row that has a value."""
-    return pc.if_else(column.is_valid(), pa.scalar(value), _NULL)
+    return _known(column.is_valid(), pa.scalar(value))
+
+
+def _known(where: pa.Array, answers: pa.Array | pa.Scalar) -> pa.Array:
+    """Give the answers, and null elsewhere."""
+    # The null is made here: pa.scalar imports pandas, which a search without a filter never needs.
+    return pc.if_else(where, answers, pa.scalar(None, pa.bool_()))
 
 
 def exact_as_float(integers: NDArray[np.int64]) -> NDArray[np.bool_]:
