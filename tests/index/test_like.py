@@ -61,7 +61,7 @@ def test_patterns_that_cannot_be_used_say_why() -> None:
 @pytest.mark.parametrize("part", ["_", "a", "é", "%a", "%_a", "\\%", "🙂"])
 def test_the_longest_patterns_match(part: str) -> None:
     pattern = part * (MAX_PATTERN // len(part))
-    text = "a%🙂é" * MAX_PATTERN
+    text = "a%🙂é" * (MAX_PATTERN // 8)
     for ignore_case in (False, True):
         marks = like(pattern, ignore_case=ignore_case)(pa.array([text, ""], pa.large_string()))
         assert marks.to_pylist() == [False, False]
