@@ -138,9 +138,9 @@ def queries(path: Path, n_queries: int) -> Path:
 
 
 def test_many_hits_of_many_queries_keep_it(index: Path, tmp_path: Path) -> None:
-    asked = queries(tmp_path / "q.jsonl", 300)
     k = 20_000 if FULL else 3000
     for mode, out in itertools.product(("dense", "hybrid") if FULL else ("dense",), (True, False)):
+        asked = queries(tmp_path / "q.jsonl", 300 if FULL or out else 30)
         to = ("--run-out", tmp_path / "r.trec") if out else ("--json",)
         judge(
             f"{k} hits, {mode}", "search", index, "--queries", asked, "-k", k, "--mode", mode, *to
@@ -148,7 +148,7 @@ def test_many_hits_of_many_queries_keep_it(index: Path, tmp_path: Path) -> None:
 
 
 def test_many_queries_keep_it_or_are_refused(index: Path, tmp_path: Path) -> None:
-    asked = queries(tmp_path / "q.jsonl", 1_000_000 if FULL else 300_000)
+    asked = queries(tmp_path / "q.jsonl", 1_000_000 if FULL else 100_000)
     judge("many queries", "search", index, "--queries", asked, "--run-out", tmp_path / "r")
 
 

@@ -55,7 +55,7 @@ def test_clusters_of_an_index_that_is_there(index: Path, texts: Path) -> None:
     assert (none.code, none.out) == (0, "")
     assert none.err.endswith("No two documents score 0.99 or more.\n")
     wrong = sbert_search("pairs", index, "--threshold", "nan")
-    assert (wrong.code, "The threshold is nan" in wrong.err) == (2, True)
+    assert (wrong.code, "'nan' is not finite" in wrong.err) == (2, True)
 
 
 def test_a_source_that_is_not_there_is_named_before_the_model_is_opened() -> None:
