@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -275,12 +276,14 @@ def _write_recipes(place: Path) -> None:
 
 def _build(place: Path) -> None:
     build = ["index", "build", "corpus.jsonl", "--model", "hashing", "--out"]
-    here = {"cwd": place, "check": True, "env": environment(), "stdout": subprocess.DEVNULL}
+    run_here = partial(
+        subprocess.run, cwd=place, check=True, env=environment(), stdout=subprocess.DEVNULL
+    )
     run = [sys.executable, "-m", "sbert_search"]
-    subprocess.run([*run, *build, "index"], **here)  # type: ignore[call-overload]
+    run_here([*run, *build, "index"])
     sts = ["eval", "sts", "pairs.jsonl", "--model"]
     for out, model in (("a", "hashing"), ("b", "hashing:16")):
-        subprocess.run([*run, *sts, model, "--out", f"runs/{out}", "-q"], **here)  # type: ignore[call-overload]
+        run_here([*run, *sts, model, "--out", f"runs/{out}", "-q"])
     shutil.copytree(place / "index", place / "broken")
     for file in (place / "broken" / "seg").glob("*.vec.npy"):
         file.write_bytes(file.read_bytes()[:-1])
