@@ -50,7 +50,7 @@ class Holding:
 
     @property
     def problem(self) -> str:
-        """What no longer is as it was, apart from where the folder is; "" when nothing."""
+        """Name the first thing that another process changed, the path aside; "" if none."""
         if not self._lock.is_in_place():
             return f"{self.folder / manifests.LOCK} was removed or replaced"
         if moved := self.folder.moved_folders():

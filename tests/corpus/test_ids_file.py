@@ -1,4 +1,4 @@
-"""A file of ids names exactly the ids that stand in it."""
+"""An ids file gives exactly the ids written in it, whatever their characters."""
 
 from __future__ import annotations
 

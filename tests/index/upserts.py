@@ -73,7 +73,7 @@ class Stream:
 
     @property
     def with_metadata(self) -> bool:
-        """Whether documents have a column, by which some are deleted."""
+        """Whether documents have a metadata column, by which some commands delete."""
         return self.n_states <= 50
 
 

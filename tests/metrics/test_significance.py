@@ -167,7 +167,7 @@ def measured(first: str, second: str, collection: str = "scifact") -> Compare:
 
 
 def one_run(rng: np.random.Generator, n: int, draws: int, seed: int) -> Difference:
-    """A mean over the queries of one run, less what it is over all queries there could be."""
+    """Return the error of a run's mean: that of a sample of queries minus the true one."""
     values = rng.choice(NDCG, n, p=NDCG_SHARES) - np.dot(NDCG, NDCG_SHARES)
     return Difference(values.mean(), *mean_interval(values, draws=draws, seed=seed), p_value=1.0)
 
