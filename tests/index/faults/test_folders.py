@@ -23,6 +23,8 @@ from sbert_search.index.check import check
 from sbert_search.index.index import Index
 from sbert_search.index.lexical_terms import LexicalSettings
 from sbert_search.index.store import IndexStore
+from sbert_search.index.tuning.settings import TuneSettings
+from sbert_search.index.tuning.tune import tune as tune_index
 from sbert_search.runtime.folders import Identity, identity_of
 from tests.faults import FULL, keep_result
 from tests.index.faults.happenings import HAPPENINGS, Yard
@@ -103,6 +105,10 @@ def build(yard: Yard, told: Told) -> None:
     Index.build(yard.root / "private" / "source.jsonl", out=yard.live, model="hashing:8")
 
 
+def tune(yard: Yard, told: Told) -> None:
+    tune_index(IndexStore.open(yard.live), TuneSettings(k=2, n_queries=4))
+
+
 COMMANDS: dict[str, Command] = {
     "add": changing(*(Operation("put", ((f"n{n}", 0, 2), (f"m{n}", 1, 1))) for n in range(3))),
     "upsert": changing(
@@ -117,6 +123,7 @@ COMMANDS: dict[str, Command] = {
     "set_lexical": set_lexical,
     "snapshot": snapshot,
     "build": build,
+    "tune": tune,
     "check": check_it,
     "read": read,
 }
