@@ -24,6 +24,10 @@ _REMEDIES = {
     errno.ENOMEM: " Memory ran out: raise the limit of this process (ulimit -v), or free some.",
     errno.EAGAIN: " Raise the limit on processes and threads of this user (ulimit -u).",
 }
+# Words of a RuntimeError: those of Python's threads, torch's allocators, C++; and those of oneDNN,
+# which gives no reason, so that they count only where the memory of this process is limited.
+_OUT_OF_MEMORY = ("can't start new thread", "can't allocate memory", "out of memory", "bad_alloc")
+_MAYBE_OUT_OF_MEMORY = ("could not create a primitive", "could not create a memory object")
 
 
 def describe(error: Exception) -> str:
@@ -35,10 +39,13 @@ def describe(error: Exception) -> str:
         tell("".join(traceback.format_exception(error)).rstrip("\n"))
     if isinstance(error, OSError):
         return _of_the_system(error)
-    if isinstance(error, MemoryError) or "can't start new thread" in str(error):
+    if _ran_out_of_memory(error):
         return f"Memory ran out{_detail(error)}. Raise the limit of this process, or free some."
     if isinstance(error, ImportError):
-        return f"A library cannot be loaded{_detail(error)}. {_why_not_loaded()}"
+        why = "The limit on the memory of this process (ulimit -v) may be too low."
+        return f"A library cannot be loaded{_detail(error)}. " + (
+            why if _has_memory_limit() else "Install sbert-search again."
+        )
     return (
         f"Unexpected {type(error).__name__}{_detail(error)}. This is a bug of sbert-search; please "
         f"report it with {_record(error)}."
@@ -57,13 +64,23 @@ def _detail(error: Exception) -> str:
     return f": {lines[0].rstrip('.')}" if lines else ""
 
 
-def _why_not_loaded() -> str:
-    if sys.platform != "win32":
-        import resource
+def _ran_out_of_memory(error: Exception) -> bool:
+    """Whether memory ran out: Python's error, or what torch and oneDNN say in its place."""
+    if isinstance(error, MemoryError):
+        return True
+    message = str(error)
+    if any(words in message for words in _OUT_OF_MEMORY):
+        return True
+    return _has_memory_limit() and any(words in message for words in _MAYBE_OUT_OF_MEMORY)
 
-        if resource.getrlimit(resource.RLIMIT_AS)[0] != resource.RLIM_INFINITY:
-            return "The limit on the memory of this process (ulimit -v) may be too low."
-    return "Install sbert-search again."
+
+def _has_memory_limit() -> bool:
+    """Whether this process may use less address space than the system has (ulimit -v)."""
+    if sys.platform == "win32":
+        return False
+    import resource
+
+    return resource.getrlimit(resource.RLIMIT_AS)[0] != resource.RLIM_INFINITY
 
 
 def _record(error: Exception) -> str:

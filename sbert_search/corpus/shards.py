@@ -160,6 +160,8 @@ class TokenShards:
         except npy.AnotherArray as error:
             raise _damaged(path, error.expected, error.got) from error
         except OSError as error:
+            if not files.tells_of_the_file(error):
+                raise
             raise _damaged(path, "a file that can be read", str(error)) from error
 
 

@@ -112,6 +112,8 @@ def test_a_full_disk_behind_stderr_does_not_stop_the_work(index: Path) -> None:
     [
         (MemoryError("malloc of size 8 failed"), "Memory ran out: malloc of size 8 failed. Raise"),
         (RuntimeError("can't start new thread"), "Memory ran out: can't start new thread."),
+        (RuntimeError("x.cpp: DefaultCPUAllocator: can't allocate memory: 8 bytes"), "Memory ran"),
+        (RuntimeError("std::bad_alloc"), "Memory ran out: std::bad_alloc."),
         (ImportError("libx.so: failed to map"), "A library cannot be loaded: libx.so: failed to"),
         (OSError(24, "Too many open files", "x"), "x: Too many open files. Raise the limit on"),
         (OSError(28, "No space left on device"), "No space left on device. Nothing that was"),
@@ -128,6 +130,15 @@ def test_what_runs_out_is_named(
     assert code == 1
     assert message in shown
     assert "Traceback" not in shown
+
+
+def test_a_failure_of_onednn_is_for_want_of_memory_only_where_that_is_limited(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    error = RuntimeError("could not create a primitive")
+    assert "Unexpected RuntimeError" in failed(error, monkeypatch, capsys)[1]
+    monkeypatch.setattr("resource.getrlimit", lambda _: (1 << 40, 1 << 40))
+    assert "Memory ran out: could not create a primitive." in failed(error, monkeypatch, capsys)[1]
 
 
 @pytest.mark.parametrize("error", [KeyError("x"), RecursionError("too deep"), ValueError("\x1b")])

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 
 import numpy as np
@@ -159,4 +160,17 @@ def test_damage_is_named(tmp_path: Path) -> None:
         TokenShards(tmp_path / "s")
     (tmp_path / "s" / NAME).write_text('{"format": "other"}')
     with pytest.raises(CorpusError, match="cannot be used"):
+        TokenShards(tmp_path / "s")
+
+
+def test_want_of_memory_is_not_taken_for_damage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path / "s")
+
+    def map_nothing(path: Path) -> memoryview:
+        raise OSError(errno.ENOMEM, "Cannot allocate memory")
+
+    monkeypatch.setattr("sbert_search.runtime.files.map_file", map_nothing)
+    with pytest.raises(OSError, match="Cannot allocate memory"):
         TokenShards(tmp_path / "s")
