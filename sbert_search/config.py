@@ -20,6 +20,7 @@ from sbert_search.errors import ConfigError
 T = TypeVar("T")
 
 MAX_TOML_BYTES = 16 << 20
+MAX_SEED = 2**63 - 1  # the largest integer of TOML, in which recipes are written
 
 
 class UnknownSettingError(ConfigError):

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from sbert_search.evaluation.compare import Comparison
 
 _SHOWN = 5  # of the greatest gains and losses
+MAX_DRAWS = 1_000_000  # more would take minutes and move no interval
 _RUN = click.Path(exists=True, path_type=Path)
 
 
@@ -23,7 +24,7 @@ _RUN = click.Path(exists=True, path_type=Path)
 @click.argument("run_a", type=_RUN)
 @click.argument("run_b", type=_RUN)
 @click.option("--metric", "metrics", multiple=True, help="Several times; default: the main one.")
-@click.option("--draws", type=click.IntRange(100), default=10_000, show_default=True)
+@click.option("--draws", type=click.IntRange(100, MAX_DRAWS), default=10_000, show_default=True)
 @click.option(
     "--svg", type=click.Path(file_okay=False, path_type=Path), help="Draw gains into this folder."
 )

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import click
 from click.core import ParameterSource
 
+from sbert_search.config import MAX_SEED
 from sbert_search.errors import ConfigError
 from sbert_search.runtime.device_names import device_names
 from sbert_search.runtime.progress import set_quiet
@@ -144,7 +145,11 @@ _SHARED: dict[str, Decorator[Any]] = {
         help="How long to wait for another process that is writing to the index.",
     ),
     "seed": click.option(
-        "--seed", type=int, default=0, show_default=True, envvar=_variable("seed")
+        "--seed",
+        type=click.IntRange(0, MAX_SEED),
+        default=0,
+        show_default=True,
+        envvar=_variable("seed"),
     ),
     "allow-inexact": click.option(
         "--allow-inexact",

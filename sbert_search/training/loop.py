@@ -12,7 +12,7 @@ from typing import Any, Literal, NoReturn
 import torch
 from torch import nn
 
-from sbert_search.config import to_mapping, to_toml
+from sbert_search.config import MAX_SEED, to_mapping, to_toml
 from sbert_search.errors import ConfigError
 from sbert_search.runtime.device import resolve_device, resolve_precision
 from sbert_search.runtime.distributed import Ranks, join_ranks
@@ -54,8 +54,8 @@ class TrainConfig:
     report: ReportConfig = field(default_factory=ReportConfig)
 
     def __post_init__(self) -> None:
-        if self.seed < 0:
-            raise ConfigError(f"seed is {self.seed}; it must not be below 0.")
+        if not 0 <= self.seed <= MAX_SEED:
+            raise ConfigError(f"seed is {self.seed}; it must be from 0 to {MAX_SEED} (2^63 - 1).")
 
 
 @dataclass(frozen=True, slots=True)

@@ -144,9 +144,10 @@ def test_an_unknown_dev_figure_is_refused_before_the_first_step(tmp_path: Path) 
     assert not (tmp_path / "run").exists()
 
 
-def test_a_seed_below_zero_is_refused() -> None:
-    with pytest.raises(ConfigError, match="seed is -1"):
-        settings("seed=-1")
+@pytest.mark.parametrize("seed", [-1, 2**63])
+def test_a_seed_that_no_generator_takes_is_refused(seed: int) -> None:
+    with pytest.raises(ConfigError, match=f"seed is {seed}"):
+        settings(f"seed={seed}")
 
 
 def test_bf16_trains_fp32_weights_to_about_the_same_loss(tmp_path: Path) -> None:
