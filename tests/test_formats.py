@@ -19,7 +19,8 @@ from tests.formats import make
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 HERE = Path(make.__file__).parent
-VERSIONS = ("e5b44cf", "4fd10fa")  # index format 1; index format 2
+VERSIONS = {"e5b44cf": 1, "4fd10fa": 2}
+"""Folders, and the format version of their indexes."""
 
 NEW = {"_id": "dóc 零", "text": "A new red mill, far from all rivers.", "kind": "mill"}
 TYPED = {
@@ -48,8 +49,8 @@ def expected(folder: Path) -> Expected:
 
 def test_every_version_has_its_files() -> None:
     assert sorted(path.parent.name for path in HERE.glob("*/expected.json")) == sorted(VERSIONS)
-    formats = [make.manifest_of(HERE / version / "words")["version"] for version in VERSIONS]
-    assert formats == [1, 2]
+    for version, number in VERSIONS.items():
+        assert make.manifest_of(HERE / version / "words")["version"] == number
 
 
 def test_searches_find_what_they_found(folder: Path, expected: Expected) -> None:
