@@ -64,7 +64,7 @@ def with_a_model(results: Results, scratch: Path) -> None:
     from sentence_transformers import SentenceTransformer
 
     from sbert_search import Embedder
-    from sbert_search.models.resolve import resolve_model
+    from sbert_search.models.loading.resolve import resolve_model
 
     options = results.options
     source, corpus = documents(100 if options.quick else 10_000)

@@ -24,7 +24,7 @@ from common import Results, arguments, compare, repeats_of
 
 from sbert_search.corpus.documents import CorpusReader
 from sbert_search.index.index import Index
-from sbert_search.models.resolve import resolve_model
+from sbert_search.models.loading.resolve import resolve_model
 
 QUERY = "does vitamin D deficiency raise the risk of multiple sclerosis?"
 QUICK_DOCS = 300

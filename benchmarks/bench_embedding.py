@@ -32,7 +32,7 @@ from sbert_search.encoder.config import EncoderConfig
 from sbert_search.encoder.cost import flops_per_token
 from sbert_search.encoder.weights import load_encoder
 from sbert_search.metrics.correlation import spearman
-from sbert_search.models.resolve import resolve_model
+from sbert_search.models.loading.resolve import resolve_model
 from sbert_search.runtime.device import MatmulRate, matmul_rate
 
 PEER_BATCHES = (8, 16, 32, 64, 128)

@@ -72,7 +72,7 @@ def prepared(path: Path, clusters: Clusters, count: int) -> IndexStore:
 
 def respecified(store: IndexStore, spec: IndexSpec) -> Snapshot:
     """Search an index by another spec, building its FAISS files."""
-    from sbert_search.index import compact
+    from sbert_search.index.maintenance import compaction
 
     old = store.snapshot.manifest
     if old.settings.spec == spec:
@@ -80,7 +80,7 @@ def respecified(store: IndexStore, spec: IndexSpec) -> Snapshot:
     names = {s.ann.name for s in old.segments if s.ann}
     bare = replace(old.without(names), settings=replace(old.settings, spec=spec))
     with store.writer() as writer:
-        writer.rewrite(lambda work: compact.with_ann(work, writer.snapshot, bare))
+        writer.rewrite(lambda work: compaction.with_ann(work, writer.snapshot, bare))
     return store.snapshot
 
 

@@ -19,11 +19,11 @@ from common import Figure, Results, arguments, compare, rate, repeats_of
 from peers import Floats, Rows, recall
 from vectors import DIM, Clusters
 
-from sbert_search.index import ann, ann_build, gpu
-from sbert_search.index.manifest import StoreSettings
-from sbert_search.index.scan import TopK, scan
-from sbert_search.index.selection import plan
+from sbert_search.index.dense import faiss_build, faiss_file, faiss_gpu
+from sbert_search.index.dense.exact import TopK, scan
+from sbert_search.index.dense.query_plan import plan
 from sbert_search.index.spec import IndexSpec
+from sbert_search.index.storage.manifest import StoreSettings
 
 N_ROWS, QUICK_ROWS, N_QUERIES, K = 1_000_000, 100_000, 1_000, 10
 
@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 def main() -> None:
     options = arguments(__doc__.partition("\n")[0]).parse_args()
-    device = gpu.find_gpu()
+    device = faiss_gpu.find_gpu()
     if device is None:
         raise SystemExit("There is no GPU that FAISS answers on: nothing is measured.")
     results = Results(options)
@@ -46,7 +46,7 @@ def main() -> None:
         scan(queries, vectors, top, np.arange(count), metric="cosine", max_norm=1.0)
         return top
 
-    exact = partial(gpu.exact_candidates, queries, vectors, K, None, euclidean=False)
+    exact = partial(faiss_gpu.exact_candidates, queries, vectors, K, None, euclidean=False)
     truth = on_cpu().rows
     results.add("flat_overlap", Figure(recall(exact(), truth), "share"))
     speed = partial(rate, N_QUERIES, exact), partial(rate, N_QUERIES, on_cpu)
@@ -54,16 +54,16 @@ def main() -> None:
 
     spec = IndexSpec(factory="IVF1024,SQ8" if options.quick else "IVF2048,SQ8", nprobe=16)
     settings = StoreSettings(dim=DIM, spec=spec)
-    empty = ann_build.train([vectors], settings)
+    empty = faiss_build.train([vectors], settings)
     assert empty is not None
-    there, there_s = timed(partial(gpu.fill, device, empty, vectors, lambda n: None))
-    here, here_s = timed(partial(ann_build.fill, empty, vectors))
+    there, there_s = timed(partial(faiss_gpu.fill, device, empty, vectors, lambda n: None))
+    here, here_s = timed(partial(faiss_build.fill, empty, vectors))
     assert there is not None
     results.add("ivf_build", Figure(there_s, "s", here_s, there_s / here_s))
     how = plan(spec, count, count, k=K, n_queries=N_QUERIES, takes_bitmap=True)
-    copy = gpu.GpuIndex(device, there)
+    copy = faiss_gpu.GpuIndex(device, there)
     ours = partial(copy.search, how, queries, None)
-    theirs = partial(ann.search, here, how, queries, None)
+    theirs = partial(faiss_file.search, here, how, queries, None)
     found = [top_of(at, queries, vectors, truth) for at in (ours(), theirs())]
     results.add("ivf_recall", Figure(found[0], "recall", found[1], found[0] / found[1]))
     speed = partial(rate, N_QUERIES, ours), partial(rate, N_QUERIES, theirs)

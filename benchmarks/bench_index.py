@@ -27,12 +27,12 @@ from passages import embedded_sets
 from peers import Floats, Graph, HnswLib, Rows, USearch, recall, widen
 from vectors import Clusters, write_index
 
-from sbert_search.index import compact
-from sbert_search.index.manifest import Manifest
+from sbert_search.index.maintenance import compaction
 from sbert_search.index.snapshot import Snapshot
 from sbert_search.index.spec import MIN_ANN_ROWS, IndexSpec
+from sbert_search.index.storage.manifest import Manifest
+from sbert_search.index.storage.transaction import Transaction
 from sbert_search.index.store import IndexStore
-from sbert_search.index.transaction import Transaction
 from sbert_search.index.tuning.report import how, remarks
 from sbert_search.index.tuning.settings import TuneSettings
 from sbert_search.index.tuning.tune import tune
@@ -202,7 +202,7 @@ def our_graph(store: IndexStore, construction: int) -> Snapshot:
     bare = replace(old.without(names), settings=replace(old.settings, spec=spec))
 
     def change(work: Transaction) -> Manifest:
-        return compact.with_ann(work, store.snapshot, bare)
+        return compaction.with_ann(work, store.snapshot, bare)
 
     with store.writer() as writer:
         writer.rewrite(change)

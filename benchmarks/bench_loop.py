@@ -28,11 +28,11 @@ from sbert_search.encoder.encoder import Encoder
 from sbert_search.encoder.packed import PackedTokens
 from sbert_search.losses.token import IGNORED, token_cross_entropy
 from sbert_search.runtime.progress import set_quiet
-from sbert_search.training.batching import Batches, BatchingConfig, Rows
-from sbert_search.training.loop import TrainConfig, train
-from sbert_search.training.objective import Batch, Losses
-from sbert_search.training.optim import OptimConfig, make_optimizer
-from sbert_search.training.schedule import BudgetConfig
+from sbert_search.training.loop.batching import Batches, BatchingConfig, Rows
+from sbert_search.training.loop.loop import TrainConfig, train
+from sbert_search.training.loop.objective import Batch, Losses
+from sbert_search.training.loop.optim import OptimConfig, make_optimizer
+from sbert_search.training.loop.schedule import BudgetConfig
 
 MASK, FIRST_WORD = 103, 1000  # ids of BERT's vocabulary
 

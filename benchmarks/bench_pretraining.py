@@ -34,13 +34,13 @@ from sbert_search.tokens.tokenizer import TextTokenizer
 from sbert_search.tokens.vocabulary import save_vocabulary
 from sbert_search.tokens.wordpiece import SPECIAL_TOKENS
 from sbert_search.tokens.words import WordRules
-from sbert_search.training.batching import Batches, BatchingConfig, Rows
-from sbert_search.training.objective import Batch
-from sbert_search.training.optim import OptimConfig
-from sbert_search.training.pretrain_objectives import MaskedObjective
-from sbert_search.training.state import RunState
-from sbert_search.training.step import Scene
-from sbert_search.training.stepper import Stepper
+from sbert_search.training.loop.batching import Batches, BatchingConfig, Rows
+from sbert_search.training.loop.gradients import Scene
+from sbert_search.training.loop.objective import Batch
+from sbert_search.training.loop.optim import OptimConfig
+from sbert_search.training.loop.state import RunState
+from sbert_search.training.loop.step import Stepper
+from sbert_search.training.pretraining.objectives import MaskedObjective
 
 VOCAB, LENGTH, MASK, FIRST_WORD, SHARE = 30_522, 128, 4, 1_000, 0.15
 SHAPES = {"4x256": (4, 256, 4), "6x384": (6, 384, 6), "12x768": (12, 768, 12)}

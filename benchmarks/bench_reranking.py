@@ -23,7 +23,7 @@ from texts import documents, questions
 from sbert_search import Reranker
 from sbert_search.encoder.weights import load_encoder
 from sbert_search.models.cross_encoder import CrossEncoder
-from sbert_search.models.resolve import resolve_model
+from sbert_search.models.loading.resolve import resolve_model
 from sbert_search.tokens.tokenizer import TextTokenizer
 
 TOP = 10

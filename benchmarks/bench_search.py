@@ -28,16 +28,16 @@ from texts import paragraphs, squad_questions
 from sbert_search import Embedder
 from sbert_search.embedding.hashing import HashingEmbedder
 from sbert_search.embedding.protocol import TokenizedTexts, Vectors
-from sbert_search.index.build import BuildSettings
 from sbert_search.index.index import Index
+from sbert_search.index.ingestion.build import BuildSettings
 from sbert_search.index.spec import IndexSpec
 from sbert_search.records import Query
-from sbert_search.search.asking import MODES
 from sbert_search.search.dense import nearest_documents
 from sbert_search.search.engine import SearchEngine
 from sbert_search.search.fusion import Fusion, fuse
 from sbert_search.search.hits import read_hits
-from sbert_search.search.words import matching_documents
+from sbert_search.search.lexical import matching_documents
+from sbert_search.search.options import MODES
 
 K = 10
 BATCH = 100

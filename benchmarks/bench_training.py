@@ -17,7 +17,7 @@ from unittest import mock
 from common import Results, arguments, paired, repeats_of
 from texts import nli_pairs
 
-from sbert_search.models.resolve import resolve_model
+from sbert_search.models.loading.resolve import resolve_model
 from sbert_search.records import TextPair
 from sbert_search.runtime.progress import set_quiet
 
@@ -29,9 +29,9 @@ COMPARISONS = {"fp32": ("fp32", "fp32"), "bf16": ("bf16", "fp32"), "same": ("bf1
 
 def ours(task: str, precision: str, pairs: list[TextPair]) -> float:
     """Pairs a second of this package."""
+    from sbert_search.training.bi_encoder.train import BiEncoderRecipe, train_bi_encoder
+    from sbert_search.training.loop.step import Stepper
     from sbert_search.training.recipe import load_recipe
-    from sbert_search.training.siamese import BiEncoderRecipe, train_bi_encoder
-    from sbert_search.training.stepper import Stepper
 
     times: list[float] = []
     take = Stepper.take

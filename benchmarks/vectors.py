@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from sbert_search.index.manifest import BuildCursor, StoreSettings
+from sbert_search.index.storage.manifest import BuildCursor, StoreSettings
 from sbert_search.index.store import IndexStore
 from sbert_search.records import Document
 

@@ -27,7 +27,7 @@ from fine_tuning_bench import Bench, Clock, OutOfTimeError
 from fine_tuning_report import draw, markdown, signs
 from fine_tuning_trials import BEFORE, EXPERIMENTS, Experiment, Trial
 
-from sbert_search.runtime.files import replace_file
+from sbert_search.runtime.disk.files import replace_file
 from sbert_search.runtime.progress import note
 from sbert_search.runtime.provenance import made_with
 

@@ -26,17 +26,22 @@ from sbert_search.evaluation.tasks import find_task
 from sbert_search.metrics.correlation import spearman
 from sbert_search.metrics.significance import mean_interval
 from sbert_search.models.bi_encoder import BiEncoder
-from sbert_search.models.folder import read_folder
-from sbert_search.models.resolve import resolve_model
-from sbert_search.runtime.files import replace_file
+from sbert_search.models.loading.folder import read_folder
+from sbert_search.models.loading.resolve import resolve_model
+from sbert_search.runtime.disk.files import replace_file
 from sbert_search.runtime.progress import note
 from sbert_search.runtime.seed import seed_all
-from sbert_search.search.rerank import Reranker
-from sbert_search.training.checkpoint import checkpoints
+from sbert_search.search.reranker import Reranker
+from sbert_search.training.bi_encoder.train import (
+    MODEL,
+    BiEncoderRecipe,
+    open_model,
+    train_bi_encoder,
+)
+from sbert_search.training.cross_encoder.train import CrossEncoderRecipe, train_cross_encoder
+from sbert_search.training.loop.checkpoint import checkpoints
+from sbert_search.training.loop.report import LOG, read_log
 from sbert_search.training.recipe import load_recipe
-from sbert_search.training.report import LOG, read_log
-from sbert_search.training.reranker import CrossEncoderRecipe, train_cross_encoder
-from sbert_search.training.siamese import MODEL, BiEncoderRecipe, open_model, train_bi_encoder
 
 STSB_TRAIN = "stsb/train.jsonl.gz"
 

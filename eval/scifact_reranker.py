@@ -38,22 +38,22 @@ from sbert_search.corpus.documents import CorpusReader
 from sbert_search.corpus.trec import read_run, write_run
 from sbert_search.embedding.cache import CachedEmbedder
 from sbert_search.embedding.embedder import Embedder
-from sbert_search.evaluation.fusing import choose_fusion
+from sbert_search.evaluation.fusion_selection import choose_fusion
 from sbert_search.evaluation.rerank import rerank
 from sbert_search.index.index import Index
 from sbert_search.metrics.ranking import score_run
 from sbert_search.records import Qrels, Run
-from sbert_search.runtime.files import replace_file
+from sbert_search.runtime.disk.files import replace_file
 from sbert_search.runtime.progress import note
 from sbert_search.runtime.provenance import made_with
 from sbert_search.search.engine import SearchEngine
 from sbert_search.search.fusion import mixed
-from sbert_search.search.rerank import Reranker
-from sbert_search.search.windows import BestWindow
-from sbert_search.training.checkpoint import checkpoints
+from sbert_search.search.maxp import BestWindow
+from sbert_search.search.reranker import Reranker
+from sbert_search.training.bi_encoder.train import MODEL
+from sbert_search.training.cross_encoder.train import CrossEncoderRecipe, train_cross_encoder
+from sbert_search.training.loop.checkpoint import checkpoints
 from sbert_search.training.recipe import load_recipe
-from sbert_search.training.reranker import CrossEncoderRecipe, train_cross_encoder
-from sbert_search.training.siamese import MODEL
 
 FOLDS = 5
 DEPTHS = (10, 20, 50)

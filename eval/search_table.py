@@ -25,12 +25,12 @@ from sbert_search.evaluation.report import write_reports
 from sbert_search.evaluation.retrieval import SearchSettings, evaluate_retrieval
 from sbert_search.evaluation.tasks import EvalTask, find_task
 from sbert_search.metrics.significance import holm
-from sbert_search.runtime.files import replace_file
+from sbert_search.runtime.disk.files import replace_file
 from sbert_search.runtime.progress import note
 from sbert_search.runtime.provenance import made_with
 from sbert_search.search.fusion import Fusion
-from sbert_search.search.rerank import Reranker
-from sbert_search.search.windows import BestWindow
+from sbert_search.search.maxp import BestWindow
+from sbert_search.search.reranker import Reranker
 
 TASKS = ("scifact", "cranfield", "lisa", "npl")
 SYSTEMS = ("dense", "lexical", "hybrid", "reranked")

@@ -14,7 +14,7 @@ __all__ = ["Embedder", "Index", "Reranker", "SearchEngine"]
 _HOMES = {
     "Embedder": "sbert_search.embedding.embedder",
     "Index": "sbert_search.index.index",
-    "Reranker": "sbert_search.search.rerank",
+    "Reranker": "sbert_search.search.reranker",
     "SearchEngine": "sbert_search.search.engine",
 }
 

@@ -23,10 +23,10 @@ import xxhash
 from sbert_search.corpus.documents import CorpusReader
 from sbert_search.embedding.embedder import open_embedder
 from sbert_search.errors import SbertSearchError
-from sbert_search.index.manifest import NAME, StoreSettings
+from sbert_search.index.storage.manifest import NAME, StoreSettings
 from sbert_search.index.store import IndexStore
-from sbert_search.search.rerank import Reranker
-from sbert_search.training.checkpoint import read_checkpoint, save_checkpoint
+from sbert_search.search.reranker import Reranker
+from sbert_search.training.loop.checkpoint import read_checkpoint, save_checkpoint
 from tests.index.batches import make_batch, some_documents, some_vectors
 from tests.models.tiny import tiny_bi_encoder, tiny_cross_encoder
 from tests.training.small import TokenModel

@@ -20,10 +20,10 @@ from sbert_search.cli.main import cli
 # Public names that the package itself does not export; the others are found through it.
 _MODULES = {
     "Fusion": "sbert_search.search.fusion",
-    "BuildSettings": "sbert_search.index.build",
-    "ReadSettings": "sbert_search.index.ingest",
+    "BuildSettings": "sbert_search.index.ingestion.build",
+    "ReadSettings": "sbert_search.index.ingestion.ingest",
     "TuneSettings": "sbert_search.index.tuning.settings",
-    "LexicalSettings": "sbert_search.index.lexical_terms",
+    "LexicalSettings": "sbert_search.index.lexical.analyzer",
     "FieldNames": "sbert_search.corpus.fields",
     "IndexSpec": "sbert_search.index.spec",
     "TextEmbedder": "sbert_search.embedding.protocol",
@@ -31,10 +31,10 @@ _MODULES = {
     "Hit": "sbert_search.records",
     "StageScore": "sbert_search.records",
     "RowCounts": "sbert_search.records",
-    "IngestReport": "sbert_search.index.ingest",
-    "CheckReport": "sbert_search.index.check",
-    "DriftReport": "sbert_search.index.drift",
-    "IndexInfo": "sbert_search.index.info",
+    "IngestReport": "sbert_search.index.ingestion.ingest",
+    "CheckReport": "sbert_search.index.maintenance.check",
+    "DriftReport": "sbert_search.index.maintenance.drift",
+    "IndexInfo": "sbert_search.index.maintenance.info",
     "TuneReport": "sbert_search.index.tuning.tune",
 }
 _REMOTE = re.compile(

@@ -15,7 +15,7 @@ import click
 
 from sbert_search.cli.console import say
 from sbert_search.cli.hits import show_hits
-from sbert_search.cli.options import embedder_options, shared_options
+from sbert_search.cli.shared_options import embedder_options, shared_options
 from sbert_search.runtime.progress import note
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def demo(folder: Path | None, model: str | None, **options: Any) -> None:
     The text is that of the standard library, so it works offline. A second run uses the index of
     the first.
     """
-    from sbert_search.index.agreement import as_embedder
+    from sbert_search.index.ingestion.model_check import as_embedder
     from sbert_search.search.engine import SearchEngine
 
     open_model = cache(partial(as_embedder, model, **options))
@@ -76,8 +76,8 @@ def cache_folder() -> Path:
 def _index(corpus: Path, path: Path, open_model: Callable[[], TextEmbedder]) -> Index:
     """Open the index of an earlier run, or build it."""
     from sbert_search.errors import NotAnIndex
-    from sbert_search.index.build import BuildSettings, build_index
     from sbert_search.index.index import Index
+    from sbert_search.index.ingestion.build import BuildSettings, build_index
 
     try:
         index = Index.open(path)
@@ -97,7 +97,7 @@ def _index(corpus: Path, path: Path, open_model: Callable[[], TextEmbedder]) -> 
 def _write_corpus(path: Path) -> int:
     """Write the docstrings of the standard library as JSON lines; return how many there are."""
     from sbert_search.corpus.docstrings import stdlib_documents
-    from sbert_search.runtime.files import replacing
+    from sbert_search.runtime.disk.files import replacing
 
     path.parent.mkdir(parents=True, exist_ok=True)
     n_docs = 0

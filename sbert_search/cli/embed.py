@@ -8,8 +8,8 @@ from typing import Any
 
 import click
 
-from sbert_search.cli.ingested import finish, model_options, read_as_given, source_options
-from sbert_search.cli.options import embedder_options, given, shared_options
+from sbert_search.cli.shared_options import embedder_options, given, shared_options
+from sbert_search.cli.source_options import finish, model_options, read_as_given, source_options
 
 
 @click.command()
@@ -24,9 +24,9 @@ def embed(ctx: click.Context, /, sources: tuple[str, ...], out: Path, **options:
     One row a passage: doc_id, chunk, text, n_tokens, lost_tokens, the vector as a fixed-size list,
     and the metadata.
     """
-    from sbert_search.index.agreement import as_embedder
-    from sbert_search.index.export import embed_to_parquet
-    from sbert_search.index.ingest import ReadSettings
+    from sbert_search.index.ingestion.export import embed_to_parquet
+    from sbert_search.index.ingestion.ingest import ReadSettings
+    from sbert_search.index.ingestion.model_check import as_embedder
 
     settings = read_as_given(ReadSettings(), given(ctx))
     open_model = partial(as_embedder, options["model"], **model_options(ctx))

@@ -7,7 +7,7 @@ import dataclasses
 import click
 
 from sbert_search.cli.console import emit, show_table
-from sbert_search.cli.options import shared_options
+from sbert_search.cli.shared_options import shared_options
 
 
 @click.command("fill-mask")
@@ -22,8 +22,8 @@ def fill_mask(model: str, text: str, k: int, device: str, as_json: bool) -> None
     An encoder sees both sides of a hole: it fills holes, but cannot write on behind a text.
     """
     from sbert_search.models.fill_mask import fill_mask as fill
+    from sbert_search.models.loading.resolve import resolve_model
     from sbert_search.models.pretraining import MaskedLanguageModel
-    from sbert_search.models.resolve import resolve_model
     from sbert_search.runtime.device import resolve_device
 
     loaded = MaskedLanguageModel.load(resolve_model(model).path).to(resolve_device(device))

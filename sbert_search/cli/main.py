@@ -23,15 +23,15 @@ INTERRUPTED = 130
 
 _COMMANDS: dict[str, str] = {
     "demo": "sbert_search.cli.demo:demo",
-    "index": "sbert_search.cli.index:index",
+    "index": "sbert_search.cli.index.group:index",
     "embed": "sbert_search.cli.embed:embed",
     "search": "sbert_search.cli.search:search",
     "pairs": "sbert_search.cli.pairs:pairs",
-    "eval": "sbert_search.cli.eval:evaluate",
+    "eval": "sbert_search.cli.evaluate.run:evaluate",
     "tokenizer": "sbert_search.cli.tokenizer:tokenizer",
     "fill-mask": "sbert_search.cli.fill_mask:fill_mask",
-    "pretrain": "sbert_search.cli.pretrain:pretrain",
-    "train": "sbert_search.cli.train:train",
+    "pretrain": "sbert_search.cli.train.pretrain:pretrain",
+    "train": "sbert_search.cli.train.group:train",
 }
 
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from sbert_search.cli.console import emit, say
-from sbert_search.cli.ingested import model_options, read_as_given, source_options
-from sbert_search.cli.options import Finite, embedder_options, given, shared_options
+from sbert_search.cli.shared_options import Finite, embedder_options, given, shared_options
+from sbert_search.cli.source_options import model_options, read_as_given, source_options
 from sbert_search.runtime.progress import note, progress
 
 if TYPE_CHECKING:
@@ -76,9 +76,9 @@ def pairs(
 @contextmanager
 def _opened(ctx: click.Context, sources: tuple[str, ...]) -> Iterator[Index]:
     """Open the index that is named, or build one that lives as long as this."""
-    from sbert_search.index.build import BuildSettings
     from sbert_search.index.index import Index
-    from sbert_search.index.manifest import NAME
+    from sbert_search.index.ingestion.build import BuildSettings
+    from sbert_search.index.storage.manifest import NAME
     from sbert_search.index.tuning.settings import TuneSettings
 
     if len(sources) == 1 and (Path(sources[0]) / NAME).exists():

@@ -10,8 +10,8 @@ import click
 
 from sbert_search.cli.console import emit, say
 from sbert_search.cli.hits import hit_record, show_hits
-from sbert_search.cli.options import embedder_options, given, shared_options
-from sbert_search.cli.ranking import fusion_asked, ranking_options
+from sbert_search.cli.ranking_options import fusion_asked, ranking_options
+from sbert_search.cli.shared_options import embedder_options, given, shared_options
 from sbert_search.runtime.progress import note
 
 if TYPE_CHECKING:
@@ -50,8 +50,8 @@ def search(
     The model is the one that built the index, unless --model names another place to find it.
     """
     from sbert_search.search.engine import SearchEngine
-    from sbert_search.search.rerank import Reranker
-    from sbert_search.search.windows import BestWindow
+    from sbert_search.search.maxp import BestWindow
+    from sbert_search.search.reranker import Reranker
 
     if (query is None) == (queries is None):
         raise click.UsageError("Ask one QUERY, or name a file of them with --queries.")
@@ -76,7 +76,7 @@ def search(
 def _require_place(run_out: Path, path: Path, queries: Path, *models: str | None) -> None:
     """Refuse a run file that would overwrite what is read."""
     from sbert_search.corpus.beir import queries_file
-    from sbert_search.runtime.same_file import require_apart, require_file_place
+    from sbert_search.runtime.disk.same_file import require_apart, require_file_place
 
     require_file_place(run_out, "--run-out")
     folders = [path, *(Path(model) for model in models if model)]

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from sbert_search.cli.console import REJECTED_ROWS, emit, show_facts
-from sbert_search.cli.options import shared_options
+from sbert_search.cli.shared_options import shared_options
 
 
 @click.group()

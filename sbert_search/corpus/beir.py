@@ -11,10 +11,10 @@ import sys
 from pathlib import Path
 
 from sbert_search.corpus.fields import FieldNames, row_parts
-from sbert_search.corpus.limits import RowLimit
-from sbert_search.corpus.rows import BadRow, Reject
+from sbert_search.corpus.formats.limits import RowLimit
+from sbert_search.corpus.formats.rows import BadRow, Reject
+from sbert_search.corpus.formats.text import read_text_lines
 from sbert_search.corpus.sources import COMPRESSIONS, classify, field_names, open_bytes, read_rows
-from sbert_search.corpus.text import read_text_lines
 from sbert_search.errors import ConfigError, CorpusError
 from sbert_search.records import Qrels, Query
 from sbert_search.runtime.memory import mib

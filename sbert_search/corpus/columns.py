@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, date, datetime
 from typing import Any, Literal
 
-from sbert_search.corpus.rows import BadRow, check_text
+from sbert_search.corpus.formats.rows import BadRow, check_text
 from sbert_search.records import MetadataValue
 
 ColumnType = Literal["string", "int64", "float64", "bool", "timestamp", "date"]

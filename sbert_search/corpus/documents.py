@@ -14,8 +14,8 @@ from typing import Literal
 
 from sbert_search.corpus.columns import Columns, ColumnType
 from sbert_search.corpus.fields import FieldNames, Roles, first_id_field, row_parts
-from sbert_search.corpus.limits import RowLimit
-from sbert_search.corpus.rows import BadRow, RawRow, Reject
+from sbert_search.corpus.formats.limits import RowLimit
+from sbert_search.corpus.formats.rows import BadRow, RawRow, Reject
 from sbert_search.corpus.sources import (
     SourceFile,
     content_sha256,
@@ -27,7 +27,7 @@ from sbert_search.corpus.sources import (
 from sbert_search.errors import CorpusError
 from sbert_search.records import Document
 from sbert_search.runtime import memory
-from sbert_search.runtime.same_file import same_file
+from sbert_search.runtime.disk.same_file import same_file
 
 __all__ = ["ColumnType", "CorpusReader", "FieldNames", "ReadBatch", "Reject", "Survey"]
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sbert_search.config import unknown_name
-from sbert_search.corpus.rows import BadRow, RawRow, check_text
+from sbert_search.corpus.formats.rows import BadRow, RawRow, check_text
 from sbert_search.errors import CorpusError
 
 ID_FIELDS = ("_id", "id", "doc_id", "docid")

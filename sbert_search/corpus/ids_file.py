@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import BinaryIO
 
-from sbert_search.corpus.lines import read_lines
-from sbert_search.corpus.rows import BadRow, decode
+from sbert_search.corpus.formats.lines import read_lines
+from sbert_search.corpus.formats.rows import BadRow, decode
 
 
 def read_ids(stream: BinaryIO, shown: str) -> list[str]:

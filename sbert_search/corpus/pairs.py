@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from sbert_search.config import unknown_name
-from sbert_search.corpus.rows import BadRow, Reject, check_text
+from sbert_search.corpus.formats.rows import BadRow, Reject, check_text
 from sbert_search.corpus.sources import classify, field_names, read_rows
 from sbert_search.errors import CorpusError
 from sbert_search.records import TextPair

@@ -8,8 +8,8 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from sbert_search.corpus.rows import Reject
-from sbert_search.runtime import files
+from sbert_search.corpus.formats.rows import Reject
+from sbert_search.runtime.disk import files
 from sbert_search.runtime.progress import note
 
 _NAME = re.compile(r".*\.rejects(\.old)?\.jsonl", re.DOTALL)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from sbert_search.config import to_mapping
 from sbert_search.corpus.shards import NAME, Shard, ShardFile, ShardManifest, read_manifest
 from sbert_search.errors import CorpusError
-from sbert_search.runtime import files, locks, npy
+from sbert_search.runtime.disk import files, locks, npy
 
 SHARD_TOKENS = 1 << 24
 

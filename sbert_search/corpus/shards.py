@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from sbert_search.config import from_mapping
 from sbert_search.errors import ConfigError, CorpusError
-from sbert_search.runtime import files, npy
+from sbert_search.runtime.disk import files, npy
 
 NAME = "MANIFEST.json"
 FORMAT = "sbert-search token shards"

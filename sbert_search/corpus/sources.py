@@ -18,14 +18,19 @@ from typing import BinaryIO, Literal, cast
 
 import pyarrow as pa
 
-from sbert_search.corpus.columnar import read_arrow, read_parquet
-from sbert_search.corpus.delimited import read_delimited
-from sbert_search.corpus.jsonl import read_jsonl
-from sbert_search.corpus.limits import NO_BUDGET, RowLimit
+from sbert_search.corpus.formats.columnar import read_arrow, read_parquet
+from sbert_search.corpus.formats.delimited import read_delimited
+from sbert_search.corpus.formats.jsonl import read_jsonl
+from sbert_search.corpus.formats.limits import NO_BUDGET, RowLimit
+from sbert_search.corpus.formats.rows import RawRow, Reject, printable
+from sbert_search.corpus.formats.text import (
+    leads_out,
+    read_text_folder,
+    read_text_lines,
+    text_files,
+)
+from sbert_search.corpus.formats.xz import XzStream
 from sbert_search.corpus.rejects import is_reject_list
-from sbert_search.corpus.rows import RawRow, Reject, printable
-from sbert_search.corpus.text import leads_out, read_text_folder, read_text_lines, text_files
-from sbert_search.corpus.xz import XzStream
 from sbert_search.errors import CorpusError
 from sbert_search.runtime.progress import note
 

@@ -12,12 +12,12 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
-from sbert_search.corpus.rows import BadRow, Reject
+from sbert_search.corpus.formats.rows import BadRow, Reject
+from sbert_search.corpus.formats.text import read_text_lines
 from sbert_search.corpus.sources import open_bytes
-from sbert_search.corpus.text import read_text_lines
 from sbert_search.errors import CorpusError
 from sbert_search.records import Run
-from sbert_search.runtime.files import replacing
+from sbert_search.runtime.disk.files import replacing
 
 _CELL = re.compile(r"[^ \t\n\v\f\r]+")
 

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
+from sbert_search.corpus.formats.rows import BadRow, Reject, check_text
 from sbert_search.corpus.pairs import find_columns, text_of
-from sbert_search.corpus.rows import BadRow, Reject, check_text
 from sbert_search.corpus.sources import classify, field_names, read_rows
 from sbert_search.errors import CorpusError
 from sbert_search.records import TextGroup, Triplet

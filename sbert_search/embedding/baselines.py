@@ -12,9 +12,9 @@ import numpy as np
 
 from sbert_search.embedding.embedder import Embedder
 from sbert_search.embedding.protocol import Task, TextEmbedder, TokenizedTexts, Vectors
-from sbert_search.models.folder import load_tokenizer, read_folder
-from sbert_search.models.identity import ModelIdentity
-from sbert_search.models.resolve import resolve_model
+from sbert_search.models.loading.folder import load_tokenizer, read_folder
+from sbert_search.models.loading.identity import ModelIdentity
+from sbert_search.models.loading.resolve import resolve_model
 
 _POOLED = {"mean of the last states": "mean", "[CLS] of the last states": "cls"}
 

@@ -18,8 +18,8 @@ import xxhash
 from numpy.typing import NDArray
 
 from sbert_search.embedding.protocol import Task, TextEmbedder, TokenizedTexts, Vectors
-from sbert_search.runtime import files
 from sbert_search.runtime.cache import cache_folder, digest_of
+from sbert_search.runtime.disk import files
 from sbert_search.runtime.progress import note
 
 MAX_BYTES = 4 << 30  # of all models; the blocks that were not used for longest go first

@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from sbert_search.embedding.budget import find_budget
+from sbert_search.embedding.batch_autotune import find_budget
+from sbert_search.embedding.engine_protocol import Engine, EngineName, OpenedModel
 from sbert_search.embedding.graph import keep_graph, open_graph
 from sbert_search.embedding.hashing import HashingEmbedder
-from sbert_search.embedding.opened import Engine, EngineName, OpenedModel
 from sbert_search.embedding.protocol import Task, TextEmbedder, TokenizedTexts, Vectors
 from sbert_search.embedding.similarity import similarity, unit
-from sbert_search.embedding.steps import Started, Steps, land_all, launch_windows
+from sbert_search.embedding.token_budget import Started, Steps, land_all, launch_windows
 from sbert_search.errors import ConfigError
-from sbert_search.models.identity import ModelIdentity
+from sbert_search.models.loading.identity import ModelIdentity
 from sbert_search.runtime.device_names import device_names
 from sbert_search.runtime.overlap import prefetch
 from sbert_search.runtime.progress import note, progress

@@ -10,21 +10,21 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from sbert_search.embedding.native import PackedEngine
-from sbert_search.embedding.opened import Engine, EngineName, OpenedModel
-from sbert_search.embedding.opening import (
+from sbert_search.embedding.engine_loading import (
     PRECISIONS,
     check_engine,
     describe_object,
     open_engine,
 )
+from sbert_search.embedding.engine_protocol import Engine, EngineName, OpenedModel
+from sbert_search.embedding.native import PackedEngine
 from sbert_search.embedding.protocol import TokenizedTexts, Vectors
 from sbert_search.embedding.selfcheck import SELF_CHECK_TEXTS, check_vectors
 from sbert_search.models.bi_encoder import BiEncoder
-from sbert_search.models.folder import ModelFolder, read_folder
-from sbert_search.models.interchange import LibraryEncoder, load_sentence_transformer
-from sbert_search.models.resolve import resolve_model
-from sbert_search.models.support import require_kind, require_sane, why_not_native
+from sbert_search.models.loading.folder import ModelFolder, read_folder
+from sbert_search.models.loading.interchange import LibraryEncoder, load_sentence_transformer
+from sbert_search.models.loading.native_support import require_kind, require_sane, why_not_native
+from sbert_search.models.loading.resolve import resolve_model
 from sbert_search.runtime.device import Precision, plain_memory_errors
 from sbert_search.runtime.progress import note
 

@@ -13,8 +13,8 @@ import torch
 
 from sbert_search.errors import ConfigError
 from sbert_search.models.bi_encoder import BiEncoder
-from sbert_search.models.padded import PaddedBiEncoder
-from sbert_search.runtime import files
+from sbert_search.models.padded_bi_encoder import PaddedBiEncoder
+from sbert_search.runtime.disk import files
 
 if TYPE_CHECKING:
     from onnx import ModelProto

@@ -16,16 +16,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sbert_search.embedding.opened import Engine, EngineName, OpenedModel
+from sbert_search.embedding.engine_protocol import Engine, EngineName, OpenedModel
 from sbert_search.embedding.protocol import TokenizedTexts, Vectors
 from sbert_search.embedding.selfcheck import SELF_CHECK_TEXTS
 from sbert_search.errors import ConfigError, ModelError, SbertSearchError
-from sbert_search.models.folder import ModelFolder, load_tokenizer, read_folder
-from sbert_search.models.identity import sha256_of
-from sbert_search.models.resolve import resolve_model
-from sbert_search.runtime import files
+from sbert_search.models.loading.folder import ModelFolder, load_tokenizer, read_folder
+from sbert_search.models.loading.identity import sha256_of
+from sbert_search.models.loading.resolve import resolve_model
 from sbert_search.runtime.cache import cache_folder, digest_of
 from sbert_search.runtime.cores import thread_count
+from sbert_search.runtime.disk import files
 from sbert_search.runtime.progress import note
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ import xxhash
 
 from sbert_search.embedding.protocol import Task, TokenizedTexts, Vectors
 from sbert_search.errors import ConfigError
-from sbert_search.models.identity import ModelIdentity
+from sbert_search.models.loading.identity import ModelIdentity
 from sbert_search.tokens.chunking import PIECE_CHARS, Spans, pieces, split_by_pieces, windows
 
 _WORD = re.compile(r"\w+")

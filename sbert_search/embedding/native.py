@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 import torch
 
-from sbert_search.embedding.opened import EngineName
+from sbert_search.embedding.cuda_graphs import Compute, Ids, Replayed
+from sbert_search.embedding.engine_protocol import EngineName
 from sbert_search.embedding.protocol import Vectors
-from sbert_search.embedding.replay import Compute, Ids, Replayed
-from sbert_search.encoder.frozen import freeze
+from sbert_search.encoder.inference_layers import freeze
 from sbert_search.encoder.packed import PackedTokens
 from sbert_search.models.bi_encoder import BiEncoder
 from sbert_search.models.cross_encoder import CrossEncoder

@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from sbert_search.embedding.opened import Engine, EngineName, OpenedModel
+from sbert_search.embedding.engine_protocol import Engine, EngineName, OpenedModel
 from sbert_search.embedding.protocol import TokenizedTexts, Vectors
 from sbert_search.errors import ConfigError, ModelError
-from sbert_search.models.folder import read_folder
-from sbert_search.models.resolve import resolve_model
+from sbert_search.models.loading.folder import read_folder
+from sbert_search.models.loading.resolve import resolve_model
 from sbert_search.runtime.progress import is_quiet, set_quiet
 from sbert_search.tokens.tokenizer import TextTokenizer
 

@@ -9,7 +9,7 @@ from typing import Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from sbert_search.models.identity import ModelIdentity
+from sbert_search.models.loading.identity import ModelIdentity
 
 Task = Literal["query", "document"]
 Vectors = NDArray[np.float32]

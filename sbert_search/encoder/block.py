@@ -8,8 +8,8 @@ from functools import partial
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from sbert_search.encoder.asked import AskedRows
-from sbert_search.encoder.attention import Attention
+from sbert_search.encoder.attention.selected_tokens import AskedRows
+from sbert_search.encoder.attention.self_attention import Attention
 from sbert_search.encoder.config import EncoderConfig
 from sbert_search.encoder.dropout import dropout
 from sbert_search.encoder.linear import Linear

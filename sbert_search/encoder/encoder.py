@@ -8,8 +8,8 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from sbert_search.encoder.asked import AskedRows
-from sbert_search.encoder.attention import has_varlen_kernel
+from sbert_search.encoder.attention.selected_tokens import AskedRows
+from sbert_search.encoder.attention.self_attention import has_varlen_kernel
 from sbert_search.encoder.block import Block
 from sbert_search.encoder.config import EncoderConfig
 from sbert_search.encoder.embeddings import Embeddings

@@ -15,12 +15,12 @@ from torch.overrides import TorchFunctionMode
 
 from sbert_search.encoder.config import EncoderConfig
 from sbert_search.encoder.encoder import Encoder
+from sbert_search.encoder.hf_config import read_settings, to_settings
 from sbert_search.encoder.layouts import LAYOUTS, Layout
-from sbert_search.encoder.settings import read_settings, to_settings
 from sbert_search.encoder.tensors import WEIGHTS, read_tensors
 from sbert_search.errors import ModelError, WeightsError
-from sbert_search.runtime import files
-from sbert_search.runtime.tensors import write_tensors
+from sbert_search.runtime.disk import files
+from sbert_search.runtime.disk.tensors import write_tensors
 
 _BUFFER = re.compile(r"(^|\.)embeddings\.(position_ids|token_type_ids)$")
 _LEGACY_NORM = re.compile(r"(?<=LayerNorm\.)(gamma|beta)$")

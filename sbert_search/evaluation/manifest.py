@@ -14,7 +14,7 @@ from sbert_search.config import to_mapping
 from sbert_search.errors import EvaluationError
 from sbert_search.evaluation.tasks import EvalTask
 from sbert_search.metrics.significance import mean_interval
-from sbert_search.models.identity import ModelIdentity
+from sbert_search.models.loading.identity import ModelIdentity
 from sbert_search.records import Run
 from sbert_search.runtime.provenance import code, library_versions, machine
 

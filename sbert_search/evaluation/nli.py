@@ -11,7 +11,7 @@ from sbert_search.errors import EvaluationError
 from sbert_search.evaluation.manifest import Evaluation, Stopwatch, make_manifest
 from sbert_search.evaluation.tasks import EvalTask, check_files
 from sbert_search.records import TextPair
-from sbert_search.search.rerank import Reranker
+from sbert_search.search.reranker import Reranker
 
 NO_LABEL = "-"  # SNLI's mark of pairs on which people disagreed
 

@@ -11,8 +11,8 @@ from sbert_search.errors import ConfigError
 from sbert_search.evaluation.manifest import Evaluation
 from sbert_search.evaluation.plots import draw
 from sbert_search.evaluation.tasks import EvalSuite, EvalTask, Kind
-from sbert_search.runtime.files import replace_file
-from sbert_search.runtime.same_file import require_apart
+from sbert_search.runtime.disk.files import replace_file
+from sbert_search.runtime.disk.same_file import require_apart
 
 _EXPLAINED: Mapping[Kind, str] = {
     "sts": "Spearman and Pearson correlation, times 100, of what the model says of two texts (the "

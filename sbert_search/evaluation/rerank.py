@@ -14,8 +14,8 @@ from sbert_search.evaluation.manifest import Evaluation, Stopwatch, make_manifes
 from sbert_search.evaluation.tasks import EvalTask, check_files
 from sbert_search.metrics.ranking import PerQuery, mean, score_run
 from sbert_search.records import Run
-from sbert_search.search.rerank import Reranker
-from sbert_search.search.windows import BestWindow
+from sbert_search.search.maxp import BestWindow
+from sbert_search.search.reranker import Reranker
 
 MEASURES = ("nDCG@10", "MAP", "MRR")
 

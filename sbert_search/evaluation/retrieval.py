@@ -15,13 +15,13 @@ from sbert_search.embedding.protocol import TextEmbedder
 from sbert_search.errors import EvaluationError
 from sbert_search.evaluation.manifest import Evaluation, Stopwatch, make_manifest
 from sbert_search.evaluation.tasks import EvalTask, check_files
-from sbert_search.index.build import BuildSettings, build_index
 from sbert_search.index.index import Index
+from sbert_search.index.ingestion.build import BuildSettings, build_index
 from sbert_search.metrics.ranking import DEFAULT_MEASURES, mean, score_run
 from sbert_search.records import Qrels, Query, Run
 from sbert_search.search.engine import SearchEngine
 from sbert_search.search.fusion import Fusion
-from sbert_search.search.windows import BestWindow
+from sbert_search.search.maxp import BestWindow
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

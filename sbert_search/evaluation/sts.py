@@ -21,7 +21,7 @@ from sbert_search.evaluation.tasks import EvalTask, check_files
 from sbert_search.metrics.correlation import pearson, spearman
 from sbert_search.metrics.uniformity import alignment, uniformity
 from sbert_search.records import TextPair
-from sbert_search.search.rerank import Reranker
+from sbert_search.search.reranker import Reranker
 
 SETTING = "all"
 ALIKE = 4.0  # gold score from which the texts of a pair count as meaning the same

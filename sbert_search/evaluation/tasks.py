@@ -10,7 +10,7 @@ from typing import Literal
 
 from sbert_search.config import from_mapping, read_toml
 from sbert_search.errors import ConfigError, EvaluationError
-from sbert_search.models.identity import sha256_of
+from sbert_search.models.loading.identity import sha256_of
 
 Kind = Literal["sts", "retrieval", "rerank", "nli", "triplets"]
 

@@ -14,27 +14,33 @@ from sbert_search.corpus.documents import CorpusReader
 from sbert_search.embedding.graph import require_graph
 from sbert_search.embedding.protocol import TextEmbedder
 from sbert_search.errors import IndexStoreError, QueryError, SbertSearchError
-from sbert_search.index import compact
-from sbert_search.index.agreement import as_embedder, require_agreement
-from sbert_search.index.build import (
+from sbert_search.index.ingestion.build import (
     BuildSettings,
     Sources,
     build_index,
     source_list,
     told_how_to_go_on,
 )
-from sbert_search.index.check import CheckReport, check
-from sbert_search.index.drift import DriftReport, measure_drift
-from sbert_search.index.info import IndexInfo, describe
-from sbert_search.index.ingest import IngestReport, Mode, ReadSettings, ingest, require_memory
-from sbert_search.index.lexical_terms import LexicalSettings
+from sbert_search.index.ingestion.ingest import (
+    IngestReport,
+    Mode,
+    ReadSettings,
+    ingest,
+    require_memory,
+)
+from sbert_search.index.ingestion.model_check import as_embedder, require_agreement
+from sbert_search.index.lexical.analyzer import LexicalSettings
+from sbert_search.index.maintenance import compaction
+from sbert_search.index.maintenance.check import CheckReport, check
+from sbert_search.index.maintenance.drift import DriftReport, measure_drift
+from sbert_search.index.maintenance.info import IndexInfo, describe
 from sbert_search.index.snapshot import Snapshot
 from sbert_search.index.store import IndexStore
 from sbert_search.index.writer import IndexWriter
-from sbert_search.models.identity import ModelIdentity
+from sbert_search.models.loading.identity import ModelIdentity
 from sbert_search.runtime import memory
+from sbert_search.runtime.disk.same_file import require_apart
 from sbert_search.runtime.progress import note
-from sbert_search.runtime.same_file import require_apart
 
 if TYPE_CHECKING:
     from sbert_search.index.tuning.settings import TuneSettings
@@ -285,7 +291,7 @@ class Index:
             ConfigError: A FAISS index would not fit the budget, or the rows that are merged.
         """
         memory.give_back_freed(memory_bytes)
-        memory.require(memory_bytes, compact.WORK_BYTES, "Compaction")
+        memory.require(memory_bytes, compaction.WORK_BYTES, "Compaction")
         with self.store.writer() as writer:
             writer.compact(memory_bytes=memory_bytes, retrain=retrain)
 

@@ -12,19 +12,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sbert_search.errors import CorruptIndex, NoLexicalData, QueryError
-from sbert_search.index import ids, npy
-from sbert_search.index.derived import Derived
-from sbert_search.index.lexical import LexicalPart, LexicalSearch
-from sbert_search.index.lexical_postings import Postings
-from sbert_search.index.lone import LoneSearch
-from sbert_search.index.manifest import ColumnType, Manifest, StoreSettings
-from sbert_search.index.nearest import offer_nearest
-from sbert_search.index.passages import StoredPassage, read_documents, read_passages
-from sbert_search.index.scan import QUERY_BLOCK, TopK, lengths_of, scaled
-from sbert_search.index.segments import Segment, open_checked
-from sbert_search.index.selection import Selection
+from sbert_search.index.dense.exact import QUERY_BLOCK, TopK, lengths_of, scaled
+from sbert_search.index.dense.query_plan import Selection
+from sbert_search.index.dense.segment_search import offer_nearest
+from sbert_search.index.dense.single_query import LoneSearch
+from sbert_search.index.derived_files import Derived
+from sbert_search.index.lexical.bm25 import LexicalPart, LexicalSearch
+from sbert_search.index.lexical.postings import Postings
+from sbert_search.index.storage import ids, npy
+from sbert_search.index.storage.manifest import ColumnType, Manifest, StoreSettings
+from sbert_search.index.storage.passages import StoredPassage, read_documents, read_passages
+from sbert_search.index.storage.segments import Segment, open_checked
 from sbert_search.records import Document
-from sbert_search.runtime.folders import Folder
+from sbert_search.runtime.disk.folders import Folder
 
 Live = NDArray[np.bool_] | None
 
@@ -256,9 +256,9 @@ class Snapshot:
         return mask
 
     def _find_matching(self, where: str) -> RowMask:
-        from sbert_search.index import filters  # sqlglot loads here, not for every search
+        from sbert_search.index.filters import conditions  # loads sqlglot
 
-        condition = filters.parse(where, self.columns)
+        condition = conditions.parse(where, self.columns)
         parts, n_docs = [], 0
         for segment, live in zip(self.segments, self._live, strict=True):
             matching = condition.matching(segment)  # first passages

@@ -9,10 +9,12 @@ from functools import partial
 from pathlib import Path
 
 from sbert_search.errors import CorruptIndex, IndexLocked, IndexStoreError, NotAnIndex
-from sbert_search.index import ann, backup
-from sbert_search.index import manifest as manifests
-from sbert_search.index.holding import Holding
-from sbert_search.index.manifest import (
+from sbert_search.index.dense import faiss_file
+from sbert_search.index.maintenance import backup
+from sbert_search.index.snapshot import Snapshot
+from sbert_search.index.storage import manifest as manifests
+from sbert_search.index.storage.holding import Holding
+from sbert_search.index.storage.manifest import (
     FOLDERS,
     LOCK,
     OPEN_TRIES,
@@ -21,11 +23,10 @@ from sbert_search.index.manifest import (
     Manifest,
     StoreSettings,
 )
-from sbert_search.index.snapshot import Snapshot
-from sbert_search.index.transaction import remove_unreferenced, require_files
+from sbert_search.index.storage.transaction import remove_unreferenced, require_files
 from sbert_search.index.writer import IndexWriter
-from sbert_search.runtime import files, locks
-from sbert_search.runtime.folders import Folder
+from sbert_search.runtime.disk import files, locks
+from sbert_search.runtime.disk.folders import Folder
 
 LOOK_AGAIN_S = 0.2  # how long to wait for a lock before seeing whether the folder was replaced
 
@@ -70,7 +71,7 @@ class IndexStore:
         """
         path = Path(path).absolute()
         if not settings.spec.is_flat:
-            ann.require_faiss()
+            faiss_file.require_faiss()
         empty = Manifest(settings=settings, columns=dict(columns or {}), build=build)
         try:
             with contextlib.suppress(FileExistsError):

@@ -14,18 +14,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sbert_search.errors import IndexStoreError
-from sbert_search.index import backup, compact, ids, upkeep
-from sbert_search.index import columns as columns_of
-from sbert_search.index.check import damaged_derived_files
-from sbert_search.index.holding import Holding
-from sbert_search.index.lexical_files import texts_of, with_lexical, write_lexical
-from sbert_search.index.lexical_postings import count_terms
-from sbert_search.index.lexical_terms import LexicalSettings
-from sbert_search.index.manifest import BuildCursor, ColumnType, Manifest, StoreSettings
-from sbert_search.index.parts import PassageBatch, make_part
-from sbert_search.index.segment_writer import write_segment
+from sbert_search.index.lexical.analyzer import LexicalSettings
+from sbert_search.index.lexical.posting_files import texts_of, with_lexical, write_lexical
+from sbert_search.index.lexical.postings import count_terms
+from sbert_search.index.maintenance import backup, compaction, merge_policy
+from sbert_search.index.maintenance.check import damaged_derived_files
 from sbert_search.index.snapshot import Snapshot
-from sbert_search.index.transaction import Transaction, remove_unreferenced, transaction
+from sbert_search.index.storage import columns as columns_of
+from sbert_search.index.storage import ids
+from sbert_search.index.storage.holding import Holding
+from sbert_search.index.storage.manifest import BuildCursor, ColumnType, Manifest, StoreSettings
+from sbert_search.index.storage.segment_rows import PassageBatch, make_part
+from sbert_search.index.storage.segment_writer import write_segment
+from sbert_search.index.storage.transaction import Transaction, remove_unreferenced, transaction
 from sbert_search.records import Document
 
 if TYPE_CHECKING:
@@ -118,9 +119,9 @@ class IndexWriter:
             new = self._with_batch(work, new, batch) if batch else new
             work.commit(new)
         self._forget(batch.documents if batch else ())
-        if groups := upkeep.on_the_way(self.snapshot):
+        if groups := merge_policy.on_the_way(self.snapshot):
             with self._rewriting() as work:
-                work.commit(compact.rewritten(work, self.snapshot, groups))
+                work.commit(compaction.rewritten(work, self.snapshot, groups))
 
     def delete(self, doc_ids: Sequence[str]) -> list[str]:
         """Delete documents by id.
@@ -186,13 +187,13 @@ class IndexWriter:
             IndexStoreError: The disk failed; the index is as before.
             CommitUnknown: The disk failed at the last step; reopen the index.
         """
-        groups = upkeep.after_update(self.snapshot)
-        if not groups and len(self.snapshot.manifest.tombstones) <= upkeep.MAX_TOMBSTONES:
+        groups = merge_policy.after_update(self.snapshot)
+        if not groups and len(self.snapshot.manifest.tombstones) <= merge_policy.MAX_TOMBSTONES:
             return False
         with self._rewriting() as work:
-            new = compact.rewritten(work, self.snapshot, groups)
+            new = compaction.rewritten(work, self.snapshot, groups)
             if groups:
-                new = compact.with_ann(work, self.snapshot, new, memory_bytes=memory_bytes)
+                new = compaction.with_ann(work, self.snapshot, new, memory_bytes=memory_bytes)
             work.commit(with_lexical(work, new))
         return True
 
@@ -228,7 +229,7 @@ class IndexWriter:
         old = self.snapshot.manifest
         dropped = damaged_derived_files(self._holding.folder, old)
         with self._transaction() as work:
-            new = compact.with_ann(work, self.snapshot, old.without(dropped))
+            new = compaction.with_ann(work, self.snapshot, old.without(dropped))
             new = with_lexical(work, new)
             if new != old:
                 work.commit(new)
@@ -279,9 +280,9 @@ class IndexWriter:
         self, cursor: BuildCursor | None, memory_bytes: int | None, retrain: bool = False
     ) -> None:
         def compacted(work: Transaction) -> Manifest:
-            groups = upkeep.for_compaction(self.snapshot)
-            new = compact.rewritten(work, self.snapshot, groups) if groups else work.old
-            new = compact.with_ann(
+            groups = merge_policy.for_compaction(self.snapshot)
+            new = compaction.rewritten(work, self.snapshot, groups) if groups else work.old
+            new = compaction.with_ann(
                 work, self.snapshot, new, memory_bytes=memory_bytes, retrain=retrain
             )
             new = with_lexical(work, new)

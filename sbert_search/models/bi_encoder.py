@@ -13,15 +13,16 @@ from sbert_search.encoder.packed import PackedTokens
 from sbert_search.encoder.tensors import WEIGHTS, read_tensors
 from sbert_search.encoder.weights import load_encoder, save_encoder
 from sbert_search.errors import ConfigError, ModelError, WeightsError
-from sbert_search.models.folder import (
+from sbert_search.models.heads import Dense, Normalize
+from sbert_search.models.loading.folder import (
     ModelDescription,
     ModelFolder,
     load_tokenizer,
     read_folder,
     write_legacy_form,
 )
-from sbert_search.models.heads import Dense, Normalize
-from sbert_search.models.modules import POOLING_KEYS, Module, pooling_modes
+from sbert_search.models.loading.modules import POOLING_KEYS, Module, pooling_modes
+from sbert_search.models.loading.native_support import why_not_native
 from sbert_search.models.pooling import (
     AT_ONCE,
     ATTENTION_MEAN,
@@ -29,8 +30,7 @@ from sbert_search.models.pooling import (
     check_modes,
     pool,
 )
-from sbert_search.models.support import why_not_native
-from sbert_search.runtime import files
+from sbert_search.runtime.disk import files
 from sbert_search.tokens.tokenizer import TextTokenizer
 
 

@@ -19,9 +19,13 @@ from sbert_search.encoder.weights import (
 )
 from sbert_search.errors import ModelError, WeightsError
 from sbert_search.models.bi_encoder import check_tokenizer
-from sbert_search.models.folder import ModelFolder, load_tokenizer, read_folder
 from sbert_search.models.heads import PAIR_HEADS, activation_path, make_activation
-from sbert_search.models.support import pair_activation, sends_segments, why_no_native_pairs
+from sbert_search.models.loading.folder import ModelFolder, load_tokenizer, read_folder
+from sbert_search.models.loading.native_support import (
+    pair_activation,
+    sends_segments,
+    why_no_native_pairs,
+)
 from sbert_search.tokens.tokenizer import EncodedPairs, TextTokenizer
 
 

@@ -14,10 +14,10 @@ from sbert_search.encoder.packed import PackedTokens
 from sbert_search.encoder.weights import Checkpoint, read_checkpoint, save_encoder
 from sbert_search.errors import ConfigError, ModelError, WeightsError
 from sbert_search.models.bi_encoder import check_tokenizer
-from sbert_search.models.folder import load_tokenizer, read_folder
+from sbert_search.models.loading.folder import load_tokenizer, read_folder
 from sbert_search.models.mask_decoder import MaskDecoder
 from sbert_search.models.token_heads import TOKEN_HEADS, TokenHead, fill_fresh
-from sbert_search.tokens.masked import MaskedExamples
+from sbert_search.tokens.mlm_dataset import MaskedExamples
 from sbert_search.tokens.tokenizer import TextTokenizer
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from sbert_search.runtime import files
+from sbert_search.runtime.disk import files
 
 
 def cache_folder(name: str) -> Path:

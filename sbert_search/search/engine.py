@@ -21,19 +21,19 @@ from sbert_search.runtime import memory
 from sbert_search.runtime.cores import usable_cores
 from sbert_search.runtime.progress import note
 from sbert_search.runtime.turns import Turns
-from sbert_search.search.asking import Ask, refuse_no_text
 from sbert_search.search.dense import nearest_documents
 from sbert_search.search.fusion import Fusion, fuse
 from sbert_search.search.highlight import best_sentences
 from sbert_search.search.hits import body_of, read_hits
-from sbert_search.search.ranking import Ranking
-from sbert_search.search.reordering import PairScorer, rerank
-from sbert_search.search.words import (
+from sbert_search.search.lexical import (
     best_passages,
     best_sentence,
     matching_documents,
     telling_words,
 )
+from sbert_search.search.options import Ask, refuse_no_text
+from sbert_search.search.ranking import Ranking
+from sbert_search.search.rerank import PairScorer, rerank
 
 _QUERIES_AT_ONCE = 256
 

@@ -10,22 +10,26 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 import torch
 
-from sbert_search.embedding.native import PackedEngine
-from sbert_search.embedding.opened import EngineName, OpenedModel
-from sbert_search.embedding.opening import (
+from sbert_search.embedding.engine_loading import (
     PRECISIONS,
     check_engine,
     describe_object,
     open_engine,
 )
+from sbert_search.embedding.engine_protocol import EngineName, OpenedModel
+from sbert_search.embedding.native import PackedEngine
 from sbert_search.embedding.protocol import Vectors
 from sbert_search.embedding.selfcheck import SELF_CHECK_TEXTS
 from sbert_search.errors import ModelError
 from sbert_search.models.cross_encoder import CrossEncoder
-from sbert_search.models.folder import ModelDescription, ModelFolder, read_folder
-from sbert_search.models.interchange import LibraryPairScorer, load_cross_encoder
-from sbert_search.models.resolve import resolve_model
-from sbert_search.models.support import require_kind, require_sane, why_no_native_pairs
+from sbert_search.models.loading.folder import ModelDescription, ModelFolder, read_folder
+from sbert_search.models.loading.interchange import LibraryPairScorer, load_cross_encoder
+from sbert_search.models.loading.native_support import (
+    require_kind,
+    require_sane,
+    why_no_native_pairs,
+)
+from sbert_search.models.loading.resolve import resolve_model
 from sbert_search.runtime.device import Precision, plain_memory_errors
 from sbert_search.runtime.progress import note
 from sbert_search.tokens.tokenizer import EncodedPairs, TextTokenizer

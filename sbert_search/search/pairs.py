@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sbert_search.errors import QueryError
-from sbert_search.index.scan import exact_scores
+from sbert_search.index.dense.exact import exact_scores
 from sbert_search.index.snapshot import Snapshot
 from sbert_search.runtime.progress import Advance
 

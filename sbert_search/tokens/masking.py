@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from sbert_search.errors import ConfigError
 from sbert_search.runtime.seed import uniforms
-from sbert_search.tokens.merging import CONTINUATION
+from sbert_search.tokens.wordpiece_merges import CONTINUATION
 
 Ints = NDArray[np.int64]
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from tokenizers import Encoding, Tokenizer, normalizers
 
 from sbert_search.errors import CorpusError, ModelError
-from sbert_search.runtime import files
+from sbert_search.runtime.disk import files
 from sbert_search.tokens.chunking import PIECE_CHARS, Spans, pieces, split_by_pieces, windows
 from sbert_search.tokens.patterns import refuse_slow_patterns
 from sbert_search.tokens.vocabulary import bert_frame, bert_tokenizer, read_vocabulary

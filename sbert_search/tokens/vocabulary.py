@@ -11,9 +11,9 @@ from tokenizers import Tokenizer, decoders, pre_tokenizers, processors
 from tokenizers.models import WordPiece
 
 from sbert_search.errors import ConfigError, ModelError
-from sbert_search.runtime import files
-from sbert_search.tokens.merging import CONTINUATION
+from sbert_search.runtime.disk import files
 from sbert_search.tokens.wordpiece import SPECIAL_TOKENS, UNKNOWN
+from sbert_search.tokens.wordpiece_merges import CONTINUATION
 from sbert_search.tokens.words import MAX_WORD_CHARS, WordRules
 
 _FILES = ("tokenizer.json", "vocab.txt", "tokenizer_config.json")

@@ -9,12 +9,12 @@ from typing import Any
 
 from sbert_search.config import to_toml
 from sbert_search.corpus.sources import classify, content_sha256
-from sbert_search.models.identity import sha256_of
-from sbert_search.runtime import files
+from sbert_search.models.loading.identity import sha256_of
+from sbert_search.runtime.disk import files
 from sbert_search.runtime.provenance import code, library_versions, machine
-from sbert_search.training.loop import Result
+from sbert_search.training.loop.loop import Result
+from sbert_search.training.loop.report import LOG, read_log
 from sbert_search.training.recipe import Kind
-from sbert_search.training.report import LOG, read_log
 
 _USE: Mapping[Kind, str] = {
     "bi-encoder": """pipeline_tag: sentence-similarity

@@ -8,7 +8,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from sbert_search.cli.options import Finite, device, shared_options, size
+from sbert_search.cli.shared_options import Finite, device, shared_options, size
 from tests.cli.lines import commands
 
 

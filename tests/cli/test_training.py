@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from sbert_search.cli.training import train_by_recipe, training_command
+from sbert_search.cli.train.run import train_by_recipe, training_command
 from sbert_search.errors import CheckpointError, ConfigError
-from sbert_search.training import loop
-from sbert_search.training.loop import TrainConfig
+from sbert_search.training.loop import loop
+from sbert_search.training.loop.loop import TrainConfig
 from tests.training.small import TokenModel, token_batches, token_objective, unlike
 
 

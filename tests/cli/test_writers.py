@@ -6,7 +6,7 @@ import json
 import subprocess
 from pathlib import Path
 
-from sbert_search.index.check import check
+from sbert_search.index.maintenance.check import check
 from sbert_search.index.store import IndexStore
 from tests.cli.process import command, environment
 from tests.faults import FULL, keep_result

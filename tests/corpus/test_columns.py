@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from sbert_search.corpus.columns import Columns, ColumnType, join_types
 from sbert_search.corpus.documents import CorpusReader
-from sbert_search.corpus.rows import BadRow
+from sbert_search.corpus.formats.rows import BadRow
 from tests.corpus.accounting import read_all
 
 

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
+from sbert_search.corpus.formats.rows import Reject
 from sbert_search.corpus.rejects import RejectLog, is_reject_list
-from sbert_search.corpus.rows import Reject
 from sbert_search.errors import CorpusError, IndexStoreError
-from sbert_search.index.build import BuildSettings
 from sbert_search.index.index import Index
-from sbert_search.index.ingest import IngestReport, ReadSettings
+from sbert_search.index.ingestion.build import BuildSettings
+from sbert_search.index.ingestion.ingest import IngestReport, ReadSettings
 from sbert_search.index.writer import IndexWriter
 
 SKIP = ReadSettings(on_error="skip")

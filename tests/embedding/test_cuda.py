@@ -11,8 +11,8 @@ import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
 
-from sbert_search.embedding.steps import Steps, land_all, launch_windows
-from sbert_search.encoder.frozen import FusedLinear, freeze
+from sbert_search.embedding.token_budget import Steps, land_all, launch_windows
+from sbert_search.encoder.inference_layers import FusedLinear, freeze
 from sbert_search.encoder.packed import PackedTokens
 from sbert_search.errors import ModelError
 from sbert_search.models import pooling

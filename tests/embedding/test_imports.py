@@ -10,9 +10,9 @@ import pytest
         "sbert_search.embedding.embedder",
         "sbert_search.embedding.pipeline",
         "sbert_search.embedding.hashing",
-        "sbert_search.models.folder",
-        "sbert_search.models.resolve",
-        "sbert_search.search.rerank",
+        "sbert_search.models.loading.folder",
+        "sbert_search.models.loading.resolve",
+        "sbert_search.search.reranker",
     ],
 )
 def test_no_torch_is_loaded_before_a_model_is(module: str) -> None:

@@ -14,8 +14,8 @@ from sbert_search.evaluation.retrieval import SearchSettings, evaluate_retrieval
 from sbert_search.evaluation.tasks import EvalTask
 from sbert_search.index.index import Index
 from sbert_search.metrics.ranking import score_run
-from sbert_search.search.rerank import Reranker
-from sbert_search.search.windows import BestWindow
+from sbert_search.search.maxp import BestWindow
+from sbert_search.search.reranker import Reranker
 from tests.models.tiny import tiny_cross_encoder
 
 DOCUMENTS = {

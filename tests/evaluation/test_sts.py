@@ -17,7 +17,7 @@ from sbert_search.evaluation.tasks import EvalSuite, EvalTask, PairColumns
 from sbert_search.metrics.correlation import pearson, spearman
 from sbert_search.models.heads import Normalize
 from sbert_search.records import TextPair
-from sbert_search.search.rerank import Reranker
+from sbert_search.search.reranker import Reranker
 from tests.models.tiny import tiny_bi_encoder, tiny_cross_encoder
 
 ROWS = [

@@ -26,12 +26,12 @@ from sbert_search.corpus.ids_file import read_ids
 from sbert_search.corpus.pairs import read_pairs
 from sbert_search.corpus.trec import read_run
 from sbert_search.errors import ConfigError, CorpusError, IndexStoreError, SbertSearchError
-from sbert_search.index.check import check
-from sbert_search.index.lexical_files import LexicalFiles
-from sbert_search.index.lexical_postings import merged
-from sbert_search.index.lexical_terms import LexicalSettings
-from sbert_search.index.manifest import NAME, StoreSettings
+from sbert_search.index.lexical.analyzer import LexicalSettings
+from sbert_search.index.lexical.posting_files import LexicalFiles
+from sbert_search.index.lexical.postings import merged
+from sbert_search.index.maintenance.check import check
 from sbert_search.index.snapshot import Snapshot
+from sbert_search.index.storage.manifest import NAME, StoreSettings
 from sbert_search.index.store import IndexStore
 from tests.corpus.accounting import read_all, zstd
 from tests.fuzz.mutations import mutated, mutated_manifest, overwritten

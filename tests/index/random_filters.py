@@ -11,7 +11,7 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from sbert_search.index.manifest import ColumnType
+from sbert_search.index.storage.manifest import ColumnType
 from tests.index.random_literals import DATES, PATTERN_PARTS, TEXTS, number, quote, time
 
 COLUMNS: dict[str, ColumnType] = {

@@ -18,9 +18,9 @@ import numpy as np
 import pytest
 
 from sbert_search.errors import QueryError
-from sbert_search.index import filters
-from sbert_search.index.manifest import StoreSettings
+from sbert_search.index.filters import conditions
 from sbert_search.index.snapshot import Snapshot
+from sbert_search.index.storage.manifest import StoreSettings
 from sbert_search.index.store import IndexStore
 from sbert_search.index.writer import IndexWriter
 from sbert_search.records import Document, MetadataValue
@@ -96,7 +96,7 @@ class Peer:
             [plain(document) for document in snapshot.iter_documents()],
         )
         self.numbers = numbered(snapshot)
-        self.columns = [filters.document_columns(s, ALL_COLUMNS) for s in snapshot.segments]
+        self.columns = [conditions.document_columns(s, ALL_COLUMNS) for s in snapshot.segments]
 
     def __enter__(self) -> Peer:
         return self
@@ -107,7 +107,7 @@ class Peer:
     def compare(self, drawn: RandomFilter) -> list[int] | None:
         """Return which documents both select, None where the filter is refused, as it must be."""
         try:
-            condition = filters.parse(drawn.ours, COLUMNS).condition
+            condition = conditions.parse(drawn.ours, COLUMNS).condition
         except QueryError:
             if drawn.sqlite is not None:
                 raise

@@ -20,8 +20,8 @@ from sbert_search.errors import (
     NotAnIndex,
     QueryError,
 )
-from sbert_search.index.manifest import VERSION, BuildCursor, SelfCheck, StoreSettings
-from sbert_search.index.segments import _Names
+from sbert_search.index.storage.manifest import VERSION, BuildCursor, SelfCheck, StoreSettings
+from sbert_search.index.storage.segments import _Names
 from sbert_search.index.store import IndexStore
 from sbert_search.index.writer import Outcome
 from sbert_search.records import Document, RowCounts

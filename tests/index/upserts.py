@@ -21,10 +21,10 @@ import numpy as np
 from sbert_search.corpus.documents import CorpusReader, ReadBatch, Reject, Survey
 from sbert_search.embedding.hashing import HashingEmbedder
 from sbert_search.embedding.pipeline import EmbeddedBatch
-from sbert_search.index.ids import hash_content
-from sbert_search.index.ingest import Mode, ingest
-from sbert_search.index.lexical_terms import LexicalSettings
-from sbert_search.index.manifest import BuildCursor, ColumnType, StoreSettings
+from sbert_search.index.ingestion.ingest import Mode, ingest
+from sbert_search.index.lexical.analyzer import LexicalSettings
+from sbert_search.index.storage.ids import hash_content
+from sbert_search.index.storage.manifest import BuildCursor, ColumnType, StoreSettings
 from sbert_search.index.store import IndexStore
 from sbert_search.index.writer import IndexWriter, Outcome
 from sbert_search.records import Document, RowCounts

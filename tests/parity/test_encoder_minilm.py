@@ -13,7 +13,7 @@ from torch import Tensor
 from transformers import AutoModel
 
 from sbert_search.encoder.encoder import Encoder
-from sbert_search.encoder.frozen import freeze
+from sbert_search.encoder.inference_layers import freeze
 from sbert_search.encoder.packed import PackedTokens
 from sbert_search.encoder.weights import load_encoder
 from sbert_search.errors import SbertSearchError

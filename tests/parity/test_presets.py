@@ -8,8 +8,8 @@ import torch
 from transformers import AutoConfig, AutoModel
 
 from sbert_search.encoder.cost import parameter_count
+from sbert_search.encoder.hf_config import from_settings, to_settings
 from sbert_search.encoder.presets import PRESETS
-from sbert_search.encoder.settings import from_settings, to_settings
 
 
 @pytest.mark.parametrize("name", PRESETS)

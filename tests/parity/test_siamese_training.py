@@ -23,10 +23,10 @@ from torch.utils.data import BatchSampler, SequentialSampler
 
 from sbert_search.losses.in_batch import multiple_negatives
 from sbert_search.models.bi_encoder import BiEncoder
-from sbert_search.training import siamese
+from sbert_search.training.bi_encoder import train
+from sbert_search.training.data.text_dataset import TextBatches
+from sbert_search.training.loop.report import read_log
 from sbert_search.training.recipe import load_recipe
-from sbert_search.training.report import read_log
-from sbert_search.training.text_rows import TextBatches
 from tests.models.tiny import WORDS, tiny_encoder, tiny_tokenizer
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -137,7 +137,7 @@ def test_twenty_steps_follow_the_library(
     data = model.parent / "rows.jsonl"
     data.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     monkeypatch.setattr(TextBatches, "plan", in_order)
-    monkeypatch.setattr(siamese, "_classifier", lambda *_: classifier() if name == "nli" else None)
+    monkeypatch.setattr(train, "_classifier", lambda *_: classifier() if name == "nli" else None)
     settings = [f"model={model}", f"data.train={data}", f"budget.steps={STEPS}", f"optim.lr={lr}"]
     form = "triplets" if "anchor" in rows[0] else "pairs"
     settings += [
@@ -147,8 +147,8 @@ def test_twenty_steps_follow_the_library(
         "device=cpu",
         "precision=fp32",
     ]
-    recipe = load_recipe(siamese.BiEncoderRecipe, "bi-encoder", name, settings)
-    siamese.train_bi_encoder(recipe, model.parent / "ours")
+    recipe = load_recipe(train.BiEncoderRecipe, "bi-encoder", name, settings)
+    train.train_bi_encoder(recipe, model.parent / "ours")
     log = read_log(model.parent / "ours" / "log.jsonl")
     ours = [line["loss"] for line in log if line["kind"] == "step"]
 

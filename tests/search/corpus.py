@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from sbert_search.embedding.hashing import HashingEmbedder
-from sbert_search.index.build import BuildSettings
 from sbert_search.index.index import Index
+from sbert_search.index.ingestion.build import BuildSettings
 
 DOCUMENTS: list[dict[str, Any]] = [
     {

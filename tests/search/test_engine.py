@@ -14,7 +14,7 @@ from sbert_search.embedding.hashing import HashingEmbedder
 from sbert_search.embedding.protocol import TokenizedTexts, Vectors
 from sbert_search.errors import ConfigError, IndexStoreError, ModelMismatch, NotAnIndex, QueryError
 from sbert_search.index.index import Index
-from sbert_search.index.manifest import BuildCursor, StoreSettings
+from sbert_search.index.storage.manifest import BuildCursor, StoreSettings
 from sbert_search.index.store import IndexStore
 from sbert_search.records import Hit, Query, StageScore
 from sbert_search.search.engine import SearchEngine

@@ -11,7 +11,7 @@ import pytest
 from numpy.typing import NDArray
 
 from sbert_search.errors import QueryError
-from sbert_search.index.manifest import Metric, StoreSettings
+from sbert_search.index.storage.manifest import Metric, StoreSettings
 from sbert_search.index.store import IndexStore
 from sbert_search.search import pairs as pairs_module
 from sbert_search.search.pairs import Pairs, best_pairs, close_pairs, clusters

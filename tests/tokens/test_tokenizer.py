@@ -10,7 +10,7 @@ from tokenizers import Tokenizer, models
 from transformers import AutoTokenizer, BertTokenizer
 
 from sbert_search.errors import CorpusError, ModelError
-from sbert_search.models.resolve import resolve_model
+from sbert_search.models.loading.resolve import resolve_model
 from sbert_search.tokens.tokenizer import TextTokenizer
 from tests.models.tiny import TEXTS, tiny_tokenizer
 

@@ -11,12 +11,12 @@ from typing import Any
 
 import torch
 
-from sbert_search.training import pretrain as pretraining
-from sbert_search.training.batching import Batches, Rows
-from sbert_search.training.checkpoint import checkpoints
-from sbert_search.training.loop import train
-from sbert_search.training.objective import Batch
-from sbert_search.training.pretraining_data import make_batches
+from sbert_search.training.loop.batching import Batches, Rows
+from sbert_search.training.loop.checkpoint import checkpoints
+from sbert_search.training.loop.loop import train
+from sbert_search.training.loop.objective import Batch
+from sbert_search.training.pretraining import pretrain as pretraining
+from sbert_search.training.pretraining.data import make_batches
 from sbert_search.training.recipe import load_recipe
 from tests.training.real import (
     MaskedModel,

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import torch
 
+from sbert_search.runtime.disk.tensors import write_tensors
 from sbert_search.runtime.distributed import join_ranks
 from sbert_search.runtime.progress import set_quiet
-from sbert_search.runtime.tensors import write_tensors
-from sbert_search.training.loop import train
+from sbert_search.training.loop.loop import train
 from tests.training.small import TASKS, TokenModel, settings
 
 SHARED = ("optim.lr=2e-3", "optim.clip=0", "schedule.warmup=0", "batching.micro_size=12")

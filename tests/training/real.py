@@ -14,9 +14,9 @@ from sbert_search.encoder.weights import save_encoder
 from sbert_search.losses.in_batch import multiple_negatives
 from sbert_search.losses.token import IGNORED, token_cross_entropy
 from sbert_search.runtime.seed import generator
-from sbert_search.training.batching import Batches, Rows
-from sbert_search.training.loop import TrainConfig
-from sbert_search.training.objective import Batch, Losses
+from sbert_search.training.loop.batching import Batches, Rows
+from sbert_search.training.loop.loop import TrainConfig
+from sbert_search.training.loop.objective import Batch, Losses
 
 VOCAB, MASK = 200, 4
 

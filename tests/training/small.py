@@ -11,12 +11,12 @@ from torch import Tensor, nn
 from sbert_search.config import from_mapping, with_overrides
 from sbert_search.losses.in_batch import multiple_negatives
 from sbert_search.losses.token import IGNORED, token_cross_entropy
-from sbert_search.runtime.tensors import write_tensors
-from sbert_search.training.batching import Batches, Rows
-from sbert_search.training.checkpoint import newest_checkpoint
-from sbert_search.training.loop import TrainConfig
-from sbert_search.training.objective import Batch, InBatchObjective, Losses, Objective
-from sbert_search.training.report import read_log
+from sbert_search.runtime.disk.tensors import write_tensors
+from sbert_search.training.loop.batching import Batches, Rows
+from sbert_search.training.loop.checkpoint import newest_checkpoint
+from sbert_search.training.loop.loop import TrainConfig
+from sbert_search.training.loop.objective import Batch, InBatchObjective, Losses, Objective
+from sbert_search.training.loop.report import read_log
 
 VOCAB, DIM = 40, 16
 

@@ -9,11 +9,11 @@ from safetensors.torch import load_file
 
 from sbert_search.errors import CheckpointError, TrainingError
 from sbert_search.runtime.distributed import Ranks
-from sbert_search.training.loop import train
-from sbert_search.training.optim import OptimConfig
-from sbert_search.training.report import read_log
-from sbert_search.training.step import Scene
-from sbert_search.training.stepper import Stepper
+from sbert_search.training.loop.gradients import Scene
+from sbert_search.training.loop.loop import train
+from sbert_search.training.loop.optim import OptimConfig
+from sbert_search.training.loop.report import read_log
+from sbert_search.training.loop.step import Stepper
 from tests.training.ranks_child import SHARED, main
 from tests.training.small import (
     TASKS,

@@ -5,9 +5,9 @@ import pytest
 
 from sbert_search.config import to_mapping, to_toml
 from sbert_search.errors import ConfigError
-from sbert_search.training.loop import TrainConfig
+from sbert_search.training.loop.loop import TrainConfig
+from sbert_search.training.loop.schedule import BudgetConfig
 from sbert_search.training.recipe import load_recipe
-from sbert_search.training.schedule import BudgetConfig
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

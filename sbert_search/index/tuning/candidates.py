@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from sbert_search.index.ann_build import ROWS_PER_LIST
+from sbert_search.index.dense.faiss_build import ROWS_PER_LIST
 from sbert_search.index.spec import MIN_ANN_ROWS, IndexSpec
 
 _NPROBE = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from sbert_search.index.evidence import Trial
+from sbert_search.index.trials import Trial
 from sbert_search.index.tuning.predictions import BuildTime, predict_latency
 from sbert_search.index.tuning.settings import Budget
 from sbert_search.index.tuning.sweep import Measured, reaches

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from sbert_search.index.evidence import Trial, Tuning
 from sbert_search.index.spec import IndexSpec
+from sbert_search.index.trials import Trial, Tuning
 from sbert_search.index.tuning.choice import Finalist, pareto
 from sbert_search.index.tuning.sweep import Measured
 from sbert_search.index.tuning.tune import TuneReport

@@ -7,7 +7,7 @@ import time
 from dataclasses import dataclass, field
 
 from sbert_search.errors import ConfigError
-from sbert_search.index.ann_build import build_bytes
+from sbert_search.index.dense.faiss_build import build_bytes
 from sbert_search.index.spec import MIN_ANN_ROWS, IndexSpec
 from sbert_search.runtime import memory
 

@@ -10,17 +10,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sbert_search.index import ann_build
-from sbert_search.index.ann import import_faiss
-from sbert_search.index.evidence import Trial
-from sbert_search.index.manifest import StoreSettings
-from sbert_search.index.nearest import offer_found, offer_scanned
-from sbert_search.index.scan import QUERY_BLOCK, TopK
-from sbert_search.index.segment_writer import largest_norm
+from sbert_search.index.dense import faiss_build
+from sbert_search.index.dense.exact import QUERY_BLOCK, TopK
+from sbert_search.index.dense.faiss_file import import_faiss
+from sbert_search.index.dense.segment_search import offer_found, offer_scanned
 from sbert_search.index.spec import IndexSpec
+from sbert_search.index.storage.manifest import StoreSettings
+from sbert_search.index.storage.segment_writer import largest_norm
+from sbert_search.index.trials import Trial
 from sbert_search.index.tuning.candidates import Family, between
 from sbert_search.index.tuning.predictions import BuildTime, assign_seconds, predict
-from sbert_search.index.tuning.probes import Floats, Probes, Search, recall_of, speed_of
+from sbert_search.index.tuning.recall import Floats, Probes, Search, recall_of, speed_of
 from sbert_search.index.tuning.settings import Budget
 from sbert_search.runtime.progress import Advance
 
@@ -250,11 +250,11 @@ def unmeasured(spec: IndexSpec, n_rows: int) -> Trial:
 
 def _build(spec: IndexSpec, sample: Sample, settings: StoreSettings) -> tuple[Any, BuildTime]:
     start = time.perf_counter()
-    index = ann_build.empty_index(spec, settings.dim, settings.metric)
+    index = faiss_build.empty_index(spec, settings.dim, settings.metric)
     if not index.is_trained:
-        ann_build.train_on(index, sample.vectors)
+        faiss_build.train_on(index, sample.vectors)
     trained = time.perf_counter()
-    index = ann_build.fill(index, sample.vectors)
+    index = faiss_build.fill(index, sample.vectors)
     done = time.perf_counter()
     return index, BuildTime(spec, sample.n_rows, trained - start, done - trained)
 

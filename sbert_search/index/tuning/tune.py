@@ -11,15 +11,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sbert_search.errors import IndexStoreError
-from sbert_search.index import upkeep
-from sbert_search.index.evidence import Trial, Tuning
+from sbert_search.index.maintenance import merge_policy
 from sbert_search.index.snapshot import Snapshot
 from sbert_search.index.store import IndexStore
+from sbert_search.index.trials import Trial, Tuning
 from sbert_search.index.tuning.candidates import families
 from sbert_search.index.tuning.choice import Finalist, finalists, outlook, pareto
-from sbert_search.index.tuning.draw import Asked, draw
-from sbert_search.index.tuning.finals import Finals
-from sbert_search.index.tuning.probes import Floats, make_probes
+from sbert_search.index.tuning.full_trials import Finals
+from sbert_search.index.tuning.recall import Floats, make_probes
+from sbert_search.index.tuning.sampling import Asked, draw
 from sbert_search.index.tuning.settings import Budget, TuneSettings
 from sbert_search.index.tuning.sweep import Measured, Sample, searching, sweep
 from sbert_search.runtime.progress import note, progress
@@ -140,7 +140,7 @@ def _sizes(snapshot: Snapshot) -> tuple[int, ...]:
 def _budget(snapshot: Snapshot, settings: TuneSettings) -> Budget:
     if snapshot.n_rows < 3:
         raise IndexStoreError(f"{snapshot.path} holds too little to tune anything.")
-    if advice := upkeep.advice(snapshot.manifest):
+    if advice := merge_policy.advice(snapshot.manifest):
         note(f"`index compact` first would serve this index better: {advice}.")
     return Budget(segments=_sizes(snapshot), dim=snapshot.settings.dim, settings=settings)
 

@@ -15,9 +15,9 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from sbert_search.index.lexical_terms import LexicalSettings
-from sbert_search.index.manifest import BuildCursor, StoreSettings
+from sbert_search.index.lexical.analyzer import LexicalSettings
 from sbert_search.index.snapshot import Snapshot
+from sbert_search.index.storage.manifest import BuildCursor, StoreSettings
 from sbert_search.index.store import IndexStore
 from sbert_search.index.writer import IndexWriter
 from sbert_search.records import Document

@@ -11,9 +11,9 @@ from typing import BinaryIO
 import pytest
 
 from sbert_search.errors import CorruptIndex, NotAnIndex
-from sbert_search.index import segments
-from sbert_search.index.check import check
-from sbert_search.index.manifest import StoreSettings
+from sbert_search.index.maintenance.check import check
+from sbert_search.index.storage import segments
+from sbert_search.index.storage.manifest import StoreSettings
 from sbert_search.index.store import IndexStore
 from tests.faults import FULL, keep_result
 from tests.index.batches import make_batch, some_documents, some_vectors

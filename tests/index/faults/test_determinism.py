@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from sbert_search.index import compact, spec, upkeep
-from sbert_search.index.manifest import Metric, StoreSettings
+from sbert_search.index import spec
+from sbert_search.index.maintenance import compaction, merge_policy
 from sbert_search.index.spec import IndexSpec
+from sbert_search.index.storage.manifest import Metric, StoreSettings
 from sbert_search.index.store import IndexStore
 from tests.cli.process import ROOT, environment
 from tests.faults import FULL, keep_result
@@ -33,7 +34,7 @@ INDEXES: dict[str, tuple[str, Metric]] = {
 def test_no_answer_depends_on_threads_batches_or_restarts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (compact, upkeep, spec):
+    for module in (compaction, merge_policy, spec):
         monkeypatch.setattr(module, "MIN_ANN_ROWS", 500)
     for name, (factory, metric) in INDEXES.items():
         chosen = StoreSettings(dim=DIM, metric=metric, spec=IndexSpec(factory=factory))

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from sbert_search.errors import CorruptIndex, IndexStoreError, NotAnIndex
-from sbert_search.index.check import check
+from sbert_search.index.maintenance.check import check
 from sbert_search.index.store import IndexStore
 from tests.faults import FULL, keep_result
 from tests.index.faults.model import (

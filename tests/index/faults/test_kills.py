@@ -11,7 +11,7 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from sbert_search.index.check import check
+from sbert_search.index.maintenance.check import check
 from sbert_search.index.store import IndexStore
 from tests.faults import FULL, keep_result
 from tests.index.faults.model import Model, applied, assert_holds, contents, new_index

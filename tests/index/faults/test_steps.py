@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from sbert_search.errors import CommitUnknown, IndexStoreError
-from sbert_search.index.check import check
+from sbert_search.index.maintenance.check import check
 from sbert_search.index.store import IndexStore
 from tests.faults import FAULTS, Fault, Killed, every_step, keep_result
 from tests.index.faults.model import (

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from sbert_search.embedding.hashing import HashingEmbedder
-from sbert_search.index.ingest import ingest
-from sbert_search.index.manifest import BuildCursor, StoreSettings
+from sbert_search.index.ingestion.ingest import ingest
+from sbert_search.index.storage.manifest import BuildCursor, StoreSettings
 from sbert_search.index.store import IndexStore
 from tests.faults import FULL, keep_result
 from tests.index.upserts import (

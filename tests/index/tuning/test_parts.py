@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from sbert_search.index.evidence import Trial
 from sbert_search.index.spec import IndexSpec
+from sbert_search.index.trials import Trial
 from sbert_search.index.tuning.candidates import Family, between, families, lists_for
 from sbert_search.index.tuning.choice import Finalist, fastest, finalists, pareto
 from sbert_search.index.tuning.predictions import BuildTime, predict, predict_latency
-from sbert_search.index.tuning.probes import make_probes, others, recall_of
+from sbert_search.index.tuning.recall import make_probes, others, recall_of
 from sbert_search.index.tuning.sweep import Measured
 
 

@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 
 from sbert_search.errors import IndexLocked, IndexStoreError
-from sbert_search.index import ann_build
-from sbert_search.index.check import check
+from sbert_search.index.dense import faiss_build
 from sbert_search.index.index import Index
-from sbert_search.index.manifest import Manifest, Metric, StoreSettings
+from sbert_search.index.maintenance.check import check
 from sbert_search.index.snapshot import Snapshot
 from sbert_search.index.spec import IndexSpec
+from sbert_search.index.storage.manifest import Manifest, Metric, StoreSettings
 from sbert_search.index.store import IndexStore
 from sbert_search.index.tuning.candidates import Family
 from sbert_search.index.tuning.report import COLUMNS, draw, remarks, tables, verdict
@@ -89,7 +89,7 @@ def test_a_dry_run_and_an_interrupt_change_nothing(
     report = tune(store, SETTINGS, dry_run=True)
     assert report.tuning is None
     assert all(finalist.build_s > 0 for finalist in report.outlook)
-    write = ann_build.write
+    write = faiss_build.write
     calls = 0
 
     def interrupted(*arguments: Any) -> Any:
@@ -99,7 +99,7 @@ def test_a_dry_run_and_an_interrupt_change_nothing(
             raise KeyboardInterrupt
         return write(*arguments)
 
-    monkeypatch.setattr(ann_build, "write", interrupted)
+    monkeypatch.setattr(faiss_build, "write", interrupted)
     with pytest.raises(KeyboardInterrupt) as stopped:
         tune(store, SETTINGS)
     assert "is as it was" in stopped.value.__notes__[0]
@@ -163,7 +163,7 @@ def test_what_the_budget_forbids_is_never_built(
     def refuse(*_: Any) -> NoReturn:
         raise AssertionError("it was built")
 
-    monkeypatch.setattr(ann_build, "fill", refuse)
+    monkeypatch.setattr(faiss_build, "fill", refuse)
     monkeypatch.setattr(memory, "anonymous_bytes", lambda: 0)
     before = store.snapshot.manifest
     for settings, reason in [
@@ -201,7 +201,7 @@ def test_a_latency_or_a_time_that_nothing_keeps_is_refused(store: IndexStore) ->
 def test_a_finalist_that_fails_over_all_rows_leaves_the_exact_scan(
     store: IndexStore, two_families: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sbert_search.index.tuning.finals.fastest", lambda *_: None)
+    monkeypatch.setattr("sbert_search.index.tuning.full_trials.fastest", lambda *_: None)
     report = tune(store, SETTINGS)
     assert report.tuning is not None
     assert report.tuning.verified.spec == IndexSpec()

@@ -1,0 +1,59 @@
+"""`eval fusion`: how to join dense and lexical search, chosen on queries with known answers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from sbert_search.cli.console import emit, say, show_table
+from sbert_search.cli.shared_options import embedder_options, shared_options
+from sbert_search.config import to_mapping
+
+_FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
+
+
+@click.command()
+@click.argument("path", metavar="DIR", type=_FOLDER)
+@click.argument("data", metavar="DATA", type=_FOLDER)
+@click.option("--split", default="train", show_default=True, help="Judgements of DATA to use.")
+@click.option("--folds", default=5, show_default=True, help="Parts of the cross-validation.")
+@click.option("--measure", default="nDCG@10", show_default=True, help="What is to be high.")
+@embedder_options
+@shared_options("allow-inexact", "seed", "quiet", "json")
+def fusion(
+    path: Path,
+    data: Path,
+    split: str,
+    folds: int,
+    measure: str,
+    seed: int,
+    as_json: bool,
+    **options: Any,
+) -> None:
+    """Choose how `search --mode hybrid` joins its rankings.
+
+    DIR is an index and DATA a BEIR folder with queries and their judgements. What is chosen on
+    them must be tested on others.
+    """
+    from sbert_search.corpus.beir import read_qrels, read_queries
+    from sbert_search.evaluation.fusion_selection import choose_fusion, name_of
+    from sbert_search.index.index import Index
+
+    qrels = read_qrels(data, split)
+    queries = [query for query in read_queries(data) if query.query_id in qrels]
+    index = Index.open(path)
+    embedder = index.matching_embedder(options.pop("model"), **options)
+    choice = choose_fusion(index, embedder, queries, qrels, measure=measure, folds=folds, seed=seed)
+    if as_json:
+        emit({"queries": len(queries), "measure": measure, **to_mapping(choice)})
+        return
+    rows = [[name, f"{score:.4f}"] for name, score in choice.scores.items()]
+    show_table(["fusion", measure], rows)
+    best = choice.fusion
+    say(
+        f"Use {name_of(best)} (--fusion {best.method} --dense-weight {best.dense_weight:g}). "
+        f"Chosen on other folds {choice.held_out:.4f}, by default "
+        f"{choice.default:.4f}, over {len(queries):,} queries."
+    )

@@ -1,0 +1,96 @@
+"""`index tune`: measure what suits an index, and search it so."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from sbert_search.cli.console import emit, say, show_table
+from sbert_search.cli.shared_options import Finite, embedder_options, shared_options
+from sbert_search.cli.source_options import model_options
+from sbert_search.config import to_mapping
+
+
+@click.command()
+@click.argument("path", metavar="DIR", type=click.Path(path_type=Path))
+@click.option(
+    "--recall", type=Finite(), default=0.95, show_default=True, help="Share of the nearest to find."
+)
+@click.option("-k", default=10, show_default=True, help="Of recall@k.")
+@click.option("--latency-ms", type=Finite(), help="Most for one query, one thread.")
+@click.option(
+    "--max-minutes", type=Finite(), default=10.0, show_default=True, help="Most for the tuning."
+)
+@click.option(
+    "--queries",
+    type=click.Path(path_type=Path),
+    help='Queries such as will be asked, {"_id", "text"} a line.  [default: documents]',
+)
+@click.option("--svg", type=click.Path(path_type=Path), help="Draw recall and speed to a file.")
+@click.option("--dry-run", is_flag=True, help="Measure on a sample, predict, change nothing.")
+@embedder_options
+@shared_options("allow-inexact", "memory", "seed", "wait", "quiet", "json")
+@click.pass_context
+def tune(
+    ctx: click.Context,
+    /,
+    path: Path,
+    recall: float,
+    k: int,
+    latency_ms: float | None,
+    max_minutes: float,
+    queries: Path | None,
+    svg: Path | None,
+    dry_run: bool,
+    model: str | None,
+    allow_inexact: bool,
+    memory_bytes: int | None,
+    seed: int,
+    wait_s: float,
+    as_json: bool,
+    **_: str,
+) -> None:
+    """Choose how the index DIR is searched, by measuring.
+
+    Candidates are compared on at most 100,000 rows; the best two are built over all rows and
+    verified on queries that took no part in the choice. What a budget forbids is not built.
+    """
+    from sbert_search.corpus.beir import queries_file
+    from sbert_search.index.index import Index
+    from sbert_search.index.tuning.report import COLUMNS, draw, remarks, tables, verdict
+    from sbert_search.index.tuning.settings import TuneSettings
+    from sbert_search.runtime.disk import files
+    from sbert_search.runtime.disk.same_file import require_apart, require_file_place
+
+    if svg:
+        read = [path, *([queries_file(queries)] if queries else [])]
+        require_file_place(svg, "--svg")
+        require_apart(svg, read, "--svg")
+    settings = TuneSettings(
+        recall=recall,
+        k=k,
+        memory_bytes=memory_bytes,
+        latency_ms=latency_ms,
+        max_minutes=max_minutes,
+        seed=seed,
+    )
+    report = Index.open(path, wait_s=wait_s).tune(
+        settings,
+        queries=queries,
+        dry_run=dry_run,
+        model=model,
+        allow_inexact=allow_inexact,
+        **model_options(ctx),
+    )
+    if svg:
+        files.replace_file(svg, draw(report).encode())
+    if as_json:
+        emit({"index": str(path), **to_mapping(report)})
+        return
+    for title, rows in tables(report).items():
+        say(title)
+        show_table(COLUMNS, rows)
+    for remark in remarks(report):
+        say(remark)
+    say(verdict(report.tuning) if report.tuning else "A dry run: nothing was changed.")

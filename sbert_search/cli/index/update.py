@@ -1,0 +1,171 @@
+"""`index build`, `add`, `upsert` and `delete`: documents in, documents out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal
+
+import click
+
+from sbert_search.cli.console import emit, say
+from sbert_search.cli.shared_options import Decorator, embedder_options, given, shared_options
+from sbert_search.cli.source_options import finish, model_options, read_as_given, source_options
+
+if TYPE_CHECKING:
+    from sbert_search.index.ingestion.build import BuildSettings
+
+_folder: Decorator[Any] = click.argument("path", metavar="DIR", type=click.Path(path_type=Path))
+
+
+@click.command()
+@click.option("--out", required=True, type=click.Path(path_type=Path), help="Folder to make.")
+@click.option(
+    "--recipe",
+    "recipe_file",
+    type=click.Path(path_type=Path),
+    help="TOML file with checksums, model and settings; what is given here goes before it.",
+)
+@click.option("--spec", metavar="FACTORY", help="FAISS factory string.  [default: Flat, exact]")
+@click.option(
+    "--metric", type=click.Choice(["cosine", "dot", "euclidean"]), help="[default: cosine]"
+)
+@click.option(
+    "--language",
+    metavar="NAME",
+    help="Whose stemmer and stop words search by words uses; none: neither.  [default: english]",
+)
+@click.option("--dtype", type=click.Choice(["float32", "float16"]), help="[default: float32]")
+@source_options
+@embedder_options
+@shared_options("batch-tokens", "on-truncate", "on-error", "memory", "quiet", "json")
+@click.pass_context
+def build(
+    ctx: click.Context,
+    /,
+    sources: tuple[str, ...],
+    out: Path,
+    recipe_file: Path | None,
+    memory_bytes: int | None,
+    as_json: bool,
+    **_: Any,
+) -> None:
+    """Build an index, or finish a stopped build."""
+    from sbert_search.index.ingestion.build import BuildSettings, build_index
+    from sbert_search.index.ingestion.model_check import as_embedder
+    from sbert_search.index.ingestion.recipe import load_recipe
+
+    chosen = given(ctx)
+    settings: BuildSettings = BuildSettings()
+    open_model = partial(as_embedder, ctx.params["model"], **model_options(ctx))
+    if recipe_file:
+        settings = recipe = load_recipe(recipe_file)
+        for source in sources:
+            recipe.check_corpus(Path(source))
+        if "model" not in chosen:
+            open_model = partial(recipe.open_model, **model_options(ctx))
+    settings = _with_given(settings, chosen)
+    report = build_index(sources, out, open_model, settings, memory_bytes=memory_bytes)
+    finish(ctx, report, out, "index", as_json=as_json)
+
+
+@click.command()
+@_folder
+@source_options
+@embedder_options
+@shared_options(
+    "batch-tokens", "allow-inexact", "on-truncate", "on-error", "memory", "wait", "quiet", "json"
+)
+@click.pass_context
+def add(ctx: click.Context, /, path: Path, as_json: bool, **_: Any) -> None:
+    """Add documents to the index DIR.
+
+    A document whose id is there with the same content is passed over, so running this again does
+    no harm; one whose id is there with other content is a bad row (see upsert). Fields and long
+    texts are treated as when the index was built, unless options say otherwise.
+    """
+    _update(ctx, path, "add", as_json)
+
+
+@click.command()
+@_folder
+@source_options
+@embedder_options
+@shared_options(
+    "batch-tokens", "allow-inexact", "on-truncate", "on-error", "memory", "wait", "quiet", "json"
+)
+@click.pass_context
+def upsert(ctx: click.Context, /, path: Path, as_json: bool, **_: Any) -> None:
+    """Add documents, replacing those that changed.
+
+    Otherwise as add.
+    """
+    _update(ctx, path, "upsert", as_json)
+
+
+@click.command()
+@_folder
+@click.option("--ids", metavar="A,B,...", help="Ids of documents.")
+@click.option("--ids-file", type=click.File("rb"), help='File with one id a line, "-": stdin.')
+@click.option("--where", metavar="EXPR", help="Filter, such as \"year < 2000 AND kind = 'note'\".")
+@shared_options("wait", "quiet", "json")
+def delete(
+    path: Path,
+    ids: str | None,
+    ids_file: BinaryIO | None,
+    where: str | None,
+    wait_s: float,
+    as_json: bool,
+) -> None:
+    r"""Delete documents from the index DIR.
+
+    Ids are taken as they stand, spaces included. A file of them is UTF-8; its lines end in LF or
+    CRLF only, and empty ones are passed over. An id with a comma needs such a file, one with a line
+    end the Python API: Index.open(DIR).delete(["..."]).
+    """
+    from sbert_search.corpus.ids_file import read_ids
+    from sbert_search.index.index import Index
+
+    if sum(choice is not None for choice in (ids, ids_file, where)) != 1:
+        raise click.UsageError("Say what to delete with one of --ids, --ids-file and --where.")
+    named = None if ids is None else ids.split(",")
+    if ids_file:
+        named = read_ids(ids_file, ids_file.name)
+    index = Index.open(path, wait_s=wait_s)
+    deleted = index.delete(named, where=where)
+    absent = len(set(named)) - deleted if named else 0
+    if as_json:
+        emit({"index": str(path), "deleted": deleted, "absent": absent, "documents": len(index)})
+    else:
+        unknown = f"; ids that it did not hold: {absent:,}" if absent else ""
+        say(f"Documents deleted: {deleted:,}, left in {path}: {len(index):,}{unknown}.")
+
+
+def _update(ctx: click.Context, path: Path, mode: Literal["add", "upsert"], as_json: bool) -> None:
+    from sbert_search.index.index import Index
+
+    index = Index.open(path, wait_s=ctx.params["wait_s"])
+    report = getattr(index, mode)(
+        ctx.params["sources"],
+        model=ctx.params["model"],
+        settings=read_as_given(index.read_settings, given(ctx)),
+        allow_inexact=ctx.params["allow_inexact"],
+        memory_bytes=ctx.params["memory_bytes"],
+        **model_options(ctx),
+    )
+    finish(ctx, report, path, "index", as_json=as_json)
+
+
+def _with_given(settings: BuildSettings, chosen: Mapping[str, Any]) -> BuildSettings:
+    """Let what the user gave go before the defaults or what a recipe says."""
+    from sbert_search.index.lexical.analyzer import LexicalSettings
+
+    stored = {name: chosen[name] for name in ("metric", "dtype") if name in chosen}
+    if "spec" in chosen:
+        stored["spec"] = replace(settings.spec, factory=chosen["spec"])
+    if "language" in chosen:
+        base = settings.lexical or LexicalSettings()
+        stored["lexical"] = replace(base, language=chosen["language"], stop_words=None)
+    return replace(read_as_given(settings, chosen), **stored)

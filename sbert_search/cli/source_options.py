@@ -1,0 +1,76 @@
+"""What the commands that read documents have in common: their options and their account of rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+import click
+
+from sbert_search.cli.console import REJECTED_ROWS, emit, say
+from sbert_search.config import to_mapping
+from sbert_search.runtime.progress import note
+
+if TYPE_CHECKING:
+    from sbert_search.index.ingestion.ingest import IngestReport, ReadSettings
+
+R = TypeVar("R", bound="ReadSettings")
+
+_SOURCE_HELP = """
+
+    SOURCE is JSONL, CSV, TSV, Parquet, Arrow or text (one document a line), plain or compressed; a
+    folder of .txt and .md files; a BEIR folder; a quoted glob of such files; or "-" for JSONL on
+    stdin.
+    """
+
+
+def source_options(command: Any) -> Any:
+    """Give a command its sources, and the fields that are not found by their usual names."""
+    command.__doc__ += _SOURCE_HELP
+    for name in ("title", "text", "id"):
+        help = f"Field that holds the {name}; found by its usual names otherwise."
+        command = click.option(f"--{name}-field", metavar="NAME", help=help)(command)
+    return click.argument("sources", nargs=-1, required=True, metavar="SOURCE...")(command)
+
+
+def read_as_given(settings: R, chosen: Mapping[str, Any]) -> R:
+    """Let what the user gave go before what the settings say."""
+    rules = {name: chosen[name] for name in ("on_error", "on_truncate") if name in chosen}
+    fields = {name: chosen.get(f"{name}_field") for name in ("id", "text", "title")}
+    named = {name: value for name, value in fields.items() if value is not None}
+    return replace(settings, fields=replace(settings.fields, **named), **rules)
+
+
+def model_options(ctx: click.Context) -> dict[str, Any]:
+    """Return how to open a model by name."""
+    names = ("device", "engine", "precision", "batch_tokens")
+    return {name: ctx.params[name] for name in names if name in ctx.params}
+
+
+def finish(
+    ctx: click.Context,
+    report: IngestReport,
+    path: Path,
+    made: Literal["index", "file"],
+    *,
+    as_json: bool,
+) -> None:
+    """Say what became of every row; rejected ones make the exit code 3."""
+    counts = report.counts
+    if as_json:
+        facts = to_mapping(report)
+        rows = {"read": counts.read, **facts.pop("counts")}
+        emit({made: str(path), **rows, **facts})
+    else:
+        say(
+            f"{counts.read:,} rows read: {counts.indexed:,} indexed, {counts.replaced:,} replaced, "
+            f"{counts.duplicate:,} duplicate, {counts.rejected:,} rejected "
+            f"({report.seconds:,.1f} s)."
+        )
+        if made == "index" and counts.indexed:
+            say(f'Search it: sbert-search search {path} "your question"')
+    if report.rejects_file:
+        note(f"{counts.rejected:,} rows were rejected; {report.rejects_file} says why.")
+        ctx.exit(REJECTED_ROWS)

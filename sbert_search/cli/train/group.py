@@ -1,0 +1,47 @@
+"""The commands that train a model on labelled text."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from sbert_search.cli.main import LazyGroup
+from sbert_search.cli.train.run import train_by_recipe, training_command
+
+
+@click.group(
+    cls=LazyGroup,
+    homes={
+        "bi-encoder": "sbert_search.cli.train.group:bi_encoder",
+        "cross-encoder": "sbert_search.cli.train.group:cross_encoder",
+    },
+)
+def train() -> None:
+    """Train a model for a task."""
+
+
+@training_command("bi-encoder")
+def bi_encoder(**_: Any) -> None:
+    """Train a sentence encoder by RECIPE, a shipped name or a TOML file.
+
+    \b
+    sbert-search train bi-encoder nli --set model=FOLDER --set data.train=pairs.jsonl --out my-model
+    sbert-search index build SOURCE --out my.index --model my-model/model
+    """  # noqa: D301 (the backslash is click's)
+    from sbert_search.training.bi_encoder.train import BiEncoderRecipe, train_bi_encoder
+
+    train_by_recipe("bi-encoder", BiEncoderRecipe, train_bi_encoder)
+
+
+@training_command("cross-encoder")
+def cross_encoder(**_: Any) -> None:
+    """Train a cross-encoder by RECIPE: classes or scores of pairs, or relevance for reranking.
+
+    \b
+    sbert-search train cross-encoder stsb --set data.train=pairs.jsonl --out my-scorer
+    sbert-search search my.index QUERY --rerank my-reranker/model
+    """  # noqa: D301 (the backslash is click's)
+    from sbert_search.training.cross_encoder.train import CrossEncoderRecipe, train_cross_encoder
+
+    train_by_recipe("cross-encoder", CrossEncoderRecipe, train_cross_encoder)

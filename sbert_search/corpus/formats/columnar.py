@@ -1,0 +1,222 @@
+"""Parquet, Arrow IPC (file and stream) and Feather: typed columns, read block by block."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from sbert_search.corpus.formats.arrow_sizes import row_bytes
+from sbert_search.corpus.formats.limits import NO_BUDGET, RowLimit
+from sbert_search.corpus.formats.parquet_groups import plan_group
+from sbert_search.corpus.formats.rows import BadRow, RawRow, Reject
+
+BLOCK_ROWS = 1024
+
+MAX_GROUP_ROWS = 1 << 31
+
+_DAMAGE = (OSError, MemoryError, ValueError, pa.ArrowException)
+
+
+def read_parquet(
+    path: Path, shown: str, *, skip: int = 0, limit: RowLimit = NO_BUDGET
+) -> Iterator[RawRow | Reject]:
+    """Yield the rows of a Parquet file; whole row groups are skipped unread.
+
+    Rows of a row group that is damaged, or takes too much memory to read, are rejected one by one,
+    so that every row is counted; a file whose footer cannot be read is one reject.
+    """
+    try:
+        file = pq.ParquetFile(path, buffer_size=1 << 20, page_checksum_verification=True)
+        group_rows = _group_rows(file.metadata)
+    except _DAMAGE as error:
+        yield Reject(shown, f"damaged Parquet file: {_first_line(error)}")
+        return
+    with file:
+        first = 0
+        for group, n_rows in enumerate(group_rows):
+            if first + n_rows > skip:
+                rows = _read_group(file, path, group, n_rows, limit)
+                yield from _named(rows, f"{shown}:row group {group + 1}:row", first, skip - first)
+            first += n_rows
+
+
+def _group_rows(metadata: pq.FileMetaData) -> list[int]:
+    counts = [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]
+    if sum(counts) != metadata.num_rows or not all(0 <= n <= MAX_GROUP_ROWS for n in counts):
+        raise ValueError("its footer contradicts itself on the number of rows")
+    return counts
+
+
+def _read_group(
+    file: pq.ParquetFile, path: Path, group: int, n_rows: int, limit: RowLimit
+) -> Iterator[dict[str, Any] | BadRow]:
+    row = 0
+    try:
+        block = plan_group(file, path, group, limit)
+        for batch in file.iter_batches(block, row_groups=[group], use_threads=False):
+            for values in _rows_of(batch, limit):
+                row += 1
+                yield values
+        problem = "damaged row group: it ends early"
+    except BadRow as bad:
+        problem = bad.reason
+    except _DAMAGE as error:
+        problem = f"damaged row group: {_first_line(error)}"
+    for _ in range(row, n_rows):
+        yield BadRow(problem)
+
+
+def _named(
+    rows: Iterable[dict[str, Any] | BadRow], place: str, first: int, skip: int
+) -> Iterator[RawRow | Reject]:
+    for row, values in enumerate(rows, start=1):
+        if row > skip:
+            source = f"{place} {row}"
+            if isinstance(values, BadRow):
+                yield values.at(source)
+            else:
+                yield RawRow(source, first + row, values)
+
+
+def read_arrow(
+    path: Path, shown: str, *, skip: int = 0, limit: RowLimit = NO_BUDGET
+) -> Iterator[RawRow | Reject]:
+    """Yield the rows of an Arrow IPC file or stream, or of a Feather file (version 2).
+
+    Damage ends the file in one reject; the batches before it are kept.
+    """
+    number, place = 0, 0
+    try:
+        for place, batch in enumerate(_record_batches(path), start=1):
+            if number + batch.num_rows > skip:
+                rows = _rows_of(batch, limit)
+                yield from _named(rows, f"{shown}:batch {place}:row", number, skip - number)
+            number += batch.num_rows
+    except _DAMAGE as error:
+        reason = f"damaged after this, what follows is lost: {_first_line(error)}"
+        yield Reject(f"{shown}:batch {place}", reason)
+
+
+def _record_batches(path: Path) -> Iterator[pa.RecordBatch]:
+    """Read batches from a mapped file, with offsets checked before anything follows them."""
+    with pa.memory_map(str(path)) as source:
+        magic = source.read(6)
+        source.seek(0)
+        if magic.startswith(b"FEA1"):
+            raise ValueError("Feather version 1; write it again as version 2")
+        if magic == b"ARROW1":
+            file = pa.ipc.open_file(source)
+            batches = map(file.get_batch, range(file.num_record_batches))
+        else:
+            batches = iter(pa.ipc.open_stream(source))
+        for batch in batches:
+            for column in batch.columns:  # text by its offsets only: its bytes are checked by row
+                is_text = pa.types.is_string(column.type)
+                (column.view(pa.binary()) if is_text else column).validate(full=True)
+            yield batch
+
+
+def _rows_of(batch: pa.RecordBatch, limit: RowLimit) -> Iterator[dict[str, Any] | BadRow]:
+    """Yield the rows of a batch; only few that are large are held as values at a time."""
+    sizes = row_bytes(batch, held=limit.budget is not None)
+    ends = np.cumsum(sizes)
+    start = 0
+    while start < batch.num_rows:
+        before = int(ends[start - 1]) if start else 0
+        stop = int(np.searchsorted(ends, before + limit.block_bytes, "right"))
+        stop = max(start + 1, min(start + BLOCK_ROWS, stop))
+        try:
+            limit.check(int(sizes[start:stop].max()))
+        except BadRow as bad:
+            stop = start + max(1, int(np.argmax(sizes[start:stop] > limit.n_bytes)))
+            if sizes[start] > limit.n_bytes:
+                yield bad
+                start += 1
+                continue
+        yield from _rows_of_block(batch.slice(start, stop - start))
+        start = stop
+
+
+def _rows_of_block(batch: pa.RecordBatch) -> Iterator[dict[str, Any] | BadRow]:
+    names = batch.schema.names
+    bad: dict[int, BadRow] = {}
+    columns = [
+        _readable(column, name, 0, bad) for name, column in zip(names, batch.columns, strict=True)
+    ]
+    for row, values in enumerate(zip(*columns, strict=True)):
+        yield bad.get(row) or dict(zip(names, values, strict=True))
+
+
+def _readable(column: pa.Array, name: str, first: int, bad: dict[int, BadRow]) -> list[Any]:
+    """Turn a column into values; a row whose value Python cannot hold becomes a bad one.
+
+    Such are times outside the years 1 to 9999, and in nested values text that is no UTF-8.
+
+    Args:
+        column: What is read.
+        name: Its name.
+        first: The row that it begins with.
+        bad: Takes the rows that cannot be read.
+    """
+    try:
+        return _values(column)
+    except (ValueError, OverflowError) as error:
+        if len(column) == 1:
+            bad[first] = BadRow(f"column {name!r} cannot be read: {_first_line(error)}")
+            return [None]
+        half = len(column) // 2
+        head = _readable(column.slice(0, half), name, first, bad)
+        return head + _readable(column.slice(half), name, first + half, bad)
+
+
+def _values(column: pa.Array) -> list[Any]:
+    """Turn a column into Python values.
+
+    Times become microseconds in UTC (those without a zone are taken as UTC), decimals floats, bytes
+    UTF-8 text, NaN a null.
+    """
+    if isinstance(column, pa.ExtensionArray):
+        return _values(column.storage)
+    if pa.types.is_dictionary(column.type):
+        return _values(column.dictionary_decode())
+    for is_kind, target in _CASTS:
+        if is_kind(column.type):
+            column = column.cast(target, safe=_may_overflow(column.type))
+    if pa.types.is_floating(column.type):
+        values = column.to_pylist()
+        return [None if value is None or math.isnan(value) else value for value in values]
+    if pa.types.is_large_binary(column.type):
+        return [_text(value) for value in column.to_pylist()]
+    try:
+        return list(column.to_pylist())
+    except UnicodeDecodeError:
+        return _values(column.cast(pa.large_binary()))
+
+
+_CASTS: tuple[tuple[Callable[[pa.DataType], bool], pa.DataType], ...] = (
+    (pa.types.is_timestamp, pa.timestamp("us", "UTC")),
+    (pa.types.is_decimal, pa.float64()),
+    (pa.types.is_time, pa.string()),
+    (pa.types.is_binary, pa.large_binary()),
+    (pa.types.is_fixed_size_binary, pa.large_binary()),
+)
+
+
+def _may_overflow(kind: pa.DataType) -> bool:
+    """Whether a cast to microseconds multiplies; one that divides drops what is smaller."""
+    return pa.types.is_timestamp(kind) and kind.unit in ("s", "ms")
+
+
+def _text(value: bytes | None) -> str | None:
+    """Decode bytes; what is no UTF-8 becomes lone surrogates, which reject the row."""
+    return None if value is None else value.decode("utf-8", "surrogateescape")
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]

@@ -1,0 +1,139 @@
+"""CSV and TSV: a header, quoted cells that may hold line ends, every value text."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator
+from typing import BinaryIO
+
+from sbert_search.corpus.formats.limits import NO_BUDGET, RowLimit
+from sbert_search.corpus.formats.lines import read_lines
+from sbert_search.corpus.formats.rows import BadRow, RawRow, Reject, check_text
+from sbert_search.errors import CorpusError
+from sbert_search.runtime.memory import MAX_ROW_BYTES
+
+
+def read_delimited(
+    stream: BinaryIO,
+    shown: str,
+    *,
+    delimiter: str,
+    skip: int = 0,
+    limit: RowLimit = NO_BUDGET,
+) -> Iterator[RawRow | Reject]:
+    """Yield one row a record; an empty line is no row, an empty cell is no value.
+
+    A quote that never closes takes what follows it into its record, which is then rejected.
+
+    Args:
+        stream: Bytes of the file, decompressed.
+        shown: How messages call the file.
+        delimiter: Between the cells of a record.
+        skip: Rows to pass over.
+        limit: Of a row.
+
+    Raises:
+        CorpusError: The header cannot be read, or names a column twice.
+    """
+    header: list[str] | None = None
+    for number, cells in read_records(stream, delimiter, limit):
+        if header is None:
+            header = _header(cells, f"{shown}:{number}")
+        elif skip:
+            skip -= 1
+        else:
+            yield _row(header, cells, number, f"{shown}:{number}")
+
+
+def read_records(
+    stream: BinaryIO, delimiter: str, limit: RowLimit = NO_BUDGET
+) -> Iterator[tuple[int, list[str] | BadRow]]:
+    """Yield the records of a stream with the line each begins on, or what is wrong with it."""
+    csv.field_size_limit(MAX_ROW_BYTES)
+    lines = _Lines(stream, delimiter, limit)
+    records = csv.reader(lines, delimiter=delimiter, strict=True)
+    while True:
+        number = lines.begin_record()
+        try:
+            cells = next(records)
+        except StopIteration:
+            return
+        except csv.Error as error:
+            if "field limit" in str(error):
+                lines.finish_record()
+            yield number, BadRow(f"broken record: {error}", lines.last)
+        except BadRow as bad:
+            yield number, bad
+        else:
+            if cells:
+                yield number, cells
+
+
+class _Lines:
+    """Lines as text for `csv.reader`, which asks for another while a quote is open.
+
+    Bytes that are no UTF-8 become lone surrogates: the record is read to its end and then rejected,
+    as every row with such a character.
+    """
+
+    def __init__(self, stream: BinaryIO, delimiter: str, limit: RowLimit) -> None:
+        self.number = 0
+        self.last = ""
+        self._lines = read_lines(stream, limit)
+        self._delimiter, self._limit = delimiter, limit
+        self._record_bytes = self._quotes = 0
+
+    def begin_record(self) -> int:
+        """Return the line that the next record begins on."""
+        self._record_bytes = self._quotes = 0
+        return self.number + 1
+
+    def finish_record(self) -> None:
+        """Pass over the lines up to the end of the quote that is open: they are no rows."""
+        while self._quotes % 2:
+            line = next(self._lines, None)
+            if line is None:
+                return
+            self.number = line[0]
+            self._quotes += line[1].count(b'"')
+
+    def __iter__(self) -> _Lines:
+        return self
+
+    def __next__(self) -> str:
+        self.number, data, problem = next(self._lines)
+        if problem:
+            raise BadRow(problem)
+        self._quotes += data.count(b'"')
+        try:
+            self._record_bytes += self._limit.check_cells(data, self._delimiter, self._record_bytes)
+        except BadRow:
+            self.finish_record()
+            raise
+        self.last = data.decode("utf-8", "surrogateescape")
+        return self.last + "\n"
+
+
+def _header(cells: list[str] | BadRow, source: str) -> list[str]:
+    if isinstance(cells, BadRow):
+        raise cells.at(source).error()
+    names = [cell.strip() or f"column{place}" for place, cell in enumerate(cells, start=1)]
+    try:
+        for name in names:
+            check_text(name, name)
+    except BadRow as bad:
+        raise bad.at(source).error() from None
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise CorpusError(f"{source}: the header names {twice[0]!r} twice. Rename one of them.")
+    return names
+
+
+def _row(header: list[str], cells: list[str] | BadRow, number: int, source: str) -> RawRow | Reject:
+    if isinstance(cells, BadRow):
+        return cells.at(source)
+    if len(cells) != len(header):
+        reason = f"{len(cells)} cells where the header has {len(header)}"
+        return BadRow(reason, cells[0] if cells else "").at(source)
+    values = {name: cell or None for name, cell in zip(header, cells, strict=True)}
+    return RawRow(source, number, values, typed=False)

@@ -1,0 +1,61 @@
+"""JSON lines: one object a line, UTF-8."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any, BinaryIO, NoReturn
+
+from sbert_search.corpus.formats.limits import NO_BUDGET, RowLimit
+from sbert_search.corpus.formats.lines import read_filled_lines
+from sbert_search.corpus.formats.rows import BadRow, RawRow, Reject, decode
+
+
+def read_jsonl(
+    stream: BinaryIO, shown: str, *, skip: int = 0, limit: RowLimit = NO_BUDGET
+) -> Iterator[RawRow | Reject]:
+    """Yield one row a line; a blank line is no row.
+
+    Args:
+        stream: Bytes of the file, decompressed.
+        shown: How messages call the file.
+        skip: Rows to pass over, unparsed.
+        limit: Of a row.
+    """
+    for number, data, problem in read_filled_lines(stream, skip=skip, limit=limit):
+        source = f"{shown}:{number}"
+        if problem:
+            yield Reject(source, problem)
+            continue
+        try:
+            limit.check_json(data)
+            yield RawRow(source, number, parse_object(data))
+        except BadRow as bad:
+            yield bad.at(source)
+
+
+def parse_object(data: bytes) -> dict[str, Any]:
+    """Parse one JSON object strictly: UTF-8, no NaN or Infinity, no endless nesting.
+
+    Raises:
+        BadRow: With the column of the problem.
+    """
+    try:
+        value = _DECODER.decode(decode(data))
+    except json.JSONDecodeError as error:
+        near = error.doc[max(0, error.pos - 20) : error.pos + 20]
+        raise BadRow(f"broken JSON at column {error.colno}: {error.msg}", near) from None
+    except RecursionError:
+        raise BadRow("JSON nested too deep", data) from None
+    except ValueError as error:  # an integer of thousands of digits
+        raise BadRow(f"broken JSON: {error}", data) from None
+    if not isinstance(value, dict):
+        raise BadRow("the row is no JSON object", value)
+    return value
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise BadRow(f"{name} is no JSON value; write null")
+
+
+_DECODER = json.JSONDecoder(parse_constant=_refuse_constant)

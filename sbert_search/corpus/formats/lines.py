@@ -1,0 +1,55 @@
+"""Physical lines of a byte stream, numbered, in bounded memory."""
+
+from __future__ import annotations
+
+import lzma
+import zlib
+from collections.abc import Iterator
+from typing import BinaryIO
+
+from sbert_search.corpus.formats.limits import NO_BUDGET, RowLimit
+
+BOM = b"\xef\xbb\xbf"
+
+Line = tuple[int, bytes, str]
+"""Number from 1, the line without its end, and what is wrong with it ("" when nothing is)."""
+
+
+def read_lines(stream: BinaryIO, limit: RowLimit = NO_BUDGET) -> Iterator[Line]:
+    r"""Yield the lines of a stream, which end in ``\n`` or ``\r\n``; a BOM at the start is dropped.
+
+    A line over the limit is not loaded: it comes empty, with its problem. A stream that breaks off
+    (a cut gzip file, a failing disk) ends in one line that has the damage as its problem, so the
+    lines before it are kept and the damage is counted like a bad row.
+    """
+    number = 0
+    try:
+        while data := stream.readline(limit.n_bytes + 1):
+            number += 1
+            if number == 1 and data.startswith(BOM):
+                data = data[len(BOM) :]
+            if len(data) > limit.n_bytes and not data.endswith(b"\n"):
+                del data
+                _finish_line(stream)
+                yield number, b"", f"line longer than {limit}"
+            else:
+                yield number, data.removesuffix(b"\n").removesuffix(b"\r"), ""
+    except (EOFError, OSError, zlib.error, lzma.LZMAError) as error:
+        yield number + 1, b"", f"the file is damaged here, what follows is lost: {error}"
+
+
+def read_filled_lines(
+    stream: BinaryIO, *, skip: int = 0, limit: RowLimit = NO_BUDGET
+) -> Iterator[Line]:
+    """Yield the lines that are not blank, without the first ``skip`` of them."""
+    for line in read_lines(stream, limit):
+        if line[2] or line[1].strip():
+            if skip:
+                skip -= 1
+            else:
+                yield line
+
+
+def _finish_line(stream: BinaryIO) -> None:
+    while (data := stream.readline(1 << 20)) and not data.endswith(b"\n"):
+        pass

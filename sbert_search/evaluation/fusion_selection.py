@@ -1,0 +1,111 @@
+"""Choosing how dense and lexical rankings are joined, on queries with known answers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from sbert_search.embedding.protocol import TextEmbedder
+from sbert_search.errors import EvaluationError
+from sbert_search.index.index import Index
+from sbert_search.metrics.ranking import score_run
+from sbert_search.records import Qrels, Query
+from sbert_search.search.dense import nearest_documents
+from sbert_search.search.fusion import Fusion, fuse
+from sbert_search.search.lexical import matching_documents
+
+CANDIDATES = (
+    *(Fusion(dense_weight=tenths / 10) for tenths in range(11)),
+    *(Fusion(method="rrf", rrf_k=k) for k in (10, 60)),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class FusionChoice:
+    """What was chosen and what it is worth.
+
+    Attributes:
+        fusion: The best over all queries; or the default, where choosing so did not gain on
+            queries held out.
+        scores: Mean over all queries of each way to fuse, by its name.
+        held_out: Mean over all queries when each is answered by what was best on the folds that it
+            is not in: an estimate for new queries.
+        default: The same mean for the default, which sees no labels.
+        folds: Names of what was best without each fold.
+    """
+
+    fusion: Fusion
+    scores: Mapping[str, float]
+    held_out: float
+    default: float
+    folds: tuple[str, ...]
+
+
+def name_of(fusion: Fusion) -> str:
+    """Name a way to fuse, for a table."""
+    constant = f" k = {fusion.rrf_k}," if fusion.method == "rrf" else ""
+    return f"{fusion.method},{constant} dense {fusion.dense_weight:g}"
+
+
+def choose_fusion(
+    index: Index,
+    embedder: TextEmbedder,
+    queries: Sequence[Query],
+    qrels: Qrels,
+    *,
+    measure: str = "nDCG@10",
+    folds: int = 5,
+    seed: int = 0,
+) -> FusionChoice:
+    """Compare ways to fuse by cross-validation, each stage searched once.
+
+    Args:
+        index: What is searched, with lexical data.
+        embedder: Its model.
+        queries: Judged queries; never those of a test set.
+        qrels: Their judgements.
+        measure: What is to be high.
+        folds: Parts that the queries are split into at random.
+        seed: Of the split.
+
+    Raises:
+        EvaluationError: Fewer queries than folds.
+        NoLexicalData: The index was made without.
+    """
+    if not 2 <= folds <= len(queries):
+        raise EvaluationError(f"{len(queries)} judged queries cannot be split into {folds} folds.")
+    scores = _scores(index, embedder, queries, qrels, measure)  # (n_candidates, n_queries)
+    fold = np.random.default_rng(seed).permutation(len(queries)) % folds
+    best = [int(scores[:, fold != f].mean(axis=1).argmax()) for f in range(folds)]
+    names = [name_of(fusion) for fusion in CANDIDATES]
+    means = scores.mean(axis=1)
+    held_out = float(scores[np.array(best)[fold], np.arange(len(queries))].mean())
+    default = float(means[CANDIDATES.index(Fusion())])
+    return FusionChoice(
+        fusion=CANDIDATES[int(means.argmax())] if held_out > default else Fusion(),
+        scores=dict(zip(names, means.tolist(), strict=True)),
+        held_out=held_out,
+        default=default,
+        folds=tuple(names[i] for i in best),
+    )
+
+
+def _scores(
+    index: Index, embedder: TextEmbedder, queries: Sequence[Query], qrels: Qrels, measure: str
+) -> np.ndarray:
+    snapshot, depth = index.state, Fusion().depth
+    texts = [query.text for query in queries]
+    words = matching_documents(snapshot, texts, depth)
+    dense = nearest_documents(snapshot, embedder.encode_query(texts), depth)
+    values = []
+    for fusion in CANDIDATES:
+        run = {}
+        for query, near, matching in zip(queries, dense, words, strict=True):
+            ranking = fuse(near, matching, fusion)
+            ids = snapshot.doc_ids(ranking.docs)
+            run[query.query_id] = {doc_id: -float(place) for place, doc_id in enumerate(ids)}
+        per_query = score_run(run, qrels, [measure])[measure]
+        values.append([per_query[query.query_id] for query in queries])
+    return np.array(values)

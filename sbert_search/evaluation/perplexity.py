@@ -1,0 +1,164 @@
+"""How well a masked language model knows a text: held-out loss, and pseudo-perplexity."""
+
+from __future__ import annotations
+
+import math
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from sbert_search.corpus.documents import CorpusReader
+from sbert_search.corpus.shards import TokenShards
+from sbert_search.encoder.packed import PackedTokens
+from sbert_search.losses.token import token_cross_entropy
+from sbert_search.models.pretraining import MaskedBatch, MaskedLanguageModel
+from sbert_search.runtime.progress import progress
+from sbert_search.tokens.masking import MaskSettings
+from sbert_search.tokens.mlm_dataset import MaskedCorpus
+from sbert_search.tokens.pretokenize import write_token_shards
+from sbert_search.tokens.segments import SegmentSettings
+from sbert_search.tokens.specials import SpecialTokens, mask_vocabulary
+from sbert_search.tokens.tokenizer import TextTokenizer
+
+_ROWS = 32  # of one forward pass
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MaskedFigures:
+    """What a model reached on a text.
+
+    Attributes:
+        loss: Cross-entropy of a masked token, in nats.
+        perplexity: Its exponential.
+        accuracy: Share of the masked tokens that were guessed.
+        masked: Tokens guessed.
+        unigram_entropy: Of the tokens of the text, in nats: the loss of a model that knows how
+            often each token stands in this very text, and nothing else.
+        pseudo_perplexity: With each token masked in turn, all others seen; None: not asked for.
+        pseudo_tokens: Tokens it was measured on.
+    """
+
+    loss: float
+    perplexity: float
+    accuracy: float
+    masked: int
+    unigram_entropy: float
+    pseudo_perplexity: float | None
+    pseudo_tokens: int
+
+
+def evaluate_masked(
+    model: MaskedLanguageModel,
+    reader: CorpusReader,
+    *,
+    max_len: int = 128,
+    most: int = 512,
+    pseudo: int = 0,
+    rate: float = 0.15,
+    wrapped: bool = False,
+) -> MaskedFigures:
+    """Hide words of a text from a model, always the same ones, and let it guess.
+
+    Args:
+        model: In evaluation mode.
+        reader: The text; titles are read only where there is no text.
+        max_len: Tokens of an example, special ones included; whole sentences fill it.
+        most: Examples used, drawn evenly from the text.
+        pseudo: Examples used for pseudo-perplexity; it costs a forward pass a token.
+        rate: Share of tokens hidden; of these 80 % become [MASK], 10 % another token, 10 % stay.
+        wrapped: Whether lines inside a paragraph are broken to a width.
+
+    Raises:
+        CorpusError: The text cannot be read, or there is none.
+        ModelError: The tokenizer lacks a special token.
+
+    Sources: Devlin et al. 2019, BERT, section 3.1 (arXiv:1810.04805); Salazar et al. 2020, Masked
+    Language Model Scoring, section 2 (arXiv:1910.14659).
+    """
+    tokenizer = model.tokenizer
+    settings = SegmentSettings(kind="full-sentences", max_len=min(max_len, tokenizer.max_len))
+    with tempfile.TemporaryDirectory() as scratch:
+        shards = write_token_shards(
+            reader, tokenizer.backend, Path(scratch) / "tokens", wrapped=wrapped
+        )
+        masks = MaskSettings(rate=rate, static=True)
+        corpus = MaskedCorpus(shards, tokenizer, settings, masks, seed=0)
+        entropy = unigram_entropy(shards, tokenizer)
+        loss, right, masked = _masked_loss(model, corpus, _spread(len(corpus), most))
+        hidden, pseudo_tokens = _pseudo_loss(model, corpus, _spread(len(corpus), pseudo))
+    return MaskedFigures(
+        loss=loss / masked,
+        perplexity=math.exp(loss / masked),
+        accuracy=right / masked,
+        masked=masked,
+        unigram_entropy=entropy,
+        pseudo_perplexity=math.exp(hidden / pseudo_tokens) if pseudo_tokens else None,
+        pseudo_tokens=pseudo_tokens,
+    )
+
+
+def unigram_entropy(shards: TokenShards, tokenizer: TextTokenizer) -> float:
+    """Entropy of how often each token stands in a text, special ones left out, in nats."""
+    special = mask_vocabulary(tokenizer).special
+    counts = shards.counts()[: len(special)][~special[: shards.manifest.vocab_size]]
+    counts = counts[counts > 0]
+    shares = counts / counts.sum()
+    return float(-(shares * np.log(shares)).sum())
+
+
+@torch.no_grad()
+def _masked_loss(
+    model: MaskedLanguageModel, corpus: MaskedCorpus, rows: Ints
+) -> tuple[float, int, int]:
+    """Sum the loss of the masked tokens; count those guessed, and all of them."""
+    loss, right, masked = 0.0, 0, 0
+    with progress("Guessing", len(rows), "examples") as advance:
+        for part in np.array_split(rows, math.ceil(len(rows) / _ROWS)):
+            batch = _batch(model, corpus, part)
+            words = model(batch.tokens, batch.positions).words
+            total, count = token_cross_entropy(words, batch.labels)
+            loss, masked = loss + float(total), masked + int(count)
+            right += int((words.argmax(-1) == batch.labels).sum())
+            advance(len(part))
+    return loss, right, masked
+
+
+@torch.no_grad()
+def _pseudo_loss(model: MaskedLanguageModel, corpus: MaskedCorpus, rows: Ints) -> tuple[float, int]:
+    """Mask each ordinary token of some examples in turn; sum its loss, and count them."""
+    loss, tokens = 0.0, 0
+    mask_id = SpecialTokens.of(model.tokenizer).mask_id
+    special = torch.from_numpy(mask_vocabulary(model.tokenizer).special)
+    with progress("Guessing one by one", len(rows), "examples") as advance:
+        for row in rows:
+            batch = _batch(model, corpus, np.array([row]))
+            whole = batch.tokens.input_ids.clone()
+            whole[batch.positions] = batch.labels
+            places = (~special.to(whole.device)[whole]).nonzero().squeeze(1)
+            for some in torch.split(places, _ROWS):
+                copies = whole.repeat(len(some), 1)
+                copies[torch.arange(len(some)), some] = mask_id
+                tokens_of = PackedTokens(copies.flatten(), (len(whole),) * len(some))
+                positions = torch.arange(len(some), device=some.device) * len(whole) + some
+                loss += float(
+                    token_cross_entropy(model(tokens_of, positions).words, whole[some])[0]
+                )
+            tokens += len(places)
+            advance(1)
+    return loss, tokens
+
+
+def _batch(model: MaskedLanguageModel, corpus: MaskedCorpus, rows: Ints) -> MaskedBatch:
+    segments = model.encoder.config.token_type_vocab > 1
+    device = next(model.parameters()).device
+    return MaskedBatch.of(corpus.read(rows), segments=segments).to(device)
+
+
+def _spread(n: int, most: int) -> Ints:
+    """Choose at most so many of n rows, evenly."""
+    return np.unique(np.linspace(0, n - 1, min(n, most)).astype(np.int64))

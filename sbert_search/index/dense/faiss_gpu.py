@@ -1,0 +1,258 @@
+"""FAISS on a GPU: used where `faiss-gpu` is installed and a device answers, and only there.
+
+Building trains and fills on the device, from pinned memory, and brings the index back to be
+written. Searching keeps a float16 copy there that one thread owns: GPU indexes are not safe even
+for readers (facebookresearch/faiss issues 367 and 1014). What the device cannot hold or do is done
+on the CPU, and a note says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sbert_search.index.dense.exact import Vectors
+from sbert_search.index.dense.faiss_file import import_faiss
+from sbert_search.index.dense.query_plan import Plan, Selection
+from sbert_search.runtime.progress import Advance, note
+
+MOST = 2048  # candidates or lists of one query that FAISS's GPU code knows
+CHUNK_ROWS = 65_536  # vectors sent at a time
+SCRATCH_BYTES = 512 << 20  # that FAISS takes for itself
+SHARE = 0.8  # of the free memory of a device that an index may take
+
+_KINDS = {"IndexIVFFlat", "IndexIVFPQ", "IndexIVFScalarQuantizer"}
+
+T = TypeVar("T")
+
+
+class Gpu:
+    """One device, with the thread that owns everything on it."""
+
+    def __init__(self, faiss: Any, number: int = 0) -> None:
+        self.faiss, self.number = faiss, number
+        self._owner = ThreadPoolExecutor(1, "gpu")
+        self.resources = self.run(self._open)
+
+    def run(self, work: Callable[[], T]) -> T:
+        """Do something in the owner's thread and wait for it."""
+        return self._owner.submit(work).result()
+
+    def has_room(self, n_bytes: int) -> bool:
+        """Whether the device could hold so many bytes now, beside FAISS's scratch."""
+        import torch
+
+        free, _ = torch.cuda.mem_get_info(self.number)
+        return n_bytes + SCRATCH_BYTES <= SHARE * free
+
+    def upload(self, index: Any, n_rows: int, *, float16: bool) -> Any:
+        """Copy an index of the CPU to the device, with room for its rows; in the owner's thread."""
+        options = self.faiss.GpuClonerOptions()
+        options.useFloat16 = options.useFloat16CoarseQuantizer = float16
+        options.reserveVecs = n_rows
+        return self.faiss.index_cpu_to_gpu(self.resources, self.number, index, options)
+
+    def _open(self) -> Any:
+        resources = self.faiss.StandardGpuResources()
+        resources.setTempMemory(SCRATCH_BYTES)
+        return resources
+
+
+@lru_cache
+def find_gpu() -> Gpu | None:
+    """Return the first device if FAISS computes on it, else None.
+
+    Its answer is tested: without a device some of FAISS's own copies to the GPU come back empty
+    and raise nothing.
+    """
+    faiss = import_faiss()
+    if not hasattr(faiss, "StandardGpuResources") or faiss.get_num_gpus() < 1:
+        return None
+    try:
+        gpu = Gpu(faiss)
+        right = gpu.run(lambda: _answers(gpu))
+    except (RuntimeError, AssertionError) as error:
+        note(f"The GPU does not answer FAISS, so the CPU is used: {error}")
+        return None
+    if not right:
+        note("The GPU gives FAISS wrong answers, so the CPU is used.")
+    return gpu if right else None
+
+
+def can_hold(index: Any, n_rows: int) -> Gpu | None:
+    """Return the device if there is one that knows this kind of index and has room for its rows."""
+    gpu = find_gpu()
+    if gpu is None:
+        return None
+    inner = gpu.faiss.downcast_index(index)
+    if type(inner).__name__ not in _KINDS:
+        return None
+    needed = n_rows * (inner.code_size + 8) + 4 * inner.nlist * inner.d
+    if not gpu.has_room(needed):
+        note(f"{n_rows:,} vectors take {needed / 2**20:,.0f} MiB, too much for the GPU: CPU it is.")
+        return None
+    return gpu
+
+
+def train(gpu: Gpu, index: Any, vectors: NDArray[np.float32]) -> Any | None:
+    """Train an index on the device, and bring it back; None, and a note, when the device failed."""
+
+    def work() -> Any:
+        there = gpu.upload(index, 0, float16=False)
+        there.train(vectors)
+        return gpu.faiss.index_gpu_to_cpu(there)
+
+    return _tried(gpu, work, "Training")
+
+
+def fill(gpu: Gpu, begun: Any, vectors: Vectors, advance: Advance) -> Any | None:
+    """Make a copy of an index that holds vectors (n_rows, dim), by way of the device.
+
+    Args:
+        gpu: The device.
+        begun: Trained; it holds none, or the first, of the vectors.
+        vectors: All of them.
+        advance: Told how many more are in.
+
+    Returns:
+        The index, on the CPU; None, and a note, when the device failed or took not every vector.
+    """
+
+    def work() -> Any:
+        there = gpu.upload(begun, len(vectors), float16=False)
+        chunk = _pinned(min(CHUNK_ROWS, len(vectors)), vectors.shape[1])
+        for start in range(begun.ntotal, len(vectors), CHUNK_ROWS):
+            block = vectors[start : start + CHUNK_ROWS]
+            chunk[: len(block)] = block
+            there.add(chunk[: len(block)])
+            advance(len(block))
+        index = gpu.faiss.index_gpu_to_cpu(there)
+        if index.ntotal != len(vectors):
+            raise RuntimeError(f"the GPU holds {index.ntotal:,} of {len(vectors):,} vectors")
+        return index
+
+    return _tried(gpu, work, "Building")
+
+
+class GpuIndex:
+    """A float16 copy of a FAISS index on a device."""
+
+    def __init__(self, gpu: Gpu, index: Any) -> None:
+        self._gpu = gpu
+        self._there = gpu.run(lambda: gpu.upload(index, index.ntotal, float16=True))
+        if self._there.ntotal != index.ntotal:
+            raise RuntimeError(f"the GPU took {self._there.ntotal:,} of {index.ntotal:,} vectors")
+
+    def search(
+        self, plan: Plan, queries: NDArray[np.float32], selection: Selection | None
+    ) -> NDArray[np.int64]:
+        """Find candidates; arguments and result as for `ann.search`."""
+        faiss = self._gpu.faiss
+
+        def work() -> NDArray[np.int64]:
+            parameters = faiss.SearchParametersIVF(nprobe=plan.spec.nprobe)
+            found: NDArray[np.int64] = self._there.search(
+                queries, plan.n_candidates, params=parameters
+            )[1]
+            return found
+
+        at = self._gpu.run(work)
+        if selection is not None:
+            at[~selection.marks[at]] = -1  # -1 itself looks at the last mark, and stays -1
+        return at
+
+
+def knows(plan: Plan) -> bool:
+    """Whether a device can follow a plan: no bitmap, and within FAISS's limits."""
+    return plan.route == "fetch" and max(plan.n_candidates, plan.spec.nprobe) <= MOST
+
+
+def load(index: Any) -> GpuIndex | None:
+    """Copy an index to a device; None, and a note where one is there, when that cannot be."""
+    try:
+        gpu = can_hold(index, index.ntotal)
+        return GpuIndex(gpu, index) if gpu else None
+    except RuntimeError as error:
+        note(f"Searching on the CPU: {error}")
+        return None
+
+
+def exact_candidates(
+    queries: NDArray[np.float32],
+    vectors: Vectors,
+    n_candidates: int,
+    selection: Selection | None,
+    *,
+    euclidean: bool,
+    device: str = "cuda",
+) -> NDArray[np.int64]:
+    """Find the best positions by scoring all vectors with torch, in chunks from pinned memory.
+
+    This has no limits: it is where a device goes with filters, many candidates and many lists.
+
+    Args:
+        queries: float32 (n_queries, dim).
+        vectors: (n_rows, dim), mapped.
+        n_candidates: Positions wanted of each query.
+        selection: Which positions take part; None means all.
+        euclidean: Rank by distance instead of the inner product.
+        device: Where to compute.
+
+    Returns:
+        int64 (n_queries, candidates), at most as many as there are positions.
+    """
+    import torch
+
+    asked = torch.from_numpy(queries).to(device)
+    places = None if selection is None else np.flatnonzero(selection.marks)
+    n_rows = len(vectors) if places is None else len(places)
+    scores = torch.empty((len(queries), 0), device=device)
+    at = torch.empty((len(queries), 0), dtype=torch.int64, device=device)
+    for start in range(0, n_rows, CHUNK_ROWS):
+        here = slice(start, min(start + CHUNK_ROWS, n_rows))
+        block = vectors[here] if places is None else vectors[places[here]]
+        chunk = _pinned(len(block), vectors.shape[1])
+        chunk[:] = block
+        there = torch.from_numpy(chunk).to(device)
+        new = asked @ there.T
+        if euclidean:
+            new = 2 * new - (there * there).sum(dim=1)
+        scores = torch.cat([scores, new], dim=1)
+        numbers = torch.arange(here.start, here.stop, device=device).expand(len(queries), -1)
+        at = torch.cat([at, numbers], dim=1)
+        scores, best = scores.topk(min(n_candidates, scores.shape[1]), dim=1)
+        at = at.gather(1, best)
+    found: NDArray[np.int64] = at.cpu().numpy()
+    return found if places is None else places[found]
+
+
+def _tried(gpu: Gpu, work: Callable[[], Any], what: str) -> Any | None:
+    try:
+        return gpu.run(work)
+    except RuntimeError as error:
+        note(f"{what} on the CPU, since the GPU failed: {error}")
+        return None
+
+
+def _answers(gpu: Gpu) -> bool:
+    vectors = np.eye(4, dtype=np.float32)
+    index = gpu.faiss.IndexFlatL2(4)
+    index.add(vectors)
+    there = gpu.upload(index, 4, float16=False)
+    found = there.search(vectors, 1)[1]
+    return bool(there.ntotal == 4 and (found[:, 0] == np.arange(4)).all())
+
+
+def _pinned(n_rows: int, dim: int) -> NDArray[np.float32]:
+    """Make room, (n_rows, dim), that a device reads without a copy by the system."""
+    import torch
+
+    room: NDArray[np.float32] = torch.empty(
+        (n_rows, dim), pin_memory=torch.cuda.is_available()
+    ).numpy()
+    return room

@@ -1,0 +1,222 @@
+"""Building an index from a source; a build that was stopped goes on where its last commit ended."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from sbert_search.corpus.documents import CorpusReader, Survey
+from sbert_search.embedding.embedder import Embedder
+from sbert_search.embedding.protocol import TextEmbedder
+from sbert_search.errors import IndexStoreError, NotAnIndex
+from sbert_search.index.dense import faiss_build
+from sbert_search.index.ingestion.duplicates import refuse_repeats
+from sbert_search.index.ingestion.ingest import IngestReport, ReadSettings, ingest, require_memory
+from sbert_search.index.ingestion.model_check import require_agreement, self_check
+from sbert_search.index.lexical.analyzer import LexicalSettings
+from sbert_search.index.maintenance.merge_policy import SEGMENT_ROWS
+from sbert_search.index.spec import IndexSpec
+from sbert_search.index.storage.manifest import (
+    BuildCursor,
+    Manifest,
+    Metric,
+    StoreSettings,
+    VectorType,
+)
+from sbert_search.index.store import IndexStore
+from sbert_search.index.writer import IndexWriter
+from sbert_search.runtime.disk.same_file import require_apart
+from sbert_search.runtime.progress import note
+
+Sources = str | Path | Sequence[str | Path]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BuildSettings(ReadSettings):
+    """How to make an index of a source.
+
+    Attributes:
+        metric: How vectors compare.
+        dtype: How vectors are stored.
+        spec: How vectors are searched.
+        lexical: What a word is and how words score; None: an index for dense search alone.
+    """
+
+    metric: Metric = "cosine"
+    dtype: VectorType = "float32"
+    spec: IndexSpec = IndexSpec()  # noqa: RUF009 (frozen)
+    lexical: LexicalSettings | None = field(default_factory=LexicalSettings)
+
+
+def build_index(
+    sources: Sources,
+    out: Path,
+    open_model: Callable[[], TextEmbedder],
+    settings: BuildSettings,
+    *,
+    memory_bytes: int | None = None,
+) -> IngestReport:
+    """Make an index, or finish making it.
+
+    Everything that can be wrong with the folder and the rows is found before the model is loaded
+    and before anything is written. A rerun after a kill with the same source, settings and model
+    goes on at the last commit, and ends with the index that an uninterrupted run makes; with
+    others it is refused, unless no document was committed yet.
+
+    Args:
+        sources: What to read.
+        out: The folder to make; absent, empty, or an unfinished build.
+        open_model: Loads the model.
+        settings: How to make it.
+        memory_bytes: What the process may take, mapped files not counted; None: no limit.
+
+    Raises:
+        ConfigError: The index that the spec asks for would not fit the budget, or the vectors; or
+            ``out`` is a source.
+        CorpusError: A source cannot be read, or holds a bad row and settings say to stop at those.
+        IndexStoreError: The folder cannot become an index, or holds a finished one, or documents of
+            another unfinished build.
+    """
+    out = out.absolute()
+    _refuse_finished(out)
+    require_memory(memory_bytes)
+    reader = CorpusReader(
+        source_list(sources),
+        fields=settings.fields,
+        on_error=settings.on_error,
+        memory_bytes=memory_bytes,
+    )
+    require_apart(out, reader.paths)
+    survey = reader.survey()
+    if settings.on_error == "stop":
+        refuse_repeats(reader)
+    embedder = open_model()
+    require_memory(memory_bytes)
+    fixed = StoreSettings(
+        dim=embedder.dim,
+        metric=settings.metric,
+        dtype=settings.dtype,
+        identity=_identity(embedder),
+        self_check=self_check(embedder),
+        spec=settings.spec,
+        lexical=settings.lexical,
+    )
+    faiss_build.require_possible(fixed)
+    faiss_build.require_memory(fixed, min(survey.rows, SEGMENT_ROWS), memory_bytes)
+    start = BuildCursor(source_sha256=survey.sha256, rows=0, settings=settings.kept())
+    store = _create_or_resume(out, fixed, start, survey)
+    with told_how_to_go_on(store), store.writer() as writer:
+        _take_over(writer, fixed, start, survey)
+        cursor = writer.snapshot.manifest.build or start
+        if cursor.rows:
+            require_agreement(writer.snapshot.manifest.settings, embedder)
+            note(f"{out}: going on at row {cursor.rows:,} of {survey.rows:,}.")
+        report = ingest(
+            writer,
+            reader,
+            embedder,
+            survey=survey,
+            mode="add",
+            on_truncate=settings.on_truncate,
+            cursor=cursor,
+            memory_bytes=memory_bytes,
+            finish=partial(writer.finish_build, memory_bytes=memory_bytes),
+        )
+    if isinstance(embedder, Embedder):
+        embedder.keep_graph()
+    return report
+
+
+def source_list(sources: Sources) -> list[str | Path]:
+    """Make a list of one source or several."""
+    return [sources] if isinstance(sources, (str, Path)) else list(sources)
+
+
+@contextlib.contextmanager
+def told_how_to_go_on(store: IndexStore) -> Iterator[None]:
+    """Add to an interrupt what is in the index by then, for whoever shows it."""
+    try:
+        yield
+    except KeyboardInterrupt as interrupt:
+        n_docs = store.snapshot.n_docs
+        interrupt.add_note(
+            f"{store.path} is sound and holds {n_docs:,} documents; "
+            "the same command goes on from there."
+        )
+        raise
+
+
+def _refuse_finished(out: Path) -> None:
+    """Find out what is wrong with the target before any time is spent."""
+    try:
+        manifest = IndexStore.open(out).snapshot.manifest
+    except NotAnIndex:
+        return
+    _require_unfinished(manifest, out)
+
+
+def _require_unfinished(manifest: Manifest, out: Path) -> None:
+    if manifest.build is None or manifest.build.finished:
+        raise IndexStoreError(
+            f"{out} already holds a finished index. Use `index add` or `index upsert` to change "
+            "it, name another folder, or remove this one."
+        )
+
+
+def _take_over(
+    writer: IndexWriter, fixed: StoreSettings, start: BuildCursor, survey: Survey
+) -> None:
+    """Go on with an unfinished build; another one makes room if it holds nothing.
+
+    Raises:
+        IndexStoreError: It is another one and holds documents, or it was finished meanwhile.
+    """
+    manifest = writer.snapshot.manifest
+    _require_unfinished(manifest, writer.path)
+    if differing := _differences(manifest, fixed, start):
+        if manifest.segments:
+            raise IndexStoreError(
+                f"{writer.path} holds {manifest.n_docs:,} documents of an unfinished build with "
+                f"{differing}. Finish that build by its own command, or name another folder, or "
+                "remove this one."
+            )
+        writer.start_over(fixed, survey.columns, build=start)
+
+
+def _create_or_resume(
+    out: Path, fixed: StoreSettings, start: BuildCursor, survey: Survey
+) -> IndexStore:
+    with contextlib.suppress(NotAnIndex):
+        return IndexStore.open(out)
+    try:
+        return IndexStore.create(out, fixed, survey.columns, build=start)
+    except IndexStoreError as refused:  # or another process has just made it: the lock decides
+        try:
+            return IndexStore.open(out)
+        except NotAnIndex:
+            raise refused from None
+
+
+def _differences(manifest: Manifest, fixed: StoreSettings, start: BuildCursor) -> str:
+    """Say what an unfinished build has not in common with this one; "" when it is the same."""
+    build = manifest.build or start
+    stored = replace(manifest.settings, self_check=fixed.self_check)
+    rest = replace(stored, identity=fixed.identity, dim=fixed.dim)
+    differing = {
+        "another source": build.source_sha256 != start.source_sha256,
+        "another model": (stored.identity, stored.dim) != (fixed.identity, fixed.dim),
+        "other settings": build.settings != start.settings or rest != fixed,
+    }
+    return " and ".join(name for name, differs in differing.items() if differs)
+
+
+def _identity(embedder: TextEmbedder) -> Mapping[str, Any]:
+    """Describe the model; a folder by its absolute path, for searches from elsewhere."""
+    identity = embedder.identity
+    if Path(identity.name).is_dir():
+        identity = replace(identity, name=str(Path(identity.name).resolve()))
+    return identity.to_mapping()

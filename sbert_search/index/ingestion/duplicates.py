@@ -1,0 +1,51 @@
+"""Ids that stand twice in a source with different content, found before anything is embedded."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sbert_search.corpus.documents import CorpusReader, Reject
+from sbert_search.index.storage.ids import hash_content, hash_ids
+from sbert_search.records import Document
+
+
+def refuse_repeats(reader: CorpusReader) -> None:
+    """Read all documents once, in 16 bytes a document, and refuse an id with two contents.
+
+    Raises:
+        CorpusError: An id has two contents; the message has the places of both.
+    """
+    suspects = set(_ids_with_two_contents(*_hashes(reader)).tolist())
+    first: dict[str, Document] = {}
+    for batch in reader.batches() if suspects else ():
+        for document, code in zip(batch.documents, _codes(batch.documents), strict=True):
+            if int(code) in suspects:
+                known = first.setdefault(document.doc_id, document)
+                if hash_content(known) != hash_content(document):
+                    reason = f"the id stands in {known.source} too, with other content"
+                    raise Reject(document.source, reason, document.doc_id).error(
+                        "Make ids unique, or pass --on-error skip to keep the first of them."
+                    )
+
+
+def _hashes(reader: CorpusReader) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
+    """Hash the id and the content of every document, each uint64 (n_docs,)."""
+    ids, contents = [np.empty(0, np.uint64)], [np.empty(0, np.uint64)]
+    for batch in reader.batches():
+        ids.append(_codes(batch.documents))
+        contents.append(np.array([hash_content(doc) for doc in batch.documents], np.uint64))
+    return np.concatenate(ids), np.concatenate(contents)
+
+
+def _codes(documents: list[Document]) -> NDArray[np.uint64]:
+    return hash_ids([document.doc_id for document in documents])
+
+
+def _ids_with_two_contents(
+    ids: NDArray[np.uint64], contents: NDArray[np.uint64]
+) -> NDArray[np.uint64]:
+    order = np.lexsort((contents, ids))
+    ids, contents = ids[order], contents[order]
+    twice: NDArray[np.uint64] = ids[1:][(ids[1:] == ids[:-1]) & (contents[1:] != contents[:-1])]
+    return twice

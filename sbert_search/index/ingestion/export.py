@@ -1,0 +1,119 @@
+"""Embedded documents as one Parquet file, for other engines and for a look at the vectors."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import IO, Any, cast
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from sbert_search.corpus.documents import ColumnType, CorpusReader
+from sbert_search.embedding.pipeline import EmbeddedBatch
+from sbert_search.embedding.protocol import TextEmbedder
+from sbert_search.index.ingestion.build import Sources, source_list
+from sbert_search.index.ingestion.ingest import (
+    IngestReport,
+    Mode,
+    ReadSettings,
+    ingest,
+    require_memory,
+)
+from sbert_search.index.storage.columns import ARROW_TYPES, PREFIX, metadata_array
+from sbert_search.index.storage.manifest import BuildCursor
+from sbert_search.index.writer import Outcome
+from sbert_search.records import Document
+from sbert_search.runtime.disk.files import replacing
+from sbert_search.runtime.disk.same_file import require_apart, require_file_place
+
+MODEL_KEY = "sbert_search.model"  # of the file's metadata: JSON of the model's identity
+
+
+def embed_to_parquet(
+    sources: Sources,
+    out: Path,
+    open_model: Callable[[], TextEmbedder],
+    settings: ReadSettings,
+    *,
+    memory_bytes: int | None = None,
+) -> IngestReport:
+    """Embed documents into a Parquet file, which appears when it is complete.
+
+    One row a passage: ``doc_id``, ``chunk``, ``text`` (what was embedded, the title before it),
+    ``n_tokens``, ``lost_tokens``, ``vector`` (a fixed-size list of float32), then the metadata of
+    the source, with ``meta.`` before a name that is one of these. One row group a batch.
+
+    Raises:
+        ConfigError: ``out`` is a source or belongs to the model, or no file can be there; or the
+            process has no room for the work within its budget.
+        CorpusError: A source cannot be read or holds a bad row.
+        OSError: The disk failed; an older file of that name is as it was.
+    """
+    require_memory(memory_bytes)
+    reader = CorpusReader(
+        source_list(sources),
+        fields=settings.fields,
+        on_error=settings.on_error,
+        memory_bytes=memory_bytes,
+    )
+    require_file_place(out)
+    require_apart(out, reader.paths)
+    survey = reader.survey()
+    embedder = open_model()
+    require_apart(out, [Path(embedder.identity.name)])
+    require_memory(memory_bytes)
+    schema = _schema(embedder, survey.columns)
+    with replacing(out) as file, pq.ParquetWriter(cast(IO[bytes], file), schema) as writer:
+        return ingest(
+            _ParquetSink(out, writer, survey.columns),
+            reader,
+            embedder,
+            survey=survey,
+            mode="add",
+            on_truncate=settings.on_truncate,
+            memory_bytes=memory_bytes,
+        )
+
+
+class _ParquetSink:
+    """Takes every document, and writes each batch as one row group."""
+
+    def __init__(
+        self, path: Path, writer: pq.ParquetWriter, columns: Mapping[str, ColumnType]
+    ) -> None:
+        self.path, self._writer, self._columns = path, writer, columns
+
+    def classify(self, documents: Sequence[Document], mode: Mode) -> list[Outcome]:
+        return [Outcome.NEW] * len(documents)
+
+    def commit(self, batch: EmbeddedBatch[Any], *, cursor: BuildCursor | None) -> None:
+        rows = [batch.documents[at] for at in batch.doc_of.tolist()]
+        spans = zip(rows, batch.char_start.tolist(), batch.char_end.tolist(), strict=True)
+        vectors = pa.array(batch.vectors.reshape(-1))
+        arrays = [
+            pa.array([document.doc_id for document in rows], pa.large_string()),
+            pa.array(batch.chunk),
+            pa.array([doc.full_text[start:end] for doc, start, end in spans], pa.large_string()),
+            pa.array(batch.n_tokens),
+            pa.array(batch.lost_tokens),
+            pa.FixedSizeListArray.from_arrays(vectors, batch.vectors.shape[1]),
+            *(metadata_array(rows, name, kind) for name, kind in self._columns.items()),
+        ]
+        self._writer.write_table(pa.table(arrays, schema=self._writer.schema))
+
+
+def _schema(embedder: TextEmbedder, columns: Mapping[str, ColumnType]) -> pa.Schema:
+    fields = [
+        pa.field("doc_id", pa.large_string()),
+        pa.field("chunk", pa.int32()),
+        pa.field("text", pa.large_string()),
+        pa.field("n_tokens", pa.int32()),
+        pa.field("lost_tokens", pa.int32()),
+        pa.field("vector", pa.list_(pa.float32(), embedder.dim)),
+    ]
+    taken = {field.name for field in fields}
+    for name, kind in columns.items():
+        fields.append(pa.field(PREFIX + name if name in taken else name, ARROW_TYPES[kind]))
+    return pa.schema(fields, {MODEL_KEY: json.dumps(embedder.identity.to_mapping())})

@@ -1,0 +1,82 @@
+"""A recipe of an index build: which corpus, which model, which index, as a TOML file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from sbert_search.config import from_mapping, read_toml
+from sbert_search.embedding.protocol import TextEmbedder
+from sbert_search.errors import CorpusError, ModelMismatch
+from sbert_search.index.ingestion.build import BuildSettings
+from sbert_search.index.ingestion.model_check import as_embedder
+from sbert_search.models.loading.identity import ModelIdentity, sha256_of
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class IndexRecipe(BuildSettings):
+    """Everything that decides what an index holds.
+
+    Attributes:
+        corpus: What it is made from, in words a person can find it by.
+        sha256: Hash of each file of the corpus, by its name in the folder, or by the file's name.
+        model: Name or folder; None: the default model.
+        weights_sha256: Of the model's weights, so that a name cannot come to mean another model.
+    """
+
+    corpus: str
+    sha256: Mapping[str, str] = field(default_factory=dict)
+    model: str | None = None
+    weights_sha256: str = ""
+
+    def check_corpus(self, source: Path) -> None:
+        """Compare a corpus with the one that the recipe was written for.
+
+        Args:
+            source: The folder or the file that is to be indexed.
+
+        Raises:
+            CorpusError: A file is absent, or its content is another.
+        """
+        for name, expected in self.sha256.items():
+            file = source / name if source.is_dir() else source
+            if not file.is_file() or file.name != Path(name).name:
+                raise CorpusError(f"{source}: no {name}, which the recipe for {self.corpus} names.")
+            if (got := sha256_of(file)) != expected:
+                raise CorpusError(
+                    f"{file} has sha256 {got} and the recipe names {expected}; "
+                    "this is another corpus. Leave the checksum out to index it all the same."
+                )
+
+    def check_model(self, model: ModelIdentity) -> None:
+        """Compare a model with the one that the recipe was written for.
+
+        Raises:
+            ModelMismatch: Its weights are others.
+        """
+        if self.weights_sha256 and model.weights_sha256 != self.weights_sha256:
+            raise ModelMismatch(
+                f"{model.name} has weights sha256 {model.weights_sha256} and the recipe names "
+                f"{self.weights_sha256}; leave weights_sha256 out to build with it all the same."
+            )
+
+    def open_model(self, **options: Any) -> TextEmbedder:
+        """Open the model of the recipe, compared with the one it was written for.
+
+        Args:
+            options: ``device``, ``engine``, ``precision``.
+        """
+        embedder = as_embedder(self.model, **options)
+        self.check_model(embedder.identity)
+        return embedder
+
+
+def load_recipe(path: Path) -> IndexRecipe:
+    """Read a recipe.
+
+    Raises:
+        ConfigError: It cannot be read, or a field is unknown, missing or wrong.
+    """
+    return from_mapping(IndexRecipe, read_toml(path))

@@ -1,0 +1,151 @@
+"""BM25 over the live documents of an index.
+
+How many documents hold a term, how many there are and how long they are on average is counted over
+live documents only, so a ranking after any updates is that of an index built anew.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sbert_search.index.lexical.analyzer import LexicalSettings, term_reader
+from sbert_search.index.lexical.postings import Live, Postings
+
+if TYPE_CHECKING:
+    from sbert_search.index.snapshot import RowMask
+
+Matches = tuple[NDArray[np.int64], NDArray[np.float64]]
+"""Rows of first passages and scores, both (n,), best first and the lower row first among equals."""
+
+TermPairs = list[NDArray[np.uint32]]
+"""Documents and how often they hold a term, (n, 2): of each term, or in each segment."""
+
+
+@dataclass(frozen=True, slots=True)
+class LexicalPart:
+    """The documents of one segment.
+
+    Attributes:
+        postings: Of all of them.
+        firsts: Position of the first passage of each, int64 (n_docs,).
+        rows: Row of that passage, int64 (n_docs,).
+        live: Which are live, bool (n_docs,); None means all.
+    """
+
+    postings: Postings
+    firsts: NDArray[np.int64]
+    rows: NDArray[np.int64]
+    live: Live
+
+    def frequency(self, pairs: NDArray[np.uint32]) -> int:
+        """Count the live documents among pairs."""
+        return len(pairs) if self.live is None else int(self.live[pairs[:, 0]].sum())
+
+
+class LexicalSearch:
+    """Finds the documents that hold words of a query.
+
+    Args:
+        parts: The segments, in the order of their rows.
+        settings: What a word is and how words score.
+
+    Source: Robertson & Zaragoza 2009, The Probabilistic Relevance Framework: BM25 and Beyond,
+    section 3; the weight of a term is Lucene's ``ln(1 + (N - df + 0.5) / (df + 0.5))``.
+    """
+
+    def __init__(self, parts: Sequence[LexicalPart], settings: LexicalSettings) -> None:
+        self.reader = term_reader(settings)
+        self._parts = parts
+        live = [part.postings.lengths[_marks(part.live)] for part in parts]
+        self._n_docs = sum(map(len, live))
+        total = sum(int(lengths.sum(dtype=np.int64)) for lengths in live)
+        average = total / self._n_docs if total else 1.0
+        k1, b = settings.k1, settings.b
+        self._norms = [
+            np.asarray(k1 * (1 - b + b * part.postings.lengths / average), np.float64)
+            for part in parts
+        ]
+
+    def search(self, queries: Sequence[str], k: int, mask: RowMask | None = None) -> list[Matches]:
+        """Find the k documents that score best for each query; none that holds none of its words.
+
+        Args:
+            queries: What is asked.
+            k: Documents wanted of each.
+            mask: What a filter of the same state admits; None: every live document.
+        """
+        parts, live = self._parts, [part.live for part in self._parts]
+        if mask is not None:
+            live = [rows[part.firsts] for rows, part in zip(mask.parts, parts, strict=True)]
+        return [self._best(*self._weighed(query), live, k) for query in queries]
+
+    def holders(self, term: int) -> tuple[TermPairs, int]:
+        """Find who holds a term: its pairs in every segment, and how many are live in all."""
+        pairs = [part.postings.of(term) for part in self._parts]
+        return pairs, sum(map(LexicalPart.frequency, self._parts, pairs))
+
+    def _weighed(self, query: str) -> tuple[list[float], list[TermPairs]]:
+        """Weigh the terms of a query that live documents hold, and find who holds them.
+
+        Returns:
+            The weight of each term, and for each segment the pairs of each term.
+        """
+        weights, found = [], []
+        hashes = self.reader.hashes(self.reader.words(query)).tolist()
+        for term, repeats in Counter(hashes).items():
+            pairs, frequency = self.holders(term)
+            if frequency:
+                idf = math.log(1 + (self._n_docs - frequency + 0.5) / (frequency + 0.5))
+                weights.append(repeats * idf)
+                found.append(pairs)
+        return weights, [list(pairs) for pairs in zip(*found, strict=True)]
+
+    def _best(
+        self, weights: list[float], found: list[TermPairs], live: list[Live], k: int
+    ) -> Matches:
+        rows, scores = [np.empty(0, np.int64)], [np.empty(0)]
+        # Of a query without any term nothing is found, in no segment.
+        for part, norms, pairs, marks in zip(self._parts, self._norms, found, live, strict=False):
+            total = _scores(weights, pairs, norms)
+            at = np.flatnonzero(total >= _floor(total, pairs, marks, k))
+            at = at if marks is None else at[marks[at]]
+            rows.append(part.rows[at])
+            scores.append(total[at])
+        row, score = np.concatenate(rows), np.concatenate(scores)
+        order = np.lexsort((row, -score))[:k]
+        return row[order], score[order]
+
+
+def _scores(
+    weights: list[float], found: TermPairs, norms: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Score the documents of a segment, (n_docs,); 0 where no word is shared."""
+    pairs = np.concatenate(found)
+    docs, counts = pairs[:, 0].astype(np.intp), pairs[:, 1].astype(np.float64)
+    gains = np.repeat(weights, [len(some) for some in found]) * counts / (counts + norms[docs])
+    return np.asarray(np.bincount(docs, gains, minlength=len(norms)), np.float64)
+
+
+def _floor(total: NDArray[np.float64], found: TermPairs, live: Live, k: int) -> float:
+    """Give a score that the k best documents of a segment reach, from few of them.
+
+    The k-th best of those that hold one term is no better than the k-th best of all; the rarest
+    term that k hold has the fewest to look at, and the best.
+    """
+    for pairs in sorted(found, key=len):
+        if len(pairs) >= k:
+            docs = pairs[:, 0] if live is None else pairs[live[pairs[:, 0]], 0]
+            if len(docs) >= k:
+                return float(np.partition(total[docs], -k)[-k])
+    return math.ulp(0.0)
+
+
+def _marks(live: Live) -> NDArray[np.bool_] | slice:
+    return slice(None) if live is None else live

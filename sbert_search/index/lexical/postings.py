@@ -1,0 +1,172 @@
+"""Postings: which documents of a segment hold a term and how often, as arrays sorted by term."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sbert_search.index.lexical.analyzer import STOP_WORD, LexicalSettings, term_reader
+
+MERGE_POSTINGS = 1 << 21  # postings of one step of a merge, about
+NO_TERM = np.uint64(2**64 - 1)  # stands after the last hash
+
+_DEAD = np.uint32(2**32 - 1)
+
+Live = NDArray[np.bool_] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Postings:
+    """The postings of some documents, which are numbered from 0.
+
+    Attributes:
+        terms: uint64 (2, n_terms + 1): hash of each term, rising, and where its postings begin; the
+            last column is `NO_TERM` and their number.
+        pairs: uint32 (n_postings, 2): document and count, by term and then by document.
+        lengths: uint32 (n_docs,): terms of each document, repeated ones counted again.
+    """
+
+    terms: NDArray[np.uint64]
+    pairs: NDArray[np.uint32]
+    lengths: NDArray[np.uint32]
+
+    def of(self, term: int) -> NDArray[np.uint32]:
+        """Return the pairs of one term, uint32 (n, 2)."""
+        hashes, starts = self.terms
+        at = int(np.searchsorted(hashes[:-1], np.uint64(term)))
+        found = int(hashes[at]) == term
+        return self.pairs[int(starts[at]) : int(starts[at + 1])] if found else self.pairs[:0]
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether terms rise, places rise within the pairs, and documents are those there are."""
+        hashes, starts = self.terms
+        rising = (hashes[:-2] < hashes[1:-1]).all() and (starts[:-1] <= starts[1:]).all()
+        ends = (int(starts[0]), int(starts[-1])) == (0, len(self.pairs))
+        known = int(self.pairs[:, 0].max(initial=0)) < len(self.lengths)
+        return bool(rising and ends and known)
+
+    def between(self, low: int, high: int) -> tuple[NDArray[np.uint64], NDArray[np.uint32]]:
+        """Return the postings of the hashes from ``low`` to ``high``: hash (n,), pairs (n, 2)."""
+        hashes, starts = self.terms
+        first = int(np.searchsorted(hashes[:-1], np.uint64(low), "left"))
+        last = int(np.searchsorted(hashes[:-1], np.uint64(high), "right"))
+        counts = np.diff(starts[first : last + 1]).astype(np.int64)
+        pairs = self.pairs[int(starts[first]) : int(starts[last])]
+        return np.repeat(hashes[first:last], counts), pairs
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Some terms on their way into postings.
+
+    Attributes:
+        hashes: uint64 (n_terms,), rising.
+        starts: Where the postings of each begin in ``pairs``, uint64 (n_terms,).
+        pairs: uint32 (n_postings, 2): document and count.
+    """
+
+    hashes: NDArray[np.uint64]
+    starts: NDArray[np.uint64]
+    pairs: NDArray[np.uint32]
+
+
+def count_terms(texts: Iterable[tuple[str, str]], settings: LexicalSettings) -> Postings:
+    """Count the terms of documents, given by title and text, all of them in memory."""
+    reader = term_reader(settings)
+    fields = [reader.terms(field) for document in texts for field in document]
+    n_docs = len(fields) // 2
+    sizes = [len(hashes) for hashes in fields]
+    weights = np.tile(np.array([settings.title_weight, 1], np.uint32), n_docs)
+    docs = np.repeat(np.arange(n_docs, dtype=np.uint32), 2)
+    hashes = np.concatenate([np.empty(0, np.uint64), *fields])
+    pairs = np.repeat(np.stack([docs, weights], axis=1), sizes, axis=0)
+    counted = (hashes != STOP_WORD) & (pairs[:, 1] > 0)
+    lengths = np.bincount(pairs[counted, 0], weights=pairs[counted, 1], minlength=n_docs)
+    group = _grouped(hashes[counted], pairs[counted])
+    return Postings(table_of_terms([group]), group.pairs, lengths.astype(np.uint32))
+
+
+def table_of_terms(groups: Iterable[Group]) -> NDArray[np.uint64]:
+    """Join the terms of groups into what `Postings.terms` is without keeping their pairs."""
+    parts, n_pairs = [], 0
+    for group in groups:
+        parts.append(np.stack([group.hashes, group.starts + np.uint64(n_pairs)]))
+        n_pairs += len(group.pairs)
+    return np.concatenate([*parts, np.array([[NO_TERM], [n_pairs]], np.uint64)], axis=1)
+
+
+def merge(sources: Sequence[tuple[Postings, Live]]) -> Iterator[Group]:
+    """Merge postings of documents that follow each other, without the dead ones.
+
+    A step takes the terms of one range of hashes, so its memory does not grow with the sources.
+
+    Args:
+        sources: Postings, and which of their documents are live, bool (n_docs,); None means all.
+
+    Yields:
+        Groups whose hashes rise from one to the next.
+    """
+    total = sum(len(postings.pairs) for postings, _ in sources)
+    bits = (total // MERGE_POSTINGS).bit_length()
+    width = 1 << (64 - bits)
+    numbers = _new_numbers(sources)
+    for low in range(0, 1 << 64, width):
+        parts = [
+            _renumbered(*postings.between(low, low + width - 1), new)
+            for (postings, _), new in zip(sources, numbers, strict=True)
+        ]
+        hashes, pairs = (np.concatenate(part) for part in zip(*parts, strict=True))
+        yield _grouped(hashes, pairs)
+
+
+def merged(sources: Sequence[tuple[Postings, Live]]) -> Postings:
+    """Merge postings in memory; arguments as for `merge`."""
+    groups = list(merge(sources))
+    pairs = np.concatenate([group.pairs for group in groups])
+    return Postings(table_of_terms(groups), pairs, live_lengths(sources))
+
+
+def live_lengths(sources: Sequence[tuple[Postings, Live]]) -> NDArray[np.uint32]:
+    """Join the lengths of live documents."""
+    lengths = [p.lengths if live is None else p.lengths[live] for p, live in sources]
+    return np.concatenate(lengths)
+
+
+def _grouped(hashes: NDArray[np.uint64], pairs: NDArray[np.uint32]) -> Group:
+    """Sort postings by term and add those of one term and document; documents rise already."""
+    order = np.argsort(hashes, kind="stable")
+    hashes, pairs = hashes[order], pairs[order]
+    another = np.ones(len(hashes), bool)
+    another[1:] = hashes[1:] != hashes[:-1]
+    begins = np.flatnonzero(another)
+    another[1:] |= pairs[1:, 0] != pairs[:-1, 0]
+    firsts = np.flatnonzero(another)
+    if len(firsts) < len(pairs):
+        counts = np.add.reduceat(pairs[:, 1], firsts, dtype=np.uint32)
+        pairs = np.stack([pairs[firsts, 0], counts], axis=1)
+    starts = np.searchsorted(firsts, begins).astype(np.uint64)
+    return Group(hashes[begins], starts, pairs)
+
+
+def _new_numbers(sources: Sequence[tuple[Postings, Live]]) -> list[NDArray[np.uint32]]:
+    """Number the live documents of all sources together; `_DEAD` for the dead ones."""
+    numbers, first = [], 0
+    for postings, live in sources:
+        marks = np.ones(len(postings.lengths), bool) if live is None else live
+        new = np.cumsum(marks, dtype=np.uint32) - np.uint32(1) + np.uint32(first)
+        new[~marks] = _DEAD
+        first += int(marks.sum())
+        numbers.append(new)
+    return numbers
+
+
+def _renumbered(
+    hashes: NDArray[np.uint64], pairs: NDArray[np.uint32], new: NDArray[np.uint32]
+) -> tuple[NDArray[np.uint64], NDArray[np.uint32]]:
+    docs = new[pairs[:, 0]]
+    live = docs != _DEAD
+    return hashes[live], np.stack([docs[live], pairs[live, 1]], axis=1)

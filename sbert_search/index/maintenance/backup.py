@@ -1,0 +1,103 @@
+"""A second index made of the same files: hard links on one disk, copies across disks."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from sbert_search.errors import CorruptIndex, IndexStoreError
+from sbert_search.index.storage import manifest as manifests
+from sbert_search.index.storage.manifest import FOLDERS, FileRecord, Manifest
+from sbert_search.index.storage.segments import open_checked
+from sbert_search.runtime.disk import files
+from sbert_search.runtime.disk.folders import Entry, Folder
+
+Opened = Mapping[FileRecord, memoryview]
+
+COPY_INSTEAD = (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP, errno.ENOENT)
+
+
+def opened_files(source: Folder, manifest: Manifest) -> Opened:
+    """Map all files of a state, so that no compaction can pull one away any more.
+
+    Raises:
+        FileNotFoundError: One is gone.
+        CorruptIndex: One has another size than recorded.
+    """
+    with source.kept_open() as opened:
+        return {record: open_checked(opened, record, hash_up_to=0) for record in manifest.files}
+
+
+def snapshot_to(source: Folder, manifest: Manifest, target: Path, opened: Opened) -> None:
+    """Make a folder that is an index of its own in the state of a manifest.
+
+    Every file is hashed in the new folder, which gets its name when it is whole. Hard links share
+    their bytes with the source: a snapshot guards against later writes, not against a failing disk.
+
+    Args:
+        source: The index.
+        manifest: A committed state.
+        target: A folder that does not exist.
+        opened: The files of that state.
+
+    Raises:
+        IndexStoreError: The target exists, or the disk failed; nothing is left of the new folder.
+        CorruptIndex: A file of the source is damaged; no target is made.
+    """
+    try:
+        parent = Folder.open(target.parent)
+        if parent.has(target.name):
+            raise IndexStoreError(f"{target} exists already; name a new folder for the snapshot.")
+        making = parent / f".{target.name}.partial-{os.urandom(4).hex()}"
+        files.disk.make_folder(making)
+        try:
+            _fill(making, source, manifest, opened)
+            files.disk.replace(making, parent / target.name)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                _discard(making)
+            raise
+        files.disk.fsync_folder(parent)
+    except OSError as error:
+        raise IndexStoreError(f"No snapshot can be made at {target}: {error}.") from error
+
+
+def _fill(making: Entry, source: Folder, manifest: Manifest, opened: Opened) -> None:
+    folder = making.opened()
+    for name in FOLDERS:
+        files.disk.make_folder(folder / name)
+    for record, view in opened.items():
+        _add(source, record, view, folder)
+    for name in FOLDERS:
+        files.disk.fsync_folder(folder / name)
+    files.write_new(folder / manifests.NAME, manifests.encode(manifest))
+    files.disk.fsync_folder(folder)
+
+
+def _add(source: Folder, record: FileRecord, view: memoryview, target: Folder) -> None:
+    try:
+        files.disk.link(source / record.name, target / record.name)
+    except OSError as error:
+        if error.errno not in COPY_INSTEAD:
+            raise
+        copy = files.write_new(target / record.name, view)
+        if copy.digest != record.xxh3_128:
+            raise CorruptIndex(record.name, record.xxh3_128, copy.digest) from error
+    else:
+        open_checked(target, record, hash_up_to=record.size_bytes)
+
+
+def _discard(making: Entry) -> None:
+    """Remove what a snapshot that failed has made."""
+    folder = making.opened()
+    for below in (*FOLDERS, ""):
+        names = folder.listing(below) if not below or folder.has(below) else {}
+        for name, is_file in names.items():
+            if is_file:
+                files.disk.unlink(folder / (f"{below}/{name}" if below else name))
+        if below and folder.has(below):
+            files.disk.remove_folder(folder / below)
+    files.disk.remove_folder(making)

@@ -1,0 +1,184 @@
+"""Full verification of an index: every byte against its hash, every part against the others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from sbert_search.errors import CorruptIndex, IndexStoreError
+from sbert_search.index.snapshot import Snapshot
+from sbert_search.index.storage import columns as columns_of
+from sbert_search.index.storage import ids, transaction
+from sbert_search.index.storage import manifest as manifests
+from sbert_search.index.storage.manifest import OPEN_TRIES, FileRecord, Manifest
+from sbert_search.index.storage.segments import Segment, check_hash, open_checked
+from sbert_search.runtime.disk.folders import Folder
+
+BLOCK_ROWS = 65_536
+REMAKE = "Searches do without it meanwhile; `sbert-search index repair` makes it again."
+
+
+@dataclass(frozen=True, slots=True)
+class CheckReport:
+    """What a full verification found.
+
+    Attributes:
+        problems: What is damaged; empty means sound.
+        strays: Files that the manifest does not name: harmless, removed by repair.
+        n_files: Files hashed.
+        size_bytes: Their bytes.
+    """
+
+    problems: tuple[CorruptIndex, ...]
+    strays: tuple[str, ...]
+    n_files: int
+    size_bytes: int
+
+
+def check(path: Path) -> CheckReport:
+    """Verify a whole index, reporting all that is wrong rather than the first thing.
+
+    All files are opened before one is read through, so writers may go on: where they have removed
+    a file by then, the newer state is checked.
+
+    Raises:
+        NotAnIndex: The folder holds none.
+        IndexStoreError: Writers changed it again and again while its files were opened.
+    """
+    for _ in range(OPEN_TRIES):
+        folder = manifests.open_folder(path)
+        try:
+            manifest = manifests.read(folder)
+        except CorruptIndex as error:
+            return CheckReport((error,), (), 1, 0)
+        opened = _Opened(folder, manifest)
+        if opened.is_sound or (folder.is_at_its_path() and manifests.read(folder) == manifest):
+            return _report(folder, manifest, opened)
+    raise IndexStoreError(f"{path} changed {OPEN_TRIES} times while it was opened; try again.")
+
+
+def damaged_derived_files(folder: Folder, manifest: Manifest) -> set[str]:
+    """Return the names of derived files that differ from their records."""
+    return {
+        problem.file
+        for record in manifest.derived
+        for problem in _damage(record, _mapped(folder, record))
+    }
+
+
+class _Opened:
+    """One state of an index with all its files mapped, or why that cannot be.
+
+    Attributes:
+        views: The bytes of each file.
+        snapshot: The state without its derived files.
+        is_sound: Whether all could be opened.
+    """
+
+    def __init__(self, folder: Folder, manifest: Manifest) -> None:
+        with folder.kept_open() as at_hand:
+            self.views = {record: _mapped(at_hand, record) for record in manifest.files}
+        given = manifest.without([record.name for record in manifest.derived])
+        self.snapshot: Snapshot | CorruptIndex
+        try:
+            self.snapshot = Snapshot(folder, given)
+        except FileNotFoundError as error:
+            self.snapshot = CorruptIndex(str(error.filename), "the file", "no such file")
+        except CorruptIndex as error:
+            self.snapshot = error
+        found = [*self.views.values(), self.snapshot]
+        self.is_sound = not any(isinstance(one, CorruptIndex) for one in found)
+
+
+def _report(folder: Folder, manifest: Manifest, opened: _Opened) -> CheckReport:
+    derived = {record.name for record in manifest.derived}
+    given = [record for record in manifest.files if record.name not in derived]
+    problems = [p for record in given for p in _damage(record, opened.views[record])]
+    problems += _inside(opened.snapshot) if not problems else ()
+    for record in manifest.derived:
+        problems += _damage(record, opened.views[record], REMAKE)
+    needed = {record.name for record in manifest.files}
+    strays = tuple(name for name in transaction.numbered_names(folder) if name not in needed)
+    return CheckReport(tuple(problems), strays, len(needed), manifest.size_bytes)
+
+
+def _mapped(folder: Folder, record: FileRecord) -> memoryview | CorruptIndex:
+    try:
+        return open_checked(folder, record, hash_up_to=0)
+    except FileNotFoundError:
+        return CorruptIndex(record.name, "the file", "no such file")
+    except CorruptIndex as error:
+        return error
+
+
+def _damage(
+    record: FileRecord, view: memoryview | CorruptIndex, remedy: str = ""
+) -> Iterator[CorruptIndex]:
+    try:
+        if isinstance(view, CorruptIndex):
+            raise view
+        check_hash(view, record)
+    except CorruptIndex as error:
+        yield CorruptIndex(error.file, error.expected, error.got, remedy)
+
+
+def _inside(snapshot: Snapshot | CorruptIndex) -> Iterator[CorruptIndex]:
+    """Compare the parts of an index whose files are the ones that were written."""
+    try:
+        if isinstance(snapshot, CorruptIndex):
+            raise snapshot
+        _check_tombstones(snapshot)
+        for segment in snapshot.segments:
+            _check_rows(segment)
+            _check_ids(segment)
+            _check_vectors(segment)
+    except CorruptIndex as error:
+        yield error
+
+
+def _check_tombstones(snapshot: Snapshot) -> None:
+    """Dead rows are distinct and are whole documents."""
+    n_rows = n_docs = 0
+    for i, segment in enumerate(snapshot.segments):
+        live = snapshot.live(i)
+        marks = np.ones(segment.n_rows, bool) if live is None else live
+        n_rows += int(marks.sum())
+        n_docs += int((segment.chunks[marks] == 0).sum())
+        whole = marks[np.arange(segment.n_rows) - segment.chunks] == marks
+        _demand("del/", "rows of whole documents", bool(whole.all()))
+    counts = (snapshot.manifest.n_rows, snapshot.manifest.n_docs)
+    _demand("del/", f"{counts} live rows and documents", counts == (n_rows, n_docs))
+
+
+def _check_rows(segment: Segment) -> None:
+    """Rows are those that they count for, and the rows of a document follow each other."""
+    name, rows, chunks = segment.record.docs.name, segment.rows, segment.chunks
+    _demand(name, "rows that rise", bool((segment.numbers("row", np.int64) == rows).all()))
+    _demand(name, "its passages", bool((segment.numbers("chunk", np.int32) == chunks).all()))
+    together = bool((np.diff(rows)[chunks[1:] > 0] == 1).all())
+    _demand(name, "documents whose passages follow each other", together)
+    segment.table(columns_of.schema(segment.record.columns).names)
+
+
+def _check_ids(segment: Segment) -> None:
+    """The id table is sorted and is what the documents give."""
+    starts = segment.firsts
+    hashes = ids.hash_ids(segment.doc_ids(starts))
+    expected = ids.make_table(hashes, segment.rows[starts], segment.ids[2])
+    same = bool((segment.ids[:2] == expected[:2]).all())
+    _demand(segment.record.ids.name, "the ids of the documents", same)
+
+
+def _check_vectors(segment: Segment) -> None:
+    """Every number is finite."""
+    for start in range(0, segment.n_rows, BLOCK_ROWS):
+        finite = bool(np.isfinite(segment.vectors[start : start + BLOCK_ROWS]).all())
+        _demand(segment.record.vectors.name, "finite numbers", finite)
+
+
+def _demand(name: str, expected: str, holds: bool) -> None:
+    if not holds:
+        raise CorruptIndex(name, expected, "something else")

@@ -1,0 +1,245 @@
+"""Merging segments: fewer files, no dead rows, the same rows under the same numbers.
+
+`upkeep` says which segments are worth rewriting; this module rewrites them. A build ends in one
+segment per million rows. Rows keep their numbers, so results do not change.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from sbert_search.index.dense import faiss_build
+from sbert_search.index.lexical.posting_files import write_lexical
+from sbert_search.index.maintenance.merge_policy import Group
+from sbert_search.index.snapshot import Snapshot
+from sbert_search.index.spec import MIN_ANN_ROWS
+from sbert_search.index.storage import columns as columns_of
+from sbert_search.index.storage import ids
+from sbert_search.index.storage.manifest import ColumnType, Manifest, SegmentRecord
+from sbert_search.index.storage.segment_writer import SegmentPart, write_segment
+from sbert_search.index.storage.segments import BATCH_ROWS, Segment
+from sbert_search.index.storage.transaction import Transaction
+
+BATCH_BYTES = 64 << 20  # of the rows that are written together
+PIECE_BYTES = 16 << 20  # of those that are read together
+WORK_BYTES = 192 << 20  # of a merge: rows that are read, gathered and written; postings
+
+Live = NDArray[np.bool_] | None
+
+
+def rewritten(work: Transaction, snapshot: Snapshot, groups: Sequence[Group]) -> Manifest:
+    """Write merged segments and say what the index then is; commits nothing.
+
+    The tombstones that are left are gathered in one file.
+
+    Args:
+        work: The transaction to write in.
+        snapshot: The state to rewrite; its large files are hashed before they are read.
+        groups: Which neighbouring segments become one, in the order of their rows.
+
+    Raises:
+        CorruptIndex: A file is damaged.
+        OSError: The disk failed.
+    """
+    old = snapshot.manifest
+    heads = {group.start: group for group in groups}
+    inside = {i for group in groups for i in group.members}
+    segments: list[SegmentRecord] = []
+    keep_dead: list[int] = []
+    for i, record in enumerate(old.segments):
+        if (group := heads.get(i)) and (merged := _merged(work, snapshot, group)):
+            segments.append(merged)
+        if i not in inside:
+            segments.append(record)
+        if i not in inside or (group and group.extend):
+            keep_dead.append(i)
+    new = dataclasses.replace(old, segments=tuple(segments), tombstones=())
+    return _with_dead_of(work, snapshot, keep_dead, new)
+
+
+def with_ann(
+    work: Transaction,
+    snapshot: Snapshot,
+    new: Manifest,
+    *,
+    memory_bytes: int | None = None,
+    retrain: bool = False,
+) -> Manifest:
+    """Make the FAISS file of every large segment that has none.
+
+    A segment that begins with all rows of an older one takes that one's FAISS index and adds the
+    rest; any other is filled anew.
+
+    Args:
+        work: The transaction to write in.
+        snapshot: An earlier state whose trained FAISS index, if there is one, is used again.
+        new: The manifest to change.
+        memory_bytes: What FAISS may take; None: no limit.
+        retrain: Train anew, and make every file again.
+
+    Raises:
+        ConfigError: A segment's FAISS index would not fit the budget.
+    """
+    if retrain:
+        new = new.without([segment.ann.name for segment in new.segments if segment.ann])
+    if new.settings.spec.is_flat or all(s.ann or s.n_rows < MIN_ANN_ROWS for s in new.segments):
+        return new
+    opened = [Segment(work.folder, record, new.settings) for record in new.segments]
+    faiss_build.require_memory(new.settings, max(s.n_rows for s in new.segments), memory_bytes)
+    same = snapshot.settings.spec.factory == new.settings.spec.factory and not retrain
+    empty = _trained_before(snapshot) if same else None
+    empty = empty or faiss_build.train([s.vectors for s in opened], new.settings, memory_bytes)
+    if empty is None:
+        return new
+    made = []
+    for segment in opened:
+        record = segment.record
+        if record.ann is None and record.n_rows >= MIN_ANN_ROWS:
+            begun = _begun(snapshot, segment) if same else None
+            file = faiss_build.write(work.folder, work.number(), begun or empty, segment.vectors)
+            record = dataclasses.replace(record, ann=file)
+        made.append(record)
+    return dataclasses.replace(new, segments=tuple(made))
+
+
+def _with_dead_of(
+    work: Transaction, snapshot: Snapshot, kept: Sequence[int], new: Manifest
+) -> Manifest:
+    """Gather the tombstones of segments whose rows all stay into one file."""
+    marked = [(snapshot.segments[i], live) for i in kept if (live := snapshot.live(i)) is not None]
+    if not marked:
+        return new
+    rows = np.concatenate([segment.rows[~live] for segment, live in marked])
+    n_docs = sum(int((segment.chunks[~live] == 0).sum()) for segment, live in marked)
+    return dataclasses.replace(new, tombstones=(work.write_tombstones(rows, n_docs),))
+
+
+def _trained_before(snapshot: Snapshot) -> Any | None:
+    copies = (found.copy() for found in snapshot.anns if found)
+    empty = next((copy for copy in copies if copy is not None), None)
+    if empty is not None:
+        empty.reset()
+    return empty
+
+
+def _begun(snapshot: Snapshot, segment: Segment) -> Any | None:
+    """Copy the FAISS index of the older segment whose rows are the first rows of this one."""
+    for older, found in zip(snapshot.segments, snapshot.anns, strict=True):
+        n_rows = older.n_rows
+        if found and n_rows <= segment.n_rows and (older.rows == segment.rows[:n_rows]).all():
+            return found.copy()
+    return None
+
+
+def _merged(work: Transaction, snapshot: Snapshot, group: Group) -> SegmentRecord | None:
+    """Write the rows of some segments as one; None when there are none."""
+    columns = _columns_of([snapshot.segments[i] for i in group.members], snapshot.columns)
+    whole = group.start if group.extend else None  # the segment whose dead rows stay
+    sources = [
+        (snapshot.segments[i], snapshot.live(i) if i != whole else None) for i in group.members
+    ]
+    for segment, _ in sources:
+        segment.verify()
+    tables = [_live_ids(segment, live) for segment, live in sources]
+    n_rows = sum(segment.n_rows if live is None else int(live.sum()) for segment, live in sources)
+    if n_rows == 0:
+        return None
+    record = write_segment(
+        work.folder,
+        work.number(),
+        (part for segment, live in sources for part in _parts(segment, live, columns)),
+        table=ids.make_table(*np.concatenate(tables, axis=1)),
+        n_rows=n_rows,
+        settings=snapshot.manifest.settings,
+        columns=columns,
+        batch_rows=_batch_rows([segment for segment, _ in sources]),
+    )
+    if snapshot.settings.lexical is None:
+        return record
+    postings = [
+        (snapshot.postings(i), snapshot.live_docs(i) if i != whole else None) for i in group.members
+    ]
+    lexical = write_lexical(work.folder, work.number(), postings)
+    return dataclasses.replace(record, lexical=lexical)
+
+
+def _columns_of(
+    segments: Sequence[Segment], columns: Mapping[str, ColumnType]
+) -> dict[str, ColumnType]:
+    """Give the columns of an index that segments together store; integers stay where they must."""
+    stored = dict(columns)
+    for name in (name for name, kind in columns.items() if kind == "float64"):
+        if any(segment.rounded_as_float(name) for segment in segments):
+            stored[name] = "int64"
+    return stored
+
+
+def _parts(
+    segment: Segment, live: Live, columns: Mapping[str, ColumnType]
+) -> Iterator[SegmentPart]:
+    """Read the live rows of a segment, a batch at a time."""
+    schema = columns_of.schema(columns)
+    for start, batch in _pieces(segment):
+        vectors = segment.vectors[start : start + batch.num_rows]
+        if live is not None:
+            marks = live[start : start + batch.num_rows]
+            batch, vectors = batch.filter(pa.array(marks)), vectors[marks]
+        if batch.num_rows:
+            yield SegmentPart(_conformed(pa.Table.from_batches([batch]), schema), vectors)
+
+
+def _pieces(segment: Segment) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """Read the batches of a segment, large ones in slices, each with its first position."""
+    for start in range(0, segment.n_rows, segment.batch_rows):
+        batch = segment.batch(start // segment.batch_rows)
+        step = max(1, PIECE_BYTES * batch.num_rows // max(1, batch.nbytes))
+        for at in range(0, batch.num_rows, step):
+            yield start + at, batch.slice(at, step)
+
+
+def _batch_rows(segments: Sequence[Segment]) -> int:
+    """Choose how many rows a batch has so that none takes much more than `BATCH_BYTES`.
+
+    It is held in memory while it is written. Rows that are dropped are counted as if they stayed.
+    """
+    pieces = [piece for segment in segments for _, piece in _pieces(segment)]
+    ends = np.cumsum([piece.num_rows for piece in pieces])
+    taken = np.cumsum([0, *(piece.nbytes for piece in pieces)])
+    allowed = max(BATCH_BYTES, 2 * max(np.diff(taken), default=0))  # one row may take it all
+    n_rows = BATCH_ROWS
+    while n_rows > 1:
+        starts = np.arange(0, ends[-1], n_rows)
+        first = np.searchsorted(ends, starts, "right")
+        last = np.searchsorted(ends, np.minimum(starts + n_rows, ends[-1]), "left")
+        if (taken[last + 1] - taken[first]).max() <= allowed:
+            break
+        n_rows //= 2
+    return n_rows
+
+
+def _conformed(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Give a table the columns of a schema: missing ones are null, integers widen to floats.
+
+    Arrow's safe cast refuses integers beyond 2**53 that float64 holds exactly; `upkeep` has seen to
+    it that no other ones widen.
+    """
+    there = set(table.schema.names)
+    arrays = [
+        table.column(field.name).cast(field.type, safe=field.type != pa.float64())
+        if field.name in there
+        else pa.nulls(table.num_rows, field.type)
+        for field in schema
+    ]
+    return pa.table(arrays, schema)
+
+
+def _live_ids(segment: Segment, live: Live) -> ids.IdTable:
+    if live is None:
+        return segment.ids
+    return segment.ids[:, live[segment.firsts_of(slice(None))]]

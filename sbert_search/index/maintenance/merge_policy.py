@@ -1,0 +1,195 @@
+"""Which segments are worth rewriting: the policy that keeps months of updates fast and small.
+
+After an update
+
+- no segment is more than 20 % dead, so files stay below 1.25 times what the live rows need;
+- at most 4 small segments follow the large ones; then the newest merge, up to the first that holds
+  twice as many rows as all after it, so a row is rewritten about log2(rows / rows of an update)
+  times by merging and once for every fifth of its segment that dies;
+- rows that FAISS does not hold are at most 1 % of all: then they are added to the FAISS index of
+  the newest segment, whose files are written anew, dead rows and all.
+
+Source: Bentley & Saxe 1980, Decomposable searching problems I (the logarithmic method), section 2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from sbert_search.index.snapshot import Snapshot
+from sbert_search.index.spec import MIN_ANN_ROWS
+from sbert_search.index.storage.manifest import Manifest
+
+SEGMENT_ROWS = 1_000_000  # a merge does not grow a segment beyond this
+MAX_SEGMENTS = 4  # small ones, after an update
+MAX_DEAD = 0.2  # share of the rows of a segment
+MAX_SCANNED = 0.01  # share of all rows that an index with FAISS files scans exactly
+MAX_TOMBSTONES = 32  # files
+MAX_MERGEABLE = 64  # a commit that leaves more merges them, so a long build stays openable
+ADVISED_SEGMENTS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Neighbouring segments, from ``start`` up to ``stop``, that become one.
+
+    Attributes:
+        start: Index of the first segment.
+        stop: Index after the last one.
+        extend: Keep the dead rows of the first, so that its FAISS index can be added to.
+    """
+
+    start: int
+    stop: int
+    extend: bool = False
+
+    @property
+    def members(self) -> range:
+        """Indexes of the segments."""
+        return range(self.start, self.stop)
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A segment as the policy sees it."""
+
+    n_rows: int
+    n_live: int
+    has_ann: bool
+    precise: frozenset[str] = frozenset()  # columns of integers that float64 would round
+    floats: frozenset[str] = frozenset()  # columns of floats that are precise in other segments
+
+    @property
+    def too_dead(self) -> bool:
+        return self.n_rows - self.n_live > MAX_DEAD * self.n_rows
+
+
+def advice(manifest: Manifest) -> str:
+    """Say why compaction is advised, or "" when it is not."""
+    dead, rows = manifest.n_dead_rows, manifest.n_rows + manifest.n_dead_rows
+    if len(manifest.segments) > ADVISED_SEGMENTS + 2 * manifest.n_rows // SEGMENT_ROWS:
+        return f"{len(manifest.segments)} segments"
+    if dead > MAX_DEAD * rows:
+        return f"{dead:,} of {rows:,} rows are dead"
+    return ""
+
+
+def for_compaction(snapshot: Snapshot) -> list[Group]:
+    """Rewrite all that is not one whole segment per million live rows."""
+    parts = _parts(snapshot)
+    return [
+        group
+        for group in _neighbours(parts, stand_alone=[False] * len(parts))
+        if len(group.members) > 1 or parts[group.start].n_live < parts[group.start].n_rows
+    ]
+
+
+def on_the_way(snapshot: Snapshot) -> list[Group]:
+    """Merge during a long series of commits, once that saves `MAX_MERGEABLE` segments.
+
+    Segments with a FAISS file are left alone.
+    """
+    parts = _parts(snapshot)
+    groups = list(_neighbours(parts, stand_alone=[part.has_ann for part in parts]))
+    if len(parts) - len(groups) < MAX_MERGEABLE:
+        return []
+    merged = [group for group in groups if len(group.members) > 1]
+    return _in_order([*merged, *_too_dead(parts, merged, and_ann=False)])
+
+
+def after_update(snapshot: Snapshot) -> list[Group]:
+    """Rewrite what an update has left beyond the limits above."""
+    parts = _parts(snapshot)
+    tail = max([i + 1 for i, part in enumerate(parts) if part.has_ann], default=0)
+    merged = _for_faiss(parts, tail, snapshot) or _tiered(parts, tail)
+    return _in_order([*merged, *_too_dead(parts, merged, and_ann=True)])
+
+
+def _for_faiss(parts: Sequence[_Part], tail: int, snapshot: Snapshot) -> list[Group]:
+    """Give the rows after the last FAISS file, beginning with segment ``tail``, to FAISS."""
+    scanned = sum(part.n_live for part in parts[tail:])
+    if snapshot.settings.spec.is_flat or scanned == 0:
+        return []
+    if tail and scanned > MAX_SCANNED * snapshot.n_rows:
+        last = parts[tail - 1]
+        fit = _share_types(parts[tail - 1 :])
+        if fit and scanned + (last.n_live if last.too_dead else last.n_rows) <= SEGMENT_ROWS:
+            return [Group(tail - 1, len(parts), extend=not last.too_dead)]
+    if scanned >= MIN_ANN_ROWS and len(parts) - tail > 1:
+        groups = _neighbours(parts[tail:], stand_alone=[False] * (len(parts) - tail))
+        return [Group(tail + g.start, tail + g.stop) for g in groups if len(g.members) > 1]
+    return []
+
+
+def _tiered(parts: Sequence[_Part], tail: int) -> list[Group]:
+    """Merge the newest of too many small segments."""
+    small = [i for i in range(tail, len(parts)) if parts[i].n_live <= SEGMENT_ROWS // 2]
+    if len(small) <= MAX_SEGMENTS:
+        return []
+    start, size = len(parts) - 1, parts[-1].n_live
+    while start > tail:
+        older = parts[start - 1].n_live
+        if older >= 2 * size or older + size > SEGMENT_ROWS or not _share_types(parts[start - 1 :]):
+            break
+        start, size = start - 1, size + older
+    return [Group(start, len(parts))] if len(parts) - start > 1 else []
+
+
+def _too_dead(parts: Sequence[_Part], merged: Sequence[Group], *, and_ann: bool) -> list[Group]:
+    """Rewrite each segment with too many dead rows that no merge takes anyway."""
+    taken = {i for group in merged for i in group.members}
+    return [
+        Group(i, i + 1)
+        for i, part in enumerate(parts)
+        if i not in taken and part.too_dead and (and_ann or not part.has_ann)
+    ]
+
+
+def _neighbours(parts: Sequence[_Part], stand_alone: Sequence[bool]) -> Iterator[Group]:
+    """Split segments into runs whose live rows and types of columns fit into one."""
+    start, size = 0, 0
+    for i, part in enumerate(parts):
+        n_live = SEGMENT_ROWS + 1 if stand_alone[i] else part.n_live  # too full for neighbours
+        fit = size + n_live <= SEGMENT_ROWS and _share_types(parts[start : i + 1])
+        if i > start and not fit:
+            yield Group(start, i)
+            start, size = i, 0
+        size += n_live
+    if parts:
+        yield Group(start, len(parts))
+
+
+def _in_order(groups: Sequence[Group]) -> list[Group]:
+    return sorted(groups, key=lambda group: group.start)
+
+
+def _parts(snapshot: Snapshot) -> list[_Part]:
+    records = snapshot.manifest.segments
+    floats = [name for name, kind in snapshot.columns.items() if kind == "float64"]
+    precise = [
+        frozenset(name for name in floats if segment.rounded_as_float(name))
+        for segment in snapshot.segments
+    ]
+    every = frozenset().union(*precise)
+    return [
+        _Part(
+            record.n_rows,
+            snapshot.n_live(i),
+            record.ann is not None,
+            precise[i],
+            frozenset(name for name in every if record.columns.get(name) == "float64"),
+        )
+        for i, record in enumerate(records)
+    ]
+
+
+def _share_types(parts: Sequence[_Part]) -> bool:
+    """Whether one column can hold what each column holds in all of these segments.
+
+    Earlier versions let a column widen to float64 whatever integers it held.
+    """
+    if not any(part.precise for part in parts):
+        return True
+    precise = frozenset[str]().union(*(part.precise for part in parts))
+    return not any(precise & part.floats for part in parts)

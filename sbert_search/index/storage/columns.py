@@ -1,0 +1,102 @@
+"""Typed metadata columns: their Arrow types, and how the columns of a new source join the old."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from datetime import date, datetime
+
+import pyarrow as pa
+
+from sbert_search.errors import IndexStoreError
+from sbert_search.index.storage.manifest import ColumnType
+from sbert_search.records import Document, MetadataValue
+
+PREFIX = "meta."  # of a metadata column's name in a docs file, apart from the fixed columns
+
+ARROW_TYPES: Mapping[str, pa.DataType] = {
+    "string": pa.large_string(),
+    "int64": pa.int64(),
+    "float64": pa.float64(),
+    "bool": pa.bool_(),
+    "timestamp": pa.timestamp("us", tz="UTC"),
+    "date": pa.date32(),
+}
+
+_PYTHON_TYPES: Mapping[str, type] = {
+    "string": str,
+    "int64": int,
+    "float64": float,
+    "bool": bool,
+    "timestamp": datetime,
+    "date": date,
+}
+
+FIXED = pa.schema(
+    [
+        pa.field("row", pa.int64(), nullable=False),
+        pa.field("doc_id", pa.large_string(), nullable=False),
+        pa.field("chunk", pa.int32(), nullable=False),
+        pa.field("char_start", pa.int64(), nullable=False),
+        pa.field("char_end", pa.int64(), nullable=False),
+        pa.field("n_tokens", pa.int32(), nullable=False),
+        pa.field("lost_tokens", pa.int32(), nullable=False),
+        pa.field("title", pa.large_string()),  # this and all that follows: on chunk 0 only
+        pa.field("text", pa.large_string()),
+        pa.field("source", pa.large_string()),
+    ]
+)
+
+
+def schema(columns: Mapping[str, ColumnType]) -> pa.Schema:
+    """Return the schema of a docs file with these metadata columns, in the order of their names."""
+    metadata = [pa.field(PREFIX + name, ARROW_TYPES[columns[name]]) for name in sorted(columns)]
+    return pa.schema([*FIXED, *metadata])
+
+
+def merge(old: Mapping[str, ColumnType], new: Mapping[str, ColumnType]) -> dict[str, ColumnType]:
+    """Join the columns of a new source with those of an index; int64 widens to float64.
+
+    Whether the integers of the index allow that is for the caller to find out.
+
+    Raises:
+        IndexStoreError: A column has another type in the new source.
+    """
+    merged = dict(old)
+    for name, kind in new.items():
+        have = merged.setdefault(name, kind)
+        if {have, kind} == {"int64", "float64"}:
+            merged[name] = "float64"
+        elif have != kind:
+            raise IndexStoreError(
+                f"The metadata column {name!r} is {have} in the index and {kind} in the source; "
+                "rename it in the source, or make its values the same type."
+            )
+    return merged
+
+
+def metadata_array(documents: Sequence[Document | None], name: str, kind: ColumnType) -> pa.Array:
+    """Gather one column; None and a document without a value give a null.
+
+    Raises:
+        IndexStoreError: A value that is not of the column's type.
+    """
+    values = [None if doc is None else _fitted(doc, name, kind) for doc in documents]
+    try:
+        return pa.array(values, ARROW_TYPES[kind])
+    except (pa.ArrowException, OverflowError) as error:
+        raise IndexStoreError(f"The metadata column {name!r} cannot hold it: {error}.") from error
+
+
+def _fitted(document: Document, name: str, kind: ColumnType) -> MetadataValue:
+    value = document.metadata.get(name)
+    if isinstance(value, float) and not math.isfinite(value):
+        raise IndexStoreError(f"Document {document.doc_id!r} has {name} = {value!r}, not finite.")
+    if value is None or type(value) is _PYTHON_TYPES[kind]:
+        return value
+    if kind == "float64" and type(value) is int and int(float(value)) == value:
+        return float(value)
+    raise IndexStoreError(
+        f"Document {document.doc_id!r} has {name} = {value!r}, which is no {kind}, "
+        "the type of this column in the index."
+    )

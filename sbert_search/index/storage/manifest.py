@@ -1,0 +1,367 @@
+"""MANIFEST.json: the one file that says what an index holds; swapping it is the commit.
+
+Line 1 is the sha256 of all that follows; line 2 is JSON with sorted keys and no spaces.
+"""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import hashlib
+import json
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sbert_search.config import UnknownSettingError, from_mapping, to_mapping
+from sbert_search.errors import (
+    CommitUnknown,
+    ConfigError,
+    CorruptIndex,
+    IndexStoreError,
+    NotAnIndex,
+)
+from sbert_search.index.lexical.analyzer import LexicalSettings
+from sbert_search.index.spec import IndexSpec
+from sbert_search.index.trials import Tuning
+from sbert_search.records import RowCounts
+from sbert_search.runtime.disk import files
+from sbert_search.runtime.disk.folders import Folder
+
+NAME = "MANIFEST.json"
+TEMPORARY = NAME + ".tmp"  # what takes its place at a commit
+LOCK = "LOCK"
+FOLDERS = ("seg", "del", "ann", "lex")
+FORMAT = "sbert-search index"
+VERSION = 2  # raised with every change that an older version would read wrongly
+MAX_BYTES = 64 << 20
+OPEN_TRIES = 5  # how often a compaction may pull files away while they are being opened
+MAX_ROWS = 1 << 62  # ever given out
+MAX_FILES = 10**11
+FILE_NAME = re.compile(
+    r"seg/\d{6,12}\.(docs\.arrow|vec\.npy|ids\.npy)|del/\d{6,12}\.npy|ann/\d{6,12}\.faiss"
+    r"|lex/\d{6,12}\.(terms|pairs|lengths)\.npy"
+)
+
+_NEWER = (
+    "A newer version of sbert-search made this index. Install that version, or build the index "
+    "again with this one. Its manifest"
+)
+
+Metric = Literal["cosine", "dot", "euclidean"]
+VectorType = Literal["float32", "float16"]
+ColumnType = Literal["string", "int64", "float64", "bool", "timestamp", "date"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SelfCheck:
+    """Texts and their vectors as this index's embedder made them, to recognise it again."""
+
+    texts: tuple[str, ...] = ()
+    vectors_base64: str = ""  # little-endian float32 (n_texts, dim)
+
+    @classmethod
+    def of(cls, texts: Sequence[str], vectors: NDArray[np.float32]) -> SelfCheck:
+        """Keep texts and their vectors, float32 (n_texts, dim)."""
+        data = np.ascontiguousarray(vectors, dtype="<f4").tobytes()
+        return cls(texts=tuple(texts), vectors_base64=base64.b64encode(data).decode("ascii"))
+
+    @property
+    def vectors(self) -> NDArray[np.float32]:
+        """The vectors, float32 (n_texts, dim); (0, 0) when nothing was kept."""
+        data = np.frombuffer(base64.b64decode(self.vectors_base64), "<f4")
+        return data.reshape(len(self.texts), -1) if self.texts else data.reshape(0, 0)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StoreSettings:
+    """What is fixed when an index is created.
+
+    Attributes:
+        dim: Numbers in a vector.
+        metric: How vectors compare; for ``cosine`` they are normalised when written.
+        dtype: How vectors are stored.
+        identity: What made the vectors; any JSON object.
+        self_check: Texts whose vectors a query's embedder must reproduce.
+        spec: How vectors are searched.
+        lexical: What a word is and how words score; None: an index without lexical data.
+    """
+
+    dim: int
+    metric: Metric = "cosine"
+    dtype: VectorType = "float32"
+    identity: Mapping[str, Any] = field(default_factory=dict)
+    self_check: SelfCheck = SelfCheck()
+    spec: IndexSpec = IndexSpec()  # noqa: RUF009 (frozen)
+    lexical: LexicalSettings | None = None
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.dim <= 65_536:
+            raise ConfigError(f"dim is {self.dim}; it must be from 1 to 65536.")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FileRecord:
+    """A file as it was when it was written."""
+
+    name: str
+    size_bytes: int
+    xxh3_128: str
+
+    def __post_init__(self) -> None:
+        if not FILE_NAME.fullmatch(self.name):
+            raise ConfigError(f"{self.name!r} is no file name of an index.")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LexicalRecord:
+    """The postings of a segment: how many terms, how many pairs of term and document."""
+
+    n_terms: int
+    n_pairs: int
+    terms: FileRecord
+    pairs: FileRecord
+    lengths: FileRecord
+
+    @property
+    def files(self) -> tuple[FileRecord, ...]:
+        """Its files."""
+        return self.terms, self.pairs, self.lengths
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SegmentRecord:
+    """One segment: rows from ``row_start`` up to ``row_end`` (not included), rising."""
+
+    row_start: int
+    row_end: int
+    n_rows: int
+    n_docs: int
+    max_norm: float  # largest Euclidean length of a stored vector
+    columns: Mapping[str, ColumnType]
+    docs: FileRecord
+    vectors: FileRecord
+    ids: FileRecord
+    ann: FileRecord | None = None
+    lexical: LexicalRecord | None = None
+
+    def __post_init__(self) -> None:
+        sound = 0 <= self.row_start < self.row_end and 0 < self.n_docs <= self.n_rows
+        if not sound or self.n_rows > self.row_end - self.row_start:
+            raise ConfigError(f"the counts of {self.docs.name} cannot be.")
+
+    @property
+    def files(self) -> tuple[FileRecord, ...]:
+        """All files of the segment."""
+        return (self.docs, self.vectors, self.ids, *self.derived)
+
+    @property
+    def derived(self) -> tuple[FileRecord, ...]:
+        """The files that can be made again from the others."""
+        ann = (self.ann,) if self.ann else ()
+        return (*ann, *self.lexical.files) if self.lexical else ann
+
+    def without(self, names: Collection[str]) -> SegmentRecord:
+        """Return this segment without some derived files."""
+        lexical = self.lexical
+        if lexical and any(file.name in names for file in lexical.files):
+            lexical = None
+        ann = None if self.ann and self.ann.name in names else self.ann
+        return dataclasses.replace(self, ann=ann, lexical=lexical)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TombstoneRecord:
+    """Rows that were deleted or replaced by one commit, and how many documents they were."""
+
+    n_rows: int
+    n_docs: int
+    file: FileRecord
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BuildCursor:
+    """How far a build has come in its source.
+
+    Attributes:
+        source_sha256: Content of all sources together.
+        rows: Input rows done since the start of all sources.
+        counts: Where those rows ended.
+        settings: How the source is read and embedded, any JSON object; with the settings of the
+            store, what a build must have in common with a stopped one to go on with it.
+        finished: Whether the build is complete.
+    """
+
+    source_sha256: str
+    rows: int
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    counts: RowCounts = RowCounts()  # noqa: RUF009 (frozen)
+    finished: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Manifest:
+    """One state of an index."""
+
+    format: str = FORMAT
+    version: int = VERSION
+    generation: int = 0  # commits so far
+    next_row: int = 0
+    next_file: int = 0
+    settings: StoreSettings
+    columns: Mapping[str, ColumnType] = field(default_factory=dict)
+    segments: tuple[SegmentRecord, ...] = ()
+    tombstones: tuple[TombstoneRecord, ...] = ()
+    build: BuildCursor | None = None
+    tuning: Tuning | None = None
+
+    def __post_init__(self) -> None:
+        ends = [0, *(segment.row_end for segment in self.segments)]
+        for segment, end in zip(self.segments, ends, strict=False):
+            if segment.row_start < end:
+                raise ConfigError(f"the rows of {segment.docs.name} are out of order.")
+        if ends[-1] > self.next_row:
+            raise ConfigError(f"next_row is {self.next_row}, below the rows in use.")
+        if self.next_row > MAX_ROWS or not 0 <= self.next_file <= MAX_FILES:
+            raise ConfigError(f"no index has {self.next_row} rows or {self.next_file} files.")
+
+    @property
+    def n_rows(self) -> int:
+        """Rows that are neither deleted nor replaced."""
+        return sum(s.n_rows for s in self.segments) - self.n_dead_rows
+
+    @property
+    def n_dead_rows(self) -> int:
+        """Rows that are deleted or replaced and still take space."""
+        return sum(tombstone.n_rows for tombstone in self.tombstones)
+
+    @property
+    def n_docs(self) -> int:
+        """Documents that are neither deleted nor replaced."""
+        return sum(s.n_docs for s in self.segments) - sum(t.n_docs for t in self.tombstones)
+
+    @property
+    def files(self) -> tuple[FileRecord, ...]:
+        """Every file that this state refers to."""
+        of_segments = (file for segment in self.segments for file in segment.files)
+        return (*of_segments, *(tombstone.file for tombstone in self.tombstones))
+
+    @property
+    def derived(self) -> tuple[FileRecord, ...]:
+        """Those among them that can be made again from the others."""
+        return tuple(file for segment in self.segments for file in segment.derived)
+
+    def without(self, names: Collection[str]) -> Manifest:
+        """Return this state without some derived files."""
+        segments = tuple(segment.without(names) for segment in self.segments)
+        return dataclasses.replace(self, segments=segments)
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of all those files."""
+        return sum(file.size_bytes for file in self.files)
+
+
+def encode(manifest: Manifest) -> bytes:
+    """Write a manifest as bytes."""
+    body = (json.dumps(to_mapping(manifest), sort_keys=True, separators=(",", ":")) + "\n").encode()
+    return hashlib.sha256(body).hexdigest().encode() + b"\n" + body
+
+
+def open_folder(path: Path) -> Folder:
+    """Open the folder of an index.
+
+    Raises:
+        NotAnIndex: It is absent, or no folder.
+        IndexStoreError: This process may not read it, or has too many files open.
+    """
+    try:
+        return Folder.open(path)
+    except FileNotFoundError as error:
+        raise NotAnIndex(
+            f"{path} holds no index: there is no such folder. Make one with `sbert-search index "
+            "build`."
+        ) from error
+    except OSError as error:
+        raise _unreadable(path, error) from error
+
+
+def read(folder: Folder) -> Manifest:
+    """Read and check the manifest of an index.
+
+    Raises:
+        NotAnIndex: The folder has none.
+        CorruptIndex: It differs from its checksum, or is not what it should be.
+        IndexStoreError: A newer version of this package wrote it, or this process may not read it.
+    """
+    try:
+        data = bytes(files.map_file(folder / NAME)[: MAX_BYTES + 1])
+    except FileNotFoundError as error:
+        raise NotAnIndex(
+            f"{folder} holds no index: it has no {NAME}. Make one with `sbert-search index build`."
+        ) from error
+    except OSError as error:
+        raise _unreadable(folder.path, error) from error
+    return decode(data)
+
+
+def _unreadable(path: Path, error: OSError) -> IndexStoreError:
+    if files.tells_of_the_file(error):
+        return NotAnIndex(f"{path} holds no index that can be read: {error}.")
+    return IndexStoreError(f"{path} cannot be read: {error}.")
+
+
+def decode(data: bytes) -> Manifest:
+    """Read a manifest from its bytes; raises as `read`."""
+    stated, _, body = data.partition(b"\n")
+    actual = hashlib.sha256(body).hexdigest()
+    if stated != actual.encode():
+        raise CorruptIndex(NAME, f"sha256 {stated[:64].decode('ascii', 'replace')}", actual)
+    try:
+        values = json.loads(body)
+        _check_version(values)
+        return from_mapping(Manifest, values)
+    except UnknownSettingError as error:
+        raise IndexStoreError(
+            f"{_NEWER} has fields that this one does not know: {error}"
+        ) from error
+    except (ValueError, RecursionError, ConfigError) as error:
+        raise CorruptIndex(NAME, "a manifest of an index", f"this: {error}") from error
+
+
+def write(folder: Folder, manifest: Manifest, *, ready: Callable[[], object] | None = None) -> None:
+    """Swap the manifest: the commit itself.
+
+    Args:
+        folder: The index.
+        manifest: Its new state.
+        ready: Called right before the swap; what it raises leaves the old state.
+
+    Raises:
+        OSError: The old state holds.
+        CommitUnknown: The old or the new state holds.
+    """
+    try:
+        files.replace_file(folder / NAME, encode(manifest), ready=ready)
+    except files.ReplaceUnknown as error:
+        raise CommitUnknown(
+            f"{folder}: the commit failed at its last step, so the old or the new state may hold "
+            f"({error}). Both are whole: open the index again to see which one it is."
+        ) from error
+
+
+def _check_version(values: Any) -> None:
+    if not isinstance(values, dict) or values.get("format") != FORMAT:
+        raise ConfigError("it is in no known format")
+    version = values.get("version")
+    if not isinstance(version, int) or version < 1:
+        raise ConfigError(f"its version is {version!r}")
+    if version > VERSION:
+        raise IndexStoreError(
+            f"{_NEWER} has format version {version}, and this one reads up to {VERSION}."
+        )

@@ -1,0 +1,25 @@
+"""The `.npy` files of an index: damage to one of them is a `CorruptIndex`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from numpy.typing import DTypeLike, NDArray
+
+from sbert_search.errors import CorruptIndex
+from sbert_search.runtime.disk import npy
+from sbert_search.runtime.disk.npy import header, write
+
+__all__ = ["header", "read", "write"]
+
+
+def read(view: memoryview, name: str, dtype: DTypeLike, shape: tuple[int, ...]) -> NDArray[Any]:
+    """See mapped bytes as an array, without copying.
+
+    Raises:
+        CorruptIndex: The header or the size is not that of this type and shape.
+    """
+    try:
+        return npy.read(view, dtype, shape)
+    except npy.AnotherArray as error:
+        raise CorruptIndex(name, error.expected, error.got) from error

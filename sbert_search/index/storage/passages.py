@@ -1,0 +1,90 @@
+"""Rows of a segment as documents and passages again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import compress
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sbert_search.index.storage.columns import PREFIX
+from sbert_search.index.storage.segments import Segment
+from sbert_search.records import Document
+
+
+@dataclass(frozen=True, slots=True)
+class StoredPassage:
+    """A row as it is stored, with the document it belongs to.
+
+    Attributes:
+        document: The whole document.
+        row: Row of this passage.
+        doc: Row of the document's first passage, which names the document inside an index.
+        chunk: Which passage of the document it is, from 0.
+        char_start: Where it begins in ``document.full_text``.
+        char_end: Where it ends there.
+        n_tokens: Tokens embedded.
+        lost_tokens: Tokens that did not fit into the model.
+    """
+
+    document: Document
+    row: int
+    doc: int
+    chunk: int
+    char_start: int
+    char_end: int
+    n_tokens: int
+    lost_tokens: int
+
+
+def read_passages(segment: Segment, positions: NDArray[np.int64]) -> Iterator[StoredPassage]:
+    """Read rows with their documents, in the order asked; raises `CorruptIndex` when it cannot."""
+    at, chunks = positions.tolist(), segment.chunks[positions].tolist()
+    firsts = [position - chunk for position, chunk in zip(at, chunks, strict=True)]
+    needed = list(dict.fromkeys(at + firsts))
+    read = dict(zip(needed, segment.passages_at(needed), strict=True))
+    for row, position, first in zip(segment.rows[positions].tolist(), at, firsts, strict=True):
+        passage, chunk = read[position], position - first
+        yield StoredPassage(
+            document=_document(read[first]),
+            row=row,
+            doc=row - chunk,
+            chunk=chunk,
+            char_start=passage["char_start"],
+            char_end=passage["char_end"],
+            n_tokens=passage["n_tokens"],
+            lost_tokens=passage["lost_tokens"],
+        )
+
+
+def read_documents(segment: Segment, live: NDArray[np.bool_] | None) -> Iterator[Document]:
+    """Read the documents of a segment in the order of their rows, a batch at a time.
+
+    Args:
+        segment: Where they are.
+        live: Which positions count, bool (n_rows,); None means all.
+    """
+    wanted = segment.chunks == 0 if live is None else (segment.chunks == 0) & live
+    step = segment.batch_rows
+    for start in range(0, segment.n_rows, step):
+        marks = wanted[start : start + step]
+        if marks.any():
+            yield from map(_document, compress(segment.passages(start // step), marks))
+
+
+def _document(values: Mapping[str, Any]) -> Document:
+    metadata = {
+        name.removeprefix(PREFIX): value
+        for name, value in values.items()
+        if name.startswith(PREFIX) and value is not None
+    }
+    return Document(
+        doc_id=values["doc_id"],
+        text=values["text"] or "",
+        title=values["title"] or "",
+        metadata=metadata,
+        source=values["source"] or "",
+    )

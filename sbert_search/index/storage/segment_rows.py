@@ -1,0 +1,165 @@
+"""Embedded passages -> what a segment stores: checked vectors, an Arrow table, an id table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from sbert_search.errors import IndexStoreError
+from sbert_search.index.dense.exact import normalised
+from sbert_search.index.storage import columns as columns_of
+from sbert_search.index.storage import ids
+from sbert_search.index.storage.manifest import ColumnType, StoreSettings
+from sbert_search.index.storage.segment_writer import SegmentPart
+from sbert_search.records import Document
+
+Ints = NDArray[np.int64] | NDArray[np.int32]
+
+
+class PassageBatch(Protocol):
+    """Documents with their embedded passages, as the embedding pipeline makes them."""
+
+    @property
+    def documents(self) -> Sequence[Document]:
+        """The documents."""
+
+    @property
+    def doc_of(self) -> Ints:
+        """Which document each passage belongs to, (n_rows,), not falling, none left out."""
+
+    @property
+    def chunk(self) -> Ints:
+        """Which passage of its document, (n_rows,), counted from 0."""
+
+    @property
+    def char_start(self) -> Ints:
+        """Where it begins in ``Document.full_text``, (n_rows,)."""
+
+    @property
+    def char_end(self) -> Ints:
+        """Where it ends there, (n_rows,)."""
+
+    @property
+    def n_tokens(self) -> Ints:
+        """Tokens embedded, (n_rows,)."""
+
+    @property
+    def lost_tokens(self) -> Ints:
+        """Tokens that did not fit into the model, (n_rows,)."""
+
+    @property
+    def vectors(self) -> NDArray[np.floating[Any]]:
+        """Embeddings, (n_rows, dim)."""
+
+
+def make_part(
+    batch: PassageBatch,
+    first_row: int,
+    settings: StoreSettings,
+    columns: Mapping[str, ColumnType],
+) -> tuple[SegmentPart, ids.IdTable]:
+    """Turn a batch into rows of a segment; of documents with the same id the last one stays.
+
+    Args:
+        batch: At least one document.
+        first_row: Row of the first passage.
+        settings: Of the index.
+        columns: Metadata columns of the index.
+
+    Returns:
+        The rows, and the ids of their documents.
+
+    Raises:
+        IndexStoreError: Passages that do not belong to their documents, vectors of another
+            length or not finite, metadata of another type; the message names the document.
+    """
+    _check_shape(batch, settings.dim)
+    kept, rows_kept = _last_of_each_id(batch)
+    documents = [batch.documents[i] for i in kept]
+    doc_of = np.searchsorted(kept, np.asarray(batch.doc_of)[rows_kept])
+    vectors = _stored_vectors(batch, rows_kept, settings)
+    rows = np.arange(first_row, first_row + len(rows_kept))
+    chunk = np.asarray(batch.chunk)[rows_kept]
+    first = [documents[d] if c == 0 else None for d, c in zip(doc_of, chunk, strict=True)]
+    arrays = {
+        "row": pa.array(rows),
+        "doc_id": pa.array([documents[d].doc_id for d in doc_of], pa.large_string()),
+        "title": _texts([doc and doc.title for doc in first]),
+        "text": _texts([doc and doc.text for doc in first]),
+        "source": _texts([doc and doc.source for doc in first]),
+    }
+    for name in ("chunk", "char_start", "char_end", "n_tokens", "lost_tokens"):
+        kind = columns_of.FIXED.field(name).type
+        arrays[name] = pa.array(np.asarray(getattr(batch, name))[rows_kept], kind)
+    for name, kind in columns.items():
+        arrays[columns_of.PREFIX + name] = columns_of.metadata_array(first, name, kind)
+    schema = columns_of.schema(columns)
+    table = ids.make_table(
+        ids.hash_ids([document.doc_id for document in documents]),
+        rows[chunk == 0],
+        np.array([ids.hash_content(document) for document in documents], np.uint64),
+    )
+    docs = pa.table([arrays[name] for name in schema.names], schema)
+    return SegmentPart(docs, vectors), table
+
+
+def _check_shape(batch: PassageBatch, dim: int) -> None:
+    vectors, doc_of, chunk = batch.vectors, np.asarray(batch.doc_of), np.asarray(batch.chunk)
+    if vectors.ndim != 2 or vectors.shape[1] != dim:
+        raise IndexStoreError(
+            f"The vectors have shape {vectors.shape}; this index holds vectors of {dim} numbers."
+        )
+    if vectors.dtype.kind not in "fiu":
+        raise IndexStoreError(
+            f"The vectors are of type {vectors.dtype}; they must be real numbers."
+        )
+    starts = np.flatnonzero(np.diff(doc_of, prepend=-1))
+    lengths = np.diff(starts, append=len(doc_of))
+    counted = np.arange(len(doc_of)) - np.repeat(starts, lengths)
+    every = np.array_equal(doc_of[starts], np.arange(len(batch.documents)))
+    if len(vectors) != len(doc_of) or not every or not np.array_equal(chunk, counted):
+        raise IndexStoreError(
+            "The passages do not fit their documents: each document needs passages 0, 1, 2, ... "
+            "in one run, with one vector each."
+        )
+
+
+def _last_of_each_id(batch: PassageBatch) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the documents to keep and their rows, both rising."""
+    last = {document.doc_id: i for i, document in enumerate(batch.documents)}
+    kept = np.array(sorted(last.values()), np.int64)
+    return kept, np.flatnonzero(np.isin(batch.doc_of, kept))
+
+
+def _stored_vectors(
+    batch: PassageBatch, rows: NDArray[np.int64], settings: StoreSettings
+) -> NDArray[np.floating[Any]]:
+    vectors = np.asarray(batch.vectors)[rows]
+    _check_finite(vectors, batch, rows, "")
+    if settings.metric == "cosine":
+        vectors = normalised(vectors)
+    with np.errstate(over="ignore"):  # looked at below
+        vectors = vectors.astype(settings.dtype)
+    _check_finite(vectors, batch, rows, f" as {settings.dtype}")
+    return vectors
+
+
+def _check_finite(
+    vectors: NDArray[np.floating[Any]], batch: PassageBatch, rows: NDArray[np.int64], how: str
+) -> None:
+    finite = np.isfinite(vectors).all(axis=1)
+    if not finite.all():
+        document = batch.documents[int(batch.doc_of[rows[np.argmin(finite)]])]
+        raise IndexStoreError(
+            f"The vector of document {document.doc_id!r} ({document.source or 'no source'}) is not "
+            f"finite{how}; the model gives wrong numbers for its text. Nothing of this batch was "
+            "written."
+        )
+
+
+def _texts(values: Sequence[str | None]) -> pa.Array:
+    return pa.array(values, pa.large_string())

@@ -1,0 +1,130 @@
+"""Writing the files of one segment, streaming."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from sbert_search.index.storage import columns as columns_of
+from sbert_search.index.storage import ids, npy
+from sbert_search.index.storage.manifest import ColumnType, FileRecord, SegmentRecord, StoreSettings
+from sbert_search.index.storage.segments import BATCH_ROWS, with_batch_rows
+from sbert_search.runtime.disk import files
+from sbert_search.runtime.disk.folders import Entry, Folder
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentPart:
+    """Some rows on their way into a segment.
+
+    Attributes:
+        docs: A table with the schema of the segment's columns.
+        vectors: (n_rows, dim) in the type they are stored in, finite.
+    """
+
+    docs: pa.Table
+    vectors: NDArray[np.floating[Any]]
+
+
+def write_segment(
+    folder: Folder,
+    number: int,
+    parts: Iterable[SegmentPart],
+    *,
+    table: ids.IdTable,
+    n_rows: int,
+    settings: StoreSettings,
+    columns: Mapping[str, ColumnType],
+    batch_rows: int = BATCH_ROWS,
+) -> SegmentRecord:
+    """Write the three files of a segment, streaming.
+
+    Args:
+        folder: The index.
+        number: A file number that no file has yet.
+        parts: Rows, rising; each is dropped before the next is taken.
+        table: Ids of all documents of the segment.
+        n_rows: Rows of all parts together.
+        settings: Of the index: type and length of the vectors.
+        columns: Metadata columns of the segment.
+        batch_rows: Rows of one Arrow batch, which is held in memory while it is written.
+
+    Raises:
+        OSError: The disk failed; partial files are unreferenced and are cleaned up later.
+    """
+    schema = columns_of.schema(columns)
+    first, last, max_norm = -1, -1, 0.0
+    with (
+        files.NewFile(folder / f"seg/{number:06d}.docs.arrow") as docs_file,
+        files.NewFile(folder / f"seg/{number:06d}.vec.npy") as vectors_file,
+    ):
+        batches = BatchWriter(docs_file, schema, batch_rows)
+        vectors_file.write(npy.header(settings.dtype, (n_rows, settings.dim)))
+        for part in parts:
+            rows = part.docs.column("row")
+            first, last = (first if first >= 0 else rows[0].as_py()), rows[-1].as_py()
+            batches.write(part.docs)
+            vectors_file.write(np.ascontiguousarray(part.vectors))
+            max_norm = max(max_norm, largest_norm(part.vectors))
+        batches.close()
+    ids_file = npy.write(folder / f"seg/{number:06d}.ids.npy", table)
+    return SegmentRecord(
+        row_start=first,
+        row_end=last + 1,
+        n_rows=n_rows,
+        n_docs=table.shape[1],
+        max_norm=max_norm,
+        columns=dict(columns),
+        docs=record_of(docs_file),
+        vectors=record_of(vectors_file),
+        ids=record_of(ids_file),
+    )
+
+
+class BatchWriter:
+    """Writes Arrow batches of exactly so many rows, the last one shorter."""
+
+    def __init__(self, file: files.NewFile, schema: pa.Schema, batch_rows: int) -> None:
+        self._batch_rows = batch_rows
+        self._writer = pa.ipc.new_file(file, with_batch_rows(schema, batch_rows))
+        self._waiting: list[pa.Table] = []
+        self._n_waiting = 0
+
+    def write(self, table: pa.Table) -> None:
+        """Add rows."""
+        self._waiting.append(table)
+        self._n_waiting += table.num_rows
+        if self._n_waiting >= self._batch_rows:
+            self._write_out(self._n_waiting - self._n_waiting % self._batch_rows)
+
+    def close(self) -> None:
+        """Write the rest and the footer."""
+        self._write_out(self._n_waiting)
+        self._writer.close()
+
+    def _write_out(self, n_rows: int) -> None:
+        together = pa.concat_tables(self._waiting).combine_chunks() if self._waiting else None
+        if together is None or n_rows == 0:
+            return
+        self._writer.write_table(together.slice(0, n_rows), max_chunksize=self._batch_rows)
+        rest = together.slice(n_rows)
+        self._waiting, self._n_waiting = [rest], rest.num_rows
+
+
+def record_of(file: files.NewFile) -> FileRecord:
+    """Make the record of a file of an index that was just written."""
+    assert isinstance(file.place, Entry)
+    return FileRecord(name=file.place.below, size_bytes=file.n_bytes, xxh3_128=file.digest)
+
+
+def largest_norm(vectors: NDArray[np.floating[Any]]) -> float:
+    """Return the largest Euclidean length of some vectors (n, dim)."""
+    if len(vectors) == 0:
+        return 0.0
+    blocks = (vectors[i : i + 4096].astype(np.float64) for i in range(0, len(vectors), 4096))
+    return float(np.sqrt(max(np.einsum("nd,nd->n", b, b).max() for b in blocks)))

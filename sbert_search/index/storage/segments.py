@@ -1,0 +1,297 @@
+"""One segment: documents, vectors and ids of a range of rows, mapped."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import DTypeLike, NDArray
+
+from sbert_search.errors import CorruptIndex, IndexStoreError
+from sbert_search.index.filters.comparisons import exact_as_float
+from sbert_search.index.storage import columns as columns_of
+from sbert_search.index.storage import ids, npy
+from sbert_search.index.storage.manifest import FileRecord, SegmentRecord, StoreSettings
+from sbert_search.runtime.disk import files
+from sbert_search.runtime.disk.folders import Folder
+
+BATCH_ROWS = 1024  # rows of one Arrow batch, unless the file names fewer
+ROW_BYTES = 1024  # of a row, beside its texts
+READ_BYTES = 16 << 20  # of rows that are made plain values together
+HASH_AT_OPEN_BYTES = 64 << 20  # larger files are hashed by check, snapshot and compact
+
+_BATCH_ROWS_KEY = b"rows_per_batch"  # of the metadata of a docs file whose rows are large
+
+
+class Segment:
+    """A segment on disk, mapped and checked when it is opened.
+
+    Raises:
+        FileNotFoundError: A file is gone, as after a compaction by another process.
+        CorruptIndex: A file differs from its record.
+    """
+
+    def __init__(self, folder: Folder, record: SegmentRecord, settings: StoreSettings) -> None:
+        self.record = record
+        self._views = {
+            file: open_checked(folder, file) for file in (record.docs, record.vectors, record.ids)
+        }
+        docs, vectors, table = self._views.values()
+        shape = (record.n_rows, settings.dim)
+        self.vectors = npy.read(vectors, record.vectors.name, settings.dtype, shape)
+        self.ids: ids.IdTable = npy.read(table, record.ids.name, "u8", (3, record.n_docs))
+        self._docs = pa.py_buffer(docs)
+        self._known_names: dict[int, _Names] = {}
+        self._rounded: dict[str, bool] = {}
+        self._reader = self._open_docs()
+
+    @property
+    def n_rows(self) -> int:
+        """Rows, dead ones too."""
+        return self.record.n_rows
+
+    @property
+    def max_norm(self) -> float:
+        """Largest Euclidean length of a vector."""
+        return self.record.max_norm
+
+    @cached_property
+    def rows(self) -> NDArray[np.int64]:
+        """Row number of each position, int64 (n_rows,), rising inside the recorded range."""
+        record = self.record
+        if record.row_end - record.row_start == record.n_rows:
+            return np.arange(record.row_start, record.row_end)
+        rows = self.numbers("row", np.int64)
+        ends = (record.row_start, record.row_end - 1)
+        if (rows[0], rows[-1]) != ends or not (rows[1:] > rows[:-1]).all():
+            raise CorruptIndex(record.docs.name, "rows that rise within their range", "others")
+        return rows
+
+    @cached_property
+    def chunks(self) -> NDArray[np.int64]:
+        """Which passage of its document each position holds, int64 (n_rows,)."""
+        record = self.record
+        if record.n_docs == record.n_rows:
+            return np.zeros(record.n_rows, np.int64)
+        chunks = self.numbers("chunk", np.int32).astype(np.int64)
+        counted = (chunks[1:] == 0) | (chunks[1:] == chunks[:-1] + 1)
+        if chunks[0] or not counted.all() or np.count_nonzero(chunks == 0) != record.n_docs:
+            expected = f"{record.n_docs} documents with passages 0, 1, 2, ..."
+            raise CorruptIndex(record.docs.name, expected, "others")
+        return chunks
+
+    @cached_property
+    def firsts(self) -> NDArray[np.int64]:
+        """Position of the first passage of each document, int64 (n_docs,)."""
+        return np.flatnonzero(self.chunks == 0)
+
+    def verify(self) -> None:
+        """Hash the files that were too large to be hashed when they were opened.
+
+        Raises:
+            CorruptIndex: One of them is damaged.
+        """
+        for record, view in self._views.items():
+            if len(view) > HASH_AT_OPEN_BYTES:
+                check_hash(view, record)
+
+    def positions(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the position of each row, -1 where the segment does not hold it."""
+        record = self.record
+        if record.row_end - record.row_start == record.n_rows:
+            at = rows - record.row_start
+            return np.where((at >= 0) & (at < record.n_rows), at, -1)
+        at = np.searchsorted(self.rows, rows)
+        at[at == self.n_rows] = 0
+        return np.where(self.rows[at] == rows, at, -1)
+
+    def firsts_of(self, columns: NDArray[np.int64] | slice) -> NDArray[np.int64]:
+        """Return where the documents in some columns of the id table begin.
+
+        Raises:
+            CorruptIndex: The table names rows where no document of this segment begins.
+        """
+        at = self.positions(self.ids[1, columns].astype(np.int64))
+        if (at < 0).any() or self.chunks[at].any():
+            raise CorruptIndex(self.record.ids.name, "rows where documents begin", "others")
+        return at
+
+    def numbers(self, name: str, dtype: DTypeLike) -> NDArray[Any]:
+        """Read a whole column of numbers, (n_rows,); Arrow's own way would import pandas."""
+        width = np.dtype(dtype).itemsize
+        chunks = self.table([name]).column(name).chunks
+        views = (
+            np.frombuffer(chunk.buffers()[1], dtype, len(chunk), chunk.offset * width)
+            for chunk in chunks
+        )
+        return np.concatenate(list(views))
+
+    def table(self, names: Sequence[str]) -> pa.Table:
+        """Read whole columns, checked for sound offsets and UTF-8."""
+        schema = columns_of.schema(self.record.columns)
+        fields = [schema.get_field_index(name) for name in names]
+        options = pa.ipc.IpcReadOptions(included_fields=fields)
+        with self._corruption_named():
+            table = pa.ipc.open_file(self._docs, options=options).read_all()
+            table.validate(full=True)
+        return table
+
+    def rounded_as_float(self, name: str) -> bool:
+        """Whether a metadata column here has integers that float64 would round; read once."""
+        if self.record.columns.get(name) != "int64":
+            return False
+        if name not in self._rounded:
+            column = self.table([columns_of.PREFIX + name]).column(0).fill_null(0)
+            exact = (exact_as_float(part.to_numpy()).all() for part in column.chunks)
+            self._rounded[name] = not all(exact)
+        return self._rounded[name]
+
+    def batch(self, index: int) -> pa.RecordBatch:
+        """Read the batch that holds positions from ``index * batch_rows``."""
+        with self._corruption_named():
+            return self._reader.get_batch(index)
+
+    def passages_at(self, positions: Sequence[int]) -> list[dict[str, Any]]:
+        """Read some rows, at least one, as plain values, by column name."""
+        step = self.batch_rows
+        rows = [self.batch(at // step).slice(at % step, 1) for at in positions]
+        with self._corruption_named():
+            for row in rows:
+                row.validate(full=True)
+            return list(pa.concat_batches(rows).to_pylist())  # a call for each row takes thrice
+
+    def passages(self, index: int) -> Iterator[dict[str, Any]]:
+        """Read the rows of one batch as plain values, by column name, few at a time if large."""
+        batch = self.batch(index)
+        with self._corruption_named():
+            batch.validate(full=True)
+            step = max(1, READ_BYTES * batch.num_rows // max(1, batch.nbytes))
+            for start in range(0, batch.num_rows, step):
+                yield from batch.slice(start, step).to_pylist()
+
+    def bytes_at(self, positions: NDArray[np.int64]) -> int:
+        """Return what the rows at some positions take, vectors aside."""
+        step = self.batch_rows
+        return sum(
+            ROW_BYTES + self.batch(at // step).slice(at % step, 1).nbytes
+            for at in positions.tolist()
+        )
+
+    def doc_ids(self, positions: NDArray[np.int64]) -> list[str]:
+        """Read the document ids at some positions, in the order asked."""
+        found, step = [], self.batch_rows
+        for at in positions.tolist():
+            names = self._known_names.get(at // step) or self._names(at // step)
+            place = at % step
+            found.append(str(names.text[names.ends[place] : names.ends[place + 1]], "utf-8"))
+        return found
+
+    def _names(self, index: int) -> _Names:
+        """Map the document ids of one batch, checked when they are first asked for."""
+        column = self.batch(index).column("doc_id")
+        with self._corruption_named():
+            column.validate(full=True)
+        names = _Names.of(column)
+        self._known_names[index] = names
+        return names
+
+    def _open_docs(self) -> pa.RecordBatchFileReader:
+        with self._corruption_named():
+            reader = pa.ipc.open_file(self._docs)
+            self.batch_rows = _batch_rows(reader.schema)
+            n_batches = -(-self.record.n_rows // self.batch_rows)
+            if reader.num_record_batches != n_batches:
+                raise pa.ArrowInvalid(f"{reader.num_record_batches} batches, not {n_batches}")
+            if not reader.schema.equals(columns_of.schema(self.record.columns)):
+                raise pa.ArrowInvalid("other columns than the manifest says")
+        return reader
+
+    def _corruption_named(self) -> _Named:
+        return _Named(self.record.docs.name)
+
+
+def with_batch_rows(schema: pa.Schema, batch_rows: int) -> pa.Schema:
+    """Note in a docs file how many rows its batches have, where they are not `BATCH_ROWS`."""
+    if batch_rows == BATCH_ROWS:
+        return schema
+    return schema.with_metadata({_BATCH_ROWS_KEY: str(batch_rows).encode()})
+
+
+def _batch_rows(schema: pa.Schema) -> int:
+    noted = (schema.metadata or {}).get(_BATCH_ROWS_KEY, b"%d" % BATCH_ROWS)
+    if not noted.isdigit() or not 1 <= int(noted[:5]) <= BATCH_ROWS:
+        raise pa.ArrowInvalid(f"{noted[:20]!r} rows in a batch")
+    return int(noted)
+
+
+class _Names(NamedTuple):
+    """Document ids of one batch where they lie, in the mapped file; reading one takes 0.4 us.
+
+    Attributes:
+        ends: Where each begins and, one place on, ends.
+        text: All of them, one after the other, as UTF-8.
+    """
+
+    ends: memoryview
+    text: memoryview
+
+    @classmethod
+    def of(cls, column: pa.LargeStringArray) -> _Names:
+        """Map a validated column; what its buffers hold beyond it may be of any length."""
+        _, ends, text = column.buffers()
+        used = memoryview(ends)[: 8 * (column.offset + len(column) + 1)]
+        return cls(used.cast("q")[column.offset :], memoryview(text or b""))
+
+
+class _Named:
+    """Turns what Arrow raises while it reads into `CorruptIndex` with the file's name."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, (pa.ArrowException, OSError, UnicodeDecodeError)):
+            raise CorruptIndex(self.name, "a sound Arrow file", str(error)) from error
+
+
+def open_checked(
+    folder: Folder, record: FileRecord, *, hash_up_to: int = HASH_AT_OPEN_BYTES
+) -> memoryview:
+    """Map a file and compare its size, and unless it is large its hash, with its record.
+
+    Args:
+        folder: The index.
+        record: What the manifest says of the file.
+        hash_up_to: Size in bytes above which the hash waits for `check_hash`.
+
+    Raises:
+        FileNotFoundError: It is gone.
+        CorruptIndex: It is another file than the one recorded.
+        IndexStoreError: This process may not read it, or has too many files open.
+    """
+    try:
+        view = files.map_file(folder / record.name)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        if not files.tells_of_the_file(error):
+            raise IndexStoreError(f"{folder / record.name} cannot be read: {error}.") from error
+        raise CorruptIndex(record.name, "a file that can be read", str(error)) from error
+    if len(view) != record.size_bytes:
+        raise CorruptIndex(record.name, f"{record.size_bytes} bytes", f"{len(view)} bytes")
+    if len(view) <= hash_up_to:
+        check_hash(view, record)
+    return view
+
+
+def check_hash(view: memoryview, record: FileRecord) -> None:
+    """Compare the hash of mapped bytes with their record; raises `CorruptIndex`."""
+    actual = files.xxh3_128_of_view(view)
+    if actual != record.xxh3_128:
+        raise CorruptIndex(record.name, f"xxh3_128 {record.xxh3_128}", actual)

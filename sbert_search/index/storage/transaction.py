@@ -1,0 +1,187 @@
+"""One commit: new files under new names, then the swap of the manifest, then nothing to undo."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import re
+import stat
+import time
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sbert_search.errors import CommitUnknown, CorruptIndex, IndexStoreError
+from sbert_search.index.storage import manifest as manifests
+from sbert_search.index.storage import npy
+from sbert_search.index.storage.holding import Holding
+from sbert_search.index.storage.manifest import FOLDERS, Manifest, TombstoneRecord
+from sbert_search.index.storage.segment_writer import record_of
+from sbert_search.runtime.disk import files
+from sbert_search.runtime.disk.folders import Folder
+
+GRACE_S = 600.0  # age at which a file that no manifest names may be removed
+
+_NUMBERED = re.compile(r"\w+/(\d{6,12})\.")
+
+
+class Transaction:
+    """Writes the files of a commit and then commits them; made by `transaction`.
+
+    Attributes:
+        folder: The index.
+        committed: The state that was committed, once it is.
+    """
+
+    def __init__(self, holding: Holding, old: Manifest) -> None:
+        self.folder, self.old = holding.folder, old
+        taken = [number_of(name) for name in numbered_names(self.folder)]
+        self.first_number = self.next_number = max([old.next_file, *(n + 1 for n in taken)])
+        self.committed: Manifest | None = None
+        self._holding = holding
+        self._swapped = False
+
+    def number(self) -> int:
+        """Return a file number that nobody has."""
+        self.next_number += 1
+        return self.next_number - 1
+
+    def write_tombstones(self, rows: NDArray[np.int64], n_docs: int) -> TombstoneRecord:
+        """Write which rows die, int64 (n,), and how many documents they are."""
+        file = npy.write(self.folder / f"del/{self.number():06d}.npy", np.sort(rows))
+        return TombstoneRecord(n_rows=len(rows), n_docs=n_docs, file=record_of(file))
+
+    def commit(self, new: Manifest) -> None:
+        """Make the new state durable and current.
+
+        Raises:
+            OSError: The old state holds.
+            IndexStoreError: The folder is no longer the one that was opened; the old state holds.
+            CommitUnknown: The old or the new state holds.
+        """
+        if self.next_number > self.first_number:
+            for name in FOLDERS:
+                files.disk.fsync_folder(self.folder / name)
+        new = dataclasses.replace(
+            new,
+            version=manifests.VERSION,
+            generation=self.old.generation + 1,
+            next_file=self.next_number,
+        )
+        self._swapped = True  # from here on, whatever interrupts us, the new state may hold
+        try:
+            manifests.write(self.folder, new, ready=self._holding.require)
+        except CommitUnknown:
+            raise
+        except (OSError, IndexStoreError):
+            self._swapped = False
+            raise
+        self._holding.committed()
+        self.committed = new
+
+    def remove(self, names: Iterable[str]) -> list[str]:
+        """Remove files that no manifest names; see `remove`."""
+        return remove(self._holding, names)
+
+    def undo(self) -> None:
+        """Remove what was written, as far as the disk lets us, unless a manifest may name it."""
+        if not self._swapped:
+            with contextlib.suppress(OSError, IndexStoreError):
+                names = numbered_names(self.folder)
+                self.remove(name for name in names if number_of(name) >= self.first_number)
+
+
+@contextlib.contextmanager
+def transaction(holding: Holding, old: Manifest) -> Iterator[Transaction]:
+    """Write files and commit them, or leave the index as it was.
+
+    Raises:
+        IndexStoreError: The disk failed; the index is as before.
+        CommitUnknown: The disk failed at the last step; reopen the index.
+    """
+    work = Transaction(holding, old)
+    try:
+        yield work
+    except CommitUnknown:
+        raise
+    except OSError as error:
+        work.undo()
+        raise IndexStoreError(
+            f"{holding.folder}: writing failed, {error}. The index is as it was before this "
+            "commit; see to the disk and run the command again."
+        ) from error
+    except BaseException:
+        work.undo()
+        raise
+
+
+def require_files(folder: Folder, manifest: Manifest) -> None:
+    """Refuse to add to a state that has lost files; open ones may outlive their names.
+
+    Raises:
+        CorruptIndex: With the first that is gone and cannot be made again.
+    """
+    there = {*numbered_names(folder), *(file.name for file in manifest.derived)}
+    for file in manifest.files:
+        if file.name not in there:
+            raise CorruptIndex(file.name, "the file", "no such file")
+
+
+def remove_unreferenced(
+    holding: Holding, manifest: Manifest, *, grace_s: float = GRACE_S
+) -> list[str]:
+    """Remove files that the manifest does not name, once they are old enough.
+
+    Returns:
+        Their names.
+    """
+    needed = {file.name for file in manifest.files}
+    strays = [manifests.TEMPORARY, *numbered_names(holding.folder)]
+    return remove(holding, [name for name in strays if name not in needed], grace_s=grace_s)
+
+
+def remove(holding: Holding, names: Iterable[str], *, grace_s: float = 0.0) -> list[str]:
+    """Remove files of an index that nobody refers to, as long as its folder is ours to write.
+
+    What cannot be removed waits for the next writer; what is no regular file stays. A file from the
+    future is old: the clock was set back since.
+    """
+    removed: list[str] = []
+    for name in names:
+        with contextlib.suppress(OSError):
+            status = holding.folder.stat(name)
+            young = 0 <= time.time() - status.st_mtime < grace_s
+            if young or not stat.S_ISREG(status.st_mode):
+                continue
+            if holding.problem:
+                break
+            files.disk.unlink(holding.folder / name)
+            removed.append(name)
+    return removed
+
+
+def numbered_names(folder: Folder) -> list[str]:
+    """List the names of an index's files, whoever refers to them and whatever they are.
+
+    Raises:
+        IndexStoreError: A sub-folder cannot be read, or is a link.
+    """
+    found = (f"{below}/{name}" for below in FOLDERS for name in _names(folder, below))
+    return sorted(name for name in found if manifests.FILE_NAME.fullmatch(name))
+
+
+def number_of(name: str) -> int:
+    """Return the number in a file's name."""
+    found = _NUMBERED.match(name)
+    assert found is not None
+    return int(found.group(1))
+
+
+def _names(folder: Folder, below: str) -> list[str]:
+    try:
+        return list(folder.listing(below))
+    except FileNotFoundError:  # an index of an earlier version has fewer folders
+        return []
+    except OSError as error:
+        raise IndexStoreError(f"{folder / below} cannot be read: {error}.") from error

@@ -1,0 +1,139 @@
+"""The last step of a tuning: finalists over all rows, and the best of them verified."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+
+from sbert_search.index.maintenance import compaction
+from sbert_search.index.snapshot import Snapshot
+from sbert_search.index.spec import IndexSpec
+from sbert_search.index.storage.manifest import Manifest
+from sbert_search.index.storage.transaction import Transaction
+from sbert_search.index.trials import Trial, Tuning
+from sbert_search.index.tuning.choice import Finalist, fastest
+from sbert_search.index.tuning.recall import Probes, Search, make_probes
+from sbert_search.index.tuning.sampling import Asked
+from sbert_search.index.tuning.settings import Budget
+from sbert_search.index.tuning.sweep import climb, measure, unmeasured
+from sbert_search.runtime.progress import note, progress
+from sbert_search.runtime.provenance import library_versions, machine
+
+FEWEST_QUERIES = 50  # of either kind, however little time there is for exact neighbours
+TRUTH_SHARE = 0.2  # of the time left that exact neighbours over all rows may take
+
+
+class Finals:
+    """Finalists built over all rows, searched with their best parameters, verified.
+
+    Attributes:
+        built: The best trial of each.
+        tuning: What was chosen, once `decide` has.
+    """
+
+    def __init__(
+        self, snapshot: Snapshot, asked: Asked, budget: Budget, front: Sequence[Trial]
+    ) -> None:
+        self._snapshot, self._asked, self._budget = snapshot, asked, budget
+        self._front = tuple(front)
+        self._options: dict[IndexSpec, Manifest] = {}
+        self.built: list[Trial] = []
+        self.tuning: Tuning | None = None
+
+    def decide(self, chosen: Sequence[Finalist], work: Transaction) -> Manifest:
+        """Build the finalists and return the manifest with the best one; the others' files go."""
+        settings = self._budget.settings
+        choosing, verifying = self._probes()
+        for finalist in chosen:
+            self._build(finalist, choosing, work)
+        best = fastest(self.built, settings.recall, settings.latency_ms)
+        if best is None:
+            note("No finalist keeps its promise over all rows; searching exactly.")
+            best = self._scanned(choosing)
+        new = self._options[best.spec]
+        verified = measure(_searching(self._opened(new), best.spec), best.spec, verifying, best)
+        self.tuning = Tuning(
+            recall=settings.recall,
+            k=settings.k,
+            queries=self._asked.origin,
+            n_choosing=len(choosing.queries),
+            n_verifying=len(verifying.queries),
+            verified=verified,
+            sampled=self._front,
+            seconds=time.monotonic() - self._budget.started,
+            machine=machine(),
+            libraries=library_versions(),
+        )
+        losers = {file.name for option in self._options.values() for file in option.files}
+        losers -= {file.name for file in (*new.files, *work.old.files)}
+        work.remove(losers)
+        return replace(new, tuning=self.tuning)
+
+    def _build(self, finalist: Finalist, choosing: Probes, work: Transaction) -> None:
+        full, settings = finalist.measured.full, self._budget.settings
+        if full is None:
+            self.built.append(self._scanned(choosing))
+            return
+        if self.built and (why := self._budget.no_time_for(finalist.build_s)):
+            note(f"{full.spec.factory} is not built: {why}.")
+            return
+        start = time.monotonic()
+        new = _bare(self._snapshot.manifest, full.spec)
+        new = compaction.with_ann(work, self._snapshot, new, memory_bytes=settings.memory_bytes)
+        made = replace(
+            finalist.trial,
+            n_rows=new.n_rows,
+            size_bytes=sum(s.ann.size_bytes for s in new.segments if s.ann),
+            predicted_bytes=finalist.size_bytes,
+            build_s=time.monotonic() - start,
+            predicted_build_s=finalist.build_s,
+        )
+        ladders = finalist.measured.family.ladders(self._budget.largest)
+        search_by = partial(_searching, self._opened(new))
+        with progress(f"Searching {full.spec.factory}", None, "ways") as advance:
+            trials = climb(search_by, ladders, choosing, settings.recall, made, advance)
+        best = fastest(trials, settings.recall, settings.latency_ms)
+        best = best or max(trials, key=lambda t: t.recall)
+        self._options[best.spec] = replace(new, settings=replace(new.settings, spec=best.spec))
+        self.built.append(best)
+
+    def _scanned(self, probes: Probes) -> Trial:
+        exact = _bare(self._snapshot.manifest, IndexSpec())
+        spec = exact.settings.spec
+        self._options[spec] = exact
+        search = _searching(self._opened(exact), spec)
+        return measure(search, spec, probes, unmeasured(spec, exact.n_rows))
+
+    def _probes(self) -> tuple[Probes, Probes]:
+        """Find exact neighbours over all rows, of as many queries as there is time for."""
+        k, asked = self._budget.settings.k, self._asked
+        search = partial(self._snapshot.search, exact=True)
+        first = asked.choosing[0][:FEWEST_QUERIES]
+        start = time.monotonic()
+        search(first, k + 1)
+        per_query = (time.monotonic() - start) / len(first)
+        affordable = int(TRUTH_SHARE * self._budget.seconds_left / per_query / 2)
+        n = max(affordable, FEWEST_QUERIES)
+        if n < len(asked.choosing[0]):
+            note(f"Exact neighbours over all rows take long: {n:,} queries of each kind are used.")
+        parts = [(q[:n], own[:n]) for q, own in (asked.choosing, asked.verifying)]
+        with progress("Finding exact neighbours", sum(len(q) for q, _ in parts), "queries") as done:
+            choosing, verifying = (make_probes(q, own, k, search, done) for q, own in parts)
+        return choosing, verifying
+
+    def _opened(self, manifest: Manifest) -> Snapshot:
+        return Snapshot(self._snapshot.folder, manifest, self._snapshot)
+
+
+def _searching(snapshot: Snapshot, spec: IndexSpec) -> Search:
+    """Search a state by other parameters; what it has open stays open."""
+    changed = replace(snapshot.manifest, settings=replace(snapshot.settings, spec=spec))
+    return Snapshot(snapshot.folder, changed, snapshot).search
+
+
+def _bare(manifest: Manifest, spec: IndexSpec) -> Manifest:
+    """Return a state without FAISS files, to be searched by a spec."""
+    bare = manifest.without({s.ann.name for s in manifest.segments if s.ann})
+    return replace(bare, settings=replace(bare.settings, spec=spec))

@@ -1,0 +1,102 @@
+"""Queries with their exact neighbours: what recall is measured against."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sbert_search.index.dense.exact import QUERY_BLOCK
+from sbert_search.index.dense.faiss_file import single_threaded
+from sbert_search.runtime.progress import Advance
+
+Floats = NDArray[np.float32]
+Search = Callable[[Floats, int], tuple[Floats, NDArray[np.int64]]]
+
+SINGLE = 100  # queries asked one by one for the latencies
+
+
+@dataclass(frozen=True, slots=True)
+class Probes:
+    """Queries and how near their neighbours are.
+
+    Attributes:
+        queries: float32 (n_queries, dim).
+        own: The row that a query was taken from, which is no answer to it, int64 (n_queries,);
+            -1 where the query is no document.
+        kth: Score of the k-th nearest other row, float32 (n_queries,).
+        k: Rows wanted.
+    """
+
+    queries: Floats
+    own: NDArray[np.int64]
+    kth: Floats
+    k: int
+
+
+@dataclass(frozen=True, slots=True)
+class Speed:
+    """How fast a search answers, in milliseconds and queries a second."""
+
+    p50_ms: float
+    p99_ms: float
+    qps: float
+
+
+def make_probes(
+    queries: Floats,
+    own: NDArray[np.int64],
+    k: int,
+    exact: Search,
+    advance: Advance = lambda n: None,
+) -> Probes:
+    """Find the exact neighbours of queries; ``k`` is lowered to the rows that there are."""
+    parts = []
+    for start in range(0, len(queries), QUERY_BLOCK):
+        parts.append(exact(queries[start : start + QUERY_BLOCK], k + 1))
+        advance(len(parts[-1][0]))
+    found_scores, found_rows = (np.concatenate(part) for part in zip(*parts, strict=True))
+    scores, rows = others(found_scores, found_rows, own)
+    k = max(1, min(k, int((rows[:, :k] >= 0).sum(axis=1).min(initial=k))))
+    return Probes(queries, own, scores[:, k - 1], k)
+
+
+def others(
+    scores: Floats, rows: NDArray[np.int64], own: NDArray[np.int64]
+) -> tuple[Floats, NDArray[np.int64]]:
+    """Leave out the row that each query was taken from, (n_queries, k + 1) -> (n_queries, k)."""
+    is_own = (rows == own[:, None]) & (own[:, None] >= 0)
+    order = np.argsort(is_own, axis=1, kind="stable")[:, : rows.shape[1] - 1]
+    return np.take_along_axis(scores, order, 1), np.take_along_axis(rows, order, 1)
+
+
+def recall_of(search: Search, probes: Probes) -> tuple[float, float, float]:
+    """Measure a search.
+
+    Returns:
+        Recall@k, its standard error over the queries, and queries a second.
+    """
+    with single_threaded():
+        start = time.perf_counter()
+        scores, rows = search(probes.queries, probes.k + 1)
+        seconds = time.perf_counter() - start
+    scores, rows = others(scores, rows, probes.own)
+    found = ((scores >= probes.kth[:, None]) & (rows >= 0)).sum(axis=1)
+    each = np.minimum(found / probes.k, 1.0)
+    error = float(each.std() / np.sqrt(len(each)))
+    return float(each.mean()), error, len(probes.queries) / seconds
+
+
+def speed_of(search: Search, probes: Probes, qps: float) -> Speed:
+    """Time queries that come one by one; the first ones warm up."""
+    times_ms = []
+    with single_threaded():
+        for query in probes.queries[: SINGLE + 5]:
+            start = time.perf_counter()
+            search(query[None], probes.k)
+            times_ms.append(1000 * (time.perf_counter() - start))
+    p50, p99 = np.percentile(times_ms[5:] or times_ms, [50, 99])
+    return Speed(float(p50), float(p99), qps)

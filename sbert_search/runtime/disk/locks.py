@@ -1,0 +1,176 @@
+"""A lock between processes that the kernel frees, and whether a file system can be relied on."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from sbert_search.runtime.disk import files
+from sbert_search.runtime.disk.folders import Folder, Place, identity_of, parent_of
+
+PROBES = (".probe-1", ".probe-2")
+POLL_S = 0.02
+
+_held: set[Lock] = set()
+
+
+class LockHeld(Exception):  # noqa: N818 (each room turns it into an error of its own)
+    """Another process holds the lock; ``pid`` and ``since`` say which and from when, if known."""
+
+    def __init__(self, place: Place, pid: int | None, since: str | None) -> None:
+        self.place, self.pid, self.since = place, pid, since
+        super().__init__(f"{place} is held by process {pid} since {since}.")
+
+
+class Lock:
+    """An flock on a file; a fork of this process does not have it."""
+
+    def __init__(self, place: Place, fd: int) -> None:
+        self.place, self._fd = place, fd
+        _held.add(self)
+
+    def is_in_place(self) -> bool:
+        """Whether this process has the lock, and its file is still the one of that name."""
+        return self._fd >= 0 and _leads_to(self.place, self._fd)
+
+    def write_holder(self) -> None:
+        """Say in the file who holds it; not where another name leads to the same bytes."""
+        note = json.dumps({"pid": os.getpid(), "since": time.strftime("%Y-%m-%dT%H:%M:%S%z")})
+        with contextlib.suppress(OSError):  # a full disk: locked all the same, but unnamed
+            if os.fstat(self._fd).st_nlink == 1:
+                os.ftruncate(self._fd, 0)
+                os.pwrite(self._fd, note.encode(), 0)
+
+    def release(self) -> None:
+        """Let go of it."""
+        if self._fd < 0:
+            return
+        with contextlib.suppress(OSError):
+            if os.fstat(self._fd).st_nlink == 1:
+                os.ftruncate(self._fd, 0)
+        self.forget()
+
+    def forget(self) -> None:
+        """Close its descriptor: a fork's own, while the process that has the lock keeps it."""
+        _held.discard(self)
+        os.close(self._fd)
+        self._fd = -1
+
+
+def _forget_all() -> None:
+    for lock in list(_held):
+        lock.forget()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_all)
+
+
+@contextlib.contextmanager
+def exclusive_lock(place: Place, *, wait_s: float = 0.0) -> Iterator[Lock]:
+    """Hold an flock on a file, which the kernel frees even when this process is killed.
+
+    Args:
+        place: The file; made if absent.
+        wait_s: How long to wait for another process to let go of it.
+
+    Raises:
+        LockHeld: Another process has it.
+        OSError: The file cannot be made or locked, as in a read-only folder, or locks exclude
+            nobody on its file system.
+    """
+    if sys.platform == "win32":
+        raise OSError("Windows is not supported for writing; use Linux, macOS or WSL")
+    lock = _taken(place, time.monotonic() + wait_s)
+    try:
+        lock.write_holder()
+        yield lock
+    finally:
+        lock.release()
+
+
+def _taken(place: Place, until: float) -> Lock:
+    """Lock the file that has the name then, which may be another one than when waiting began."""
+    while True:
+        fd = files.open_lock(place)
+        try:
+            if _locks(fd):
+                if _leads_to(place, fd):
+                    _require_exclusion(place)
+                    return Lock(place, fd)
+            elif time.monotonic() >= until:
+                holder = _read_holder(fd)
+                raise LockHeld(place, holder.get("pid"), holder.get("since"))
+        except BaseException:
+            os.close(fd)
+            raise
+        os.close(fd)
+        time.sleep(POLL_S)
+
+
+def _leads_to(place: Place, fd: int) -> bool:
+    with contextlib.suppress(FileNotFoundError), parent_of(place) as (folder_fd, name):
+        found = os.stat(name, dir_fd=folder_fd, follow_symlinks=False)
+        return identity_of(found) == identity_of(os.fstat(fd))
+    return False
+
+
+def _locks(fd: int) -> bool:
+    import fcntl
+
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _require_exclusion(place: Place) -> None:
+    """Try a lock that is held a second time, which must fail."""
+    fd = files.open_lock(place)
+    try:
+        if _locks(fd):
+            raise OSError(f"{place.parent}: locks exclude nobody on this file system")
+    finally:
+        os.close(fd)
+
+
+def _read_holder(fd: int) -> dict[str, Any]:
+    """Read who holds a lock, waiting a moment for one who has only just got it."""
+    for _ in range(20):
+        with contextlib.suppress(ValueError):
+            holder = json.loads(os.pread(fd, 4096, 0))
+            return holder if isinstance(holder, dict) else {}
+        time.sleep(0.01)
+    return {}
+
+
+def check_renames(folder: Folder) -> None:
+    """Try on a folder what every commit relies on: a rename that replaces a file.
+
+    Its two files are removed, those of an earlier try that was killed, too.
+
+    Raises:
+        OSError: The file system has no such thing, as some network mounts.
+    """
+    first, second = (folder / name for name in PROBES)
+    _remove_probes(folder)
+    try:
+        files.write_new(first, b"1")
+        files.write_new(second, b"2")
+        files.disk.replace(first, second)
+        if bytes(files.map_file(second)) != b"1" or folder.has(first.name):
+            raise OSError(f"{folder}: renaming over a file does not work on this file system")
+    finally:
+        _remove_probes(folder)
+
+
+def _remove_probes(folder: Folder) -> None:
+    for name in PROBES:
+        with contextlib.suppress(FileNotFoundError):
+            files.disk.unlink(folder / name)

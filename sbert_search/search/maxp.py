@@ -1,0 +1,79 @@
+"""Long texts as windows that a reranker reads whole; a text is worth its best window.
+
+Source: Dai & Callan 2019, Deeper Text Understanding for IR with Contextual Neural Language
+Modeling, section 3, MaxP (arXiv:1905.09217).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from sbert_search.embedding.protocol import Vectors
+from sbert_search.errors import ConfigError
+from sbert_search.models.loading.identity import ModelIdentity
+from sbert_search.search.reranker import Pair, Reranker
+
+_LEAST_ROOM = 16  # tokens beside the query; with fewer, windows would be shreds
+
+
+class BestWindow:
+    """A reranker that cuts no text off, up to a number of windows.
+
+    Args:
+        reranker: Gives one score for a pair.
+        most: Windows of a text; of more, as many are taken at equal distances, first and last among
+            them. 1: texts are cut, as `Reranker` does it.
+
+    Raises:
+        ConfigError: ``most`` is below 1, or the reranker has several labels.
+    """
+
+    def __init__(self, reranker: Reranker, most: int = 4) -> None:
+        if most < 1:
+            raise ConfigError(f"There must be at least 1 window, not {most}.")
+        if reranker.num_labels != 1:
+            raise ConfigError(
+                f"{reranker.opened.name} has {reranker.num_labels} labels and so no best window; "
+                "a search needs a model with one."
+            )
+        self.reranker, self.most = reranker, most
+        from sbert_search.tokens.tokenizer import TextTokenizer  # a search may have no reranker
+
+        tokenizer = reranker.opened.engine.tokenizer
+        more = tokenizer.pair.size - tokenizer.single.size  # special tokens of a pair
+        self._room = tokenizer.max_len - more
+        self._tokenizer = TextTokenizer(tokenizer.backend, self._room, folder=tokenizer.folder)
+        self._pairs = tokenizer
+
+    @property
+    def identity(self) -> ModelIdentity:
+        """What the reranker is."""
+        return self.reranker.identity
+
+    def predict(self, pairs: Sequence[Pair]) -> Vectors:
+        """Score pairs of query and text, float32 (n,)."""
+        pairs = list(pairs)
+        if self.most == 1 or not pairs:
+            return self.reranker.predict(pairs)
+        lost = self._pairs.encode_pairs(pairs).lost
+        texts = [
+            self._windows(*pair) if cut else [pair[1]]
+            for pair, cut in zip(pairs, lost, strict=True)
+        ]
+        flat = [(pair[0], text) for pair, some in zip(pairs, texts, strict=True) for text in some]
+        starts = np.cumsum([0, *map(len, texts[:-1])])
+        best: Vectors = np.maximum.reduceat(self.reranker.predict(flat), starts)
+        return best
+
+    def _windows(self, query: str, text: str) -> list[str]:
+        """Cut a text so that each window fits beside the query."""
+        used = len(self._tokenizer.encode([query])[0][0])
+        if used + _LEAST_ROOM > self._room:
+            return [text]
+        spans = self._tokenizer.split(text, prompt=f"{query} ")
+        if len(spans) > self.most:
+            places = np.linspace(0, len(spans) - 1, self.most).round().astype(int)
+            spans = [spans[place] for place in places]
+        return [text[start:end] for start, end in spans]

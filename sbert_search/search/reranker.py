@@ -1,0 +1,185 @@
+"""Cross-encoders in their role in search: scoring a query with each of the texts found for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from functools import cached_property, partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sbert_search.embedding.protocol import Vectors
+from sbert_search.embedding.token_budget import Started, Steps, land_all, launch_windows
+from sbert_search.errors import ConfigError
+from sbert_search.models.loading.identity import ModelIdentity
+from sbert_search.runtime.overlap import prefetch
+from sbert_search.runtime.progress import progress
+
+if TYPE_CHECKING:
+    import sentence_transformers
+
+    from sbert_search.embedding.engine_protocol import EngineName
+    from sbert_search.models.cross_encoder import CrossEncoder
+    from sbert_search.runtime.device import Precision
+    from sbert_search.tokens.tokenizer import EncodedPairs
+
+Pair = tuple[str, str]
+
+
+class Reranker:
+    """Scores pairs of texts.
+
+    Args:
+        model: A folder, a name on the hub, a `CrossEncoder` of this package or of
+            sentence-transformers.
+        device: auto, cpu, cuda, cuda:N or mps.
+        engine: native (where the architecture is known, else the library), or
+            sentence-transformers.
+        precision: auto (bf16 where the device has it and it is exact enough, else fp32), fp32,
+            bf16 or fp16.
+        batch_tokens: Tokens of one step of the model; None: the engine's best.
+
+    Raises:
+        ConfigError: A setting that cannot be.
+        ModelError: The model cannot be found or loaded, is no cross-encoder, or computes wrong
+            numbers here.
+    """
+
+    def __init__(
+        self,
+        model: str | Path | CrossEncoder | sentence_transformers.CrossEncoder,
+        *,
+        device: str = "auto",
+        engine: EngineName = "native",
+        precision: Precision = "auto",
+        batch_tokens: int | None = None,
+    ) -> None:
+        from sbert_search.search.pair_engines import open_pair_model
+
+        self._again = partial(
+            type(self),
+            model,
+            device=device,
+            engine=engine,
+            precision=precision,
+            batch_tokens=batch_tokens,
+        )
+        self.opened = open_pair_model(model, device=device, engine=engine, precision=precision)
+        self._engine = self.opened.engine
+        self.num_labels, self.labels = self._engine.num_labels, self._engine.labels
+        self.max_len = self._engine.tokenizer.max_len
+        self._steps = Steps(batch_tokens or self._engine.batch_tokens, self.opened.device)
+
+    def __reduce__(self) -> tuple[Callable[[], Reranker], tuple[()]]:
+        """Pickle the arguments: another process opens the model by its name or folder."""
+        return self._again, ()
+
+    @cached_property
+    def identity(self) -> ModelIdentity:
+        """What this model is; hashes its weights on first use."""
+        return ModelIdentity(
+            name=self.opened.name,
+            weights_sha256=self.opened.weights_sha256(),
+            tokenizer_sha256=self.opened.tokenizer_sha256(),
+            architecture=self.opened.description.architecture,
+            pooling="pair",
+            max_len=self.max_len,
+            dim=self.num_labels,
+            similarity="score",
+            engine=self._engine.name,
+            precision=self.opened.precision,
+        )
+
+    def predict(
+        self,
+        pairs: Pair | Sequence[Pair],
+        *,
+        batch_size: int | None = None,
+        show_progress_bar: bool = False,
+        apply_softmax: bool = False,
+    ) -> Vectors:
+        """Score pairs; arguments are those of ``CrossEncoder.predict``.
+
+        Args:
+            pairs: One pair of texts or several. A pair longer than ``max_len`` tokens is cut, its
+                longer text first.
+            batch_size: Most pairs of one step; None: the token budget alone decides.
+            show_progress_bar: Whether to show progress on stderr.
+            apply_softmax: Whether to turn the logits of several labels into probabilities.
+
+        Returns:
+            Float32 (n,), or (n, labels) for several labels; without the first axis for one pair.
+
+        Raises:
+            CorpusError: A text holds a lone surrogate.
+        """
+        single = len(pairs) == 2 and isinstance(pairs[0], str)
+        several: list[Any] = [pairs] if single else list(pairs)
+        scores = np.empty((len(several), self.num_labels), dtype=np.float32)
+
+        def launch(rows: NDArray[np.int64], encoded: EncodedPairs) -> Iterator[Started]:
+            def start(part: NDArray[np.int64]) -> Callable[[], Vectors]:
+                return self._engine.start([several[row] for row in rows[part]], encoded.take(part))
+
+            return self._steps.launch(encoded.lengths, start, most=batch_size)
+
+        with (
+            progress("Scoring", len(several), "pairs", hidden=not show_progress_bar) as advance,
+            closing(prefetch(self._windows(several))) as windows,
+        ):
+            land_all(launch_windows(windows, launch, advance), scores)
+        if apply_softmax and self.num_labels > 1:
+            scores = np.exp(scores - scores.max(axis=1, keepdims=True))
+            scores /= scores.sum(axis=1, keepdims=True)
+        shaped = scores[:, 0] if self.num_labels == 1 else scores
+        return shaped[0] if single else shaped
+
+    def rank(
+        self,
+        query: str,
+        documents: Sequence[str],
+        top_k: int | None = None,
+        *,
+        return_documents: bool = False,
+        batch_size: int | None = None,
+    ) -> list[dict[str, Any]]:
+        """Sort texts by their score with a query; the result is that of ``CrossEncoder.rank``.
+
+        Args:
+            query: Comes first in each pair.
+            documents: Any texts.
+            top_k: How many to return; None: all.
+            return_documents: Whether to return the texts too.
+            batch_size: As for `predict`.
+
+        Returns:
+            Dicts with ``corpus_id`` (index into ``documents``), ``score`` and, if asked for,
+            ``text``; best first, ties in the order given.
+
+        Raises:
+            ConfigError: The model has several labels, so no single score.
+        """
+        if self.num_labels != 1:
+            raise ConfigError(
+                f"{self.opened.name} has {self.num_labels} labels and so no single score to rank "
+                "by; use predict."
+            )
+        scores = self.predict([(query, text) for text in documents], batch_size=batch_size)
+        ranked: list[dict[str, Any]] = [
+            {"corpus_id": int(row), "score": float(scores[row])}
+            for row in np.argsort(-scores, kind="stable")[:top_k]
+        ]
+        if return_documents:
+            return [hit | {"text": documents[hit["corpus_id"]]} for hit in ranked]
+        return ranked
+
+    def _windows(self, pairs: Sequence[Pair]) -> Iterator[tuple[NDArray[np.int64], EncodedPairs]]:
+        """Tokenise a window of pairs of like length at a time, longest first."""
+        order = np.argsort([-len(first) - len(second) for first, second in pairs], kind="stable")
+        size = self._steps.window
+        for start in range(0, len(pairs), size):
+            rows = order[start : start + size]
+            yield rows, self._engine.tokenizer.encode_pairs([pairs[row] for row in rows])

@@ -1,0 +1,175 @@
+"""Pieces grow by merging: the loop that turns characters into a vocabulary."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sbert_search.tokens.merge_candidates import Floats, Ints, PairTable, pair_keys
+
+Places = NDArray[np.int32]
+
+CONTINUATION = "##"
+
+
+def join_pieces(left: str, right: str) -> str:
+    """Write two neighbours as one piece: ``un`` and ``##able`` give ``unable``."""
+    return left + right.removeprefix(CONTINUATION)
+
+
+class Segmentation:
+    """All different words, end to end, as linked pieces.
+
+    A place is an index into the arrays; a merge keeps the place of the left piece and drops that of
+    the right one. -1 stands for no piece and no neighbour.
+
+    Args:
+        pieces: Pieces of all words, one word after the other, int (places,).
+        lengths: Pieces of each word, int (words,).
+        counts: How often each word is seen, int (words,).
+        n_pieces: How many different pieces there are.
+    """
+
+    def __init__(
+        self, pieces: NDArray[np.integer], lengths: Ints, counts: Ints, n_pieces: int
+    ) -> None:
+        self._piece: Places = pieces.astype(np.int32)
+        self._weight: Floats = np.repeat(counts.astype(np.float64), lengths)
+        ends = np.cumsum(lengths)
+        self._next: Places = np.arange(1, len(pieces) + 1, dtype=np.int32)
+        self._next[ends - 1] = -1
+        self._previous: Places = np.arange(-1, len(pieces) - 1, dtype=np.int32)
+        self._previous[ends - lengths] = -1
+        order = np.argsort(self._piece, kind="stable").astype(np.int32)
+        borders = np.searchsorted(self._piece[order], np.arange(1, n_pieces))
+        self._places: list[Places] = np.split(order, borders)
+
+    def frequencies(self) -> Floats:
+        """Count every piece, float (n_pieces,)."""
+        return _sums(self._piece, self._weight, len(self._places))
+
+    def pairs(self) -> tuple[Ints, Floats]:
+        """Count every pair of neighbours: keys, each once, and counts."""
+        return _summed(*self._edges(np.arange(len(self._piece), dtype=np.int32)))
+
+    def merge(self, left: int, right: int, merged: int) -> tuple[float, Ints, Floats]:
+        """Merge a pair wherever it stands, from left to right.
+
+        Args:
+            left: The left piece of the pair.
+            right: The right piece.
+            merged: What they become; the next new number, or a piece that is there already.
+
+        Returns:
+            How often it was merged, and by how much which pairs (keys, each once) are seen more.
+        """
+        first = self._find(left, right)
+        second = self._next[first]
+        third = self._next[second]
+        before = self._edges(np.concatenate([self._previous[first], first, second]))
+        self._piece[first] = merged
+        self._piece[second] = -1
+        self._next[first] = third
+        inside = third >= 0
+        self._previous[third[inside]] = first[inside]
+        after = self._edges(np.concatenate([self._previous[first], first]))
+        if merged == len(self._places):
+            self._places.append(first)
+        else:
+            self._places[merged] = np.concatenate([self._places[merged], first])
+        keys, amounts = _summed(
+            np.concatenate([before[0], after[0]]), np.concatenate([-before[1], after[1]])
+        )
+        changed = amounts != 0
+        return float(self._weight[first].sum()), keys[changed], amounts[changed]
+
+    def _find(self, left: int, right: int) -> Places:
+        """Find where a pair stands; of overlapping ones (``aaa``) every second, from the left."""
+        first: Places
+        if len(self._places[left]) <= len(self._places[right]):
+            first = self._places_of(left)
+            follower = self._next[first]
+            first = first[(follower >= 0) & (self._piece[follower] == right)]
+        else:
+            first = self._previous[self._places_of(right)]
+            first = first[(first >= 0) & (self._piece[first] == left)]
+        if left != right:
+            return first
+        first = np.sort(first)
+        step = np.arange(len(first))
+        starts = self._previous[first] != np.concatenate([[-1], first[:-1]])
+        starts |= self._previous[first] < 0
+        place_in_run = step - np.maximum.accumulate(np.where(starts, step, 0))
+        every_second: Places = first[place_in_run % 2 == 0]
+        return every_second
+
+    def _places_of(self, piece: int) -> Places:
+        places = self._places[piece]
+        self._places[piece] = places[self._piece[places] == piece]
+        return self._places[piece]
+
+    def _edges(self, left: Places) -> tuple[Ints, Floats]:
+        """Give key and weight of the pair that starts at each place; places may repeat."""
+        left = np.unique(left[left >= 0])
+        left = left[self._next[left] >= 0]
+        weights: Floats = self._weight[left]
+        return pair_keys(self._piece[left], self._piece[self._next[left]]), weights
+
+
+def _summed(keys: Ints, amounts: Floats) -> tuple[Ints, Floats]:
+    unique, inverse = np.unique(keys, return_inverse=True)
+    return unique, _sums(inverse, amounts, len(unique))
+
+
+def _sums(groups: NDArray[np.integer], amounts: Floats, n_groups: int) -> Floats:
+    return np.bincount(groups, weights=amounts, minlength=n_groups).astype(np.float64, copy=False)
+
+
+def grow_vocabulary(
+    segmentation: Segmentation,
+    pieces: Sequence[str],
+    n_new: int,
+    *,
+    advance: Callable[[int], None] = lambda n: None,
+) -> list[str]:
+    """Merge the pair of largest gain in unigram log-likelihood until enough pieces are new.
+
+    Gains within one part in 10^9 are equal; then the pair first in the order of its strings wins.
+    Merging stops early when no pair that is seen twice raises the likelihood.
+
+    Args:
+        segmentation: The words in pieces; it is used up.
+        pieces: Text of the pieces that ``segmentation`` begins with, by number.
+        n_new: How many to add.
+        advance: Told of each new piece.
+
+    Returns:
+        The new pieces, in the order of their merges.
+
+    Source: Schuster & Nakajima 2012, Japanese and Korean voice search, section 3; the gain is that
+    of the pair model against the unigram model, f(ab) ln(f(ab) N / (f(a) f(b))).
+    """
+    texts, number_of = list(pieces), {text: number for number, text in enumerate(pieces)}
+    frequency = segmentation.frequencies()
+    total = float(frequency.sum())
+    frequency = np.concatenate([frequency, np.zeros(n_new)])
+    table = PairTable()
+    table.change(*segmentation.pairs())
+    table.rescore(set(range(len(texts))), frequency)
+    while len(texts) < len(pieces) + n_new and len(best := table.best(total)):
+        pairs = zip(table.left[best].tolist(), table.right[best].tolist(), strict=True)
+        left, right = min(pairs, key=lambda pair: (texts[pair[0]], texts[pair[1]]))
+        text = join_pieces(texts[left], texts[right])
+        merged = number_of.setdefault(text, len(texts))
+        if merged == len(texts):
+            texts.append(text)
+            advance(1)
+        count, keys, amounts = segmentation.merge(left, right, merged)
+        frequency[[left, right]] -= count if left != right else 2 * count
+        frequency[merged] += count
+        total -= count
+        table.change(keys, amounts)
+        table.rescore({left, right, merged}, frequency)
+    return texts[len(pieces) :]

@@ -1,0 +1,129 @@
+"""Dev figures of a sentence encoder: correlation, accuracy of classes, of triplets, of finding."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from sbert_search.corpus.pairs import COLUMNS
+from sbert_search.corpus.sources import classify, field_names
+from sbert_search.metrics.correlation import spearman
+from sbert_search.models.bi_encoder import BiEncoder
+from sbert_search.tokens.batching import token_batches
+from sbert_search.training.bi_encoder.losses import LossConfig, Siamese, pair_logits
+from sbert_search.training.data.examples import DataConfig, Form, Wanted, read_examples
+from sbert_search.training.data.text_dataset import TextRows, TokenTable, arrange
+from sbert_search.training.loop.early_stopping import DevFigures
+
+_TOKENS_AT_ONCE = 8192
+
+Figure = Callable[[Siamese, NDArray[np.float32]], float]
+"""The model and the embeddings of its rows, (n, width, dim), to a number."""
+
+
+def dev_evaluator(
+    path: Path, data: DataConfig, loss: LossConfig, classes: tuple[str, ...], model: BiEncoder
+) -> DevFigures:
+    """Read dev rows; what is measured follows from what they have.
+
+    ``spearman`` of cosines where pairs have a score; ``accuracy`` of classes where the loss has a
+    classifier; of ``triplets``: share whose anchor is nearer to its positive; ``found``: share of
+    anchors that have their own positive before those of all other rows.
+
+    Args:
+        path: The dev file.
+        data: How it is read; a file with scores is read as scored pairs whatever the form.
+        loss: What is trained.
+        classes: Labels of the classifier, in order.
+        model: What tokenises.
+
+    Raises:
+        CorpusError: The file or a row does not fit.
+    """
+    task = _task(path, data, loss)
+    examples = read_examples(path, replace(data, form=task.form, limit=None), task.wanted)
+    rows = arrange([examples], classes if task.wanted == "label" else ())
+    table = TokenTable.of(rows.texts, model.tokenizer)
+    figure = task.figure(rows)
+
+    def evaluate(module: nn.Module) -> Mapping[str, float]:
+        assert isinstance(module, Siamese)
+        vectors = embed_table(module.bi_encoder, table)
+        return {task.name: figure(module, vectors[rows.places])}
+
+    return DevFigures((task.name,), evaluate)
+
+
+@dataclass(frozen=True, slots=True)
+class _Task:
+    name: str
+    form: Form
+    wanted: Wanted
+    figure: Callable[[TextRows], Figure]
+
+
+def _task(path: Path, data: DataConfig, loss: LossConfig) -> _Task:
+    names = field_names(classify(path)) or []
+    scores = [data.columns.score] if data.columns.score else COLUMNS["score"]
+    if any(name in names for name in scores):
+        return _Task("spearman", "pairs", "score", _spearman)
+    if loss.name == "softmax":
+        return _Task("accuracy", "pairs", "label", lambda rows: _accuracy(rows, loss))
+    if data.form in ("triplets", "sections"):
+        return _Task("triplets", data.form, "nothing", lambda rows: _triplets)
+    return _Task("found", data.form, "nothing", lambda rows: _found)
+
+
+@torch.no_grad()
+def embed_table(model: BiEncoder, table: TokenTable) -> NDArray[np.float32]:
+    """Embed every text of a table in fp32, float32 (texts, dim)."""
+    vectors = np.empty((len(table.lengths), model.dim), dtype=np.float32)
+    device = next(model.parameters()).device
+    for texts in token_batches(table.lengths, _TOKENS_AT_ONCE):
+        vectors[texts] = model(table.pack(texts).to(device)).float().cpu().numpy()
+    return vectors
+
+
+def _spearman(rows: TextRows) -> Figure:
+    assert rows.targets is not None
+    gold = rows.targets
+    return lambda model, e: spearman(_cosines(e[:, 0], e[:, 1]), gold)
+
+
+def _accuracy(rows: TextRows, loss: LossConfig) -> Figure:
+    assert rows.targets is not None
+    gold = rows.targets
+
+    def share(model: Siamese, embeddings: NDArray[np.float32]) -> float:
+        device = next(model.parameters()).device
+        logits: Tensor = pair_logits(model, torch.from_numpy(embeddings).to(device), loss)
+        return float((logits.argmax(dim=1).cpu().numpy() == gold).mean())
+
+    return share
+
+
+def _triplets(model: Siamese, e: NDArray[np.float32]) -> float:
+    positive, negative = (np.linalg.norm(e[:, 0] - e[:, n], axis=1) for n in (1, 2))
+    return float((positive < negative).mean())
+
+
+def _found(model: Siamese, e: NDArray[np.float32]) -> float:
+    anchors, positives = _unit(e[:, 0]), _unit(e[:, 1])
+    best = [int((positives @ anchor).argmax()) for anchor in anchors]
+    return float(np.mean([(positives[n] == positives[m]).all() for n, m in enumerate(best)]))
+
+
+def _cosines(x: NDArray[np.float32], y: NDArray[np.float32]) -> NDArray[np.float32]:
+    cosines: NDArray[np.float32] = np.einsum("ij,ij->i", _unit(x), _unit(y))
+    return cosines
+
+
+def _unit(x: NDArray[np.float32]) -> NDArray[np.float32]:
+    scaled: NDArray[np.float32] = x / np.linalg.norm(x, axis=-1, keepdims=True).clip(min=1e-12)
+    return scaled

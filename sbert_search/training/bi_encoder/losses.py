@@ -1,0 +1,245 @@
+"""The losses of sentence encoders as the training loop takes them: rows that add up, or a batch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from sbert_search.errors import ConfigError
+from sbert_search.losses.distances import Distance, distances
+from sbert_search.losses.distillation import (
+    candidate_scores,
+    embedding_mse,
+    margin_mse,
+    score_divergence,
+)
+from sbert_search.losses.in_batch import multiple_negatives
+from sbert_search.losses.matryoshka import matryoshka
+from sbert_search.losses.pair import CONCATENATIONS, concatenate, contrastive, cosine_mse
+from sbert_search.losses.ranking import angle_similarity, cosent, online_contrastive
+from sbert_search.losses.triplet import (
+    all_triplets,
+    hardest_triplets,
+    semi_hard_triplets,
+    triplet,
+)
+from sbert_search.models.bi_encoder import BiEncoder
+from sbert_search.training.data.examples import Wanted
+from sbert_search.training.data.text_dataset import StepTexts
+from sbert_search.training.loop.objective import Batch, Losses
+
+LossName = Literal[
+    "softmax",
+    "cosine_mse",
+    "contrastive",
+    "online_contrastive",
+    "triplet",
+    "all_triplets",
+    "hardest_triplets",
+    "semi_hard_triplets",
+    "mnrl",
+    "cosent",
+    "angle",
+    "margin_mse",
+    "score_divergence",
+    "embedding_mse",
+]
+Teacher = Literal["bi-encoder", "cross-encoder"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LossConfig:
+    """Which loss, and its numbers; those that it does not read change nothing."""
+
+    name: LossName
+    margin: float = 1.0  # triplets and contrastive losses
+    distance: Distance = "euclidean"  # triplets and contrastive losses
+    scale: float = 20.0  # mnrl, cosent, angle
+    symmetric: bool = False  # mnrl
+    temperature: float = 1.0  # score_divergence
+    concatenation: tuple[str, ...] = ("u", "v", "|u-v|")  # softmax
+    matryoshka: tuple[int, ...] = ()  # lengths at which the loss is taken; none: the whole
+
+    def __post_init__(self) -> None:
+        for part in self.concatenation:
+            if part not in CONCATENATIONS:
+                known = ", ".join(CONCATENATIONS)
+                raise ConfigError(f"loss.concatenation has {part!r}; known: {known}.")
+        for name in ("scale", "temperature"):
+            if not getattr(self, name) > 0:
+                raise ConfigError(f"loss.{name} is {getattr(self, name)}; it must be above 0.")
+        if self.matryoshka and self.name in ("softmax", "embedding_mse"):
+            raise ConfigError(f"The loss {self.name} has one length; leave loss.matryoshka away.")
+
+    @property
+    def kind(self) -> LossKind:
+        """What this loss asks of the data."""
+        return KINDS[self.name]
+
+
+@dataclass(frozen=True, slots=True)
+class LossKind:
+    """What a loss asks of the data.
+
+    Attributes:
+        fewest: Texts of a row.
+        most: Texts of a row.
+        wanted: What a row has beside its texts.
+        in_batch: Whether it is a loss of the whole batch, not a sum over rows.
+        apart: Whether texts of other rows are negatives, so that equal ones must not meet.
+        teacher: Whose numbers are the targets.
+    """
+
+    fewest: int
+    most: int
+    wanted: Wanted = "nothing"
+    in_batch: bool = False
+    apart: bool = False
+    teacher: Teacher | None = None
+
+    def describe(self) -> str:
+        """Say which rows fit."""
+        texts = {1: "single texts", 2: "pairs of texts", 3: "triplets of texts"}[self.fewest]
+        return texts if self.wanted == "nothing" else f"{texts} with a {self.wanted}"
+
+
+_MANY = 1 << 10
+KINDS: Mapping[LossName, LossKind] = {
+    "softmax": LossKind(2, 2, "label"),
+    "cosine_mse": LossKind(2, 2, "score"),
+    "contrastive": LossKind(2, 2, "label"),
+    "online_contrastive": LossKind(2, 2, "label", in_batch=True),
+    "triplet": LossKind(3, 3),
+    "all_triplets": LossKind(1, 1, "label", in_batch=True),
+    "hardest_triplets": LossKind(1, 1, "label", in_batch=True),
+    "semi_hard_triplets": LossKind(1, 1, "label", in_batch=True),
+    "mnrl": LossKind(2, _MANY, in_batch=True, apart=True),
+    "cosent": LossKind(2, 2, "score", in_batch=True),
+    "angle": LossKind(2, 2, "score", in_batch=True),
+    "margin_mse": LossKind(3, _MANY, teacher="cross-encoder"),
+    "score_divergence": LossKind(3, _MANY, teacher="cross-encoder"),
+    "embedding_mse": LossKind(1, _MANY, teacher="bi-encoder"),
+}
+BINARY = ("contrastive", "online_contrastive")  # label 0: apart, 1: together
+
+
+class Siamese(nn.Module):
+    """A bi-encoder with what only training needs.
+
+    Attributes:
+        bi_encoder: The model.
+        classifier: Of pairs, for the softmax loss.
+    """
+
+    def __init__(self, bi_encoder: BiEncoder, classifier: nn.Linear | None = None) -> None:
+        super().__init__()
+        self.bi_encoder, self.classifier = bi_encoder, classifier
+
+    def forward(self, texts: StepTexts, n_rows: int) -> Tensor:
+        """Embed all texts of a batch in one pass; float32 (n_rows, width, dim)."""
+        return texts.by_row(self.bi_encoder(texts.tokens), n_rows)
+
+
+RowLoss = Callable[[Tensor, Tensor, LossConfig], Tensor]
+"""Embeddings (n, width, dim) and targets (n, ...) to losses, (n,)."""
+
+_ROW_LOSSES: Mapping[LossName, RowLoss] = {
+    "cosine_mse": lambda e, t, c: cosine_mse(e[:, 0], e[:, 1], t),
+    "contrastive": lambda e, t, c: contrastive(
+        e[:, 0], e[:, 1], t, margin=c.margin, distance=c.distance
+    ),
+    "triplet": lambda e, t, c: triplet(
+        e[:, 0], e[:, 1], e[:, 2], margin=c.margin, distance=c.distance
+    ),
+    "margin_mse": lambda e, t, c: margin_mse(candidate_scores(e[:, 0], e[:, 1:]), t),
+    "score_divergence": lambda e, t, c: score_divergence(
+        candidate_scores(e[:, 0], e[:, 1:]), t, temperature=c.temperature
+    ),
+    "embedding_mse": lambda e, t, c: embedding_mse(e, t),
+}
+
+
+class RowObjective:
+    """A loss that is a sum over rows, with the accuracy of the classifier if there is one."""
+
+    def __init__(self, config: LossConfig) -> None:
+        self.config = config
+
+    def __call__(self, model: nn.Module, batch: Batch) -> Losses:
+        """Embed and compare; the loss itself is computed in fp32."""
+        assert isinstance(model, Siamese)
+        assert batch.targets is not None
+        name, n_rows = self.config.name, len(batch.rows)
+        embeddings = model(batch.inputs, n_rows)
+        with torch.autocast(embeddings.device.type, enabled=False):
+            if name != "softmax":
+                losses = _at_lengths(_ROW_LOSSES[name], embeddings, batch.targets, self.config)
+                return Losses({name: (losses.sum(), n_rows)})
+            logits = pair_logits(model, embeddings, self.config)
+            losses = cross_entropy(logits, batch.targets, reduction="sum")
+            right = (logits.argmax(dim=1) == batch.targets).sum()
+            return Losses({name: (losses, n_rows)}, figures={"accuracy": (right, n_rows)})
+
+
+def pair_logits(model: Siamese, embeddings: Tensor, config: LossConfig) -> Tensor:
+    """Classify pairs by their embeddings (n, 2, dim); float (n, classes)."""
+    assert model.classifier is not None
+    seen = concatenate(embeddings[:, 0], embeddings[:, 1], config.concatenation)
+    logits: Tensor = model.classifier(seen)
+    return logits
+
+
+class BatchObjective:
+    """A loss of all embeddings of a step, over micro-batches and ranks."""
+
+    def __init__(self, config: LossConfig) -> None:
+        self.config = config
+
+    def embed(self, model: nn.Module, batch: Batch) -> Tensor:
+        """Embed the texts of a micro-batch, float32 (n, width, dim)."""
+        embeddings: Tensor = model(batch.inputs, len(batch.rows))
+        return embeddings
+
+    def loss(self, embeddings: Tensor, targets: Tensor | None) -> Losses:
+        """Judge the embeddings of the whole step."""
+        assert targets is not None
+        loss = _BATCH_LOSSES[self.config.name]
+        return Losses({self.config.name: (_at_lengths(loss, embeddings, targets, self.config), 1)})
+
+
+def _at_lengths(loss: RowLoss, embeddings: Tensor, targets: Tensor, config: LossConfig) -> Tensor:
+    if not config.matryoshka:
+        return loss(embeddings, targets, config)
+    return matryoshka(lambda e: loss(e, targets, config), embeddings, config.matryoshka)
+
+
+def _mnrl(e: Tensor, t: Tensor, c: LossConfig) -> Tensor:
+    """Rows may have different numbers of negatives; targets are their numbers of texts."""
+    present = torch.arange(e.shape[1], device=e.device) < t.unsqueeze(1)
+    candidates = torch.cat([e[:, 1], e[:, 2:][present[:, 2:]]])
+    return multiple_negatives(e[:, 0], candidates, scale=c.scale, symmetric=c.symmetric)
+
+
+def _mined(loss: Callable[..., Tensor]) -> RowLoss:
+    return lambda e, t, c: loss(e[:, 0], t, margin=c.margin, distance=c.distance)
+
+
+# As `RowLoss`, to one loss of the whole batch.
+_BATCH_LOSSES: Mapping[LossName, RowLoss] = {
+    "mnrl": _mnrl,
+    "cosent": lambda e, t, c: cosent(
+        torch.cosine_similarity(e[:, 0], e[:, 1], dim=-1), t, scale=c.scale
+    ),
+    "angle": lambda e, t, c: cosent(angle_similarity(e[:, 0], e[:, 1]), t, scale=c.scale),
+    "online_contrastive": lambda e, t, c: online_contrastive(
+        distances(e[:, 0], e[:, 1], c.distance), t, margin=c.margin
+    ),
+    "all_triplets": _mined(all_triplets),
+    "hardest_triplets": _mined(hardest_triplets),
+    "semi_hard_triplets": _mined(semi_hard_triplets),
+}

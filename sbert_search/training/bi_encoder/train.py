@@ -1,0 +1,302 @@
+"""Train a sentence encoder: from a recipe and files of pairs or triplets to a model folder."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+
+from torch import nn
+
+from sbert_search.config import to_mapping
+from sbert_search.encoder.encoder import Encoder
+from sbert_search.encoder.presets import PRESETS
+from sbert_search.errors import ConfigError
+from sbert_search.models.bi_encoder import BiEncoder
+from sbert_search.models.heads import Dense, Normalize
+from sbert_search.models.loading.folder import load_tokenizer, read_folder
+from sbert_search.models.loading.resolve import resolve_model
+from sbert_search.runtime.distributed import Ranks, join_ranks
+from sbert_search.runtime.progress import note
+from sbert_search.runtime.seed import seed_all
+from sbert_search.tokens.tokenizer import TextTokenizer
+from sbert_search.training.bi_encoder.dev_metrics import dev_evaluator
+from sbert_search.training.bi_encoder.losses import (
+    BINARY,
+    BatchObjective,
+    LossConfig,
+    RowObjective,
+    Siamese,
+)
+from sbert_search.training.data.examples import GIVES, DataConfig, Example, read_examples
+from sbert_search.training.data.mining import MiningConfig, mine_negatives
+from sbert_search.training.data.teachers import embed_by_teacher, score_by_teacher
+from sbert_search.training.data.text_dataset import (
+    TextBatches,
+    TextRows,
+    TokenTable,
+    arrange,
+    check_targets,
+)
+from sbert_search.training.loop.loop import Result, TrainConfig, train
+from sbert_search.training.loop.resume import refuse_restart
+from sbert_search.training.model_card import publish
+
+MODEL = "model"  # folder of the finished model in that of the run
+FIRST = "first"  # and of the run before it
+
+
+@dataclass(frozen=True, kw_only=True)
+class BiEncoderRecipe(TrainConfig):
+    """All settings of a run."""
+
+    data: DataConfig
+    loss: LossConfig
+    model: str = ""  # folder or name of a bi-encoder or bare encoder; or a preset, made afresh
+    tokenizer: str | None = None  # folder or name of a model that has it; presets need one
+    pooling: tuple[str, ...] | None = None  # None: the model's own; mean for a bare encoder
+    max_len: int | None = None  # tokens of a text; None: the model's own
+    unit_length: bool | None = None  # scale vectors to length 1 or do not; None: as the model does
+    mining: MiningConfig = field(default_factory=MiningConfig)  # of losses that take negatives
+    teacher: str | None = None  # model whose vectors or scores are learned
+    first: BiEncoderRecipe | None = None  # trained before, from the same model; this one goes on
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        kind = self.loss.kind
+        if self.mining.negatives and kind.most < 2 + self.mining.negatives:
+            raise ConfigError(
+                f"mining.negatives is {self.mining.negatives}, and the loss {self.loss.name} takes "
+                f"{kind.describe()}; take mnrl, or set mining.negatives=0."
+            )
+        if kind.teacher and not self.teacher:
+            raise ConfigError(
+                f"The loss {self.loss.name} learns from a {kind.teacher}; name it by teacher=..."
+            )
+
+
+def train_bi_encoder(
+    recipe: BiEncoderRecipe, out: Path, /, *, resume: bool = False, allow_inexact: bool = False
+) -> Result:
+    """Train a sentence encoder.
+
+    The model with the best dev figure, or without dev data the last one, is written to
+    ``out/model``, a plain sentence-transformers folder with a model card.
+
+    Args:
+        recipe: All settings.
+        out: Folder of the run. A recipe that is trained first gets ``out/first``; if that is done
+            already, its model is taken.
+        resume: Go on from the newest checkpoint in ``out``.
+        allow_inexact: Go on although data, recipe, threads or versions differ.
+
+    Raises:
+        ConfigError: A loss that does not fit the data, a setting that cannot be, or a file or
+            folder that the run reads and would write.
+        CorpusError: A file, a column or a row does not fit, with its place.
+        ModelError: The model cannot be loaded.
+        TrainingError: As `loop.train`; or data from which nothing can be learned.
+        CheckpointError: As `loop.train`.
+    """
+    _check_form(recipe)
+    if not resume:
+        refuse_restart(out, to_mapping(recipe))
+    with join_ranks() as ranks:
+        return _train(recipe, out, ranks, resume=resume, allow_inexact=allow_inexact)
+
+
+def _train(
+    recipe: BiEncoderRecipe, out: Path, ranks: Ranks, *, resume: bool, allow_inexact: bool
+) -> Result:
+    model_name = recipe.model if recipe.first is None else _train_first(recipe, out)
+    seed_all(recipe.seed, "init")
+    bi_encoder = _trainable(open_model(replace(recipe, model=model_name)))
+    data, loss = recipe.data, recipe.loss
+    if loss.name == "softmax" and recipe.unit_length is None and _scales(bi_encoder):
+        note(
+            "The model scales its vectors to length 1, and classes over such vectors can undo what "
+            "it knows: see docs/training.md. Take unit_length=false, or the recipe mnrl-nli."
+        )
+    files = [read_examples(path, data, loss.kind.wanted) for path in data.files]
+    _check_widths(files, data, loss)
+    if recipe.mining.negatives:
+        mine = partial(_mine, files, recipe, model_name, out / "mining")
+        files = ranks.first_alone(mine)
+    classes = _classes(files, recipe) if loss.kind.wanted == "label" else ()
+    rows = arrange(files, classes)
+    check_targets(rows, classes, loss.name)
+    rows = _teach(rows, recipe, bi_encoder.dim)
+    siamese = Siamese(bi_encoder, _classifier(loss, bi_encoder.dim, len(classes)))
+    batches = TextBatches(
+        rows,
+        TokenTable.of(rows.texts, bi_encoder.tokenizer),
+        recipe.batching,
+        seed=recipe.seed,
+        summed=None if loss.kind.in_batch else loss.name,
+        apart=loss.kind.apart,
+        weights=data.weights,
+    )
+    evaluate = None
+    if data.dev is not None:
+        evaluate = dev_evaluator(data.dev, data, loss, classes, bi_encoder)
+    result = train(
+        BatchObjective(loss) if loss.kind.in_batch else RowObjective(loss),
+        batches,
+        recipe,
+        model=siamese,
+        out=out,
+        evaluate=evaluate,
+        save_model=bi_encoder.save,
+        recipe=to_mapping(recipe),
+        resume=resume,
+        allow_inexact=allow_inexact,
+    )
+    card = (recipe.data.files, to_mapping(recipe), len(rows.places))
+    if ranks.first:
+        publish(result, out / MODEL, *card)
+    ranks.wait()
+    return result
+
+
+def _mine(
+    files: Sequence[Sequence[Example]], recipe: BiEncoderRecipe, model: str, folder: Path
+) -> list[list[Example]]:
+    return [
+        mine_negatives(examples, recipe.mining, model, folder, device=recipe.device)
+        for examples in files
+    ]
+
+
+def open_model(recipe: BiEncoderRecipe) -> BiEncoder:
+    """Load the model to start from, or make one of a published shape with fresh weights.
+
+    Raises:
+        ConfigError: No model is named, or a preset without a tokenizer.
+        ModelError: The model or tokenizer cannot be loaded.
+    """
+    if not recipe.model:
+        raise ConfigError("Name the model to start from, a folder or a name: --set model=...")
+    if recipe.model in PRESETS and not Path(recipe.model).is_dir():
+        model = _fresh(recipe)
+    else:
+        folder = read_folder(resolve_model(recipe.model).path)
+        model = BiEncoder.from_folder(folder)
+    if all(asked is None for asked in (recipe.pooling, recipe.max_len, recipe.unit_length)):
+        return model
+    changed = BiEncoder(
+        model.encoder,
+        _cut_at(model.tokenizer, recipe.max_len),
+        pooling=recipe.pooling or model.pooling,
+        head=_head(model, recipe.unit_length),
+        prompts=model.prompts,
+        default_prompt_name=model.default_prompt_name,
+        similarity=model.similarity,
+        truncate_dim=model.truncate_dim,
+    )
+    changed.require_savable()  # now, not at the first checkpoint
+    return changed
+
+
+def _head(model: BiEncoder, unit_length: bool | None) -> list[Dense | Normalize]:
+    head = [part for part in model.head if isinstance(part, (Dense, Normalize))]
+    if unit_length is None:
+        return head
+    unscaled: list[Dense | Normalize] = [part for part in head if not isinstance(part, Normalize)]
+    return [*unscaled, Normalize()] if unit_length else unscaled
+
+
+def _scales(model: BiEncoder) -> bool:
+    return any(isinstance(part, Normalize) for part in model.head)
+
+
+def _fresh(recipe: BiEncoderRecipe) -> BiEncoder:
+    if recipe.tokenizer is None:
+        raise ConfigError(
+            f"The model {recipe.model} is made afresh and has no tokenizer; set tokenizer= a model "
+            "folder or name that has one. (A folder of that name would be loaded: ./NAME.)"
+        )
+    tokenizer = load_tokenizer(read_folder(resolve_model(recipe.tokenizer).path))
+    shape = replace(PRESETS[recipe.model], vocab_size=tokenizer.vocab_size)
+    return BiEncoder(
+        Encoder(shape), _cut_at(tokenizer, min(tokenizer.max_len, shape.max_positions))
+    )
+
+
+def _cut_at(tokenizer: TextTokenizer, max_len: int | None) -> TextTokenizer:
+    if max_len is None:
+        return tokenizer
+    return TextTokenizer(tokenizer.backend, max_len, folder=tokenizer.folder)
+
+
+def _trainable(model: BiEncoder) -> BiEncoder:
+    """Hold a pooler as it is, since sentence embeddings do not pass it."""
+    if model.encoder.pooler is not None:
+        model.encoder.pooler.requires_grad_(False)
+    return model
+
+
+def _train_first(recipe: BiEncoderRecipe, out: Path) -> str:
+    """Train what comes before, unless it is done; return the folder of its model."""
+    assert recipe.first is not None
+    done = out / FIRST / MODEL
+    if done.is_dir():
+        note(f"{done} is there; going on from it.")
+    else:
+        first = replace(
+            recipe.first,
+            model=recipe.model,
+            tokenizer=recipe.tokenizer,
+            seed=recipe.seed,
+            device=recipe.device,
+            precision=recipe.precision,
+        )
+        train_bi_encoder(first, out / FIRST, resume=(out / FIRST).is_dir())
+    return str(done)
+
+
+def _check_form(recipe: BiEncoderRecipe) -> None:
+    """Refuse a way of reading that gives no target, where the loss needs one."""
+    loss, form = recipe.loss, recipe.data.form
+    if form not in GIVES[loss.kind.wanted]:
+        raise ConfigError(
+            f"The loss {loss.name} takes {loss.kind.describe()}, and data.form = {form!r} reads no "
+            f"{loss.kind.wanted}. Take another loss.name, or data.form = "
+            f"{' or '.join(GIVES[loss.kind.wanted])}."
+        )
+
+
+def _check_widths(files: Sequence[Sequence[Example]], data: DataConfig, loss: LossConfig) -> None:
+    """Refuse rows that the loss cannot take."""
+    kind = loss.kind
+    for examples in files:
+        bad = next((e for e in examples if not kind.fewest <= len(e.texts) <= kind.most), None)
+        if bad is not None:
+            raise ConfigError(
+                f"The loss {loss.name} takes {kind.describe()}; {bad.source} has "
+                f"{len(bad.texts)} texts as data.form = {data.form!r} reads it. Take another "
+                "loss.name or data.form."
+            )
+
+
+def _classes(files: Sequence[Sequence[Example]], recipe: BiEncoderRecipe) -> tuple[str, ...]:
+    found = sorted({str(example.target) for examples in files for example in examples})
+    classes = recipe.data.labels or tuple(found)
+    if recipe.loss.name in BINARY and len(classes) != 2:
+        raise ConfigError(
+            f"The loss {recipe.loss.name} takes two labels, and there are {', '.join(classes)}; "
+            "set data.labels to the label of unlike pairs and that of like pairs."
+        )
+    return classes
+
+
+def _classifier(loss: LossConfig, dim: int, n_classes: int) -> nn.Linear | None:
+    return nn.Linear(len(loss.concatenation) * dim, n_classes) if loss.name == "softmax" else None
+
+
+def _teach(rows: TextRows, recipe: BiEncoderRecipe, dim: int) -> TextRows:
+    if recipe.teacher is None or recipe.loss.kind.teacher is None:
+        return rows
+    if recipe.loss.kind.teacher == "bi-encoder":
+        return embed_by_teacher(rows, recipe.teacher, dim, device=recipe.device)
+    return score_by_teacher(rows, recipe.teacher, device=recipe.device)

@@ -1,0 +1,203 @@
+"""Cross-encoders: classes or scores of pairs, and the relevance of candidates to a query."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from torch import Tensor, nn
+from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy, mse_loss
+
+from sbert_search.config import to_mapping
+from sbert_search.corpus.candidates import judged_candidates
+from sbert_search.errors import ConfigError
+from sbert_search.evaluation.rerank import MEASURES, rerank
+from sbert_search.losses.relevance import list_net, list_softmax, pairwise_logistic
+from sbert_search.metrics.correlation import pearson, spearman
+from sbert_search.metrics.ranking import mean
+from sbert_search.models.cross_encoder import CrossEncoder
+from sbert_search.models.loading.resolve import resolve_model
+from sbert_search.runtime.seed import seed_all
+from sbert_search.search.reranker import Reranker
+from sbert_search.training.bi_encoder.train import MODEL
+from sbert_search.training.data.examples import Example, read_examples
+from sbert_search.training.data.mining import MiningConfig, mine_negatives
+from sbert_search.training.data.pair_dataset import (
+    PairBatches,
+    PairDataConfig,
+    PairTask,
+    PairTexts,
+    labelled_file,
+    read_rows,
+)
+from sbert_search.training.data.text_dataset import arrange, check_targets
+from sbert_search.training.loop.early_stopping import DevFigures
+from sbert_search.training.loop.loop import Result, TrainConfig
+from sbert_search.training.loop.loop import train as run_loop
+from sbert_search.training.loop.objective import Batch, Losses, Objective
+from sbert_search.training.loop.resume import refuse_restart
+from sbert_search.training.model_card import publish
+
+LossName = Literal["cross_entropy", "bce", "mse", "pairwise", "list_net", "list_softmax"]
+Sizes = Sequence[int]
+
+LOSSES: Mapping[LossName, Callable[[Tensor, Tensor, Sizes], Tensor]] = {
+    "cross_entropy": lambda x, y, sizes: cross_entropy(x, y, reduction="none"),
+    "bce": lambda x, y, sizes: binary_cross_entropy_with_logits(x, y, reduction="none"),
+    "mse": lambda x, y, sizes: mse_loss(x, y, reduction="none"),
+    "pairwise": pairwise_logistic,
+    "list_net": list_net,
+    "list_softmax": list_softmax,
+}
+_FITTING: Mapping[PairTask, tuple[LossName, ...]] = {
+    "classes": ("cross_entropy",),
+    "scores": ("bce", "mse"),
+    "relevance": ("bce", "pairwise", "list_net", "list_softmax"),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class CrossEncoderRecipe(TrainConfig):
+    """All settings of a run."""
+
+    task: PairTask
+    loss: LossName
+    data: PairDataConfig
+    model: str | None = None  # folder or name of any encoder; None: the installed all-MiniLM-L6-v2
+    max_len: int = 256  # tokens of a pair
+    mining: MiningConfig = field(default_factory=MiningConfig)  # for pairs that belong together
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.loss not in _FITTING[self.task]:
+            fitting = ", ".join(_FITTING[self.task])
+            raise ConfigError(f"The loss {self.loss} does not fit {self.task}; take {fitting}.")
+        if self.mining.negatives and self.task != "relevance":
+            raise ConfigError(f"Negatives are mined for relevance, not for {self.task}.")
+        if self.task == "classes" and len(self.data.labels) < 2:
+            raise ConfigError("data.labels must name the classes, in the order of the logits.")
+
+
+def train_cross_encoder(
+    recipe: CrossEncoderRecipe, out: Path, /, *, resume: bool = False, allow_inexact: bool = False
+) -> Result:
+    """Train a cross-encoder.
+
+    The model with the best dev figure, or without dev data the last one, is written to
+    ``out/model``, a plain folder that sentence-transformers' CrossEncoder loads, with a model card.
+
+    Args:
+        recipe: All settings.
+        out: Folder of the run.
+        resume: Go on from the newest checkpoint in ``out``.
+        allow_inexact: Go on although data, recipe, threads or versions differ.
+
+    Raises:
+        CorpusError: The data cannot be read or do not fit.
+        ModelError: There is no encoder to start from.
+        TrainingError: As for `training.loop.train`.
+    """
+    if not resume:
+        refuse_restart(out, to_mapping(recipe))
+    labels = recipe.data.labels if recipe.task == "classes" else ("LABEL_0",)
+    classes = labels if recipe.task == "classes" else ()
+    folder = resolve_model(recipe.model).path
+    rows = arrange(_examples(recipe, folder, out), classes)
+    check_targets(rows, classes, recipe.loss)
+    seed_all(recipe.seed, "init")
+    model = CrossEncoder.start(folder, labels=labels, max_len=recipe.max_len)
+    batches = PairBatches(
+        rows,
+        model,
+        recipe.batching,
+        seed=recipe.seed,
+        loss=recipe.loss,
+        weights=recipe.data.weights,
+    )
+    result = run_loop(
+        _objective(recipe.loss),
+        batches,
+        recipe,
+        model=model,
+        out=out,
+        evaluate=_evaluation(recipe),
+        save_model=model.save,
+        recipe=to_mapping(recipe),
+        resume=resume,
+        allow_inexact=allow_inexact,
+    )
+    read = [*recipe.data.files, *recipe.data.runs, *recipe.data.judgements]
+    publish(result, out / MODEL, read, to_mapping(recipe), len(rows.places), kind="cross-encoder")
+    return result
+
+
+def _examples(recipe: CrossEncoderRecipe, model: Path, out: Path) -> list[list[Example]]:
+    """Read every file, and mine negatives for those that hold positives alone."""
+    data, mining = recipe.data, recipe.mining
+    parts = read_rows(data, recipe.task, recipe.seed, positives=mining.negatives > 0)
+    if not mining.negatives:
+        return parts
+    return [
+        part
+        if data.by_run(path)
+        else mine_negatives(part, mining, str(model), out / "mining", device=recipe.device)
+        for path, part in zip(data.files, parts, strict=True)
+    ]
+
+
+def _objective(name: LossName) -> Objective:
+    def objective(model: nn.Module, batch: Batch) -> Losses:
+        inputs = batch.inputs
+        assert isinstance(inputs, PairTexts)
+        logits = model(inputs.tokens).float()
+        if name != "cross_entropy":
+            logits = logits.squeeze(-1)
+        return Losses(
+            {name: (LOSSES[name](logits, inputs.targets, inputs.sizes).sum(), batch.counts[name])}
+        )
+
+    return objective
+
+
+def _evaluation(recipe: CrossEncoderRecipe) -> DevFigures | None:
+    """Make the function that gives the dev figures."""
+    data = recipe.data
+    if data.dev is None:
+        return None
+    if recipe.task == "relevance":
+        if data.dev.is_dir():
+            if data.dev_run is None:
+                raise ConfigError("data.dev is a folder; name data.dev_run, the run to reorder.")
+            found = judged_candidates(
+                data.dev, data.dev_run, split=data.dev_split, depth=data.depth
+            )
+        else:
+            found = labelled_file(data.dev, data)
+
+        def ranked(model: nn.Module) -> dict[str, float]:
+            scores = rerank(found, Reranker(_cross_encoder(model))).per_query
+            return {name: mean(values) for name, values in scores.items()}
+
+        return DevFigures(tuple(MEASURES), ranked)
+    wanted: Literal["label", "score"] = "label" if recipe.task == "classes" else "score"
+    examples = read_examples(data.dev, data, wanted)
+    pairs = [(example.texts[0], example.texts[1]) for example in examples]
+
+    def judged(model: nn.Module) -> dict[str, float]:
+        predicted = Reranker(_cross_encoder(model)).predict(pairs)
+        if recipe.task == "scores":
+            gold = [float(example.target or 0.0) for example in examples]
+            return {"spearman": spearman(predicted, gold), "pearson": pearson(predicted, gold)}
+        chosen = [data.labels[place] for place in predicted.argmax(axis=1)]
+        right = sum(a == example.target for a, example in zip(chosen, examples, strict=True))
+        return {"accuracy": right / len(examples)}
+
+    names = ("spearman", "pearson") if recipe.task == "scores" else ("accuracy",)
+    return DevFigures(names, judged)
+
+
+def _cross_encoder(model: nn.Module) -> CrossEncoder:
+    assert isinstance(model, CrossEncoder)
+    return model

@@ -1,0 +1,50 @@
+"""Targets that another model gives: a bi-encoder's vectors, or a cross-encoder's scores."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from sbert_search.embedding.embedder import Embedder
+from sbert_search.errors import ConfigError, TrainingError
+from sbert_search.models.loading.resolve import resolve_model
+from sbert_search.search.reranker import Reranker
+from sbert_search.training.data.text_dataset import TextRows
+
+
+def embed_by_teacher(rows: TextRows, teacher: str, dim: int, *, device: str) -> TextRows:
+    """Make the teacher's vector of each row's first text its target, float32 (n, dim).
+
+    Raises:
+        ConfigError: The teacher's vectors have another length.
+        ModelError: The teacher cannot be loaded.
+    """
+    embedder = Embedder(resolve_model(teacher).path, device=device)
+    if embedder.dim != dim:
+        raise ConfigError(
+            f"The teacher {teacher} gives {embedder.dim} numbers and the model {dim}; take a "
+            "teacher of the same length, or learn its scores by loss.name=margin_mse."
+        )
+    anchors, row_of = np.unique(rows.places[:, 0], return_inverse=True)
+    vectors = embedder.encode([rows.texts[text] for text in anchors], show_progress_bar=True)
+    return replace(rows, targets=vectors[row_of])
+
+
+def score_by_teacher(rows: TextRows, teacher: str, *, device: str) -> TextRows:
+    """Make the teacher's scores of each row's candidates its target, float32 (n, width - 1).
+
+    Raises:
+        TrainingError: Rows have different numbers of candidates.
+        ModelError: The teacher cannot be loaded.
+    """
+    if len(sizes := np.unique(rows.sizes)) > 1:
+        raise TrainingError(
+            f"Rows have {sizes.min()} to {sizes.max()} texts; a teacher of scores needs as many in "
+            "every row. Give each the same number of negatives."
+        )
+    reranker = Reranker(resolve_model(teacher).path, device=device)
+    texts = [rows.row_texts(row) for row in range(len(rows.places))]
+    pairs = [(anchor, candidate) for anchor, *others in texts for candidate in others]
+    scores = reranker.predict(pairs, show_progress_bar=True)
+    return replace(rows, targets=scores.reshape(len(rows.places), -1).astype(np.float32))

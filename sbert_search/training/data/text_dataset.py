@@ -1,0 +1,261 @@
+"""Rows of texts as arrays of ids, and the batches of a sentence encoder made of them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+import xxhash
+from numpy.typing import NDArray
+from torch import Tensor
+
+from sbert_search.encoder.packed import PackedTokens
+from sbert_search.errors import TrainingError
+from sbert_search.runtime.progress import note
+from sbert_search.runtime.seed import generator
+from sbert_search.tokens.tokenizer import TextTokenizer
+from sbert_search.training.data.examples import Example
+from sbert_search.training.data.no_duplicates import keep_apart
+from sbert_search.training.loop.batching import Batches, BatchingConfig, Rows, plan_epoch
+from sbert_search.training.loop.objective import Batch
+
+NO_TEXT = -1
+_TOKENIZED_AT_ONCE = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class TokenTable:
+    """Ids of many texts, one after another.
+
+    Attributes:
+        ids: Of all texts, int32 (tokens,).
+        starts: Where each text begins, then the end, int64 (texts + 1,).
+    """
+
+    ids: NDArray[np.int32]
+    starts: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, texts: Sequence[str], tokenizer: TextTokenizer) -> TokenTable:
+        """Tokenise, saying how many texts are longer than the model reads."""
+        parts, lost = [], []
+        for start in range(0, len(texts), _TOKENIZED_AT_ONCE):
+            ids, cut = tokenizer.encode(texts[start : start + _TOKENIZED_AT_ONCE])
+            parts += [np.array(each, dtype=np.int32) for each in ids]
+            lost.append(cut)
+        if n_long := int(np.count_nonzero(np.concatenate(lost))):
+            note(f"{n_long:,} of {len(texts):,} texts are cut to {tokenizer.max_len} tokens.")
+        starts = np.cumsum([0, *(len(part) for part in parts)], dtype=np.int64)
+        return cls(np.concatenate(parts), starts)
+
+    @property
+    def lengths(self) -> NDArray[np.int64]:
+        """Tokens of each text, (texts,)."""
+        return np.diff(self.starts)
+
+    def pack(self, texts: NDArray[np.integer]) -> PackedTokens:
+        """Put the tokens of some texts one after another."""
+        parts = [self.ids[self.starts[text] : self.starts[text + 1]] for text in texts.tolist()]
+        return PackedTokens(
+            torch.from_numpy(np.concatenate(parts).astype(np.int64)), tuple(map(len, parts))
+        )
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class StepTexts:
+    """All texts of a micro-batch as one packed batch, sorted by length.
+
+    Attributes:
+        tokens: The texts.
+        place: Where each text stands among the (rows x width) places, int64 (texts,).
+        width: Most texts of a row.
+    """
+
+    tokens: PackedTokens
+    place: Tensor
+    width: int
+
+    def to(self, device: torch.device) -> StepTexts:
+        """Copy the tensors to a device."""
+        return StepTexts(self.tokens.to(device), self.place.to(device), self.width)
+
+    def by_row(self, embeddings: Tensor, n_rows: int) -> Tensor:
+        """Put embeddings (texts, dim) where their rows want them: (n_rows, width, dim)."""
+        filled = embeddings.new_zeros(n_rows * self.width, embeddings.shape[-1])
+        return filled.index_copy(0, self.place, embeddings).view(n_rows, self.width, -1)
+
+
+@dataclass(frozen=True, slots=True)
+class TextRows:
+    """The rows of all training files.
+
+    Attributes:
+        texts: Every distinct text once.
+        places: Text of each place of each row, `NO_TEXT` where a row has fewer, int32 (n, width).
+        groups: What must not meet in a batch beside equal texts, int64 (n,).
+        parts: File of each row, int16 (n,).
+        targets: What the loss compares with, (n, ...), or None.
+        sources: ``file:line`` of each row.
+    """
+
+    texts: list[str]
+    places: NDArray[np.int32]
+    groups: NDArray[np.int64]
+    parts: NDArray[np.int16]
+    targets: NDArray[np.generic] | None
+    sources: list[str]
+
+    @property
+    def sizes(self) -> NDArray[np.int64]:
+        """Texts of each row, (n,)."""
+        sizes: NDArray[np.int64] = np.sum(self.places != NO_TEXT, axis=1, dtype=np.int64)
+        return sizes
+
+    def row_texts(self, row: int) -> tuple[str, ...]:
+        """Return the texts of a row."""
+        return tuple(self.texts[place] for place in self.places[row] if place != NO_TEXT)
+
+    def fingerprint(self) -> str:
+        """Hash all that is learned from."""
+        digest = xxhash.xxh3_128("\0".join(self.texts).encode())
+        for array in (self.places, self.groups, self.parts, self.targets):
+            digest.update(b"" if array is None else np.ascontiguousarray(array).tobytes())
+        return digest.hexdigest()
+
+
+def arrange(files: Sequence[Sequence[Example]], classes: Sequence[str]) -> TextRows:
+    """Number the texts of all files.
+
+    Args:
+        files: The examples of each.
+        classes: Labels in the order of their numbers; none where targets are no labels.
+    """
+    examples = [example for file in files for example in file]
+    number: dict[str, int] = {}
+    width = max(len(example.texts) for example in examples)
+    places = np.full((len(examples), width), NO_TEXT, dtype=np.int32)
+    for row, example in enumerate(examples):
+        for place, text in enumerate(example.texts):
+            places[row, place] = number.setdefault(text, len(number))
+    group: dict[str, int] = {"": -1}
+    groups = [group.setdefault(example.group, len(group)) for example in examples]
+    return TextRows(
+        list(number),
+        places,
+        np.array(groups, dtype=np.int64),
+        np.repeat(np.arange(len(files), dtype=np.int16), [len(file) for file in files]),
+        _targets(examples, classes),
+        [example.source for example in examples],
+    )
+
+
+def _targets(examples: Sequence[Example], classes: Sequence[str]) -> NDArray[np.generic] | None:
+    if classes:
+        number = {label: n for n, label in enumerate(classes)}
+        return np.array([number[str(example.target)] for example in examples], dtype=np.int64)
+    if examples[0].target is None:
+        return None
+    return np.array([example.target for example in examples], dtype=np.float32)
+
+
+class TextBatches(Batches):
+    """Batches of rows of texts: files mixed by weight, equal texts kept apart when asked for."""
+
+    def __init__(
+        self,
+        rows: TextRows,
+        table: TokenTable,
+        config: BatchingConfig,
+        *,
+        seed: int,
+        summed: str | None,
+        apart: bool = False,
+        weights: Sequence[float] = (),
+    ) -> None:
+        """Take the data.
+
+        Args:
+            rows: What each row holds.
+            table: Tokens of `TextRows.texts`.
+            config: How to group the rows.
+            seed: Of the order.
+            summed: Name of a loss that is a sum over rows; None: it is of the whole batch.
+            apart: Whether rows that share a text are kept out of each other's batch.
+            weights: Of each file, how often an epoch has its rows.
+        """
+        self.text_rows, self.table = rows, table
+        self.summed, self.apart, self.weights = summed, apart, tuple(weights)
+        lengths = np.append(table.lengths, 0)[rows.places].sum(axis=1)  # NO_TEXT picks the 0
+        super().__init__(lengths, self._batch, config, seed=seed, fingerprint=rows.fingerprint())
+        if apart:
+            _tell_duplicates(rows)
+
+    def plan(self, epoch: int) -> list[Rows]:
+        """Draw the rows of an epoch by weight and group them into steps."""
+        order = generator(self.seed, "order", epoch)
+        drawn = self._draw(order)
+        steps = [drawn[step] for step in plan_epoch(self.lengths[drawn], self.config, order)]
+        return keep_apart(steps, self._keys) if self.apart else steps
+
+    def _draw(self, order: np.random.Generator) -> Rows:
+        every = np.arange(len(self.lengths))
+        if not self.weights:
+            return every
+        drawn = []
+        for part, weight in enumerate(self.weights):
+            own = every[self.text_rows.parts == part]
+            share = order.permutation(own)[: round(weight % 1 * len(own))]
+            drawn += [own] * int(weight) + [share]
+        return np.concatenate(drawn)
+
+    def _keys(self, row: int) -> set[int]:
+        """Texts of a row, and its group."""
+        group = int(self.text_rows.groups[row])
+        texts = {text for text in self.text_rows.places[row].tolist() if text != NO_TEXT}
+        return texts if group < 0 else texts | {NO_TEXT - 1 - group}
+
+    def _batch(self, rows: Rows, epoch: int) -> Batch:
+        places = self.text_rows.places[rows].ravel()
+        at = np.flatnonzero(places != NO_TEXT)
+        at = at[np.argsort(self.table.lengths[places[at]], kind="stable")]
+        texts = StepTexts(
+            self.table.pack(places[at]), torch.from_numpy(at), self.text_rows.places.shape[1]
+        )
+        targets = self.text_rows.targets
+        return Batch(
+            texts,
+            rows,
+            {} if self.summed is None else {self.summed: len(rows)},
+            torch.from_numpy(self.text_rows.sizes[rows] if targets is None else targets[rows]),
+        )
+
+
+def check_targets(rows: TextRows, classes: Sequence[str], loss: str) -> None:
+    """Refuse targets from which nothing can be learned.
+
+    Raises:
+        TrainingError: All rows have one label, or one score.
+    """
+    if rows.targets is None or len(np.unique(rows.targets)) > 1:
+        return
+    only = rows.targets.flat[0]
+    shown = f"label {classes[int(only)]!r}" if classes else f"score {float(only):g}"
+    raise TrainingError(
+        f"All {len(rows.sources):,} rows from {rows.sources[0]} to {rows.sources[-1]} have the "
+        f"{shown}; the loss {loss} needs two at least. Add rows of another, or take mnrl."
+    )
+
+
+def _tell_duplicates(rows: TextRows) -> None:
+    counts = Counter(map(tuple, rows.places.tolist()))
+    copies = len(rows.places) - len(counts)
+    if copies:
+        row = next(n for n, key in enumerate(rows.places.tolist()) if counts[tuple(key)] > 1)
+        note(
+            f"{copies:,} of {len(rows.places):,} rows repeat the texts of another, such as that at "
+            f"{rows.sources[row]}. In this loss equal texts would be each other's negatives, so "
+            "they never share a batch; remove them to learn from each once."
+        )

@@ -1,0 +1,215 @@
+"""Checkpoints: folders that are whole or absent, checked before they are used.
+
+A checkpoint is written as ``ckpt-00000120.tmp``, made durable and renamed; a folder without
+``.tmp`` is complete, so the names of the folders alone say which one is the newest. Inside:
+
+    state.json           where the run is and what it was made with; size and digest of every file
+    state.safetensors    the parameters and buffers (model/...) and the optimizer's (optim/...)
+    recipe.toml          the resolved recipe, to be read again
+    model/               the model in the layout it is published in
+
+Nothing here can run code when it is read.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import xxhash
+from safetensors import safe_open
+from torch import Tensor
+
+from sbert_search.errors import CheckpointError, ConfigError
+from sbert_search.runtime.disk import files
+from sbert_search.runtime.disk.tensors import write_tensors
+from sbert_search.runtime.progress import note
+
+FORMAT = 1
+_NAME = re.compile(r"ckpt-(\d{8})")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CheckpointConfig:
+    """When to save, and what to keep."""
+
+    every: int | None = None  # steps; None: at the end of every epoch. The end of a run always
+    keep: int = 2  # newest ones; the one with the best dev figure is kept as well
+
+    def __post_init__(self) -> None:
+        if (self.every is not None and self.every < 1) or self.keep < 1:
+            raise ConfigError(
+                f"checkpoint.every is {self.every} and keep {self.keep}; both must be at least 1."
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """One checkpoint whose every byte was compared with what was written."""
+
+    path: Path
+    state: Mapping[str, Any]  # as given to `save_checkpoint`
+
+    @property
+    def step(self) -> int:
+        """Optimizer steps done."""
+        return _step(self.path)
+
+    def tensors(self, prefix: str) -> dict[str, Tensor]:
+        """Read the tensors saved under ``prefix/``, mapped from the file."""
+        with safe_open(self.path / "state.safetensors", framework="pt") as file:
+            names = [name for name in file.keys() if name.startswith(prefix + "/")]  # noqa: SIM118
+            return {name.removeprefix(prefix + "/"): file.get_tensor(name) for name in names}
+
+
+def save_checkpoint(
+    out: Path,
+    step: int,
+    tensors: Mapping[str, Tensor],
+    state: Mapping[str, Any],
+    recipe: str,
+    save_model: Callable[[Path], object] | None,
+) -> Path:
+    """Write a checkpoint; it exists whole once its folder has its final name.
+
+    Args:
+        out: Folder of the run.
+        step: Optimizer steps done.
+        tensors: What going on needs, by ``model/name`` and ``optim/slot/name``.
+        state: What else going on needs, as JSON can hold.
+        recipe: The resolved recipe, TOML.
+        save_model: Writes the model into a new folder, through `runtime.files`.
+
+    Raises:
+        CheckpointError: The disk refused; earlier checkpoints are untouched.
+    """
+    final = checkpoint_path(out, step)
+    temporary = final.with_name(final.name + ".tmp")
+    try:
+        _remove_unfinished(out)
+        files.disk.make_folder(temporary)
+        write_tensors(temporary / "state.safetensors", tensors)
+        files.write_new(temporary / "recipe.toml", recipe.encode())
+        if save_model is not None:
+            save_model(temporary / "model")
+        _write_state(temporary, state)
+        for folder in (*(p for p in temporary.rglob("*") if p.is_dir()), temporary):
+            files.disk.fsync_folder(folder)
+        files.remove_tree(final)  # a damaged one that the run went back behind
+        files.disk.replace(temporary, final)
+        files.disk.fsync_folder(out)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            files.remove_tree(temporary)
+        kept = [path.name for path in checkpoints(out)]
+        raise CheckpointError(
+            f"{final} could not be written: {error}. "
+            f"{'Kept: ' + ', '.join(kept) if kept else 'There is no earlier checkpoint'}."
+        ) from error
+    return final
+
+
+def prune(out: Path, keep: int, best_step: int | None) -> None:
+    """Remove all checkpoints but the newest ones and the best one; a failure is only told."""
+    try:
+        for path in checkpoints(out)[:-keep]:
+            if _step(path) != best_step:
+                doomed = path.with_name(path.name + ".tmp")
+                files.disk.replace(path, doomed)  # half-removed, it must not look complete
+                files.remove_tree(doomed)
+    except OSError as error:
+        note(f"An old checkpoint could not be removed: {error}.")
+
+
+def newest_checkpoint(out: Path) -> Checkpoint:
+    """Find the newest checkpoint that is undamaged, saying which damaged ones were passed over.
+
+    Raises:
+        CheckpointError: There is none: a run never silently starts from step 0.
+    """
+    damage = []
+    for path in reversed(checkpoints(out)):
+        try:
+            return read_checkpoint(path)
+        except CheckpointError as error:
+            damage.append(str(error))
+            note(f"{error} Trying the one before it.")
+    raise CheckpointError(
+        f"{out} has no usable checkpoint to go on from. {' '.join(damage)} "
+        "Start again in an empty folder."
+    )
+
+
+def read_checkpoint(path: Path) -> Checkpoint:
+    """Verify every file of a checkpoint.
+
+    Raises:
+        CheckpointError: A file is missing, unreadable or differs from what was written.
+    """
+    state_file = path / "state.json"
+    try:
+        record = json.loads(state_file.read_bytes())
+        digest, content = record["xxh3_128"], record["content"]
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        raise CheckpointError(f"{state_file} is damaged: {error}.") from error
+    if digest != _digest(content):
+        raise CheckpointError(f"{state_file} is damaged: its content has another checksum.")
+    if content["format"] != FORMAT:
+        raise CheckpointError(
+            f"{path} has format {content['format']}; this version reads {FORMAT}."
+        )
+    for name, expected in content["files"].items():
+        _verify(path / name, expected)
+    return Checkpoint(path, content["state"])
+
+
+def checkpoints(out: Path) -> list[Path]:
+    """List the complete checkpoints of a run, oldest first."""
+    return sorted(p for p in out.glob("ckpt-*") if _NAME.fullmatch(p.name) and p.is_dir())
+
+
+def checkpoint_path(out: Path, step: int) -> Path:
+    """Name the checkpoint of a step."""
+    return out / f"ckpt-{step:08d}"
+
+
+def _step(path: Path) -> int:
+    return int(path.name.removeprefix("ckpt-"))
+
+
+def _remove_unfinished(out: Path) -> None:
+    for path in out.glob("ckpt-*.tmp"):
+        files.remove_tree(path)
+
+
+def _write_state(folder: Path, state: Mapping[str, Any]) -> None:
+    written = sorted(p for p in folder.rglob("*") if p.is_file())
+    content = {
+        "format": FORMAT,
+        "state": state,
+        "files": {p.relative_to(folder).as_posix(): _measure(p) for p in written},
+    }
+    record = {"xxh3_128": _digest(content), "content": content}
+    files.write_new(folder / "state.json", json.dumps(record, indent=1).encode())
+
+
+def _digest(content: Any) -> str:
+    return xxhash.xxh3_128(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def _measure(path: Path) -> dict[str, Any]:
+    return {"bytes": path.stat().st_size, "xxh3_128": files.xxh3_128_of(path)}
+
+
+def _verify(path: Path, expected: Mapping[str, Any]) -> None:
+    try:
+        got = _measure(path)
+    except OSError as error:
+        raise CheckpointError(f"{path} is damaged: {error}.") from error
+    if got != expected:
+        raise CheckpointError(f"{path} is damaged: expected {expected}, got {got}.")

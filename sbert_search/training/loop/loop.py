@@ -1,0 +1,247 @@
+"""The one training loop: step, look, save; what is killed goes on to the same weights."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from contextlib import closing
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal, NoReturn
+
+import torch
+from torch import nn
+
+from sbert_search.config import MAX_SEED, to_mapping, to_toml
+from sbert_search.errors import ConfigError
+from sbert_search.runtime.device import resolve_device, resolve_precision
+from sbert_search.runtime.distributed import Ranks, join_ranks
+from sbert_search.runtime.overlap import prefetch
+from sbert_search.training.loop.batching import Batches, BatchingConfig
+from sbert_search.training.loop.checkpoint import (
+    CheckpointConfig,
+    checkpoint_path,
+    prune,
+    save_checkpoint,
+)
+from sbert_search.training.loop.early_stopping import (
+    DevFigures,
+    EvaluationConfig,
+    judge,
+    require_figure,
+)
+from sbert_search.training.loop.failure_checks import interrupts
+from sbert_search.training.loop.gradients import Scene
+from sbert_search.training.loop.objective import InBatchObjective, Objective
+from sbert_search.training.loop.optim import OptimConfig, optimizer_tensors
+from sbert_search.training.loop.report import Report, ReportConfig
+from sbert_search.training.loop.resume import circumstances, model_tensors, refuse_restart, restore
+from sbert_search.training.loop.schedule import BudgetConfig, Schedule, ScheduleConfig
+from sbert_search.training.loop.state import RunState
+from sbert_search.training.loop.step import Stepper
+
+Stopped = Literal["budget", "patience"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TrainConfig:
+    """All settings of a run; `training/recipes` holds some as TOML."""
+
+    budget: BudgetConfig
+    seed: int = 0  # of the order of the data, dropout and whatever collation draws
+    device: str = "auto"
+    precision: Literal["auto", "fp32", "bf16"] = "auto"  # of matrix products; weights stay fp32
+    batching: BatchingConfig = field(default_factory=BatchingConfig)
+    optim: OptimConfig = field(default_factory=OptimConfig)
+    schedule: ScheduleConfig = field(default_factory=ScheduleConfig)
+    evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
+    checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
+    report: ReportConfig = field(default_factory=ReportConfig)
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.seed <= MAX_SEED:
+            raise ConfigError(f"seed is {self.seed}; it must be from 0 to {MAX_SEED} (2^63 - 1).")
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """How a run ended."""
+
+    state: RunState
+    stopped: Stopped
+    last: Path  # checkpoint of the last step
+    best: Path | None  # checkpoint with the best dev figure
+
+
+def train(
+    objective: Objective | InBatchObjective,
+    batches: Batches,
+    config: TrainConfig,
+    *,
+    model: nn.Module,
+    out: Path,
+    evaluate: Callable[[nn.Module], Mapping[str, float]] | None = None,
+    save_model: Callable[[Path], object] | None = None,
+    recipe: Mapping[str, Any] | None = None,
+    resume: bool = False,
+    allow_inexact: bool = False,
+) -> Result:
+    """Train a model, in place.
+
+    The same call on every rank that torchrun started trains on all of them. What a step does is a
+    function of the settings, the data and the step's number alone.
+
+    Args:
+        objective: The loss; in-batch ones go through GradCache when a step has several parts.
+        batches: The data.
+        config: The settings of the loop.
+        model: What is trained: all its parameters that want a gradient.
+        out: Folder of the run: checkpoints, log, curves.
+        evaluate: Gives dev figures by name; called on the first rank, in eval mode.
+        save_model: Writes the model as it is published into a new folder, for each checkpoint.
+        recipe: The whole resolved recipe, where ``config`` is only a part of it.
+        resume: Go on from the newest checkpoint in ``out``.
+        allow_inexact: Go on although data, recipe, threads or versions differ.
+
+    Raises:
+        TrainingError: A number that is not finite, or a row that does not fit in memory.
+        CheckpointError: Nothing to go on from, something in the way, or a disk that refuses.
+        KeyboardInterrupt: After Ctrl-C, once a checkpoint is saved.
+    """
+    recipe = to_mapping(config) if recipe is None else recipe
+    with join_ranks() as ranks:
+        run = _Run(objective, batches, config, model, out, evaluate, save_model, recipe, ranks)
+        if resume:
+            run.go_on(allow_inexact=allow_inexact)
+        else:
+            run.start()
+        return run.to_the_end()
+
+
+@dataclass
+class _Run:
+    """A run on one rank."""
+
+    objective: Objective | InBatchObjective
+    batches: Batches
+    config: TrainConfig
+    model: nn.Module
+    out: Path
+    evaluate: Callable[[nn.Module], Mapping[str, float]] | None
+    save_model: Callable[[Path], object] | None
+    recipe: Mapping[str, Any]
+    ranks: Ranks
+
+    def __post_init__(self) -> None:
+        config = self.config
+        if isinstance(self.evaluate, DevFigures):
+            require_figure(config.evaluation, self.evaluate.names)
+        device = resolve_device(config.device)
+        if device.type == "cuda" and self.ranks.world > 1:
+            device = torch.device("cuda", self.ranks.local_rank)
+        self.model.to(device)
+        dtype = resolve_precision(config.precision, device)
+        self.scene = Scene(device, dtype, self.ranks, config.seed)
+        self.stepper = Stepper(self.objective, self.batches, self.model, config.optim, self.scene)
+        self.schedule = Schedule(config.schedule, config.budget, self.batches)
+        self.circumstances = circumstances(self.recipe, self.batches.fingerprint, self.scene)
+        self.state = RunState()
+
+    def start(self) -> None:
+        """Begin at step 0, from the weights that the first rank has."""
+        refuse_restart(self.out, self.recipe)
+        self.out.mkdir(parents=True, exist_ok=True)
+        self.ranks.start_equal(self.model)
+
+    def go_on(self, *, allow_inexact: bool) -> None:
+        """Return to where the newest checkpoint is."""
+        self.state = restore(
+            self.out,
+            self.model,
+            self.stepper.optimizer,
+            self.circumstances,
+            allow_inexact=allow_inexact,
+        )
+
+    def to_the_end(self) -> Result:
+        """Take steps until the budget is used, the dev figure is stale, or somebody interrupts."""
+        config, state, ranks = self.config, self.state, self.ranks
+        report = Report(config.report, self.out, self.model, state, self.scene, self.schedule)
+        plan = self.stepper.plan(state.epoch, state.index, state.micro_size)
+        self.model.train()
+        with interrupts() as interrupt, closing(report), closing(prefetch(plan)) as planned_steps:
+            while not (stopped := self._stopped()):
+                started = time.perf_counter()
+                planned = next(planned_steps)
+                lr = config.optim.lr * self.schedule.factor(state)
+                figures = self.stepper.take(planned, state, lr)
+                elapsed = state.seconds + time.perf_counter() - started
+                state.seconds, interrupted = ranks.from_first([elapsed, interrupt.requested])
+                report.step(state, figures, lr)
+
+                ends = planned.ends_epoch
+                improved = self._is_time(config.evaluation.every, ends) and self._look(report)
+                if improved or interrupted or self._is_time(config.checkpoint.every, ends):
+                    self._save(report)
+                if interrupted and not self._stopped():
+                    self._give_way(report)
+            report.line(state)
+            report.curves()
+        return self._result(stopped)
+
+    def _stopped(self) -> Stopped | None:
+        patience = self.config.evaluation.patience
+        if patience is not None and self.state.stale >= patience:
+            return "patience"
+        return "budget" if self.schedule.over(self.state) else None
+
+    def _is_time(self, every: int | None, ends_epoch: bool) -> bool:
+        regular = ends_epoch if every is None else self.state.step % every == 0
+        return regular or self._stopped() is not None
+
+    def _look(self, report: Report) -> bool:
+        """Get the dev figures; tell whether the deciding one is the best so far."""
+        improved = False
+        if self.evaluate is not None and self.ranks.first:
+            self.model.eval()
+            with torch.no_grad():
+                figures = self.evaluate(self.model)
+            self.model.train()
+            improved = judge(self.config.evaluation, self.state, figures)
+            report.dev(self.state.step, figures)
+        best, stale = self.ranks.from_first([improved, self.state.stale])
+        self.state.stale = int(stale)
+        return bool(best)
+
+    def _save(self, report: Report) -> None:
+        if not self.ranks.first:
+            return
+        report.sync()
+        moments = optimizer_tensors(self.stepper.optimizer, self.model)
+        save_checkpoint(
+            self.out,
+            self.state.step,
+            {f"model/{name}": tensor for name, tensor in model_tensors(self.model).items()}
+            | {f"optim/{name}": tensor for name, tensor in moments.items()},
+            {"run": asdict(self.state), "circumstances": self.circumstances},
+            to_toml(self.recipe),
+            self.save_model,
+        )
+        prune(self.out, self.config.checkpoint.keep, self.state.best_step)
+
+    def _give_way(self, report: Report) -> NoReturn:
+        report.event(
+            self.state.step,
+            f"Stopped at step {self.state.step}, which is saved. Go on by --resume {self.out} "
+            "(resume=True).",
+        )
+        raise KeyboardInterrupt
+
+    def _result(self, stopped: Stopped) -> Result:
+        best = self.state.best_step
+        return Result(
+            self.state,
+            stopped,
+            checkpoint_path(self.out, self.state.step),
+            None if best is None else checkpoint_path(self.out, best),
+        )

@@ -1,0 +1,247 @@
+"""What a run tells: a log for programs, a line for people, TensorBoard on request."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from sbert_search.errors import ConfigError, TrainingError
+from sbert_search.runtime.device import matmul_rate, memory_bytes
+from sbert_search.runtime.disk import files
+from sbert_search.runtime.progress import note
+from sbert_search.training.loop.failure_checks import FloorWatch
+from sbert_search.training.loop.gradients import Scene, StepFigures
+from sbert_search.training.loop.plot import draw_curves
+from sbert_search.training.loop.schedule import Schedule
+from sbert_search.training.loop.state import RunState
+
+LOG = "log.jsonl"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ReportConfig:
+    """What is written and shown; nothing here changes a weight."""
+
+    every_s: float = 10.0  # between two lines for people
+    unit: str = "tokens"  # what speed is counted in: tokens, or a name for rows such as pairs
+    tensorboard: bool = False  # event files beside the log
+
+
+class Log:
+    """``log.jsonl``: one JSON object a line, by ``kind``.
+
+    ``step`` has the numbers of one step and ``dev`` those of an evaluation: both are the same in a
+    run that was killed and went on as in one that was not. ``speed`` and ``event`` are not.
+    """
+
+    def __init__(self, path: Path, after_step: int) -> None:
+        """Open the log, dropping what a killed process wrote beyond its last checkpoint."""
+        self.path = path
+        kept = [line for line in read_log(path) if line["step"] <= after_step] if after_step else []
+        with self._told():
+            files.replace_file(path, "".join(json.dumps(line) + "\n" for line in kept).encode())
+            self._fd = files.disk.open_append(path)
+
+    def write(self, kind: str, step: int, **values: Any) -> None:
+        """Append one line."""
+        line = json.dumps({"kind": kind, "step": step, **values}).encode() + b"\n"
+        with self._told():
+            if files.disk.write(self._fd, memoryview(line)) < len(line):
+                raise OSError("the disk took only a part of a line")
+
+    def sync(self) -> None:
+        """Make the lines durable, as the checkpoint about to be written needs them to be."""
+        with self._told():
+            files.disk.fsync(self._fd)
+
+    def close(self) -> None:
+        """Close the file."""
+        os.close(self._fd)
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise TrainingError(
+                f"{self.path} cannot be written: {error}. Make room, then go on by --resume."
+            ) from error
+
+
+def read_log(path: Path) -> list[dict[str, Any]]:
+    """Read a log; a last line that was cut off by a kill is left out."""
+    if not path.exists():
+        return []
+    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+    return [json.loads(line) for line in lines if line.endswith("\n")]
+
+
+class Report:
+    """The voice of a run, on the rank that writes."""
+
+    def __init__(
+        self,
+        config: ReportConfig,
+        out: Path,
+        model: nn.Module,
+        state: RunState,
+        scene: Scene,
+        schedule: Schedule,
+    ) -> None:
+        self.config, self.scene, self.schedule = config, scene, schedule
+        self._picture = out / "curves.svg"
+        first = scene.ranks.first  # the others compute, and tell nothing
+        self._log = Log(out / LOG, state.step) if first else None
+        self._board = _open_board(out, state.step) if first and config.tensorboard else None
+        self._flops_per_token = 6 * matrix_parameters(model)
+        self._dev: Mapping[str, float] = {}
+        self._losses: list[float] = []
+        self._last = replace(state)
+        self._micro_size = state.micro_size
+        self._floor = FloorWatch()
+
+    def step(self, state: RunState, figures: StepFigures, lr: float) -> None:
+        """Log the numbers of a step; show a line for people when it is time."""
+        if state.micro_size != self._micro_size:
+            self._micro_size = state.micro_size
+            self.event(
+                state.step,
+                f"Step {state.step} did not fit in memory: {state.micro_size} go through the model "
+                "at once from now on, and gradients accumulate.",
+            )
+        if stuck := self._floor.see(figures.loss):
+            self.event(state.step, stuck)
+        self._losses.append(figures.loss)
+        numbers = {"loss": figures.loss, "lr": lr, "gradient_norm": figures.gradient_norm}
+        where = {"epoch": state.epoch, "tokens": state.tokens}
+        parts = {"losses": figures.losses, "figures": figures.figures}
+        self._write("step", state.step, {**where, **numbers, **parts})
+        if state.seconds - self._last.seconds >= self.config.every_s:
+            self.line(state)
+
+    def dev(self, step: int, figures: Mapping[str, float]) -> None:
+        """Log the numbers of an evaluation."""
+        self._dev = figures
+        self._write("dev", step, {"figures": figures})
+
+    def event(self, step: int, message: str) -> None:
+        """Log something that a person should know, and tell it."""
+        if self._log is not None:
+            self._log.write("event", step, message=message)
+            note(message)
+
+    def line(self, state: RunState) -> None:
+        """Show where the run is, with the mean loss and the speed since the line before."""
+        if not self._losses or not self.scene.ranks.first:
+            return
+        seconds = max(state.seconds - self._last.seconds, 1e-9)
+        tokens_per_s = (state.tokens - self._last.tokens) / seconds
+        rows_per_s = (state.rows - self._last.rows) / seconds
+        device, dtype, ranks = self.scene.device, self.scene.dtype, self.scene.ranks
+        gemm = matmul_rate(device, dtype).flops * ranks.world
+        share = tokens_per_s * self._flops_per_token / gemm
+        memory = memory_bytes(device)
+        speed = {
+            "tokens_per_s": tokens_per_s,
+            "rows_per_s": rows_per_s,
+            "gemm_share": share,
+            "memory_bytes": memory,
+            "seconds": state.seconds,
+        }
+        self._write("speed", state.step, speed)
+        in_tokens = self.config.unit == "tokens"
+        parts = [
+            f"step {state.step:,}",
+            f"{self._done(state):.0%}",
+            f"loss {sum(self._losses) / len(self._losses):.4f}",
+            *(f"{name} {value:.4f}" for name, value in self._dev.items()),
+            f"{tokens_per_s if in_tokens else rows_per_s:,.0f} {self.config.unit}/s",
+            f"{share:.0%} of the GEMM rate",
+            f"{memory / 2**30:.1f} GiB",
+            f"{_duration(self._seconds_left(state))} left",
+        ]
+        note("  ".join(parts))
+        self._losses, self._last = [], replace(state)
+
+    def curves(self) -> None:
+        """Draw the log; a picture that cannot be written stops nothing."""
+        if self._log is None:
+            return
+        try:
+            files.replace_file(self._picture, draw_curves(read_log(self._log.path)).encode())
+        except OSError as error:
+            note(f"{self._picture} cannot be written: {error}.")
+
+    def sync(self) -> None:
+        """Make the log durable."""
+        if self._log is not None:
+            self._log.sync()
+
+    def close(self) -> None:
+        """Close the log and the event files."""
+        if self._log is not None:
+            self._log.close()
+        if self._board is not None:
+            self._board.close()
+
+    def _done(self, state: RunState) -> float:
+        return min(1.0, self.schedule.done(state) / self.schedule.total)
+
+    def _seconds_left(self, state: RunState) -> float:
+        """Go on at the average speed so far."""
+        done = self._done(state)
+        return state.seconds * (1 - done) / done if done else math.inf
+
+    def _write(self, kind: str, step: int, values: Mapping[str, Any]) -> None:
+        if self._log is not None:
+            self._log.write(kind, step, **values)
+        if self._board is not None:
+            for name, value in _flat(values, kind):
+                self._board.add_scalar(name, value, step)
+
+
+def matrix_parameters(model: nn.Module) -> int:
+    """Count the parameters that every token is multiplied with: matrices, but no lookup tables.
+
+    A training step costs 6 FLOPs for each of them and a token; attention scores, and the second use
+    of weights that layers share, come on top.
+
+    Source: Chowdhery et al. 2022, PaLM (arXiv:2204.02311), appendix B, without the attention term.
+    """
+    tables = {id(m.weight) for m in model.modules() if isinstance(m, nn.Embedding)}
+    return sum(p.numel() for p in model.parameters() if p.ndim >= 2 and id(p) not in tables)
+
+
+def _flat(values: Mapping[str, Any], path: str) -> Iterator[tuple[str, float]]:
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{path}/{name}")
+        else:
+            yield f"{path}/{name}", value
+
+
+def _duration(seconds: float) -> str:
+    if seconds == math.inf:
+        return "?"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes:02d} min" if hours else f"{minutes} min {rest:02d} s"
+
+
+def _open_board(out: Path, step: int) -> Any:
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError as error:
+        raise ConfigError(
+            "report.tensorboard is on, but TensorBoard is not installed: "
+            "pip install 'sbert-search[train]', or turn it off."
+        ) from error
+    return SummaryWriter(str(out / "tensorboard"), purge_step=step + 1)

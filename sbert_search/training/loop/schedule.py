@@ -1,0 +1,114 @@
+"""How long a run lasts, and the learning rate on the way there."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from sbert_search.errors import ConfigError
+
+if TYPE_CHECKING:
+    from sbert_search.training.loop.batching import Batches
+    from sbert_search.training.loop.state import RunState
+
+ScheduleKind = Literal["linear", "cosine", "constant"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BudgetConfig:
+    """When a run is done; exactly one of these is set."""
+
+    steps: int | None = None  # optimizer steps
+    epochs: float | None = None
+    tokens: int | None = None  # real tokens through the encoder, over all ranks
+    minutes: float | None = None  # of training; such a run is not reproducible
+
+    def __post_init__(self) -> None:
+        given = [
+            n for n in ("steps", "epochs", "tokens", "minutes") if getattr(self, n) is not None
+        ]
+        if len(given) != 1:
+            named = " and ".join(given) or "nothing"
+            raise ConfigError(f"budget has {named}; set one of steps, epochs, tokens and minutes.")
+        if not getattr(self, given[0]) > 0:
+            raise ConfigError(
+                f"budget.{given[0]} is {getattr(self, given[0])}; it must be positive."
+            )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ScheduleConfig:
+    """The learning rate over a run, as a factor of optim.lr."""
+
+    kind: ScheduleKind = "linear"  # after the warm-up; linear and cosine end at 0
+    warmup: float = 0.1  # from 0 to optim.lr; below 1: share of the budget, else optimizer steps
+
+    def __post_init__(self) -> None:
+        if self.warmup < 0:
+            raise ConfigError(f"schedule.warmup is {self.warmup}; it must not be below 0.")
+
+
+class Schedule:
+    """How far a run is within its budget, in the budget's own unit."""
+
+    def __init__(self, config: ScheduleConfig, budget: BudgetConfig, batches: Batches) -> None:
+        self.config, self.budget = config, budget
+        self.total = _total(budget, batches)
+        in_steps = budget.steps is not None or budget.epochs is not None
+        if config.warmup >= 1 and not in_steps:
+            raise ConfigError(
+                f"schedule.warmup is {config.warmup:g} steps, but the budget is in "
+                f"{'tokens' if budget.tokens else 'minutes'}; give the warm-up as a share of it."
+            )
+        share = config.warmup if config.warmup >= 1 else config.warmup * self.total
+        self.warmup = math.ceil(share) if in_steps else share
+
+    def done(self, state: RunState) -> float:
+        """How much of the budget is used."""
+        if self.budget.tokens is not None:
+            return state.tokens
+        return state.step if self.budget.minutes is None else state.seconds
+
+    def over(self, state: RunState) -> bool:
+        """Whether all of the budget is used."""
+        return self.done(state) >= self.total
+
+    def factor(self, state: RunState) -> float:
+        """Give the factor of the learning rate for the next step."""
+        return lr_factor(self.config.kind, self.done(state), self.total, self.warmup)
+
+
+def lr_factor(kind: ScheduleKind, done: float, total: float, warmup: float) -> float:
+    """Rise linearly from 0 to 1, then follow a line or a half cosine to 0, or stay.
+
+    Args:
+        kind: The way after the warm-up.
+        done: Steps (or tokens, or seconds) before this one.
+        total: All of them.
+        warmup: How many of them the rise takes.
+
+    Source: the values of transformers' get_linear_, get_cosine_ and
+    get_constant_schedule_with_warmup.
+    """
+    if done < warmup:
+        return done / max(1, warmup)
+    if kind == "constant":
+        return 1.0
+    if kind == "linear":
+        return max(0.0, (total - done) / max(1, total - warmup))
+    progress = (done - warmup) / max(1, total - warmup)
+    return max(0.0, 0.5 * (1.0 + math.cos(math.pi * progress)))
+
+
+def _total(budget: BudgetConfig, batches: Batches) -> float:
+    if budget.steps is not None:
+        return budget.steps
+    if budget.tokens is not None:
+        return budget.tokens
+    if budget.minutes is not None:
+        return 60 * budget.minutes
+    assert budget.epochs is not None
+    whole, part = int(budget.epochs), budget.epochs % 1
+    steps = sum(batches.n_steps(epoch) for epoch in range(whole))
+    return steps + (math.ceil(part * batches.n_steps(whole)) if part else 0)

@@ -1,0 +1,124 @@
+"""From the rows of a step to changed weights."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import torch
+from torch import nn
+
+from sbert_search.errors import TrainingError
+from sbert_search.runtime.memory import FreedMemory
+from sbert_search.training.loop.batching import Batches, Rows
+from sbert_search.training.loop.failure_checks import not_finite, out_of_memory, refusal
+from sbert_search.training.loop.gradcache import add_in_batch_gradients
+from sbert_search.training.loop.gradients import Scene, StepFigures, Tally, add_gradients
+from sbert_search.training.loop.objective import Batch, InBatchObjective, Objective
+from sbert_search.training.loop.optim import OptimConfig, clip_gradients, make_optimizer
+from sbert_search.training.loop.state import RunState
+
+
+@dataclass(slots=True)
+class PlannedStep:
+    """A step whose batches are made."""
+
+    epoch: int
+    rows: Rows  # over all ranks
+    ends_epoch: bool
+    micro_size: int | None
+    parts: list[Rows]  # of this rank, by micro-batch
+    batches: list[Batch]
+
+
+class Stepper:
+    """Takes the steps of a run on one rank."""
+
+    def __init__(
+        self,
+        objective: Objective | InBatchObjective,
+        batches: Batches,
+        model: nn.Module,
+        config: OptimConfig,
+        scene: Scene,
+    ) -> None:
+        self.objective, self.batches, self.model = objective, batches, model
+        self.config, self.scene = config, scene
+        self.optimizer = make_optimizer(model, config)
+        self._freed = FreedMemory() if scene.device.type == "cpu" else None
+
+    def plan(self, epoch: int, index: int, micro_size: int | None) -> Iterator[PlannedStep]:
+        """Make the batches of all steps from one on, without end; a thread may run ahead here."""
+        while True:
+            last = self.batches.n_steps(epoch) - 1
+            for number in range(index, last + 1):
+                rows = self.batches.rows(epoch, number)
+                parts, batches = self._collate(rows, epoch, micro_size)
+                yield PlannedStep(epoch, rows, number == last, micro_size, parts, batches)
+            epoch, index = epoch + 1, 0
+
+    def take(self, planned: PlannedStep, state: RunState, lr: float) -> StepFigures:
+        """Change the weights once and move the state on.
+
+        Raises:
+            TrainingError: A number that is not finite, before it reaches the weights; a row that
+                does not fit in memory.
+        """
+        for group in self.optimizer.param_groups:
+            group["lr"] = lr
+        tally = self._gradients(planned, state)
+        self.scene.ranks.sum_gradients(self.model.parameters())
+        figures = tally.read(clip_gradients(self.model, self.config.clip))
+        if wrong := not_finite(figures):
+            raise refusal(wrong, state.step + 1, lr, tally.suspects(planned.parts))
+        self.optimizer.step()
+        tokens = int(self.batches.lengths[planned.rows].sum())
+        state.advance(len(planned.rows), tokens, ends_epoch=planned.ends_epoch)
+        if self._freed is not None:
+            self._freed.after_step()
+        return figures
+
+    def _gradients(self, planned: PlannedStep, state: RunState) -> Tally:
+        """Run forward and backward, in parts of half the size as long as memory does not do."""
+        scene = replace(self.scene, step=state.step)
+        while True:
+            if planned.micro_size != state.micro_size:  # it was halved since this was planned
+                planned.micro_size = state.micro_size
+                planned.parts, planned.batches = self._collate(
+                    planned.rows, planned.epoch, state.micro_size
+                )
+            self.optimizer.zero_grad()
+            try:
+                batches = [batch.to(scene.device) for batch in planned.batches]
+                if isinstance(self.objective, InBatchObjective):
+                    return add_in_batch_gradients(self.model, self.objective, batches, scene)
+                return add_gradients(self.model, self.objective, batches, scene)
+            except (RuntimeError, MemoryError) as error:
+                if not out_of_memory(error) or scene.ranks.world > 1:
+                    raise
+            state.micro_size = self._half(planned)  # the handler would keep the tensors alive
+
+    def _half(self, planned: PlannedStep) -> int:
+        tokens = [int(self.batches.lengths[part].sum()) for part in planned.parts]
+        most_rows = max(map(len, planned.parts))
+        if most_rows == 1:
+            row = planned.parts[tokens.index(max(tokens))][0]
+            raise TrainingError(
+                f"Row {row}, of {max(tokens)} tokens, does not fit in memory alone; shorten the "
+                "texts or use a smaller model."
+            )
+        self.optimizer.zero_grad()
+        if self.scene.device.type == "cuda":
+            torch.cuda.empty_cache()
+        return (most_rows if self.batches.config.unit == "rows" else max(tokens)) // 2
+
+    def _collate(self, rows: Rows, epoch: int, size: int | None) -> tuple[list[Rows], list[Batch]]:
+        ranks = self.scene.ranks
+        own = rows[ranks.rank :: ranks.world]
+        if not len(own):
+            raise TrainingError(
+                f"A step of {len(rows)} rows is too small for {ranks.world} ranks; "
+                "make batching.size larger."
+            )
+        parts = self.batches.micro_batches(own, size)
+        return parts, [self.batches.collate(part, epoch) for part in parts]

@@ -1,0 +1,245 @@
+"""Pre-training: a recipe to a model, its objective and its data, and those to the loop."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from sbert_search.config import to_mapping
+from sbert_search.encoder.config import EncoderConfig
+from sbert_search.encoder.encoder import Encoder
+from sbert_search.encoder.hf_config import to_settings
+from sbert_search.encoder.weights import Checkpoint, read_checkpoint
+from sbert_search.errors import ConfigError
+from sbert_search.models.loading.folder import load_tokenizer, read_folder
+from sbert_search.models.loading.resolve import resolve_model
+from sbert_search.models.pretraining import MaskedLanguageModel
+from sbert_search.models.replaced_token_detection import ReplacedTokenModel
+from sbert_search.models.student_init import make_student
+from sbert_search.models.vocabulary_extension import extend_vocabulary
+from sbert_search.runtime.distributed import join_ranks
+from sbert_search.runtime.progress import note
+from sbert_search.runtime.seed import seed_all
+from sbert_search.tokens.masking import MaskSettings
+from sbert_search.tokens.segments import SegmentSettings
+from sbert_search.tokens.specials import SpecialTokens
+from sbert_search.tokens.tokenizer import TextTokenizer
+from sbert_search.training.loop.early_stopping import DevFigures, EvaluationConfig, require_figure
+from sbert_search.training.loop.loop import Result, TrainConfig, train
+from sbert_search.training.loop.resume import refuse_restart
+from sbert_search.training.pretraining.data import (
+    DataConfig,
+    dev_names,
+    evaluation_on,
+    make_batches,
+    prepare,
+)
+from sbert_search.training.pretraining.objectives import (
+    DistilledObjective,
+    MaskedObjective,
+    ObjectiveConfig,
+    PretrainingObjective,
+    ReplacedObjective,
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PretrainRecipe(TrainConfig):
+    """All settings of a pre-training run.
+
+    Attributes:
+        size: Which of the recipe's sizes was taken; told, not read.
+        tokenizer: Folder of the vocabulary; None: that of ``init_from`` or ``teacher``. With
+            ``init_from``, one that extends the model's.
+        init_from: Model folder or name to go on from; None: fresh weights.
+        teacher: Model folder or name to learn from, of the objective ``distilled``.
+        model: Shape of a fresh encoder; its vocabulary is always that of the tokenizer.
+        generator: Shape of the generator, of the objective ``replaced``.
+        mask_decoder: Whether words are guessed through DeBERTa's mask decoder.
+        data: The text.
+        segments: What an example is.
+        mask: Which words are hidden.
+        objective: What is learnt.
+    """
+
+    size: str | None = None
+    tokenizer: Path | None = None
+    init_from: str | None = None
+    teacher: str | None = None
+    model: EncoderConfig = field(default_factory=lambda: EncoderConfig(pooler=True))
+    generator: EncoderConfig | None = None
+    mask_decoder: bool = False
+    data: DataConfig = field(default_factory=DataConfig)
+    segments: SegmentSettings = field(default_factory=SegmentSettings)
+    mask: MaskSettings = field(default_factory=MaskSettings)
+    objective: ObjectiveConfig = field(default_factory=ObjectiveConfig)
+    evaluation: EvaluationConfig = field(
+        default_factory=lambda: EvaluationConfig(figure="mlm", higher_is_better=False)
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        kind = self.objective.kind
+        needed = {"replaced": "generator", "distilled": "teacher"}.get(kind)
+        if needed and getattr(self, needed) is None:
+            raise ConfigError(f"The objective {kind!r} needs a {needed}; set {needed} as well.")
+        if self.segments.pairs and kind != "masked":
+            raise ConfigError(
+                f"segments.kind is {self.segments.kind!r}, but the objective {kind!r} does not "
+                "judge pairs; use full-sentences or document-sentences."
+            )
+
+
+PretrainedModel = MaskedLanguageModel | ReplacedTokenModel
+
+
+def pretrain(
+    recipe: PretrainRecipe, out: Path, *, resume: bool = False, allow_inexact: bool = False
+) -> Result:
+    """Pre-train an encoder on raw text.
+
+    Args:
+        recipe: All settings.
+        out: Folder of the run; the tokens of the text are kept there too, unless told otherwise.
+        resume: Go on from the newest checkpoint in ``out``.
+        allow_inexact: As for `training.loop.train`.
+
+    Returns:
+        How the run ended. The folder ``model`` in each checkpoint loads in transformers, by the
+        class that its ``config.json`` names, and is what a bi-encoder can be trained from.
+
+    Raises:
+        ConfigError: Settings that do not fit each other.
+        CorpusError: The text cannot be read, or is too little.
+        ModelError: A model or tokenizer cannot be used, or they do not fit each other.
+        CheckpointError: As for `training.loop.train`.
+    """
+    if not resume:
+        refuse_restart(out, to_mapping(recipe))
+    with join_ranks() as ranks:
+        model, objective = build(recipe)
+        if recipe.data.dev is not None or recipe.data.held_out > 0:
+            require_figure(recipe.evaluation, dev_names(objective))
+        segments = model.encoder.config.token_type_vocab > 1
+        corpora = prepare(
+            recipe.data,
+            model.tokenizer,
+            recipe.segments,
+            recipe.mask,
+            out=out,
+            seed=recipe.seed,
+            ranks=ranks,
+        )
+        evaluate: DevFigures | None = None
+        if corpora.dev is not None:
+            most = recipe.data.dev_examples
+            evaluate = evaluation_on(corpora.dev, objective, most, segments=segments)
+        batches = make_batches(
+            corpora.train, recipe.batching, objective.units, segments=segments, seed=recipe.seed
+        )
+        return train(
+            objective,
+            batches,
+            recipe,
+            model=model,
+            out=out,
+            evaluate=evaluate,
+            save_model=model.save,
+            recipe=to_mapping(recipe),
+            resume=resume,
+            allow_inexact=allow_inexact,
+        )
+
+
+def build(recipe: PretrainRecipe) -> tuple[PretrainedModel, PretrainingObjective]:
+    """Make the model and the objective of a recipe; fresh weights depend on its seed alone.
+
+    Raises:
+        ConfigError: Settings that do not fit each other, or a layout that cannot be saved.
+        ModelError: A model or tokenizer cannot be used, or they do not fit each other.
+    """
+    seed_all(recipe.seed, "init")
+    objective: PretrainingObjective
+    model: PretrainedModel
+    if recipe.objective.kind == "distilled":
+        teacher = MaskedLanguageModel.load(resolve_model(recipe.teacher).path)
+        model = make_student(teacher, _sized(recipe.model, teacher.tokenizer))
+        objective = DistilledObjective(teacher, recipe.objective)
+    elif recipe.objective.kind == "replaced":
+        model = _replaced_model(recipe)
+        objective = ReplacedObjective(recipe.objective.replaced_weight)
+    else:
+        model = _masked_model(recipe)
+        kind = recipe.segments.kind
+        objective = MaskedObjective(kind if kind in ("nsp", "sop") else None)
+    _check_length(recipe, model.encoder.config)
+    return model, objective
+
+
+def _masked_model(recipe: PretrainRecipe) -> MaskedLanguageModel:
+    pairs = recipe.segments.pairs
+    if recipe.init_from is None:
+        tokenizer = _own_tokenizer(recipe)
+        encoder = Encoder(_sized(recipe.model, tokenizer))
+        return MaskedLanguageModel(
+            encoder, tokenizer, pairs=pairs, mask_decoder=recipe.mask_decoder
+        )
+    read, tokenizer = _start(recipe, recipe.init_from)
+    return MaskedLanguageModel.on_checkpoint(read, tokenizer, pairs=pairs)
+
+
+def _replaced_model(recipe: PretrainRecipe) -> ReplacedTokenModel:
+    assert recipe.generator is not None
+    if recipe.init_from is None:
+        tokenizer = _own_tokenizer(recipe)
+        encoder = Encoder(_sized(recipe.model, tokenizer))
+        return ReplacedTokenModel(encoder, _sized(recipe.generator, tokenizer), tokenizer)
+    read, tokenizer = _start(recipe, recipe.init_from)
+    generator = replace(
+        recipe.generator,
+        vocab_size=read.encoder.config.vocab_size,
+        pad_id=read.encoder.config.pad_id,
+    )
+    model = ReplacedTokenModel(read.encoder, generator, tokenizer)
+    model.take_head(read)
+    return model
+
+
+def _own_tokenizer(recipe: PretrainRecipe) -> TextTokenizer:
+    if recipe.tokenizer is None:
+        raise ConfigError(
+            "A fresh model needs a vocabulary: --set tokenizer=FOLDER. "
+            "`sbert-search tokenizer train` makes one."
+        )
+    return TextTokenizer.from_folder(recipe.tokenizer, recipe.model.max_positions)
+
+
+def _start(recipe: PretrainRecipe, init_from: str) -> tuple[Checkpoint, TextTokenizer]:
+    """Read the model to go on from, with rows for the pieces that its vocabulary gained."""
+    folder = read_folder(resolve_model(init_from).path)
+    read, old = read_checkpoint(folder.transformer_path), load_tokenizer(folder)
+    if recipe.tokenizer is None:
+        return read, old
+    new = TextTokenizer.from_folder(recipe.tokenizer, old.max_len)
+    if new.backend.get_vocab() == old.backend.get_vocab():
+        return read, old
+    read = extend_vocabulary(read, old, new)
+    added = new.vocab_size - old.vocab_size
+    note(f"{added:,} pieces are new to the model; each begins as the mean of its old pieces.")
+    return read, new
+
+
+def _sized(config: EncoderConfig, tokenizer: TextTokenizer) -> EncoderConfig:
+    """Give an encoder the size of a vocabulary, and check that it can be saved."""
+    special = SpecialTokens.of(tokenizer)
+    sized = replace(config, vocab_size=tokenizer.vocab_size, pad_id=special.pad_id)
+    to_settings(sized)
+    return sized
+
+
+def _check_length(recipe: PretrainRecipe, config: EncoderConfig) -> None:
+    if config.position_embeddings and recipe.segments.max_len > config.max_positions:
+        raise ConfigError(
+            f"segments.max_len is {recipe.segments.max_len}, but the encoder has "
+            f"{config.max_positions} positions; lower it, or raise model.max_positions."
+        )

@@ -1,0 +1,65 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from sbert_search.encoder.attention import self_attention
+from sbert_search.encoder.attention.relative import RelativeHeads
+from sbert_search.encoder.attention.self_attention import (
+    Heads,
+    explicit_attention,
+    packed_attention,
+)
+from sbert_search.encoder.packed import PackedTokens
+
+
+def test_relative_scores_equal_their_definition() -> None:
+    """He et al. 2021, equation 4, one pair of tokens at a time."""
+    length, reach, heads, width = 7, 3, 2, 4
+    generator = torch.Generator().manual_seed(0)
+    key_rows, query_rows = torch.randn(2, 2 * reach, heads, width, generator=generator)
+    query, key = torch.randn(2, 1, heads, length, width, generator=generator)
+    scores = RelativeHeads(key_rows, query_rows).scores(query, key)
+    for i in range(length):
+        for j in range(length):
+            row = min(max(i - j + reach, 0), 2 * reach - 1)
+            expected = (query[0, :, i] * key_rows[row]).sum(-1)
+            expected += (key[0, :, j] * query_rows[row]).sum(-1)
+            assert torch.allclose(scores[0, :, i, j], expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("most_scores", [2**20, 1500])
+def test_products_on_a_cpu_in_bf16_equal_exact_attention(
+    most_scores: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Lengths around a vector of 32 numbers; few scores at a time split texts between heads."""
+    monkeypatch.setattr(self_attention, "_SCORES", most_scores)
+    lengths = (1, 2, 31, 31, 32, 33, 33, 33, 70)
+    tokens = PackedTokens(torch.zeros(sum(lengths), dtype=torch.int64), lengths)
+    generator = torch.Generator().manual_seed(0)
+    parts = torch.randn(tokens.total, 3, 4, 16, generator=generator).bfloat16().unbind(1)
+    expected, _ = explicit_attention(
+        Heads(*(part.float() for part in parts)), tokens, scale=0.25, dropout=0.0, causal=False
+    )
+    with torch.inference_mode():
+        mixed = packed_attention(Heads(*parts), tokens, scale=0.25, dropout=0.0, causal=False)
+    assert mixed.dtype == torch.bfloat16
+    assert torch.allclose(mixed.float(), expected, atol=0.02)
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.1])
+@pytest.mark.parametrize("causal", [False, True])
+def test_the_cuda_kernel_takes_packed_heads(
+    dropout: float, causal: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Fake tensors, which cannot be pinned, check a kernel's signature without the device."""
+    monkeypatch.setattr(torch.Tensor, "pin_memory", lambda tensor: tensor)
+    with FakeTensorMode():
+        query, key, value = torch.empty(3, 20, 4, 64, dtype=torch.bfloat16, device="cuda").unbind()
+        tokens = PackedTokens(torch.empty(20, dtype=torch.int64, device="cuda"), (12, 8))
+        mixed = packed_attention(
+            Heads(query, key, value), tokens, scale=0.1, dropout=dropout, causal=causal
+        )
+    assert mixed.shape == (20, 256)
+    assert (mixed.device.type, mixed.dtype) == ("cuda", torch.bfloat16)

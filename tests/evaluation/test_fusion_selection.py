@@ -1,0 +1,79 @@
+"""Choosing a fusion on judged queries."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from sbert_search.corpus.beir import read_qrels, read_queries
+from sbert_search.embedding.hashing import HashingEmbedder
+from sbert_search.embedding.protocol import Vectors
+from sbert_search.errors import EvaluationError
+from sbert_search.evaluation.fusion_selection import choose_fusion
+from sbert_search.index.index import Index
+from sbert_search.search.fusion import Fusion
+from tests.cli.process import sbert_search
+
+N_QUERIES = 20
+
+
+class Blind(HashingEmbedder):
+    """Sees the same in every query."""
+
+    def encode_query(self, texts: Sequence[str]) -> Vectors:
+        return np.ones((len(texts), self.dim), np.float32)
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Documents of two words; each query is the second word of one of them."""
+    folder = tmp_path_factory.mktemp("fusing") / "data"
+    (folder / "qrels").mkdir(parents=True)
+    rows = [{"_id": f"d{n}", "text": f"word{n // 2} name{n}"} for n in range(60)]
+    queries = [{"_id": f"q{n}", "text": f"name{n}"} for n in range(N_QUERIES)]
+    for name, lines in (("corpus", rows), ("queries", queries)):
+        (folder / f"{name}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    judged = "".join(f"q{n}\td{n}\t1\n" for n in range(N_QUERIES))
+    (folder / "qrels" / "train.tsv").write_text("query-id\tcorpus-id\tscore\n" + judged)
+    Index.build(folder, out=folder.with_name("i"), model=HashingEmbedder())
+    return folder
+
+
+def test_the_stage_that_sees_nothing_gets_no_weight(data: Path) -> None:
+    index, qrels, queries = (
+        Index.open(data.with_name("i")),
+        read_qrels(data, "train"),
+        read_queries(data),
+    )
+    choice = choose_fusion(index, Blind(), queries, qrels)
+    assert choice.fusion.dense_weight == 0
+    assert choice.scores["weighted, dense 0"] == choice.held_out == 1.0
+    assert choice.default == choice.scores["weighted, dense 0.5"]
+    assert choice.scores["weighted, dense 1"] < 0.5
+    assert set(choice.folds) == {"weighted, dense 0"}
+
+
+def test_the_default_stays_where_choosing_does_not_gain(data: Path) -> None:
+    index, qrels = Index.open(data.with_name("i")), read_qrels(data, "train")
+    choice = choose_fusion(index, HashingEmbedder(), read_queries(data), qrels)
+    assert choice.held_out <= choice.default == 1.0
+    assert choice.fusion == Fusion()
+
+
+def test_fewer_queries_than_folds_are_refused(data: Path) -> None:
+    index, qrels = Index.open(data.with_name("i")), read_qrels(data, "train")
+    with pytest.raises(EvaluationError, match="3 judged queries cannot be split into 5 folds"):
+        choose_fusion(index, HashingEmbedder(), read_queries(data)[:3], qrels)
+
+
+def test_the_command_names_the_best_and_what_to_expect(data: Path) -> None:
+    done = sbert_search("eval", "fusion", data.with_name("i"), data)
+    assert "--fusion weighted --dense-weight" in done.out
+    (record,) = sbert_search("eval", "fusion", data.with_name("i"), data, "--json").records
+    assert (record["queries"], len(record["scores"]), len(record["folds"])) == (N_QUERIES, 13, 5)
+    refused = sbert_search("eval", "fusion", data.with_name("i"), data, "--split", "dev")
+    assert (refused.code, "splits there are: train" in refused.err) == (1, True)

@@ -1,0 +1,56 @@
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+import torch
+
+from sbert_search.corpus.documents import CorpusReader
+from sbert_search.encoder.packed import PackedTokens
+from sbert_search.evaluation.perplexity import evaluate_masked
+from sbert_search.models.pretraining import MaskedLanguageModel
+from tests.models.tiny import TOKENS, tiny_encoder, tiny_tokenizer
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> MaskedLanguageModel:
+    encoder = tiny_encoder(initializer_range=0.3)
+    return MaskedLanguageModel(encoder, tiny_tokenizer(tmp_path / "t")).eval()
+
+
+@pytest.fixture
+def text(tmp_path: Path) -> Path:
+    path = tmp_path / "text.txt"
+    path.write_text("the cat sat on the mat\na dog ran far away and then it slept\n" * 3)
+    return path
+
+
+def test_entropy_loss_and_accuracy(model: MaskedLanguageModel, text: Path) -> None:
+    figures = evaluate_masked(model, CorpusReader(text), max_len=24)
+    counts = [6, *[3] * 13]  # "the" twice in each of three lines
+    assert figures.unigram_entropy == pytest.approx(
+        -sum(n / 45 * math.log(n / 45) for n in counts), abs=1e-9
+    )
+    assert figures.perplexity == pytest.approx(math.exp(figures.loss))
+    assert figures.masked > 0
+    assert figures.pseudo_perplexity is None
+    assert figures == evaluate_masked(model, CorpusReader(text), max_len=24)
+    with torch.no_grad():
+        model.token_head.bias.fill_(0).index_fill_(0, torch.tensor([TOKENS.index("the")]), 50.0)
+    sure = evaluate_masked(model, CorpusReader(text), max_len=24, rate=0.9)
+    assert sure.accuracy == pytest.approx(6 / 45, abs=0.05)
+
+
+def test_pseudo_perplexity_masks_each_token_once(model: MaskedLanguageModel, text: Path) -> None:
+    text.write_text("the cat sat on the mat\n")
+    figures = evaluate_masked(model, CorpusReader(text), max_len=24, rate=0.5, pseudo=1)
+    ids = model.tokenizer.encode(["the cat sat on the mat"])[0][0]
+    losses = []
+    for place in range(1, len(ids) - 1):
+        hidden = [*ids[:place], TOKENS.index("[MASK]"), *ids[place + 1 :]]
+        with torch.no_grad():
+            guesses = model(PackedTokens.from_lists([hidden]), torch.tensor([place]))
+        losses.append(-guesses.words.log_softmax(-1)[0, ids[place]].item())
+    assert figures.pseudo_tokens == 6
+    assert figures.pseudo_perplexity == pytest.approx(math.exp(sum(losses) / 6), rel=1e-5)

@@ -1,0 +1,82 @@
+"""A lone query takes the short way where there is one, and finds what the long way finds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from sbert_search.index.dense.single_query import LoneSearch
+from sbert_search.index.maintenance import compaction
+from sbert_search.index.spec import IndexSpec
+from sbert_search.index.storage.manifest import Metric, StoreSettings
+from sbert_search.index.store import IndexStore
+from tests.index.batches import make_batch, some_documents, some_vectors
+
+N, K = 3_000, 10
+QUERIES = some_vectors(20, seed=11)
+
+
+@pytest.fixture(autouse=True)
+def taken(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """Whether the short way had an answer, each time that it was taken."""
+    monkeypatch.setattr(compaction, "MIN_ANN_ROWS", 500)
+    nearest, times = LoneSearch.nearest, []
+
+    def counted(self: LoneSearch, query: NDArray[np.float32], k: int) -> object:
+        found = nearest(self, query, k)
+        times.append(found is not None)
+        return found
+
+    monkeypatch.setattr(LoneSearch, "nearest", counted)
+    return times
+
+
+def made(path: Path, spec: IndexSpec, metric: Metric = "cosine") -> IndexStore:
+    settings = StoreSettings(dim=8, spec=spec, metric=metric)
+    store = IndexStore.create(path / "i", settings)
+    with store.writer() as writer:
+        writer.commit(make_batch(some_documents(N), some_vectors(N, seed=1)))
+        writer.finish_build()
+    return store
+
+
+@pytest.mark.parametrize("factory", ["HNSW16,SQbf16", "IVF16,SQ8", "IVF16,PQ8x4fs", "RR8,SQ8"])
+@pytest.mark.parametrize("metric", ["cosine", "dot", "euclidean"])
+def test_the_short_way_finds_the_same_bits(
+    tmp_path: Path, taken: list[bool], factory: str, metric: Metric
+) -> None:
+    snapshot = made(tmp_path, IndexSpec(factory=factory, nprobe=8), metric).snapshot
+    scores, rows = snapshot.search(QUERIES, K)
+    assert not taken
+    for query, *together in zip(QUERIES, scores, rows, strict=True):
+        for alone, expected in zip(snapshot.search(query[None], K), together, strict=True):
+            np.testing.assert_array_equal(alone, expected[None], strict=True)
+    assert taken == [True] * len(QUERIES)
+
+
+def test_a_query_that_faiss_cannot_fill_goes_the_long_way(
+    tmp_path: Path, taken: list[bool]
+) -> None:
+    snapshot = made(tmp_path, IndexSpec(factory="IVF16,Flat", nprobe=1)).snapshot
+    for k in (1_500, N, N + 1):
+        scores, rows = snapshot.search(QUERIES[:1], k)
+        expected = snapshot.search(QUERIES[:1], k, exact=True)
+        np.testing.assert_array_equal(rows, expected[1])
+        np.testing.assert_array_equal(scores, expected[0])
+    assert taken == [False] * 3
+
+
+def test_dead_rows_filters_and_exact_searches_go_the_long_way(
+    tmp_path: Path, taken: list[bool]
+) -> None:
+    store = made(tmp_path, IndexSpec(factory="HNSW16"))
+    first = store.snapshot.search(QUERIES[:1], 1)[1][0, 0]
+    assert taken == [True]
+    store.snapshot.search(QUERIES[:1], 1, exact=True)
+    with store.writer() as writer:
+        writer.delete([store.snapshot.doc_ids(np.array([first]))[0]])
+    assert store.snapshot.search(QUERIES[:1], 1)[1][0, 0] != first
+    assert taken == [True]

@@ -1,0 +1,152 @@
+"""Which embedders may work with an index: by identity, then by numbers."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from sbert_search.embedding.hashing import HashingEmbedder
+from sbert_search.embedding.protocol import Vectors
+from sbert_search.errors import ModelMismatch
+from sbert_search.index.ingestion.model_check import require_agreement, self_check
+from sbert_search.index.storage.manifest import StoreSettings
+from sbert_search.models.loading.identity import IN_MEMORY, ModelIdentity
+
+
+class OtherEngine(HashingEmbedder):
+    """The same model by another engine, whose numbers are off by so much noise."""
+
+    def __init__(self, noise: float) -> None:
+        super().__init__()
+        self.identity = dataclasses.replace(self.identity, engine="native", precision="fp16")
+        self.noise = noise
+
+    def encode_document(self, texts: Sequence[str]) -> Vectors:
+        vectors = super().encode(texts)
+        noise = np.random.default_rng(0).normal(0, self.noise, vectors.shape)
+        return (vectors + noise).astype(np.float32)
+
+
+class SameEngine(OtherEngine):
+    """The same model by the same engine, whose weights came out otherwise this time."""
+
+    def __init__(self, noise: float) -> None:
+        super().__init__(noise)
+        self.identity = HashingEmbedder().identity
+        self.checked = 0
+
+    def encode_document(self, texts: Sequence[str]) -> Vectors:
+        self.checked += 1
+        return super().encode_document(texts)
+
+
+@pytest.fixture
+def settings() -> StoreSettings:
+    embedder = HashingEmbedder()
+    identity = embedder.identity.to_mapping()
+    return StoreSettings(dim=384, identity=identity, self_check=self_check(embedder))
+
+
+def test_another_engine_with_the_same_numbers_is_accepted(settings: StoreSettings) -> None:
+    require_agreement(settings, OtherEngine(1e-4))
+
+
+def test_another_engine_with_other_numbers_is_refused(settings: StoreSettings) -> None:
+    with pytest.raises(ModelMismatch, match=r"native in fp16 gives other vectors .* cosine 0\.9"):
+        require_agreement(settings, OtherEngine(1e-2))
+
+
+def test_the_same_engine_with_other_numbers_is_refused(settings: StoreSettings) -> None:
+    with pytest.raises(ModelMismatch, match=r"than it did when .* cosine 0\.\d+ .* another index"):
+        require_agreement(settings, SameEngine(1e-2))
+
+
+def test_an_opened_model_is_compared_once(settings: StoreSettings) -> None:
+    embedder = SameEngine(1e-5)
+    for _ in range(3):
+        require_agreement(settings, embedder)
+    assert embedder.checked == 1
+    other = dataclasses.replace(settings, self_check=self_check(OtherEngine(1e-2)))
+    with pytest.raises(ModelMismatch):
+        require_agreement(other, embedder)
+
+
+def test_an_embedder_without_a_hash_is_compared_each_time(settings: StoreSettings) -> None:
+    @dataclasses.dataclass(init=False)
+    class Unhashable(SameEngine):
+        """Compared by its fields, of which there are none."""
+
+    embedder = Unhashable(1e-5)
+    for _ in range(2):
+        require_agreement(settings, embedder)
+    assert embedder.checked == 2
+
+
+class Graph(SameEngine):
+    """An exported graph, whose files were damaged after it was compared."""
+
+    def __init__(self, noise: float) -> None:
+        super().__init__(noise)
+        self.identity = dataclasses.replace(self.identity, engine="onnx")
+
+
+def test_every_process_compares_the_first_texts_of_a_graph(settings: StoreSettings) -> None:
+    require_agreement(settings, Graph(1e-5))
+    with pytest.raises(ModelMismatch, match=r"onnx in fp32 gives other vectors"):
+        require_agreement(settings, Graph(1e-1))
+
+
+@pytest.mark.parametrize("noise", [float("nan"), float("inf")])
+def test_numbers_that_are_not_finite_never_agree(settings: StoreSettings, noise: float) -> None:
+    with pytest.raises(ModelMismatch, match="cosine -1"), np.errstate(invalid="ignore"):
+        require_agreement(settings, OtherEngine(noise))
+
+
+def test_inexact_is_accepted_on_request_and_said(
+    settings: StoreSettings, capsys: pytest.CaptureFixture[str]
+) -> None:
+    require_agreement(settings, OtherEngine(1e-2), allow_inexact=True)
+    assert "gives other vectors" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("other", "difference"),
+    [
+        (HashingEmbedder(128), "dim: 384, not 128"),
+        (HashingEmbedder(max_len=64), "max_len: 512, not 64"),
+    ],
+)
+def test_another_model_is_refused_by_the_field_that_differs(
+    settings: StoreSettings, other: HashingEmbedder, difference: str
+) -> None:
+    with pytest.raises(ModelMismatch, match=difference):
+        require_agreement(settings, other, allow_inexact=True)
+
+
+@pytest.mark.parametrize("field", ["weights_sha256", "tokenizer_sha256", "pooling", "similarity"])
+def test_every_field_of_the_model_counts(settings: StoreSettings, field: str) -> None:
+    other = HashingEmbedder()
+    values = other.identity.to_mapping() | {field: "another"}
+    other.identity = ModelIdentity.from_mapping(values)
+    with pytest.raises(ModelMismatch, match=f"{field}: "):
+        require_agreement(settings, other)
+
+
+class AsObject(OtherEngine):
+    """The same model without files, as a ``SentenceTransformer`` that somebody loaded."""
+
+    def __init__(self, noise: float) -> None:
+        super().__init__(noise)
+        self.identity = dataclasses.replace(
+            HashingEmbedder().identity, weights_sha256=f"{IN_MEMORY}1", tokenizer_sha256="2"
+        )
+
+
+def test_a_model_without_files_is_known_by_its_numbers(settings: StoreSettings) -> None:
+    require_agreement(settings, AsObject(1e-6))
+    for allowed in (False, True):
+        with pytest.raises(ModelMismatch, match=r"cosine 0\.999\d+ .* 0\.99999 is needed"):
+            require_agreement(settings, AsObject(1e-3), allow_inexact=allowed)

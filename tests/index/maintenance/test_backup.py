@@ -1,0 +1,99 @@
+"""Snapshots: made beside writers and of folders that cannot be written, and never half there."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+
+from sbert_search.errors import IndexStoreError
+from sbert_search.index.index import Index
+from sbert_search.index.maintenance.check import check
+from sbert_search.index.store import IndexStore
+from sbert_search.runtime.disk import files
+from sbert_search.runtime.disk.folders import Place
+from tests.index.faults.model import Model, Operation, apply, contents, new_index
+from tests.index.faults.test_disks import mounted, remounted_read_only
+from tests.index.faults.test_steps import BEFORE
+from tests.index.faults.trap import Trap, set_trap
+
+
+def test_a_compaction_at_any_step_of_a_snapshot_costs_it_nothing(fast_path: Path) -> None:
+    new_index(fast_path / "i", BEFORE)
+    for number in range(1, 1_000, 3):
+        states: list[Model] = [contents(IndexStore.open(fast_path / "i").snapshot)]
+
+        def rewrite(number: int = number, states: list[Model] = states) -> None:
+            with IndexStore.open(fast_path / "i").writer() as writer:
+                apply(writer, Operation("put", (("new", number, 2), ("d1", number, 1))))
+                writer.compact()
+            states.append(contents(IndexStore.open(fast_path / "i").snapshot))
+
+        trap, target = Trap(number, rewrite), fast_path / f"copy{number}"
+        with set_trap(trap):
+            IndexStore.open(fast_path / "i").snapshot_to(target)
+        assert contents(IndexStore.open(target).snapshot) in states
+        assert check(target).problems == ()
+        if not trap.sprung:
+            break
+    assert number > 40
+
+
+def test_a_snapshot_is_made_while_another_writes(tmp_path: Path) -> None:
+    model = new_index(tmp_path / "i", BEFORE)
+    index = Index.open(tmp_path / "i")
+    with IndexStore.open(tmp_path / "i").writer():
+        index.snapshot(tmp_path / "copy")
+    assert contents(IndexStore.open(tmp_path / "copy").snapshot) == model
+
+
+def test_a_snapshot_of_a_read_only_mount_is_made_elsewhere(tmp_path: Path) -> None:
+    with mounted(tmp_path / "disk", "size=2m") as is_mounted:
+        path = tmp_path / "disk" / "i"
+        model = new_index(path, BEFORE)
+        if is_mounted:
+            remounted_read_only(tmp_path / "disk")
+        else:
+            path.chmod(0o555)
+        Index.open(path).snapshot(tmp_path / "copy")
+        if not is_mounted:
+            path.chmod(0o755)
+        assert contents(IndexStore.open(tmp_path / "copy").snapshot) == model
+
+
+class FullDisk(files.Disk):
+    """A disk on which nothing grows."""
+
+    def write(self, fd: int, data: memoryview) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def test_what_is_like_its_own_folder_stays_and_a_full_disk_leaves_nothing(tmp_path: Path) -> None:
+    new_index(tmp_path / "i", BEFORE)
+    mine = tmp_path / ".copy.partial" / "mine"
+    mine.parent.mkdir()
+    mine.write_bytes(b"mine")
+    with files.use_disk(FullDisk()), pytest.raises(IndexStoreError, match="No space left"):
+        Index.open(tmp_path / "i").snapshot(tmp_path / "copy")
+    assert sorted(os.listdir(tmp_path)) == [".copy.partial", "i"]
+    Index.open(tmp_path / "i").snapshot(tmp_path / "copy")
+    assert mine.read_bytes() == b"mine"
+    assert sorted(os.listdir(tmp_path)) == [".copy.partial", "copy", "i"]
+
+
+class SwappingDisk(files.Disk):
+    """A disk on which somebody puts another file in the place of one that is to be linked."""
+
+    def link(self, source: Place, target: Place) -> None:
+        assert not isinstance(source, Path)
+        source.path.write_bytes(bytes(len(source.path.read_bytes())))
+        super().link(source, target)
+
+
+def test_a_file_that_is_not_what_it_was_is_not_taken_over(tmp_path: Path) -> None:
+    new_index(tmp_path / "i", BEFORE)
+    with files.use_disk(SwappingDisk()), pytest.raises(IndexStoreError, match="is corrupt"):
+        Index.open(tmp_path / "i").snapshot(tmp_path / "copy")
+    assert os.listdir(tmp_path) == ["i"]

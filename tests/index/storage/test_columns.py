@@ -1,0 +1,161 @@
+"""Metadata keeps its values: no integer is rounded where a column widens to float64."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from sbert_search import Index
+from sbert_search.errors import CorpusError, IndexStoreError
+from sbert_search.index.ingestion.build import BuildSettings
+from sbert_search.index.maintenance import merge_policy
+from sbert_search.index.maintenance.check import check
+from sbert_search.index.storage.columns import metadata_array
+from sbert_search.index.storage.manifest import StoreSettings
+from sbert_search.index.storage.segments import Segment
+from sbert_search.index.store import IndexStore
+from sbert_search.index.writer import IndexWriter
+from sbert_search.records import Document, MetadataValue
+from tests.index.batches import make_batch, some_vectors
+
+WIDE = 2**53 + 1  # the first integer that float64 rounds
+
+
+def put(writer: IndexWriter, values: Sequence[MetadataValue], prefix: str) -> None:
+    documents = [Document(f"{prefix}{i}", "x", metadata={"n": n}) for i, n in enumerate(values)]
+    writer.commit(make_batch(documents, some_vectors(len(documents))))
+
+
+def values_in(store: IndexStore) -> dict[str, MetadataValue]:
+    return {document.doc_id: document.metadata["n"] for document in store.snapshot.iter_documents()}
+
+
+def matching(store: IndexStore, where: str) -> list[str]:
+    mask = store.snapshot.filter_mask(where)
+    parts = zip(store.snapshot.segments, mask.parts, strict=True)
+    return store.snapshot.doc_ids(np.concatenate([s.rows[part] for s, part in parts]))
+
+
+def widened(path: Path) -> IndexStore:
+    """An index as earlier versions left it: float64, with wide integers in an older segment."""
+    store = IndexStore.create(path, StoreSettings(dim=8), {"n": "int64"})
+    with store.writer() as writer:
+        put(writer, [WIDE, 5], "int")
+        writer._columns = {"n": "float64"}
+        put(writer, [1.5, 2.0**53, 2.0**53 + 2], "float")
+    return store
+
+
+@pytest.mark.parametrize(("first", "second"), [(WIDE, 1.5), (1.5, WIDE)])
+def test_a_row_that_would_round_an_integer_is_refused_by_name(
+    tmp_path: Path, first: float, second: float
+) -> None:
+    (tmp_path / "a.jsonl").write_text(f'{{"_id": "1", "text": "x", "n": {first}}}\n')
+    (tmp_path / "b.jsonl").write_text(
+        f'{{"_id": "2", "text": "y", "n": {second}}}\n{{"_id": "3", "text": "z", "n": {first}}}\n'
+    )
+    index = Index.build(tmp_path / "a.jsonl", out=tmp_path / "i", model="hashing")
+    with pytest.raises(CorpusError, match=r"b.jsonl:1: column 'n' is of type .* would round"):
+        index.add(tmp_path / "b.jsonl")
+    assert len(index) == 1
+    (tmp_path / "both.jsonl").write_text(
+        (tmp_path / "a.jsonl").read_text() + (tmp_path / "b.jsonl").read_text()
+    )
+    settings = BuildSettings(on_error="skip")
+    fresh = Index.build(
+        tmp_path / "both.jsonl", out=tmp_path / "j", model="hashing", settings=settings
+    )
+    for each in (index, fresh):
+        kept = {doc.doc_id: doc.metadata["n"] for doc in each.state.iter_documents()}
+        assert kept.get("1") == first
+        assert "2" not in kept
+
+
+def test_columns_of_a_writer_widen_only_where_no_integer_is_rounded(tmp_path: Path) -> None:
+    store = IndexStore.create(tmp_path / "i", StoreSettings(dim=8), {"n": "int64"})
+    with store.writer() as writer:
+        put(writer, [2**60, -(2**53)], "a")
+        writer.add_columns({"n": "float64"})  # float64 holds these exactly
+        put(writer, [0.5], "b")
+        writer.compact()
+    assert values_in(store) == {"a0": 2**60, "a1": -(2**53), "b0": 0.5}
+    assert store.snapshot.segments[0].record.columns == {"n": "float64"}
+    store = IndexStore.create(tmp_path / "j", StoreSettings(dim=8), {"n": "int64"})
+    with store.writer() as writer:
+        put(writer, [WIDE], "a")
+        with pytest.raises(IndexStoreError, match="'n' holds integers in the index that float64"):
+            writer.add_columns({"n": "float64"})
+        put(writer, [7], "b")
+    assert values_in(store) == {"a0": WIDE, "b0": 7}
+
+
+@pytest.mark.parametrize("value", [WIDE, -WIDE, 2**63 - 1, math.nan, math.inf, -math.inf])
+def test_what_a_float_column_cannot_hold_is_refused(value: float) -> None:
+    with pytest.raises(IndexStoreError, match="Document 'd' has n = "):
+        metadata_array([Document("d", "x", metadata={"n": value})], "n", "float64")
+
+
+def test_an_index_widened_by_an_earlier_version_works(tmp_path: Path) -> None:
+    store = widened(tmp_path / "i")
+    before = {"int0": WIDE, "int1": 5, "float0": 1.5, "float1": 2.0**53, "float2": 2.0**53 + 2}
+    for changed in (False, True):
+        assert values_in(store) == before
+        assert matching(store, "n = 9007199254740993") == ["int0"]
+        assert matching(store, "n IN (9007199254740993, 1.5)") == ["int0", "float0"]
+        assert matching(store, "n > 9007199254740992") == ["int0", "float2"]
+        assert matching(store, "n < 9007199254740993.0") == ["int1", "float0"]
+        if not changed:
+            with store.writer() as writer:
+                writer.compact()
+    with store.writer() as writer:
+        with pytest.raises(IndexStoreError, match="n = 9007199254740993, which is no float64"):
+            put(writer, [WIDE], "more")
+        for i in range(8):
+            put(writer, [i + 0.5], f"more{i}-")
+            writer.settle()
+        writer.compact()
+    assert [segment.n_rows for segment in store.snapshot.segments] == [2, 11]
+    assert check(tmp_path / "i").problems == ()
+    with store.writer() as writer:
+        assert writer.delete_where("n = 9007199254740993") == 1
+        writer.compact()
+        writer.compact()
+    assert [segment.n_rows for segment in store.snapshot.segments] == [12]
+    assert values_in(store)["int1"] == 5
+
+
+def test_a_long_series_of_updates_to_such_an_index_merges(
+    fast_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(merge_policy, "MAX_MERGEABLE", 6)
+    store = widened(fast_path / "i")
+    with store.writer() as writer:
+        for i in range(20):
+            put(writer, [i + 0.5], f"more{i}-")
+            assert len(store.snapshot.segments) <= 9
+        writer.settle()
+    assert len(values_in(store)) == 25
+    assert values_in(store)["int0"] == WIDE
+
+
+def test_integers_are_read_once_to_see_whether_they_widen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = widened(tmp_path / "i")
+    with store.writer() as writer:
+        writer.settle()
+        reads: list[Sequence[str]] = []
+        table = Segment.table
+
+        def counted(self: Segment, names: Sequence[str]) -> object:
+            reads.append(names)
+            return table(self, names)
+
+        monkeypatch.setattr(Segment, "table", counted)
+        put(writer, [0.5], "a")
+        writer.settle()
+        assert reads == []

@@ -1,0 +1,113 @@
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from sentence_transformers import CrossEncoder, SentenceTransformer
+from transformers import (
+    MPNetConfig,
+    MPNetForSequenceClassification,
+    MPNetModel,
+    XLMRobertaConfig,
+    XLMRobertaModel,
+)
+
+from sbert_search.embedding.embedder import Embedder
+from sbert_search.errors import ConfigError, ModelError
+from sbert_search.models.loading.interchange import load_sentence_transformer
+from sbert_search.search.reranker import Reranker
+from tests.models.tiny import PAIRS, TEXTS, TOKENS, tiny_bi_encoder, tiny_tokenizer
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+SMALL: dict[str, Any] = {
+    "vocab_size": len(TOKENS),
+    "hidden_size": 16,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "intermediate_size": 24,
+    "max_position_embeddings": 40,
+}
+
+
+def save_mpnet(folder: Path, *, pairs: bool = False) -> Path:
+    torch.manual_seed(0)
+    shape: dict[str, Any] = {**SMALL, "num_labels": 1, "initializer_range": 0.3}
+    config = MPNetConfig(**shape)
+    model = MPNetForSequenceClassification(config) if pairs else MPNetModel(config)
+    model.save_pretrained(folder)
+    tiny_tokenizer(folder).save(folder, segments=False)
+    return folder
+
+
+@pytest.mark.parametrize("family", ["mpnet", "xlm-roberta"])
+def test_other_architectures_go_through_the_library(
+    tmp_path: Path, family: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if family == "mpnet":
+        save_mpnet(tmp_path)
+    else:
+        XLMRobertaModel(XLMRobertaConfig(**SMALL, type_vocab_size=1)).save_pretrained(tmp_path)
+        tiny_tokenizer(tmp_path).save(tmp_path, segments=False)
+    ours = Embedder(tmp_path, device="cpu")
+    assert f"is of type '{family}'" in capsys.readouterr().err
+    assert (ours.identity.engine, ours.identity.architecture) == ("sentence-transformers", family)
+    assert (ours.identity.pooling, ours.dim, ours.max_len) == ("mean", 16, 24)
+    library = SentenceTransformer(str(tmp_path), device="cpu")
+    np.testing.assert_allclose(ours.encode(TEXTS), library.encode(TEXTS), atol=1e-6)
+    assert ours.tokenize(["cat " * 30]).lost.tolist() == [8]
+
+
+def test_other_rerankers_go_through_the_library(tmp_path: Path) -> None:
+    ours = Reranker(save_mpnet(tmp_path, pairs=True), device="cpu")
+    assert ours.identity.engine == "sentence-transformers"
+    library = CrossEncoder(str(tmp_path), device="cpu")
+    np.testing.assert_allclose(ours.predict(PAIRS), library.predict(PAIRS), atol=1e-6)
+
+
+def test_what_the_library_cannot_load_is_named(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"model_type": "no-such-model"}', "utf-8")
+    with pytest.raises(ModelError, match="sentence-transformers cannot load"):
+        load_sentence_transformer(tmp_path)
+
+
+@pytest.mark.parametrize("kind", ["SparseEncoder", "CrossEncoder"])
+def test_a_model_of_another_kind_is_refused(tmp_path: Path, kind: str) -> None:
+    tiny_bi_encoder(tmp_path / "tokens").save(tmp_path / "saved")
+    settings = tmp_path / "saved" / "config_sentence_transformers.json"
+    settings.write_text(json.dumps({"model_type": kind}), "utf-8")
+    with pytest.raises(ModelError, match=f"is a {kind}; a SentenceTransformer is needed"):
+        Embedder(tmp_path / "saved")
+
+
+@pytest.mark.parametrize(
+    ("kind", "told"),
+    [
+        ("Router", "Router sends queries and documents through different modules"),
+        ("Asym", "Asym sends queries and documents through different modules"),
+        ("CNN", "takes no module CNN. Take a model that is made of Transformer, Pooling"),
+        ("LSTM", "takes no module LSTM"),
+        ("BoW", "takes no module BoW"),
+        ("WordEmbeddings", "takes no module WordEmbeddings"),
+        ("CLIPModel", "takes no module CLIPModel"),
+    ],
+)
+@pytest.mark.parametrize("engine", ["native", "sentence-transformers", "onnx"])
+def test_modules_that_cannot_be_computed_are_refused(
+    tmp_path: Path, kind: str, told: str, engine: Any
+) -> None:
+    tiny_bi_encoder(tmp_path / "tokens").save(tmp_path / "saved")
+    listing = json.loads((tmp_path / "saved" / "modules.json").read_text("utf-8"))
+    listing[1]["type"] = f"sentence_transformers.models.{kind}"
+    (tmp_path / "saved" / "modules.json").write_text(json.dumps(listing), "utf-8")
+    with pytest.raises(ModelError, match=told):
+        Embedder(tmp_path / "saved", engine=engine)
+
+
+def test_an_object_of_another_kind_is_refused() -> None:
+    with pytest.raises(ConfigError, match="A list is no model"):
+        Embedder([1, 2])  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="A list is no cross-encoder"):
+        Reranker([1, 2])  # type: ignore[arg-type]

@@ -1,0 +1,68 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from tokenizers import Tokenizer
+
+from sbert_search.corpus.documents import CorpusReader
+from sbert_search.errors import CorpusError
+from sbert_search.tokens.pretokenize import write_token_shards
+from sbert_search.tokens.vocabulary import bert_tokenizer
+from sbert_search.tokens.wordpiece import SPECIAL_TOKENS
+from sbert_search.tokens.words import WordRules
+
+PIECES = [*SPECIAL_TOKENS, "the", "cat", "sat", "##s", ".", "[", "]", "mask"]
+
+
+@pytest.fixture
+def tokenizer() -> Tokenizer:
+    return bert_tokenizer(PIECES, WordRules())
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    rows = [
+        {"_id": "1", "title": "The cat", "text": "The cat sat. The cats!\nCats"},
+        {"_id": "2", "title": "cat", "text": ""},
+        {"_id": "3", "text": "The [MASK] sat."},
+    ]
+    path = tmp_path / "texts.jsonl"
+    path.write_text("\n".join(map(json.dumps, rows)))
+    return path
+
+
+def read(shards_of: Path, tokenizer: Tokenizer, source: Path) -> list[list[list[str]]]:
+    shards = write_token_shards(CorpusReader([source]), tokenizer, shards_of)
+    pieces = [PIECES[token] for token in shards.tokens(0, shards.n_tokens)]
+    sentences = [
+        pieces[a:b]
+        for a, b in zip(shards.sentence_starts, shards.sentence_starts[1:], strict=False)
+    ]
+    borders = zip(shards.document_starts, shards.document_starts[1:], strict=False)
+    return [sentences[a:b] for a, b in borders]
+
+
+def test_documents_become_sentences_of_tokens(
+    tokenizer: Tokenizer, source: Path, tmp_path: Path
+) -> None:
+    unknown, mask = "[UNK]", ["[", "mask", "]"]
+    assert read(tmp_path / "shards", tokenizer, source) == [
+        [["the", "cat", "sat", "."], ["the", "cat", "##s", unknown], ["cat", "##s"]],
+        [["cat"]],  # no text, so the title is read
+        [["the", *mask, "sat", "."]],  # a special token in a text is text
+    ]
+    assert tokenizer.encode("[MASK]").tokens[1] == "[MASK]"  # the caller's own is as it was
+
+
+def test_other_tokenizers_and_sources_are_refused_and_the_same_goes_on(
+    tokenizer: Tokenizer, source: Path, tmp_path: Path
+) -> None:
+    first = read(tmp_path / "shards", tokenizer, source)
+    assert read(tmp_path / "shards", tokenizer, source) == first
+    with pytest.raises(CorpusError, match="another origin"):
+        read(tmp_path / "shards", bert_tokenizer(PIECES[:-1], WordRules()), source)
+    source.write_text('{"_id": "9", "text": "cat"}\n')
+    with pytest.raises(CorpusError, match="another origin"):
+        read(tmp_path / "shards", tokenizer, source)

@@ -1,0 +1,283 @@
+"""Training sentence encoders from files, on a tiny model."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from sentence_transformers import SentenceTransformer
+
+from sbert_search.cli.train.group import train
+from sbert_search.embedding.embedder import Embedder
+from sbert_search.errors import ConfigError, TrainingError
+from sbert_search.models.bi_encoder import BiEncoder
+from sbert_search.training.bi_encoder.train import BiEncoderRecipe, open_model, train_bi_encoder
+from sbert_search.training.loop.report import read_log
+from sbert_search.training.recipe import load_recipe, shipped_recipes
+from tests.models.tiny import (
+    TEXTS,
+    WORDS,
+    tiny_bi_encoder,
+    tiny_cross_encoder,
+    tiny_encoder,
+    tiny_tokenizer,
+)
+
+DRAW = np.random.default_rng(5)
+
+
+def text() -> str:
+    return " ".join(DRAW.choice(WORDS, 6))
+
+
+def write(path: Path, rows: list[dict[str, Any]]) -> Path:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="module")
+def given(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A model and a file of every kind."""
+    folder = tmp_path_factory.mktemp("given")
+    tiny_bi_encoder(folder / "tokens").save(folder / "model")
+    tiny_cross_encoder(folder / "tokens").save(folder / "teacher")
+    labels = ["entailment", "neutral", "contradiction"]
+    pairs = [{"sentence1": text(), "sentence2": text()} for _ in range(24)]
+    rows: dict[str, list[dict[str, Any]]] = {
+        "nli": [{**pair, "label": labels[n % 3]} for n, pair in enumerate(pairs)],
+        "sts": [{**pair, "score": n % 6} for n, pair in enumerate(pairs)],
+        "binary": [{**pair, "label": n % 2} for n, pair in enumerate(pairs)],
+        "pairs": pairs,
+        "triplets": [{"anchor": text(), "positive": text(), "negative": text()} for _ in range(24)],
+        "groups": [{"texts": [text(), text(), text()]} for _ in range(8)],
+        "texts": [{"text": text()} for _ in range(24)],
+        "classes": [{"text": text(), "label": str(n % 4)} for n in range(24)],
+    }
+    files = {name: write(folder / f"{name}.jsonl", some) for name, some in rows.items()}
+    return {"model": folder / "model", "teacher": folder / "teacher", **files}
+
+
+def recipe_of(given: dict[str, Path], name: str, data: str, *more: str) -> BiEncoderRecipe:
+    overrides = [f"model={given['model']}", f"data.train={given[data]}", "device=cpu"]
+    quick = ["budget.steps=2", "batching.size=8", "optim.lr=1e-3", "schedule.warmup=0"]
+    each = [*overrides, *quick, "evaluation.every=2", *more]
+    return load_recipe(BiEncoderRecipe, "bi-encoder", name, each)
+
+
+RECIPES = {
+    "nli": ("nli",),
+    "stsb": ("sts",),
+    "triplet": ("triplets",),
+    "mnrl-nli": ("nli",),
+    "paraphrase": ("groups",),
+    "query-passage": ("pairs",),
+    "simcse": ("texts",),
+    "distill": ("texts", "teacher=MODEL"),
+    "nli-then-stsb": ("sts", "first.data.train=NLI", "first.budget.steps=2"),
+}
+
+
+def test_every_shipped_recipe_is_tried_here() -> None:
+    assert set(RECIPES) == set(shipped_recipes("bi-encoder"))
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_a_recipe_ends_in_a_folder_that_the_library_loads(
+    given: dict[str, Path], tmp_path: Path, name: str
+) -> None:
+    data, *more = RECIPES[name]
+    more = [m.replace("MODEL", str(given["model"])).replace("NLI", str(given["nli"])) for m in more]
+    recipe = recipe_of(given, name, data, f"data.dev={given['sts']}", *more)
+    result = train_bi_encoder(recipe, tmp_path)
+    assert result.state.step == 2
+    ours = Embedder(tmp_path / "model", precision="fp32").encode(TEXTS)
+    library = SentenceTransformer(str(tmp_path / "model"), device="cpu", local_files_only=True)
+    np.testing.assert_allclose(ours, library.encode(TEXTS), atol=2e-6)
+    assert not np.allclose(
+        ours, Embedder(given["model"], precision="fp32").encode(TEXTS), atol=1e-5
+    )
+    (dev,) = [line["figures"] for line in read_log(tmp_path / "log.jsonl") if line["kind"] == "dev"]
+    assert list(dev) == ["spearman"]
+    card = (tmp_path / "model" / "README.md").read_text(encoding="utf-8")
+    assert given[data].name in card
+    assert "| 2 (this model) |" in card
+    assert f'name = "{recipe.loss.name}"' in card
+
+
+LOSSES = {
+    "contrastive": ("binary", "pairs"),
+    "online_contrastive": ("binary", "pairs"),
+    "cosent": ("sts", "pairs"),
+    "angle": ("sts", "pairs"),
+    "all_triplets": ("classes", "classes"),
+    "hardest_triplets": ("classes", "classes"),
+    "semi_hard_triplets": ("classes", "classes"),
+    "margin_mse": ("triplets", "triplets"),
+    "score_divergence": ("triplets", "triplets"),
+}
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_every_other_loss_trains(given: dict[str, Path], tmp_path: Path, loss: str) -> None:
+    data, form = LOSSES[loss]
+    settings = [f"loss.name={loss}", f"data.form={form}", f"teacher={given['teacher']}"]
+    recipe = recipe_of(given, "stsb", data, *settings, "loss.matryoshka=[16, 8]")
+    train_bi_encoder(recipe, tmp_path)
+    losses = [line["loss"] for line in read_log(tmp_path / "log.jsonl") if line["kind"] == "step"]
+    assert len(losses) == 2
+    assert all(loss > 0 for loss in losses)
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "dev", "figure"),
+    [
+        ("nli", "nli", "nli", "accuracy"),
+        ("triplet", "triplets", "triplets", "triplets"),
+        ("query-passage", "pairs", "pairs", "found"),
+    ],
+)
+def test_dev_figures_follow_from_the_dev_file(
+    given: dict[str, Path], tmp_path: Path, name: str, data: str, dev: str, figure: str
+) -> None:
+    recipe = recipe_of(given, name, data, f"data.dev={given[dev]}", "evaluation.every=1")
+    train_bi_encoder(recipe, tmp_path)
+    lines = [line for line in read_log(tmp_path / "log.jsonl") if line["kind"] == "dev"]
+    assert [list(line["figures"]) for line in lines] == [[figure]] * 2
+    assert all(0 <= line["figures"][figure] <= 1 for line in lines)
+
+
+def test_the_best_checkpoint_becomes_the_model(given: dict[str, Path], tmp_path: Path) -> None:
+    settings = ["evaluation.every=1", "budget.steps=4", "optim.lr=0.05", "schedule.warmup=0"]
+    recipe = recipe_of(given, "stsb", "sts", f"data.dev={given['sts']}", *settings)
+    result = train_bi_encoder(recipe, tmp_path)
+    assert result.best is not None
+    best, published = (
+        path / "model.safetensors" for path in (result.best / "model", tmp_path / "model")
+    )
+    assert best.read_bytes() == published.read_bytes()
+
+
+def test_a_run_that_is_resumed_ends_in_the_same_model(
+    given: dict[str, Path], tmp_path: Path
+) -> None:
+    settings = ["budget.steps=4", "checkpoint.every=2"]
+    recipe = recipe_of(given, "mnrl-nli", "nli", *settings)
+    train_bi_encoder(recipe, tmp_path / "whole")
+    train_bi_encoder(recipe, tmp_path / "cut")
+    for last in (tmp_path / "cut").glob("ckpt-00000004*/*"):
+        if last.is_file():
+            last.write_bytes(b"")  # damaged: the run goes back to step 2
+    train_bi_encoder(recipe, tmp_path / "cut", resume=True)
+    whole, cut = (tmp_path / name / "model" / "model.safetensors" for name in ("whole", "cut"))
+    assert whole.read_bytes() == cut.read_bytes()
+
+
+@pytest.mark.parametrize(("name", "data"), [("nli", "nli"), ("mnrl-nli", "nli")])
+def test_a_batch_in_parts_has_the_loss_of_the_whole(
+    given: dict[str, Path], tmp_path: Path, name: str, data: str
+) -> None:
+    encoder = tiny_encoder(hidden_dropout=0.0, attention_dropout=0.0)
+    BiEncoder(encoder, tiny_tokenizer(tmp_path / "tokens")).save(tmp_path / "model")
+    losses = []
+    for parts in ("batching.window=1", "batching.micro_size=3"):
+        recipe = recipe_of(given, name, data, f"model={tmp_path / 'model'}", parts)
+        train_bi_encoder(
+            replace(recipe, batching=replace(recipe.batching, window=1)), tmp_path / parts
+        )
+        log = read_log(tmp_path / parts / "log.jsonl")
+        losses.append([line["loss"] for line in log if line["kind"] == "step"])
+    np.testing.assert_allclose(losses[0], losses[1], atol=1e-5)
+
+
+def test_a_preset_is_made_afresh_with_a_tokenizer(given: dict[str, Path], tmp_path: Path) -> None:
+    fresh = ["model=bert-tiny", 'pooling=["cls", "mean"]', "max_len=12"]
+    with pytest.raises(ConfigError, match="set tokenizer="):
+        train_bi_encoder(recipe_of(given, "stsb", "sts", *fresh), tmp_path / "no")
+    recipe = recipe_of(given, "stsb", "sts", *fresh, f"tokenizer={given['model']}")
+    train_bi_encoder(recipe, tmp_path / "yes")
+    embedder = Embedder(tmp_path / "yes" / "model")
+    assert (embedder.dim, embedder.max_len) == (256, 12)
+
+
+@pytest.mark.parametrize("unit_length", [False, True])
+def test_vectors_are_scaled_to_length_1_or_not_as_asked(
+    given: dict[str, Path], tmp_path: Path, unit_length: bool
+) -> None:
+    model = open_model(recipe_of(given, "stsb", "sts", f"unit_length={not unit_length}".lower()))
+    model.save(tmp_path / "other")
+    settings = (f"model={tmp_path / 'other'}", f"unit_length={unit_length}".lower())
+    train_bi_encoder(recipe_of(given, "stsb", "sts", *settings), tmp_path / "run")
+    norms = [
+        np.linalg.norm(Embedder(tmp_path / folder, precision="fp32").encode(["a b c"]))
+        for folder in ("other", "run/model")
+    ]
+    assert [float(norm) == pytest.approx(1, abs=1e-6) for norm in norms] == [
+        not unit_length,
+        unit_length,
+    ]
+
+
+@pytest.mark.parametrize(("unit_length", "warned"), [("true", True), ("false", False)])
+def test_classes_over_vectors_of_length_1_are_warned_of(
+    given: dict[str, Path],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    unit_length: str,
+    warned: bool,
+) -> None:
+    open_model(recipe_of(given, "nli", "nli", f"unit_length={unit_length}")).save(tmp_path / "m")
+    train_bi_encoder(recipe_of(given, "nli", "nli", f"model={tmp_path / 'm'}"), tmp_path / "run")
+    assert ("scales its vectors to length 1" in capsys.readouterr().err) == warned
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "settings", "error", "message"),
+    [
+        ("nli", "triplets", ("data.form=triplets",), ConfigError, "reads no label"),
+        ("triplet", "pairs", ("data.form=pairs",), ConfigError, r":1 has 2 texts as data\.form"),
+        ("distill", "texts", (), ConfigError, "learns from a bi-encoder; name it by teacher"),
+        ("stsb", "nli", ("loss.name=contrastive",), ConfigError, "takes two labels, and there are"),
+        ("nli", "sts", ('loss.concatenation=["w"]',), ConfigError, "has 'w'; known: u, v"),
+        ("stsb", "sts", ("data.limit=1",), TrainingError, "have the score 0"),
+    ],
+)
+def test_a_loss_that_does_not_fit_is_refused(
+    given: dict[str, Path],
+    tmp_path: Path,
+    name: str,
+    data: str,
+    settings: tuple[str, ...],
+    error: type[Exception],
+    message: str,
+) -> None:
+    with pytest.raises(error, match=message):
+        train_bi_encoder(recipe_of(given, name, data, *settings), tmp_path)
+
+
+def test_the_command_tells_where_the_model_is(given: dict[str, Path], tmp_path: Path) -> None:
+    sets = [f"model={given['model']}", f"data.train={given['nli']}", "budget.steps=1"]
+    arguments = [part for each in sets for part in ("--set", each)]
+    done = CliRunner().invoke(
+        train, ["bi-encoder", "nli", *arguments, "--out", str(tmp_path), "--quiet", "--json"]
+    )
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.stdout)["model"] == str(tmp_path / "model")
+
+
+@pytest.mark.parametrize(
+    ("pooling", "told"),
+    [
+        ('["attention_mean"]', "attention_mean is for evaluation only"),
+        ('["mean", "cls"]', r"can be saved only in the order cls\+mean"),
+    ],
+)
+def test_a_pooling_that_cannot_be_saved_is_refused_before_training(
+    given: dict[str, Path], pooling: str, told: str
+) -> None:
+    with pytest.raises(ConfigError, match=told):
+        open_model(recipe_of(given, "stsb", "sts", f"pooling={pooling}"))

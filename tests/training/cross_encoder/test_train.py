@@ -1,0 +1,204 @@
+"""Cross-encoders train on classes, scores and relevance, and load in sentence-transformers."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import sentence_transformers
+import torch
+
+from sbert_search.config import from_mapping
+from sbert_search.corpus.candidates import Candidates
+from sbert_search.errors import ConfigError, CorpusError
+from sbert_search.models.bi_encoder import BiEncoder
+from sbert_search.models.cross_encoder import CrossEncoder
+from sbert_search.search.reranker import Reranker
+from sbert_search.training.cross_encoder.train import CrossEncoderRecipe, train_cross_encoder
+from sbert_search.training.data.pair_dataset import relevance_rows
+from sbert_search.training.loop.report import read_log
+from sbert_search.training.recipe import load_recipe
+from tests.models.tiny import tiny_bi_encoder, tiny_encoder, tiny_tokenizer
+from tests.training.small import unlike
+
+WORDS = ["cat", "dog", "mat", "sun", "red", "far", "sat", "ran"]
+QUICK = {
+    "device": "cpu",
+    "budget": {"epochs": 6},
+    "optim": {"lr": 5e-3},
+    "batching": {"size": 8},
+}
+
+
+def write(path: Path, rows: list[dict[str, Any]]) -> Path:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def pairs(rng: np.random.Generator, n: int) -> list[dict[str, Any]]:
+    """A second text that sleeps is alike, entailed, relevant."""
+    rows = []
+    for place in range(n):
+        word, other = rng.choice(WORDS, 2, replace=False).tolist()
+        second = f"then it {'slept' if place % 2 else 'ran'} {other}"
+        rows.append({"sentence1": f"the {word}", "sentence2": second, "alike": place % 2 == 1})
+    return rows
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Path:
+    model = tiny_bi_encoder(tmp_path / "tokenizer")
+    model.save(tmp_path / "start")
+    return tmp_path / "start"
+
+
+def recipe(start: Path, data: dict[str, Any], **settings: Any) -> CrossEncoderRecipe:
+    fixed = {"model": str(start), "max_len": 16, "data": data}
+    return from_mapping(CrossEncoderRecipe, QUICK | fixed | settings)
+
+
+def files(folder: Path, make: Any) -> dict[str, Any]:
+    rng = np.random.default_rng(0)
+    names = {"train": 160, "dev": 40}
+    return {
+        name: str(write(folder / f"{name}.jsonl", [make(row) for row in pairs(rng, n)]))
+        for name, n in names.items()
+    }
+
+
+def dev_figures(out: Path) -> list[dict[str, float]]:
+    return [line["figures"] for line in read_log(out / "log.jsonl") if line["kind"] == "dev"]
+
+
+def test_scores_are_learned_and_vanilla_cross_encoder_gives_them(
+    start: Path, tmp_path: Path
+) -> None:
+    data = files(tmp_path, lambda row: row | {"score": 5.0 * row["alike"]})
+    result = train_cross_encoder(recipe(start, data, task="scores", loss="bce"), tmp_path / "run")
+    figures = dev_figures(tmp_path / "run")
+    assert figures[-1]["spearman"] > 0.7
+    assert result.best is not None
+    saved = tmp_path / "run" / "model"
+    assert "CrossEncoder" in (saved / "README.md").read_text()
+    checked = [("the cat", "then it slept"), ("the cat", "then it ran"), ("the sun", "red")]
+    vanilla = sentence_transformers.CrossEncoder(str(saved), device="cpu")
+    ours = Reranker(saved, precision="fp32").predict(checked)
+    assert vanilla.predict(checked) == pytest.approx(ours, abs=1e-6)
+
+
+def test_classes_keep_their_names(start: Path, tmp_path: Path) -> None:
+    data = files(tmp_path, lambda row: row | {"label": ("no", "yes")[row["alike"]]})
+    settings = recipe(start, data | {"labels": ["yes", "no"]}, task="classes", loss="cross_entropy")
+    result = train_cross_encoder(settings, tmp_path / "run")
+    assert dev_figures(tmp_path / "run")[-1]["accuracy"] > 0.9
+    assert CrossEncoder.load(result.last / "model").labels == ("yes", "no")
+
+
+@pytest.mark.parametrize("loss", ["bce", "pairwise", "list_net", "list_softmax"])
+def test_relevance_is_learned_from_a_run(start: Path, tmp_path: Path, loss: str) -> None:
+    collection(tmp_path / "beir")
+    data = {
+        "train": str(tmp_path / "beir"),
+        "runs": [str(tmp_path / "found.trec")],
+        "dev": str(tmp_path / "beir"),
+        "dev_run": str(tmp_path / "found.trec"),
+        "dev_split": "train",
+        "negatives": 3,
+    }
+    settings = recipe(start, data, task="relevance", loss=loss, budget={"epochs": 12})
+    train_cross_encoder(settings, tmp_path / "run")
+    figures = dev_figures(tmp_path / "run")
+    assert figures[-1]["MRR"] > 0.9
+    assert set(figures[0]) == {"nDCG@10", "MAP", "MRR"}
+
+
+def collection(folder: Path) -> None:
+    """A BEIR folder where what is red is relevant, and a run that puts it last."""
+    (folder / "qrels").mkdir(parents=True)
+    write(folder / "corpus.jsonl", [{"_id": w, "text": f"it slept and {w}"} for w in WORDS])
+    write(folder / "queries.jsonl", [{"_id": f"q-{w}", "text": f"the {w}"} for w in WORDS])
+    lines = [f"q-{w}\tred\t1\n" for w in WORDS]
+    (folder / "qrels" / "train.tsv").write_text("query-id\tcorpus-id\tscore\n" + "".join(lines))
+    found = sorted(WORDS, key=lambda word: word == "red")
+    run = [
+        f"q-{query} Q0 {word} {rank} {-rank} t\n"
+        for query in WORDS
+        for rank, word in enumerate(found, 1)
+    ]
+    (folder.parent / "found.trec").write_text("".join(run))
+
+
+def test_negatives_are_mined_for_pairs_that_belong_together(start: Path, tmp_path: Path) -> None:
+    rows = [{"query": f"the {word}", "passage": f"it slept and {word}"} for word in WORDS]
+    data = {"train": str(write(tmp_path / "positives.jsonl", rows))}
+    mining = {"negatives": 2, "last": 8, "margin": -2.0}
+    settings = recipe(
+        start, data, task="relevance", loss="pairwise", mining=mining, budget={"steps": 2}
+    )
+    result = train_cross_encoder(settings, tmp_path / "run")
+    assert result.state.rows == 16
+    assert (tmp_path / "run" / "mining").is_dir()
+    with pytest.raises(ConfigError, match="mined for relevance, not for scores"):
+        recipe(start, data, task="scores", loss="bce", mining=mining)
+
+
+def test_a_killed_run_ends_with_the_same_weights(start: Path, tmp_path: Path) -> None:
+    data = files(tmp_path, lambda row: row | {"score": 5.0 * row["alike"]})
+    whole = recipe(start, data, task="scores", loss="bce", budget={"steps": 6})
+    train_cross_encoder(whole, tmp_path / "whole")
+    constant = {"schedule": {"kind": "linear", "warmup": 0}, "checkpoint": {"every": 3, "keep": 9}}
+    for out in ("a", "b"):
+        settings = recipe(start, data, task="scores", loss="bce", budget={"steps": 6}, **constant)
+        train_cross_encoder(settings, tmp_path / out)
+    (last,) = (tmp_path / "b").glob("ckpt-00000006")
+    last.rename(tmp_path / "gone")
+    train_cross_encoder(settings, tmp_path / "b", resume=True)
+    assert not [name for name in unlike(tmp_path / "a", tmp_path / "b") if name != "log.jsonl"]
+
+
+def test_rows_use_every_text_and_repeat_what_is_scarce() -> None:
+    grades = {"good": 2, "better": 1, "judged bad": 0}
+    texts = {name: name for name in ("b1", "good", "b2", "judged bad", "better", "b3", " ")}
+    found = Candidates("q", "query", texts, grades)
+    rows = [row.texts for row in relevance_rows([found], 3, seed=1)]
+    assert [row[:2] for row in rows] == [("query", "good"), ("query", "better")]
+    assert {*rows[0][2:], *rows[1][2:]} == {"b1", "b2", "b3", "judged bad"}
+    (wide, again) = [row.texts for row in relevance_rows([found], 9, seed=1)]
+    assert sorted(wide[2:]) == sorted(again[2:]) == ["b1", "b2", "b3", "judged bad"]
+    assert list(relevance_rows([Candidates("q", "query", {"a": "a"}, {"a": 1})], 3, 0)) == []
+
+
+@pytest.mark.parametrize("pooler", [False, True])
+def test_any_encoder_can_start(tmp_path: Path, pooler: bool) -> None:
+    tokenizer = tiny_tokenizer(tmp_path / "tokenizer")
+    encoder = tiny_encoder(pooler=pooler)
+    BiEncoder(encoder, tokenizer).save(tmp_path / "start")
+    model = CrossEncoder.start(tmp_path / "start", labels=["a", "b"], max_len=12)
+    assert model.tokenizer.max_len == 12
+    assert torch.equal(model.encoder.embeddings.word.weight, encoder.embeddings.word.weight)
+    model.save(tmp_path / "saved")
+    assert CrossEncoder.load(tmp_path / "saved").labels == ("a", "b")
+
+
+@pytest.mark.parametrize("name", ["nli", "stsb", "relevance"])
+def test_shipped_recipes_hold_together(name: str, tmp_path: Path) -> None:
+    overrides = [f"data.train={tmp_path / 'pairs.jsonl'}"]
+    assert load_recipe(CrossEncoderRecipe, "cross-encoder", name, overrides).model is None
+
+
+def test_settings_and_data_that_do_not_fit_are_named(start: Path, tmp_path: Path) -> None:
+    data = files(tmp_path, lambda row: row | {"score": 5.0, "label": "2"})
+    with pytest.raises(ConfigError, match="loss pairwise does not fit scores; take bce, mse"):
+        recipe(start, data, task="scores", loss="pairwise")
+    with pytest.raises(ConfigError, match=r"data\.labels must name the classes"):
+        recipe(start, data, task="classes", loss="cross_entropy")
+    with pytest.raises(ConfigError, match=r"has 1 folders and data\.runs 0 files"):
+        recipe(start, {"train": str(tmp_path)}, task="relevance", loss="bce")
+    with pytest.raises(CorpusError, match="no query has both a relevant text and another"):
+        train_cross_encoder(recipe(start, data, task="relevance", loss="bce"), tmp_path / "run")
+    write(tmp_path / "train.jsonl", [{"query": "a", "answer": "b", "label": "good"}])
+    with pytest.raises(CorpusError, match=r"train.jsonl:1: label is 'good'; it must be 0, 1, 2"):
+        train_cross_encoder(recipe(start, data, task="relevance", loss="bce"), tmp_path / "run")

@@ -1,0 +1,123 @@
+"""Hard negatives, by a model whose similarities are known: words that two texts share."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from sbert_search.errors import ConfigError
+from sbert_search.training.bi_encoder.train import BiEncoderRecipe, train_bi_encoder
+from sbert_search.training.data import mining
+from sbert_search.training.data.examples import Example
+from sbert_search.training.data.mining import MiningConfig, mine_negatives
+from sbert_search.training.recipe import load_recipe
+from tests.models.tiny import TOKENS, tiny_bi_encoder, tiny_cross_encoder
+
+PASSAGES = ["the cat", "the cat sat", "the cat sat on", "a dog ran", "far away and then"]
+EXAMPLES = [
+    Example(("cat sat", "the cat sat"), None, "file:1"),
+    Example(("cat sat", "the cat sat on"), None, "file:2"),
+    Example(("dog ran", "a dog ran"), None, "file:3"),
+    Example(("then", "far away and then"), None, "file:4"),
+    Example(("cat", "the cat"), None, "file:5"),
+]
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    """A model whose vectors are little more than the mean of those of the words."""
+    made = tiny_bi_encoder(tmp_path / "tokens")
+    with torch.no_grad():
+        words = made.encoder.embeddings.word.weight
+        words.copy_(torch.randn(len(TOKENS), 16, generator=torch.Generator().manual_seed(1)))
+    made.save(tmp_path / "model")
+    return tmp_path / "model"
+
+
+def mine(model: Path, folder: Path, **settings: Any) -> list[tuple[str, ...]]:
+    config = MiningConfig(**{"negatives": 2, "margin": -10.0, **settings})
+    mined = mine_negatives(EXAMPLES, config, str(model), folder, device="cpu")
+    return [example.texts[2:] for example in mined]
+
+
+def test_negatives_are_found_and_never_a_positive_of_the_anchor(
+    model: Path, tmp_path: Path
+) -> None:
+    found = mine(model, tmp_path / "mined", negatives=4)
+    assert set(found[0]) == set(PASSAGES) - {"the cat sat", "the cat sat on"}
+    assert found[0] == found[1]
+    assert set(found[2]) == set(PASSAGES) - {"a dog ran"}
+
+
+def test_ranks_and_margin_bound_the_window(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    every = mine(model, tmp_path / "mined", negatives=4)[2]
+    assert mine(model, tmp_path / "mined", first=2, last=3)[2] == every[1:3]
+    assert mine(model, tmp_path / "mined", margin=10.0) == [()] * 5
+    assert "5 of 5 rows got fewer than 2" in " ".join(capsys.readouterr().err.split())
+
+
+def test_what_was_mined_is_not_computed_again_and_a_stopped_run_goes_on(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mining, "_AT_ONCE", 2)
+    expected = mine(model, tmp_path / "whole")
+    calls: list[int] = []
+    genuine = mining._mine
+
+    def stops(*given: Any) -> Any:
+        calls.append(len(given[0]))
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return genuine(*given)
+
+    monkeypatch.setattr(mining, "_mine", stops)
+    with pytest.raises(KeyboardInterrupt):
+        mine(model, tmp_path / "cut")
+    assert mine(model, tmp_path / "cut") == expected
+    assert calls == [2, 2, 2]  # the first block is done once
+    assert mine(model, tmp_path / "cut") == expected
+    assert len(calls) == 3
+
+
+def test_a_cross_encoder_must_agree(model: Path, tmp_path: Path) -> None:
+    from sbert_search.search.reranker import Reranker
+
+    tiny_cross_encoder(tmp_path / "tokens").save(tmp_path / "reranker")
+    reranker = Reranker(tmp_path / "reranker")
+    found = mine(model, tmp_path / "mined", negatives=4, reranker=str(tmp_path / "reranker"))
+    assert found != mine(model, tmp_path / "mined", negatives=4)
+    positive = float(reranker.predict([("dog ran", "a dog ran")])[0])
+    scores = reranker.predict([("dog ran", text) for text in found[2]] or [("a", "a")])
+    assert not found[2] or float(np.max(scores)) < positive
+
+
+def test_a_corpus_is_searched_too(model: Path, tmp_path: Path) -> None:
+    corpus = tmp_path / "corpus.jsonl"
+    corpus.write_text(json.dumps({"text": "dog ran dog ran"}) + "\n", encoding="utf-8")
+    assert "dog ran dog ran" in mine(model, tmp_path / "mined", negatives=4, corpus=corpus)[2]
+
+
+def test_a_recipe_mines_before_it_trains(model: Path, tmp_path: Path) -> None:
+    data = tmp_path / "pairs.jsonl"
+    rows = [{"query": e.texts[0], "passage": e.texts[1]} for e in EXAMPLES]
+    data.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    settings = [f"model={model}", f"data.train={data}", "device=cpu", "budget.steps=2"]
+    settings += ["mining.margin=-10", "batching.size=4"]
+    recipe = load_recipe(BiEncoderRecipe, "bi-encoder", "query-passage", settings)
+    train_bi_encoder(recipe, tmp_path / "run")
+    assert list((tmp_path / "run" / "mining").glob("*/negatives-000000000.json"))
+
+
+def test_settings_that_cannot_be(model: Path, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="ranks rise from 1"):
+        MiningConfig(first=5, last=4)
+    settings = [f"model={model}", "data.train=x.jsonl", "mining.negatives=2"]
+    with pytest.raises(ConfigError, match=r"mining\.negatives is 2, and the loss cosine_mse"):
+        load_recipe(BiEncoderRecipe, "bi-encoder", "stsb", settings)

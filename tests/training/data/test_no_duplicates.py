@@ -1,0 +1,50 @@
+"""Rows that share a key never share a step."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sbert_search.training.data.no_duplicates import keep_apart
+
+Keys = list[set[int]]
+
+
+def steps_of(keys: Keys, size: int) -> list[list[int]]:
+    rows = np.arange(len(keys))
+    steps = [rows[start : start + size] for start in range(0, len(rows), size)]
+    return [step.tolist() for step in keep_apart(steps, keys.__getitem__)]
+
+
+def test_a_row_waits_for_the_next_step() -> None:
+    keys = [{1}, {2}, {1}, {3}, {4}, {5}]
+    assert steps_of(keys, 3) == [[0, 1, 3], [2, 4, 5]]
+
+
+def test_what_cannot_fill_half_a_step_is_left_out() -> None:
+    keys = [{1}, {2}, {3}, {4}, {1}, {1}, {1}, {1}]
+    assert steps_of(keys, 4) == [[0, 1, 2, 3]]
+    assert steps_of([{1}, {1}, {1}], 3) == [[0]]  # there is always one step
+
+
+@given(st.lists(st.sets(st.integers(0, 8), min_size=1, max_size=3), min_size=1), st.integers(1, 6))
+def test_no_key_twice_in_a_step_and_no_row_twice(keys: Keys, size: int) -> None:
+    steps = steps_of(keys, size)
+    assert steps[0]
+    for step in steps:
+        own = [key for row in step for key in keys[row]]
+        assert len(own) == len(set(own))
+        assert len(step) <= size
+    rows = [row for step in steps for row in step]
+    assert len(rows) == len(set(rows))
+
+
+def test_rows_without_a_common_key_stay_as_they_are() -> None:
+    keys = [{n} for n in range(7)]
+    assert steps_of(keys, 3) == [[0, 1, 2], [3, 4, 5], [6]]
+
+
+def test_many_copies_of_one_row_do_not_take_forever() -> None:
+    keys: Keys = [{0}] * 20_000
+    assert steps_of(keys, 64) == [[0]]

@@ -1,0 +1,111 @@
+"""Rows of texts: mixing by weight, keeping equal texts apart, one packed batch."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import chain
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from sbert_search.errors import TrainingError
+from sbert_search.training.data.examples import Example
+from sbert_search.training.data.text_dataset import TextBatches, TokenTable, arrange, check_targets
+from sbert_search.training.loop.batching import BatchingConfig
+from tests.models.tiny import tiny_tokenizer
+
+WORDS = [f"cat{'s' * n} dog" for n in range(60)]
+
+
+def batches(
+    files: list[list[Example]],
+    folder: Path,
+    *,
+    apart: bool = False,
+    weights: tuple[float, ...] = (),
+) -> TextBatches:
+    rows = arrange(files, ())
+    return TextBatches(
+        rows,
+        TokenTable.of(rows.texts, tiny_tokenizer(folder, max_len=30)),
+        BatchingConfig(size=8),
+        seed=1,
+        summed=None if apart else "loss",
+        apart=apart,
+        weights=weights,
+    )
+
+
+def example(*texts: str, group: str = "") -> Example:
+    return Example(texts, None, "file:1", group)
+
+
+def test_a_batch_is_packed_by_length_and_knows_its_places(tmp_path: Path) -> None:
+    made = batches([[example("cat", "the cat sat on the mat"), example("dog", "a dog")]], tmp_path)
+    batch = made.collate(np.array([1, 0]), 0)
+    tokens = batch.inputs.tokens
+    assert list(tokens.lengths) == sorted(tokens.lengths)
+    assert batch.counts == {"loss": 2}
+    number = torch.arange(4.0).unsqueeze(1)
+    by_row = batch.inputs.by_row(number, 2)[..., 0].long()
+    lengths = [[tokens.lengths[place] for place in row] for row in by_row.tolist()]
+    assert lengths == [[3, 4], [3, 8]]  # of dog, a dog; cat, the cat sat on the mat
+
+
+def test_rows_of_different_widths_leave_places_empty(tmp_path: Path) -> None:
+    made = batches([[example("cat", "dog", "sun"), example("red", "mat")]], tmp_path, apart=True)
+    batch = made.collate(np.array([0, 1]), 0)
+    assert batch.targets is not None
+    assert batch.targets.tolist() == [3, 2]
+    by_row = batch.inputs.by_row(torch.ones(5, 1), 2)[..., 0]
+    assert by_row.tolist() == [[1, 1, 1], [1, 1, 0]]
+
+
+def test_weights_say_how_often_an_epoch_has_the_rows_of_a_file(tmp_path: Path) -> None:
+    files = [[example(w, "a") for w in WORDS[:20]], [example(w, "b") for w in WORDS[20:30]]]
+    made = batches(files, tmp_path, weights=(0.5, 2))
+    drawn = Counter(np.concatenate(made.plan(0)).tolist())
+    assert sum(drawn[row] for row in range(20)) == 10
+    assert [drawn[row] for row in range(20, 30)] == [2] * 10
+    assert drawn != Counter(np.concatenate(made.plan(1)).tolist())
+
+
+def test_rows_that_share_a_text_or_a_group_never_share_a_batch(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = [
+        [example(WORDS[n % 12], WORDS[20 + n], group="g" if n < 5 else "") for n in range(40)]
+        + [example(WORDS[0], WORDS[20])]
+    ]
+    made = batches(files, tmp_path, apart=True)
+    told = " ".join(capsys.readouterr().err.split())
+    assert "1 of 41 rows repeat the texts of another, such as that at file:1" in told
+    steps = made.plan(0)
+    for step in steps:
+        texts = [text for row in step for text in made.text_rows.row_texts(row)]
+        assert len(texts) == len(set(texts))
+        assert sum(made.text_rows.groups[row] >= 0 for row in step) <= 1
+    rows = list(chain.from_iterable(step.tolist() for step in steps))
+    assert len(rows) == len(set(rows))
+    assert len(rows) >= 30
+
+
+def test_one_class_or_one_score_teaches_nothing() -> None:
+    same = [Example(("a", "b"), "yes", "file:1"), Example(("c", "d"), "yes", "file:2")]
+    with pytest.raises(TrainingError, match=r"2 rows from file:1 to file:2 have the label 'yes'"):
+        check_targets(arrange([same], ["yes", "no"]), ["yes", "no"], "softmax")
+    scored = [Example(("a", "b"), 0.5, "file:1"), Example(("c", "d"), 0.5, "file:2")]
+    with pytest.raises(TrainingError, match=r"have the score 0\.5"):
+        check_targets(arrange([scored], []), [], "cosine_mse")
+
+
+def test_the_fingerprint_follows_texts_and_targets() -> None:
+    def of(*examples: Example) -> str:
+        return arrange([examples], ()).fingerprint()
+
+    one = Example(("a", "b"), 0.5, "file:1")
+    assert of(one) == of(Example(("a", "b"), 0.5, "elsewhere:9"))
+    assert of(one) != of(Example(("a", "c"), 0.5, "file:1"))
+    assert of(one) != of(Example(("a", "b"), 0.6, "file:1"))

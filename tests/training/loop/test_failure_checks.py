@@ -1,0 +1,176 @@
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from sbert_search.errors import TrainingError
+from sbert_search.training.loop.failure_checks import (
+    FLOOR_STEPS,
+    FloorWatch,
+    interrupts,
+    out_of_memory,
+)
+from sbert_search.training.loop.loop import train
+from sbert_search.training.loop.objective import Batch, InBatchObjective, Losses, Objective
+from sbert_search.training.loop.report import read_log
+from tests.training.small import (
+    TASKS,
+    PairObjective,
+    TokenModel,
+    settings,
+    step_losses,
+    token_batches,
+    token_objective,
+)
+
+
+def run(objective: Objective | InBatchObjective, out: Path, *overrides: str) -> TokenModel:
+    config, model = settings("checkpoint.every=3", *overrides), TokenModel(0.0)
+    kind = "pair" if isinstance(objective, InBatchObjective) else "token"
+    batches = TASKS[kind][1](config)
+    train(objective, batches, config, model=model, out=out)
+    return model
+
+
+class Spoiled:
+    """Spoils the loss, or only its gradient, in the micro-batch that holds a row."""
+
+    def __init__(self, row: int, *, gradient_only: bool = False) -> None:
+        self.row, self.gradient_only = row, gradient_only
+        self.weights: dict[str, Tensor] = {}
+
+    def __call__(self, model: nn.Module, batch: Batch) -> Losses:
+        losses = token_objective(model, batch)
+        if self.row not in batch.rows:
+            return losses
+        self.weights = {name: p.detach().clone() for name, p in model.named_parameters()}
+        total, count = losses.sums["tokens"]
+        total = total + (total * 0).sqrt() if self.gradient_only else total * float("nan")
+        return Losses({**losses.sums, "tokens": (total, count)})
+
+
+def test_a_loss_that_is_not_finite_stops_with_step_rate_and_rows(tmp_path: Path) -> None:
+    config = settings()
+    batches = token_batches(config)
+    rows = batches.rows(0, 4)  # the fifth step
+    objective = Spoiled(int(rows[9]))
+    part = ", ".join(map(str, rows[8:16].tolist()))
+    with pytest.raises(TrainingError) as caught:
+        run(objective, tmp_path, "batching.micro_size=8", "schedule.warmup=0")
+    message = str(caught.value)
+    assert message.startswith("Step 5 (learning rate 0.00667): loss tokens is nan. Rows ")
+    assert f"Rows {part}." in message
+    assert [path.name for path in tmp_path.glob("ckpt-*")] == ["ckpt-00000003"]
+    assert [line["step"] for line in read_log(tmp_path / "log.jsonl")][-1] == 4
+
+
+def test_a_gradient_that_is_not_finite_changes_no_weight(tmp_path: Path) -> None:
+    objective = Spoiled(int(token_batches(settings()).rows(0, 1)[0]), gradient_only=True)
+    config, model = settings(), TokenModel(0.0)
+    with pytest.raises(TrainingError, match=r"Step 2 .*gradient's norm is nan.* and 16 more"):
+        train(objective, token_batches(config), config, model=model, out=tmp_path)
+    for name, parameter in model.named_parameters():
+        assert torch.equal(parameter, objective.weights[name])
+
+
+def test_a_loss_at_its_floor_is_reported() -> None:
+    watch = FloorWatch()
+    said = [watch.see(0.0) for _ in range(2 * FLOOR_STEPS)]
+    assert [i for i, text in enumerate(said) if text] == [FLOOR_STEPS - 1, 2 * FLOOR_STEPS - 1]
+    assert "teach nothing more" in (said[FLOOR_STEPS - 1] or "")
+    said = [watch.see(3.465736 + 1e-6 * (i % 3)) for i in range(FLOOR_STEPS)]
+    assert "no longer tells its inputs apart" in (said[-1] or "")
+    assert not any(watch.see(3.0 + 1e-3 * (i % 7)) for i in range(3 * FLOOR_STEPS))
+
+
+def test_a_run_tells_of_its_floor(tmp_path: Path) -> None:
+    class Flat(PairObjective):
+        def loss(self, embeddings: Tensor, targets: Tensor | None) -> Losses:
+            return Losses({"flat": ((embeddings * 0).sum(), 1)})
+
+    run(Flat(), tmp_path, f"budget.steps={FLOOR_STEPS}")
+    events = [line for line in read_log(tmp_path / "log.jsonl") if line["kind"] == "event"]
+    assert [line["step"] for line in events] == [FLOOR_STEPS]
+
+
+def no_room(rows: int) -> Callable[[Batch], None]:
+    def check(batch: Batch) -> None:
+        if len(batch.rows) > rows:
+            raise torch.OutOfMemoryError("CUDA out of memory.")
+
+    return check
+
+
+@pytest.mark.parametrize("kind", ["token", "pair"])
+def test_out_of_memory_halves_the_micro_batch_and_changes_nothing_else(
+    tmp_path: Path, kind: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    check = no_room(10)
+
+    def small_token(model: nn.Module, batch: Batch) -> Losses:
+        check(batch)
+        return token_objective(model, batch)
+
+    class SmallPair(PairObjective):
+        def embed(self, model: nn.Module, batch: Batch) -> Tensor:
+            check(batch)
+            return super().embed(model, batch)
+
+    small: Objective | InBatchObjective = small_token if kind == "token" else SmallPair()
+    run(small, tmp_path / "small", "schedule.warmup=0")
+    run(TASKS[kind][0], tmp_path / "large", "schedule.warmup=0")
+    curves = [step_losses(read_log(tmp_path / name / "log.jsonl")) for name in ("small", "large")]
+    assert curves[0] == pytest.approx(curves[1], abs=1e-5)
+    assert "Step 1 did not fit in memory: 8 " in capsys.readouterr().err
+
+
+def test_a_row_that_never_fits_is_named(tmp_path: Path) -> None:
+    def full(model: nn.Module, batch: Batch) -> Losses:
+        raise torch.OutOfMemoryError("CUDA out of memory.")
+
+    for unit in ("rows", "tokens"):
+        overrides = (f"batching.unit={unit}", "batching.size=50")
+        batches = token_batches(settings(*overrides))
+        rows = batches.rows(0, 0)
+        row, most = rows[batches.lengths[rows].argmax()], batches.lengths[rows].max()
+        with pytest.raises(TrainingError, match=f"Row {row}, of {most} tokens, does not fit"):
+            run(full, tmp_path / unit, *overrides)
+
+
+def test_other_errors_are_no_lack_of_memory() -> None:
+    assert out_of_memory(RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried"))
+    assert out_of_memory(MemoryError())
+    assert not out_of_memory(RuntimeError("shapes do not match"))
+    assert not out_of_memory(ValueError("not enough memory"))
+
+
+@pytest.mark.parametrize("kind", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_saves_and_says_how_to_go_on(
+    tmp_path: Path, kind: signal.Signals, capsys: pytest.CaptureFixture[str]
+) -> None:
+    calls = [0]
+
+    def interrupted(model: nn.Module, batch: Batch) -> Losses:
+        calls[0] += 1
+        if calls[0] == 5:
+            os.kill(os.getpid(), kind)
+        return token_objective(model, batch)
+
+    before = signal.getsignal(kind)
+    with pytest.raises(KeyboardInterrupt):
+        run(interrupted, tmp_path)
+    assert signal.getsignal(kind) == before
+    assert sorted(path.name for path in tmp_path.glob("ckpt-*"))[-1] == "ckpt-00000005"
+    assert f"Go on by --resume {tmp_path}" in capsys.readouterr().err
+
+
+def test_the_second_interrupt_is_not_held_back() -> None:
+    with interrupts() as interrupt:
+        os.kill(os.getpid(), signal.SIGINT)
+        assert interrupt.requested
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGINT)

@@ -1,0 +1,70 @@
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from transformers.optimization import (
+    get_constant_schedule_with_warmup,
+    get_cosine_schedule_with_warmup,
+    get_linear_schedule_with_warmup,
+)
+
+from sbert_search.errors import ConfigError
+from sbert_search.training.loop.schedule import Schedule, ScheduleKind, lr_factor
+from sbert_search.training.loop.state import RunState
+from tests.training.small import settings, token_batches
+
+
+@pytest.mark.parametrize(("total", "warmup"), [(20, 0), (20, 5), (7, 7), (1, 0), (100, 10)])
+@pytest.mark.parametrize(
+    ("kind", "reference"),
+    [
+        ("linear", get_linear_schedule_with_warmup),
+        ("cosine", get_cosine_schedule_with_warmup),
+        ("constant", lambda o, warmup, total: get_constant_schedule_with_warmup(o, warmup)),
+    ],
+)
+def test_factors_are_those_of_transformers(
+    kind: ScheduleKind, reference: Callable[..., Any], total: int, warmup: int
+) -> None:
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0)
+    scheduler = reference(optimizer, warmup, total)
+    for step in range(total):
+        assert lr_factor(kind, step, total, warmup) == scheduler.get_last_lr()[0]
+        optimizer.step()
+        scheduler.step()
+
+
+def make(*overrides: str, **budget: Any) -> Schedule:
+    config = settings(*overrides, budget=budget)
+    return Schedule(config.schedule, config.budget, token_batches(config, rows=96))
+
+
+def test_budgets_are_counted_in_their_own_unit() -> None:
+    state = RunState(step=4, tokens=500, seconds=90.0)
+    assert make(steps=5).done(state) == 4
+    assert make(epochs=2).total == 2 * 3  # 96 rows of 32
+    assert make(epochs=1.5).total == 3 + 2
+    assert make(tokens=1000).factor(state) == pytest.approx(500 / 900)
+    assert make("schedule.warmup=0", minutes=3).factor(state) == 0.5
+    assert not make(tokens=501).over(state)
+    assert make(tokens=500).over(state)
+
+
+def test_warm_up_is_a_share_or_steps() -> None:
+    assert make("schedule.warmup=0.1", steps=25).warmup == 3
+    assert make("schedule.warmup=7", steps=25).warmup == 7
+    assert make("schedule.warmup=0.1", tokens=1000).warmup == 100
+    with pytest.raises(ConfigError, match="share"):
+        make("schedule.warmup=7", minutes=1)
+
+
+def test_exactly_one_budget_is_asked_for() -> None:
+    with pytest.raises(ConfigError, match="nothing"):
+        make()
+    with pytest.raises(ConfigError, match="steps and tokens"):
+        make(steps=1, tokens=1)
+    with pytest.raises(ConfigError, match="must be positive"):
+        make(minutes=0)
+    with pytest.raises(ConfigError, match="warmup is -1"):
+        make("schedule.warmup=-1", steps=5)
