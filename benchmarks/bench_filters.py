@@ -23,7 +23,8 @@ from common import Figure, Results, arguments
 from numpy.typing import NDArray
 from vectors import Clusters, write_index
 
-from sbert_search.index.snapshot import RowMask, Snapshot
+from sbert_search.index.dense.query_plan import RowMask
+from sbert_search.index.snapshot import Snapshot
 from sbert_search.index.spec import IndexSpec
 from sbert_search.index.store import IndexStore
 

@@ -22,7 +22,7 @@ from common import ChildRun, Figure, Results, arguments, run_child
 from peers import recall
 from vectors import DIM, Clusters, write_index
 
-from sbert_search.index.dense.faiss_file import single_threaded
+from sbert_search.index.dense.faiss_runtime import single_threaded
 from sbert_search.index.store import IndexStore
 from sbert_search.index.tuning.report import how
 from sbert_search.index.tuning.settings import TuneSettings

@@ -7,15 +7,15 @@ from __future__ import annotations
 
 import io
 import sys
-from collections.abc import Mapping, Sequence
-from importlib import import_module
-from typing import Any, NoReturn
+from collections.abc import Sequence
+from typing import NoReturn
 
 import click
 
 from sbert_search import __version__
 from sbert_search.cli import streams
 from sbert_search.cli.failures import describe
+from sbert_search.cli.lazy_group import LazyGroup
 from sbert_search.errors import ConfigError, QueryError, SbertSearchError
 from sbert_search.runtime.progress import tell
 
@@ -33,30 +33,6 @@ _COMMANDS: dict[str, str] = {
     "pretrain": "sbert_search.cli.train.pretrain:pretrain",
     "train": "sbert_search.cli.train.group:train",
 }
-
-
-class LazyGroup(click.Group):
-    """A group whose commands are imported when they are asked for, listed in the order given.
-
-    Attributes:
-        homes: ``module:attribute`` of every command, by name.
-    """
-
-    def __init__(self, *args: Any, homes: Mapping[str, str], **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.homes = homes
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        """Name the commands."""
-        return list(self.homes)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import one command, or give None for a name that is none."""
-        if cmd_name not in self.homes:
-            return None
-        module, _, attribute = self.homes[cmd_name].partition(":")
-        command: click.Command = getattr(import_module(module), attribute)
-        return command
 
 
 @click.group(

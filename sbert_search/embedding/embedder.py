@@ -86,6 +86,7 @@ class Embedder:
             from sbert_search.embedding.processes import open_processes
 
             self.opened = open_processes(
+                Embedder,
                 model,
                 devices,
                 engine=engine,

@@ -12,7 +12,7 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from multiprocessing import get_context, parent_process
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,17 +25,28 @@ from sbert_search.models.loading.resolve import resolve_model
 from sbert_search.runtime.progress import is_quiet, set_quiet
 from sbert_search.tokens.tokenizer import TextTokenizer
 
-if TYPE_CHECKING:
-    from sbert_search.embedding.embedder import Embedder
-
 T = TypeVar("T")
 _ALL = 1 << 30  # numbers of a vector; the embedder here cuts it
+
+
+class WorkerEmbedder(Protocol):
+    """What a process needs of its embedder."""
+
+    opened: OpenedModel[Engine]
+
+    @property
+    def batch_tokens(self) -> int:
+        """Tokens of one step of the model."""
+
+    def encode_tokens(self, tokens: TokenizedTexts) -> Vectors:
+        """Compute vectors, float32 (n, dim)."""
 
 
 class ProcessEngine:
     """The embedders of several processes as one engine.
 
     Args:
+        embedder: Makes the embedder of a process; importable there, as a class is.
         devices: One for each process; the same one may come twice.
         options: Other arguments of `Embedder`, with a model that each process can open.
 
@@ -44,10 +55,12 @@ class ProcessEngine:
         ModelError: As for `Embedder`, or a process ended.
     """
 
-    def __init__(self, devices: Sequence[str], **options: Any) -> None:
+    def __init__(
+        self, embedder: Callable[..., WorkerEmbedder], devices: Sequence[str], **options: Any
+    ) -> None:
         self._workers = [_Worker(device) for device in devices]
         opening = [
-            worker.submit(_open, {**options, "device": device}, devices.count(device))
+            worker.submit(_open, embedder, {**options, "device": device}, devices.count(device))
             for worker, device in zip(self._workers, devices, strict=True)
         ]
         opened, *_ = [wait() for wait in opening]
@@ -127,7 +140,7 @@ class _Opened(NamedTuple):
     batch_tokens: int
 
 
-_embedders: list[Embedder] = []  # of a worker, which has one
+_embedders: list[WorkerEmbedder] = []  # of a worker, which has one
 
 
 def _begin(quiet: bool) -> None:
@@ -144,14 +157,12 @@ def _end_with_parent() -> None:
     os._exit(1)
 
 
-def _open(options: dict[str, Any], sharers: int) -> _Opened:
+def _open(make: Callable[..., WorkerEmbedder], options: dict[str, Any], sharers: int) -> _Opened:
     """Open this worker's embedder on a device that so many workers share."""
     import torch
 
-    from sbert_search.embedding.embedder import Embedder
-
     torch.set_num_threads(max(1, torch.get_num_threads() // sharers))
-    embedder = Embedder(**options)
+    embedder = make(**options)
     _embedders.append(embedder)
     opened = embedder.opened
     return _Opened(
@@ -168,10 +179,16 @@ def _encode(tokens: TokenizedTexts) -> Vectors:
     return embedder.encode_tokens(tokens)
 
 
-def open_processes(model: Any, devices: Sequence[str], **options: Any) -> OpenedModel[Engine]:
+def open_processes(
+    embedder: Callable[..., WorkerEmbedder],
+    model: object,
+    devices: Sequence[str],
+    **options: Any,
+) -> OpenedModel[Engine]:
     """Open a model on several devices.
 
     Args:
+        embedder: The class `Embedder`.
         model: A folder or a name, as for `Embedder`.
         devices: By name.
         options: Engine, precision and tokens of a step of each process.
@@ -187,5 +204,5 @@ def open_processes(model: Any, devices: Sequence[str], **options: Any) -> Opened
         )
     found = resolve_model(model)
     folder = read_folder(found.path)
-    engine = ProcessEngine(devices, model=found.path, truncate_dim=_ALL, **options)
+    engine = ProcessEngine(embedder, devices, model=found.path, truncate_dim=_ALL, **options)
     return OpenedModel.from_folder(found, folder, engine, engine.precision, ",".join(devices))

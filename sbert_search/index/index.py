@@ -29,7 +29,7 @@ from sbert_search.index.ingestion.ingest import (
     require_memory,
 )
 from sbert_search.index.ingestion.model_check import as_embedder, require_agreement
-from sbert_search.index.lexical.analyzer import LexicalSettings
+from sbert_search.index.lexical_settings import LexicalSettings
 from sbert_search.index.maintenance import compaction
 from sbert_search.index.maintenance.check import CheckReport, check
 from sbert_search.index.maintenance.drift import DriftReport, measure_drift

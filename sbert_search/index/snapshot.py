@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
@@ -12,13 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sbert_search.errors import CorruptIndex, NoLexicalData, QueryError
-from sbert_search.index.dense.exact import QUERY_BLOCK, TopK, lengths_of, scaled
-from sbert_search.index.dense.query_plan import Selection
+from sbert_search.index.dense.exact import QUERY_BLOCK, TopK
+from sbert_search.index.dense.query_plan import RowMask, Selection
 from sbert_search.index.dense.segment_search import offer_nearest
 from sbert_search.index.dense.single_query import LoneSearch
 from sbert_search.index.derived_files import Derived
 from sbert_search.index.lexical.bm25 import LexicalPart, LexicalSearch
 from sbert_search.index.lexical.postings import Postings
+from sbert_search.index.norms import lengths_of, scaled
 from sbert_search.index.storage import ids, npy
 from sbert_search.index.storage.manifest import ColumnType, Manifest, StoreSettings
 from sbert_search.index.storage.passages import StoredPassage, read_documents, read_passages
@@ -30,28 +30,6 @@ Live = NDArray[np.bool_] | None
 
 MASKS_KEPT = 4  # of filters, a byte a row each
 MAX_RESULTS_HELD = 1 << 22  # results of one block of queries; a large k makes the block smaller
-
-
-@dataclass(frozen=True)
-class RowMask:
-    """Live rows that match a filter.
-
-    Attributes:
-        parts: For each segment, bool (n_rows,).
-        n_live: For each segment, the rows that a search without the filter finds.
-        n_docs: Documents that match.
-        n_rows: Rows that match.
-    """
-
-    parts: tuple[NDArray[np.bool_], ...]
-    n_live: tuple[int, ...]
-    n_docs: int
-    n_rows: int
-
-    @cached_property
-    def selections(self) -> list[Selection]:
-        """The parts as searches take them."""
-        return list(map(Selection, self.parts, self.n_live))
 
 
 class Snapshot:

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from sbert_search.errors import CorruptIndex, IndexLocked, IndexStoreError, NotAnIndex
-from sbert_search.index.dense import faiss_file
+from sbert_search.index.dense import faiss_runtime
 from sbert_search.index.maintenance import backup
 from sbert_search.index.snapshot import Snapshot
 from sbert_search.index.storage import manifest as manifests
@@ -71,7 +71,7 @@ class IndexStore:
         """
         path = Path(path).absolute()
         if not settings.spec.is_flat:
-            faiss_file.require_faiss()
+            faiss_runtime.require_faiss()
         empty = Manifest(settings=settings, columns=dict(columns or {}), build=build)
         try:
             with contextlib.suppress(FileExistsError):
@@ -123,7 +123,10 @@ class IndexStore:
             self.snapshot = _newest(holding.folder, self.snapshot)
             require_files(holding.folder, self.snapshot.manifest)
             remove_unreferenced(holding, self.snapshot.manifest)
-            yield IndexWriter(self, holding)
+            yield IndexWriter(self.snapshot, holding, self._move)
+
+    def _move(self, snapshot: Snapshot) -> None:
+        self.snapshot = snapshot
 
     def snapshot_to(self, target: str | Path) -> None:
         """Make another folder an index in the newest state; see `backup.snapshot_to`.

@@ -8,15 +8,15 @@ import enum
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sbert_search.errors import IndexStoreError
-from sbert_search.index.lexical.analyzer import LexicalSettings
 from sbert_search.index.lexical.posting_files import texts_of, with_lexical, write_lexical
 from sbert_search.index.lexical.postings import count_terms
+from sbert_search.index.lexical_settings import LexicalSettings
 from sbert_search.index.maintenance import backup, compaction, merge_policy
 from sbert_search.index.maintenance.check import damaged_derived_files
 from sbert_search.index.snapshot import Snapshot
@@ -28,9 +28,6 @@ from sbert_search.index.storage.segment_rows import PassageBatch, make_part
 from sbert_search.index.storage.segment_writer import write_segment
 from sbert_search.index.storage.transaction import Transaction, remove_unreferenced, transaction
 from sbert_search.records import Document
-
-if TYPE_CHECKING:
-    from sbert_search.index.store import IndexStore
 
 
 class Outcome(enum.Enum):
@@ -46,24 +43,30 @@ class IndexWriter:
     """The one writer of an index; made by `IndexStore.writer`.
 
     `classify` may run in another thread than `commit`.
+
+    Args:
+        snapshot: The newest state.
+        holding: The right to write.
+        publish: Called with the state that each commit leaves.
+
+    Attributes:
+        snapshot: The state that the last commit left.
     """
 
-    def __init__(self, store: IndexStore, holding: Holding) -> None:
-        self._store, self._holding = store, holding
+    def __init__(
+        self, snapshot: Snapshot, holding: Holding, publish: Callable[[Snapshot], None]
+    ) -> None:
+        self.snapshot = snapshot
+        self._holding, self._publish = holding, publish
         # Of each id with classified, uncommitted documents: the newest content hash, how many.
         self._pending: dict[str, tuple[int, int]] = {}
-        self._columns = dict(store.snapshot.columns)
+        self._columns = dict(snapshot.columns)
         self._guard = threading.Lock()
 
     @property
     def path(self) -> Path:
         """The index."""
-        return self._store.path
-
-    @property
-    def snapshot(self) -> Snapshot:
-        """The state that the last commit left."""
-        return self._store.snapshot
+        return self.snapshot.path
 
     def add_columns(self, columns: Mapping[str, ColumnType]) -> None:
         """Join the metadata columns of a source with those of the index, from the next commit.
@@ -330,17 +333,18 @@ class IndexWriter:
 
     @contextlib.contextmanager
     def _transaction(self) -> Iterator[Transaction]:
-        """Work on a transaction, then move this store to what it committed, if it did."""
+        """Work on a transaction, then publish the state that it committed, if it did."""
         with transaction(self._holding, self.snapshot.manifest) as work:
             yield work
         if work.committed:
             try:
-                self._store.snapshot = Snapshot(work.folder, work.committed, self.snapshot)
+                self.snapshot = Snapshot(work.folder, work.committed, self.snapshot)
             except FileNotFoundError as error:
                 raise IndexStoreError(
                     f"{self.path}: the commit is done, but {error.filename} was removed from "
                     "outside since. Restore it, or the whole index from a snapshot."
                 ) from error
+            self._publish(self.snapshot)
 
     def _classify_one(self, document: Document, stored: int | None, mode: str) -> Outcome:
         known, waiting = self._pending.get(document.doc_id, (stored, 0))

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from sbert_search.index.snapshot import RowMask, Snapshot
+from sbert_search.index.dense.query_plan import RowMask
+from sbert_search.index.snapshot import Snapshot
 from sbert_search.search.ranking import Ranking
 
 _SPARE = 2  # how many times k is fetched first where documents own several passages

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from sbert_search.index.dense.query_plan import RowMask
 from sbert_search.index.lexical.analyzer import TermReader, term_reader
-from sbert_search.index.snapshot import RowMask, Snapshot
+from sbert_search.index.snapshot import Snapshot
 from sbert_search.index.storage.passages import StoredPassage
 from sbert_search.search.highlight import CHARS
 from sbert_search.search.ranking import Ranking

@@ -16,6 +16,7 @@ from sbert_search.training.loop.loop import Result
 from sbert_search.training.loop.report import LOG, read_log
 from sbert_search.training.recipe import Kind
 
+MODEL = "model"  # folder of the finished model in that of its run
 _USE: Mapping[Kind, str] = {
     "bi-encoder": """pipeline_tag: sentence-similarity
 tags: [sentence-transformers, sentence-similarity, feature-extraction, sbert-search]

@@ -26,9 +26,9 @@ from sbert_search.corpus.ids_file import read_ids
 from sbert_search.corpus.pairs import read_pairs
 from sbert_search.corpus.trec import read_run
 from sbert_search.errors import ConfigError, CorpusError, IndexStoreError, SbertSearchError
-from sbert_search.index.lexical.analyzer import LexicalSettings
 from sbert_search.index.lexical.posting_files import LexicalFiles
 from sbert_search.index.lexical.postings import merged
+from sbert_search.index.lexical_settings import LexicalSettings
 from sbert_search.index.maintenance.check import check
 from sbert_search.index.snapshot import Snapshot
 from sbert_search.index.storage.manifest import NAME, StoreSettings

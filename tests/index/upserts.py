@@ -22,7 +22,7 @@ from sbert_search.corpus.documents import CorpusReader, ReadBatch, Reject, Surve
 from sbert_search.embedding.hashing import HashingEmbedder
 from sbert_search.embedding.pipeline import EmbeddedBatch
 from sbert_search.index.ingestion.ingest import Mode, ingest
-from sbert_search.index.lexical.analyzer import LexicalSettings
+from sbert_search.index.lexical_settings import LexicalSettings
 from sbert_search.index.storage.ids import hash_content
 from sbert_search.index.storage.manifest import BuildCursor, ColumnType, StoreSettings
 from sbert_search.index.store import IndexStore

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from sbert_search.cli.main import LazyGroup
+from sbert_search.cli.lazy_group import LazyGroup
 
 _CHANGE = "sbert_search.cli.index.update"
 _CARE = "sbert_search.cli.index.maintain"

@@ -13,7 +13,7 @@ from sbert_search.cli.shared_options import Decorator, Finite, given, shared_opt
 from sbert_search.config import to_mapping
 
 if TYPE_CHECKING:
-    from sbert_search.index.lexical.analyzer import LexicalSettings
+    from sbert_search.index.lexical_settings import LexicalSettings
     from sbert_search.index.maintenance.drift import DriftReport
     from sbert_search.index.maintenance.info import IndexInfo
 
@@ -131,7 +131,7 @@ def lexical(ctx: click.Context, /, path: Path, as_json: bool, **_: Any) -> None:
     title weight of 2, k1 = 1.2 and b = 0.75. Postings are counted again where they must be.
     """
     from sbert_search.index.index import Index
-    from sbert_search.index.lexical.analyzer import LexicalSettings
+    from sbert_search.index.lexical_settings import LexicalSettings
 
     names = ("language", "title_weight", "k1", "b")
     chosen = {name: value for name, value in given(ctx).items() if name in names}

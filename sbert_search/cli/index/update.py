@@ -160,7 +160,7 @@ def _update(ctx: click.Context, path: Path, mode: Literal["add", "upsert"], as_j
 
 def _with_given(settings: BuildSettings, chosen: Mapping[str, Any]) -> BuildSettings:
     """Let what the user gave go before the defaults or what a recipe says."""
-    from sbert_search.index.lexical.analyzer import LexicalSettings
+    from sbert_search.index.lexical_settings import LexicalSettings
 
     stored = {name: chosen[name] for name in ("metric", "dtype") if name in chosen}
     if "spec" in chosen:

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from sbert_search.cli.main import LazyGroup
+from sbert_search.cli.lazy_group import LazyGroup
 from sbert_search.cli.train.run import train_by_recipe, training_command
 
 

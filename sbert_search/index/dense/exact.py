@@ -186,26 +186,6 @@ def _pair_scores(
     return products.astype(np.float32)
 
 
-def normalised(vectors: NDArray[np.floating[Any]]) -> NDArray[np.float32]:
-    """Scale vectors (n, dim) to unit length; a zero vector stays zero."""
-    return scaled(vectors, lengths_of(vectors))
-
-
-def lengths_of(vectors: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
-    """Return the Euclidean lengths of vectors (n, dim), not finite where one of them is not."""
-    lengths: NDArray[np.float64] = np.sqrt(
-        np.einsum("nd,nd->n", vectors, vectors, dtype=np.float64)
-    )
-    return lengths
-
-
-def scaled(vectors: NDArray[np.floating[Any]], lengths: NDArray[np.float64]) -> NDArray[np.float32]:
-    """Divide vectors (n, dim) by their lengths (n,), those of zero vectors by 1."""
-    lengths += lengths == 0
-    unit: NDArray[np.float32] = (vectors / lengths[:, None]).astype(np.float32)
-    return unit
-
-
 class _Candidates:
     """Pairs of query and position whose fast score may be among the best k."""
 

@@ -6,20 +6,16 @@ disk and report success, its own reader parses damaged bytes).
 
 from __future__ import annotations
 
-import contextlib
-import importlib.util
-import os
 import re
-import sys
 import warnings
-from collections.abc import Iterator
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sbert_search.errors import ConfigError, CorruptIndex, IndexStoreError
+from sbert_search.errors import ConfigError, CorruptIndex
+from sbert_search.index.dense.faiss_runtime import import_faiss
 from sbert_search.index.dense.query_plan import Plan, Selection
 from sbert_search.index.spec import IndexSpec
 from sbert_search.index.storage.manifest import FileRecord
@@ -30,7 +26,6 @@ if TYPE_CHECKING:
     from sbert_search.index.dense.faiss_gpu import GpuIndex
 
 _KINDS = re.compile(r"Index(Flat(IP|L2)?|(HNSW|IVF|PQ|ScalarQuantizer|PreTransform|RaBitQ)\w*)")
-_loaded_in = 0  # the process that loaded FAISS; 0: none yet
 
 
 class Ann:
@@ -105,65 +100,6 @@ def _require_known_kind(index: Any, name: str) -> None:
     for inner in ("index", "quantizer", "storage"):
         if getattr(index, inner, None) is not None:
             _require_known_kind(getattr(index, inner), name)
-
-
-def import_faiss() -> Any:
-    """Load FAISS.
-
-    Raises:
-        ConfigError: It is not installed.
-        IndexStoreError: As for `require_own`.
-    """
-    global _loaded_in
-    if "faiss" not in sys.modules:
-        require_faiss()
-    import faiss
-
-    _loaded_in = _loaded_in or os.getpid()
-    require_own()
-    return faiss
-
-
-def require_own() -> None:
-    """Refuse a process that is a fork of one that has loaded FAISS.
-
-    Raises:
-        IndexStoreError: It is; the threads of FAISS are gone, and a search could wait for them for
-            ever.
-    """
-    if _loaded_in not in (0, os.getpid()):
-        raise IndexStoreError(
-            f"FAISS was loaded in process {_loaded_in}, of which this one is a fork; its threads "
-            "do not survive that. Start processes with the method spawn, and open the index there."
-        )
-
-
-@contextlib.contextmanager
-def single_threaded() -> Iterator[None]:
-    """Let FAISS, if it is loaded, use one thread."""
-    faiss = sys.modules.get("faiss")
-    if faiss is None:
-        yield
-        return
-    threads = faiss.omp_get_max_threads()
-    faiss.omp_set_num_threads(1)
-    try:
-        yield
-    finally:
-        faiss.omp_set_num_threads(threads)
-
-
-def require_faiss() -> None:
-    """Fail early where FAISS is needed and not installed, without loading it.
-
-    Raises:
-        ConfigError: It is not installed.
-    """
-    if importlib.util.find_spec("faiss") is None:
-        raise ConfigError(
-            "FAISS is not installed; run `python -m pip install 'sbert-search[cpu]'`, "
-            "or use the index spec Flat."
-        )
 
 
 def search(

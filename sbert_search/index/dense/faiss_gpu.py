@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sbert_search.index.dense.exact import Vectors
-from sbert_search.index.dense.faiss_file import import_faiss
+from sbert_search.index.dense.faiss_runtime import import_faiss
 from sbert_search.index.dense.query_plan import Plan, Selection
 from sbert_search.runtime.progress import Advance, note
 

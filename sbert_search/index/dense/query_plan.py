@@ -146,3 +146,25 @@ def _search_cost(spec: IndexSpec, n_rows: int, share: float) -> float:
         return float(spec.ef_search * spec.links)
     read = n_rows * min(spec.nprobe / spec.n_lists, 1.0) if spec.n_lists else float(n_rows)
     return read * (TEST + share * (CODE if spec.is_compressed else 1.0))
+
+
+@dataclass(frozen=True)
+class RowMask:
+    """Live rows that match a filter.
+
+    Attributes:
+        parts: For each segment, bool (n_rows,).
+        n_live: For each segment, the rows that a search without the filter finds.
+        n_docs: Documents that match.
+        n_rows: Rows that match.
+    """
+
+    parts: tuple[NDArray[np.bool_], ...]
+    n_live: tuple[int, ...]
+    n_docs: int
+    n_rows: int
+
+    @cached_property
+    def selections(self) -> list[Selection]:
+        """The parts as searches take them."""
+        return list(map(Selection, self.parts, self.n_live))

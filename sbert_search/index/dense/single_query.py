@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sbert_search.index.dense import faiss_file
+from sbert_search.index.dense import faiss_file, faiss_runtime
 from sbert_search.index.dense.exact import exact_scores
 from sbert_search.index.dense.query_plan import plan
 from sbert_search.index.storage.manifest import StoreSettings
@@ -53,9 +53,9 @@ class LoneSearch:
             Scores float32 (1, k), best first, and rows int64 (1, k); None where FAISS has fewer.
 
         Raises:
-            IndexStoreError: As for `faiss_file.require_own`.
+            IndexStoreError: As for `faiss_runtime.require_own`.
         """
-        faiss_file.require_own()
+        faiss_runtime.require_own()
         n_candidates, parameters = self._ways.get(k) or self._way(k)
         at = self.index.search(query, n_candidates, params=parameters)[1][0]
         if n_candidates < k or np.minimum.reduce(at) < 0:

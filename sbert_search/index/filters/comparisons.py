@@ -16,6 +16,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from sbert_search.index.storage.columns import ABOVE_INT64
+
 Operator = str
 Value = int | float | str | bool | datetime | date
 OPERATORS: Mapping[Operator, Callable[[Any, Any], pa.Array]] = {
@@ -30,7 +32,6 @@ SWAPPED: Mapping[Operator, Operator] = {"<": ">", "<=": ">=", ">": "<", ">=": "<
 INT64 = np.iinfo(np.int64)
 
 _NUMBERS = (pa.int64(), pa.float64())
-_TOO_LARGE = 2.0**63  # the first float64 above all int64
 
 
 def compare(column: pa.Array, operator: Operator, value: Value) -> pa.Array:
@@ -97,14 +98,6 @@ def _known(where: pa.Array, answers: pa.Array | pa.Scalar) -> pa.Array:
     return pc.if_else(where, answers, pa.scalar(None, pa.bool_()))
 
 
-def exact_as_float(integers: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Mark the integers that a float64 holds exactly, as all up to 2**53 are."""
-    floats = integers.astype(np.float64)
-    fits = floats < _TOO_LARGE
-    same: NDArray[np.bool_] = np.where(fits, floats, 0.0).astype(np.int64) == integers
-    return fits & same
-
-
 def _same_number(value: int | float, kind: pa.DataType) -> int | float | None:
     """Return a literal as a value of int64 or float64, None where the type lacks that number."""
     if kind == pa.int64():
@@ -137,8 +130,8 @@ def _order(integers: NDArray[np.int64], floats: NDArray[np.float64]) -> NDArray[
     rounded = integers.astype(np.float64)
     order = (rounded > floats).astype(np.int8) - (rounded < floats)
     equal = rounded == floats
-    order[equal & (floats >= _TOO_LARGE)] = -1
-    ties = equal & (floats < _TOO_LARGE)
+    order[equal & (floats >= ABOVE_INT64)] = -1
+    ties = equal & (floats < ABOVE_INT64)
     whole = floats[ties].astype(np.int64)
     order[ties] = (integers[ties] > whole).astype(np.int8) - (integers[ties] < whole)
     return order

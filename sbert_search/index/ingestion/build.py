@@ -17,7 +17,7 @@ from sbert_search.index.dense import faiss_build
 from sbert_search.index.ingestion.duplicates import refuse_repeats
 from sbert_search.index.ingestion.ingest import IngestReport, ReadSettings, ingest, require_memory
 from sbert_search.index.ingestion.model_check import require_agreement, self_check
-from sbert_search.index.lexical.analyzer import LexicalSettings
+from sbert_search.index.lexical_settings import LexicalSettings
 from sbert_search.index.maintenance.merge_policy import SEGMENT_ROWS
 from sbert_search.index.spec import IndexSpec
 from sbert_search.index.storage.manifest import (

@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from sbert_search.index.lexical.analyzer import LexicalSettings, term_reader
+from sbert_search.index.lexical.analyzer import term_reader
 from sbert_search.index.lexical.postings import Live, Postings
+from sbert_search.index.lexical_settings import LexicalSettings
 
 if TYPE_CHECKING:
-    from sbert_search.index.snapshot import RowMask
+    from sbert_search.index.dense.query_plan import RowMask
 
 Matches = tuple[NDArray[np.int64], NDArray[np.float64]]
 """Rows of first passages and scores, both (n,), best first and the lower row first among equals."""

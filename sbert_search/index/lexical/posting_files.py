@@ -10,7 +10,6 @@ import numpy as np
 import pyarrow as pa
 
 from sbert_search.errors import CorruptIndex
-from sbert_search.index.lexical.analyzer import LexicalSettings
 from sbert_search.index.lexical.postings import (
     Group,
     Live,
@@ -20,6 +19,7 @@ from sbert_search.index.lexical.postings import (
     merge,
     table_of_terms,
 )
+from sbert_search.index.lexical_settings import LexicalSettings
 from sbert_search.index.storage import npy
 from sbert_search.index.storage.manifest import LexicalRecord, Manifest
 from sbert_search.index.storage.passages import read_documents

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from sbert_search.index.lexical.analyzer import STOP_WORD, LexicalSettings, term_reader
+from sbert_search.index.lexical.analyzer import STOP_WORD, term_reader
+from sbert_search.index.lexical_settings import LexicalSettings
 
 MERGE_POSTINGS = 1 << 21  # postings of one step of a merge, about
 NO_TERM = np.uint64(2**64 - 1)  # stands after the last hash

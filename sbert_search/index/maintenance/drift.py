@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sbert_search.index.dense.faiss_file import import_faiss
+from sbert_search.index.dense.faiss_runtime import import_faiss
 from sbert_search.index.maintenance.merge_policy import advice
 from sbert_search.index.snapshot import Snapshot
 

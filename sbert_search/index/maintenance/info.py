@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sbert_search.index.lexical.analyzer import LexicalSettings
+from sbert_search.index.lexical_settings import LexicalSettings
 from sbert_search.index.maintenance.merge_policy import advice
 from sbert_search.index.snapshot import Snapshot
 from sbert_search.index.storage.manifest import ColumnType

@@ -6,7 +6,9 @@ import math
 from collections.abc import Mapping, Sequence
 from datetime import date, datetime
 
+import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from sbert_search.errors import IndexStoreError
 from sbert_search.index.storage.manifest import ColumnType
@@ -46,6 +48,8 @@ FIXED = pa.schema(
         pa.field("source", pa.large_string()),
     ]
 )
+
+ABOVE_INT64 = 2.0**63  # the first float64 above all int64
 
 
 def schema(columns: Mapping[str, ColumnType]) -> pa.Schema:
@@ -100,3 +104,11 @@ def _fitted(document: Document, name: str, kind: ColumnType) -> MetadataValue:
         f"Document {document.doc_id!r} has {name} = {value!r}, which is no {kind}, "
         "the type of this column in the index."
     )
+
+
+def exact_as_float(integers: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Mark the integers that a float64 holds exactly, as all up to 2**53 are."""
+    floats = integers.astype(np.float64)
+    fits = floats < ABOVE_INT64
+    same: NDArray[np.bool_] = np.where(fits, floats, 0.0).astype(np.int64) == integers
+    return fits & same

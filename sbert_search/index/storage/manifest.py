@@ -26,7 +26,7 @@ from sbert_search.errors import (
     IndexStoreError,
     NotAnIndex,
 )
-from sbert_search.index.lexical.analyzer import LexicalSettings
+from sbert_search.index.lexical_settings import LexicalSettings
 from sbert_search.index.spec import IndexSpec
 from sbert_search.index.trials import Tuning
 from sbert_search.records import RowCounts

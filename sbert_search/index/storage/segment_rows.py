@@ -10,7 +10,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from sbert_search.errors import IndexStoreError
-from sbert_search.index.dense.exact import normalised
+from sbert_search.index.norms import normalised
 from sbert_search.index.storage import columns as columns_of
 from sbert_search.index.storage import ids
 from sbert_search.index.storage.manifest import ColumnType, StoreSettings

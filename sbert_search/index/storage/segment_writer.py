@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from sbert_search.index.norms import largest_norm
 from sbert_search.index.storage import columns as columns_of
 from sbert_search.index.storage import ids, npy
 from sbert_search.index.storage.manifest import ColumnType, FileRecord, SegmentRecord, StoreSettings
@@ -120,11 +121,3 @@ def record_of(file: files.NewFile) -> FileRecord:
     """Make the record of a file of an index that was just written."""
     assert isinstance(file.place, Entry)
     return FileRecord(name=file.place.below, size_bytes=file.n_bytes, xxh3_128=file.digest)
-
-
-def largest_norm(vectors: NDArray[np.floating[Any]]) -> float:
-    """Return the largest Euclidean length of some vectors (n, dim)."""
-    if len(vectors) == 0:
-        return 0.0
-    blocks = (vectors[i : i + 4096].astype(np.float64) for i in range(0, len(vectors), 4096))
-    return float(np.sqrt(max(np.einsum("nd,nd->n", b, b).max() for b in blocks)))

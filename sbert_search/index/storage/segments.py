@@ -11,9 +11,9 @@ import pyarrow as pa
 from numpy.typing import DTypeLike, NDArray
 
 from sbert_search.errors import CorruptIndex, IndexStoreError
-from sbert_search.index.filters.comparisons import exact_as_float
 from sbert_search.index.storage import columns as columns_of
 from sbert_search.index.storage import ids, npy
+from sbert_search.index.storage.columns import exact_as_float
 from sbert_search.index.storage.manifest import FileRecord, SegmentRecord, StoreSettings
 from sbert_search.runtime.disk import files
 from sbert_search.runtime.disk.folders import Folder

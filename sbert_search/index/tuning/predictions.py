@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sbert_search.index.dense.faiss_build import ROWS_PER_LIST
-from sbert_search.index.dense.faiss_file import import_faiss
+from sbert_search.index.dense.faiss_runtime import import_faiss
 from sbert_search.index.spec import IndexSpec
 
 _ROUNDS = 10  # of k-means over the centroids

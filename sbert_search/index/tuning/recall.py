@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sbert_search.index.dense.exact import QUERY_BLOCK
-from sbert_search.index.dense.faiss_file import single_threaded
+from sbert_search.index.dense.faiss_runtime import single_threaded
 from sbert_search.runtime.progress import Advance
 
 Floats = NDArray[np.float32]

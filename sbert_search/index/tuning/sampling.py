@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sbert_search.errors import IndexStoreError
-from sbert_search.index.dense.exact import normalised
+from sbert_search.index.norms import normalised
 from sbert_search.index.snapshot import Snapshot
 from sbert_search.index.tuning.recall import Floats
 from sbert_search.index.tuning.settings import TuneSettings

@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 
 from sbert_search.index.dense import faiss_build
 from sbert_search.index.dense.exact import QUERY_BLOCK, TopK
-from sbert_search.index.dense.faiss_file import import_faiss
+from sbert_search.index.dense.faiss_runtime import import_faiss
 from sbert_search.index.dense.segment_search import offer_found, offer_scanned
+from sbert_search.index.norms import largest_norm
 from sbert_search.index.spec import IndexSpec
 from sbert_search.index.storage.manifest import StoreSettings
-from sbert_search.index.storage.segment_writer import largest_norm
 from sbert_search.index.trials import Trial
 from sbert_search.index.tuning.candidates import Family, between
 from sbert_search.index.tuning.predictions import BuildTime, assign_seconds, predict

@@ -41,9 +41,8 @@ from sbert_search.training.data.text_dataset import (
 )
 from sbert_search.training.loop.loop import Result, TrainConfig, train
 from sbert_search.training.loop.resume import refuse_restart
-from sbert_search.training.model_card import publish
+from sbert_search.training.model_card import MODEL, publish
 
-MODEL = "model"  # folder of the finished model in that of the run
 FIRST = "first"  # and of the run before it
 
 

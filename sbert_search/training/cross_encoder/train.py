@@ -21,7 +21,6 @@ from sbert_search.models.cross_encoder import CrossEncoder
 from sbert_search.models.loading.resolve import resolve_model
 from sbert_search.runtime.seed import seed_all
 from sbert_search.search.reranker import Reranker
-from sbert_search.training.bi_encoder.train import MODEL
 from sbert_search.training.data.examples import Example, read_examples
 from sbert_search.training.data.mining import MiningConfig, mine_negatives
 from sbert_search.training.data.pair_dataset import (
@@ -38,7 +37,7 @@ from sbert_search.training.loop.loop import Result, TrainConfig
 from sbert_search.training.loop.loop import train as run_loop
 from sbert_search.training.loop.objective import Batch, Losses, Objective
 from sbert_search.training.loop.resume import refuse_restart
-from sbert_search.training.model_card import publish
+from sbert_search.training.model_card import MODEL, publish
 
 LossName = Literal["cross_entropy", "bce", "mse", "pairwise", "list_net", "list_softmax"]
 Sizes = Sequence[int]

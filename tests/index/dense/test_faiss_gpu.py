@@ -13,7 +13,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from sbert_search.index.dense import faiss_file, faiss_gpu
+from sbert_search.index.dense import faiss_gpu, faiss_runtime
 from sbert_search.index.dense.query_plan import Plan, Selection
 from sbert_search.index.maintenance import compaction
 from sbert_search.index.snapshot import Snapshot
@@ -250,5 +250,5 @@ def test_the_device_is_not_asked_for_what_it_cannot_hold_or_know(
 
 def test_without_a_gpu_build_of_faiss_nothing_is_tried() -> None:
     faiss_gpu.find_gpu.cache_clear()
-    if not hasattr(faiss_file.import_faiss(), "StandardGpuResources"):
+    if not hasattr(faiss_runtime.import_faiss(), "StandardGpuResources"):
         assert faiss_gpu.find_gpu() is None

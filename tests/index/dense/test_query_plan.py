@@ -9,9 +9,9 @@ import pytest
 from numpy.typing import NDArray
 
 from sbert_search.index.dense import segment_search
-from sbert_search.index.dense.query_plan import Plan, plan
+from sbert_search.index.dense.query_plan import Plan, RowMask, plan
 from sbert_search.index.maintenance import compaction
-from sbert_search.index.snapshot import RowMask, Snapshot
+from sbert_search.index.snapshot import Snapshot
 from sbert_search.index.spec import IndexSpec
 from sbert_search.index.storage.manifest import StoreSettings
 from sbert_search.index.store import IndexStore

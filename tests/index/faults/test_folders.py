@@ -20,7 +20,7 @@ import pytest
 
 from sbert_search.errors import IndexStoreError, SbertSearchError
 from sbert_search.index.index import Index
-from sbert_search.index.lexical.analyzer import LexicalSettings
+from sbert_search.index.lexical_settings import LexicalSettings
 from sbert_search.index.maintenance.check import check
 from sbert_search.index.store import IndexStore
 from sbert_search.index.tuning.settings import TuneSettings

@@ -18,7 +18,7 @@ import pytest
 
 from sbert_search.errors import CorruptIndex, IndexStoreError
 from sbert_search.index import spec
-from sbert_search.index.dense import faiss_file
+from sbert_search.index.dense import faiss_file, faiss_runtime
 from sbert_search.index.maintenance import compaction, merge_policy
 from sbert_search.index.spec import IndexSpec
 from sbert_search.index.storage import manifest as manifests
@@ -144,7 +144,7 @@ def test_too_many_segments_are_too_many_bytes(index: Path, monkeypatch: pytest.M
 
 def with_faiss_file(index: Path, other: Any) -> None:
     """Give the first segment another FAISS index under a sound record."""
-    faiss = faiss_file.import_faiss()
+    faiss = faiss_runtime.import_faiss()
     folder = Folder.open(index)
     with files.NewFile(folder / "ann/000099.faiss") as file:
         faiss.write_index(other, faiss.PyCallbackIOWriter(file.write))
@@ -156,7 +156,7 @@ def with_faiss_file(index: Path, other: Any) -> None:
 
 @pytest.mark.parametrize("factory", ["IDMap,Flat", "LSH", "NSG8", "Flat", "IDMap2,IVF8,Flat"])
 def test_a_kind_of_index_that_no_spec_makes_is_not_searched(index: Path, factory: str) -> None:
-    faiss = faiss_file.import_faiss()
+    faiss = faiss_runtime.import_faiss()
     other = faiss.index_factory(8, factory)
     other.train(some_vectors(600))
     vectors = some_vectors(590 if factory == "Flat" else 600)  # Flat: of another length
@@ -172,7 +172,7 @@ def test_a_kind_of_index_that_no_spec_makes_is_not_searched(index: Path, factory
 
 
 def test_lists_in_another_file_are_not_searched(index: Path, tmp_path: Path) -> None:
-    faiss = faiss_file.import_faiss()
+    faiss = faiss_runtime.import_faiss()
     other = faiss.index_factory(8, "IVF8,Flat")
     other.train(some_vectors(600))
     other.add(some_vectors(600))
@@ -187,7 +187,7 @@ def test_lists_in_another_file_are_not_searched(index: Path, tmp_path: Path) -> 
 def test_strange_faiss_files_are_made_again_without_being_read(
     index: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    faiss = faiss_file.import_faiss()
+    faiss = faiss_runtime.import_faiss()
     other = faiss.index_factory(8, "LSH")
     other.add(some_vectors(600))
     with_faiss_file(index, other)
@@ -213,7 +213,7 @@ def _search_in_a_fork(index: Path, told: Any) -> None:
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
 def test_a_fork_after_faiss_was_used_is_told_so_and_does_not_hang(index: Path) -> None:
     vectors = np.repeat(some_vectors(600), 20, axis=0)
-    filled = faiss_file.import_faiss().index_factory(8, "Flat")
+    filled = faiss_runtime.import_faiss().index_factory(8, "Flat")
     filled.add(vectors)
     filled.search(vectors[:500], 5)  # starts FAISS's threads
     fork = multiprocessing.get_context("fork")

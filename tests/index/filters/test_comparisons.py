@@ -10,14 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sbert_search.index.filters.comparisons import (
-    OPERATORS,
-    Value,
-    compare,
-    compare_columns,
-    exact_as_float,
-    is_in,
-)
+from sbert_search.index.filters.comparisons import OPERATORS, Value, compare, compare_columns, is_in
+from sbert_search.index.storage.columns import exact_as_float
 
 PYTHON = {
     "=": operator.eq,

@@ -14,7 +14,8 @@ import Stemmer
 from sbert_search.corpus.docstrings import stdlib_documents
 from sbert_search.errors import ConfigError, CorruptIndex, NoLexicalData
 from sbert_search.index.lexical import posting_files, postings
-from sbert_search.index.lexical.analyzer import LexicalSettings, TermReader
+from sbert_search.index.lexical.analyzer import TermReader
+from sbert_search.index.lexical_settings import LexicalSettings
 from sbert_search.index.maintenance.check import check
 from sbert_search.index.snapshot import Snapshot
 from sbert_search.index.storage import npy

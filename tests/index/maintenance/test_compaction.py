@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from sbert_search.errors import ConfigError, CorruptIndex, IndexStoreError
 from sbert_search.index import spec
-from sbert_search.index.dense import faiss_build, faiss_file
+from sbert_search.index.dense import faiss_build, faiss_runtime
 from sbert_search.index.dense.exact import Vectors
 from sbert_search.index.maintenance import compaction, merge_policy
 from sbert_search.index.maintenance.check import check
@@ -338,7 +338,7 @@ def test_check_compares_the_parts_of_an_index_with_each_other(tmp_path: Path) ->
     ],
 )
 def test_the_bytes_of_a_faiss_index_are_predicted(factory: str) -> None:
-    faiss = faiss_file.import_faiss()
+    faiss = faiss_runtime.import_faiss()
     settings = StoreSettings(dim=32, spec=IndexSpec(factory=factory))
     vectors = some_vectors(20_000, dim=32)
     index = faiss_build.train([vectors], settings)

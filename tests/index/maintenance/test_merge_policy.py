@@ -12,7 +12,7 @@ import pytest
 from sbert_search import Index
 from sbert_search.errors import ConfigError
 from sbert_search.index import spec
-from sbert_search.index.dense import exact, faiss_build, faiss_file
+from sbert_search.index.dense import exact, faiss_build, faiss_runtime
 from sbert_search.index.dense.query_plan import Selection
 from sbert_search.index.maintenance import compaction, merge_policy
 from sbert_search.index.maintenance.check import check
@@ -195,7 +195,7 @@ def test_retraining_makes_every_faiss_file_again(tmp_path: Path) -> None:
 
 
 def _centroids(store: IndexStore) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
-    faiss = faiss_file.import_faiss()
+    faiss = faiss_runtime.import_faiss()
     [found] = store.snapshot.anns
     assert found is not None
     copy = found.copy()
