@@ -1,1 +1,1 @@
-"""TODO."""
+"""The commands of ``sbert-search eval``."""

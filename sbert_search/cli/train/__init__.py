@@ -1,1 +1,1 @@
-"""TODO."""
+"""The commands that train: ``sbert-search pretrain`` and ``sbert-search train``."""

@@ -1,1 +1,1 @@
-"""TODO."""
+"""Documents into an index: builds, updates, duplicates, the check of the model, export."""

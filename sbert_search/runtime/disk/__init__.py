@@ -1,1 +1,1 @@
-"""TODO."""
+"""Files: the only writer of indexes and checkpoints; locks, mapped files, arrays, tensors."""

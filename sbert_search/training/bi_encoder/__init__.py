@@ -1,1 +1,1 @@
-"""TODO."""
+"""Training of sentence encoders on labels, scores, triplets and in-batch negatives."""

@@ -1,1 +1,1 @@
-"""TODO."""
+"""Training of cross-encoders, which read two texts together and score the pair."""

@@ -1,1 +1,1 @@
-"""TODO."""
+"""The training loop that all models share: steps, schedules, checkpoints, logs, resuming."""
