@@ -33,7 +33,7 @@ from sbert_search.encoder.cost import flops_per_token
 from sbert_search.encoder.weights import load_encoder
 from sbert_search.metrics.correlation import spearman
 from sbert_search.models.loading.resolve import resolve_model
-from sbert_search.runtime.device import MatmulRate, matmul_rate
+from sbert_search.runtime.device import MatmulRate, Precision, matmul_rate
 
 PEER_BATCHES = (8, 16, 32, 64, 128)
 LIBRARY = """
@@ -89,7 +89,8 @@ def measure(
     count = len(texts)
     reference = SentenceTransformer(str(folder), device="cpu").encode(texts)
     config = load_encoder(folder).config
-    for name, dtype in (("fp32", torch.float32), ("bf16", torch.bfloat16)):
+    precisions: dict[Precision, torch.dtype] = {"fp32": torch.float32, "bf16": torch.bfloat16}
+    for name, dtype in precisions.items():
         ours = Embedder(folder, device="cpu", engine="native", precision=name)
         figure = compare(
             partial(rate, count, partial(ours.encode, texts)),

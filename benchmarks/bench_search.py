@@ -115,7 +115,9 @@ def measure_modes(results: Results, name: str, engine: SearchEngine, asked: Sequ
     """
     rounds = []
     for _ in range(1 + repeats_of(results.options)):
-        modes = {mode: partial(engine.search, k=K, mode=mode) for mode in MODES}
+        modes: dict[str, Callable[[str], object]] = {
+            mode: partial(engine.search, k=K, mode=mode) for mode in MODES
+        }
         rounds.append(times_ms(asked, modes))
     medians = {mode: [median(times[mode]) for times in rounds[1:]] for mode in MODES}
     for mode in ("hybrid", "lexical"):

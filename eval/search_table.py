@@ -22,7 +22,7 @@ from sbert_search.embedding.embedder import Embedder
 from sbert_search.evaluation.compare import ALPHA, compare_runs
 from sbert_search.evaluation.manifest import Evaluation, read_evaluation
 from sbert_search.evaluation.report import write_reports
-from sbert_search.evaluation.retrieval import SearchSettings, evaluate_retrieval
+from sbert_search.evaluation.retrieval import evaluate_retrieval
 from sbert_search.evaluation.tasks import EvalTask, find_task
 from sbert_search.metrics.significance import holm
 from sbert_search.runtime.disk.files import replace_file
@@ -30,6 +30,7 @@ from sbert_search.runtime.progress import note
 from sbert_search.runtime.provenance import made_with
 from sbert_search.search.fusion import Fusion
 from sbert_search.search.maxp import BestWindow
+from sbert_search.search.options import SearchOptions
 from sbert_search.search.reranker import Reranker
 
 TASKS = ("scifact", "cranfield", "lisa", "npl")
@@ -51,7 +52,7 @@ def evaluate(
     reranker = BestWindow(Reranker(scorer, precision="fp32"))
     for system in SYSTEMS:
         mode = "hybrid" if system == "reranked" else system
-        search = SearchSettings(mode=mode, fusion=fusion, rerank_depth=depth)
+        search = SearchOptions(mode=mode, fusion=fusion, rerank_depth=depth)
         evaluated: list[Evaluation] = []
         for task in tasks:
             record = out / system / f"{task.name}.json"
@@ -71,7 +72,7 @@ def evaluate(
             embedder.close()
 
 
-def kept_evaluation(path: Path, search: SearchSettings) -> Evaluation:
+def kept_evaluation(path: Path, search: SearchOptions) -> Evaluation:
     """Read a record; exit if hybrid search had another fusion, or reranking, than is asked."""
     record = read_evaluation(path)
     made = record["manifest"]["settings"]

@@ -1,29 +1,131 @@
 """Sentence embeddings and semantic search, from raw text to a search index you can trust.
 
-The names below load their rooms on first use, so that importing the package stays cheap.
+Each name below is imported when it is first used, so that importing the package itself loads
+neither torch nor FAISS.
 """
 
 from __future__ import annotations
 
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:  # for type checkers and editors; a test compares these names with _HOMES
+    from sbert_search.corpus.fields import FieldNames as FieldNames
+    from sbert_search.embedding.arguments import ModelLike as ModelLike
+    from sbert_search.embedding.embedder import Embedder as Embedder
+    from sbert_search.embedding.protocol import TextEmbedder as TextEmbedder
+    from sbert_search.errors import (
+        CheckpointError as CheckpointError,
+        CommitUnknown as CommitUnknown,
+        ConfigError as ConfigError,
+        CorpusError as CorpusError,
+        CorruptIndex as CorruptIndex,
+        EvaluationError as EvaluationError,
+        IndexLocked as IndexLocked,
+        IndexStoreError as IndexStoreError,
+        ModelError as ModelError,
+        ModelMismatch as ModelMismatch,
+        NoLexicalData as NoLexicalData,
+        NotAnIndex as NotAnIndex,
+        QueryError as QueryError,
+        SbertSearchError as SbertSearchError,
+        TrainingError as TrainingError,
+        WeightsError as WeightsError,
+    )
+    from sbert_search.index.index import Index as Index
+    from sbert_search.index.ingestion.build import BuildSettings as BuildSettings
+    from sbert_search.index.ingestion.ingest import (
+        IngestReport as IngestReport,
+        ReadSettings as ReadSettings,
+    )
+    from sbert_search.index.lexical_settings import LexicalSettings as LexicalSettings
+    from sbert_search.index.maintenance.check import CheckReport as CheckReport
+    from sbert_search.index.maintenance.drift import DriftReport as DriftReport
+    from sbert_search.index.maintenance.info import IndexInfo as IndexInfo
+    from sbert_search.index.spec import IndexSpec as IndexSpec
+    from sbert_search.index.tuning.settings import TuneSettings as TuneSettings
+    from sbert_search.index.tuning.tune import TuneReport as TuneReport
+    from sbert_search.records import (
+        Document as Document,
+        Hit as Hit,
+        Query as Query,
+        RowCounts as RowCounts,
+        StageScore as StageScore,
+    )
+    from sbert_search.search.engine import SearchEngine as SearchEngine
+    from sbert_search.search.fusion import Fusion as Fusion
+    from sbert_search.search.options import SearchOptions as SearchOptions
+    from sbert_search.search.reranker import Reranker as Reranker
+    from sbert_search.training.bi_encoder.train import (
+        BiEncoderRecipe as BiEncoderRecipe,
+        train_bi_encoder as train_bi_encoder,
+    )
+    from sbert_search.training.cross_encoder.train import (
+        CrossEncoderRecipe as CrossEncoderRecipe,
+        train_cross_encoder as train_cross_encoder,
+    )
+    from sbert_search.training.pretraining.pretrain import (
+        PretrainRecipe as PretrainRecipe,
+        pretrain as pretrain,
+    )
+    from sbert_search.training.recipe import load_recipe as load_recipe
 
 __version__ = "0.1.0"
-__all__ = ["Embedder", "Index", "Reranker", "SearchEngine"]
 
 _HOMES = {
-    "Embedder": "sbert_search.embedding.embedder",
-    "Index": "sbert_search.index.index",
-    "Reranker": "sbert_search.search.reranker",
-    "SearchEngine": "sbert_search.search.engine",
+    "corpus.fields": ["FieldNames"],
+    "embedding.arguments": ["ModelLike"],
+    "embedding.embedder": ["Embedder"],
+    "embedding.protocol": ["TextEmbedder"],
+    "errors": [
+        "CheckpointError",
+        "CommitUnknown",
+        "ConfigError",
+        "CorpusError",
+        "CorruptIndex",
+        "EvaluationError",
+        "IndexLocked",
+        "IndexStoreError",
+        "ModelError",
+        "ModelMismatch",
+        "NoLexicalData",
+        "NotAnIndex",
+        "QueryError",
+        "SbertSearchError",
+        "TrainingError",
+        "WeightsError",
+    ],
+    "index.index": ["Index"],
+    "index.ingestion.build": ["BuildSettings"],
+    "index.ingestion.ingest": ["IngestReport", "ReadSettings"],
+    "index.lexical_settings": ["LexicalSettings"],
+    "index.maintenance.check": ["CheckReport"],
+    "index.maintenance.drift": ["DriftReport"],
+    "index.maintenance.info": ["IndexInfo"],
+    "index.spec": ["IndexSpec"],
+    "index.tuning.settings": ["TuneSettings"],
+    "index.tuning.tune": ["TuneReport"],
+    "records": ["Document", "Hit", "Query", "RowCounts", "StageScore"],
+    "search.engine": ["SearchEngine"],
+    "search.fusion": ["Fusion"],
+    "search.options": ["SearchOptions"],
+    "search.reranker": ["Reranker"],
+    "training.bi_encoder.train": ["BiEncoderRecipe", "train_bi_encoder"],
+    "training.cross_encoder.train": ["CrossEncoderRecipe", "train_cross_encoder"],
+    "training.pretraining.pretrain": ["PretrainRecipe", "pretrain"],
+    "training.recipe": ["load_recipe"],
 }
+_MODULE_OF = {name: module for module, names in _HOMES.items() for name in names}
 
+if not TYPE_CHECKING:  # a checker would take __getattr__ for a promise of every name
+    __all__ = sorted(_MODULE_OF)
 
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(_HOMES[name]), name)
+    def __getattr__(name: str) -> object:
+        if name not in _MODULE_OF:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        value = getattr(import_module(f"{__name__}.{_MODULE_OF[name]}"), name)
+        globals()[name] = value  # the next use finds it without this function
+        return value
 
-
-def __dir__() -> list[str]:
-    return sorted([*globals(), *__all__])
+    def __dir__() -> list[str]:
+        return sorted({*globals(), *_MODULE_OF})

@@ -22,6 +22,7 @@ import xxhash
 
 from sbert_search.corpus.documents import CorpusReader
 from sbert_search.embedding.embedder import open_embedder
+from sbert_search.embedding.engine_protocol import EngineName
 from sbert_search.errors import SbertSearchError
 from sbert_search.index.storage.manifest import NAME, StoreSettings
 from sbert_search.index.store import IndexStore
@@ -104,7 +105,7 @@ def _model_doors(folder: Path, mark: Path) -> list[tuple[str, Door]]:
     return [*doors, ("pickled reranker", lambda: Reranker(str(path)).predict([("a", "b")]))]
 
 
-def _opener(path: Path, engine: str) -> Door:
+def _opener(path: Path, engine: EngineName) -> Door:
     return lambda: open_embedder(str(path), engine=engine, device="cpu").encode(["the cat"])
 
 

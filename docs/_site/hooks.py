@@ -6,7 +6,6 @@ mkdocs calls the functions named ``on_...``; see https://www.mkdocs.org/user-gui
 from __future__ import annotations
 
 import re
-from importlib import import_module
 from inspect import cleandoc
 from pathlib import Path
 from typing import Any
@@ -17,26 +16,6 @@ from mkdocs.exceptions import PluginError
 import sbert_search
 from sbert_search.cli.main import cli
 
-# Public names that the package itself does not export; the others are found through it.
-_MODULES = {
-    "Fusion": "sbert_search.search.fusion",
-    "BuildSettings": "sbert_search.index.ingestion.build",
-    "ReadSettings": "sbert_search.index.ingestion.ingest",
-    "TuneSettings": "sbert_search.index.tuning.settings",
-    "LexicalSettings": "sbert_search.index.lexical.analyzer",
-    "FieldNames": "sbert_search.corpus.fields",
-    "IndexSpec": "sbert_search.index.spec",
-    "TextEmbedder": "sbert_search.embedding.protocol",
-    "Document": "sbert_search.records",
-    "Hit": "sbert_search.records",
-    "StageScore": "sbert_search.records",
-    "RowCounts": "sbert_search.records",
-    "IngestReport": "sbert_search.index.ingestion.ingest",
-    "CheckReport": "sbert_search.index.maintenance.check",
-    "DriftReport": "sbert_search.index.maintenance.drift",
-    "IndexInfo": "sbert_search.index.maintenance.info",
-    "TuneReport": "sbert_search.index.tuning.tune",
-}
 _REMOTE = re.compile(
     r'<(?:script|img|iframe|source)\b[^>]*\bsrc="(?:https?:)?//[^"]*"'
     r'|<link\b[^>]*\brel="(?:stylesheet|preload|preconnect|icon)"[^>]*\bhref="(?:https?:)?//[^"]*"'
@@ -66,10 +45,7 @@ def _described(name: re.Match[str]) -> str:
 
 def _full_name(name: str) -> str:
     """Find the module that defines a public name."""
-    home: Any = sbert_search if name in sbert_search.__all__ else None
-    if home is None:
-        home = import_module(_MODULES.get(name, "sbert_search.errors"))
-    return f"{getattr(home, name).__module__}.{name}"
+    return f"{getattr(sbert_search, name).__module__}.{name}"
 
 
 def _reference(command: click.Command, path: str, parent: click.Context | None) -> list[str]:

@@ -8,11 +8,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
 
+from sbert_search.embedding.arguments import EmbedderOptions, EncodeOptions, TorchModel
 from sbert_search.embedding.batch_autotune import find_budget
 from sbert_search.embedding.engine_protocol import Engine, EngineName, OpenedModel
 from sbert_search.embedding.graph import keep_graph, open_graph
@@ -28,9 +29,6 @@ from sbert_search.runtime.progress import note, progress
 from sbert_search.runtime.provenance import machine
 
 if TYPE_CHECKING:
-    from sentence_transformers import SentenceTransformer
-
-    from sbert_search.models.bi_encoder import BiEncoder
     from sbert_search.runtime.device import Precision
 
 
@@ -59,7 +57,7 @@ class Embedder:
 
     def __init__(
         self,
-        model: str | Path | SentenceTransformer | BiEncoder | None = None,
+        model: TorchModel | None = None,
         *,
         device: str = "auto",
         engine: EngineName = "native",
@@ -225,11 +223,13 @@ class Embedder:
             vectors = unit(vectors)
         return vectors[0] if isinstance(texts, str) else vectors
 
-    def encode_query(self, texts: str | Sequence[str], **options: Any) -> Vectors:
+    def encode_query(self, texts: str | Sequence[str], **options: Unpack[EncodeOptions]) -> Vectors:
         """Compute vectors of queries; as `encode` with the prompt named query, if there is one."""
         return self.encode(texts, task="query", **options)
 
-    def encode_document(self, texts: str | Sequence[str], **options: Any) -> Vectors:
+    def encode_document(
+        self, texts: str | Sequence[str], **options: Unpack[EncodeOptions]
+    ) -> Vectors:
         """Compute vectors of documents; as `encode` with the prompt named document, if any."""
         return self.encode(texts, task="document", **options)
 
@@ -292,7 +292,11 @@ class Embedder:
 
 
 def _open(
-    model: Any, *, device: str, engine: EngineName, precision: Precision
+    model: TorchModel | None,
+    *,
+    device: str,
+    engine: EngineName,
+    precision: Precision,
 ) -> OpenedModel[Engine]:
     if engine == "onnx" and (model is None or isinstance(model, (str, Path))):
         return open_graph(model, device=device, precision=precision)
@@ -306,7 +310,10 @@ def _check_dim(truncate_dim: int | None) -> None:
         raise ConfigError(f"truncate_dim is {truncate_dim}; it must be at least 1.")
 
 
-def open_embedder(model: str | Path | None = None, **options: Any) -> TextEmbedder:
+def open_embedder(
+    model: TorchModel | None = None,
+    **options: Unpack[EmbedderOptions],
+) -> TextEmbedder:
     """Open the embedder that a command names, and say on stderr which one it is.
 
     Args:

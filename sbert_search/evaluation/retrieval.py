@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,23 +19,8 @@ from sbert_search.index.ingestion.build import BuildSettings, build_index
 from sbert_search.metrics.ranking import DEFAULT_MEASURES, mean, score_run
 from sbert_search.records import Qrels, Query, Run
 from sbert_search.search.engine import SearchEngine
-from sbert_search.search.fusion import Fusion
 from sbert_search.search.maxp import BestWindow
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SearchSettings:
-    """How documents are found and put in order; as `SearchEngine.search` takes it."""
-
-    mode: str = "dense"
-    fusion: Fusion = Fusion()  # noqa: RUF009 (frozen)
-    rerank_depth: int = 100
-
-    def run(self, engine: SearchEngine, queries: Sequence[Query], k: int) -> Run:
-        """Find k documents for each query."""
-        return engine.run(
-            queries, k, mode=self.mode, fusion=self.fusion, rerank_depth=self.rerank_depth
-        )
+from sbert_search.search.options import SearchOptions
 
 
 def evaluate_retrieval(
@@ -45,7 +29,7 @@ def evaluate_retrieval(
     *,
     data: Path,
     index: Path | None = None,
-    search: SearchSettings = SearchSettings(),
+    search: SearchOptions | None = None,
     reranker: BestWindow | None = None,
     seed: int = 0,
 ) -> Evaluation:
@@ -57,7 +41,7 @@ def evaluate_retrieval(
         data: Folder that the task's path is relative to.
         index: An index of the collection to search; by default one with exact search is built in
             a temporary folder.
-        search: How documents are found and put in order.
+        search: How documents are found and ordered; the task says how many. None: dense.
         reranker: Puts the first documents found in a new order; the others stay behind them.
         seed: Recorded; nothing here is random.
 
@@ -67,7 +51,7 @@ def evaluate_retrieval(
             not among the queries.
         ModelMismatch: The index given was built with another model.
     """
-    clock = Stopwatch()
+    clock, search = Stopwatch(), search or SearchOptions()
     folder = data / task.path
     hashes = check_files(task, data, _files(task, folder))
     qrels = read_qrels(folder, task.split)
@@ -75,11 +59,11 @@ def evaluate_retrieval(
     clock.lap("read")
     with _opened(task, folder, embedder, index) as (opened, build):
         clock.lap("index")
-        run = search.run(SearchEngine(opened, embedder), queries, task.depth)
+        run: Run = SearchEngine(opened, embedder).run(queries, task.depth, options=search)
         clock.lap("search")
         if reranker is not None:
             first = SearchEngine(opened, embedder, reranker)
-            run = _put_first(search.run(first, queries, search.rerank_depth), run)
+            run = _put_first(first.run(queries, search.rerank_depth, options=search), run)
             clock.lap("rerank")
         settings = _settings(opened, search, task.depth, reranker)
         counts = _counts(opened, qrels) | build
@@ -108,7 +92,7 @@ def _put_first(first: Run, then: Run) -> dict[str, dict[str, float]]:
 
 
 def _settings(
-    index: Index, search: SearchSettings, depth: int, reranker: BestWindow | None
+    index: Index, search: SearchOptions, depth: int, reranker: BestWindow | None
 ) -> dict[str, Any]:
     """Gather the choices that change the scores; those that were not made are left out."""
     store = index.state.manifest.settings

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import warnings
+from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Unpack
 
 from sbert_search.config import from_mapping
 from sbert_search.corpus.beir import read_queries
 from sbert_search.corpus.documents import CorpusReader
+from sbert_search.embedding.arguments import CheckedOptions, EmbedderOptions, ModelLike
 from sbert_search.embedding.graph import require_graph
 from sbert_search.embedding.protocol import TextEmbedder
 from sbert_search.errors import IndexStoreError, QueryError, SbertSearchError
@@ -80,10 +82,10 @@ class Index:
         sources: Sources,
         *,
         out: str | Path,
-        model: Any = None,
+        model: ModelLike | None = None,
         settings: BuildSettings | None = None,
         memory_bytes: int | None = None,
-        **options: Any,
+        **options: Unpack[EmbedderOptions],
     ) -> Index:
         """Make an index of files, folders or globs; goes on where a stopped build was.
 
@@ -171,11 +173,11 @@ class Index:
 
     def matching_embedder(
         self,
-        model: Any = None,
+        model: ModelLike | None = None,
         *,
         allow_inexact: bool = False,
         quick: bool = False,
-        **options: Any,
+        **options: Unpack[EmbedderOptions],
     ) -> TextEmbedder:
         """Open the model of this index, or check that another one is the same.
 
@@ -192,7 +194,7 @@ class Index:
         """
         self.require_finished()
         model = self.identity.name if model is None else model
-        if quick and (graph := self._by_graph(model)):
+        if quick and isinstance(model, (str, Path)) and (graph := self._by_graph(model)):
             return graph
         embedder = as_embedder(model, **options)
         require_agreement(self.state.manifest.settings, embedder, allow_inexact=allow_inexact)
@@ -202,10 +204,10 @@ class Index:
         self,
         sources: Sources,
         *,
-        model: Any = None,
+        model: ModelLike | None = None,
         settings: ReadSettings | None = None,
         memory_bytes: int | None = None,
-        **options: Any,
+        **options: Unpack[CheckedOptions],
     ) -> IngestReport:
         """Add documents; one whose id is there with other content is a bad row.
 
@@ -229,10 +231,10 @@ class Index:
         self,
         sources: Sources,
         *,
-        model: Any = None,
+        model: ModelLike | None = None,
         settings: ReadSettings | None = None,
         memory_bytes: int | None = None,
-        **options: Any,
+        **options: Unpack[CheckedOptions],
     ) -> IngestReport:
         """Add documents, and replace those whose id is there with other content; as `add`."""
         return self._ingest("upsert", sources, model, settings, memory_bytes, options)
@@ -301,8 +303,8 @@ class Index:
         *,
         queries: str | Path | None = None,
         dry_run: bool = False,
-        model: Any = None,
-        **options: Any,
+        model: ModelLike | None = None,
+        **options: Unpack[CheckedOptions],
     ) -> TuneReport:
         """Choose how the vectors are searched by measuring, and search them so from now on.
 
@@ -342,15 +344,24 @@ class Index:
             self.require_finished()
             writer.set_lexical(settings)
 
-    def snapshot(self, target: str | Path) -> None:
-        """Make a new folder an index in this state, by hard links where the disk has them.
+    def backup(self, target: str | Path) -> None:
+        """Copy the newest state to a new folder, by hard links where both are on one disk.
 
         Raises:
-            ConfigError: It would lie in this index.
-            IndexStoreError: The folder is there already, or cannot be made.
+            ConfigError: The target lies in this index.
+            IndexStoreError: The target exists already, or cannot be written.
         """
-        require_apart(Path(target), [self.path], "The snapshot")
+        require_apart(Path(target), [self.path], "The backup")
         self.store.snapshot_to(target)
+
+    def snapshot(self, target: str | Path) -> None:
+        """Do as `backup`, whose old name this is.
+
+        .. deprecated:: 0.2
+            Use `backup`; this name goes with 0.3.
+        """
+        warnings.warn("Index.snapshot is now Index.backup.", DeprecationWarning, stacklevel=2)
+        self.backup(target)
 
     def _by_graph(self, model: str | Path) -> TextEmbedder | None:
         """Open a model by its graph; None, and a note why, when that cannot be."""
@@ -369,10 +380,10 @@ class Index:
         self,
         mode: Mode,
         sources: Sources,
-        model: Any,
+        model: ModelLike | None,
         settings: ReadSettings | None,
         memory_bytes: int | None,
-        options: Mapping[str, Any],
+        options: CheckedOptions,
     ) -> IngestReport:
         settings = settings or self.read_settings
         require_memory(memory_bytes)

@@ -1,4 +1,4 @@
-"""One object that answers queries: embeds them, searches, fuses, reranks and dresses the hits."""
+"""The search engine: embeds queries, retrieves documents, fuses, reranks and highlights them."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Unpack
 
 import numpy as np
 from numpy.typing import NDArray
 
+from sbert_search.embedding.arguments import CheckedOptions, MatchingOptions, ModelLike
 from sbert_search.embedding.protocol import TextEmbedder
 from sbert_search.errors import ConfigError, QueryError
 from sbert_search.index.index import Index
@@ -22,7 +23,7 @@ from sbert_search.runtime.cores import usable_cores
 from sbert_search.runtime.progress import note
 from sbert_search.runtime.turns import Turns
 from sbert_search.search.dense import nearest_documents
-from sbert_search.search.fusion import Fusion, fuse
+from sbert_search.search.fusion import fuse
 from sbert_search.search.highlight import best_sentences
 from sbert_search.search.hits import body_of, read_hits
 from sbert_search.search.lexical import (
@@ -31,12 +32,13 @@ from sbert_search.search.lexical import (
     matching_documents,
     telling_words,
 )
-from sbert_search.search.options import Ask, refuse_no_text
+from sbert_search.search.options import SearchKeywords, SearchOptions, refuse_no_text
 from sbert_search.search.ranking import Ranking
 from sbert_search.search.rerank import PairScorer, rerank
 
-_QUERIES_AT_ONCE = 256
+RUN_DEPTH = 100  # documents of a query in a run, by default
 
+_QUERIES_AT_ONCE = 256
 _HITS_AT_ONCE = 1 << 14  # hits, with their texts, of the queries answered together
 _RESULTS_AT_ONCE = 1 << 17  # ids and scores that are held for the queries answered together
 WORK_BYTES = 128 << 20  # of a search: blocks of vectors, scores, candidates; beside the texts found
@@ -44,7 +46,7 @@ _PAIRS_AT_ONCE = 16_384  # pairs of query and text whose texts are in memory for
 
 
 @dataclass(frozen=True, slots=True)
-class _Found:
+class _Retrieved:
     """A query, its vector (dim,) if there is one, and what was found."""
 
     query: str
@@ -55,34 +57,35 @@ class _Found:
 class SearchEngine:
     """Searches one index with the model that built it.
 
-    It sees what its `Index` object sees: updates made through that object at once, those of other
-    processes and of other objects after `refresh`. Threads may share one engine; as many search at
-    once as there are cores, and the others wait in the order they came. A batch of queries is
-    answered in blocks of up to 256, between which others have their turn.
+    The engine sees the state of its `Index` object: updates made through that object at once,
+    updates by other processes or objects after `refresh`. Threads may share an engine. As many
+    threads search at once as there are cores; the others wait in the order of their calls. A batch
+    of queries is answered in blocks of up to 256, so that other threads get their turn in between.
 
     Args:
         index: An open index, which the engine shares; or a folder, which it opens for itself.
         embedder: An `Embedder` or a ``SentenceTransformer``; or a name or a folder, which is
-            opened for the first query. None: the model that the index names.
-        reranker: Scores pairs of query and passage again, for the first hits of every search.
-        allow_inexact: Accept an engine or precision that moves vectors further than allowed.
+            opened at the first query. None: the model named in the index.
+        reranker: Scores the first hits of every search again, by query and passage together.
+        allow_inexact: Accept an engine or precision whose vectors differ from the index's by more
+            than the tolerance.
         options: How to open a model by name: ``device``, ``engine``, ``precision``, ``quick``.
 
     Raises:
         IndexStoreError: The index cannot be opened, or is an unfinished build.
-        ConfigError: The reranker is none.
-        ModelMismatch: The embedder is not the model that built the index; of a model by name, the
-            first query says so.
+        ConfigError: The reranker has no ``predict``.
+        ModelMismatch: The embedder is not the model that built the index. A model given by name
+            is compared at the first query.
     """
 
     def __init__(
         self,
         index: Index | str | Path,
-        embedder: Any = None,
+        embedder: ModelLike | None = None,
         reranker: PairScorer | None = None,
         *,
         allow_inexact: bool = False,
-        **options: Any,
+        **options: Unpack[MatchingOptions],
     ) -> None:
         memory.let_freed_memory_stay()
         self.index = index if isinstance(index, Index) else Index.open(index)
@@ -96,25 +99,35 @@ class SearchEngine:
         self._model = embedder
         self._turns = Turns(usable_cores())  # more at once would only wait for each other
         self._memory_bytes: int | None = None
-        self._options = {"allow_inexact": allow_inexact, **options}
+        self._model_options: CheckedOptions = {"allow_inexact": allow_inexact, **options}
         if not (embedder is None or isinstance(embedder, (str, Path))):
-            _ = self.embedder
+            self.load_model()
 
-    def __reduce__(self) -> tuple[Callable[..., SearchEngine], tuple[Any, ...]]:
-        """Pickle what it was made of: another process opens the index and the model itself."""
-        return partial(SearchEngine, **self._options), (self.index, self._model, self.reranker)
+    def __reduce__(self) -> tuple[Callable[..., SearchEngine], tuple[object, ...]]:
+        """Pickle the arguments; the other process opens the index and the model itself."""
+        again = partial(SearchEngine, **self._model_options)
+        return again, (self.index, self._model, self.reranker)
 
     @cached_property
     def embedder(self) -> TextEmbedder:
         """The model, checked against the index."""
-        return self.index.matching_embedder(self._model, **self._options)
+        return self.index.matching_embedder(self._model, **self._model_options)
+
+    def load_model(self) -> TextEmbedder:
+        """Open the model now and not at the first query.
+
+        Raises:
+            ModelError: It cannot be opened.
+            ModelMismatch: It is not the model that built the index.
+        """
+        return self.embedder
 
     def refresh(self) -> bool:
         """Move to the newest committed state of the index; as `Index.refresh`."""
         return self.index.refresh()
 
     def require_memory(self, memory_bytes: int | None) -> None:
-        """Refuse a budget for this process that its model and a search do not keep within.
+        """Refuse a memory budget that this process would exceed with its model and a search.
 
         Raises:
             ConfigError: With what is left of it.
@@ -123,181 +136,171 @@ class SearchEngine:
         if memory_bytes is not None:
             memory.give_back_freed(memory_bytes)
             memory.require(memory_bytes, WORK_BYTES + memory_bytes // 8, "A search")
-            _ = self.embedder
+            self.load_model()
             memory.require(memory_bytes, WORK_BYTES + memory_bytes // 8, "A search")
 
     def search(
         self,
         query: str,
-        k: int = 10,
+        k: int | None = None,
         *,
-        mode: str = "dense",
-        where: str | None = None,
-        fusion: Fusion | None = None,
-        rerank_depth: int = 100,
+        options: SearchOptions | None = None,
         highlight: bool = False,
+        **keywords: Unpack[SearchKeywords],
     ) -> list[Hit]:
         """Find the documents that answer a query.
 
         Args:
-            query: What is asked.
-            k: Documents wanted; all of them come back when it is above their number.
-            mode: How documents are found; ``dense``: by nearness of vectors; ``lexical``: by their
-                words, without the model; ``hybrid``: by both.
-            where: A filter over the metadata, such as ``year >= 2019 AND kind = 'class'``.
-            fusion: How the two rankings of ``hybrid`` become one; None: the defaults of `Fusion`.
-            rerank_depth: Documents that the reranker sees, and at least k.
+            query: Any text.
+            k: Documents to return; None: ``options.k``, which is 10 by default.
+            options: How documents are found and ordered; None: the defaults of `SearchOptions`.
             highlight: Fill `Hit.best_sentence` and `Hit.matched_words`.
+            keywords: Fields of ``options`` to replace: ``mode``, ``where``, ``fusion``,
+                ``rerank_depth``.
 
         Returns:
             Hits, best first; equal scores in the order of their rows.
 
         Raises:
-            QueryError: The query is blank or no text, k is below 1, the reranker would see too many
-                documents, the filter or the mode is wrong, the index holds no document, or a model
-                gives numbers that are not finite.
-            NoLexicalData: The mode needs lexical data and the index was made without.
+            QueryError: The query is blank or no string, an option is out of range, the filter is
+                wrong, the index holds no document, or a model returns values that are not finite.
+            NoLexicalData: The mode needs lexical data and the index was built without.
         """
-        return self.search_many(
-            [query],
-            k,
-            mode=mode,
-            where=where,
-            fusion=fusion,
-            rerank_depth=rerank_depth,
-            highlight=highlight,
-        )[0]
+        chosen = self._options(options, k, keywords)
+        return next(self._answers([query], chosen, highlight=highlight))
 
     def search_many(
         self,
         queries: Sequence[str],
-        k: int = 10,
+        k: int | None = None,
         *,
-        mode: str = "dense",
-        where: str | None = None,
-        fusion: Fusion | None = None,
-        rerank_depth: int = 100,
+        options: SearchOptions | None = None,
         highlight: bool = False,
+        **keywords: Unpack[SearchKeywords],
     ) -> list[list[Hit]]:
         """Answer several queries; arguments and errors as for `search`."""
-        ask = self._asked(k, mode, where, fusion, rerank_depth)
-        return list(self._answers(queries, ask, highlight))
+        chosen = self._options(options, k, keywords)
+        return list(self._answers(queries, chosen, highlight=highlight))
 
     def answers(
         self,
         queries: Sequence[str],
-        k: int = 10,
+        k: int | None = None,
         *,
-        mode: str = "dense",
-        where: str | None = None,
-        fusion: Fusion | None = None,
-        rerank_depth: int = 100,
+        options: SearchOptions | None = None,
+        **keywords: Unpack[SearchKeywords],
     ) -> Iterator[list[Hit]]:
         """Answer queries one after the other, few in memory; otherwise as `search_many`."""
-        return self._answers(queries, self._asked(k, mode, where, fusion, rerank_depth), False)
-
-    def _answers(self, queries: Sequence[str], ask: Ask, highlight: bool) -> Iterator[list[Hit]]:
-        snapshot = self.index.state
-        for texts in self._blocks(snapshot, queries, ask, _HITS_AT_ONCE):
-            with self._turns:
-                block = self._find(snapshot, texts, ask)
-            for part in self._in_room(snapshot, block, ask):
-                with self._turns:
-                    read = zip(part, self._read(snapshot, part, ask), strict=True)
-                    answers = [
-                        self._highlight(snapshot, found, hits[: ask.k])
-                        if highlight
-                        else hits[: ask.k]
-                        for found, hits in read
-                    ]
-                yield from answers
+        return self._answers(queries, self._options(options, k, keywords))
 
     def run(
         self,
         queries: Sequence[Query],
-        k: int = 100,
+        k: int | None = None,
         *,
-        mode: str = "dense",
-        where: str | None = None,
-        fusion: Fusion | None = None,
-        rerank_depth: int = 100,
+        options: SearchOptions | None = None,
+        **keywords: Unpack[SearchKeywords],
     ) -> dict[str, dict[str, float]]:
-        """Answer queries as a run: by query id, ids and scores of documents, best first.
+        """Answer queries as a run: by query id, the ids and scores of documents, best first.
 
-        Texts are read only where a reranker needs them. Arguments and errors as for `search`.
+        ``k`` is 100 by default. Texts are read only where a reranker needs them. Other arguments
+        and errors as for `search`.
         """
-        many = self.rankings(
-            queries, k, mode=mode, where=where, fusion=fusion, rerank_depth=rerank_depth
-        )
-        return dict(many)
+        return dict(self.rankings(queries, k, options=options, **keywords))
 
     def rankings(
         self,
         queries: Sequence[Query],
-        k: int = 100,
+        k: int | None = None,
         *,
-        mode: str = "dense",
-        where: str | None = None,
-        fusion: Fusion | None = None,
-        rerank_depth: int = 100,
+        options: SearchOptions | None = None,
+        **keywords: Unpack[SearchKeywords],
     ) -> Iterator[tuple[str, dict[str, float]]]:
-        """Answer queries one after the other, few in memory, each by its id; otherwise as `run`."""
-        ask = self._asked(k, mode, where, fusion, rerank_depth)
-        ranked = self._ranked([query.text for query in queries], ask)
+        """Yield the id of each query with its ranking; few are in memory; otherwise as `run`."""
+        chosen = self._options(options or SearchOptions(k=RUN_DEPTH), k, keywords)
+        ranked = self._ranked([query.text for query in queries], chosen)
         return zip((query.query_id for query in queries), ranked, strict=True)
 
-    def _ranked(self, queries: Sequence[str], ask: Ask) -> Iterator[dict[str, float]]:
+    def _answers(
+        self, queries: Sequence[str], options: SearchOptions, *, highlight: bool = False
+    ) -> Iterator[list[Hit]]:
         snapshot = self.index.state
-        for texts in self._blocks(snapshot, queries, ask, _RESULTS_AT_ONCE):
+        for texts in self._blocks(snapshot, queries, options, _HITS_AT_ONCE):
             with self._turns:
-                block = self._find(snapshot, texts, ask)
-                firsts = [found.ranking.first(ask.k) for found in block]
+                block = self._retrieve(snapshot, texts, options)
+            for part in self._within_memory(snapshot, block, options):
+                with self._turns:
+                    read = zip(part, self._read(snapshot, part, options), strict=True)
+                    answers = [
+                        self._highlight(snapshot, found, hits[: options.k])
+                        if highlight
+                        else hits[: options.k]
+                        for found, hits in read
+                    ]
+                yield from answers
+
+    def _ranked(self, queries: Sequence[str], options: SearchOptions) -> Iterator[dict[str, float]]:
+        snapshot = self.index.state
+        for texts in self._blocks(snapshot, queries, options, _RESULTS_AT_ONCE):
+            with self._turns:
+                block = self._retrieve(snapshot, texts, options)
+                firsts = [found.ranking.first(options.k) for found in block]
                 scores = None if self.reranker else list(_scores(snapshot, firsts))
             if scores is not None:
                 yield from scores
                 continue
-            for part in self._in_room(snapshot, block, ask):
+            for part in self._within_memory(snapshot, block, options):
                 with self._turns:
-                    read = self._read(snapshot, part, ask)
-                yield from ({hit.doc_id: hit.score for hit in hits[: ask.k]} for hits in read)
+                    read = self._read(snapshot, part, options)
+                yield from ({hit.doc_id: hit.score for hit in hits[: options.k]} for hits in read)
 
-    def _asked(
-        self, k: int, mode: str, where: str | None, fusion: Fusion | None, rerank_depth: int
-    ) -> Ask:
-        if self.reranker and rerank_depth < 1:
-            raise QueryError(f"rerank_depth is {rerank_depth}; it must be at least 1.")
-        return Ask(k, mode, where, fusion or Fusion(), rerank_depth if self.reranker else 0)
+    def _options(
+        self, options: SearchOptions | None, k: int | None, keywords: SearchKeywords
+    ) -> SearchOptions:
+        """Combine the options of a call; without a reranker, ``rerank_depth`` is 0."""
+        chosen = (options or SearchOptions()).with_keywords(k, **keywords)
+        if self.reranker is None:
+            return replace(chosen, rerank_depth=0)
+        if chosen.rerank_depth < 1:
+            raise QueryError(f"rerank_depth is {chosen.rerank_depth}; it must be at least 1.")
+        return chosen
 
     def _blocks(
-        self, snapshot: Snapshot, queries: Sequence[str], ask: Ask, at_once: int
+        self, snapshot: Snapshot, queries: Sequence[str], options: SearchOptions, at_once: int
     ) -> Iterator[Sequence[str]]:
-        """Check what is asked, then yield the queries that are answered together."""
+        """Check the queries, then yield the queries that are answered together."""
         if snapshot.n_docs == 0:
             raise QueryError(
                 f"{snapshot.path} holds no documents; add some with "
                 f"`sbert-search index add {snapshot.path} SOURCE`."
             )
         refuse_no_text(queries)
-        depth = min(max(ask.depth, ask.fusion.depth), snapshot.n_docs)
-        pairs = _PAIRS_AT_ONCE // max(1, ask.rerank_depth)
+        depth = min(max(options.depth, options.fusion.depth), snapshot.n_docs)
+        pairs = _PAIRS_AT_ONCE // max(1, options.rerank_depth)
         step = max(1, min(_QUERIES_AT_ONCE, pairs, at_once // depth))
         for start in range(0, len(queries), step):
             yield queries[start : start + step]
 
-    def _find(self, snapshot: Snapshot, queries: Sequence[str], ask: Ask) -> list[_Found]:
+    def _retrieve(
+        self, snapshot: Snapshot, queries: Sequence[str], options: SearchOptions
+    ) -> list[_Retrieved]:
         """Find documents for each query."""
-        mask = None if ask.where is None else snapshot.filter_mask(ask.where)
-        depth = max(ask.depth, ask.fusion.depth) if ask.mode == "hybrid" else ask.depth
-        if ask.mode != "dense":
+        mask = None if options.where is None else snapshot.filter_mask(options.where)
+        depth = (
+            max(options.depth, options.fusion.depth) if options.mode == "hybrid" else options.depth
+        )
+        if options.mode != "dense":
             lexical = matching_documents(snapshot, queries, depth, mask)
-        if ask.mode == "lexical":
-            return [_Found(q, None, r) for q, r in zip(queries, lexical, strict=True)]
+        if options.mode == "lexical":
+            return [_Retrieved(q, None, r) for q, r in zip(queries, lexical, strict=True)]
         vectors = self._embed(queries)
         rankings = nearest_documents(snapshot, vectors, depth, mask)
-        if ask.mode == "hybrid":
+        if options.mode == "hybrid":
             both = zip(rankings, lexical, strict=True)
-            rankings = [fuse(dense, words, ask.fusion).first(ask.depth) for dense, words in both]
-        return list(map(_Found, queries, vectors, rankings))
+            rankings = [
+                fuse(dense, words, options.fusion).first(options.depth) for dense, words in both
+            ]
+        return list(map(_Retrieved, queries, vectors, rankings))
 
     def _embed(self, queries: Sequence[str]) -> NDArray[np.float32]:
         tokens = self.embedder.tokenize(queries, task="query")
@@ -315,22 +318,22 @@ class SearchEngine:
             raise QueryError(f"The model gives a vector that is not finite for {query[:60]!r}.")
         return vectors
 
-    def _in_room(
-        self, snapshot: Snapshot, block: Sequence[_Found], ask: Ask
-    ) -> Iterator[Sequence[_Found]]:
-        """Cut a block where the texts of its hits would take too much of a budget.
+    def _within_memory(
+        self, snapshot: Snapshot, block: Sequence[_Retrieved], options: SearchOptions
+    ) -> Iterator[Sequence[_Retrieved]]:
+        """Split a block so that the texts of the hits of a part fit into the memory budget.
 
         Raises:
-            ConfigError: Those of a single query do.
+            ConfigError: The texts of a single query's hits do not fit.
         """
         budget = self._memory_bytes
         if budget is None:
             yield block
             return
-        part: list[_Found] = []
+        part: list[_Retrieved] = []
         taken, allowed = 0, budget // 32
         for found in block:
-            n_bytes = snapshot.bytes_of(found.ranking.first(ask.depth).docs)
+            n_bytes = snapshot.bytes_of(found.ranking.first(options.depth).docs)
             if n_bytes > allowed:
                 raise ConfigError(
                     f"The documents found for {found.query[:60]!r} take {memory.mib(n_bytes)}, and "
@@ -344,18 +347,20 @@ class SearchEngine:
             taken += n_bytes
         yield part
 
-    def _read(self, snapshot: Snapshot, block: Sequence[_Found], ask: Ask) -> list[list[Hit]]:
+    def _read(
+        self, snapshot: Snapshot, block: Sequence[_Retrieved], options: SearchOptions
+    ) -> list[list[Hit]]:
         """Read the documents found for each query, in their final order."""
         read = []
         for found in block:
-            ranking = found.ranking.first(ask.depth)
+            ranking = found.ranking.first(options.depth)
             read.append(read_hits(snapshot, best_passages(snapshot, found.query, ranking)))
         if self.reranker is None:
             return read
         queries = [found.query for found in block]
-        return rerank(self.reranker, queries, read, ask.fusion.rerank_weight)
+        return rerank(self.reranker, queries, read, options.fusion.rerank_weight)
 
-    def _highlight(self, snapshot: Snapshot, found: _Found, hits: list[Hit]) -> list[Hit]:
+    def _highlight(self, snapshot: Snapshot, found: _Retrieved, hits: list[Hit]) -> list[Hit]:
         """Say of each hit which sentence to show and which words of the query it holds."""
         if not hits:
             return hits

@@ -1,38 +1,51 @@
-"""What is asked of a search, refused where it cannot be before any model is loaded."""
+"""The options of a search, checked before any model is loaded."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal, TypedDict, Unpack, get_args
 
 from sbert_search.config import unknown_name
 from sbert_search.errors import QueryError
 from sbert_search.search.fusion import Fusion
 
-MODES = ("dense", "lexical", "hybrid")
+SearchMode = Literal["dense", "lexical", "hybrid"]
+MODES: tuple[SearchMode, ...] = get_args(SearchMode)
 MAX_RERANK_DEPTH = 10_000
 
 
-@dataclass(frozen=True, slots=True)
-class Ask:
-    """What is asked of every query of one call.
+class SearchKeywords(TypedDict, total=False):
+    """The fields of `SearchOptions` as keyword arguments; ``fusion=None`` means the defaults."""
+
+    mode: SearchMode
+    where: str | None
+    fusion: Fusion | None
+    rerank_depth: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SearchOptions:
+    """How documents are found and ordered.
 
     Attributes:
-        k: Documents wanted.
-        mode: How they are found.
-        where: Filter over the metadata.
-        fusion: How dense and lexical rankings become one.
-        rerank_depth: Documents that the reranker sees; 0 without one.
+        k: Documents to return; all of them where the index holds fewer.
+        mode: ``dense`` compares vectors; ``lexical`` compares words (BM25) and needs no model;
+            ``hybrid`` does both and fuses the two rankings.
+        where: A filter over the metadata, such as ``year >= 2019 AND kind = 'class'``.
+        fusion: How ``hybrid`` fuses its rankings, and how much a reranker's score counts.
+        rerank_depth: Documents that the reranker scores; k when that is more. Without a reranker
+            it has no effect.
 
     Raises:
-        QueryError: It cannot be.
+        QueryError: The mode is unknown, k is below 1, or ``rerank_depth`` is out of range.
     """
 
-    k: int
-    mode: str
-    where: str | None
-    fusion: Fusion
-    rerank_depth: int
+    k: int = 10
+    mode: SearchMode = "dense"
+    where: str | None = None
+    fusion: Fusion = Fusion()  # noqa: RUF009 (frozen)
+    rerank_depth: int = 100
 
     def __post_init__(self) -> None:
         if self.mode not in MODES:
@@ -42,20 +55,38 @@ class Ask:
         if not 0 <= self.rerank_depth <= MAX_RERANK_DEPTH:
             raise QueryError(
                 f"rerank_depth is {self.rerank_depth:,}; it must be from 1 to "
-                f"{MAX_RERANK_DEPTH:,}, since the reranker reads every one of so many texts."
+                f"{MAX_RERANK_DEPTH:,}, since the reranker reads the text of every document."
             )
 
     @property
     def depth(self) -> int:
-        """Documents wanted before reranking."""
+        """Documents to find before reranking."""
         return max(self.k, self.rerank_depth)
+
+    def with_keywords(self, k: int | None, **keywords: Unpack[SearchKeywords]) -> SearchOptions:
+        """Return these options with some of them replaced; None for k keeps it.
+
+        Raises:
+            QueryError: As for `SearchOptions`.
+            TypeError: There is no such option.
+        """
+        for name in keywords.keys() - SearchKeywords.__annotations__.keys():
+            known = ("k", *SearchKeywords.__annotations__)
+            raise TypeError(unknown_name(name, name, known, "search option"))
+        return SearchOptions(
+            k=self.k if k is None else k,
+            mode=keywords.get("mode", self.mode),
+            where=keywords.get("where", self.where),
+            fusion=keywords.get("fusion", self.fusion) or Fusion(),
+            rerank_depth=keywords.get("rerank_depth", self.rerank_depth),
+        )
 
 
 def refuse_no_text(queries: Sequence[str]) -> None:
-    """Refuse a query that is no text or has none, naming its place among several.
+    """Refuse a query that is not a string or is blank; the error names its number.
 
     Raises:
-        QueryError: For such a query, and for one text where several are taken.
+        QueryError: For such a query, and for one string where a list of strings is expected.
     """
     if isinstance(queries, str):
         raise QueryError("These queries are one text; pass a list of texts, or use `search`.")

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, NotRequired, TypedDict, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +27,20 @@ if TYPE_CHECKING:
     from sbert_search.tokens.tokenizer import EncodedPairs
 
 Pair = tuple[str, str]
+
+
+class RankedText(TypedDict):
+    """A text and its score with a query, as ``CrossEncoder.rank`` returns it.
+
+    Attributes:
+        corpus_id: Position of the text in the list given.
+        score: The model's score, higher is better.
+        text: The text itself, where it was asked for.
+    """
+
+    corpus_id: int
+    score: float
+    text: NotRequired[str]
 
 
 class Reranker:
@@ -117,7 +131,7 @@ class Reranker:
             CorpusError: A text holds a lone surrogate.
         """
         single = len(pairs) == 2 and isinstance(pairs[0], str)
-        several: list[Any] = [pairs] if single else list(pairs)
+        several = cast("list[Pair]", [pairs] if single else list(pairs))
         scores = np.empty((len(several), self.num_labels), dtype=np.float32)
 
         def launch(rows: NDArray[np.int64], encoded: EncodedPairs) -> Iterator[Started]:
@@ -145,7 +159,7 @@ class Reranker:
         *,
         return_documents: bool = False,
         batch_size: int | None = None,
-    ) -> list[dict[str, Any]]:
+    ) -> list[RankedText]:
         """Sort texts by their score with a query; the result is that of ``CrossEncoder.rank``.
 
         Args:
@@ -168,12 +182,12 @@ class Reranker:
                 "by; use predict."
             )
         scores = self.predict([(query, text) for text in documents], batch_size=batch_size)
-        ranked: list[dict[str, Any]] = [
+        ranked: list[RankedText] = [
             {"corpus_id": int(row), "score": float(scores[row])}
             for row in np.argsort(-scores, kind="stable")[:top_k]
         ]
         if return_documents:
-            return [hit | {"text": documents[hit["corpus_id"]]} for hit in ranked]
+            return [{**hit, "text": documents[hit["corpus_id"]]} for hit in ranked]
         return ranked
 
     def _windows(self, pairs: Sequence[Pair]) -> Iterator[tuple[NDArray[np.int64], EncodedPairs]]:

@@ -10,11 +10,12 @@ from sbert_search.evaluation.expected import ExpectedScore, ExpectedScores, judg
 from sbert_search.evaluation.manifest import read_evaluation
 from sbert_search.evaluation.plots import draw
 from sbert_search.evaluation.report import markdown, write_reports
-from sbert_search.evaluation.retrieval import SearchSettings, evaluate_retrieval
+from sbert_search.evaluation.retrieval import evaluate_retrieval
 from sbert_search.evaluation.tasks import EvalTask
 from sbert_search.index.index import Index
 from sbert_search.metrics.ranking import score_run
 from sbert_search.search.maxp import BestWindow
+from sbert_search.search.options import SearchOptions
 from sbert_search.search.reranker import Reranker
 from tests.models.tiny import tiny_cross_encoder
 
@@ -145,7 +146,7 @@ def test_expected_scores_are_of_weights_and_tasks(data: Path) -> None:
 def test_every_mode_is_searched_and_named(data: Path) -> None:
     results = {
         mode: evaluate_retrieval(
-            TASK, HashingEmbedder(), data=data, search=SearchSettings(mode=mode)
+            TASK, HashingEmbedder(), data=data, search=SearchOptions(mode=mode)
         )
         for mode in ("dense", "lexical", "hybrid")
     }
@@ -167,7 +168,7 @@ def test_a_reranker_orders_the_first_documents_and_leaves_the_others_behind(
         TASK,
         HashingEmbedder(),
         data=data,
-        search=SearchSettings(rerank_depth=2),
+        search=SearchOptions(rerank_depth=2),
         reranker=reranker,
     )
     assert plain.run is not None

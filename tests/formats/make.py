@@ -111,7 +111,7 @@ def main() -> None:
 
 def found(folder: Path) -> dict[str, dict[str, list[Any]]]:
     """Ask the indexes: ids and scores of the hits, by index, mode and filter."""
-    answers = {}
+    answers: dict[str, dict[str, list[Any]]] = {}
     for name, filters in FILTERS.items():
         engine = open_engine(folder / name)
         for mode in ("dense", "lexical", "hybrid"):

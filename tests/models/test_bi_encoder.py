@@ -6,9 +6,15 @@ import numpy as np
 import pytest
 import torch
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.base.modules import Dense as LibraryDense
-from sentence_transformers.base.modules import Normalize as LibraryNormalize
-from sentence_transformers.base.modules import Transformer
+from sentence_transformers.base.modules import (
+    Dense as LibraryDense,
+)
+from sentence_transformers.base.modules import (
+    Normalize as LibraryNormalize,
+)
+from sentence_transformers.base.modules import (
+    Transformer,
+)
 from sentence_transformers.sentence_transformer.modules import Pooling
 from tokenizers import Tokenizer
 from tokenizers.models import WordPiece

@@ -21,6 +21,7 @@ from sbert_search.index.spec import IndexSpec
 from sbert_search.records import Hit
 from sbert_search.runtime.turns import Turns
 from sbert_search.search.engine import SearchEngine
+from sbert_search.search.options import SearchMode
 from tests.search.corpus import small_index
 
 CHILDREN = 15
@@ -89,7 +90,7 @@ def searching(*works: Callable[[], object]) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("mode", ["dense", "hybrid"])
-def test_children_forked_while_threads_search_search_too(index: Index, mode: str) -> None:
+def test_children_forked_while_threads_search_search_too(index: Index, mode: SearchMode) -> None:
     engine = SearchEngine(index, HashingEmbedder())
     many = [f"w{i} w{i + 1} w{i + 2}" for i in range(20)]
 

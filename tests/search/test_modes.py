@@ -14,6 +14,7 @@ from sbert_search.index.ingestion.build import BuildSettings
 from sbert_search.records import Hit, Query
 from sbert_search.search.engine import SearchEngine
 from sbert_search.search.fusion import Fusion
+from sbert_search.search.options import SearchMode
 from tests.search.corpus import small_index
 
 
@@ -76,7 +77,7 @@ def test_k_bounds_what_comes_back_and_not_what_is_fused(engine: SearchEngine) ->
 
 
 @pytest.mark.parametrize("mode", ["lexical", "hybrid"])
-def test_a_run_is_what_searches_one_by_one_give(engine: SearchEngine, mode: str) -> None:
+def test_a_run_is_what_searches_one_by_one_give(engine: SearchEngine, mode: SearchMode) -> None:
     texts = ["immune cells", "river water", "dough", "zebra"] * 80
     queries = [Query(str(number), text) for number, text in enumerate(texts)]
     run = engine.run(queries, 3, mode=mode)
@@ -159,7 +160,7 @@ def test_a_score_that_is_not_finite_is_refused(index: Index) -> None:
 
 
 @pytest.mark.parametrize("mode", ["lexical", "hybrid"])
-def test_without_lexical_data_the_way_to_them_is_shown(tmp_path: Path, mode: str) -> None:
+def test_without_lexical_data_the_way_to_them_is_shown(tmp_path: Path, mode: SearchMode) -> None:
     index = small_index(tmp_path, settings=BuildSettings(lexical=None))
     engine = SearchEngine(index, HashingEmbedder())
     with pytest.raises(NoLexicalData, match=r"index lexical .*small\.index"):
@@ -169,7 +170,7 @@ def test_without_lexical_data_the_way_to_them_is_shown(tmp_path: Path, mode: str
 
 
 @pytest.mark.parametrize("mode", ["lexical", "hybrid"])
-def test_an_emptied_index_says_so_in_every_mode(tmp_path: Path, mode: str) -> None:
+def test_an_emptied_index_says_so_in_every_mode(tmp_path: Path, mode: SearchMode) -> None:
     index = small_index(tmp_path)
     index.delete(where="y > 0")
     with pytest.raises(QueryError, match="holds no documents; add some"):

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from sbert_search.embedding.protocol import TextEmbedder
     from sbert_search.evaluation.manifest import Evaluation
     from sbert_search.evaluation.tasks import EvalSuite, EvalTask, Kind
+    from sbert_search.search.options import SearchMode
     from sbert_search.search.reranker import Reranker
 
     Evaluate = Callable[[EvalTask], Evaluation]
@@ -109,17 +110,18 @@ def sts(trained_on: Path | None, cross_encoder: str | None, baselines: bool, **o
 @_eval_options
 def retrieval(
     index: Path | None,
-    mode: str,
+    mode: SearchMode,
     rerank: str | None,
     rerank_depth: int,
     rerank_windows: int,
     **options: Any,
 ) -> int:
     """Search BEIR folders with their own queries and judge what is found."""
-    from sbert_search.evaluation.retrieval import SearchSettings, evaluate_retrieval
+    from sbert_search.evaluation.retrieval import evaluate_retrieval
     from sbert_search.search.maxp import BestWindow
+    from sbert_search.search.options import SearchOptions
 
-    search = SearchSettings(mode=mode, fusion=fusion_asked(options), rerank_depth=rerank_depth)
+    search = SearchOptions(mode=mode, fusion=fusion_asked(options), rerank_depth=rerank_depth)
     reranker = None
     if rerank:
         reranker = BestWindow(_cross_encoder({**options, "model": rerank}), rerank_windows)

@@ -158,7 +158,7 @@ def snapshot(path: Path, target: Path, as_json: bool) -> None:
     from sbert_search.index.index import Index
 
     index = Index.open(path)
-    index.snapshot(target)
+    index.backup(target)
     if as_json:
         emit({"index": str(path), "snapshot": str(target), "documents": len(index)})
     else:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Unpack, cast
 from weakref import WeakKeyDictionary
 
 import numpy as np
 
+from sbert_search.embedding.arguments import EmbedderOptions, ModelLike, TorchModel
 from sbert_search.embedding.protocol import TextEmbedder
 from sbert_search.embedding.selfcheck import SELF_CHECK_TEXTS
 from sbert_search.errors import ModelMismatch
@@ -23,7 +24,7 @@ _QUICK = 2  # check texts that every process compares
 _compared: WeakKeyDictionary[TextEmbedder, dict[SelfCheck, float]] = WeakKeyDictionary()
 
 
-def as_embedder(model: Any = None, **options: Any) -> TextEmbedder:
+def as_embedder(model: ModelLike | None = None, **options: Unpack[EmbedderOptions]) -> TextEmbedder:
     """Open a model by name or folder, or take one that is open.
 
     Args:
@@ -31,11 +32,10 @@ def as_embedder(model: Any = None, **options: Any) -> TextEmbedder:
         options: For a name or folder: ``device``, ``engine``, ``precision``.
     """
     if hasattr(model, "encode_tokens"):
-        embedder: TextEmbedder = model
-        return embedder
+        return cast(TextEmbedder, model)
     from sbert_search.embedding.embedder import open_embedder  # torch loads there
 
-    return open_embedder(model, **options)
+    return open_embedder(cast("TorchModel | None", model), **options)
 
 
 def self_check(embedder: TextEmbedder) -> SelfCheck:

@@ -10,9 +10,16 @@ import numpy as np
 
 from sbert_search.errors import CorruptIndex, IndexStoreError
 from sbert_search.index.snapshot import Snapshot
-from sbert_search.index.storage import columns as columns_of
-from sbert_search.index.storage import ids, transaction
-from sbert_search.index.storage import manifest as manifests
+from sbert_search.index.storage import (
+    columns as columns_of,
+)
+from sbert_search.index.storage import (
+    ids,
+    transaction,
+)
+from sbert_search.index.storage import (
+    manifest as manifests,
+)
 from sbert_search.index.storage.manifest import OPEN_TRIES, FileRecord, Manifest
 from sbert_search.index.storage.segments import Segment, check_hash, open_checked
 from sbert_search.runtime.disk.folders import Folder

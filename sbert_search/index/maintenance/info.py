@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from sbert_search.index.lexical_settings import LexicalSettings
 from sbert_search.index.maintenance.merge_policy import advice
@@ -53,7 +52,7 @@ class IndexInfo:
     dtype: str
     factory: str
     lexical: LexicalSettings | None
-    model: Mapping[str, Any]
+    model: Mapping[str, object]
     columns: Mapping[str, ColumnType]
     built: RowCounts
     source_sha256: str

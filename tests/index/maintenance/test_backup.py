@@ -45,7 +45,7 @@ def test_a_snapshot_is_made_while_another_writes(tmp_path: Path) -> None:
     model = new_index(tmp_path / "i", BEFORE)
     index = Index.open(tmp_path / "i")
     with IndexStore.open(tmp_path / "i").writer():
-        index.snapshot(tmp_path / "copy")
+        index.backup(tmp_path / "copy")
     assert contents(IndexStore.open(tmp_path / "copy").snapshot) == model
 
 
@@ -57,7 +57,7 @@ def test_a_snapshot_of_a_read_only_mount_is_made_elsewhere(tmp_path: Path) -> No
             remounted_read_only(tmp_path / "disk")
         else:
             path.chmod(0o555)
-        Index.open(path).snapshot(tmp_path / "copy")
+        Index.open(path).backup(tmp_path / "copy")
         if not is_mounted:
             path.chmod(0o755)
         assert contents(IndexStore.open(tmp_path / "copy").snapshot) == model
@@ -76,9 +76,9 @@ def test_what_is_like_its_own_folder_stays_and_a_full_disk_leaves_nothing(tmp_pa
     mine.parent.mkdir()
     mine.write_bytes(b"mine")
     with files.use_disk(FullDisk()), pytest.raises(IndexStoreError, match="No space left"):
-        Index.open(tmp_path / "i").snapshot(tmp_path / "copy")
+        Index.open(tmp_path / "i").backup(tmp_path / "copy")
     assert sorted(os.listdir(tmp_path)) == [".copy.partial", "i"]
-    Index.open(tmp_path / "i").snapshot(tmp_path / "copy")
+    Index.open(tmp_path / "i").backup(tmp_path / "copy")
     assert mine.read_bytes() == b"mine"
     assert sorted(os.listdir(tmp_path)) == [".copy.partial", "copy", "i"]
 
@@ -95,5 +95,5 @@ class SwappingDisk(files.Disk):
 def test_a_file_that_is_not_what_it_was_is_not_taken_over(tmp_path: Path) -> None:
     new_index(tmp_path / "i", BEFORE)
     with files.use_disk(SwappingDisk()), pytest.raises(IndexStoreError, match="is corrupt"):
-        Index.open(tmp_path / "i").snapshot(tmp_path / "copy")
+        Index.open(tmp_path / "i").backup(tmp_path / "copy")
     assert os.listdir(tmp_path) == ["i"]

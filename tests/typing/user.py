@@ -1,0 +1,136 @@
+"""What a user writes, with every public name: type checkers accept it and know every type.
+
+It is checked and never run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import assert_type
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sbert_search import (
+    BiEncoderRecipe,
+    BuildSettings,
+    CheckpointError,
+    CheckReport,
+    CommitUnknown,
+    ConfigError,
+    CorpusError,
+    CorruptIndex,
+    CrossEncoderRecipe,
+    Document,
+    DriftReport,
+    Embedder,
+    EvaluationError,
+    FieldNames,
+    Fusion,
+    Hit,
+    Index,
+    IndexInfo,
+    IndexLocked,
+    IndexSpec,
+    IndexStoreError,
+    IngestReport,
+    LexicalSettings,
+    ModelError,
+    ModelLike,
+    ModelMismatch,
+    NoLexicalData,
+    NotAnIndex,
+    PretrainRecipe,
+    Query,
+    QueryError,
+    ReadSettings,
+    Reranker,
+    RowCounts,
+    SbertSearchError,
+    SearchEngine,
+    SearchOptions,
+    StageScore,
+    TextEmbedder,
+    TrainingError,
+    TuneReport,
+    TuneSettings,
+    WeightsError,
+    load_recipe,
+    pretrain,
+    train_bi_encoder,
+    train_cross_encoder,
+)
+
+Floats = NDArray[np.float32]
+
+
+def embed(folder: Path) -> None:
+    embedder = Embedder(folder, device="cpu", engine="native", precision="fp32")
+    vectors = embedder.encode(["one text", "another"], normalize_embeddings=True)
+    assert_type(vectors, Floats)
+    assert_type(embedder.encode_query("a question", truncate_dim=64), Floats)
+    assert_type(embedder.encode_document(["a text"], batch_size=8), Floats)
+    assert_type(embedder.similarity(vectors, vectors), Floats)
+    assert_type(embedder.dim, int)
+
+
+def build(model: ModelLike) -> Index:
+    settings = BuildSettings(
+        spec=IndexSpec(factory="HNSW32"),
+        lexical=LexicalSettings(language="none"),
+        fields=FieldNames(text="body"),
+    )
+    index = Index.build(Path("corpus.jsonl"), out="my.index", model=model, settings=settings)
+    assert_type(index, Index)
+    report = index.upsert(["more.jsonl"], settings=ReadSettings(on_error="skip"), device="cpu")
+    assert_type(report, IngestReport)
+    assert_type(report.counts, RowCounts)
+    assert_type(index.delete(where="year < 2000"), int)
+    assert_type(index.check(), CheckReport)
+    assert_type(index.info(), IndexInfo)
+    assert_type(index.drift(), DriftReport)
+    assert_type(index.tune(TuneSettings(recall=0.9), queries="queries.jsonl"), TuneReport)
+    assert_type(index.matching_embedder(quick=True), TextEmbedder)
+    index.backup("copy.index")
+    return index
+
+
+def search(index: Index) -> list[Hit]:
+    engine = SearchEngine(index, reranker=Reranker("a-cross-encoder"))
+    options = SearchOptions(k=5, mode="hybrid", fusion=Fusion(dense_weight=0.7), where="year > 1")
+    hits = engine.search("a question", options=options)
+    assert_type(hits, list[Hit])
+    assert_type(engine.search("a question", k=10, mode="hybrid", where="year >= 2019"), list[Hit])
+    assert_type(engine.search_many(["a question"], 3, rerank_depth=50), list[list[Hit]])
+    assert_type(engine.run([Query("q1", "a question")]), dict[str, dict[str, float]])
+    assert_type(hits[0].score, float)
+    assert_type(hits[0].stages, Mapping[str, StageScore])
+    document = Document("d1", hits[0].text, metadata=hits[0].metadata)
+    assert_type(document.full_text, str)
+    return hits
+
+
+def rerank() -> None:
+    reranker = Reranker("a-cross-encoder", precision="auto")
+    assert_type(reranker.predict([("a question", "a text")]), Floats)
+    first = reranker.rank("a question", ["a text", "another"], top_k=1)[0]
+    assert_type(first["corpus_id"], int)
+    assert_type(first["score"], float)
+
+
+def train() -> None:
+    recipe = load_recipe(BiEncoderRecipe, "bi-encoder", "mnrl-nli", ["seed=1"])
+    assert_type(recipe, BiEncoderRecipe)
+    assert_type(train_bi_encoder(recipe, Path("run")).last, Path)
+    pairs = load_recipe(CrossEncoderRecipe, "cross-encoder", "nli")
+    train_cross_encoder(pairs, Path("run"), resume=True)
+    pretrain(load_recipe(PretrainRecipe, "pretrain", "bert-tiny"), Path("run"))
+
+
+def failures() -> list[type[SbertSearchError]]:
+    return [
+        *(CheckpointError, CommitUnknown, ConfigError, CorpusError, CorruptIndex, EvaluationError),
+        *(IndexLocked, IndexStoreError, ModelError, ModelMismatch, NoLexicalData, NotAnIndex),
+        *(QueryError, TrainingError, WeightsError),
+    ]
