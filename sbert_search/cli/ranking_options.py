@@ -1,4 +1,4 @@
-"""The options that say how documents are found and put in order."""
+"""The options of a search on the command line, and the `SearchOptions` that they make."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import click
 from sbert_search.cli.shared_options import Decorator, Finite, given
 
 if TYPE_CHECKING:
-    from sbert_search.search.fusion import Fusion
+    from sbert_search.search.options import SearchOptions
 
 _RANKING: tuple[Decorator[Any], ...] = (
     click.option(
@@ -17,7 +17,7 @@ _RANKING: tuple[Decorator[Any], ...] = (
         type=click.Choice(["dense", "lexical", "hybrid"]),
         default="dense",
         show_default=True,
-        help="How documents are found: by nearness of vectors, by their words, or by both.",
+        help="Compare vectors (dense), words (lexical), or both (hybrid).",
     ),
     click.option(
         "--fusion",
@@ -25,61 +25,70 @@ _RANKING: tuple[Decorator[Any], ...] = (
         type=click.Choice(["weighted", "rrf"]),
         default="weighted",
         show_default=True,
-        help="What joins the two rankings of hybrid: scaled scores, or reciprocal ranks.",
+        help="How hybrid joins its two rankings: a weighted sum of scaled scores, or reciprocal "
+        "rank fusion.",
     ),
     click.option(
         "--dense-weight",
         type=Finite(),
         default=0.5,
         show_default=True,
-        help="Share of vectors in hybrid, 0 to 1.",
+        help="Weight of the dense ranking in hybrid, 0 to 1; the lexical one has the rest.",
     ),
     click.option(
         "--rerank", metavar="MODEL", help="Cross-encoder that scores the first hits again."
     ),
-    click.option("--rerank-depth", default=100, show_default=True, help="Hits it scores."),
+    click.option("--rerank-depth", default=100, show_default=True, help="How many hits it scores."),
     click.option(
         "--rerank-windows",
         default=4,
         show_default=True,
-        help="Windows of a text too long for it, of which the best counts; 1 cuts the text.",
+        help="Windows of a text that is too long for the reranker; the best one counts. 1 "
+        "truncates the text.",
     ),
     click.option(
         "--rerank-weight",
         type=Finite(),
         default=1.0,
         show_default=True,
-        help="Share of its score in the order, 0 to 1; the rest is the score before.",
+        help="Weight of the reranker's score in the final order, 0 to 1; the score before has "
+        "the rest.",
     ),
 )
 
 _FUSION = ("method", "dense_weight", "rerank_weight")
-_READ_WITH = dict.fromkeys(("method", "dense_weight"), "--mode hybrid") | dict.fromkeys(
+_NEEDED_BY = dict.fromkeys(("method", "dense_weight"), "--mode hybrid") | dict.fromkeys(
     ("rerank_depth", "rerank_windows", "rerank_weight"), "--rerank"
 )
 
 
 def ranking_options(command: Any) -> Any:
-    """Give a command the options that say how documents are found and put in order."""
+    """Give a command the options of retrieval, fusion and reranking."""
     for decorate in reversed(_RANKING):
         command = decorate(command)
     return command
 
 
-def fusion_asked(options: dict[str, Any]) -> Fusion:
-    """Take from the options of the running command how rankings become one.
+def search_options(options: dict[str, Any]) -> SearchOptions:
+    """Take the options of a search out of those of the running command.
 
     Raises:
-        UsageError: An option was given that nothing would read.
-        QueryError: A weight that cannot be.
+        UsageError: An option was given that would have no effect.
+        QueryError: A value is out of range.
     """
     from sbert_search.search.fusion import Fusion
+    from sbert_search.search.options import SearchOptions
 
     context = click.get_current_context()
-    hybrid, rerank = context.params["mode"] == "hybrid", context.params["rerank"]
-    met, chosen = {"--mode hybrid": hybrid, "--rerank": bool(rerank)}, given(context)
+    given_names = given(context)
+    holds = {
+        "--mode hybrid": context.params["mode"] == "hybrid",
+        "--rerank": bool(context.params["rerank"]),
+    }
     for option in context.command.params:
-        needed = _READ_WITH.get(option.name or "")
-        if needed and option.name in chosen and not met[needed]:
+        needed = _NEEDED_BY.get(option.name or "")
+        if needed and option.name in given_names and not holds[needed]:
             raise click.UsageError(f"{option.opts[0]} is for {needed}.")
-    return Fusion(**{name: options.pop(name) for name in _FUSION})
+    fusion = Fusion(**{name: options.pop(name) for name in _FUSION})
+    names = [name for name in ("k", "mode", "where", "rerank_depth") if name in options]
+    return SearchOptions(fusion=fusion, **{name: options.pop(name) for name in names})

@@ -10,12 +10,13 @@ import click
 
 from sbert_search.cli.console import emit, say
 from sbert_search.cli.hits import hit_record, show_hits
-from sbert_search.cli.ranking_options import fusion_asked, ranking_options
+from sbert_search.cli.ranking_options import ranking_options, search_options
 from sbert_search.cli.shared_options import embedder_options, given, shared_options
 from sbert_search.runtime.progress import note
 
 if TYPE_CHECKING:
     from sbert_search.search.engine import SearchEngine
+    from sbert_search.search.options import SearchOptions
 
 
 @click.command()
@@ -59,8 +60,7 @@ def search(
         raise click.UsageError("--run-out is for --queries.")
     if queries and run_out:
         _require_place(run_out, path, queries, options["model"], rerank)
-    ask = {name: options.pop(name) for name in ("k", "mode", "where", "rerank_depth")}
-    ask["fusion"] = fusion_asked(options)
+    chosen = search_options(options)
     hardware = {name: options[name] for name in ("device", "engine", "precision")}
     reranker = BestWindow(Reranker(rerank, **hardware), rerank_windows) if rerank else None
     changed = given(click.get_current_context()).keys()
@@ -68,9 +68,9 @@ def search(
     engine = SearchEngine(path, options.pop("model"), reranker, quick=quick, **options)
     engine.require_memory(memory_bytes)
     if queries is not None:
-        _answer_file(engine, queries, run_out, as_json, ask, memory_bytes)
+        _answer_file(engine, queries, run_out, as_json, chosen, memory_bytes)
     else:
-        _answer(engine, query or "", as_json, ask)
+        _answer(engine, query or "", as_json, chosen)
 
 
 def _require_place(run_out: Path, path: Path, queries: Path, *models: str | None) -> None:
@@ -83,16 +83,16 @@ def _require_place(run_out: Path, path: Path, queries: Path, *models: str | None
     require_apart(run_out, [queries_file(queries), *folders], "--run-out")
 
 
-def _answer(engine: SearchEngine, query: str, as_json: bool, ask: dict[str, Any]) -> None:
-    hits = engine.search(query, highlight=True, **ask)
+def _answer(engine: SearchEngine, query: str, as_json: bool, options: SearchOptions) -> None:
+    hits = engine.search(query, options=options, highlight=True)
     if as_json:
         for hit in hits:
             emit(hit_record(hit))
     else:
         show_hits(hits)
     if not hits:
-        why = ["matches the filter"] if ask["where"] is not None else []
-        if ask["mode"] == "lexical":
+        why = ["matches the filter"] if options.where is not None else []
+        if options.mode == "lexical":
             why.append("has a word of the query; stop words and single letters do not count")
         note(f"No document {' and '.join(why)}.")
 
@@ -102,7 +102,7 @@ def _answer_file(
     path: Path,
     run_out: Path | None,
     as_json: bool,
-    ask: dict[str, Any],
+    options: SearchOptions,
     memory_bytes: int | None,
 ) -> None:
     from sbert_search.corpus.beir import read_queries
@@ -114,14 +114,14 @@ def _answer_file(
 
         def counted() -> Iterator[tuple[str, dict[str, float]]]:
             nonlocal n_hits
-            for query_id, hits in engine.rankings(queries, **ask):
+            for query_id, hits in engine.rankings(queries, options=options):
                 n_hits += len(hits)
                 yield query_id, hits
 
         write_run(counted(), run_out)
         note(f"{len(queries):,} queries, {n_hits:,} hits: {run_out}")
         return
-    answers = engine.answers([query.text for query in queries], **ask)
+    answers = engine.answers([query.text for query in queries], options=options)
     for query, hits in zip(queries, answers, strict=True):
         if as_json:
             for hit in hits:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import get_args
 
 import click
 import pytest
 from click.testing import CliRunner
 
 from sbert_search.cli.shared_options import Finite, device, shared_options, size
+from sbert_search.search.fusion import Fusion, Method
+from sbert_search.search.options import MODES, SearchOptions
 from tests.cli.lines import commands
 
 
@@ -88,3 +91,18 @@ def test_every_number_of_every_command_is_finite() -> None:
         for option in command.params:
             if isinstance(option.type, (click.types.FloatParamType, click.FloatRange)):
                 assert isinstance(option.type, Finite), (name, option.name)
+
+
+def test_the_options_of_a_search_are_those_of_the_api() -> None:
+    command = dict(commands())["search"]
+    options = {option.name: option for option in command.params}
+    ours, fusion = SearchOptions(), Fusion()
+    for name in ("k", "mode", "rerank_depth"):
+        assert options[name].default == getattr(ours, name)
+    assert options["method"].default == fusion.method
+    assert options["dense_weight"].default == fusion.dense_weight
+    assert options["rerank_weight"].default == fusion.rerank_weight
+    for name, values in (("mode", MODES), ("method", get_args(Method))):
+        kind = options[name].type
+        assert isinstance(kind, click.Choice)
+        assert tuple(kind.choices) == values

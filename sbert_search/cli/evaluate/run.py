@@ -13,7 +13,7 @@ from sbert_search.cli.console import emit, show_table
 from sbert_search.cli.evaluate.compare import compare
 from sbert_search.cli.evaluate.fusion import fusion
 from sbert_search.cli.evaluate.mlm import mlm
-from sbert_search.cli.ranking_options import fusion_asked, ranking_options
+from sbert_search.cli.ranking_options import ranking_options, search_options
 from sbert_search.cli.shared_options import choice, shared_options
 from sbert_search.runtime.progress import note
 
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from sbert_search.embedding.protocol import TextEmbedder
     from sbert_search.evaluation.manifest import Evaluation
     from sbert_search.evaluation.tasks import EvalSuite, EvalTask, Kind
-    from sbert_search.search.options import SearchMode
     from sbert_search.search.reranker import Reranker
 
     Evaluate = Callable[[EvalTask], Evaluation]
@@ -110,18 +109,15 @@ def sts(trained_on: Path | None, cross_encoder: str | None, baselines: bool, **o
 @_eval_options
 def retrieval(
     index: Path | None,
-    mode: SearchMode,
     rerank: str | None,
-    rerank_depth: int,
     rerank_windows: int,
     **options: Any,
 ) -> int:
     """Search BEIR folders with their own queries and judge what is found."""
     from sbert_search.evaluation.retrieval import evaluate_retrieval
     from sbert_search.search.maxp import BestWindow
-    from sbert_search.search.options import SearchOptions
 
-    search = SearchOptions(mode=mode, fusion=fusion_asked(options), rerank_depth=rerank_depth)
+    search = search_options(options)
     reranker = None
     if rerank:
         reranker = BestWindow(_cross_encoder({**options, "model": rerank}), rerank_windows)
