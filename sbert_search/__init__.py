@@ -9,6 +9,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from sbert_search.version import __version__ as __version__
+
 if TYPE_CHECKING:  # for type checkers and editors; a test compares these names with _HOMES
     from sbert_search.corpus.fields import FieldNames as FieldNames
     from sbert_search.embedding.arguments import ModelLike as ModelLike
@@ -69,8 +71,6 @@ if TYPE_CHECKING:  # for type checkers and editors; a test compares these names 
         pretrain as pretrain,
     )
     from sbert_search.training.recipe import load_recipe as load_recipe
-
-__version__ = "0.1.0"
 
 _HOMES = {
     "corpus.fields": ["FieldNames"],

@@ -12,12 +12,12 @@ from typing import NoReturn
 
 import click
 
-from sbert_search import __version__
 from sbert_search.cli import streams
 from sbert_search.cli.failures import describe
 from sbert_search.cli.lazy_group import LazyGroup
 from sbert_search.errors import ConfigError, QueryError, SbertSearchError
 from sbert_search.runtime.progress import tell
+from sbert_search.version import __version__
 
 INTERRUPTED = 130
 

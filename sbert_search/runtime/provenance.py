@@ -12,8 +12,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import sbert_search
 from sbert_search.runtime.cores import usable_cores
+from sbert_search.version import __version__
 
 LIBRARIES = (
     "numpy",
@@ -49,11 +49,11 @@ def machine() -> dict[str, Any]:
 
 def code() -> dict[str, str | None]:
     """Give the package's version and, in a git checkout, the commit, marked when files differ."""
-    root = Path(sbert_search.__file__).parents[1]
+    root = Path(__file__).parents[2]
     commit = _git(root, "rev-parse", "HEAD") if (root / ".git").exists() else None
     if commit and _git(root, "status", "--porcelain", "--untracked-files=no"):
         commit += "-dirty"
-    return {"version": sbert_search.__version__, "commit": commit}
+    return {"version": __version__, "commit": commit}
 
 
 def command() -> str:

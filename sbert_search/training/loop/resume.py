@@ -11,7 +11,6 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-import sbert_search
 from sbert_search.config import from_mapping
 from sbert_search.errors import CheckpointError, ConfigError
 from sbert_search.runtime.disk.same_file import same_file
@@ -20,6 +19,7 @@ from sbert_search.training.loop.checkpoint import checkpoints, newest_checkpoint
 from sbert_search.training.loop.gradients import Scene
 from sbert_search.training.loop.optim import restore_optimizer
 from sbert_search.training.loop.state import RunState
+from sbert_search.version import __version__
 
 _WRITTEN = ("log.jsonl", "curves.svg", "model", "model.tmp")  # in the folder of a run
 _HARMLESS = ("checkpoint", "report")  # tables of a recipe that change no weight
@@ -37,7 +37,7 @@ def circumstances(recipe: Mapping[str, Any], data: str, scene: Scene) -> dict[st
         "versions": {
             "numpy": np.__version__,
             "python": platform.python_version(),
-            "sbert-search": sbert_search.__version__,
+            "sbert-search": __version__,
             "torch": torch.__version__,
         },
     }
