@@ -93,11 +93,11 @@ def _add(source: Folder, record: FileRecord, view: memoryview, target: Folder) -
 def _discard(making: Entry) -> None:
     """Remove what a snapshot that failed has made."""
     folder = making.opened()
-    for below in (*FOLDERS, ""):
-        names = folder.listing(below) if not below or folder.has(below) else {}
-        for name, is_file in names.items():
-            if is_file:
-                files.disk.unlink(folder / (f"{below}/{name}" if below else name))
-        if below and folder.has(below):
+    for below in FOLDERS:
+        if folder.has(below):
+            for name in folder.listing(below):  # a hard link of a link is a link, and goes too
+                files.disk.unlink(folder / f"{below}/{name}")
             files.disk.remove_folder(folder / below)
+    for name in folder.listing():
+        files.disk.unlink(folder / name)
     files.disk.remove_folder(making)

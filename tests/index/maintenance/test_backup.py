@@ -13,7 +13,7 @@ from sbert_search.index.index import Index
 from sbert_search.index.maintenance.check import check
 from sbert_search.index.store import IndexStore
 from sbert_search.runtime.disk import files
-from sbert_search.runtime.disk.folders import Place
+from sbert_search.runtime.disk.folders import Entry, Place
 from tests.index.faults.model import Model, Operation, apply, contents, new_index
 from tests.index.faults.test_disks import mounted, remounted_read_only
 from tests.index.faults.test_steps import BEFORE
@@ -97,3 +97,25 @@ def test_a_file_that_is_not_what_it_was_is_not_taken_over(tmp_path: Path) -> Non
     with files.use_disk(SwappingDisk()), pytest.raises(IndexStoreError, match="is corrupt"):
         Index.open(tmp_path / "i").backup(tmp_path / "copy")
     assert os.listdir(tmp_path) == ["i"]
+
+
+def test_nothing_is_left_where_a_file_of_the_index_is_now_a_link(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    new_index(tmp_path / "i", BEFORE)
+    (tmp_path / "own").write_bytes(b"somebody else's")
+    store = IndexStore.open(tmp_path / "i")
+    linked = Path(store.snapshot.manifest.segments[0].vectors.name)
+
+    def swap_then_link(disk: files.Disk, source: Entry, target: Entry) -> None:
+        if source.below == str(linked):
+            source.path.unlink()
+            source.path.symlink_to(tmp_path / "own")
+        link(disk, source, target)
+
+    link = files.Disk.link
+    monkeypatch.setattr(files.Disk, "link", swap_then_link)
+    with pytest.raises(IndexStoreError):
+        store.snapshot_to(tmp_path / "copy")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["i", "own"]
+    assert (tmp_path / "own").read_bytes() == b"somebody else's"
