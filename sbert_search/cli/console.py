@@ -1,4 +1,4 @@
-"""What commands print: tables for people, JSON lines for programs, both on stdout."""
+"""Print the results of commands on stdout: tables for people, JSON lines for programs."""
 
 from __future__ import annotations
 
@@ -13,28 +13,29 @@ from sbert_search.runtime.visible import visible
 if TYPE_CHECKING:
     from rich.console import Console
 
-REJECTED_ROWS = 3
+REJECTED_ROWS = 3  # exit code of a command that rejected rows
 
-
+# Characters that JSON allows in a string but that a terminal interprets (C1 controls), that some
+# readers take for a line end (U+2028, U+2029), or that no encoding can write (lone surrogates).
 _UNSAFE = re.compile("[\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 
 
 def emit(record: Mapping[str, Any]) -> None:
     """Print one JSON line; dates become ISO 8601 text.
 
-    What a terminal obeys, what may end a line and what the encoding of stdout lacks are escaped as
-    JSON escapes them, which changes no value.
+    Control characters, line separators and characters that the encoding of stdout lacks are
+    written as JSON escapes. The values that a JSON parser reads stay the same.
     """
     line = json.dumps(record, ensure_ascii=False, allow_nan=False, default=str)
     try:
         line.encode(sys.stdout.encoding or "utf-8", "surrogatepass")
     except UnicodeEncodeError:
         line = json.dumps(record, allow_nan=False, default=str)
-    _print(_UNSAFE.sub(lambda found: f"\\u{ord(found[0]):04x}", line))
+    _print(_UNSAFE.sub(lambda match: f"\\u{ord(match[0]):04x}", line))
 
 
 def say(text: str = "") -> None:
-    """Print text for people, control characters as escapes."""
+    """Print text for people; control characters are written as escapes."""
     _print(visible(text))
 
 
@@ -44,21 +45,21 @@ def _print(line: str) -> None:
 
 
 def terminal() -> Console:
-    """Make the console for people; it obeys NO_COLOR and leaves colours out of pipes."""
+    """Return a console that obeys NO_COLOR and writes no colours to a pipe."""
     from rich.console import Console
 
     return Console(highlight=False, soft_wrap=False, markup=False, emoji=False)
 
 
 def show_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Print a table; numbers are set flush right."""
+    """Print a table; columns of numbers are aligned right."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
     cells = [list(row) for row in rows]
-    for place, column in enumerate(columns):
-        numeric = all(isinstance(row[place], (int, float)) for row in cells)
+    for position, column in enumerate(columns):
+        numeric = all(isinstance(row[position], (int, float)) for row in cells)
         table.add_column(column, justify="right" if numeric else "left", overflow="fold")
     for row in cells:
         table.add_row(*(_cell(value) for value in row))
@@ -66,7 +67,7 @@ def show_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None
 
 
 def show_facts(facts: Mapping[str, object]) -> None:
-    """Print names and values, one a line, the values in one column."""
+    """Print one name and value a line, with the values aligned in a column."""
     width = max(map(len, facts), default=0)
     for name, value in facts.items():
         say(f"{name:<{width}}  {_cell(value)}")

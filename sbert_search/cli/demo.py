@@ -1,4 +1,4 @@
-"""`demo`: an index of real text that every Python installation holds, and questions to it."""
+"""`demo`: index the docstrings of the standard library and search them."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ QUESTIONS = (
     "--dir",
     "folder",
     type=click.Path(path_type=Path),
-    help="Where the demo keeps its files.  [default: a folder in the user's cache]",
+    help="Folder for the demo's files.  [default: a folder in the user's cache]",
 )
 @embedder_options
 @shared_options("quiet")
 def demo(folder: Path | None, model: str | None, **options: Any) -> None:
-    """Index Python's own docstrings and question them.
+    """Index the docstrings of Python's standard library and search them.
 
-    The text is that of the standard library, so it works offline. A second run uses the index of
-    the first.
+    The text is part of every Python installation, so the demo works offline. A second run reuses
+    the index of the first run.
     """
     from sbert_search.index.ingestion.model_check import as_embedder
     from sbert_search.search.engine import SearchEngine
@@ -55,17 +55,17 @@ def demo(folder: Path | None, model: str | None, **options: Any) -> None:
     engine = SearchEngine(index, open_model())
     say()
     for question, where in QUESTIONS:
-        begun = time.perf_counter()
+        start = time.perf_counter()
         hits = engine.search(question, k=3, where=where, highlight=True)
-        took_ms = 1000 * (time.perf_counter() - begun)
+        latency_ms = 1000 * (time.perf_counter() - start)
         say(f"> {question}" + (f'   --where "{where}"' if where else ""))
-        say(f"  {len(index):,} documents, {took_ms:.0f} ms\n")
+        say(f"  {len(index):,} documents, {latency_ms:.0f} ms\n")
         show_hits(hits)
     say(_next_steps(corpus, path))
 
 
 def cache_folder() -> Path:
-    """Where this user's programs keep what can be made again."""
+    """Return the folder of the demo in this user's cache of files that can be regenerated."""
     if sys.platform == "darwin":
         home = Path.home() / "Library" / "Caches"
     else:
@@ -74,7 +74,7 @@ def cache_folder() -> Path:
 
 
 def _index(corpus: Path, path: Path, open_model: Callable[[], TextEmbedder]) -> Index:
-    """Open the index of an earlier run, or build it."""
+    """Open the index of an earlier run, or build a new one."""
     from sbert_search.errors import NotAnIndex
     from sbert_search.index.index import Index
     from sbert_search.index.ingestion.build import BuildSettings, build_index
@@ -95,7 +95,7 @@ def _index(corpus: Path, path: Path, open_model: Callable[[], TextEmbedder]) -> 
 
 
 def _write_corpus(path: Path) -> int:
-    """Write the docstrings of the standard library as JSON lines; return how many there are."""
+    """Write the docstrings of the standard library as JSON lines; return their number."""
     from sbert_search.corpus.docstrings import stdlib_documents
     from sbert_search.runtime.disk.files import replacing
 
@@ -110,7 +110,7 @@ def _write_corpus(path: Path) -> int:
 
 
 def _next_steps(corpus: Path, path: Path) -> str:
-    return f"""Go on with
+    return f"""Next:
   sbert-search search {path} "your own question"
   sbert-search search {path} "open a file" --where "package = 'io'" --json
   sbert-search index build {corpus} --out my.index

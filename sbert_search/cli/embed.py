@@ -1,4 +1,4 @@
-"""`embed`: texts to vectors in a Parquet file."""
+"""`embed`: write the embeddings of texts to a Parquet file."""
 
 from __future__ import annotations
 
@@ -13,16 +13,18 @@ from sbert_search.cli.source_options import finish, model_options, read_as_given
 
 
 @click.command()
-@click.option("--out", required=True, type=click.Path(path_type=Path), help="Parquet file.")
+@click.option(
+    "--out", required=True, type=click.Path(path_type=Path), help="Parquet file to write."
+)
 @source_options
 @embedder_options
 @shared_options("batch-tokens", "on-truncate", "on-error", "memory", "quiet", "json")
 @click.pass_context
 def embed(ctx: click.Context, /, sources: tuple[str, ...], out: Path, **options: Any) -> None:
-    """Embed SOURCE... into a Parquet file.
+    """Embed the documents of SOURCE and write a Parquet file.
 
-    One row a passage: doc_id, chunk, text, n_tokens, lost_tokens, the vector as a fixed-size list,
-    and the metadata.
+    The file has one row for each passage, with the columns doc_id, chunk, text, n_tokens,
+    lost_tokens, the vector as a fixed-size list, and the metadata of the document.
     """
     from sbert_search.index.ingestion.export import embed_to_parquet
     from sbert_search.index.ingestion.ingest import ReadSettings

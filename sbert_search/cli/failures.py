@@ -1,4 +1,4 @@
-"""Failures that are no `SbertSearchError` in one line: what ran out, or where a bug is recorded."""
+"""Describe exceptions that are not a `SbertSearchError` in one line with a remedy."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ _REMEDIES = {
     errno.ENOMEM: " Memory ran out: raise the limit of this process (ulimit -v), or free some.",
     errno.EAGAIN: " Raise the limit on processes and threads of this user (ulimit -u).",
 }
-# Words of a RuntimeError: those of Python's threads, torch's allocators, C++; and those of oneDNN,
-# which gives no reason, so that they count only where the memory of this process is limited.
+# Messages of a RuntimeError from Python's threads, torch's allocators and C++. Those of oneDNN name
+# no cause, so they count as want of memory only if the memory of this process is limited.
 _OUT_OF_MEMORY = ("can't start new thread", "can't allocate memory", "out of memory", "bad_alloc")
 _MAYBE_OUT_OF_MEMORY = ("could not create a primitive", "could not create a memory object")
 
@@ -33,7 +33,7 @@ _MAYBE_OUT_OF_MEMORY = ("could not create a primitive", "could not create a memo
 def describe(error: Exception) -> str:
     """Say what failed and what to do about it.
 
-    With the variable SBERT_SEARCH_DEBUG set, a traceback goes to stderr before it.
+    If the variable SBERT_SEARCH_DEBUG is set, the traceback is printed to stderr as well.
     """
     if os.environ.get(DEBUG):
         tell("".join(traceback.format_exception(error)).rstrip("\n"))
@@ -54,7 +54,7 @@ def describe(error: Exception) -> str:
 
 def _of_the_system(error: OSError) -> str:
     if error.filename == STDOUT:
-        return f"{STDOUT} cannot be written: {error.strerror}. Only what it should show is lost."
+        return f"{STDOUT} cannot be written: {error.strerror}. Only the printed output is lost."
     where = f"{os.fsdecode(error.filename)}: " if isinstance(error.filename, (str, bytes)) else ""
     return f"{where}{error.strerror or error}.{_REMEDIES.get(error.errno or 0, '')}"
 
@@ -65,7 +65,7 @@ def _detail(error: Exception) -> str:
 
 
 def _ran_out_of_memory(error: Exception) -> bool:
-    """Whether memory ran out: Python's error, or what torch and oneDNN say in its place."""
+    """Whether memory ran out: a MemoryError, or a RuntimeError of torch or oneDNN instead."""
     if isinstance(error, MemoryError):
         return True
     message = str(error)
@@ -75,7 +75,7 @@ def _ran_out_of_memory(error: Exception) -> bool:
 
 
 def _has_memory_limit() -> bool:
-    """Whether this process may use less address space than the system has (ulimit -v)."""
+    """Whether the address space of this process is limited (ulimit -v)."""
     if sys.platform == "win32":
         return False
     import resource
@@ -84,7 +84,7 @@ def _has_memory_limit() -> bool:
 
 
 def _record(error: Exception) -> str:
-    """Write the traceback to a file, and name it."""
+    """Write the traceback to a temporary file and return where the user finds it."""
     try:
         fd, path = tempfile.mkstemp(prefix="sbert-search-error-", suffix=".txt")
         with os.fdopen(fd, "wb") as file:

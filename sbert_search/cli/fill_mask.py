@@ -1,4 +1,4 @@
-"""`sbert-search fill-mask`: what a masked language model guesses."""
+"""`fill-mask`: print the tokens that a masked language model predicts."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from sbert_search.cli.shared_options import shared_options
 @click.command("fill-mask")
 @click.argument("model")
 @click.argument("text")
-@click.option("-k", default=5, show_default=True, help="Words for each hole.")
+@click.option("-k", default=5, show_default=True, help="Tokens to print for each [MASK].")
 @shared_options("device", "quiet", "json")
 def fill_mask(model: str, text: str, k: int, device: str, as_json: bool) -> None:
-    """Fill the holes of TEXT, written [MASK], with the words that MODEL finds most probable.
+    """Predict the most probable tokens for each [MASK] of TEXT.
 
-    MODEL is a checkpoint of `pretrain` (its folder model) or a published masked language model.
-    An encoder sees both sides of a hole: it fills holes, but cannot write on behind a text.
+    MODEL is the folder `model` of a `pretrain` run, or a published masked language model. Such a
+    model reads the text on both sides of a mask; it cannot continue a text.
     """
     from sbert_search.models.fill_mask import fill_mask as fill
     from sbert_search.models.loading.resolve import resolve_model
@@ -27,10 +27,10 @@ def fill_mask(model: str, text: str, k: int, device: str, as_json: bool) -> None
     from sbert_search.runtime.device import resolve_device
 
     loaded = MaskedLanguageModel.load(resolve_model(model).path).to(resolve_device(device))
-    found = fill(loaded, text, k=k)
+    predictions = fill(loaded, text, k=k)
     if as_json:
-        for word in found:
-            emit(dataclasses.asdict(word))
+        for prediction in predictions:
+            emit(dataclasses.asdict(prediction))
     else:
-        rows = [(w.hole + 1, w.rank, w.token, w.probability, w.text) for w in found]
+        rows = [(p.hole + 1, p.rank, p.token, p.probability, p.text) for p in predictions]
         show_table(("hole", "rank", "word", "probability", "text"), rows)

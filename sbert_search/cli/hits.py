@@ -1,4 +1,4 @@
-"""Hits on a terminal, and as records for programs."""
+"""Print hits on a terminal, or as JSON records."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SNIPPET_CHARS = 300
 
 
 def hit_record(hit: Hit) -> dict[str, Any]:
-    """Return what ``--json`` prints of a hit."""
+    """Return the JSON record of a hit."""
     return {
         "rank": hit.rank,
         "doc_id": hit.doc_id,
@@ -34,12 +34,14 @@ def hit_record(hit: Hit) -> dict[str, Any]:
 
 
 def show_hits(hits: Iterable[Hit]) -> None:
-    """Print hits for people: rank, score, title and id; the best sentence in its surroundings."""
+    """Print rank, score, title and id of each hit, and a snippet around its best sentence."""
     from rich.text import Text
 
     console = terminal()
     for hit in hits:
-        lines = (line for part in _parts(hit) for line in part.wrap(console, console.width - 4))
+        lines = (
+            line for text in _paragraphs(hit) for line in text.wrap(console, console.width - 4)
+        )
         console.print(next(lines))
         for line in lines:
             line.rstrip()
@@ -47,7 +49,7 @@ def show_hits(hits: Iterable[Hit]) -> None:
         console.print()
 
 
-def _parts(hit: Hit) -> Iterator[Text]:
+def _paragraphs(hit: Hit) -> Iterator[Text]:
     from rich.text import Text
 
     title = _line(hit.title)
@@ -65,21 +67,23 @@ def _parts(hit: Hit) -> Iterator[Text]:
 
 
 def _line(text: str) -> str:
-    """Write text of a document on one line, control characters as escapes."""
+    """Put a text on one line; control characters are written as escapes."""
     return visible(" ".join(text.split()))
 
 
 def _why(hit: Hit) -> str:
-    """Name the words that matched and, where there were several stages, what each said."""
+    """Name the matched words and, if there were several stages, the rank and score of each."""
     stages = [f"{name} {stage.rank} ({stage.score:.3g})" for name, stage in hit.stages.items()]
     words = [f"words: {', '.join(hit.matched_words)}"] if hit.matched_words else []
     return " · ".join([*words, *(stages if len(stages) > 1 else ())])
 
 
 def _snippet(hit: Hit) -> Text:
-    """Cut the text around the best sentence, which stands out where there is colour."""
+    """Cut the text around the best sentence, which is shown in bold green."""
     from rich.text import Text
 
+    # A third of the spare characters goes before the best sentence and the rest after it. A long
+    # best sentence is cut after 2 * SNIPPET_CHARS. Cuts move to a space, so that words stay whole.
     text, best = _line(hit.text), _line(hit.best_sentence)
     at = max(text.find(best), 0) if best else 0
     end = at + len(best)

@@ -1,4 +1,4 @@
-"""A group of commands that are imported only when they are asked for."""
+"""A click group that imports a command only when it is used."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import click
 
 
 class LazyGroup(click.Group):
-    """A group whose commands are imported when they are asked for, listed in the order given.
+    """A group that imports a command on first use and lists commands in the order given.
 
     Attributes:
-        homes: ``module:attribute`` of every command, by name.
+        homes: ``module:attribute`` of each command, by name.
     """
 
     def __init__(self, *args: Any, homes: Mapping[str, str], **kwargs: Any) -> None:
@@ -21,11 +21,11 @@ class LazyGroup(click.Group):
         self.homes = homes
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Name the commands."""
+        """Return the names of the commands, in the order given."""
         return list(self.homes)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import one command, or give None for a name that is none."""
+        """Import one command; return None if the group has no command of that name."""
         if cmd_name not in self.homes:
             return None
         module, _, attribute = self.homes[cmd_name].partition(":")

@@ -1,4 +1,4 @@
-"""The entry point: the commands, loaded on first use, and what each kind of end exits with.
+"""The entry point: load the command, run it and map errors to exit codes.
 
 Exit codes: 0 done, 1 failed, 2 wrong usage, 3 finished with rejected rows, 130 interrupted.
 """
@@ -40,17 +40,17 @@ _COMMANDS: dict[str, str] = {
     homes=_COMMANDS,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog="Exit codes: 0 done, 1 failed, 2 wrong usage, 3 finished with rejected rows, "
-    "130 interrupted. Results go to stdout, everything else to stderr. Options shared by several "
-    "commands are also read from variables such as SBERT_SEARCH_DEVICE; SBERT_SEARCH_DEBUG=1 shows "
-    "the traceback of an unexpected error.",
+    "130 interrupted. Results go to stdout; progress, notes and errors go to stderr. Options that "
+    "several commands share are also read from environment variables such as SBERT_SEARCH_DEVICE. "
+    "SBERT_SEARCH_DEBUG=1 prints the traceback of an unexpected error.",
 )
 @click.version_option(__version__, prog_name="sbert-search")
 def cli() -> None:
-    """Sentence embeddings and semantic search, from raw text to an index you can trust."""
+    """Train sentence encoders, embed text, and build, update and search indexes."""
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
-    """Run one command line and give its exit code; errors are shown on stderr."""
+    """Run one command line and return its exit code; errors are printed to stderr."""
     try:
         code = cli.main(arguments, prog_name="sbert-search", standalone_mode=False)
         sys.stdout.flush()
@@ -66,7 +66,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
         _complain(str(error))
         return 2 if isinstance(error, (ConfigError, QueryError)) else 1
     except BrokenPipeError:
-        return 1  # the reader of stdout has gone, as in `... | head`: nothing is left to say to it
+        return 1  # the reader of stdout is gone, as in `... | head`: there is nobody to tell
     except Exception as error:
         _complain(describe(error))
         return 1
@@ -80,7 +80,7 @@ def main() -> NoReturn:
 
 
 def _interrupted(abort: BaseException) -> str:
-    """Say that the person stopped the work, and what the work itself has to add to that."""
+    """Return the message of an interrupt, with the notes that the stopped work added to it."""
     cause = abort.__cause__ or abort
     return " ".join(["interrupted.", *getattr(cause, "__notes__", [])])
 

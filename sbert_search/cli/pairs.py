@@ -1,4 +1,4 @@
-"""`pairs`: documents of a corpus that say the same."""
+"""`pairs`: find pairs or clusters of similar documents."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from sbert_search.index.snapshot import Snapshot
     from sbert_search.search.pairs import Pairs
 
-EXACT_ROWS = 200_000  # the time of an exact comparison grows as their square: minutes for so many
-_AT_ONCE = 1000  # pairs whose texts are in memory
+EXACT_ROWS = 200_000  # above, the index is tuned: an exact comparison takes quadratic time
+_BATCH_PAIRS = 1000  # pairs whose texts are in memory at the same time
 
 
 @click.command()
@@ -30,10 +30,15 @@ _AT_ONCE = 1000  # pairs whose texts are in memory
     type=Finite(),
     default=0.8,
     show_default=True,
-    help="Least score of what counts as close.",
+    help="Minimum score of a pair.",
 )
-@click.option("--top", type=click.IntRange(1), help="Only so many pairs, the best first.")
-@click.option("--clusters", "as_clusters", is_flag=True, help="Groups connected by such pairs.")
+@click.option("--top", type=click.IntRange(1), help="Maximum number of pairs, best first.")
+@click.option(
+    "--clusters",
+    "as_clusters",
+    is_flag=True,
+    help="Print clusters: groups of documents that pairs connect.",
+)
 @source_options
 @embedder_options
 @shared_options("on-truncate", "memory", "quiet", "json")
@@ -48,34 +53,34 @@ def pairs(
     as_json: bool,
     **_: Any,
 ) -> None:
-    """Find documents of SOURCE... that are close to each other.
+    """Find pairs of similar documents in SOURCE.
 
-    An index can be named instead, whose vectors are then used as they are.
+    SOURCE may also be the folder of an index; its stored vectors are then compared.
     """
     import numpy as np
 
     from sbert_search.search.pairs import best_pairs, close_pairs, clusters
 
-    with _opened(ctx, sources) as index, progress("Comparing", index.state.n_rows) as advance:
+    with _open_index(ctx, sources) as index, progress("Comparing", index.state.n_rows) as advance:
         if top:
-            found = iter([best_pairs(index.state, top, threshold, advance)])
+            batches = iter([best_pairs(index.state, top, threshold, advance)])
         else:
-            found = close_pairs(index.state, threshold, advance)
-        n_found = 0
+            batches = close_pairs(index.state, threshold, advance)
+        n_shown = 0
         if as_clusters:
-            for n_found, docs in enumerate(clusters(found), 1):
-                _show_cluster(n_found, index.state.doc_ids(np.array(docs)), as_json)
+            for n_shown, docs in enumerate(clusters(batches), 1):
+                _show_cluster(n_shown, index.state.doc_ids(np.array(docs)), as_json)
         else:
-            for some in found:
-                _show_pairs(index.state, some, as_json)
-                n_found += len(some)
-    if not n_found:
+            for batch in batches:
+                _show_pairs(index.state, batch, as_json)
+                n_shown += len(batch)
+    if not n_shown:
         note(f"No two documents score {threshold:g} or more.")
 
 
 @contextmanager
-def _opened(ctx: click.Context, sources: tuple[str, ...]) -> Iterator[Index]:
-    """Open the index that is named, or build one that lives as long as this."""
+def _open_index(ctx: click.Context, sources: tuple[str, ...]) -> Iterator[Index]:
+    """Open the index that the user named, or build a temporary one."""
     from sbert_search.index.index import Index
     from sbert_search.index.ingestion.build import BuildSettings
     from sbert_search.index.storage.manifest import NAME
@@ -103,15 +108,15 @@ def _opened(ctx: click.Context, sources: tuple[str, ...]) -> Iterator[Index]:
         yield index
 
 
-def _show_pairs(snapshot: Snapshot, some: Pairs, as_json: bool) -> None:
+def _show_pairs(snapshot: Snapshot, found: Pairs, as_json: bool) -> None:
     import numpy as np
 
-    for start in range(0, len(some), _AT_ONCE):
-        part = some.take(np.arange(start, min(start + _AT_ONCE, len(some))))
-        rows = np.unique([part.first, part.second])
-        read = zip(rows.tolist(), snapshot.fetch(rows), strict=True)
-        documents = {row: passage.document for row, passage in read}
-        for *docs, score in zip(part.first, part.second, part.scores.tolist(), strict=True):
+    for start in range(0, len(found), _BATCH_PAIRS):
+        batch = found.take(np.arange(start, min(start + _BATCH_PAIRS, len(found))))
+        rows = np.unique([batch.first, batch.second])
+        passages = zip(rows.tolist(), snapshot.fetch(rows), strict=True)
+        documents = {row: passage.document for row, passage in passages}
+        for *docs, score in zip(batch.first, batch.second, batch.scores.tolist(), strict=True):
             two = [documents[int(doc)] for doc in docs]
             if as_json:
                 texts = [{"doc_id": doc.doc_id, "text": doc.full_text} for doc in two]

@@ -20,7 +20,7 @@ Decorator = Callable[[F], F]
 
 
 def device(text: str) -> str:
-    """Check the form of a device; whether it is there is found out when it is used."""
+    """Check the form of a device name; the device itself is checked when it is used."""
     try:
         device_names(text)
     except ConfigError as error:
@@ -30,17 +30,16 @@ def device(text: str) -> str:
 
 def size(text: str) -> int:
     """Read a size such as 512M, 1.5G or a plain number of bytes."""
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)([KMGT]?)", text.strip().upper())
-    number = float(found.group(1)) if found else 0.0
-    number *= 1024 ** ("KMGT".index(found.group(2)) + 1 if found and found.group(2) else 0)
-    if found is None or not 1 <= number < 2**63:
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)([KMGT]?)", text.strip().upper())
+    n_bytes = float(match[1]) * 1024 ** " KMGT".index(match[2] or " ") if match else 0.0
+    if not 1 <= n_bytes < 2**63:
         shown = text if len(text) < 40 else f"{text[:36]}..."
-        raise click.BadParameter(f"{shown!r} is no size; write 2G, 512M or a number of bytes.")
-    return int(number)
+        raise click.BadParameter(f"{shown!r} is not a size; write 2G, 512M or a number of bytes.")
+    return int(n_bytes)
 
 
 class Finite(click.FloatRange):
-    """A number, in a range where one is given; neither infinite nor NaN, which no range refuses."""
+    """A finite number in an optional range; click's FloatRange alone accepts NaN and infinity."""
 
     def __init__(self, min: float | None = None, max: float | None = None) -> None:
         super().__init__(min, max)
@@ -59,12 +58,14 @@ class Finite(click.FloatRange):
 def token_count(text: str) -> int | str:
     """Read a number of tokens, or auto."""
     if text != "auto" and (not text.isdecimal() or int(text) < 2):
-        raise click.BadParameter(f"{text!r} is no number of tokens; write auto or 2 or more.")
+        raise click.BadParameter(
+            f"{text!r} is not a number of tokens; write auto or a number from 2."
+        )
     return text if text == "auto" else int(text)
 
 
 def choice(name: str, *values: str, help: str) -> Decorator[Any]:
-    """Make an option of one of several values, the first of which is the default."""
+    """Make an option that takes one of several values; the first is the default."""
     return click.option(
         f"--{name}",
         type=click.Choice(values),
@@ -88,7 +89,7 @@ _SHARED: dict[str, Decorator[Any]] = {
         "--model",
         envvar=_variable("model"),
         metavar="NAME|FOLDER",
-        help="sentence-transformers model; 'hashing' needs none.",
+        help="Name or folder of a sentence-transformers model; 'hashing' needs no model.",
     ),
     "device": click.option(
         "--device",
@@ -97,12 +98,18 @@ _SHARED: dict[str, Decorator[Any]] = {
         show_default=True,
         metavar="auto|cpu|cuda[:N][,...]|mps",
         envvar=_variable("device"),
+        help="Device of the model; auto: cuda, else mps, else cpu.",
     ),
     "engine": choice(
-        "engine", "native", "onnx", "sentence-transformers", help="What runs the model."
+        "engine", "native", "onnx", "sentence-transformers", help="Software that runs the model."
     ),
     "precision": choice(
-        "precision", "auto", "fp32", "bf16", "fp16", help="auto: bf16 where the device has it."
+        "precision",
+        "auto",
+        "fp32",
+        "bf16",
+        "fp16",
+        help="Number format of the model's computation; auto: bf16 if the device supports it.",
     ),
     "batch-tokens": click.option(
         "--batch-tokens",
@@ -111,20 +118,20 @@ _SHARED: dict[str, Decorator[Any]] = {
         show_default=True,
         metavar="auto|N",
         envvar=_variable("batch-tokens"),
-        help="Tokens of one step of the model; auto: the fastest of a few, measured once.",
+        help="Maximum number of tokens in a batch; auto: measure a few sizes, take the fastest.",
     ),
     "on-truncate": choice(
         "on-truncate",
         "warn",
         "error",
         "chunk",
-        help="What to do with texts longer than the model reads; chunk: index them as passages.",
+        help="Texts longer than the model's limit; chunk: split them into passages.",
     ),
     "on-error": choice(
         "on-error",
         "stop",
         "skip",
-        help="What to do with bad rows; skip: list them in a rejects file and exit with 3.",
+        help="Rows that cannot be read; skip: list them in a rejects file and exit with 3.",
     ),
     "memory": click.option(
         "--memory",
@@ -132,7 +139,7 @@ _SHARED: dict[str, Decorator[Any]] = {
         type=size,
         metavar="SIZE",
         envvar=_variable("memory"),
-        help="Most for the process, such as 2G, mapped files aside.  [default: no limit]",
+        help="Memory limit of the process without mapped files, such as 2G.  [default: none]",
     ),
     "wait": click.option(
         "--wait",
@@ -142,7 +149,7 @@ _SHARED: dict[str, Decorator[Any]] = {
         show_default=True,
         metavar="SECONDS",
         envvar=_variable("wait"),
-        help="How long to wait for another process that is writing to the index.",
+        help="Seconds to wait for another process that is writing to the index.",
     ),
     "seed": click.option(
         "--seed",
@@ -150,13 +157,14 @@ _SHARED: dict[str, Decorator[Any]] = {
         default=0,
         show_default=True,
         envvar=_variable("seed"),
+        help="Seed of the random numbers.",
     ),
     "allow-inexact": click.option(
         "--allow-inexact",
         is_flag=True,
         envvar=_variable("allow-inexact"),
-        help="Go on although numbers will differ: vectors from those in the index, or a resumed "
-        "run from one that was never stopped.",
+        help="Accept small numerical differences: vectors may differ from those in the index, and "
+        "a resumed run from an uninterrupted one.",
     ),
     "quiet": click.option(
         "--quiet",
@@ -166,7 +174,7 @@ _SHARED: dict[str, Decorator[Any]] = {
         is_eager=True,
         callback=_obey_quiet,
         envvar=_variable("quiet"),
-        help="No progress and no notes on stderr.",
+        help="Print no progress and no notes to stderr.",
     ),
     "json": click.option(
         "--json",

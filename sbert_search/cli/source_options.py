@@ -1,4 +1,4 @@
-"""What the commands that read documents have in common: their options and their account of rows."""
+"""Options and final report of the commands that read documents."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ _SOURCE_HELP = """
 
 
 def source_options(command: Any) -> Any:
-    """Give a command its sources, and the fields that are not found by their usual names."""
+    """Add the argument SOURCE and the options that name the fields of a document."""
     command.__doc__ += _SOURCE_HELP
     for name in ("title", "text", "id"):
-        help = f"Field that holds the {name}; found by its usual names otherwise."
+        help = f"Field that holds the {name}.  [default: detected]"
         command = click.option(f"--{name}-field", metavar="NAME", help=help)(command)
     return click.argument("sources", nargs=-1, required=True, metavar="SOURCE...")(command)
 
 
 def read_as_given(settings: R, chosen: Mapping[str, Any]) -> R:
-    """Let what the user gave go before what the settings say."""
+    """Override settings with the user's options; missing options keep them."""
     rules = {name: chosen[name] for name in ("on_error", "on_truncate") if name in chosen}
     fields = {name: chosen.get(f"{name}_field") for name in ("id", "text", "title")}
     named = {name: value for name, value in fields.items() if value is not None}
@@ -44,7 +44,7 @@ def read_as_given(settings: R, chosen: Mapping[str, Any]) -> R:
 
 
 def model_options(ctx: click.Context) -> dict[str, Any]:
-    """Return how to open a model by name."""
+    """Return the options that open a model: device, engine, precision, batch tokens."""
     names = ("device", "engine", "precision", "batch_tokens")
     return {name: ctx.params[name] for name in names if name in ctx.params}
 
@@ -57,7 +57,7 @@ def finish(
     *,
     as_json: bool,
 ) -> None:
-    """Say what became of every row; rejected ones make the exit code 3."""
+    """Print how many rows were indexed or rejected; exit with 3 if some were rejected."""
     counts = report.counts
     if as_json:
         facts = to_mapping(report)

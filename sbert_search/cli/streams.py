@@ -1,4 +1,4 @@
-"""The standard streams of this process, made fit for use whatever state the caller left them in."""
+"""Make the standard streams usable if the caller closed them or set a narrow encoding."""
 
 from __future__ import annotations
 
@@ -13,12 +13,11 @@ STDOUT = "standard output"
 
 
 def prepare() -> None:
-    """Open closed streams on the null device, and let no encoding fail a write.
+    """Open closed streams on the null device, and escape characters that cannot be encoded.
 
-    A closed descriptor would be taken by the next file that is opened, and what is meant for the
-    stream would be written to that file. Characters that the encoding of a stream lacks are
-    written as escapes. Errors of standard output name it; those of standard error are dropped,
-    because there is nowhere to report them and they are no reason to stop the work.
+    Without this, the next file that is opened would get the closed descriptor, and output for the
+    stream would go into that file. An error of standard output names the stream. Errors of
+    standard error are dropped: there is nowhere to report them, and the work can continue.
     """
     for fd in (0, 1, 2):
         _require_open(fd)
@@ -28,7 +27,7 @@ def prepare() -> None:
 
 
 class _Stdout(io.FileIO):
-    """Standard output: an error names it and is raised once, and never again when Python exits."""
+    """Standard output; an error names it and is raised once, not again when Python exits."""
 
     _failed = False
 
@@ -42,7 +41,7 @@ class _Stdout(io.FileIO):
 
 
 class _Stderr(io.FileIO):
-    """Standard error: what it does not take is lost."""
+    """Standard error; output that cannot be written is dropped."""
 
     def write(self, data: Any) -> int:
         try:
@@ -52,14 +51,14 @@ class _Stderr(io.FileIO):
 
 
 def _write(fd: int, write: Callable[[Any], int | None], data: Any) -> int:
-    """Write some of the data, waiting where a non-blocking pipe is full."""
+    """Write some of the data; wait while a non-blocking pipe is full."""
     while (done := write(data)) is None:
         select.select([], [fd], [])
     return done
 
 
 def _writer(raw: io.FileIO, old: TextIO | None) -> TextIO:
-    """Wrap a stream as Python does, with the encoding of the old wrapper."""
+    """Wrap a stream as Python does at start, with the encoding of the old wrapper."""
     return io.TextIOWrapper(
         io.BufferedWriter(raw),
         encoding=old.encoding if old else "utf-8",
@@ -72,5 +71,5 @@ def _require_open(fd: int) -> None:
     try:
         os.fstat(fd)
     except OSError:
-        opened = os.open(os.devnull, os.O_RDWR)  # the lowest free number: this one
+        opened = os.open(os.devnull, os.O_RDWR)  # takes the lowest free descriptor, which is `fd`
         os.set_inheritable(opened, True)

@@ -1,4 +1,4 @@
-"""`sbert-search tokenizer`: learn a vocabulary."""
+"""`tokenizer`: train the vocabulary of a tokenizer."""
 
 from __future__ import annotations
 
@@ -14,38 +14,56 @@ from sbert_search.cli.shared_options import shared_options
 
 @click.group()
 def tokenizer() -> None:
-    """Vocabularies of your own."""
+    """Train a tokenizer."""
 
 
 @tokenizer.command()
 @click.argument("sources", metavar="SOURCE...", nargs=-1, required=True)
-@click.option("--out", type=click.Path(path_type=Path), required=True, help="A new folder.")
-@click.option("--vocab-size", type=int, default=30_522, show_default=True, help="Pieces wanted.")
+@click.option("--out", type=click.Path(path_type=Path), required=True, help="New folder.")
+@click.option(
+    "--vocab-size", type=int, default=30_522, show_default=True, help="Size of the vocabulary."
+)
 @click.option(
     "--algorithm",
     type=click.Choice(["wordpiece", "bpe"]),
     default="wordpiece",
     show_default=True,
-    help="Merge by likelihood gain, or by count.",
+    help="Order of merges: wordpiece by likelihood gain, bpe by count.",
 )
-@click.option("--alphabet-limit", type=int, default=1_000, show_default=True)
-@click.option("--cased", is_flag=True, help="Keep capitals, and accents with them.")
-@click.option("--strip-accents/--keep-accents", default=None, help="Default: strip if uncased.")
-@click.option("--split-cjk/--join-cjk", default=True, help="Default: each ideograph is a word.")
+@click.option(
+    "--alphabet-limit",
+    type=int,
+    default=1_000,
+    show_default=True,
+    help="Maximum number of characters in the vocabulary, most frequent first.",
+)
+@click.option("--cased", is_flag=True, help="Keep upper case and accents.")
+@click.option(
+    "--strip-accents/--keep-accents",
+    default=None,
+    help="Whether accents are removed.  [default: strip, or keep with --cased]",
+)
+@click.option(
+    "--split-cjk/--join-cjk",
+    default=True,
+    help="Whether each CJK ideograph is a word.  [default: split]",
+)
 @click.option(
     "--extend",
     type=click.Path(exists=True, path_type=Path),
-    help="Add to this vocabulary (a folder or vocab.txt); its ids and rules stay.",
+    help="Vocabulary to extend (a folder or vocab.txt); its ids and rules stay.",
 )
-@click.option("--text-field", help="Name of the field to read, where it is not to be detected.")
+@click.option("--text-field", help="Field that holds the text.  [default: detected]")
 @click.option(
-    "--workers", type=click.IntRange(1, 1024), help="Processes that count; default: cores."
+    "--workers",
+    type=click.IntRange(1, 1024),
+    help="Processes that count words.  [default: number of cores]",
 )
 @shared_options("on-error", "quiet", "json")
 def train(sources: tuple[str, ...], out: Path, as_json: bool, **options: Any) -> int:
-    """Learn a WordPiece vocabulary from the documents of SOURCE and save it as a tokenizer.
+    """Train a WordPiece vocabulary on the documents of SOURCE and save it as a tokenizer.
 
-    The folder loads in transformers (BertTokenizerFast) and in every command here.
+    The folder loads in transformers (BertTokenizerFast) and in all commands that take a tokenizer.
     """
     from sbert_search.corpus.documents import CorpusReader, FieldNames
     from sbert_search.runtime.cores import usable_cores
@@ -70,7 +88,7 @@ def train(sources: tuple[str, ...], out: Path, as_json: bool, **options: Any) ->
         rules=rules,
         extend=options["extend"],
     )
-    done = train_tokenizer(reader, out, settings, workers=options["workers"] or usable_cores())
-    facts = dataclasses.asdict(done)
+    report = train_tokenizer(reader, out, settings, workers=options["workers"] or usable_cores())
+    facts = dataclasses.asdict(report)
     emit(facts) if as_json else show_facts(facts)
-    return REJECTED_ROWS if done.rejected else 0
+    return REJECTED_ROWS if report.rejected else 0

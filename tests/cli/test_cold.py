@@ -32,7 +32,7 @@ def built(tmp_path_factory: pytest.TempPathFactory, corpus: Path) -> Path:
         "index", "build", corpus, "--out", path, "--model", base / "model", env=cache(base)
     )
     assert done.code == 0, done.err
-    assert "so that searches start without torch" in done.err
+    assert "so that searches do not load torch" in done.err
     return path
 
 

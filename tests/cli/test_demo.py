@@ -23,5 +23,5 @@ def test_a_second_run_uses_the_index_of_the_first(tmp_path: Path) -> None:
     rows = [json.loads(line) for line in corpus.read_text().splitlines()]
     assert len(rows) > 3000
     assert {"_id", "title", "text", "module", "kind"} <= set(rows[0])
-    for wanted in ("--where \"kind = 'class'\"", "threading.Barrier", "Go on with"):
+    for wanted in ("--where \"kind = 'class'\"", "threading.Barrier", "Next:"):
         assert wanted in second.out

@@ -160,4 +160,4 @@ def test_cross_encoders_are_evaluated_in_every_role(data: Path) -> None:
     wrong = sbert_search("eval", "nli", "graded.jsonl", *by_model, cwd=data)
     assert (wrong.code, "Unknown label '1'" in wrong.err) == (1, True)
     unnamed = sbert_search("eval", "rerank", "graded.jsonl", cwd=data)
-    assert (unnamed.code, "Name a cross-encoder by --model" in unnamed.err) == (2, True)
+    assert (unnamed.code, "Name a cross-encoder with --model" in unnamed.err) == (2, True)

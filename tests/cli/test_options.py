@@ -72,7 +72,7 @@ def test_sizes(text: str, n_bytes: int) -> None:
     "text", ["0", "0G", "-1G", "2X", "", "G", "1e9", "9" * 400, "8388608T", "0.5"]
 )
 def test_what_is_no_size_is_refused(text: str) -> None:
-    with pytest.raises(click.BadParameter, match="is no size; write 2G, 512M"):
+    with pytest.raises(click.BadParameter, match="is not a size; write 2G, 512M"):
         size(text)
 
 

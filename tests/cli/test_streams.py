@@ -96,7 +96,7 @@ def test_a_full_disk_behind_stdout_is_named(options: list[str], index: Path) -> 
     assert done.returncode == 1
     assert done.stderr == (
         b"sbert-search: standard output cannot be written: No space left on device. "
-        b"Only what it should show is lost.\n"
+        b"Only the printed output is lost.\n"
     )
 
 

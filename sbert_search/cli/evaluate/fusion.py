@@ -1,4 +1,4 @@
-"""`eval fusion`: how to join dense and lexical search, chosen on queries with known answers."""
+"""`eval fusion`: choose how hybrid search fuses dense and lexical scores."""
 
 from __future__ import annotations
 
@@ -17,9 +17,11 @@ _FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
 @click.command()
 @click.argument("path", metavar="DIR", type=_FOLDER)
 @click.argument("data", metavar="DATA", type=_FOLDER)
-@click.option("--split", default="train", show_default=True, help="Judgements of DATA to use.")
-@click.option("--folds", default=5, show_default=True, help="Parts of the cross-validation.")
-@click.option("--measure", default="nDCG@10", show_default=True, help="What is to be high.")
+@click.option(
+    "--split", default="train", show_default=True, help="Split of DATA's relevance judgements."
+)
+@click.option("--folds", default=5, show_default=True, help="Folds of the cross-validation.")
+@click.option("--measure", default="nDCG@10", show_default=True, help="Metric to maximise.")
 @embedder_options
 @shared_options("allow-inexact", "seed", "quiet", "json")
 def fusion(
@@ -32,10 +34,10 @@ def fusion(
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Choose how `search --mode hybrid` joins its rankings.
+    """Choose the fusion of `search --mode hybrid` on judged queries.
 
-    DIR is an index and DATA a BEIR folder with queries and their judgements. What is chosen on
-    them must be tested on others.
+    DIR is an index and DATA a BEIR folder with queries and relevance judgements. Test the choice
+    on other queries: its score on the queries that chose it is too high.
     """
     from sbert_search.corpus.beir import read_qrels, read_queries
     from sbert_search.evaluation.fusion_selection import choose_fusion, name_of
@@ -54,6 +56,6 @@ def fusion(
     best = choice.fusion
     say(
         f"Use {name_of(best)} (--fusion {best.method} --dense-weight {best.dense_weight:g}). "
-        f"Chosen on other folds {choice.held_out:.4f}, by default "
-        f"{choice.default:.4f}, over {len(queries):,} queries."
+        f"{measure} over {len(queries):,} queries: {choice.held_out:.4f} with fusions chosen on "
+        f"the other folds, {choice.default:.4f} with the default fusion."
     )

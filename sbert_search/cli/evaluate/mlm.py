@@ -1,4 +1,4 @@
-"""`eval mlm`: a masked language model on held-out text."""
+"""`eval mlm`: measure a masked language model on held-out text."""
 
 from __future__ import annotations
 
@@ -13,23 +13,28 @@ from sbert_search.cli.shared_options import shared_options
 
 @click.command()
 @click.argument("sources", metavar="SOURCE...", nargs=-1, required=True)
-@click.option("--model", required=True, metavar="NAME|FOLDER", help="With a masked-language head.")
-@click.option("--max-len", default=128, show_default=True, help="Tokens of an example.")
-@click.option("--examples", default=512, show_default=True, help="Examples used at most.")
+@click.option("--model", required=True, metavar="NAME|FOLDER", help="Masked language model.")
+@click.option("--max-len", default=128, show_default=True, help="Tokens of one example.")
+@click.option("--examples", default=512, show_default=True, help="Maximum number of examples.")
 @click.option(
     "--pseudo",
     default=0,
     show_default=True,
-    help="Examples for pseudo-perplexity, which masks every token in turn.",
+    help="Examples for the pseudo-perplexity, which masks one token at a time; 0: none.",
 )
-@click.option("--text-field", help="Name of the field to read, where it is not to be detected.")
-@click.option("--wrapped", is_flag=True, help="Lines are broken to a width, as in books.")
+@click.option("--text-field", help="Field that holds the text.  [default: detected]")
+@click.option(
+    "--wrapped",
+    is_flag=True,
+    help="Join the lines of a paragraph, for text wrapped to a fixed width, as in books.",
+)
 @shared_options("device", "quiet", "json")
 def mlm(sources: tuple[str, ...], model: str, as_json: bool, **options: Any) -> None:
-    """Let a model guess 15 % of the words of SOURCE, always the same ones.
+    """Measure how well a model predicts masked tokens of SOURCE.
 
-    Beside loss and perplexity stands the unigram entropy of the text: the loss of knowing only how
-    often each token occurs. Losses compare between models of one vocabulary only.
+    15 % of the tokens are masked, the same ones in every run. The output has the loss, the
+    perplexity and the unigram entropy of the text, which is the loss of a model that knows only
+    how often each token occurs. Compare losses only between models with the same vocabulary.
     """
     from sbert_search.corpus.documents import CorpusReader, FieldNames
     from sbert_search.evaluation.perplexity import evaluate_masked
@@ -38,7 +43,7 @@ def mlm(sources: tuple[str, ...], model: str, as_json: bool, **options: Any) -> 
     from sbert_search.runtime.device import resolve_device
 
     loaded = MaskedLanguageModel.load(resolve_model(model).path)
-    figures = evaluate_masked(
+    report = evaluate_masked(
         loaded.to(resolve_device(options["device"])),
         CorpusReader(sources, fields=FieldNames(text=options["text_field"])),
         max_len=options["max_len"],
@@ -46,5 +51,5 @@ def mlm(sources: tuple[str, ...], model: str, as_json: bool, **options: Any) -> 
         pseudo=options["pseudo"],
         wrapped=options["wrapped"],
     )
-    facts = dataclasses.asdict(figures)
+    facts = dataclasses.asdict(report)
     emit(facts) if as_json else show_facts(facts)

@@ -1,4 +1,4 @@
-"""`eval`: a model, or an index, on tasks with known answers."""
+"""`eval`: evaluate a model or an index on tasks with known answers."""
 
 from __future__ import annotations
 
@@ -31,14 +31,23 @@ _MODEL = ("model", "device", "engine", "precision")
 
 
 def _eval_options(command: Any) -> Any:
-    """Give a command what all evaluations have in common."""
+    """Add the argument and the options that all evaluations share."""
     for decorate in (
         shared_options("seed", "quiet", "json"),
-        choice("precision", "fp32", "auto", "bf16", "fp16", help="Published scores use fp32."),
+        choice(
+            "precision",
+            "fp32",
+            "auto",
+            "bf16",
+            "fp16",
+            help="Number format of the model's computation; published scores use fp32.",
+        ),
         shared_options("model", "device", "engine"),
-        click.option("--expect", type=_FILE, help="File of expected scores; a miss exits with 1."),
-        click.option("--out", type=_FOLDER, help="Write reports with per-query scores here."),
-        click.option("--split", default="test", show_default=True, help="Of a folder of data."),
+        click.option(
+            "--expect", type=_FILE, help="File of expected scores; exit with 1 if one differs."
+        ),
+        click.option("--out", type=_FOLDER, help="Folder for reports with the score of each item."),
+        click.option("--split", default="test", show_default=True, help="Split of a DATA folder."),
         click.option(
             "--data",
             type=_FOLDER,
@@ -46,7 +55,7 @@ def _eval_options(command: Any) -> Any:
             show_default=True,
             help="Folder that the paths in task files start from.",
         ),
-        click.option("--suite", type=_FILE, help="File that names tasks to report together."),
+        click.option("--suite", type=_FILE, help="File that lists tasks for one report."),
         click.argument("tasks", nargs=-1, metavar="[TASK|DATA]..."),
     ):
         command = decorate(command)
@@ -54,15 +63,16 @@ def _eval_options(command: Any) -> Any:
 
 
 _no_cache = click.option(
-    "--no-cache", is_flag=True, help="Compute every vector; default: keep them for the next run."
+    "--no-cache", is_flag=True, help="Do not read or write the cache of embeddings."
 )
 
 
 @click.group()
 def evaluate() -> None:
-    """Measure a model on tasks with known answers.
+    """Evaluate a model on tasks with known answers.
 
-    TASK is the name of a file in eval/tasks or the path of one; DATA is a data set itself.
+    TASK is the name or the path of a task file in eval/tasks; DATA is the folder or file of a data
+    set.
     """
 
 
@@ -72,38 +82,41 @@ evaluate.add_command(mlm)
 
 
 @evaluate.command()
-@click.option("--trained-on", type=_FILE, help="Pairs the model has seen; they are left out.")
-@click.option("--cross-encoder", metavar="MODEL", help="Take its scores in place of cosines.")
+@click.option("--trained-on", type=_FILE, help="Pairs the model was trained on; they are excluded.")
+@click.option("--cross-encoder", metavar="MODEL", help="Cross-encoder to evaluate instead.")
 @click.option(
-    "--baselines", is_flag=True, help="Also token embeddings, [CLS] and mean of the encoder."
+    "--baselines",
+    is_flag=True,
+    help="Also evaluate the encoder's mean token embedding, [CLS] state and mean state.",
 )
 @_no_cache
 @_eval_options
 def sts(trained_on: Path | None, cross_encoder: str | None, baselines: bool, **options: Any) -> int:
-    """Correlate cosines of scored pairs of texts with people's scores."""
+    """Measure the correlation of cosine similarities with human scores of text pairs (STS)."""
     from sbert_search.corpus.pairs import read_pairs
     from sbert_search.evaluation.sts import evaluate_sts
 
     seen = read_pairs(trained_on) if trained_on else []
     data, seed = options["data"], options["seed"]
 
-    def on(model: TextEmbedder | Reranker) -> Evaluate:
+    def evaluator(model: TextEmbedder | Reranker) -> Evaluate:
         return lambda task: evaluate_sts(task, model, data=data, trained_on=seen, seed=seed)
 
     if cross_encoder:
-        return _report("sts", on(_cross_encoder({**options, "model": cross_encoder})), options)
+        scorer = _cross_encoder({**options, "model": cross_encoder})
+        return _report("sts", evaluator(scorer), options)
     systems = {}
     if baselines:
         from sbert_search.embedding.baselines import open_baselines
 
-        opened = open_baselines(options["model"], device=options["device"])
-        systems = {name: on(embedder) for name, embedder in opened.items()}
+        embedders = open_baselines(options["model"], device=options["device"])
+        systems = {name: evaluator(embedder) for name, embedder in embedders.items()}
     with _embedder(options) as embedder:
-        return _report("sts", on(embedder), options, systems)
+        return _report("sts", evaluator(embedder), options, systems)
 
 
 @evaluate.command()
-@click.option("--index", type=_FOLDER, help="Search this index; default: an exact one, made anew.")
+@click.option("--index", type=_FOLDER, help="Index to search.  [default: a new exact index]")
 @ranking_options
 @_no_cache
 @_eval_options
@@ -113,7 +126,7 @@ def retrieval(
     rerank_windows: int,
     **options: Any,
 ) -> int:
-    """Search BEIR folders with their own queries and judge what is found."""
+    """Search the corpora of BEIR folders with their queries and measure the rankings."""
     from sbert_search.evaluation.retrieval import evaluate_retrieval
     from sbert_search.search.maxp import BestWindow
 
@@ -133,7 +146,7 @@ def retrieval(
 @evaluate.command()
 @_eval_options
 def rerank(**options: Any) -> int:
-    """Order the candidates of each query by a cross-encoder, --model, and judge the order."""
+    """Rerank the candidates of each query with the cross-encoder --model; measure the ranking."""
     from sbert_search.evaluation.rerank import evaluate_rerank
 
     model, data, seed = _cross_encoder(options), options["data"], options["seed"]
@@ -145,7 +158,7 @@ def rerank(**options: Any) -> int:
 @evaluate.command()
 @_eval_options
 def nli(**options: Any) -> int:
-    """Name the relation of pairs of texts by a cross-encoder, --model."""
+    """Classify pairs of texts by inference (NLI) with the cross-encoder --model."""
     from sbert_search.evaluation.nli import evaluate_nli
 
     model, data, seed = _cross_encoder(options), options["data"], options["seed"]
@@ -156,7 +169,7 @@ def nli(**options: Any) -> int:
 @_no_cache
 @_eval_options
 def triplets(**options: Any) -> int:
-    """Count texts that are nearer to one that belongs to them than to one that does not."""
+    """Measure how often an anchor is nearer to its positive than to its negative text."""
     from sbert_search.evaluation.triplets import evaluate_triplets
 
     data, seed = options["data"], options["seed"]
@@ -170,7 +183,7 @@ def triplets(**options: Any) -> int:
 
 @contextmanager
 def _embedder(options: Mapping[str, Any]) -> Iterator[TextEmbedder]:
-    """Open the bi-encoder, with the cache of vectors before it."""
+    """Open the bi-encoder, with the cache of embeddings unless --no-cache is given."""
     from sbert_search.embedding.cache import CachedEmbedder
     from sbert_search.embedding.embedder import Embedder, open_embedder
 
@@ -187,7 +200,7 @@ def _cross_encoder(options: Mapping[str, Any]) -> Reranker:
     from sbert_search.search.reranker import Reranker
 
     if options["model"] is None:
-        raise click.UsageError("Name a cross-encoder by --model.")
+        raise click.UsageError("Name a cross-encoder with --model.")
     return Reranker(**{name: options[name] for name in _MODEL})
 
 
@@ -197,7 +210,7 @@ def _report(
     options: Mapping[str, Any],
     baselines: Mapping[str, Evaluate] | None = None,
 ) -> int:
-    """Evaluate all tasks, show and write what came out, and compare it with what is expected."""
+    """Evaluate all tasks, print and write the scores, and compare them with expected scores."""
     from sbert_search.evaluation.expected import judge, load_expected
     from sbert_search.evaluation.report import require_room, write_reports
     from sbert_search.evaluation.tasks import distinct_tasks, find_task, load_suite
@@ -205,20 +218,19 @@ def _report(
     tasks, suite, out = options["tasks"], options["suite"], options["out"]
     if bool(tasks) == bool(suite):
         raise click.UsageError("Name tasks or data sets, or one --suite.")
-    chosen = load_suite(suite) if suite else None
-    names = chosen.runnable if chosen else tasks
-    found = [find_task(kind, name, split=options["split"]) for name in names]
-    named = distinct_tasks(found)
+    loaded_suite = load_suite(suite) if suite else None
+    names = loaded_suite.runnable if loaded_suite else tasks
+    to_run = distinct_tasks([find_task(kind, name, split=options["split"]) for name in names])
     if out:
         paths = [*names, suite, options["expect"], options["model"]]
-        data = [options["data"] / task.path for task in named]
-        require_room(named, out, [*data, *(Path(path) for path in paths if path)])
+        data = [options["data"] / task.path for task in to_run]
+        require_room(to_run, out, [*data, *(Path(path) for path in paths if path)])
     expected = load_expected(options["expect"]) if options["expect"] else None
-    evaluations = list(_evaluated(named, evaluate))
-    beside = {name: list(_evaluated(named, run)) for name, run in (baselines or {}).items()}
-    _show(evaluations, chosen, beside, as_json=options["as_json"])
+    evaluations = list(_evaluated(to_run, evaluate))
+    others = {name: list(_evaluated(to_run, run)) for name, run in (baselines or {}).items()}
+    _show(evaluations, loaded_suite, others, as_json=options["as_json"])
     if out:
-        for path in write_reports(evaluations, out, chosen, beside):
+        for path in write_reports(evaluations, out, loaded_suite, others):
             note(f"wrote {path}")
     verdicts = [judge(evaluation, expected) for evaluation in evaluations if expected]
     for verdict in verdicts:
@@ -235,7 +247,7 @@ def _evaluated(tasks: Sequence[EvalTask], evaluate: Evaluate) -> Iterator[Evalua
 def _show(
     evaluations: Sequence[Evaluation],
     suite: EvalSuite | None,
-    beside: Mapping[str, Sequence[Evaluation]],
+    others: Mapping[str, Sequence[Evaluation]],
     *,
     as_json: bool,
 ) -> None:
@@ -243,12 +255,12 @@ def _show(
 
     if not as_json:
         show_table(*score_table(evaluations, suite))
-        if beside:
+        if others:
             name = evaluations[0].manifest["model"]["name"]
-            show_table(*system_table({name: evaluations, **beside}))
+            show_table(*system_table({name: evaluations, **others}))
         return
-    for system, some in {"": evaluations, **beside}.items():
-        for evaluation in some:
+    for system, its_evaluations in {"": evaluations, **others}.items():
+        for evaluation in its_evaluations:
             emit(_record(evaluation) | ({"system": system} if system else {}))
 
 

@@ -1,4 +1,4 @@
-"""The commands that make and keep an index."""
+"""The group `index`: build, update, check and tune an index."""
 
 from __future__ import annotations
 
@@ -6,25 +6,25 @@ import click
 
 from sbert_search.cli.lazy_group import LazyGroup
 
-_CHANGE = "sbert_search.cli.index.update"
-_CARE = "sbert_search.cli.index.maintain"
+_UPDATE = "sbert_search.cli.index.update"
+_MAINTAIN = "sbert_search.cli.index.maintain"
 
 
 @click.group(
     cls=LazyGroup,
     homes={
-        "build": f"{_CHANGE}:build",
-        "add": f"{_CHANGE}:add",
-        "upsert": f"{_CHANGE}:upsert",
-        "delete": f"{_CHANGE}:delete",
-        "info": f"{_CARE}:info",
-        "check": f"{_CARE}:check",
-        "repair": f"{_CARE}:repair",
-        "compact": f"{_CARE}:compact",
-        "lexical": f"{_CARE}:lexical",
-        "snapshot": f"{_CARE}:snapshot",
+        "build": f"{_UPDATE}:build",
+        "add": f"{_UPDATE}:add",
+        "upsert": f"{_UPDATE}:upsert",
+        "delete": f"{_UPDATE}:delete",
+        "info": f"{_MAINTAIN}:info",
+        "check": f"{_MAINTAIN}:check",
+        "repair": f"{_MAINTAIN}:repair",
+        "compact": f"{_MAINTAIN}:compact",
+        "lexical": f"{_MAINTAIN}:lexical",
+        "snapshot": f"{_MAINTAIN}:snapshot",
         "tune": "sbert_search.cli.index.tune:tune",
     },
 )
 def index() -> None:
-    """Build an index, change it and keep it healthy."""
+    """Build, update, check and tune an index."""

@@ -1,4 +1,4 @@
-"""`index info`, `check`, `repair`, `compact`, `lexical`, `snapshot`: keeping an index healthy."""
+"""`index info`, `check`, `repair`, `compact`, `lexical` and `snapshot`: maintain an index."""
 
 from __future__ import annotations
 
@@ -24,50 +24,53 @@ _folder: Decorator[Any] = click.argument("path", metavar="DIR", type=click.Path(
 @_folder
 @shared_options("json")
 def info(path: Path, as_json: bool) -> None:
-    """Say what the index DIR holds and what made it."""
+    """Print the contents, the size and the settings of the index DIR."""
     from sbert_search.index.index import Index
 
-    found = Index.open(path).info()
+    report = Index.open(path).info()
     if as_json:
-        emit(to_mapping(found))
+        emit(to_mapping(report))
     else:
-        show_facts(_facts(found))
+        show_facts(_facts(report))
 
 
 @click.command()
 @_folder
-@click.option("--drift", is_flag=True, help="Also say how far updates have moved the index.")
+@click.option(
+    "--drift",
+    is_flag=True,
+    help="Also report what updates have changed: dead rows, rows without FAISS, recall.",
+)
 @click.option(
     "--recall",
     type=Finite(0, 1),
-    help="With --drift: share of the 10 nearest documents that a search should find.  "
-    "[default: what the index was tuned for, else 0.95]",
+    help="With --drift: target of recall@10.  [default: the target of `index tune`, or 0.95]",
 )
 @shared_options("json")
 @click.pass_context
 def check(
     ctx: click.Context, /, path: Path, drift: bool, recall: float | None, as_json: bool
 ) -> None:
-    """Verify every byte of the index DIR.
+    """Verify the checksums of all files of the index DIR.
 
-    Exits with 1 when something is damaged. What --drift advises is no damage.
+    The exit code is 1 if a file is damaged. Advice of --drift does not change the exit code.
     """
     from sbert_search.index.index import Index
     from sbert_search.index.maintenance.check import check as check_index
 
     report = check_index(path)
     problems = [str(problem) for problem in report.problems]
-    moved = Index.open(path).drift(recall) if drift and not problems else None
+    drifted = Index.open(path).drift(recall) if drift and not problems else None
     if as_json:
-        more = {"drift": to_mapping(moved)} if moved else {}
+        more = {"drift": to_mapping(drifted)} if drifted else {}
         emit({**to_mapping(report), "index": str(path), "problems": problems, **more})
     else:
         for line in problems or [f"{path} is sound."]:
             say(line)
-        strays = f", {len(report.strays)} that nothing refers to" if report.strays else ""
+        strays = f", {len(report.strays)} unreferenced" if report.strays else ""
         say(f"{report.n_files:,} files, {size_text(report.size_bytes)} read{strays}.")
-        if moved:
-            show_facts(_moved(moved))
+        if drifted:
+            show_facts(_drift_facts(drifted))
     if problems:
         ctx.exit(1)
 
@@ -76,10 +79,10 @@ def check(
 @_folder
 @shared_options("quiet", "json")
 def repair(path: Path, as_json: bool) -> None:
-    """Drop damaged derived files and remake them.
+    """Delete damaged derived files of the index DIR and write them again.
 
-    Files that nothing refers to are dropped too. Documents and vectors are never touched: what is
-    damaged there comes back from a snapshot, or from building again.
+    Derived files are those of FAISS and of BM25. Unreferenced files are deleted too. Damaged
+    documents and vectors are not repaired: restore them from a backup, or build the index again.
     """
     from sbert_search.index.index import Index
 
@@ -92,14 +95,16 @@ def repair(path: Path, as_json: bool) -> None:
 
 @click.command()
 @_folder
-@click.option("--retrain", is_flag=True, help="Train FAISS anew and make all its files again.")
+@click.option("--retrain", is_flag=True, help="Also train FAISS again and rebuild all its files.")
 @shared_options("memory", "wait", "quiet", "json")
 def compact(
     path: Path, retrain: bool, memory_bytes: int | None, wait_s: float, as_json: bool
 ) -> None:
     """Rewrite the index DIR without dead rows.
 
-    Updates tidy up after themselves; this leaves nothing at all to tidy.
+    Dead rows are those of deleted and replaced documents. Updates already merge segments when
+    that is worthwhile; this command merges segments up to a million rows each and removes all
+    dead rows.
     """
     from sbert_search.index.index import Index
 
@@ -118,32 +123,36 @@ def compact(
 
 @click.command()
 @_folder
-@click.option("--language", metavar="NAME", help="Of stemmer and stop words; none: neither.")
-@click.option("--title-weight", type=int, help="How often a word of a title counts.")
-@click.option("--k1", type=Finite(), help="BM25: how fast repeated words saturate.")
-@click.option("--b", type=Finite(), help="BM25: how far the length of a document counts, 0 to 1.")
+@click.option(
+    "--language",
+    metavar="NAME",
+    help="Language of the stemmer and the stop words; none: use neither.",
+)
+@click.option("--title-weight", type=int, help="Times that each word of a title is counted.")
+@click.option("--k1", type=Finite(), help="BM25 k1: saturation of repeated words.")
+@click.option("--b", type=Finite(), help="BM25 b: strength of length normalisation, 0 to 1.")
 @shared_options("quiet", "json")
 @click.pass_context
 def lexical(ctx: click.Context, /, path: Path, as_json: bool, **_: Any) -> None:
-    """Add the data of search by words to DIR, or change their settings.
+    """Add BM25 postings to the index DIR, or change the settings of BM25.
 
-    Settings that are not given stay; those of an index without such data are first english, a
-    title weight of 2, k1 = 1.2 and b = 0.75. Postings are counted again where they must be.
+    Settings that are not given keep their values. An index without postings starts with english,
+    a title weight of 2, k1 = 1.2 and b = 0.75. Postings are computed again if a change needs it.
     """
     from sbert_search.index.index import Index
     from sbert_search.index.lexical_settings import LexicalSettings
 
     names = ("language", "title_weight", "k1", "b")
-    chosen = {name: value for name, value in given(ctx).items() if name in names}
-    if "language" in chosen:
-        chosen["stop_words"] = None
+    changes = {name: value for name, value in given(ctx).items() if name in names}
+    if "language" in changes:
+        changes["stop_words"] = None  # the stop words of the language
     index = Index.open(path)
-    settings = replace(index.state.settings.lexical or LexicalSettings(), **chosen)
+    settings = replace(index.state.settings.lexical or LexicalSettings(), **changes)
     index.set_lexical(settings)
     if as_json:
         emit({"index": str(path), **to_mapping(settings)})
     else:
-        say(f"{path}: {_words(settings)}.")
+        say(f"{path}: {_lexical_text(settings)}.")
 
 
 @click.command()
@@ -151,9 +160,10 @@ def lexical(ctx: click.Context, /, path: Path, as_json: bool, **_: Any) -> None:
 @click.argument("target", type=click.Path(path_type=Path))
 @shared_options("quiet", "json")
 def snapshot(path: Path, target: Path, as_json: bool) -> None:
-    """Copy the state of DIR to a new folder TARGET.
+    """Back up the index DIR to a new folder TARGET.
 
-    Files are shared by hard links where the file system has them, so this is quick and small.
+    Files are hard-linked if the file system can do that, so the backup is quick and takes little
+    space. Otherwise they are copied.
     """
     from sbert_search.index.index import Index
 
@@ -165,21 +175,22 @@ def snapshot(path: Path, target: Path, as_json: bool) -> None:
         say(f"{target} holds {len(index):,} documents.")
 
 
-def _moved(report: DriftReport) -> dict[str, object]:
-    exact = "exact, as every search of it is"
+def _drift_facts(report: DriftReport) -> dict[str, object]:
+    if report.recall is None:
+        recall = "exact: no search of this index is approximate"
+    else:
+        recall = f"{report.recall:.3f} over {report.probes} probes, target {report.target}"
     return {
         "segments": report.segments,
         "dead rows": f"{report.dead_share:.1%}",
         "without FAISS": f"{report.scanned_share:.1%} of the rows",
         "imbalance": "no inverted lists" if report.imbalance is None else f"{report.imbalance:.2f}",
-        "recall@10": exact
-        if report.recall is None
-        else f"{report.recall:.3f} over {report.probes} probes, {report.target} wanted",
+        "recall@10": recall,
         "to do": "; ".join(report.actions) or "nothing",
     }
 
 
-def _words(settings: LexicalSettings | None) -> str:
+def _lexical_text(settings: LexicalSettings | None) -> str:
     if settings is None:
         return "none; `index lexical` adds them"
     return (
@@ -188,36 +199,36 @@ def _words(settings: LexicalSettings | None) -> str:
     )
 
 
-def _graph_or_lists(found: IndexInfo) -> str:
+def _approximate_text(report: IndexInfo) -> str:
     from sbert_search.index.spec import MIN_ANN_ROWS
 
-    return f"{found.factory} (a segment below {MIN_ANN_ROWS:,} passages: exact scan)"
+    return f"{report.factory} (a segment below {MIN_ANN_ROWS:,} passages: exact scan)"
 
 
-def _facts(found: IndexInfo) -> dict[str, object]:
-    model, built = found.model, found.built
+def _facts(report: IndexInfo) -> dict[str, object]:
+    model, built = report.model, report.built
     facts: dict[str, object] = {
-        "index": found.path if found.finished else f"{found.path} (an unfinished build)",
-        "documents": found.documents,
-        "passages": found.passages,
-        "dead rows": found.dead_rows,
-        "segments": found.segments,
-        "size": size_text(found.size_bytes),
-        "vectors": f"{found.dim} x {found.dtype}, {found.metric}",
-        "search": "exact scan" if found.factory == "Flat" else _graph_or_lists(found),
-        "words": _words(found.lexical),
+        "index": report.path if report.finished else f"{report.path} (an unfinished build)",
+        "documents": report.documents,
+        "passages": report.passages,
+        "dead rows": report.dead_rows,
+        "segments": report.segments,
+        "size": size_text(report.size_bytes),
+        "vectors": f"{report.dim} x {report.dtype}, {report.metric}",
+        "search": "exact scan" if report.factory == "Flat" else _approximate_text(report),
+        "words": _lexical_text(report.lexical),
         "model": f"{model['name']} ({model['engine']}, {model['precision']})",
         "weights": f"sha256 {model['weights_sha256']}",
         "reads": f"{model['max_len']} tokens of a text",
-        "columns": ", ".join(f"{name} {kind}" for name, kind in found.columns.items()) or "none",
-        "built from": f"sha256 {found.source_sha256}",
+        "columns": ", ".join(f"{name} {kind}" for name, kind in report.columns.items()) or "none",
+        "built from": f"sha256 {report.source_sha256}",
         "rows": f"{built.read:,} read: {built.indexed:,} indexed, {built.duplicate:,} duplicate, "
         f"{built.rejected:,} rejected",
     }
-    if found.tuning:
+    if report.tuning:
         from sbert_search.index.tuning.report import verdict
 
-        facts["tuned"] = verdict(found.tuning)
-    if found.advice:
-        facts["advice"] = f"`index compact`: {found.advice}"
+        facts["tuned"] = verdict(report.tuning)
+    if report.advice:
+        facts["advice"] = f"`index compact`: {report.advice}"
     return facts

@@ -1,4 +1,4 @@
-"""`index tune`: measure what suits an index, and search it so."""
+"""`index tune`: choose the FAISS spec and search settings of an index by measuring."""
 
 from __future__ import annotations
 
@@ -15,20 +15,26 @@ from sbert_search.config import to_mapping
 @click.command()
 @click.argument("path", metavar="DIR", type=click.Path(path_type=Path))
 @click.option(
-    "--recall", type=Finite(), default=0.95, show_default=True, help="Share of the nearest to find."
+    "--recall", type=Finite(), default=0.95, show_default=True, help="Target of recall@k."
 )
-@click.option("-k", default=10, show_default=True, help="Of recall@k.")
-@click.option("--latency-ms", type=Finite(), help="Most for one query, one thread.")
+@click.option("-k", default=10, show_default=True, help="The k of recall@k.")
+@click.option("--latency-ms", type=Finite(), help="Maximum time of one query on one thread.")
 @click.option(
-    "--max-minutes", type=Finite(), default=10.0, show_default=True, help="Most for the tuning."
+    "--max-minutes",
+    type=Finite(),
+    default=10.0,
+    show_default=True,
+    help="Maximum time of the tuning.",
 )
 @click.option(
     "--queries",
     type=click.Path(path_type=Path),
-    help='Queries such as will be asked, {"_id", "text"} a line.  [default: documents]',
+    help='Typical queries, one {"_id", "text"} a line.  [default: documents of the index]',
 )
-@click.option("--svg", type=click.Path(path_type=Path), help="Draw recall and speed to a file.")
-@click.option("--dry-run", is_flag=True, help="Measure on a sample, predict, change nothing.")
+@click.option("--svg", type=click.Path(path_type=Path), help="File for a plot of recall and speed.")
+@click.option(
+    "--dry-run", is_flag=True, help="Measure on a sample and predict; do not change the index."
+)
 @embedder_options
 @shared_options("allow-inexact", "memory", "seed", "wait", "quiet", "json")
 @click.pass_context
@@ -51,10 +57,11 @@ def tune(
     as_json: bool,
     **_: str,
 ) -> None:
-    """Choose how the index DIR is searched, by measuring.
+    """Choose the fastest search of the index DIR that reaches a target recall.
 
-    Candidates are compared on at most 100,000 rows; the best two are built over all rows and
-    verified on queries that took no part in the choice. What a budget forbids is not built.
+    Candidates are compared on a sample of at most 100,000 rows. The best two are built over all
+    rows and verified on held-out queries. A candidate that exceeds a limit of memory, latency or
+    time is not built.
     """
     from sbert_search.corpus.beir import queries_file
     from sbert_search.index.index import Index

@@ -1,4 +1,4 @@
-"""`index build`, `add`, `upsert` and `delete`: documents in, documents out."""
+"""`index build`, `add`, `upsert` and `delete`: change the documents of an index."""
 
 from __future__ import annotations
 
@@ -21,23 +21,29 @@ _folder: Decorator[Any] = click.argument("path", metavar="DIR", type=click.Path(
 
 
 @click.command()
-@click.option("--out", required=True, type=click.Path(path_type=Path), help="Folder to make.")
+@click.option("--out", required=True, type=click.Path(path_type=Path), help="Folder of the index.")
 @click.option(
     "--recipe",
     "recipe_file",
     type=click.Path(path_type=Path),
-    help="TOML file with checksums, model and settings; what is given here goes before it.",
+    help="TOML file with checksums, model and settings; options override its settings.",
 )
 @click.option("--spec", metavar="FACTORY", help="FAISS factory string.  [default: Flat, exact]")
 @click.option(
-    "--metric", type=click.Choice(["cosine", "dot", "euclidean"]), help="[default: cosine]"
+    "--metric",
+    type=click.Choice(["cosine", "dot", "euclidean"]),
+    help="Similarity of two vectors.  [default: cosine]",
 )
 @click.option(
     "--language",
     metavar="NAME",
-    help="Whose stemmer and stop words search by words uses; none: neither.  [default: english]",
+    help="Language of the stemmer and the stop words; none: use neither.  [default: english]",
 )
-@click.option("--dtype", type=click.Choice(["float32", "float16"]), help="[default: float32]")
+@click.option(
+    "--dtype",
+    type=click.Choice(["float32", "float16"]),
+    help="Type of the stored vectors.  [default: float32]",
+)
 @source_options
 @embedder_options
 @shared_options("batch-tokens", "on-truncate", "on-error", "memory", "quiet", "json")
@@ -52,21 +58,21 @@ def build(
     as_json: bool,
     **_: Any,
 ) -> None:
-    """Build an index, or finish a stopped build."""
+    """Build an index of the documents of SOURCE, or resume an interrupted build."""
     from sbert_search.index.ingestion.build import BuildSettings, build_index
     from sbert_search.index.ingestion.model_check import as_embedder
     from sbert_search.index.ingestion.recipe import load_recipe
 
-    chosen = given(ctx)
+    overrides = given(ctx)
     settings: BuildSettings = BuildSettings()
     open_model = partial(as_embedder, ctx.params["model"], **model_options(ctx))
     if recipe_file:
         settings = recipe = load_recipe(recipe_file)
         for source in sources:
             recipe.check_corpus(Path(source))
-        if "model" not in chosen:
+        if "model" not in overrides:
             open_model = partial(recipe.open_model, **model_options(ctx))
-    settings = _with_given(settings, chosen)
+    settings = _with_overrides(settings, overrides)
     report = build_index(sources, out, open_model, settings, memory_bytes=memory_bytes)
     finish(ctx, report, out, "index", as_json=as_json)
 
@@ -80,11 +86,11 @@ def build(
 )
 @click.pass_context
 def add(ctx: click.Context, /, path: Path, as_json: bool, **_: Any) -> None:
-    """Add documents to the index DIR.
+    """Add the documents of SOURCE to the index DIR.
 
-    A document whose id is there with the same content is passed over, so running this again does
-    no harm; one whose id is there with other content is a bad row (see upsert). Fields and long
-    texts are treated as when the index was built, unless options say otherwise.
+    A document is skipped if the index has the same id with the same content, so the command can
+    be repeated. It is a bad row if the index has its id with other content; use upsert to replace
+    it. Fields and long texts are read as in the build, unless options override that.
     """
     _update(ctx, path, "add", as_json)
 
@@ -98,18 +104,23 @@ def add(ctx: click.Context, /, path: Path, as_json: bool, **_: Any) -> None:
 )
 @click.pass_context
 def upsert(ctx: click.Context, /, path: Path, as_json: bool, **_: Any) -> None:
-    """Add documents, replacing those that changed.
+    """Add the documents of SOURCE to the index DIR and replace those that changed.
 
-    Otherwise as add.
+    Unchanged documents are skipped. Fields and long texts are read as in the build, unless options
+    override that.
     """
     _update(ctx, path, "upsert", as_json)
 
 
 @click.command()
 @_folder
-@click.option("--ids", metavar="A,B,...", help="Ids of documents.")
-@click.option("--ids-file", type=click.File("rb"), help='File with one id a line, "-": stdin.')
-@click.option("--where", metavar="EXPR", help="Filter, such as \"year < 2000 AND kind = 'note'\".")
+@click.option("--ids", metavar="A,B,...", help="Ids of the documents to delete.")
+@click.option("--ids-file", type=click.File("rb"), help='File with one id a line; "-": stdin.')
+@click.option(
+    "--where",
+    metavar="EXPR",
+    help="Filter of the documents to delete, such as \"year < 2000 AND kind = 'note'\".",
+)
 @shared_options("wait", "quiet", "json")
 def delete(
     path: Path,
@@ -121,25 +132,25 @@ def delete(
 ) -> None:
     r"""Delete documents from the index DIR.
 
-    Ids are taken as they stand, spaces included. A file of them is UTF-8; its lines end in LF or
-    CRLF only, and empty ones are passed over. An id with a comma needs such a file, one with a line
-    end the Python API: Index.open(DIR).delete(["..."]).
+    Spaces are part of an id. A file of ids is UTF-8; its lines end in LF or CRLF, and empty lines
+    are skipped. Put an id that contains a comma into a file. Delete an id that contains a line end
+    with the Python API: Index.open(DIR).delete(["..."]).
     """
     from sbert_search.corpus.ids_file import read_ids
     from sbert_search.index.index import Index
 
-    if sum(choice is not None for choice in (ids, ids_file, where)) != 1:
+    if sum(option is not None for option in (ids, ids_file, where)) != 1:
         raise click.UsageError("Say what to delete with one of --ids, --ids-file and --where.")
-    named = None if ids is None else ids.split(",")
+    doc_ids = None if ids is None else ids.split(",")
     if ids_file:
-        named = read_ids(ids_file, ids_file.name)
+        doc_ids = read_ids(ids_file, ids_file.name)
     index = Index.open(path, wait_s=wait_s)
-    deleted = index.delete(named, where=where)
-    absent = len(set(named)) - deleted if named else 0
+    deleted = index.delete(doc_ids, where=where)
+    absent = len(set(doc_ids)) - deleted if doc_ids else 0
     if as_json:
         emit({"index": str(path), "deleted": deleted, "absent": absent, "documents": len(index)})
     else:
-        unknown = f"; ids that it did not hold: {absent:,}" if absent else ""
+        unknown = f"; unknown ids: {absent:,}" if absent else ""
         say(f"Documents deleted: {deleted:,}, left in {path}: {len(index):,}{unknown}.")
 
 
@@ -158,14 +169,14 @@ def _update(ctx: click.Context, path: Path, mode: Literal["add", "upsert"], as_j
     finish(ctx, report, path, "index", as_json=as_json)
 
 
-def _with_given(settings: BuildSettings, chosen: Mapping[str, Any]) -> BuildSettings:
-    """Let what the user gave go before the defaults or what a recipe says."""
+def _with_overrides(settings: BuildSettings, overrides: Mapping[str, Any]) -> BuildSettings:
+    """Override default or recipe settings with the user's options."""
     from sbert_search.index.lexical_settings import LexicalSettings
 
-    stored = {name: chosen[name] for name in ("metric", "dtype") if name in chosen}
-    if "spec" in chosen:
-        stored["spec"] = replace(settings.spec, factory=chosen["spec"])
-    if "language" in chosen:
+    stored = {name: overrides[name] for name in ("metric", "dtype") if name in overrides}
+    if "spec" in overrides:
+        stored["spec"] = replace(settings.spec, factory=overrides["spec"])
+    if "language" in overrides:
         base = settings.lexical or LexicalSettings()
-        stored["lexical"] = replace(base, language=chosen["language"], stop_words=None)
-    return replace(read_as_given(settings, chosen), **stored)
+        stored["lexical"] = replace(base, language=overrides["language"], stop_words=None)
+    return replace(read_as_given(settings, overrides), **stored)

@@ -1,4 +1,4 @@
-"""The commands that train a model on labelled text."""
+"""The group `train`: train a bi-encoder or a cross-encoder on labelled text."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from sbert_search.cli.train.run import train_by_recipe, training_command
     },
 )
 def train() -> None:
-    """Train a model for a task."""
+    """Train a bi-encoder or a cross-encoder on labelled text."""
 
 
 @training_command("bi-encoder")
 def bi_encoder(**_: Any) -> None:
-    """Train a sentence encoder by RECIPE, a shipped name or a TOML file.
+    """Train a sentence encoder with RECIPE, the name of a shipped recipe or a TOML file.
 
     \b
     sbert-search train bi-encoder nli --set model=FOLDER --set data.train=pairs.jsonl --out my-model
@@ -36,7 +36,9 @@ def bi_encoder(**_: Any) -> None:
 
 @training_command("cross-encoder")
 def cross_encoder(**_: Any) -> None:
-    """Train a cross-encoder by RECIPE: classes or scores of pairs, or relevance for reranking.
+    """Train a cross-encoder with RECIPE, the name of a shipped recipe or a TOML file.
+
+    It predicts classes or scores of pairs of texts, or relevance for reranking.
 
     \b
     sbert-search train cross-encoder stsb --set data.train=pairs.jsonl --out my-scorer

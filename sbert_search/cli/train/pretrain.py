@@ -1,4 +1,4 @@
-"""`sbert-search pretrain`: an encoder of one's own, from raw text."""
+"""`pretrain`: train an encoder on raw text."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from sbert_search.cli.train.run import train_by_recipe, training_command
 
 @training_command("pretrain")
 def pretrain(**_: Any) -> None:
-    """Train an encoder on raw text, or go on from a published one.
+    """Train an encoder on raw text, from random weights or from a published encoder.
 
-    Name the text by --set data.train=SOURCE and the vocabulary by --set tokenizer=FOLDER (as
-    `tokenizer train` makes it); --set size=tiny|mini|small|base picks the shape.
+    Set the text with --set data.train=SOURCE, the tokenizer with --set tokenizer=FOLDER (a folder
+    of `tokenizer train`) and the size of the encoder with --set size=tiny|mini|small|base.
     """
     from sbert_search.training.pretraining.pretrain import PretrainRecipe
     from sbert_search.training.pretraining.pretrain import pretrain as run

@@ -1,4 +1,4 @@
-"""What the commands that train share: a recipe, where its run goes, and what is told at the end."""
+"""Options, folders and final report of the commands that train."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ if TYPE_CHECKING:
 Command = Callable[..., Any]
 R = TypeVar("R", contravariant=True)
 
-_IN_RECIPES = ("device", "precision", "seed")  # options that are settings of every recipe
+_RECIPE_OPTIONS = ("device", "precision", "seed")  # options that are settings of every recipe
 
 
 class Trainer(Protocol[R]):
-    """Trains by a recipe: `training.loop.train` with everything that the recipe names."""
+    """A function that trains a model with a recipe."""
 
     def __call__(self, recipe: R, out: Path, /, *, resume: bool, allow_inexact: bool) -> Result:
-        """Train into the folder ``out``, or go on with the run that is there."""
+        """Start a run in the folder ``out``, or resume the run that is there."""
 
 
 def training_command(kind: Kind) -> Callable[[Command], click.Command]:
-    """Make a command, named after what is trained, with all that `train_by_recipe` reads."""
+    """Make a command that has the name ``kind`` and all options that `train_by_recipe` reads."""
 
     def decorate(function: Command) -> click.Command:
         for parameter in reversed(_PARAMETERS):
@@ -49,7 +49,7 @@ _PARAMETERS: tuple[Callable[[Command], Command], ...] = (
         "overrides",
         multiple=True,
         metavar="NAME=VALUE",
-        help="Change a setting, such as optim.lr=2e-5; may be repeated.",
+        help="Change a setting of the recipe, such as optim.lr=2e-5; may be repeated.",
     ),
     click.option(
         "--out",
@@ -60,55 +60,57 @@ _PARAMETERS: tuple[Callable[[Command], Command], ...] = (
         "--resume",
         type=click.Path(exists=True, file_okay=False, path_type=Path),
         metavar="DIR",
-        help="Go on from the newest checkpoint of a run, by its own recipe unless one is given.",
+        help="Resume the run DIR from its newest checkpoint, with its own recipe if none is given.",
     ),
     shared_options("device", "precision", "seed", "allow-inexact", "quiet", "json"),
 )
 
 
 def train_by_recipe(kind: Kind, settings: type[R], trainer: Trainer[R]) -> None:
-    """Read the recipe that this command was given, train by it, and tell how it ended.
+    """Train with the recipe that the running command names, and print the result.
 
     Args:
-        kind: Whose recipes are meant.
-        settings: Dataclass of such a recipe, a `training.loop.TrainConfig`.
-        trainer: What is done with it.
+        kind: Kind of recipes to look among.
+        settings: Dataclass of such a recipe, a `TrainConfig`.
+        trainer: Function that trains with the recipe.
 
     Raises:
-        ConfigError: No such recipe or setting.
-        CheckpointError: There is no checkpoint to go on from.
+        ConfigError: There is no such recipe or setting.
+        CheckpointError: There is no checkpoint to resume from.
     """
     ctx = click.get_current_context()
     options = ctx.params
-    recipe, out = _sources(options)
-    chosen = [f"{name}={value}" for name, value in given(ctx).items() if name in _IN_RECIPES]
+    recipe, out = _recipe_and_folder(options)
+    settings_given = [
+        f"{name}={value}" for name, value in given(ctx).items() if name in _RECIPE_OPTIONS
+    ]
     result = trainer(
-        load_recipe(settings, kind, recipe, [*options["overrides"], *chosen]),
+        load_recipe(settings, kind, recipe, [*options["overrides"], *settings_given]),
         out,
         resume=options["resume"] is not None,
         allow_inexact=options["allow_inexact"],
     )
-    if os.environ.get("RANK", "0") == "0":  # under torchrun only the first rank tells
+    if os.environ.get("RANK", "0") == "0":  # under torchrun only the first rank prints
         facts = _facts(result)
         emit(facts) if options["as_json"] else show_facts(_flat(facts))
 
 
-def _sources(options: Mapping[str, Any]) -> tuple[str, Path]:
-    """Find the recipe, and the folder of the run."""
+def _recipe_and_folder(options: Mapping[str, Any]) -> tuple[str, Path]:
+    """Return the name or file of the recipe, and the folder of the run."""
     recipe, out, resume = options["recipe"], options["out"], options["resume"]
     if resume is None:
         if recipe is None:
-            raise click.UsageError("Name a RECIPE, or a run to go on with by --resume.")
+            raise click.UsageError("Name a RECIPE, or a run to resume with --resume.")
         return recipe, out or Path("runs", Path(recipe).stem)
     if out not in (None, resume):
-        raise click.UsageError("A run goes on in its own folder; leave --out away.")
+        raise click.UsageError("A run is resumed in its own folder; omit --out.")
     from sbert_search.training.loop.checkpoint import newest_checkpoint
 
     return recipe or str(newest_checkpoint(resume).path / "recipe.toml"), resume
 
 
 def _facts(result: Result) -> dict[str, Any]:
-    """Say how a run ended, with the dev figures of its last evaluation."""
+    """Return the final state of a run and the dev metrics of its last evaluation."""
     from sbert_search.training.loop.report import LOG, read_log
 
     state, run = result.state, result.last.parent
@@ -129,6 +131,6 @@ def _facts(result: Result) -> dict[str, Any]:
 
 
 def _flat(facts: Mapping[str, Any]) -> dict[str, object]:
-    """Lay the dev figures beside the other facts."""
+    """Flatten the dev metrics into the other facts."""
     plain = {name: value for name, value in facts.items() if name != "figures"}
     return {**plain, **{f"dev {name}": value for name, value in facts["figures"].items()}}
