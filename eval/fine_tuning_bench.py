@@ -33,7 +33,6 @@ from sbert_search.runtime.progress import note
 from sbert_search.runtime.seed import seed_all
 from sbert_search.search.reranker import Reranker
 from sbert_search.training.bi_encoder.train import (
-    MODEL,
     BiEncoderRecipe,
     open_model,
     train_bi_encoder,
@@ -41,6 +40,7 @@ from sbert_search.training.bi_encoder.train import (
 from sbert_search.training.cross_encoder.train import CrossEncoderRecipe, train_cross_encoder
 from sbert_search.training.loop.checkpoint import checkpoints
 from sbert_search.training.loop.report import LOG, read_log
+from sbert_search.training.model_card import MODEL
 from sbert_search.training.recipe import load_recipe
 
 STSB_TRAIN = "stsb/train.jsonl.gz"
@@ -157,12 +157,12 @@ class Bench:
             settings.append(f"data.train={self._labels(trial.labelled_by)}")
         recipe = self._recipe(trial, str(start), [*settings, f"seed={seed}"])
         resume = bool(checkpoints(folder))
-        if trial.recipe is None:
-            open_model(recipe).save(folder / MODEL)
-        elif isinstance(recipe, BiEncoderRecipe):
-            train_bi_encoder(recipe, folder, resume=resume)
-        else:
+        if isinstance(recipe, CrossEncoderRecipe):
             train_cross_encoder(recipe, folder, resume=resume)
+        elif trial.recipe is None:
+            open_model(recipe).save(folder / MODEL)
+        else:
+            train_bi_encoder(recipe, folder, resume=resume)
         return folder / MODEL
 
     def dev_figure(self, trial: Trial) -> float:
@@ -176,7 +176,7 @@ class Bench:
             with self.clock.timing(self._run(trial, 0)):
                 self.train(trial, 0)
         evaluations = [line for line in read_log(folder / LOG) if line["kind"] == "dev"]
-        return max(next(iter(line["figures"].values())) for line in evaluations)
+        return float(max(next(iter(line["figures"].values())) for line in evaluations))
 
     def seconds(self, trial: Trial, seed: int) -> float:
         """Return how long a run took, scores included."""
@@ -188,11 +188,13 @@ class Bench:
     def _recipe(
         self, trial: Trial, start: str, settings: Sequence[str]
     ) -> BiEncoderRecipe | CrossEncoderRecipe:
-        cls = BiEncoderRecipe if trial.kind == "bi-encoder" else CrossEncoderRecipe
         named = [f"model={start}"]
         if trial.recipe is None or trial.labelled_by is not None:
             named.append("data.train=none")  # of the latter, until it is written
-        return load_recipe(cls, trial.kind, trial.recipe or "stsb", [*named, *settings])
+        name, overrides = trial.recipe or "stsb", [*named, *settings]
+        if trial.kind == "bi-encoder":
+            return load_recipe(BiEncoderRecipe, trial.kind, name, overrides)
+        return load_recipe(CrossEncoderRecipe, trial.kind, name, overrides)
 
     def _random(self, seed: int) -> Path:
         """Save a model of the same shape, tokenizer and pooling with random weights."""

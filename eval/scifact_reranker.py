@@ -50,9 +50,9 @@ from sbert_search.search.engine import SearchEngine
 from sbert_search.search.fusion import mixed
 from sbert_search.search.maxp import BestWindow
 from sbert_search.search.reranker import Reranker
-from sbert_search.training.bi_encoder.train import MODEL
 from sbert_search.training.cross_encoder.train import CrossEncoderRecipe, train_cross_encoder
 from sbert_search.training.loop.checkpoint import checkpoints
+from sbert_search.training.model_card import MODEL
 from sbert_search.training.recipe import load_recipe
 
 FOLDS = 5
