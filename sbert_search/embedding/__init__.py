@@ -1,1 +1,1 @@
-"""Texts to matrices."""
+"""Texts to embeddings: the embedder, its engines, its batches and its cache."""

@@ -1,4 +1,4 @@
-"""What sentence embeddings are compared with: a model's encoder, not asked for sentences.
+"""Baselines of a sentence encoder: plain averages of the same model's states and embeddings.
 
 Source: the rows above SBERT's own in Reimers & Gurevych 2019, table 1 (arXiv:1908.10084).
 """
@@ -22,15 +22,15 @@ _POOLED = {"mean of the last states": "mean", "[CLS] of the last states": "cls"}
 def open_baselines(
     model: str | Path | None = None, *, device: str = "auto"
 ) -> dict[str, TextEmbedder]:
-    """Open what a model is without what made it a sentence encoder.
+    """Open the three baselines of a model.
 
     Args:
-        model: As for `Embedder`, of an architecture that is native here.
-        device: Where the encoder computes, in fp32.
+        model: As for `Embedder`; its architecture must have a native engine.
+        device: Device of the encoder, which computes in fp32.
 
     Returns:
-        By name: the mean of the last states, the state of the first token, and the mean of the
-        token embeddings, which no attention has seen. A head is left out of all three.
+        Embedders by name: the mean of the last hidden states, the last state of [CLS], and the
+        mean of the token embeddings below the first block. Heads of the model are not applied.
     """
     from sbert_search.encoder.weights import load_encoder  # torch loads here
     from sbert_search.models.bi_encoder import BiEncoder
@@ -49,23 +49,23 @@ def open_baselines(
 
 
 class TokenMeanEmbedder:
-    """Averages the rows of the embedding matrix for the tokens of a text, special ones left out."""
+    """Averages the token embeddings of a text, without those of special tokens."""
 
     batch_tokens = 1 << 16
 
     def __init__(self, model: str | Path | None = None) -> None:
         from sbert_search.encoder.weights import load_encoder  # torch loads here
 
-        found = resolve_model(model)
-        folder = read_folder(found.path)
+        resolved = resolve_model(model)
+        folder = read_folder(resolved.path)
         self._table: Vectors = (
             load_encoder(folder.transformer_path).embeddings.word.weight.detach().numpy()
         )
-        self._without = np.eye(1, self._table.shape[1], dtype=np.float32)[0]
+        self._of_no_tokens = np.eye(1, self._table.shape[1], dtype=np.float32)[0]
         self._tokenizer = load_tokenizer(folder)
         self.dim, self.max_len = self._table.shape[1], self._tokenizer.max_len
         self.identity = ModelIdentity(
-            name=found.name,
+            name=resolved.name,
             weights_sha256=folder.weights_sha256(),
             tokenizer_sha256=folder.tokenizer_sha256(),
             architecture=folder.description.architecture,
@@ -79,18 +79,18 @@ class TokenMeanEmbedder:
     def tokenize(
         self, texts: Sequence[str], *, task: Task | None = None, prompt_name: str | None = None
     ) -> TokenizedTexts:
-        """Turn texts into ids without special tokens; prompts are not known here."""
+        """Turn texts into ids without special tokens; prompts are ignored."""
         ids, lost = self._tokenizer.encode(texts)
         before, after = len(self._tokenizer.single.before), len(self._tokenizer.single.after)
         return TokenizedTexts(texts, "", [each[before : len(each) - after] for each in ids], lost)
 
     def split(self, text: str, *, task: Task | None = None) -> list[tuple[int, int]]:
-        """Cut a text between words into passages that lose no token."""
+        """Cut a text between words into passages of at most ``max_len`` tokens."""
         return self._tokenizer.split(text)
 
     def encode_tokens(self, tokens: TokenizedTexts) -> Vectors:
-        """Average, float32 (n, dim); a text without tokens gives the first unit vector."""
-        rows = [self._table[ids].mean(axis=0) if ids else self._without for ids in tokens.ids]
+        """Average embeddings, float32 (n, dim); a text without tokens gives (1, 0, ..., 0)."""
+        rows = [self._table[ids].mean(axis=0) if ids else self._of_no_tokens for ids in tokens.ids]
         return np.stack(rows)
 
     def encode(self, texts: Sequence[str]) -> Vectors:

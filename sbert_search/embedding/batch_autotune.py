@@ -1,4 +1,4 @@
-"""How many tokens one step of a model should have: measured, once a model on a machine."""
+"""Measure which batch size in tokens is fastest, once for each model and machine."""
 
 from __future__ import annotations
 
@@ -14,26 +14,25 @@ from sbert_search.runtime.progress import note
 from sbert_search.tokens.batching import token_batches
 
 ROUNDS = 2
-GAIN = 1.03  # how much faster than the default another budget must be
+GAIN = 1.03  # factor by which another budget must be faster than the default
 
 Work = Callable[[NDArray[np.int64]], object]
 
 
 def find_budget(default: int, lengths: NDArray[np.int32], work: Work, key: Any) -> int:
-    """Find the fastest of half the default, the default and twice of it.
+    """Find the fastest of half the default budget, the default, and twice the default.
 
-    Another budget puts texts in other company, which moves vectors by no more than rounding does.
-    What was found is kept in the user's cache, so that a build that goes on after a kill makes the
-    batches that it would have made.
+    Another budget changes which texts share a batch; vectors differ by rounding only. The result is
+    stored in the user's cache, so a resumed build makes the same batches as an uninterrupted one.
 
     Args:
-        default: Tokens of one step, at least 2.
-        lengths: Tokens of texts like those to come, (n,).
-        work: Computes some of these texts; raises MemoryError when they are too many.
-        key: What the answer depends on, as JSON has it.
+        default: Default budget: tokens of one batch, at least 2.
+        lengths: Tokens of typical texts, (n,).
+        work: Computes some of these texts; raises MemoryError if the batch is too large.
+        key: JSON value that names what the result depends on.
 
     Returns:
-        Tokens of one step; the default when no other one is 3 % faster.
+        Tokens of one batch; the default if no other budget is 3 % faster.
     """
     budgets = (default // 2, default, 2 * default)
 
@@ -41,11 +40,11 @@ def find_budget(default: int, lengths: NDArray[np.int32], work: Work, key: Any) 
         rows = _sample(lengths, budgets[-1])
         return _fastest(budgets, lambda budget: _seconds(lengths, rows, budget, work))
 
-    return int(remembered("budget", [key, default], measure, lambda found: found in budgets))
+    return int(remembered("budget", [key, default], measure, lambda value: value in budgets))
 
 
 def _fastest(budgets: tuple[int, int, int], seconds: Callable[[int], float]) -> int:
-    """Measure in turn, so that a drift of the machine meets all alike."""
+    """Measure the budgets in turns, so that a drift of the machine's speed affects all equally."""
     best = dict.fromkeys(budgets, float("inf"))
     seconds(budgets[0])  # warms up
     for _ in range(ROUNDS):
@@ -69,7 +68,7 @@ def _seconds(lengths: NDArray[np.int32], rows: NDArray[np.int64], budget: int, w
 
 
 def _sample(lengths: NDArray[np.int32], tokens: int) -> NDArray[np.int64]:
-    """Pick texts of every length, in the proportion in which they come, up to so many tokens."""
+    """Pick every nth text by length, so that lengths keep their distribution, up to ``tokens``."""
     order = np.argsort(lengths, kind="stable")
     count = max(1, int(tokens / lengths.mean()))
     return order[:: max(1, len(order) // count)]

@@ -1,8 +1,8 @@
-"""Vectors kept from one process to the next, by what the model read.
+"""A cache of vectors on disk, with the token ids of a text as key.
 
-The cache of a model is a folder of blocks in the user's cache. A block's name tells its rows and
-the checksum of its bytes: a key of 16 bytes for each row, then the vectors. Blocks are written
-whole and never changed; a damaged one is removed and its texts are embedded again.
+The cache of a model is a folder of blocks in the user's cache. A block holds a 16-byte key for each
+row and then the vectors; its name has the number of rows and the checksum of its bytes. Blocks are
+written whole and never changed. A damaged block is removed, and its texts are embedded again.
 """
 
 from __future__ import annotations
@@ -22,74 +22,74 @@ from sbert_search.runtime.cache import cache_folder, digest_of
 from sbert_search.runtime.disk import files
 from sbert_search.runtime.progress import note
 
-MAX_BYTES = 4 << 30  # of all models; the blocks that were not used for longest go first
+MAX_BYTES = 4 << 30  # of all models together; the least recently used blocks are removed first
 _KEY_BYTES = 16
 _BLOCK_ROWS = 8192
 _NAME = re.compile(r"(\d+)-([0-9a-f]{32})\.vectors")
 
 
 class VectorCache:
-    """Vectors of one model by key; none is lost but those of an unfinished block.
+    """Vectors of one model by key; a crash loses at most the vectors of an unfinished block.
 
     Args:
-        folder: Where the blocks lie; made when the first is written.
-        dim: Numbers of a vector.
+        folder: Folder of the blocks; made with the first block.
+        dim: Dimensions of a vector.
     """
 
     def __init__(self, folder: Path, dim: int) -> None:
         self.folder, self.dim = folder, dim
-        self._places: dict[bytes, tuple[int, int]] = {}  # key -> block, row
+        self._locations: dict[bytes, tuple[int, int]] = {}  # key -> block, row
         self._blocks: list[Vectors] = []
-        self._waiting: dict[bytes, NDArray[np.float32]] = {}
+        self._unwritten: dict[bytes, NDArray[np.float32]] = {}
         for path in sorted(folder.glob("*.vectors")):
             self._open(path)
 
     def __len__(self) -> int:
-        return len(self._places) + len(self._waiting)
+        return len(self._locations) + len(self._unwritten)
 
     def get(self, key: bytes) -> NDArray[np.float32] | None:
-        """Return the vector of a key, float32 (dim,), if there is one."""
-        if key in self._waiting:
-            return self._waiting[key]
-        if key not in self._places:
+        """Return the vector of a key, float32 (dim,), or None."""
+        if key in self._unwritten:
+            return self._unwritten[key]
+        if key not in self._locations:
             return None
-        block, row = self._places[key]
+        block, row = self._locations[key]
         vector: NDArray[np.float32] = self._blocks[block][row]
         return vector
 
     def put(self, key: bytes, vector: NDArray[np.float32]) -> None:
-        """Keep a vector; it is on disk when a block is full, or after `flush`."""
-        self._waiting[key] = vector
-        if len(self._waiting) >= _BLOCK_ROWS:
+        """Store a vector; it is written when a block is full or when `flush` is called."""
+        self._unwritten[key] = vector
+        if len(self._unwritten) >= _BLOCK_ROWS:
             self.flush()
 
     def flush(self) -> None:
-        """Write what waits; a disk that refuses costs the cache, not the work."""
-        if not self._waiting:
+        """Write the unwritten vectors as a block; an error of the disk is only noted."""
+        if not self._unwritten:
             return
-        vectors = np.stack(list(self._waiting.values())).astype("<f4")
-        data = b"".join(self._waiting) + vectors.tobytes()
+        vectors = np.stack(list(self._unwritten.values())).astype("<f4")
+        data = b"".join(self._unwritten) + vectors.tobytes()
         path = self.folder / f"{len(vectors)}-{xxhash.xxh3_128_hexdigest(data)}.vectors"
-        self._index(list(self._waiting), vectors)
-        self._waiting = {}
+        self._index(list(self._unwritten), vectors)
+        self._unwritten = {}
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             files.replace_file(path, data)
         except OSError as error:
-            note(f"{path} could not be kept: {error}.")
+            note(f"{path} could not be written: {error}.")
 
     def _open(self, path: Path) -> None:
-        """Map a block whose bytes are what its name says, or remove it."""
-        found = _NAME.fullmatch(path.name)
+        """Map a block, or remove it if its bytes do not match the checksum in its name."""
+        match = _NAME.fullmatch(path.name)
         with contextlib.suppress(OSError):
-            rows, digest = (int(found[1]), found[2]) if found else (0, "")
+            rows, digest = (int(match[1]), match[2]) if match else (0, "")
             view = files.map_file(path)
             expected = rows * (_KEY_BYTES + 4 * self.dim)
             if not rows or len(view) != expected or files.xxh3_128_of_view(view) != digest:
                 note(f"{path} is damaged; its texts are embedded again.")
                 files.disk.unlink(path)
                 return
-            os.utime(path)
+            os.utime(path)  # `evict` removes the blocks that were opened least recently
             keys = bytes(view[: rows * _KEY_BYTES])
             vectors = np.frombuffer(view, "<f4", offset=rows * _KEY_BYTES).reshape(rows, self.dim)
             starts = range(0, len(keys), _KEY_BYTES)
@@ -97,15 +97,15 @@ class VectorCache:
 
     def _index(self, keys: Sequence[bytes], vectors: Vectors) -> None:
         self._blocks.append(vectors)
-        self._places |= {key: (len(self._blocks) - 1, row) for row, key in enumerate(keys)}
+        self._locations |= {key: (len(self._blocks) - 1, row) for row, key in enumerate(keys)}
 
 
 class CachedEmbedder:
-    """An embedder that computes only what the cache has not; everything else is the embedder's.
+    """An embedder that reads vectors from a cache and computes only the missing ones.
 
     Attributes:
-        computed: Texts embedded so far.
-        cached: Texts whose vectors the cache had.
+        computed: Number of texts embedded so far.
+        cached: Number of texts whose vectors came from the cache.
     """
 
     def __init__(self, embedder: TextEmbedder, *, max_bytes: int = MAX_BYTES) -> None:
@@ -120,15 +120,15 @@ class CachedEmbedder:
     def tokenize(
         self, texts: Sequence[str], *, task: Task | None = None, prompt_name: str | None = None
     ) -> TokenizedTexts:
-        """As the embedder does it."""
+        """Tokenise as the wrapped embedder does."""
         return self._embedder.tokenize(texts, task=task, prompt_name=prompt_name)
 
     def split(self, text: str, *, task: Task | None = None) -> list[tuple[int, int]]:
-        """As the embedder does it."""
+        """Split as the wrapped embedder does."""
         return self._embedder.split(text, task=task)
 
     def encode_tokens(self, tokens: TokenizedTexts) -> Vectors:
-        """Look vectors up and compute the others, float32 (n, dim), rows in input order."""
+        """Look vectors up and compute the missing ones, float32 (n, dim), rows in input order."""
         keys = [xxhash.xxh3_128_digest(np.array(ids, "<u8").tobytes()) for ids in tokens.ids]
         missing = [row for row, key in enumerate(keys) if self.cache.get(key) is None]
         if missing:
@@ -153,7 +153,7 @@ class CachedEmbedder:
         return self._encode(texts, "document")
 
     def close(self) -> None:
-        """Keep what is new; to be called also after an error."""
+        """Write the new vectors; call it after an error too."""
         self.cache.flush()
 
     def _encode(self, texts: Sequence[str], task: Task | None) -> Vectors:
@@ -163,7 +163,7 @@ class CachedEmbedder:
 
 
 def evict(root: Path, max_bytes: int) -> None:
-    """Remove the blocks that were not used for longest until the rest fits."""
+    """Remove the least recently used blocks until the rest has at most ``max_bytes``."""
     blocks = []
     for path in root.glob("*/*.vectors"):
         with contextlib.suppress(OSError):

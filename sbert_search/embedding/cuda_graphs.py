@@ -1,9 +1,10 @@
-"""Small steps on a CUDA device, each replayed as one graph.
+"""Small batches on a CUDA device, each replayed as one CUDA graph.
 
-A step of a few texts keeps the device busy for less time than it takes to launch its hundred
-kernels or so. Such a step is padded to one of few shapes, its bucket; the work of a bucket is
-recorded once, over tensors that stay where they are, and replayed by one launch from then on.
+For a batch of a few texts, launching about a hundred kernels takes longer than computing them. Such
+a batch is padded to one of a few shapes, called buckets. The kernels of a bucket are recorded once,
+on tensors with fixed addresses, and are then replayed by one launch.
 
+Decision: docs/decisions.md, "CUDA graphs for small steps, no torch.compile".
 Source: torch.cuda.CUDAGraph; "CUDA semantics", section CUDA Graphs, of torch's documentation.
 """
 
@@ -22,8 +23,8 @@ from sbert_search.encoder.packed import PackedTokens
 from sbert_search.runtime.device import send
 from sbert_search.runtime.progress import note
 
-MOST_TOKENS = 1024  # of a bucket; from a few thousand, arithmetic takes longer than launches
-_LEAST_LENGTH = 16  # tokens of a text
+MAX_TOKENS = 1024  # of a bucket; from a few thousand, arithmetic takes longer than launches
+_MIN_LENGTH = 16  # tokens of a text in a bucket
 
 Ids = Sequence[Sequence[int]]
 Compute = Callable[[PackedTokens], Tensor]
@@ -32,39 +33,40 @@ Record = Callable[[Work], Work]
 
 
 class Replayed:
-    """Computes packed batches, the small ones by replay; safe to share between threads.
+    """Computes packed batches and replays graphs for small ones; threads may share it.
 
     Args:
-        compute: From a batch to float (batch, width), of a model that `reads_starts`; its weights
-            must stay where they are.
-        device: Where.
-        longest: Tokens of a text that the model reads.
-        record: Turns work into what does it again, into the same tensor; None: a CUDA graph.
+        compute: Maps a batch to float (batch, width); of a model that `reads_starts`. Its weights
+            must keep their addresses.
+        device: Device of the model.
+        longest: Maximum tokens of a text.
+        record: Turns a function into one that repeats its work into the same tensor. None:
+            `cuda_recorder`.
     """
 
     def __init__(
         self, compute: Compute, device: torch.device, longest: int, record: Record | None = None
     ) -> None:
         self._compute, self._device, self._longest = compute, device, longest
-        self._record = record or on_cuda(device)
+        self._record = record or cuda_recorder(device)
         self._buckets: dict[tuple[int, int, bool], _Bucket] = {}
-        self._lock = threading.Lock()  # between filling a bucket and copying what came out
+        self._lock = threading.Lock()  # held from filling a bucket until its result is copied
         self._records = True
 
     def __call__(self, ids: Ids, types: Ids | None = None) -> Tensor:
-        """Compute texts of these ids and segments, float (batch, width)."""
-        texts = _power(len(ids))
-        length = min(_power(max(map(len, ids)), _LEAST_LENGTH), self._longest)
-        if self._records and texts * length <= MOST_TOKENS:
+        """Compute texts with these token ids and token types, float (batch, width)."""
+        texts = _power_of_two(len(ids))
+        length = min(_power_of_two(max(map(len, ids)), _MIN_LENGTH), self._longest)
+        if self._records and texts * length <= MAX_TOKENS:
             with self._lock:
                 bucket = self._bucket(texts, length, types is not None)
                 bucket.fill(ids, types)
                 try:
                     return bucket.work()[: len(ids)].clone()
-                except RuntimeError as error:  # out of memory is one, too
+                except RuntimeError as error:  # torch's out-of-memory error is one too
                     self._records = False
                     self._buckets.clear()
-                    note(f"CUDA graphs are left out on {self._device}: {error}")
+                    note(f"CUDA graphs are turned off on {self._device}: {error}")
         return self._compute(PackedTokens.from_lists(ids, types, device=self._device))
 
     def _bucket(self, texts: int, length: int, has_types: bool) -> _Bucket:
@@ -75,9 +77,10 @@ class Replayed:
 
 
 class _Bucket:
-    """Up to so many texts, each up to so long, in tensors that stay where they are.
+    """Tensors with fixed addresses for up to ``texts`` texts of up to ``length`` tokens each.
 
-    Rows after the last text belong to none. Texts that are left over are empty and lie there.
+    Token rows after the last text are padding. Unused texts are empty: they start and end at the
+    first padding row.
     """
 
     def __init__(
@@ -98,7 +101,7 @@ class _Bucket:
         self._batch = batch.with_places(self._starts, self._rows[1])
 
     def fill(self, ids: Ids, types: Ids | None) -> None:
-        """Put texts into the first rows: ids, positions, segments."""
+        """Write token ids, positions and token types of texts into the first rows."""
         starts = np.zeros(len(self._starts), dtype=np.int32)
         starts[1 : len(ids) + 1] = list(map(len, ids))
         starts = starts.cumsum(dtype=np.int32)
@@ -113,12 +116,15 @@ class _Bucket:
 
     @cached_property
     def work(self) -> Work:
-        """Computes what was filled in, float (texts, width); recorded on first use."""
+        """Function that computes the texts of the bucket, float (texts, width).
+
+        It is recorded on first use.
+        """
         return self._record(lambda: self._compute(self._batch))
 
 
-def on_cuda(device: torch.device) -> Record:
-    """Record work as CUDA graphs, which share the memory between their first and last tensor."""
+def cuda_recorder(device: torch.device) -> Record:
+    """Return a function that records work as CUDA graphs, which share one memory pool."""
     pool = torch.cuda.graph_pool_handle()
     stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
@@ -126,9 +132,9 @@ def on_cuda(device: torch.device) -> Record:
         current = torch.cuda.current_stream(device)
         stream.wait_stream(current)
         with torch.cuda.stream(stream):
-            work()  # loads kernels and makes workspaces, which is forbidden while recording
+            work()  # loads kernels and allocates workspaces, which is forbidden while recording
             graph = torch.cuda.CUDAGraph()
-            # Other threads may go on copying and launching meanwhile.
+            # thread_local: other threads may copy and launch kernels during the recording.
             with torch.cuda.graph(
                 graph, pool=pool, stream=stream, capture_error_mode="thread_local"
             ):
@@ -144,6 +150,6 @@ def on_cuda(device: torch.device) -> Record:
     return record
 
 
-def _power(number: int, least: int = 1) -> int:
-    """The smallest power of two that is neither below the number nor below the least."""
-    return max(least, 1 << (number - 1).bit_length())
+def _power_of_two(number: int, minimum: int = 1) -> int:
+    """Return the smallest power of two from ``number``, but at least ``minimum``."""
+    return max(minimum, 1 << (number - 1).bit_length())

@@ -20,7 +20,7 @@ from sbert_search.embedding.graph import keep_graph, open_graph
 from sbert_search.embedding.hashing import HashingEmbedder
 from sbert_search.embedding.protocol import Task, TextEmbedder, TokenizedTexts, Vectors
 from sbert_search.embedding.similarity import similarity, unit
-from sbert_search.embedding.token_budget import Started, Steps, land_all, launch_windows
+from sbert_search.embedding.token_budget import Started, Steps, collect_all, launch_windows
 from sbert_search.errors import ConfigError
 from sbert_search.models.loading.identity import ModelIdentity
 from sbert_search.runtime.device_names import device_names
@@ -175,7 +175,7 @@ class Embedder:
             ModelError: As for `Steps.launch`.
         """
         out = np.empty((len(tokens), self.dim), dtype=np.float32)
-        return land_all(self._launch(tokens, batch_size, self.dim), out)
+        return collect_all(self._launch(tokens, batch_size, self.dim), out)
 
     def encode(
         self,
@@ -218,7 +218,7 @@ class Embedder:
             closing(prefetch(self._windows(several, before))) as windows,
         ):
             steps = launch_windows(windows, lambda _, w: self._launch(w, batch_size, dim), advance)
-            land_all(steps, vectors)
+            collect_all(steps, vectors)
         if normalize_embeddings:
             vectors = unit(vectors)
         return vectors[0] if isinstance(texts, str) else vectors

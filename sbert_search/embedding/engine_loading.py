@@ -1,4 +1,4 @@
-"""Opening an engine where and in the precision that is asked for, its numbers checked."""
+"""Load an engine, move it to its device and precision, and check its output."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ PRECISIONS = {torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp1
 
 
 class MovableEngine(Protocol):
-    """An engine of torch: for texts, or for pairs of them."""
+    """A torch engine for texts or for pairs of texts."""
 
     name: EngineName
 
     def move(self, device: torch.device, dtype: torch.dtype) -> None:
-        """Compute there, in that precision, from now on."""
+        """Move the model to a device and a type."""
 
 
 class TokenizingEngine(Protocol):
-    """An engine that has its model's tokenizer."""
+    """An engine with the tokenizer of its model."""
 
     tokenizer: TextTokenizer
 
@@ -43,38 +43,38 @@ MoveAndCheck = Callable[[E, torch.device, torch.dtype], None]
 def open_engine(
     load: Callable[[], E], move_and_check: MoveAndCheck[E], *, device: str, precision: Precision
 ) -> tuple[E, torch.device, torch.dtype]:
-    """Load an engine and move it; "auto" goes back to fp32 where its choice is not exact enough.
+    """Load an engine and move it; precision "auto" falls back to fp32 if bf16 fails the check.
 
     Args:
         load: Loads a model on the CPU in fp32.
-        move_and_check: Moves it and raises ModelError when its numbers change too much.
-        device: Where, by name.
-        precision: Of matrix products.
+        move_and_check: Moves the engine; raises ModelError if its output changes too much.
+        device: Name of a device.
+        precision: Precision of matrix products.
 
     Returns:
-        The engine, where it is and in which type.
+        The engine, its device and its type.
 
     Raises:
-        ConfigError: A device or a precision that is not there.
-        ModelError: The model cannot be loaded, or computes wrong numbers.
+        ConfigError: The device or the precision is unknown or not available.
+        ModelError: The model cannot be loaded, or its output is wrong.
     """
-    place = resolve_device(device)
-    resolve_precision(precision, place)  # refuses an unknown name before the weights are read
+    target = resolve_device(device)
+    resolve_precision(precision, target)  # refuses an unknown name before the weights are read
     engine = load()
-    dtype = resolve_precision(precision, place, bf16_on_cpu=engine.name == "native")
+    dtype = resolve_precision(precision, target, bf16_on_cpu=engine.name == "native")
     try:
-        move_and_check(engine, place, dtype)
+        move_and_check(engine, target, dtype)
     except ModelError as error:
         if precision != "auto" or dtype == torch.float32:
             raise
-        note(f"{error} Going on in fp32.")
+        note(f"{error} Continuing in fp32.")
         engine, dtype = load(), torch.float32
-        move_and_check(engine, place, dtype)
-    return engine, place, dtype
+        move_and_check(engine, target, dtype)
+    return engine, target, dtype
 
 
 def describe_object(model: nn.Module, description: ModelDescription, engine: T) -> OpenedModel[T]:
-    """Describe an engine by a model in memory, which is taken where it is and as it is."""
+    """Describe an engine of a model in memory, which is neither moved nor converted."""
     weights = next(model.parameters())
     return OpenedModel(
         type(model).__name__,
@@ -89,12 +89,12 @@ def describe_object(model: nn.Module, description: ModelDescription, engine: T) 
 
 
 def check_engine(engine: str) -> None:
-    """Refuse an engine that is not there.
+    """Refuse an engine that torch does not run.
 
     Raises:
-        ConfigError: Naming it.
+        ConfigError: The engine is neither native nor sentence-transformers.
     """
     if engine not in ("native", "sentence-transformers"):
         raise ConfigError(
-            f"The engine {engine!r} does not compute this; use native or sentence-transformers."
+            f"The engine {engine!r} cannot run this model; use native or sentence-transformers."
         )

@@ -1,4 +1,4 @@
-"""What every engine of an `Embedder` gives it; nothing here needs torch."""
+"""The interface of the engines of an `Embedder`; this module does not import torch."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ class Engine(Protocol):
     """Computes vectors of one batch at a time.
 
     Attributes:
-        name: Which engine it is.
-        dim: Length of a vector before truncation.
-        tokenizer: Cuts to what the model reads.
-        batch_tokens: Tokens of a batch at which it is fastest.
+        name: Name of the engine.
+        dim: Dimensions of a vector before truncation.
+        tokenizer: Tokenizer that truncates texts to the model's limit.
+        batch_tokens: Tokens of a batch at which the engine is fast.
     """
 
     name: EngineName
@@ -32,14 +32,17 @@ class Engine(Protocol):
     batch_tokens: int
 
     def __call__(self, tokens: TokenizedTexts) -> Vectors:
-        """Compute vectors in one step, float32 (n, dim).
+        """Compute vectors in one batch, float32 (n, dim).
 
         Raises:
             MemoryError: The device has too little memory for a batch of this size.
         """
 
     def start(self, tokens: TokenizedTexts) -> Callable[[], Vectors]:
-        """Begin to compute and return what waits for the vectors; errors are those of a call."""
+        """Begin to compute; return a function that waits for the vectors.
+
+        Both raise the errors of a call.
+        """
 
 
 E = TypeVar("E")
@@ -47,18 +50,18 @@ E = TypeVar("E")
 
 @dataclass(frozen=True, slots=True)
 class OpenedModel(Generic[E]):
-    """A model ready to compute vectors or scores, with what its identity is made of.
+    """A model ready to compute vectors or scores, with the parts of its identity.
 
     Attributes:
-        name: Path or name it was opened by.
-        origin: Where it was found, for people.
-        description: Settings that decide its numbers.
-        weights_sha256: Hashes its weights when called.
-        tokenizer_sha256: Hashes its tokenizer when called.
-        engine: Computes.
+        name: Path or name that the caller gave.
+        origin: Where the model was found, as text for people.
+        description: Settings that change the output of the model.
+        weights_sha256: Function that hashes the weights.
+        tokenizer_sha256: Function that hashes the tokenizer.
+        engine: Computes vectors or scores.
         precision: fp32, bf16 or fp16.
-        device: Where it computes.
-        folder: Where it was read from; None: it came as an object.
+        device: Name of the device.
+        folder: Folder of the model; None: the caller gave an object.
     """
 
     name: str
@@ -73,12 +76,12 @@ class OpenedModel(Generic[E]):
 
     @classmethod
     def from_folder(
-        cls, found: ResolvedModel, folder: ModelFolder, engine: E, precision: str, device: str
+        cls, resolved: ResolvedModel, folder: ModelFolder, engine: E, precision: str, device: str
     ) -> OpenedModel[E]:
-        """Describe an engine by the folder of its model."""
+        """Describe an engine whose model was read from a folder."""
         return cls(
-            found.name,
-            found.origin,
+            resolved.name,
+            resolved.origin,
             folder.description,
             folder.weights_sha256,
             folder.tokenizer_sha256,

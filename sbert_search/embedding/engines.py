@@ -1,4 +1,4 @@
-"""What computes the vectors of an `Embedder`: one class an engine, one function that opens one."""
+"""The torch engines of an `Embedder`, and the function that opens one."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 class NativeEngine(PackedEngine):
-    """This package's own encoder, on packed batches."""
+    """This package's own encoder; it computes packed batches."""
 
     def __init__(self, model: BiEncoder) -> None:
         super().__init__(model, model)
@@ -44,12 +44,12 @@ class NativeEngine(PackedEngine):
         return self.start(tokens)()
 
     def start(self, tokens: TokenizedTexts) -> Callable[[], Vectors]:
-        """Launch a packed batch and return what waits for its vectors."""
+        """Launch a packed batch; return a function that waits for its vectors."""
         return self.launch(tokens.ids)
 
 
 class LibraryEngine:
-    """Any model of sentence-transformers, by the library itself."""
+    """Any sentence-transformers model, computed by that library."""
 
     name: EngineName = "sentence-transformers"
     batch_tokens = 16_384
@@ -58,17 +58,17 @@ class LibraryEngine:
         self.model, self.dim, self.tokenizer = model, model.dim, model.tokenizer
 
     def __call__(self, tokens: TokenizedTexts) -> Vectors:
-        """Compute vectors, float32 (n, dim); the library cuts the batch further."""
+        """Compute vectors, float32 (n, dim); the library splits the batch further."""
         with plain_memory_errors():
             return self.model.encode(tokens.texts, tokens.prompt)
 
     def start(self, tokens: TokenizedTexts) -> Callable[[], Vectors]:
-        """Compute at once; nothing is left to wait for."""
+        """Compute at once; the returned function does not wait."""
         vectors = self(tokens)
         return lambda: vectors
 
     def move(self, device: torch.device, dtype: torch.dtype) -> None:
-        """Compute there."""
+        """Move the model to a device and a type."""
         self.model.model.to(device, dtype)
 
 
@@ -82,13 +82,13 @@ def open_model(
     engine: EngineName,
     precision: Precision,
 ) -> OpenedModel[Engine]:
-    """Find a model, choose the engine that can compute it, load it and check its numbers.
+    """Find a model, choose an engine that can compute it, load it and check its output.
 
-    A model in memory is taken where it is and as it is, in evaluation mode.
+    A model in memory is neither moved nor converted; it is put into evaluation mode.
 
     Raises:
-        ConfigError: A device, an engine or a precision that is not there.
-        ModelError: The model cannot be found or loaded, or computes wrong numbers.
+        ConfigError: The device, the engine or the precision is unknown or not available.
+        ModelError: The model cannot be found or loaded, or its output is wrong.
     """
     if isinstance(model, BiEncoder):
         return describe_object(model, model.describe(), NativeEngine(model))
@@ -96,12 +96,12 @@ def open_model(
         library = LibraryEncoder(model)
         return describe_object(model, library.describe(), LibraryEngine(library))
     check_engine(engine)
-    found = resolve_model(model)
-    folder = read_folder(found.path)
-    opened, place, dtype = open_engine(
+    resolved = resolve_model(model)
+    folder = read_folder(resolved.path)
+    opened, target, dtype = open_engine(
         partial(_open_folder, folder, engine), _move_and_check, device=device, precision=precision
     )
-    return OpenedModel.from_folder(found, folder, opened, PRECISIONS[dtype], str(place))
+    return OpenedModel.from_folder(resolved, folder, opened, PRECISIONS[dtype], str(target))
 
 
 def _open_folder(folder: ModelFolder, engine: EngineName) -> TorchEngine:
@@ -113,18 +113,22 @@ def _open_folder(folder: ModelFolder, engine: EngineName) -> TorchEngine:
         if reason is None:
             return NativeEngine(BiEncoder.from_folder(folder))
         note(f"{folder.path}: {reason}; sentence-transformers computes it.")
-    folder.weights_sha256()  # refuses pickles, which the library would open
+    folder.weights_sha256()  # refuses pickle files, which the library would load
     return LibraryEngine(LibraryEncoder(load_sentence_transformer(folder.path)))
 
 
 def _move_and_check(engine: TorchEngine, device: torch.device, dtype: torch.dtype) -> None:
-    """Move a model from the CPU in fp32, and compare vectors before and after."""
+    """Move a model from the CPU in fp32 and compare its vectors with those before the move.
+
+    The texts are compared as one batch and one by one, because the shapes choose the kernels.
+    """
     ids, lost = engine.tokenizer.encode(SELF_CHECK_TEXTS)
     texts = TokenizedTexts(SELF_CHECK_TEXTS, "", ids, lost)
     where = f"{engine.name} on {device} in {PRECISIONS[dtype]}"
     reference = engine(texts)
     engine.move(device, dtype)
-    least = 0.99999 if dtype == torch.float32 else 0.999
-    check_vectors(reference, engine(texts), least_cosine=least, where=where)
-    alone = np.concatenate([engine(texts.take([row])) for row in range(len(texts))])
-    check_vectors(reference, alone, least_cosine=least, where=f"{where}, one text at a time,")
+    min_cosine = 0.99999 if dtype == torch.float32 else 0.999
+    check_vectors(reference, engine(texts), min_cosine=min_cosine, where=where)
+    one_by_one = np.concatenate([engine(texts.take([row])) for row in range(len(texts))])
+    where = f"{where}, one text at a time,"
+    check_vectors(reference, one_by_one, min_cosine=min_cosine, where=where)

@@ -1,4 +1,4 @@
-"""A bi-encoder as an ONNX graph, its weights in a file beside it that can be mapped."""
+"""Export a bi-encoder as an ONNX graph with its weights in a separate file that can be mapped."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from sbert_search.runtime.disk import files
 if TYPE_CHECKING:
     from onnx import ModelProto
 
-_ALIGNMENT = 4096  # of each tensor in the file of weights, so that it can be mapped
-_IN_GRAPH = 1024  # bytes up to which a tensor stays in the graph: shapes and the like
+_ALIGNMENT = 4096  # bytes; each tensor starts at a page of the weights file, so it can be mapped
+_IN_GRAPH = 1024  # bytes up to which a tensor stays in the graph, such as shapes
 
 
 def export_graph(model: BiEncoder, graph: Path, weights: Path) -> None:
     """Write a model as an ONNX graph from input_ids and attention_mask to embeddings.
 
     Args:
-        model: float32 on the CPU; it is used up (see `PaddedBiEncoder`).
-        graph: The file to write, new.
-        weights: The file of its weights, new, in the same folder.
+        model: Model in float32 on the CPU; do not use it afterwards (see `PaddedBiEncoder`).
+        graph: New file for the graph.
+        weights: New file for the weights, in the same folder.
 
     Raises:
         ConfigError: The packages that the export needs are not installed.
@@ -37,7 +37,7 @@ def export_graph(model: BiEncoder, graph: Path, weights: Path) -> None:
     """
     padded = PaddedBiEncoder(model).eval()
     ids = torch.ones(2, 3, dtype=torch.int64)
-    free = {0: torch.export.Dim.DYNAMIC, 1: torch.export.Dim.DYNAMIC}
+    dynamic = {0: torch.export.Dim.DYNAMIC, 1: torch.export.Dim.DYNAMIC}
     with _silence():
         try:
             program = torch.onnx.export(
@@ -45,7 +45,7 @@ def export_graph(model: BiEncoder, graph: Path, weights: Path) -> None:
                 (ids, torch.ones_like(ids)),
                 input_names=["input_ids", "attention_mask"],
                 output_names=["embeddings"],
-                dynamic_shapes=(free, free),
+                dynamic_shapes=(dynamic, dynamic),
                 dynamo=True,
                 verbose=False,
             )
@@ -53,14 +53,14 @@ def export_graph(model: BiEncoder, graph: Path, weights: Path) -> None:
             raise ConfigError(
                 f"Exporting a graph needs {error.name}: pip install -U 'sbert-search[cpu]'."
             ) from error
-    assert program is not None  # only without dynamo
+    assert program is not None  # None is returned only with dynamo=False
     proto = program.model_proto
     _move_weights(proto, weights)
     files.write_new(graph, proto.SerializeToString())
 
 
 def _move_weights(proto: ModelProto, path: Path) -> None:
-    """Move large tensors out of a graph into a file of their own."""
+    """Move large tensors from a graph into a separate file."""
     from onnx.external_data_helper import set_external_data
 
     with files.NewFile(path) as file:
@@ -76,7 +76,7 @@ def _move_weights(proto: ModelProto, path: Path) -> None:
 
 @contextlib.contextmanager
 def _silence() -> Iterator[None]:
-    """Keep quiet the exporter, which warns of its own parts and of a missing torchvision."""
+    """Silence the exporter, which warns about its own parts and about a missing torchvision."""
     logger = logging.getLogger("torch.onnx")
     before = logger.level
     logger.setLevel(logging.ERROR)

@@ -1,8 +1,8 @@
-"""The engine onnx: an exported graph in ONNX Runtime, so that a query needs no torch.
+"""The engine onnx: an exported graph in ONNX Runtime, so that a query does not load torch.
 
-A graph is made once a model and kept in the user's cache, in a folder named by what it was made of:
-weights, settings of the encoder and the modules after it. The folder's manifest names the sha256 of
-each file; one that differs is never opened, and the graph is made again.
+The graph of a model is exported once and stored in the user's cache. The name of its folder is a
+digest of the weights, the encoder's settings and the modules after it. A manifest in the folder has
+the sha256 of each file. A file that differs is not opened; the graph is then exported again.
 """
 
 from __future__ import annotations
@@ -32,29 +32,29 @@ if TYPE_CHECKING:
     from sbert_search.models.bi_encoder import BiEncoder
     from sbert_search.tokens.tokenizer import TextTokenizer
 
-FORMAT = 2  # to be raised with every change of what is exported
+FORMAT = 2  # increase it with every change of the export
 GRAPH, WEIGHTS, MANIFEST = "model.onnx", "model.onnx.data", "manifest.json"
-_TOLERANCE = 1e-5  # how far a number may lie from the native engine's in fp32
+_TOLERANCE = 1e-5  # absolute difference allowed from the native engine in fp32
 _PACKAGES = ("onnxruntime", "onnx", "onnxscript")
 
 
 class GraphEngine:
-    """An exported graph, on padded batches of texts of like length.
+    """Runs an exported graph on padded batches of texts of similar length.
 
     Args:
-        folder: Where graph and weights lie.
-        tokenizer: Of the model.
+        folder: Folder of the graph and its weights.
+        tokenizer: Tokenizer of the model.
 
     Raises:
         ConfigError: onnxruntime is not installed.
-        ModelError: It cannot open the graph.
+        ModelError: The graph cannot be opened.
     """
 
     name: EngineName = "onnx"
-    batch_tokens = 256  # small, so that texts of a batch are nearly equally long
+    batch_tokens = 256  # small, so that the texts of a batch have similar lengths: less padding
 
     def __init__(self, folder: Path, tokenizer: TextTokenizer) -> None:
-        os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # its wheel reports its use otherwise
+        os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # its wheel reports its use by default
         try:
             import onnxruntime
         except ImportError as error:
@@ -69,7 +69,7 @@ class GraphEngine:
             self._session = onnxruntime.InferenceSession(
                 folder / GRAPH, options, providers=["CPUExecutionProvider"]
             )
-        except Exception as error:  # onnxruntime's errors have no other class in common
+        except Exception as error:  # onnxruntime's errors share no other base class
             raise ModelError(f"The graph in {folder} cannot be opened: {error}") from error
         self.dim = int(self._session.get_outputs()[0].shape[1])
         self.tokenizer = tokenizer
@@ -84,101 +84,101 @@ class GraphEngine:
         return vectors
 
     def start(self, tokens: TokenizedTexts) -> Callable[[], Vectors]:
-        """Compute at once; nothing is left to wait for."""
+        """Compute at once; the returned function does not wait."""
         vectors = self(tokens)
         return lambda: vectors
 
 
 def open_graph(model: str | Path | None, *, device: str, precision: str) -> OpenedModel[Engine]:
-    """Open a model by its exported graph, which is made where the cache has none.
+    """Open the exported graph of a model; export it first if the cache has none.
 
     Raises:
-        ConfigError: Another device or precision than the graph's is asked for, or a package is
-            not installed.
+        ConfigError: The device is not the CPU, the precision is not fp32, or a package is not
+            installed.
         ModelError: The model cannot be found, or has no graph.
     """
     if device not in ("auto", "cpu") or precision not in ("auto", "fp32"):
         raise ConfigError(
             f"The engine onnx computes on cpu in fp32, not on {device} in {precision}; "
-            "leave both out, or use --engine native."
+            "omit both, or use --engine native."
         )
-    found = resolve_model(model)
-    folder = read_folder(found.path)
+    resolved = resolve_model(model)
+    folder = read_folder(resolved.path)
     engine = GraphEngine(cached_graph(folder) or make_graph(folder), load_tokenizer(folder))
-    return OpenedModel.from_folder(found, folder, engine, "fp32", "cpu")
+    return OpenedModel.from_folder(resolved, folder, engine, "fp32", "cpu")
 
 
 def require_graph(model: str | Path) -> None:
-    """Refuse a model whose graph would have to be made first.
+    """Refuse a model whose graph is not in the cache.
 
     Raises:
         ConfigError: onnxruntime is not installed.
-        ModelError: The cache has no graph of it, or a damaged one.
+        ModelError: The cache has no graph of the model, or a damaged one.
     """
     if find_spec("onnxruntime") is None:
         raise ConfigError("onnxruntime is not installed.")
     if cached_graph(read_folder(resolve_model(model).path)) is None:
-        raise ModelError(f"{cache_folder('graphs')} holds no sound graph of {model}.")
+        raise ModelError(f"{cache_folder('graphs')} has no valid graph of {model}.")
 
 
 def keep_graph(folder: ModelFolder) -> None:
-    """Make the graph of a model for later searches; one that cannot be made is only noted."""
+    """Export the graph of a model for later searches; a failure is only noted."""
     if cached_graph(folder) is not None or not all(map(find_spec, _PACKAGES)):
         return
-    note(f"Exporting {folder.path} once, so that searches start without torch.")
+    note(f"Exporting {folder.path} once, so that searches do not load torch.")
     try:
         make_graph(folder)
     except (SbertSearchError, OSError) as error:
-        note(f"It was not exported; searches load torch. {error}")
+        note(f"The export failed; searches will load torch. {error}")
 
 
 def cached_graph(folder: ModelFolder) -> Path | None:
-    """Find a model's graph in the cache; None when it is absent or a file is not as recorded."""
-    made_of = _made_of(folder)
-    place = _place(made_of)
+    """Find the graph of a model in the cache; None if it is absent or a checksum differs."""
+    inputs = _inputs(folder)
+    path = _graph_folder(inputs)
     try:
-        manifest = json.loads((place / MANIFEST).read_bytes())
-        hashes = {name: sha256_of(place / name) for name in (GRAPH, WEIGHTS)}
+        manifest = json.loads((path / MANIFEST).read_bytes())
+        hashes = {name: sha256_of(path / name) for name in (GRAPH, WEIGHTS)}
     except (OSError, ValueError):
         return None
-    return place if manifest == {"made_of": made_of, "sha256": hashes} else None
+    return path if manifest == {"made_of": inputs, "sha256": hashes} else None
 
 
 def make_graph(folder: ModelFolder) -> Path:
-    """Export a model into the cache, in place of whatever is there, and compare its numbers.
+    """Export a model into the cache, replace an older graph, and check the output of the graph.
 
     Raises:
         ConfigError: A package that the export needs is not installed.
-        ModelError: The encoder cannot compute this model, or its graph gives other numbers.
+        ModelError: The encoder cannot compute this model, or the output of its graph differs.
     """
     from sbert_search.embedding.export import export_graph
     from sbert_search.models.bi_encoder import BiEncoder
 
     model = BiEncoder.from_folder(folder)
     expected = _native_vectors(model)
-    made_of = _made_of(folder)
-    place = _place(made_of)
-    place.parent.mkdir(parents=True, exist_ok=True)
-    fresh = place.with_name(f"{place.name}.{os.getpid()}")
-    files.remove_tree(fresh)
-    files.disk.make_folder(fresh)
+    inputs = _inputs(folder)
+    path = _graph_folder(inputs)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f"{path.name}.{os.getpid()}")
+    files.remove_tree(partial)
+    files.disk.make_folder(partial)
     try:
-        export_graph(model, fresh / GRAPH, fresh / WEIGHTS)
-        _require_equal(GraphEngine(fresh, model.tokenizer), expected)
-        hashes = {name: sha256_of(fresh / name) for name in (GRAPH, WEIGHTS)}
-        manifest = json.dumps({"made_of": made_of, "sha256": hashes}, indent=1)
-        files.write_new(fresh / MANIFEST, manifest.encode())
-        files.disk.fsync_folder(fresh)
-        files.remove_tree(place)
-        files.disk.replace(fresh, place)
+        export_graph(model, partial / GRAPH, partial / WEIGHTS)
+        _require_equal(GraphEngine(partial, model.tokenizer), expected)
+        hashes = {name: sha256_of(partial / name) for name in (GRAPH, WEIGHTS)}
+        manifest = json.dumps({"made_of": inputs, "sha256": hashes}, indent=1)
+        files.write_new(partial / MANIFEST, manifest.encode())
+        files.disk.fsync_folder(partial)
+        files.remove_tree(path)
+        files.disk.replace(partial, path)
     except BaseException:
-        files.remove_tree(fresh)
+        files.remove_tree(partial)
         raise
-    return place
+    return path
 
 
-def _made_of(folder: ModelFolder) -> dict[str, Any]:
-    """All that a graph depends on, as JSON has it."""
+def _inputs(folder: ModelFolder) -> dict[str, Any]:
+    """Return everything that a graph depends on, as a JSON object."""
     modules = [[module.kind, dict(module.settings)] for module in folder.description.modules]
     return {
         "format": FORMAT,
@@ -188,8 +188,8 @@ def _made_of(folder: ModelFolder) -> dict[str, Any]:
     }
 
 
-def _place(made_of: dict[str, Any]) -> Path:
-    return cache_folder("graphs") / digest_of(made_of)
+def _graph_folder(inputs: dict[str, Any]) -> Path:
+    return cache_folder("graphs") / digest_of(inputs)
 
 
 def _native_vectors(model: BiEncoder) -> Vectors:
@@ -199,9 +199,12 @@ def _native_vectors(model: BiEncoder) -> Vectors:
 
 
 def _require_equal(engine: GraphEngine, expected: Vectors) -> None:
-    apart = float(np.abs(engine(_check_texts(engine.tokenizer)) - expected).max())
-    if not apart <= _TOLERANCE:
-        raise ModelError(f"The exported graph is off by {apart:.2g}; use --engine native.")
+    difference = float(np.abs(engine(_check_texts(engine.tokenizer)) - expected).max())
+    if not difference <= _TOLERANCE:  # also true of NaN
+        raise ModelError(
+            f"The output of the exported graph differs by {difference:.2g} from the model's, more "
+            f"than {_TOLERANCE:g}; use --engine native."
+        )
 
 
 def _check_texts(tokenizer: TextTokenizer) -> TokenizedTexts:

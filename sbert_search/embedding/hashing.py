@@ -1,7 +1,7 @@
-"""An embedder without a model: words hashed to signed places of a vector.
+"""An embedder without a model: it hashes words to signed dimensions of a vector.
 
-It ranks by shared words alone. It is here for measuring and killing the store in processes that
-load no torch, and as the plainest baseline of a retrieval table.
+It ranks documents by shared words only. Benchmarks and crash tests of the index use it because it
+does not load torch; in tables of retrieval scores it is the simplest baseline.
 """
 
 from __future__ import annotations
@@ -20,11 +20,13 @@ from sbert_search.models.loading.identity import ModelIdentity
 from sbert_search.tokens.chunking import PIECE_CHARS, Spans, pieces, split_by_pieces, windows
 
 _WORD = re.compile(r"\w+")
+# Indexes store a hash of this text as the identity of the embedder: change it if and only if the
+# vectors change.
 _RECIPE = "lower-cased \\w+, xxh3_64, sign from bit 63, place from the rest modulo dim, unit length"
 
 
 class HashingEmbedder:
-    """Feature hashing of the words of a text, as unit vectors.
+    """Feature hashing of the words of a text; gives unit vectors.
 
     Source: Weinberger et al. 2009, Feature Hashing for Large Scale Multitask Learning, section 2
     (arXiv:0902.2206).
@@ -52,7 +54,7 @@ class HashingEmbedder:
     def tokenize(
         self, texts: Sequence[str], *, task: Task | None = None, prompt_name: str | None = None
     ) -> TokenizedTexts:
-        """Hash the words of each text; prompts are not known here."""
+        """Hash the words of each text; there are no prompts."""
         if prompt_name is not None:
             raise ConfigError(f"The hashing embedder has no prompt {prompt_name!r}; it has none.")
         hashes, lost = [], []
@@ -63,16 +65,16 @@ class HashingEmbedder:
         return TokenizedTexts(texts, "", hashes, np.array(lost, dtype=np.int32))
 
     def _words(self, text: str) -> tuple[list[str], int]:
-        """Return the words of a text that are read, and how many it has."""
+        """Return the first ``max_len`` words of a text, and the number of all its words."""
         if len(text) <= PIECE_CHARS:
-            found = _WORD.findall(text.lower())
-            return found[: self.max_len], len(found)
+            matches = _WORD.findall(text.lower())
+            return matches[: self.max_len], len(matches)
         words: list[str] = []
         count = 0
         for piece in pieces(text):
-            found = _WORD.findall(piece.lower())
-            words += found[: self.max_len - len(words)]
-            count += len(found)
+            matches = _WORD.findall(piece.lower())
+            words += matches[: self.max_len - len(words)]
+            count += len(matches)
         return words, count
 
     def split(self, text: str, *, task: Task | None = None) -> list[tuple[int, int]]:
@@ -84,12 +86,12 @@ class HashingEmbedder:
         return windows(offsets, range(len(offsets)), len(text), self.max_len)
 
     def encode_tokens(self, tokens: TokenizedTexts) -> Vectors:
-        """Add up the signed places of the words; a text without any gives the first unit vector."""
+        """Sum the signed dimensions of the words; a text without words gives (1, 0, ..., 0)."""
         rows = np.repeat(np.arange(len(tokens)), tokens.lengths)
         hashes = np.fromiter(chain.from_iterable(tokens.ids), np.uint64, len(rows))
-        places = (hashes & np.uint64(2**63 - 1)) % np.uint64(self.dim)
+        columns = (hashes & np.uint64(2**63 - 1)) % np.uint64(self.dim)
         signs = np.where(hashes >> np.uint64(63), -1.0, 1.0)
-        cells = rows * self.dim + places.astype(np.int64)
+        cells = rows * self.dim + columns.astype(np.int64)
         sums = np.bincount(cells, signs, minlength=len(tokens) * self.dim)
         vectors: Vectors = sums.reshape(len(tokens), self.dim).astype(np.float32)
         vectors[~vectors.any(axis=1), 0] = 1.0

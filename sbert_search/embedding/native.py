@@ -1,4 +1,4 @@
-"""This package's own encoder as an engine: what computes vectors and what scores pairs share."""
+"""The native engine's base class, shared by bi-encoders and cross-encoders."""
 
 from __future__ import annotations
 
@@ -16,15 +16,17 @@ from sbert_search.models.cross_encoder import CrossEncoder
 from sbert_search.runtime.device import fetch, plain_memory_errors
 from sbert_search.runtime.memory import let_freed_memory_stay
 
-_WIDEST_BYTES = 12 << 20  # of the states between the two feed-forward layers, off CUDA
+# Size of the states between the two feed-forward layers of a batch, on devices other than CUDA.
+# Decision: docs/decisions.md, "A step on the CPU keeps its widest states within 12 MiB".
+_WIDEST_BYTES = 12 << 20
 
 
 class PackedEngine:
     """Runs a model on packed batches.
 
     Args:
-        model: Taken where it is and as it is, in evaluation mode, until it is moved.
-        compute: What it computes for a batch, float (batch, width).
+        model: Model in memory; it is put into evaluation mode, and changed only by `move`.
+        compute: Maps a packed batch to float (batch, width).
     """
 
     name: EngineName = "native"
@@ -35,7 +37,7 @@ class PackedEngine:
         self._settle(next(model.parameters()).device)
 
     def move(self, device: torch.device, dtype: torch.dtype) -> None:
-        """Compute there and no longer train; what follows the encoder stays in fp32."""
+        """Move the model and freeze it; modules after the encoder stay in fp32."""
         freeze(self._module.to(device).encoder.to(dtype))
         self._settle(device)
         if self._module.reads_starts:
@@ -43,7 +45,7 @@ class PackedEngine:
 
     @torch.inference_mode()
     def launch(self, ids: Ids, types: Ids | None = None) -> Callable[[], Vectors]:
-        """Launch a batch of ids and segments and return what waits for its float32 numbers."""
+        """Launch a batch of token ids and types; return a function that waits for its output."""
         with plain_memory_errors():
             return fetch(self._run(ids, types))
 
@@ -52,8 +54,8 @@ class PackedEngine:
             let_freed_memory_stay()
         encoder = self._module.encoder
         widest = encoder.config.intermediate_size * encoder.embeddings.word.weight.itemsize
-        on_cpu = min(4_096, _WIDEST_BYTES // widest)
-        self.batch_tokens = 65_536 if device.type == "cuda" else on_cpu
+        cpu_tokens = min(4_096, _WIDEST_BYTES // widest)
+        self.batch_tokens = 65_536 if device.type == "cuda" else cpu_tokens
         self._run = lambda ids, types: self._compute(
             PackedTokens.from_lists(ids, types, device=device)
         )

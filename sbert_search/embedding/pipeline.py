@@ -1,4 +1,4 @@
-"""From batches of documents to batches of vectors, with every stage busy at once."""
+"""Embed batches of documents; reading, tokenising and encoding run at the same time."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from sbert_search.tokens.batching import token_batches
 T = TypeVar("T")
 OnTruncate = Literal["warn", "error", "chunk"]
 
-_STEPS_A_CALL = 4  # steps of the model between two looks at the queue
-_CALLS_AHEAD = 64  # finished calls that wait while the consumer writes
-_CHARS_AT_ONCE = 1 << 20  # of the texts that are tokenised together
-_CHUNK_COPIES = 6  # how often a text that is cut is held: whole, as passages, as ids of tokens
+_STEPS_A_CALL = 4  # model batches in one call of the embedder
+_CALLS_AHEAD = 64  # finished calls that may wait while the consumer writes
+_CHARS_AT_ONCE = 1 << 20  # characters of the texts that are tokenised together
+_CHUNK_COPIES = 6  # copies in memory of a text that is split: whole, as passages, as token ids
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,16 +33,16 @@ class EmbeddedBatch(Generic[T]):
     """A batch of documents with the vectors of its passages.
 
     Attributes:
-        documents: As they came.
-        doc_of: Index into ``documents`` of each row, int64 (rows,), never falling.
+        documents: Documents in input order.
+        doc_of: Index into ``documents`` of each row, int64 (rows,), in ascending order.
         chunk: Number of the row's passage in its document, from 0, int32 (rows,).
         char_start: Where the passage starts in ``Document.full_text``, int64 (rows,).
         char_end: Where it ends, int64 (rows,).
         n_tokens: Tokens that the model read, special ones and prompt included, int32 (rows,).
         lost_tokens: Tokens cut off at the end, int32 (rows,).
         vectors: Float32 (rows, dim).
-        payload: What came with the batch, such as a cursor.
-        held_bytes: What its documents take in memory, about.
+        payload: Value that came with the batch, such as a cursor.
+        held_bytes: Approximate memory of the documents.
     """
 
     documents: Sequence[Document]
@@ -67,21 +67,21 @@ def embed_batches(
 ) -> Generator[EmbeddedBatch[T]]:
     """Embed documents batch by batch; reading, tokenising, encoding and the caller overlap.
 
-    Texts are sorted by length inside a batch and never across batches, so a batch gives the same
-    vectors wherever a run begins.
+    Texts are sorted by length within a batch and never across batches. A batch therefore has the
+    same vectors in a resumed run as in an uninterrupted one.
 
     Args:
-        batches: Documents with anything that should come out beside their vectors. An empty batch
-            comes out empty.
-        embedder: What computes the vectors.
-        on_truncate: What happens to a text longer than the model reads: ``warn`` counts it and says
-            so at the end, ``error`` stops, ``chunk`` makes passages of it.
-        advance: Told the number of documents begun each time some are done.
-        waiting_bytes: What the batches between the source and the caller may take together; a
-            single one may take more.
+        batches: Documents with a payload that is returned beside their vectors. An empty batch
+            gives an empty batch.
+        embedder: Embedder that computes the vectors.
+        on_truncate: Treatment of a text longer than the model's limit: ``warn`` cuts it and prints
+            the number of such texts at the end, ``error`` stops, ``chunk`` splits it into passages.
+        advance: Called with the number of documents that each call of the embedder has begun.
+        waiting_bytes: Memory limit of the batches between the source and the caller together; a
+            single batch may exceed it.
 
     Raises:
-        CorpusError: A text is too long and ``on_truncate`` is ``error``, or is no valid text.
+        CorpusError: A text is too long and ``on_truncate`` is ``error``, or a text is not valid.
     """
     texts = lost_texts = lost_tokens = 0
     allowance = Allowance(waiting_bytes)
@@ -105,14 +105,14 @@ def embed_batches(
         note(
             f"{lost_texts:,} of {texts:,} texts ({lost_texts / texts:.1%}) are longer than the "
             f"{embedder.max_len} tokens the model reads; {lost_tokens:,} tokens were cut off. "
-            "--on-truncate chunk keeps them, as passages."
+            "--on-truncate chunk splits such texts into passages instead."
         )
 
 
 def _admitted(
     batches: Iterable[tuple[Sequence[Document], T]], allowance: Allowance, on_truncate: OnTruncate
 ) -> Iterator[tuple[Sequence[Document], T, int]]:
-    """Let a batch into the pipeline when there is room for it."""
+    """Pass a batch on as soon as the memory limit allows it."""
     for documents, payload in batches:
         copies = _CHUNK_COPIES if on_truncate == "chunk" else 1
         n_bytes = copies * sum(document.held_bytes for document in documents)
@@ -126,7 +126,7 @@ def _tokenize(
     embedder: TextEmbedder,
     on_truncate: OnTruncate,
 ) -> Iterator[tuple[EmbeddedBatch[T], TokenizedTexts]]:
-    """Make batches whose vectors are still to be written, and the tokens they come from."""
+    """Yield batches with unset vectors, and the tokens to compute the vectors from."""
     for documents, payload, held_bytes in batches:
         texts = [document.full_text for document in documents]
         spans = [[(0, len(text))] for text in texts]
@@ -143,17 +143,20 @@ def _tokenize(
             ]
             tokens = _tokens_of(passages, embedder)
             del passages
-        yield _unwritten(documents, spans, tokens, embedder.dim, payload, held_bytes), tokens
+        yield _without_vectors(documents, spans, tokens, embedder.dim, payload, held_bytes), tokens
         del documents, payload, texts, spans, tokens
 
 
 def _tokens_of(texts: Sequence[str], embedder: TextEmbedder) -> TokenizedTexts:
-    """Tokenise texts, a megabyte at a time; an id takes 8 bytes, and 40 in a list."""
+    """Tokenise texts, about a megabyte at a time.
+
+    Token ids are stored in arrays: an id takes 8 bytes there, and 40 in a list.
+    """
     prompt = ""
     ids: list[Sequence[int]] = []
     lost = []
-    for some in _slices(texts):
-        tokens = embedder.tokenize(some, task="document")
+    for part in _slices(texts):
+        tokens = embedder.tokenize(part, task="document")
         prompt = tokens.prompt
         ids += [array("Q", of_text) for of_text in tokens.ids]
         lost.append(tokens.lost)
@@ -161,7 +164,7 @@ def _tokens_of(texts: Sequence[str], embedder: TextEmbedder) -> TokenizedTexts:
 
 
 def _slices(texts: Sequence[str]) -> Iterator[Sequence[str]]:
-    """Cut a list of texts into parts of about `_CHARS_AT_ONCE`; of no text there is one part."""
+    """Cut a list of texts into parts of about `_CHARS_AT_ONCE`; an empty list gives one part."""
     start = n_chars = 0
     for end, text in enumerate(texts):
         if n_chars and n_chars + len(text) > _CHARS_AT_ONCE:
@@ -171,7 +174,7 @@ def _slices(texts: Sequence[str]) -> Iterator[Sequence[str]]:
     yield texts[start:]
 
 
-def _unwritten(
+def _without_vectors(
     documents: Sequence[Document],
     spans: Sequence[Sequence[tuple[int, int]]],
     tokens: TokenizedTexts,
@@ -198,7 +201,7 @@ def _unwritten(
 def _encode(
     tokenized: Iterable[tuple[EmbeddedBatch[T], TokenizedTexts]], embedder: TextEmbedder
 ) -> Iterator[int | EmbeddedBatch[T]]:
-    """Write the vectors of each batch; yield documents done after each call, then the batch."""
+    """Set the vectors of each batch; yield the documents begun by each call, then the batch."""
     for batch, tokens in tokenized:
         for rows in token_batches(tokens.lengths, _STEPS_A_CALL * embedder.batch_tokens):
             batch.vectors[rows] = embedder.encode_tokens(tokens.take(rows))

@@ -1,4 +1,7 @@
-"""Several devices at once: a process for each, and a share of every step for each process."""
+"""Embed on several devices: one process a device, and a share of each batch for each process.
+
+Decision: docs/decisions.md, "Several devices are several processes".
+"""
 
 from __future__ import annotations
 
@@ -26,17 +29,17 @@ from sbert_search.runtime.progress import is_quiet, set_quiet
 from sbert_search.tokens.tokenizer import TextTokenizer
 
 T = TypeVar("T")
-_ALL = 1 << 30  # numbers of a vector; the embedder here cuts it
+_ALL = 1 << 30  # dimensions: workers do not truncate vectors, the embedder of this process does
 
 
 class WorkerEmbedder(Protocol):
-    """What a process needs of its embedder."""
+    """The part of `Embedder` that a worker process uses."""
 
     opened: OpenedModel[Engine]
 
     @property
     def batch_tokens(self) -> int:
-        """Tokens of one step of the model."""
+        """Tokens of one batch of the model."""
 
     def encode_tokens(self, tokens: TokenizedTexts) -> Vectors:
         """Compute vectors, float32 (n, dim)."""
@@ -46,8 +49,8 @@ class ProcessEngine:
     """The embedders of several processes as one engine.
 
     Args:
-        embedder: Makes the embedder of a process; importable there, as a class is.
-        devices: One for each process; the same one may come twice.
+        embedder: Makes the embedder of a process; it must be importable there, like a class.
+        devices: Device of each process; a device may occur more than once.
         options: Other arguments of `Embedder`, with a model that each process can open.
 
     Raises:
@@ -68,11 +71,11 @@ class ProcessEngine:
         self.precision, self.batch_tokens = opened.precision, opened.batch_tokens * len(devices)
 
     def __call__(self, tokens: TokenizedTexts) -> Vectors:
-        """Compute vectors, float32 (n, dim), by all processes."""
+        """Compute vectors, float32 (n, dim), on all devices."""
         return self.start(tokens)()
 
     def start(self, tokens: TokenizedTexts) -> Callable[[], Vectors]:
-        """Send each process its share and return what waits for the vectors.
+        """Send each process its share; return a function that waits for the vectors.
 
         Raises:
             ModelError: A process has ended, or its device has too little memory for one text.
@@ -92,7 +95,7 @@ class ProcessEngine:
         return finish
 
     def _shares(self, lengths: NDArray[np.int32]) -> list[NDArray[np.int64]]:
-        """Rows for each process: texts of like length, about as many tokens for each."""
+        """Split rows into one share a process, of similar lengths and about equal tokens."""
         order = np.argsort(-lengths, kind="stable")
         ends = np.cumsum(lengths[order])
         cuts = ends[-1] * np.arange(1, len(self._workers)) / len(self._workers)
@@ -100,7 +103,7 @@ class ProcessEngine:
 
 
 class _Worker:
-    """A process that computes on one device; it ends with this object, or with this process."""
+    """A process that computes on one device; it ends with this object or with this process."""
 
     def __init__(self, device: str) -> None:
         self._device = device
@@ -108,7 +111,7 @@ class _Worker:
         weakref.finalize(self, self._pool.shutdown)
 
     def submit(self, work: Callable[..., T], *arguments: object) -> Callable[[], T]:
-        """Have something done, after what was submitted before, and return what waits for it."""
+        """Queue a call in the process; return a function that waits for its result."""
         with self._named():
             future = self._pool.submit(work, *arguments)
 
@@ -124,14 +127,14 @@ class _Worker:
             yield
         except BrokenProcessPool as error:
             raise ModelError(
-                f"The process that computes on {self._device} has ended, for want of memory or "
-                "because it was killed. (A script that names several devices must do its work "
-                "under if __name__ == '__main__'.)"
+                f"The process that computes on {self._device} has ended: memory ran out, or it was "
+                "killed. (A script that names several devices must do its work under "
+                "if __name__ == '__main__'.)"
             ) from error
 
 
 class _Opened(NamedTuple):
-    """What the first process knows of the engine that all have."""
+    """Properties of the engine, which is the same in all processes."""
 
     name: EngineName
     dim: int
@@ -140,11 +143,11 @@ class _Opened(NamedTuple):
     batch_tokens: int
 
 
-_embedders: list[WorkerEmbedder] = []  # of a worker, which has one
+_embedders: list[WorkerEmbedder] = []  # in a worker process: its one embedder
 
 
 def _begin(quiet: bool) -> None:
-    """Leave Ctrl-C to the process that started this one, and end when it does."""
+    """Ignore Ctrl-C, which the parent process handles, and end when the parent ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     set_quiet(quiet)
     threading.Thread(target=_end_with_parent, daemon=True).start()
@@ -158,7 +161,7 @@ def _end_with_parent() -> None:
 
 
 def _open(make: Callable[..., WorkerEmbedder], options: dict[str, Any], sharers: int) -> _Opened:
-    """Open this worker's embedder on a device that so many workers share."""
+    """Open the embedder of this worker; ``sharers`` workers share its device and threads."""
     import torch
 
     torch.set_num_threads(max(1, torch.get_num_threads() // sharers))
@@ -190,8 +193,8 @@ def open_processes(
     Args:
         embedder: The class `Embedder`.
         model: A folder or a name, as for `Embedder`.
-        devices: By name.
-        options: Engine, precision and tokens of a step of each process.
+        devices: Names of the devices.
+        options: Engine, precision and batch tokens of each process.
 
     Raises:
         ConfigError: The model is an object, or as for `Embedder`.
@@ -202,7 +205,7 @@ def open_processes(
             f"A {type(model).__name__} in memory cannot be sent to several devices; save it and "
             "pass its folder."
         )
-    found = resolve_model(model)
-    folder = read_folder(found.path)
-    engine = ProcessEngine(embedder, devices, model=found.path, truncate_dim=_ALL, **options)
-    return OpenedModel.from_folder(found, folder, engine, engine.precision, ",".join(devices))
+    resolved = resolve_model(model)
+    folder = read_folder(resolved.path)
+    engine = ProcessEngine(embedder, devices, model=resolved.path, truncate_dim=_ALL, **options)
+    return OpenedModel.from_folder(resolved, folder, engine, engine.precision, ",".join(devices))

@@ -1,4 +1,4 @@
-"""What an index and a search need of an embedder, whatever computes the vectors."""
+"""The interface of embedders that indexes and searches use."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ Vectors = NDArray[np.float32]
 
 @dataclass(frozen=True, slots=True)
 class TokenizedTexts:
-    """Texts as token ids, cut to what the model reads.
+    """Texts as token ids, truncated to the model's limit.
 
     Attributes:
-        texts: As they came.
-        prompt: What the model reads before each of them.
-        ids: Token ids of prompt and text, special tokens included, at most ``max_len``.
-        lost: Tokens of each text that were cut off, int32 (n,).
+        texts: Texts in input order, without prompts.
+        prompt: Prompt that was put before each text.
+        ids: Token ids of prompt and text, special tokens included, at most ``max_len`` a text.
+        lost: Number of tokens of each text that were cut off, int32 (n,).
     """
 
     texts: Sequence[str]
@@ -36,17 +36,17 @@ class TokenizedTexts:
 
     @property
     def lengths(self) -> NDArray[np.int32]:
-        """Tokens of each text that the model reads, int32 (n,)."""
+        """Number of tokens of each text after truncation, int32 (n,)."""
         return np.fromiter(map(len, self.ids), dtype=np.int32, count=len(self.ids))
 
     def take(self, rows: Sequence[int] | NDArray[np.int64]) -> TokenizedTexts:
         """Return some of the texts, in the order of ``rows``."""
-        picked = [int(row) for row in rows]
+        selected = [int(row) for row in rows]
         return TokenizedTexts(
-            [self.texts[row] for row in picked],
+            [self.texts[row] for row in selected],
             self.prompt,
-            [self.ids[row] for row in picked],
-            self.lost[picked],
+            [self.ids[row] for row in selected],
+            self.lost[selected],
         )
 
 
@@ -55,19 +55,19 @@ class TextEmbedder(Protocol):
 
     @property
     def dim(self) -> int:
-        """Length of a vector."""
+        """Dimensions of a vector."""
 
     @property
     def max_len(self) -> int:
-        """Tokens of a text that are read, special ones included."""
+        """Maximum tokens of a text, special ones included; longer texts are truncated."""
 
     @property
     def identity(self) -> ModelIdentity:
-        """Which model this is."""
+        """Identity of the model: name, hashes and settings."""
 
     @property
     def batch_tokens(self) -> int:
-        """Tokens that one step of the model takes; longer inputs are split over steps."""
+        """Maximum tokens of one batch; longer inputs are split into batches."""
 
     def tokenize(
         self,
@@ -76,10 +76,10 @@ class TextEmbedder(Protocol):
         task: Task | None = None,
         prompt_name: str | None = None,
     ) -> TokenizedTexts:
-        """Put the prompt before each text and turn it into ids, counting what is cut off."""
+        """Put the prompt before each text, turn it into token ids and truncate them."""
 
     def split(self, text: str, *, task: Task | None = None) -> list[tuple[int, int]]:
-        """Cut a text into passages that each lose no token.
+        """Cut a text into passages that need no truncation.
 
         Returns:
             Start and end of each passage in characters; they follow one another without a gap.

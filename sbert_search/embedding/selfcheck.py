@@ -1,4 +1,4 @@
-"""Eight texts that show whether a device computes what the CPU computes."""
+"""Check on eight texts that a device computes the same vectors as the CPU in fp32."""
 
 from __future__ import annotations
 
@@ -19,29 +19,29 @@ SELF_CHECK_TEXTS = (
 )
 
 
-def check_vectors(reference: Vectors, got: Vectors, *, least_cosine: float, where: str) -> None:
+def check_vectors(reference: Vectors, vectors: Vectors, *, min_cosine: float, where: str) -> None:
     """Compare vectors of the self-check texts with those of the CPU in fp32.
 
     Args:
         reference: Float32 (8, dim), computed on the CPU in fp32.
-        got: The same texts computed elsewhere, float32 (8, dim).
-        least_cosine: What every text must reach.
+        vectors: The same texts computed elsewhere, float32 (8, dim).
+        min_cosine: Minimum cosine similarity for each text.
         where: Device, precision and kind of batch, for the message.
 
     Raises:
-        ModelError: A number is not finite, or a vector points elsewhere.
+        ModelError: A vector is not finite, or its cosine similarity is too low.
     """
-    if not np.isfinite(got).all():
-        row = int(np.flatnonzero(~np.isfinite(got).all(axis=1))[0])
+    if not np.isfinite(vectors).all():
+        row = int(np.flatnonzero(~np.isfinite(vectors).all(axis=1))[0])
         raise ModelError(
-            f"{where} gives numbers that are not finite for {SELF_CHECK_TEXTS[row][:40]!r}; use "
+            f"{where} gives a vector that is not finite for {SELF_CHECK_TEXTS[row][:40]!r}; use "
             "--device cpu or --precision fp32."
         )
-    norms = np.linalg.norm(reference, axis=1) * np.linalg.norm(got, axis=1)
-    cosines = (reference * got).sum(axis=1) / np.maximum(norms, np.finfo(np.float32).tiny)
-    if (worst := float(cosines.min())) < least_cosine:
+    norms = np.linalg.norm(reference, axis=1) * np.linalg.norm(vectors, axis=1)
+    cosines = (reference * vectors).sum(axis=1) / np.maximum(norms, np.finfo(np.float32).tiny)
+    if (worst := float(cosines.min())) < min_cosine:
         raise ModelError(
-            f"{where} gives wrong numbers: cosine {worst:.6f} to the CPU in fp32 for "
-            f"{SELF_CHECK_TEXTS[int(cosines.argmin())][:40]!r}, at least {least_cosine} needed; "
-            "use --device cpu or --precision fp32."
+            f"{where} gives wrong vectors: the cosine similarity to the CPU in fp32 is {worst:.6f} "
+            f"for {SELF_CHECK_TEXTS[int(cosines.argmin())][:40]!r}, and at least {min_cosine} is "
+            "needed; use --device cpu or --precision fp32."
         )

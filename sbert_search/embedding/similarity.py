@@ -1,4 +1,4 @@
-"""How near two sets of vectors are, by the measures that models name."""
+"""Similarity of two sets of vectors, by the measures that model folders name."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from sbert_search.errors import ConfigError
 
 
 def similarity(first: Vectors, second: Vectors, measure: str = "cosine") -> Vectors:
-    """Compare all of the first with all of the second; higher is nearer.
+    """Compute the similarity of each first vector to each second one; higher is nearer.
 
     Args:
         first: Float (n, dim) or (dim,).
         second: Float (m, dim) or (dim,).
-        measure: cosine, dot, euclidean or manhattan; of the last two the negative distance.
+        measure: cosine, dot, euclidean or manhattan; the last two give the negative distance.
 
     Returns:
         Float32 (n, m).
@@ -29,7 +29,7 @@ def similarity(first: Vectors, second: Vectors, measure: str = "cosine") -> Vect
 
 
 def unit(vectors: Vectors) -> Vectors:
-    """Scale rows to length 1; a zero row stays."""
+    """Scale rows to norm 1; a zero row stays zero."""
     norms = np.linalg.norm(vectors, axis=1, keepdims=True)
     return np.asarray(vectors / np.maximum(norms, 1e-12), dtype=np.float32)
 

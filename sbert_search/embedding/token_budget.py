@@ -1,4 +1,4 @@
-"""Running a model over many texts within what the device's memory and the process allow."""
+"""Cut inputs into batches by a budget of tokens and start them without waiting in between."""
 
 from __future__ import annotations
 
@@ -20,25 +20,28 @@ Start = Callable[[NDArray[np.int64]], Callable[[], Vectors]]
 
 
 class Started(NamedTuple):
-    """Rows that are being computed, and what waits for their numbers."""
+    """Rows that are being computed, and a function that waits for their vectors or scores."""
 
     rows: NDArray[np.int64]
     finish: Callable[[], Vectors]
 
-    def land(self, out: Vectors) -> None:
-        """Wait, and put the numbers where they belong."""
+    def collect(self, out: Vectors) -> None:
+        """Wait for the result and write it to the rows of ``out``."""
         out[self.rows] = self.finish()
 
 
-def land_all(started: Iterable[Started], out: Vectors) -> Vectors:
-    """Fill ``out``; each batch is started before the one before it is waited for."""
-    flying: deque[Started] = deque()
+def collect_all(started: Iterable[Started], out: Vectors) -> Vectors:
+    """Fill ``out``; always start the next batch before waiting for the previous one.
+
+    The device then computes while the CPU prepares the next batch.
+    """
+    in_flight: deque[Started] = deque()
     for batch in started:
-        flying.append(batch)
-        if len(flying) > 1:
-            flying.popleft().land(out)
-    for batch in flying:
-        batch.land(out)
+        in_flight.append(batch)
+        if len(in_flight) > 1:
+            in_flight.popleft().collect(out)
+    for batch in in_flight:
+        batch.collect(out)
     return out
 
 
@@ -47,12 +50,12 @@ def launch_windows(
     launch: Callable[[NDArray[np.int64], W], Iterator[Started]],
     advance: Advance,
 ) -> Iterator[Started]:
-    """Start the steps of all windows, without a wait between two of them.
+    """Start the batches of all windows without waiting between windows.
 
     Args:
-        windows: Rows of some inputs, and the inputs tokenised.
-        launch: Starts the steps of one window, whose rows count from 0.
-        advance: Told the inputs of each window once they are started.
+        windows: Row numbers of some inputs, and these inputs tokenised.
+        launch: Starts the batches of one window, whose rows are numbered from 0.
+        advance: Called with the number of inputs of a window after they are started.
     """
     for rows, tokenized in windows:
         for step in launch(rows, tokenized):
@@ -64,8 +67,8 @@ class Steps:
     """Cuts inputs into batches by a budget of tokens, which shrinks when memory runs out.
 
     Attributes:
-        budget: Tokens of one step.
-        device: Where the model computes, for messages.
+        budget: Maximum tokens of one batch.
+        device: Name of the device, for messages.
     """
 
     def __init__(self, budget: int, device: str) -> None:
@@ -74,19 +77,19 @@ class Steps:
 
     @property
     def window(self) -> int:
-        """Texts to tokenise at a time: enough for a step of short ones."""
+        """Number of texts to tokenise together: enough for a batch of short texts."""
         return max(1024, self.budget // 16)
 
     def launch(
         self, lengths: NDArray[np.int32], start: Start, *, most: int | None = None
     ) -> Iterator[Started]:
-        """Start the batches that rows make, one each time the next one is asked for.
+        """Cut rows into batches and start one batch each time the iterator is advanced.
 
         Args:
             lengths: Tokens of each input, (n,).
-            start: Begins to compute some rows and returns what waits for their numbers, float32
-                (rows, width); raises MemoryError when they are too many.
-            most: Most inputs of a step; None: the budget alone decides.
+            start: Begins to compute some rows and returns a function that waits for the result,
+                float32 (rows, width); raises MemoryError if the batch is too large.
+            most: Maximum inputs of a batch; None: only the budget limits a batch.
 
         Raises:
             ModelError: The process was forked after the model was loaded, or the device has too
@@ -94,9 +97,9 @@ class Steps:
         """
         if os.getpid() != self._pid:
             raise ModelError(
-                f"The model was loaded in process {self._pid}, of which this one is a fork; "
-                "threads do not survive it. Start processes with the method spawn, and load the "
-                "model there."
+                f"The model was loaded in process {self._pid}, and this process is a fork of it; "
+                "the model's threads do not survive a fork. Start processes with the method spawn, "
+                "and load the model there."
             )
         for batch in token_batches(lengths, self.budget, most=most):
             yield from self._start(batch, lengths, start)
@@ -104,7 +107,7 @@ class Steps:
     def _start(
         self, rows: NDArray[np.int64], lengths: NDArray[np.int32], start: Start
     ) -> Iterator[Started]:
-        """Start one batch, in halves when it is too large."""
+        """Start one batch; if memory runs out, halve the batch and lower the budget."""
         try:
             finish = start(rows)
         except MemoryError as error:
@@ -118,6 +121,6 @@ class Steps:
             yield Started(rows, finish)
             return
         self.budget = min(self.budget, max(1, tokens // 2))
-        note(f"{self.device} is out of memory; now {self.budget:,} tokens a step.")
+        note(f"{self.device} ran out of memory; batches now have {self.budget:,} tokens.")
         for half in np.array_split(rows, 2):
             yield from self._start(half, lengths, start)

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sbert_search.embedding.protocol import Vectors
-from sbert_search.embedding.token_budget import Started, Steps, land_all, launch_windows
+from sbert_search.embedding.token_budget import Started, Steps, collect_all, launch_windows
 from sbert_search.errors import ConfigError
 from sbert_search.models.loading.identity import ModelIdentity
 from sbert_search.runtime.overlap import prefetch
@@ -144,7 +144,7 @@ class Reranker:
             progress("Scoring", len(several), "pairs", hidden=not show_progress_bar) as advance,
             closing(prefetch(self._windows(several))) as windows,
         ):
-            land_all(launch_windows(windows, launch, advance), scores)
+            collect_all(launch_windows(windows, launch, advance), scores)
         if apply_softmax and self.num_labels > 1:
             scores = np.exp(scores - scores.max(axis=1, keepdims=True))
             scores /= scores.sum(axis=1, keepdims=True)

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
 
-from sbert_search.embedding.token_budget import Steps, land_all, launch_windows
+from sbert_search.embedding.token_budget import Steps, collect_all, launch_windows
 from sbert_search.encoder.inference_layers import FusedLinear, freeze
 from sbert_search.encoder.packed import PackedTokens
 from sbert_search.errors import ModelError
@@ -42,9 +42,9 @@ def test_every_operation_of_a_frozen_model_on_cuda_has_the_right_shape(
 ) -> None:
     """Tensors without numbers stand in for those of the device."""
     for name in (
-        "attention.has_varlen_kernel",
+        "attention.self_attention.has_varlen_kernel",
         "encoder.has_varlen_kernel",
-        "frozen._has_cublaslt",
+        "inference_layers._has_cublaslt",
     ):
         monkeypatch.setattr(f"sbert_search.encoder.{name}", lambda tensor: True)
     monkeypatch.setattr(pooling, "_saves_launches", lambda states: True)
@@ -81,13 +81,13 @@ def test_a_batch_is_launched_before_the_one_before_it_is_waited_for() -> None:
         return finish
 
     steps, lengths = Steps(10, "cuda"), np.full(3, 10, np.int32)
-    out = land_all(steps.launch(lengths, start), np.empty((3, 2), np.float32))
+    out = collect_all(steps.launch(lengths, start), np.empty((3, 2), np.float32))
     assert events == ["start 0", "start 1", "finish 0", "start 2", "finish 1", "finish 2"]
     assert out.tolist() == [[0, 0], [1, 1], [2, 2]]
     events.clear()
     windows = [(np.array([2, 0]), lengths[:2]), (np.array([1]), lengths[:1])]
     started = launch_windows(windows, lambda _, each: steps.launch(each, start), events.append)
-    out = land_all(started, np.empty((3, 2), np.float32))
+    out = collect_all(started, np.empty((3, 2), np.float32))
     assert events == ["start 0", "start 1", "finish 0", 2, "start 0", "finish 1", 1, "finish 0"]
     assert out.tolist() == [[1, 1], [0, 0], [0, 0]]
 
@@ -107,10 +107,10 @@ def test_a_launch_without_memory_is_halved_until_it_fits(
             raise MemoryError
         return lambda: rows[:, None].astype(np.float32)
 
-    out = land_all(steps.launch(lengths, start), np.empty((7, 1), np.float32))
+    out = collect_all(steps.launch(lengths, start), np.empty((7, 1), np.float32))
     assert out[:, 0].tolist() == list(range(7))
     assert steps.budget == 15
-    assert "cuda:1 is out of memory; now 35 tokens a step." in capsys.readouterr().err
+    assert "cuda:1 ran out of memory; batches now have 35 tokens." in capsys.readouterr().err
 
     def never(rows: NDArray[np.int64]) -> Any:
         raise MemoryError

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from sbert_search.embedding import cuda_graphs
-from sbert_search.embedding.cuda_graphs import MOST_TOKENS, Replayed, Work
+from sbert_search.embedding.cuda_graphs import MAX_TOKENS, Replayed, Work
 from sbert_search.embedding.native import PackedEngine
 from sbert_search.encoder.attention import self_attention
 from sbert_search.encoder.attention.self_attention import Heads
@@ -105,7 +105,7 @@ def sums(tokens: PackedTokens) -> Tensor:
 def test_large_steps_are_computed_as_they_are() -> None:
     record = Recorder()
     replayed = Replayed(sums, CPU, 4096, record)
-    ids = ids_of(*[33] * (MOST_TOKENS // 64 + 1))
+    ids = ids_of(*[33] * (MAX_TOKENS // 64 + 1))
     assert replayed(ids)[:, 0].tolist() == [sum(each) for each in ids]
     assert record.recorded == 0
 
@@ -121,7 +121,7 @@ def test_a_device_that_cannot_record_computes(capsys: pytest.CaptureFixture[str]
     for _ in range(2):
         assert replayed([[1, 2], [3]]).tolist() == [[3.0], [3.0]]
     assert len(tries) == 1
-    assert "CUDA graphs are left out on cpu: out of memory" in capsys.readouterr().err
+    assert "CUDA graphs are turned off on cpu: out of memory" in capsys.readouterr().err
 
 
 def test_a_graph_is_warmed_up_and_recorded_on_a_stream_of_its_own(
@@ -167,7 +167,7 @@ def test_a_graph_is_warmed_up_and_recorded_on_a_stream_of_its_own(
         events.append("work")
         return torch.ones(1)
 
-    again = cuda_graphs.on_cuda(torch.device("cuda"))(work)
+    again = cuda_graphs.cuda_recorder(torch.device("cuda"))(work)
     assert again() is again()
     assert events == [
         *("side waits for main", "side", "work", "recording", "work", "end of recording"),
@@ -213,5 +213,6 @@ def test_only_a_moved_model_that_reads_starts_is_replayed(
 
 
 def test_buckets_are_powers_of_two() -> None:
-    assert [cuda_graphs._power(n) for n in (1, 2, 3, 4, 5, 64, 65)] == [1, 2, 4, 4, 8, 64, 128]
-    assert cuda_graphs._power(3, 16) == 16
+    powers = [cuda_graphs._power_of_two(n) for n in (1, 2, 3, 4, 5, 64, 65)]
+    assert powers == [1, 2, 4, 4, 8, 64, 128]
+    assert cuda_graphs._power_of_two(3, 16) == 16

@@ -86,7 +86,7 @@ def test_a_damaged_graph_is_never_opened_but_made_again(folder: Path, exported: 
     damaged[len(damaged) // 2] ^= 1
     (place / WEIGHTS).write_bytes(damaged)
     assert cached_graph(described) is None
-    with pytest.raises(ModelError, match="holds no sound graph"):
+    with pytest.raises(ModelError, match="has no valid graph"):
         require_graph(folder)
     np.testing.assert_array_equal(Embedder(folder, engine="onnx").encode(TEXTS), before)
     assert cached_graph(described) == place
