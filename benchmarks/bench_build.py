@@ -2,10 +2,11 @@
 
     python benchmarks/bench_build.py [--quick] [--model FOLDER] [--out F.json]
 
-Part one builds an index of real documents, model loaded, from the first row read to the commit, in
-turn with SentenceTransformer.encode on the same texts already in memory; then both as programs,
-start-up included. Part two builds indexes of many documents with the hashing embedder, each in a
-child process whose anonymous memory is sampled, and fetches random hits from them.
+Part one times the build of an index of real documents, from the first row read to the commit, with
+the model loaded. It alternates with SentenceTransformer.encode on the same texts in memory. Then
+both are timed as programs, start-up included. Part two builds indexes of many documents with the
+hashing embedder, each in a child process whose anonymous memory is sampled, and fetches random hits
+from them.
 """
 
 from __future__ import annotations
@@ -43,7 +44,9 @@ def main() -> None:
     parser = arguments(__doc__.partition("\n")[0])
     parser.add_argument("--model", help="folder or name; default: the installed all-MiniLM-L6-v2")
     parser.add_argument("--part", choices=["model", "size"], help="run one part only")
-    parser.add_argument("--child", nargs=2, metavar=("WHAT", "FOLDER"), help="for its own use")
+    parser.add_argument(
+        "--child", nargs=2, metavar=("WHAT", "FOLDER"), help="used by the script itself"
+    )
     options = parser.parse_args()
     if options.child:
         what, folder = options.child
@@ -112,7 +115,7 @@ def program_seconds(*command: str) -> float:
 
 
 def with_many_documents(results: Results, scratch: Path, count: int) -> None:
-    """Build and fetch in children; the stub embedder leaves reading, writing and memory to see."""
+    """Build and fetch in child processes; the hashing embedder takes almost no time or memory."""
     folder = scratch / f"{count}"
     folder.mkdir()
     write_corpus(folder / "corpus.jsonl", many_documents(count))
@@ -136,7 +139,7 @@ def child_build(folder: Path, seed: int) -> dict[str, float]:
 
 
 def child_fetch(folder: Path, seed: int) -> dict[str, float]:
-    """Fetch random hits from a freshly opened index, again and again."""
+    """Measure the time to fetch random hits from a newly opened index."""
     index = Index.open(folder / "index")
     rng = np.random.default_rng(seed)
     times_ms = []

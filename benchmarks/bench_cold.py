@@ -1,8 +1,8 @@
 """A cold query from the shell: `sbert-search search` beside ten lines of sentence-transformers.
 
-Both answer the same query from the same vectors of the same SciFact abstracts, each in a process of
-its own from its start to its end. The peer does what such scripts do: load the model, read a FAISS
-index and the texts, print ten hits. Needs the data folder named by SBERT_SEARCH_DATA, or an index.
+Both answer the same query from the same vectors of SciFact abstracts. The time of a whole process
+is measured. The peer is a typical script: it loads the model, reads a FAISS index and the texts,
+and prints ten hits. Needs the data folder named by SBERT_SEARCH_DATA, or an index.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def build(source: Path, folder: Path, *, quick: bool) -> Path:
 
 
 def write_peer_files(index: Index, folder: Path) -> None:
-    """Give the peer the vectors and texts of an index, in the order of its rows."""
+    """Write the vectors and texts of an index for the peer, in the order of rows."""
     vectors = [np.load(path) for path in sorted((index.path / "seg").glob("*.vec.npy"))]
     flat = faiss.IndexFlatIP(index.state.manifest.settings.dim)
     flat.add(np.concatenate(vectors).astype(np.float32))
@@ -93,7 +93,7 @@ def write_peer_files(index: Index, folder: Path) -> None:
 
 
 def require_same_hits(*commands: list[str]) -> None:
-    """Stop when the answers differ: their times could not be compared."""
+    """Exit if the answers differ, because their times are then not comparable."""
     answers = []
     for command in commands:
         lines = subprocess.run(command, capture_output=True, check=True).stdout.splitlines()
@@ -103,7 +103,7 @@ def require_same_hits(*commands: list[str]) -> None:
 
 
 def seconds(command: list[str], clock: Callable[[], float]) -> Callable[[], float]:
-    """Time a whole process by a clock."""
+    """Measure the wall time of a whole process."""
 
     def run() -> float:
         start = clock()
@@ -114,7 +114,7 @@ def seconds(command: list[str], clock: Callable[[], float]) -> Callable[[], floa
 
 
 def children_s() -> float:
-    """Processor time of ended children, which other load on the machine moves less."""
+    """Return the processor time of ended child processes; other load changes it less."""
     used: Any = resource.getrusage(resource.RUSAGE_CHILDREN)
     return float(used.ru_utime + used.ru_stime)
 

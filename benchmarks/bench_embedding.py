@@ -2,11 +2,11 @@
 
     python benchmarks/bench_embedding.py [--quick] [--model FOLDER] [--peer-python PYTHON]
 
-The peer runs in a process of its own, since memory that we have glibc keep would serve it too, at
-its default batch size, 32; the batch size at which it is fastest here is printed beside. The share
-of the machine's matrix-product rate (the better of torch.mm and oneDNN's own layout) counts real
-tokens only, no padding. With --peer-python (an environment with sentence-transformers[openvino])
-its OpenVINO backend takes turns with us too. On a CPU only; bench_embedding_cuda is for CUDA.
+The peer runs in a separate process, because our setting of glibc's allocator would make it faster
+too. It uses its default batch size, 32; its fastest batch size is measured as well. The share of
+the machine's matrix-product rate (the better of torch.mm and oneDNN's own layout) counts real
+tokens only, no padding. With --peer-python (an environment with sentence-transformers[openvino]),
+its OpenVINO backend is measured as well. This is for CPUs; bench_embedding_cuda is for CUDA.
 """
 
 from __future__ import annotations
@@ -53,7 +53,9 @@ CPU = torch.device("cpu")
 def main() -> None:
     parser = arguments(__doc__.partition("\n")[0])
     parser.add_argument("--model", help="folder or name; default: the installed all-MiniLM-L6-v2")
-    parser.add_argument("--peer-python", metavar="PYTHON", help="runs the OpenVINO backend")
+    parser.add_argument(
+        "--peer-python", metavar="PYTHON", help="Python that runs the OpenVINO backend"
+    )
     options = parser.parse_args()
     results = Results(options)
     folder = resolve_model(options.model).path
@@ -123,7 +125,7 @@ def judge(results: Results, folder: Path, *, quick: bool) -> None:
 
 
 class Library:
-    """sentence-transformers in a process of its own, by any backend, waiting for texts."""
+    """A process that runs sentence-transformers with any backend and waits for texts."""
 
     def __init__(self, python: str, folder: Path, backend: str) -> None:
         command = [python, "-c", LIBRARY, str(folder), backend]
@@ -166,12 +168,12 @@ def against(results: Results, source: str, texts: list[str], folder: Path, other
 
 
 def min_cosine(got: Vectors, reference: Vectors) -> Figure:
-    """The smallest cosine between vectors of the same texts, float32 (n, dim) of length 1."""
+    """Return the smallest cosine between unit vectors of the same texts, float32 (n, dim)."""
     return Figure(float(np.einsum("ij,ij->i", got, reference).min()), "cosine")
 
 
 def operations(config: EncoderConfig, lengths: NDArray[np.int32]) -> float:
-    """Floating-point operations of one forward pass over texts of these lengths, unpadded."""
+    """Return the floating-point operations of a forward pass over texts without padding."""
     return float(sum(int(n) * flops_per_token(config, int(n)) for n in lengths))
 
 

@@ -2,10 +2,10 @@
 
     python benchmarks/bench_embedding_cuda.py [--quick] [--device cuda:0] [--out F.json]
 
-Two shapes: all-MiniLM-L6-v2, and BERT-base with fresh weights, both reading 512 tokens. Short texts
-give the ratio to the peer, many at a time and one at a time (a replayed graph); texts of 512 tokens
-give the share of the device's matrix-product rate (8192 x 8192) and what tokenising costs beside
-the encoder alone. Peak memory is that of our model alone on these.
+Two shapes: all-MiniLM-L6-v2, and BERT-base with random weights, both with 512 tokens. Short texts
+give the ratio to the peer, in large batches and one by one (a replayed graph). Texts of 512 tokens
+give the share of the device's matrix-product rate (8192 x 8192), the cost of tokenising beside the
+encoder, and the peak memory of our model.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ TOKENS = 512
 
 def main() -> None:
     parser = arguments(__doc__.partition("\n")[0])
-    parser.add_argument("--device", default="cuda:0", help="cpu: only to see whether it runs")
+    parser.add_argument("--device", default="cuda:0", help="cpu only checks that the script runs")
     options = parser.parse_args()
     results, device = Results(options), resolve_device(options.device)
     flops = matmul_rate(device, torch.bfloat16).flops
@@ -70,7 +70,7 @@ def measure(results: Results, shape: str, folder: Path, device: torch.device, fl
 
 
 def against(results: Results, shape: str, texts: list[str], folder: Path, ours: Embedder) -> None:
-    """Add our speed beside the peer's."""
+    """Add our speed and the peer's."""
     half = {"dtype": torch.bfloat16}
     peer = SentenceTransformer(str(folder), device=ours.opened.device, model_kwargs=half)
     many = partial(ours.encode, texts), partial(peer.encode, texts)
@@ -91,7 +91,7 @@ def one_at_a_time(encode: Callable[[str], object], texts: list[str]) -> None:
 
 
 def alone(results: Results, shape: str, folder: Path, ours: Embedder, flops: float) -> None:
-    """Add shares of the device's rate and of the encoder's, and memory."""
+    """Add memory, and our speed as a share of the device's and of the encoder's rate."""
     quick, device = results.options.quick, torch.device(ours.opened.device)
     gc.collect()  # frees the other models
     if device.type == "cuda":
@@ -112,7 +112,7 @@ def alone(results: Results, shape: str, folder: Path, ours: Embedder, flops: flo
 
 
 def texts_of_512_tokens(embedder: Embedder, count: int) -> list[str]:
-    """Join documents until every text fills what the model reads."""
+    """Join documents until every text has the maximum length of the model."""
     _, found = documents(5_000)
     several = [
         " ".join(document.full_text for document in found[start : start + 8])

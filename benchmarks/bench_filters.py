@@ -2,11 +2,11 @@
 
     python benchmarks/bench_filters.py [--quick] [--work FOLDER] [--out F.json]
 
-1,000,000 clustered vectors of 384 numbers (--quick: 60,000), exact, HNSW and IVF. For each share of
-rows that match: recall@10 against an exact scan of the matches, the median latency of one query,
-how many of 100 queries got fewer than 10 hits, and the same for post-filtering: 100 hits are
-fetched without the filter, and those that do not match are dropped. Each index is first searched
-so widely that its recall without a filter is 0.97.
+1,000,000 clustered vectors of 384 dimensions (--quick: 60,000), exact, HNSW and IVF. For each share
+of matching rows: recall@10 against an exact scan of the matching rows, the median latency of one
+query, the number of queries of 100 with fewer than 10 hits, and the same for post-filtering, which
+fetches 100 hits without the filter and drops those that do not match. The search parameters of each
+index give a recall of at least 0.97 without a filter.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def measure(results: Results, name: str, snapshot: Snapshot, queries: NDArray[np
 
 
 def wide_enough(snapshot: Snapshot, queries: NDArray[np.float32]) -> Snapshot:
-    """Double the search parameters until the recall without a filter is there."""
+    """Double the search parameters until the recall without a filter reaches `UNFILTERED`."""
     truth, spec = snapshot.search(queries, K, exact=True)[1], snapshot.settings.spec
     while recall(snapshot.search(queries, K)[1], truth) < UNFILTERED:
         spec = replace(spec, nprobe=2 * spec.nprobe, ef_search=2 * spec.ef_search)
@@ -114,7 +114,7 @@ def filtered(snapshot: Snapshot, mask: RowMask, queries: NDArray[np.float32]) ->
 
 
 def post_filtered(snapshot: Snapshot, mask: RowMask, queries: NDArray[np.float32]) -> Rows:
-    """Fetch without the filter, then keep what matches."""
+    """Search without the filter, then drop the rows that do not match."""
     rows = snapshot.search(queries, POST_FETCH)[1]
     marks = np.concatenate(mask.parts)  # rows of this index are positions
     kept = np.full((len(rows), K), -1, np.int64)
@@ -125,7 +125,7 @@ def post_filtered(snapshot: Snapshot, mask: RowMask, queries: NDArray[np.float32
 
 
 def timed(search: Search, queries: NDArray[np.float32]) -> tuple[Rows, float]:
-    """Ask one query after another; the first one warms up. Returns rows and the median in ms."""
+    """Run one query after another; the first one warms up. Returns rows and the median in ms."""
     search(queries[:1])
     found, times_ms = [], []
     for query in queries:

@@ -2,9 +2,9 @@
 
     python benchmarks/bench_gpu.py [--quick] [--out F.json]
 
-1,000,000 clustered vectors of 384 numbers (--quick: 100,000). Exact search with torch on the device
-must find what the CPU finds (overlap of at least 0.999), and an IVF index built and searched there
-must have the recall of the CPU's within 0.005. Needs faiss-gpu and a device; says so without one.
+1,000,000 clustered vectors of 384 dimensions (--quick: 100,000). Exact search with torch on the
+device must return the rows that the CPU returns (overlap of at least 0.999). An IVF index built and
+searched on the device must have the CPU's recall within 0.005. Needs faiss-gpu and a device.
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
-"""What `index tune` promises and what it picks, beside hnswlib and usearch at equal recall.
+"""Check the predictions of `index tune`, and compare its choice with hnswlib and usearch.
 
     python benchmarks/bench_index.py [--quick] [--work FOLDER] [--svg F.svg] [--out F.json]
 
-Clustered synthetic vectors of 384 numbers: 10,000, 100,000 and 1,000,000 (--quick: 10,000 and
+Clustered synthetic vectors of 384 dimensions: 10,000, 100,000 and 1,000,000 (--quick: 10,000 and
 50,000), tuned for a recall of 0.95 with half of 2,000 queries; all figures are of the other half,
-which the tuning never saw. With --data FOLDER also SciFact and 101,216 Wikipedia and SQuAD
-passages, embedded by all-MiniLM-L6-v2 and kept in --work. One thread, queries all together and one
-by one, five interleaved rounds. Peers search exactly as widely as the recall of ours takes; graphs
-have 16 links and a construction width of 100 on both sides. Our graph holds the vectors as
-bfloat16, and the answers are scored with the stored float32.
+which is held out. With --data FOLDER also SciFact and 101,216 Wikipedia and SQuAD passages,
+embedded by all-MiniLM-L6-v2 and kept in --work. One thread, queries as one batch and one by one,
+five interleaved rounds. Peers use the smallest search width that reaches our recall; all graphs
+have 16 links and a construction width of 100. Our graph stores the vectors as bfloat16, and
+candidates are scored with the stored float32.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ Ask = Callable[[Floats], Rows]
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What one size costs: the points of the picture."""
+    """Costs of an index of one size: the points of the plot."""
 
     rows: int
     build_s: float
@@ -64,7 +64,9 @@ def main() -> None:
     parser.add_argument("--data", type=Path, help="the folder with scifact, squad, wikipedia")
     parser.add_argument("--only", help="run one set, such as drawn_1000000")
     parser.add_argument("--svg", type=Path, help="draw the cost over the sizes")
-    parser.add_argument("--max-minutes", type=float, help="of one tuning; default: 20, quick 0.5")
+    parser.add_argument(
+        "--max-minutes", type=float, help="limit of one tuning; default: 20, quick 0.5"
+    )
     options = parser.parse_args()
     options.repeats = options.repeats or (2 if options.quick else 5)
     results = Results(options)
@@ -84,7 +86,7 @@ def main() -> None:
 
 
 def drawn(work: Path, size: int, seed: int) -> tuple[IndexStore, Floats]:
-    """Open or write an index of clustered vectors; give queries that are none of them."""
+    """Open or write an index of clustered vectors; return queries that are not in the index."""
     clusters, path = Clusters.of(seed, size), work / f"drawn_{size}"
     known = (path / "MANIFEST.json").exists()
     store = IndexStore.open(path) if known else write_index(path, clusters, size)
@@ -92,7 +94,7 @@ def drawn(work: Path, size: int, seed: int) -> tuple[IndexStore, Floats]:
 
 
 def measured(results: Results, name: str, store: IndexStore, queries: Floats) -> Cost:
-    """Tune with half of the queries; check the promises and race the peers with the others."""
+    """Tune with half of the queries; verify predictions and compare peers with the other half."""
     options = results.options
     queries = queries[: QUICK_QUERIES if options.quick else N_QUERIES]
     half = len(queries) // 2
@@ -129,7 +131,7 @@ def measured(results: Results, name: str, store: IndexStore, queries: Floats) ->
 def race(
     results: Results, name: str, store: IndexStore, queries: Floats, truth: Rows, found: float
 ) -> None:
-    """Time what was picked, then our graph, beside the peers at the recall of ours."""
+    """Compare the chosen index, then our graph, with the peers at the same recall."""
     snapshot = store.snapshot
     rows = np.concatenate([segment.rows for segment in snapshot.segments])
     vectors = np.concatenate([np.asarray(segment.vectors) for segment in snapshot.segments])
@@ -167,7 +169,7 @@ def race(
 def duel(
     results: Results, name: str, ours: Ask, peer: Graph, queries: Floats, truth: Rows, found: float
 ) -> None:
-    """Compare queries a second, all together and one by one, at equal recall."""
+    """Compare queries a second at equal recall, as one batch and one by one."""
     reached = widen(peer.set_width, peer.search, queries, truth, found)
     results.add(f"{name}_recall", Figure(found, "recall", reached, found / reached))
     theirs = partial(peer.search, k=K)

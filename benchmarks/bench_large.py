@@ -1,11 +1,11 @@
-"""Millions of documents within a memory budget: written, tuned, searched.
+"""Write, tune and search millions of documents within a memory limit.
 
     python benchmarks/bench_large.py [--quick] [--work FOLDER] [--out F.json] [--page docs/scale.md]
 
-5,000,000 stub documents with clustered vectors of 384 numbers (--quick: 120,000) under --memory 2G
-(--quick: 600M). Writing with its merges, tuning and searching each run in a process of their own,
-whose data segment is limited by RLIMIT_DATA to 1.1 times the budget, and whose anonymous memory is
-sampled. --page works out from the figures what 100 million and a billion documents would cost.
+5,000,000 stub documents with clustered vectors of 384 dimensions (--quick: 120,000) under
+--memory 2G (--quick: 600M). Writing with its merges, tuning and searching run in one process each.
+RLIMIT_DATA limits its data segment to 1.1 times the budget, and its anonymous memory is sampled.
+--page extrapolates the figures to 100 million and a billion documents.
 """
 
 from __future__ import annotations
@@ -39,10 +39,12 @@ def main() -> None:
     parser = arguments(__doc__.partition("\n")[0])
     parser.add_argument("--work", type=Path, help="keep the index in this folder")
     parser.add_argument("--page", type=Path, help="write what larger indexes would cost")
-    parser.add_argument("--max-minutes", type=float, default=30.0, help="of the tuning")
+    parser.add_argument("--max-minutes", type=float, default=30.0, help="limit of the tuning")
     parser.add_argument("--rows", type=int, help="documents")
     parser.add_argument("--memory", type=int, help="budget in bytes")
-    parser.add_argument("--child", nargs=2, metavar=("WHAT", "FOLDER"), help="for its own use")
+    parser.add_argument(
+        "--child", nargs=2, metavar=("WHAT", "FOLDER"), help="used by the script itself"
+    )
     options = parser.parse_args()
     rows = options.rows or (QUICK_ROWS if options.quick else N_ROWS)
     memory = options.memory or (QUICK_MEMORY if options.quick else MEMORY)
@@ -128,7 +130,7 @@ def search(
 
 
 def page(figures: Mapping[str, float]) -> str:
-    """Scale the figures to larger numbers of documents, which all grow with it in proportion."""
+    """Scale the figures to larger numbers of documents; all grow in proportion."""
     measured = int(figures["rows"])
     sizes = (measured, *LARGE)
     per_row = {
@@ -143,7 +145,7 @@ def page(figures: Mapping[str, float]) -> str:
     lines = [
         "# Millions of documents",
         "",
-        f"Measured with {measured:,} stub documents of {DIM} numbers within "
+        f"Measured with {measured:,} stub documents of {DIM} dimensions within "
         f"{figures['memory_budget']:,.0f} MiB by `benchmarks/bench_large.py`, which wrote this",
         "page; the other columns are those figures times the number of documents.",
         "",

@@ -1,8 +1,8 @@
 """What the training loop costs beside the model: masked words, 6 layers of 384, batches of 32.
 
-The loop's own time is that of whole steps (data, collation, clipping, guards, log) less the forward
-pass, the backward pass and the optimizer, each timed where the loop calls it. A plain PyTorch loop
-over the same batches runs in turn with it.
+The loop's own time is the time of whole steps (data, collation, clipping, failure checks, log)
+minus that of the forward pass, the backward pass and the optimizer, each timed where the loop calls
+it. A plain PyTorch loop over the same batches alternates with it.
 """
 
 import argparse
@@ -38,7 +38,7 @@ MASK, FIRST_WORD = 103, 1000  # ids of BERT's vocabulary
 
 
 class Masked(nn.Module):
-    """An encoder that tells masked words by its own word embeddings."""
+    """An encoder whose word embeddings are also the output layer for masked tokens."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -74,7 +74,7 @@ def objective(model: nn.Module, batch: Batch) -> Losses:
 
 
 class Clock:
-    """Seconds by part of a step."""
+    """Seconds of each part of a step."""
 
     def __init__(self) -> None:
         self.seconds = dict.fromkeys(("forward", "backward", "optimizer"), 0.0)
@@ -97,7 +97,7 @@ class Clock:
 
 
 def our_loop(steps: int, options: argparse.Namespace, clock: Clock) -> float:
-    """Train; give the seconds from the first forward pass to the last update."""
+    """Train; return the seconds from the first forward pass to the last update."""
     torch.manual_seed(options.seed)
     backward = torch.autograd.backward
 
@@ -126,7 +126,7 @@ def our_loop(steps: int, options: argparse.Namespace, clock: Clock) -> float:
 
 
 def plain_loop(steps: int, options: argparse.Namespace) -> float:
-    """Take the same steps with nothing around them but clipping."""
+    """Run the same steps without the training loop; gradients are still clipped."""
     torch.manual_seed(options.seed)
     model, batches = Masked(), data(options.tokens, options.batch, options.seed)
     made = [batches.collate(batches.rows(0, step), 0) for step in range(steps)]
@@ -142,7 +142,7 @@ def plain_loop(steps: int, options: argparse.Namespace) -> float:
 
 
 def embedding_update(options: argparse.Namespace) -> float:
-    """Seconds that AdamW takes for the table of words alone."""
+    """Return the seconds of AdamW for the word embeddings alone."""
     table = nn.Embedding(30_522, 384)
     optimizer = make_optimizer(table, OptimConfig())
     table.weight.grad = torch.zeros_like(table.weight)
@@ -157,7 +157,7 @@ def embedding_update(options: argparse.Namespace) -> float:
 def main() -> None:
     parser = arguments(__doc__ or "")
     parser.add_argument("--batch", type=int, default=32)
-    parser.add_argument("--tokens", type=int, default=32, help="of every text")
+    parser.add_argument("--tokens", type=int, default=32, help="tokens of every text")
     options = parser.parse_args()
     set_quiet(True)
     results = Results(options)

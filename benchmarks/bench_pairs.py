@@ -2,11 +2,11 @@
 
     python benchmarks/bench_pairs.py [--quick] [--out F.json]
 
-`close_pairs` over an index of all-MiniLM-L6-v2: every pair of a cosine of 0.8 or more, checked
-against brute force in float64; beside sentence-transformers' paraphrase mining on the same vectors,
-which takes no threshold and keeps the 100 nearest of each; and beside a cross-encoder of the same
-shape, timed on some pairs and extrapolated to all: the comparison of Reimers & Gurevych 2019,
-section 1.
+`close_pairs` over an index of all-MiniLM-L6-v2 finds every pair with a cosine of 0.8 or more; brute
+force in float64 checks it. The first peer is sentence-transformers' paraphrase mining on the same
+vectors, which has no threshold and keeps the 100 nearest of each sentence. The second peer is a
+cross-encoder of the same shape, timed on some pairs and extrapolated to all, as in Reimers &
+Gurevych 2019, section 1.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def build(texts: list[str], out: Path) -> None:
 
 
 def mine(path: Path) -> dict[str, float]:
-    """Find the best pair and all close ones in a process of its own."""
+    """Find the best pair and all close pairs in a separate process."""
     snapshot, held = Index.open(path).state, anonymous_bytes()
     start = time.perf_counter()
     best = best_pairs(snapshot, 1)
@@ -104,7 +104,7 @@ def measure_mining(results: Results, path: Path) -> None:
 
 
 def differences(found: list[Pairs], snapshot: Snapshot, vectors: np.ndarray) -> tuple[int, int]:
-    """Pairs that only brute force has, and that it does not have, in float64."""
+    """Return the number of missing and of extra pairs, by brute force in float64."""
     ours = {pair for p in found for pair in zip(p.first.tolist(), p.second.tolist(), strict=True)}
     exact, rows = vectors.astype(np.float64), snapshot.segments[0].rows
     theirs: set[tuple[int, int]] = set()
@@ -118,7 +118,7 @@ def differences(found: list[Pairs], snapshot: Snapshot, vectors: np.ndarray) -> 
 
 
 def measure_cross_encoder(results: Results, texts: list[str], folder: Path) -> None:
-    """Time a cross-encoder on pairs of neighbours, and say how long all pairs would take."""
+    """Time a cross-encoder on pairs of neighbours and extrapolate to all pairs."""
     pairs = list(zip(texts[::2], texts[1::2], strict=False))[
         : 200 if results.options.quick else 2000
     ]

@@ -27,8 +27,8 @@ HEADER = """# Encoders
 Every published shape that `sbert_search.encoder.presets` knows. Parameters and operations come from
 formulas (`encoder/cost.py`) that tests compare with the modules themselves and with the published
 counts. Operations are those of one token in a text of {length} tokens, forward; a multiplication
-with its addition counts as two. Latency is one text of {length} tokens through the frozen encoder
-with fresh weights, float32, {threads} threads, median of {repeats}; GFLOP/s is what that reaches.
+with its addition counts as two. Latency is the time of one text of {length} tokens in the frozen
+encoder with random weights, float32, {threads} threads, median of {repeats}; GFLOP/s is its rate.
 
 | preset | layers x hidden | parameters | MFLOP a token | ms a text | GFLOP/s |
 |---|---|---:|---:|---:|---:|
@@ -65,13 +65,13 @@ def main() -> None:
 
 
 def measure(config: EncoderConfig, repeats: int) -> float:
-    """Median seconds of one text, after one that is not counted."""
+    """Return the median seconds of one text, after a warm-up."""
     encoder, tokens = freeze(Encoder(config)), one_text(config)
     return statistics.median([seconds(encoder, tokens) for _ in range(repeats + 1)][1:])
 
 
 def compare_sharing(repeats: int) -> Figure:
-    """Tokens a second of albert-base and of bert-base, in turn."""
+    """Measure tokens a second of albert-base and of bert-base alternately."""
     encoders = [freeze(Encoder(PRESETS[name])) for name in ("albert-base", "bert-base")]
     ours, peer = (
         lambda encoder=encoder: LENGTH / seconds(encoder, one_text(encoder.config))

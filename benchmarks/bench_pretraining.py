@@ -1,11 +1,11 @@
 """Pre-training: masked words and next sentences, in turn with transformers' own BERT.
 
 Both train one shape on the same batches of 32 texts of 128 tokens, 15 % of them masked, with a
-vocabulary of 30,522, dropout 0.1, AdamW and clipping, each in a process of its own. The texts are
-of full length, so nothing is won by leaving padding out. The peer is `BertForPreTraining` in a
-plain loop (under autocast for bf16; compiled on CUDA). The share of GEMM is of the rate of a large
-matrix product, for the products that no implementation can leave out: logits at masked words alone.
-Memory is the most that was allocated on CUDA, and what is held in the end on a CPU.
+vocabulary of 30,522, dropout 0.1, AdamW and clipping, each in its own process. All texts have full
+length, so packing without padding is no advantage. The peer is `BertForPreTraining` in a plain loop
+(under autocast for bf16; compiled on CUDA). The share of GEMM relates the products that every
+implementation needs (logits at masked tokens only) to the rate of a large matrix product. Memory is
+the maximum allocated on CUDA, and the memory in use at the end on a CPU.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ LR = 1e-4
 
 @dataclass(frozen=True)
 class Texts:
-    """Texts with holes, each (batch, 128); which follows which, (batch,)."""
+    """Masked texts, each (batch, 128), and next-sentence labels, (batch,)."""
 
     ids: Tensor
     types: Tensor
@@ -103,7 +103,7 @@ Maker = Callable[[str, Texts, torch.dtype, torch.device, int], Steps]
 
 @dataclass(frozen=True)
 class Work:
-    """What both contestants train: `steps` steps at a time of `batch` texts."""
+    """Work of both programs: `steps` steps of `batch` texts for each measurement."""
 
     shape: str
     precision: str
@@ -113,11 +113,11 @@ class Work:
     seed: int
 
 
-_running: list[tuple[Steps, Work]] = []  # of a contestant's own process
+_running: list[tuple[Steps, Work]] = []  # in a child process
 
 
 class Contestant(NamedTuple):
-    """One of the two in its process: tokens a second of its steps, and the memory they take."""
+    """One of the two programs in its own process; measures tokens a second and memory."""
 
     rate: Callable[[], float]
     memory: Callable[[], int]
@@ -125,7 +125,7 @@ class Contestant(NamedTuple):
 
 @contextmanager
 def contestant(make: Maker, work: Work) -> Iterator[Contestant]:
-    """Start a process for one of the two."""
+    """Start a process for one of the two programs."""
     with ProcessPoolExecutor(1, get_context("spawn"), _prepare, (make, work)) as process:
         yield Contestant(
             lambda: process.submit(_measure).result(),
@@ -154,7 +154,7 @@ def _measure() -> float:
 def our_steps(
     shape: str, texts: Texts, dtype: torch.dtype, device: torch.device, steps: int
 ) -> Steps:
-    """Steps as the training loop takes them: collation, guards and clipping too."""
+    """Make steps of our training loop, with collation, failure checks and clipping."""
     layers, hidden, heads = SHAPES[shape]
     config = EncoderConfig(
         vocab_size=VOCAB,
@@ -190,7 +190,7 @@ def our_steps(
 def peer_steps(
     shape: str, texts: Texts, dtype: torch.dtype, device: torch.device, steps: int
 ) -> Steps:
-    """Steps as anyone writes them around transformers' model."""
+    """Make steps of a plain loop over transformers' model."""
     from transformers import BertConfig, BertForPreTraining
 
     layers, hidden, heads = SHAPES[shape]
@@ -227,7 +227,7 @@ def peer_steps(
 
 
 def flops_per_token(shape: str) -> float:
-    """Multiplications and additions of a training step that no implementation can leave out.
+    """Return the multiplications and additions that every training step needs.
 
     Three products of 2 FLOPs for each weight, logits at masked words; and the two products of
     attention.
@@ -238,7 +238,7 @@ def flops_per_token(shape: str) -> float:
 
 
 def vocabulary() -> TextTokenizer:
-    """A vocabulary of the size of BERT's; no text is read with it."""
+    """Write a vocabulary of BERT's size; it is never used to tokenise."""
     pieces = [*SPECIAL_TOKENS, *(f"w{n}" for n in range(VOCAB - len(SPECIAL_TOKENS)))]
     with TemporaryDirectory() as scratch:
         save_vocabulary(Path(scratch) / "vocabulary", pieces, WordRules())

@@ -2,9 +2,9 @@
 
     python benchmarks/bench_reranking.py [--quick] [--model FOLDER] [--out F.json]
 
-Pairs are SciFact queries with abstracts (or docstrings without the data). Without --model the
-encoder of all-MiniLM-L6-v2 gets a head with seeded weights: its scores mean nothing, its cost is
-that of any cross-encoder of this shape.
+Pairs are SciFact queries with abstracts (or docstrings without the data). Without --model, the
+encoder of all-MiniLM-L6-v2 gets a head with random weights: its scores have no meaning, but its
+cost is that of any cross-encoder of this shape.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def main() -> None:
 
 
 def model_folder(options: argparse.Namespace, scratch: Path) -> Path:
-    """The model to measure, made where none is named."""
+    """Return the folder of the model; without --model, write one with a random head."""
     if options.model:
         return resolve_model(options.model).path
     torch.manual_seed(options.seed)
@@ -82,8 +82,8 @@ def measure(
 
 
 def best(scores: np.ndarray) -> list[int]:
-    """Places of the highest scores, float (n_documents,)."""
-    return [int(place) for place in np.argsort(-scores, kind="stable")[:TOP]]
+    """Return the positions of the highest scores; ``scores`` is float (n_documents,)."""
+    return [int(position) for position in np.argsort(-scores, kind="stable")[:TOP]]
 
 
 if __name__ == "__main__":

@@ -2,9 +2,9 @@
 
     python benchmarks/bench_search.py [--quick] [--out F.json]
 
-100,000 paragraphs of Wikipedia (with SBERT_SEARCH_DATA; else sentences over and over) with vectors
-of hashed words, so that no model's time hides that of the search; what a search costs whose
-questions a model embeds is measured beside it. Questions are those of SQuAD.
+100,000 paragraphs of Wikipedia (without SBERT_SEARCH_DATA: repeated sentences) with vectors of
+hashed words, so that the time of a model does not hide that of the search. Searches whose queries a
+model embeds are measured as well. Queries are the questions of SQuAD.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def measure(results: Results, index: Index, asked: Sequence[str]) -> None:
 
 
 class ModelTimed(HashingEmbedder):
-    """Takes the time of all-MiniLM-L6-v2 for a question and answers with hashed words."""
+    """Takes the time of all-MiniLM-L6-v2 for a query but returns hashed words."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -78,7 +78,7 @@ class ModelTimed(HashingEmbedder):
 
 
 class Ready(HashingEmbedder):
-    """Has embedded the questions before they are asked."""
+    """Returns vectors that were computed before the measurement."""
 
     def __init__(self, asked: Sequence[str]) -> None:
         super().__init__()
@@ -129,7 +129,7 @@ def measure_modes(results: Results, name: str, engine: SearchEngine, asked: Sequ
 
 
 def measure_stages(results: Results, name: str, index: Index, asked: Sequence[str]) -> None:
-    """Median and 99th percentile of each stage of a hybrid search."""
+    """Measure the median and the 99th percentile of each stage of a hybrid search."""
     snapshot, depth, embedder, model = index.state, Fusion().depth, HashingEmbedder(), Embedder()
     vectors = dict(zip(asked, embedder.encode_query(asked), strict=True))
     near = {text: nearest_documents(snapshot, vectors[text][None], depth)[0] for text in asked}
@@ -196,7 +196,7 @@ def measure_faiss(results: Results, name: str, index: Index, asked: Sequence[str
 def times_ms(
     asked: Sequence[str], works: Mapping[str, Callable[[str], object]]
 ) -> dict[str, list[float]]:
-    """Time several works in turn on each question."""
+    """Time several functions alternately on each query."""
     times: dict[str, list[float]] = {name: [] for name in works}
     for text in asked:
         for name, work in works.items():

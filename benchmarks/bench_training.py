@@ -1,9 +1,9 @@
 """Training a sentence encoder beside sentence-transformers' trainer: SNLI pairs, batches of 32.
 
-Both train all-MiniLM-L6-v2 for an epoch of the same pairs, in turn: with the softmax loss over
-(u, v, |u-v|) (`nli`), and with multiple negatives over the pairs that are entailed (`mnrl`). Time
-runs from the first step to the end of the last, collation and optimizer included. `fp32` and `bf16`
-compare with the library in fp32, `same` our bf16 with its own.
+Both train all-MiniLM-L6-v2 alternately for an epoch of the same pairs: with the softmax loss over
+(u, v, |u-v|) (`nli`), and with multiple negatives over the entailed pairs (`mnrl`). Time is
+measured from the first step to the end of the last, collation and optimizer included. `fp32` and
+`bf16` compare with the library in fp32; `same` compares our bf16 with the library's.
 """
 
 import argparse
@@ -28,7 +28,7 @@ COMPARISONS = {"fp32": ("fp32", "fp32"), "bf16": ("bf16", "fp32"), "same": ("bf1
 
 
 def ours(task: str, precision: str, pairs: list[TextPair]) -> float:
-    """Pairs a second of this package."""
+    """Measure pairs a second of this package."""
     from sbert_search.training.bi_encoder.train import BiEncoderRecipe, train_bi_encoder
     from sbert_search.training.loop.step import Stepper
     from sbert_search.training.recipe import load_recipe
@@ -55,7 +55,7 @@ def ours(task: str, precision: str, pairs: list[TextPair]) -> float:
 
 
 def library(task: str, precision: str, pairs: list[TextPair]) -> float:
-    """Pairs a second of sentence-transformers."""
+    """Measure pairs a second of sentence-transformers."""
     from datasets import Dataset
     from sentence_transformers import (
         SentenceTransformer,
@@ -104,7 +104,7 @@ def library(task: str, precision: str, pairs: list[TextPair]) -> float:
 
 
 def measure(task: str, options: argparse.Namespace, results: Results) -> None:
-    """Let all four train in turn, once uncounted, and add the three figures of a task."""
+    """Let all four programs train alternately after a warm-up; add the three figures of a task."""
     count = BATCH * (5 if options.quick else 40)
     name, pairs = nli_pairs(count, only="entailment" if task == "mnrl" else None)
     speeds: dict[tuple[str, str], list[float]] = {}

@@ -1,15 +1,14 @@
-"""A month of updates: what they do to results, latency and disk, beside an index made afresh.
+"""A month of updates: results, latency and disk space compared with a new index.
 
     python benchmarks/bench_updates.py [--quick] [--spec IVF1024,Flat] [--out F.json]
 
-Each round adds 1 % of the documents, replaces 1 % and deletes 1 %, each as one update of its own.
-The vectors are stubs: points around 2,000 centres. A reader follows the updates, as a server does,
-and a second one has the index of the beginning, which has as many documents. After each round both
-are asked one query, the first that the new state gets; every tenth round a thousand (the p99 of a
-few hundred is what else the machine did in three or four moments), one by one and in turn, each
-side first for half of them. Ratios are of one look, and their median over the looks is the figure.
-In the end another index is made of what the month should have left, and both must give the same
-answers.
+Each round adds 1 % of the documents, replaces 1 % and deletes 1 %, in three updates. The vectors
+are random points around 2,000 centres. One reader follows the updates, as a server does; a second
+reader has the index of the start, which has as many documents. After each round both get one query,
+the first one for the new state. After every tenth round both get a thousand queries, one by one and
+alternately, each reader first for half of them. (The p99 of a few hundred queries would depend on
+three or four pauses of the machine.) The figure is the median of the ratios of these rounds. At the
+end, a new index is built of the documents that should be left, and both must give equal answers.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ Vectors = NDArray[np.float32]
 
 
 class CountingDisk(files.Disk):
-    """A disk that counts the bytes written."""
+    """A disk that counts written bytes."""
 
     n_bytes = 0
 
@@ -55,7 +54,7 @@ class CountingDisk(files.Disk):
 
 
 class Ledger:
-    """What an index should hold, in the order of its rows."""
+    """The documents that an index should have, in the order of rows."""
 
     def __init__(self, dim: int, seed: int) -> None:
         self.rng = np.random.default_rng(seed)
@@ -104,7 +103,7 @@ def batch_of(names: NDArray[np.int64], vectors: Vectors) -> EmbeddedBatch[None]:
 
 
 class Month:
-    """What is measured while the updates go on."""
+    """Measurements during the updates."""
 
     def __init__(self, disk: CountingDisk) -> None:
         self.disk = disk
@@ -154,7 +153,7 @@ def main() -> None:
 
 
 def a_month(results: Results, scratch: Path, factory: str) -> None:
-    """Update one index for a month and compare it with fresh ones."""
+    """Update one index for all rounds and compare it with new indexes."""
     options = results.options
     ledger = Ledger(options.dim, options.seed)
     store = build(scratch / "month", factory, options, ledger.add(options.rows))
@@ -178,7 +177,7 @@ def a_month(results: Results, scratch: Path, factory: str) -> None:
 def rebuilt(
     scratch: Path, factory: str, options: argparse.Namespace, ledger: Ledger
 ) -> tuple[Snapshot, Vectors]:
-    """Make an index of what the month should have left, and draw queries for both."""
+    """Build a new index of the documents after all rounds, and draw queries for both."""
     batch = batch_of(ledger.names, ledger.vectors)
     store = build(scratch / "rebuilt", factory, options, batch)
     return store.snapshot, ledger.draw(N_QUERIES)

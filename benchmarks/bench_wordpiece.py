@@ -1,7 +1,7 @@
-"""A vocabulary of 30,522 pieces from Wikipedia: time, memory, and how well it cuts unseen text.
+"""A vocabulary of 30,522 pieces from Wikipedia: time, memory and tokens per word of unseen text.
 
-Ours (likelihood gain) beside the `tokenizers` library's trainer (pairs by count), each in a process
-of its own, and beside Google's vocabulary. Needs the data folder named by SBERT_SEARCH_DATA.
+Ours (likelihood gain) against the `tokenizers` library's trainer (pairs by count), each in its own
+process, and against Google's vocabulary. Needs the data folder named by SBERT_SEARCH_DATA.
 """
 
 from __future__ import annotations

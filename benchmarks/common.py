@@ -1,4 +1,4 @@
-"""What every benchmark shares: texts, interleaved repeats, memory of a child, the result file."""
+"""Shared by all benchmarks: options, interleaved repeats, memory of a child, the result file."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from sbert_search.runtime.provenance import made_with
 
 
 def repeats_of(options: argparse.Namespace) -> int:
-    """How often to measure, in turn with the peer."""
+    """Return the number of rounds that alternate with the peer."""
     return int(options.repeats or (2 if options.quick else 3))
 
 
@@ -37,7 +37,7 @@ def arguments(description: str) -> argparse.ArgumentParser:
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One measured value, beside the peer's when there is one.
+    """One measured value, and the peer's if there is one.
 
     Attributes:
         value: Ours; the median when it was repeated.
@@ -70,10 +70,11 @@ def compare(
     repeats: int,
     warm_up: bool = True,
 ) -> Figure:
-    """Measure both in turn (ours, peer, ours, peer, ...), after one round that is not counted.
+    """Measure both alternately (ours, peer, ours, peer, ...), after one round that is not counted.
 
-    A drift of the machine then meets both alike, and each ratio is of neighbours in time. Without
-    `warm_up` the first round counts: for rounds of minutes, once the caller has warmed up on less.
+    A drift of the machine's speed then affects both equally, and each ratio compares neighbouring
+    measurements. Without `warm_up` the first round counts; use that for rounds of minutes, after a
+    shorter warm-up by the caller.
     """
     if warm_up:
         ours(), peer()
@@ -83,7 +84,7 @@ def compare(
 
 
 def paired(mine: list[float], theirs: list[float], *, unit: str) -> Figure:
-    """Make a figure of values that were measured in turn."""
+    """Make a figure from values that were measured alternately."""
     return Figure(
         statistics.median(mine),
         unit,
@@ -94,12 +95,12 @@ def paired(mine: list[float], theirs: list[float], *, unit: str) -> Figure:
 
 
 def rate(count: int, work: Callable[[], object]) -> float:
-    """Units a second of one call."""
+    """Return the units a second of one call."""
     return count / seconds(work)
 
 
 def seconds(work: Callable[[], object]) -> float:
-    """Wall time of one call."""
+    """Return the wall time of one call."""
     start = time.perf_counter()
     work()
     return time.perf_counter() - start
@@ -117,7 +118,7 @@ class Results:
     figures: dict[str, Figure] = field(default_factory=dict)
 
     def add(self, name: str, figure: Figure) -> None:
-        """Keep a figure and print its line."""
+        """Store a figure and print its line."""
         self.figures[name] = figure
         line = f"{name:<44} {figure.value:>12,.4g} {figure.unit:<8}"
         if figure.peer is not None and figure.ratio is not None:
@@ -127,7 +128,7 @@ class Results:
         print(line, flush=True)
 
     def write(self) -> None:
-        """Write the JSON file; the raw repeats stand beside the figures."""
+        """Write the JSON file with the figures and the raw repeats."""
         if self.options.out is None:
             return
         record = {
@@ -145,7 +146,7 @@ class Results:
 
 @dataclass(frozen=True, slots=True)
 class ChildRun:
-    """What a child process reported and the most memory that it held."""
+    """The result of a child process and its maximum memory."""
 
     result: dict[str, Any]
     anonymous_mib: float
@@ -186,7 +187,7 @@ def _sample(child: subprocess.Popen[bytes], peaks: dict[str, int]) -> None:
 
 
 def _family(process: int) -> Iterator[int]:
-    """Name a process and all that it and its children started."""
+    """Yield a process and all its descendants."""
     yield process
     for children in Path(f"/proc/{process}/task").glob("*/children"):
         with contextlib.suppress(OSError):

@@ -1,4 +1,4 @@
-"""Real texts with real queries, embedded once and kept: SciFact, and Wikipedia with SQuAD."""
+"""Real texts with real queries, embedded once and stored: SciFact, and Wikipedia with SQuAD."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""hnswlib and usearch behind one face, and the search width that gives each a recall."""
+"""hnswlib and usearch behind one interface, and the search width that reaches a recall."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class USearch:
 
 
 def recall(rows: Rows, truth: Rows) -> float:
-    """Share of the true neighbours among the rows found, both (n_queries, k)."""
+    """Return the share of true neighbours among the returned rows, both (n_queries, k)."""
     hits = [len(set(a) & set(b)) for a, b in zip(rows.tolist(), truth.tolist(), strict=True)]
     return float(sum(hits)) / truth.size
 
@@ -77,7 +77,7 @@ def widen(
     truth: Rows,
     wanted: float,
 ) -> float:
-    """Set the least width that has the recall, and return what it has; the widest if none has."""
+    """Set the smallest width that reaches the recall, or the largest; return its recall."""
 
     def recall_at(width: int) -> float:
         set_width(width)

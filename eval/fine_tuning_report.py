@@ -1,4 +1,4 @@
-"""Reports of `eval/fine_tuning.py`: a table, what a paper reached beside it, and a picture."""
+"""Reports of `eval/fine_tuning.py`: a table with published values beside ours, and a plot."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from typing import Any
 
 from sbert_search.runtime.svg import Axis, Panel, colour_of, document, legend
 
-_TOP, _HEIGHT, _GAP, _LINE = 26, 190, 56, 18  # pixels: above a panel, of it, to the next; of a row
-_NAMES = 150  # and of the names of trials
+# Pixels: above a panel, height of a panel, between panels, height of a row of the legend.
+_TOP, _HEIGHT, _GAP, _LINE = 26, 190, 56, 18
+_NAMES = 150  # pixels: width of the names of trials
 
 
 def values_of(found: Sequence[Mapping[str, Any]]) -> list[float]:
-    """Return the main figure of each seed in points."""
+    """Return the main metric of each seed, times 100."""
     return [100 * (each.get("spearman") or each["accuracy"]) for each in found]
 
 
@@ -61,13 +62,13 @@ def signs(
     published: Mapping[str, float],
     against: Mapping[str, str],
 ) -> Iterator[str]:
-    """Say of each published difference whether its sign shows here too, seed by seed.
+    """State for each published difference whether our runs have the same sign, seed by seed.
 
     Args:
-        scores: Of each trial, by seed, by task.
-        task: Which one the paper reports.
-        published: What the paper reached, in points.
-        against: By trial, the one that it is compared with.
+        scores: Scores by trial, seed and task.
+        task: Task that the paper reports.
+        published: Published values by trial, times 100.
+        against: By trial, the trial that it is compared with.
     """
     for name, reference in against.items():
         ours, theirs = (

@@ -1,4 +1,4 @@
-"""The questions of `eval/fine_tuning.py`: what is trained, how often, and what it is judged by."""
+"""The experiments of `eval/fine_tuning.py`: their trials, seeds and tasks."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ OWN_RATE = "optim.lr=3e-4"
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """A recipe with settings (``@`` is the data folder); without one, the model as it is.
+    """A recipe with settings (``@`` is the data folder); without a recipe, the model unchanged.
 
     Attributes:
-        name: What reports call it.
+        name: Name of the trial in reports.
         recipe: Name of a shipped recipe.
         settings: Overrides of the recipe.
-        kind: What is trained.
-        fresh: Begin with random weights of the model's shape instead of its own.
-        after: Begin with what this trial made with seed 0.
+        kind: Kind of model that is trained.
+        fresh: Start from random weights of the model's shape instead of its own weights.
+        after: Start from the model of this trial with seed 0.
         labelled_by: Train on the pairs of NLI, whose scores are the cosines that the bi-encoder of
             this trial, of seed 0, gives them.
     """
@@ -47,13 +47,13 @@ class Experiment:
     """Trials of one question.
 
     Attributes:
-        question: What it asks.
-        trials: What is tried.
-        seeds: How many runs of each.
-        tasks: What is measured: names of STS tasks, or ``triplets``.
-        choose: Whether the trial with the best dev figure of seed 0 alone goes on to the tasks.
-        published: What a paper reached, by trial, in points of the first task.
-        against: By trial, the one that the paper compares it with.
+        question: Title of the report.
+        trials: Trials to compare.
+        seeds: Runs of each trial.
+        tasks: Names of STS tasks, or ``triplets``.
+        choose: Whether only the trial with the best dev metric of seed 0 is scored on the tasks.
+        published: Published values by trial, on the first task, times 100.
+        against: By trial, the trial that the paper compares it with.
     """
 
     question: str

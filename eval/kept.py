@@ -1,4 +1,4 @@
-"""Results of steps that are not done twice."""
+"""Store the result of a slow step as a JSON file."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sbert_search.runtime.disk.files import replace_file
 
 
 def kept(file: Path, make: Callable[[], Any]) -> Any:
-    """Return what a file holds as JSON, made unless it is there."""
+    """Return the JSON value of a file; compute and write it if the file does not exist."""
     if not file.exists():
         file.parent.mkdir(parents=True, exist_ok=True)
         replace_file(file, (json.dumps(make(), indent=1) + "\n").encode())

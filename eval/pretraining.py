@@ -1,16 +1,16 @@
-"""What pre-training is worth: a model of one's own, a domain's text, masks and next sentences.
+"""Measure pre-training: an own model, continued pre-training, masks and next sentences.
 
     python eval/pretraining.py own RUN --report eval/reports/pretraining
     python eval/pretraining.py continued --data DATA --work WORK --report eval/reports/pretraining
     python eval/pretraining.py masks --data DATA --work WORK --report eval/reports/pretraining
 
-`own` reports a finished run, such as that of eval/pretraining/wikipedia-mini.toml. `continued` goes
-on from all-MiniLM-L6-v2 on the text of SciFact and measures nDCG@10 before, after, and after a
-short `query-passage` training on SciFact's train queries, which the model gets without continuing,
-too. `masks` trains tiny BERTs with static and dynamic masks, with and without next sentences, at
-one small budget of several epochs, and measures all on the same held-out text. Every step is a
-command that is shown; what it made lies under --work and is not made again, and a training that was
-stopped goes on. The report is JSON and Markdown, for `own` with curves, recipe and a thinner log.
+`own` reports a finished run, such as that of eval/pretraining/wikipedia-mini.toml. `continued`
+pre-trains all-MiniLM-L6-v2 on the text of SciFact. It measures nDCG@10 of the original and of the
+continued model, each also after a short `query-passage` training on SciFact's train queries.
+`masks` trains tiny BERTs with static and dynamic masks, with and without next sentences, for the
+same number of tokens, and measures all on the same held-out text. Each step is a command that is
+printed. Results under --work are kept, and interrupted training resumes. Reports are JSON and
+Markdown; the report of `own` also has curves, the recipe and a shortened log.
 """
 
 from __future__ import annotations
@@ -49,14 +49,16 @@ TITLES = {
 
 
 def main() -> None:
-    """Run one experiment and write what it found."""
+    """Run one experiment and write its report."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("experiment", choices=("own", "continued", "masks"))
-    parser.add_argument("run", nargs="?", type=Path, help="of `own`: the folder of the run")
+    parser.add_argument("run", nargs="?", type=Path, help="folder of the run, for `own`")
     parser.add_argument("--data", type=Path, help="folder of the data sets")
     parser.add_argument("--work", type=Path, default=Path("runs/pretraining"))
     parser.add_argument("--report", type=Path, required=True)
-    parser.add_argument("--tokens", type=int, default=4_000_000, help="of each run of `masks`")
+    parser.add_argument(
+        "--tokens", type=int, default=4_000_000, help="tokens of each run, for `masks`"
+    )
     parser.add_argument("--seeds", type=int, default=2)
     options = parser.parse_args()
     record = {"own": own, "continued": continued, "masks": masks}[options.experiment](options)
@@ -70,14 +72,14 @@ def main() -> None:
 
 
 def markdown(title: str, record: Mapping[str, Any]) -> str:
-    """Show every figure in a table."""
+    """Write all metrics as a table."""
     rows = [f"| {name} | {value} |" for name, value in figures_of(record["figures"])]
     note_ = [record["note"], ""] if "note" in record else []
     return "\n".join([f"# {title}", "", *note_, "| figure | value |", "|---|--:|", *rows, ""])
 
 
 def figures_of(figures: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, str]]:
-    """Name every figure, those of a group by the group; of several seeds mean, least and most."""
+    """Flatten nested metrics to names and values; several seeds give mean, minimum and maximum."""
     for name, value in figures.items():
         if not isinstance(value, Mapping):
             yield before + name, f"{value:,.4f}" if isinstance(value, float) else f"{value:,}"
@@ -89,7 +91,7 @@ def figures_of(figures: Mapping[str, Any], before: str = "") -> Iterator[tuple[s
 
 
 def own(options: argparse.Namespace) -> dict[str, Any]:
-    """Compare a run's held-out loss with what word frequencies alone reach; keep log and curves."""
+    """Compare a run's held-out loss with the unigram entropy of the text; copy log and curves."""
     run: Path = options.run
     log = read_log(run / LOG)
     looks = [line for line in log if line["kind"] == "dev"]
@@ -114,13 +116,13 @@ def own(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def thinned(log: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Keep every evaluation, and of the steps evenly as many as a reader looks at."""
+    """Keep every evaluation, and at most about `MOST_STEPS` steps at equal distances."""
     apart = -(-sum(line["kind"] == "step" for line in log) // MOST_STEPS)
     return [line for line in log if line["kind"] != "step" or line["step"] % apart == 0]
 
 
 def continued(options: argparse.Namespace) -> dict[str, Any]:
-    """Go on from a sentence encoder on a collection's text, then tune it on its queries."""
+    """Continue a sentence encoder on a collection's text, then fine-tune it on its queries."""
     corpus = options.data / "scifact"
     domain = options.work / "continued"
     text = (f"data.train={corpus}", "data.held_out=0.1", "precision=bf16")
@@ -155,7 +157,7 @@ def continued(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def masks(options: argparse.Namespace) -> dict[str, Any]:
-    """Static or dynamic masks, next sentences or none, at one budget on the same text."""
+    """Compare static and dynamic masks, with and without next sentences, on the same tokens."""
     text, held = (options.data / WIKIPEDIA / f"{n}.jsonl.xz" for n in ("valid", "test"))
     vocabulary = options.work / "vocabulary"
     if not vocabulary.exists():
@@ -186,7 +188,7 @@ def masks(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def train(out: Path, what: Sequence[str], settings: Sequence[str]) -> str:
-    """Train by a command, or go on where it was stopped, unless it is done; give the last model."""
+    """Train or resume by a command unless the run is finished; return the last model."""
 
     def run() -> str:
         if list(out.glob("ckpt-????????")):
@@ -205,7 +207,7 @@ def held_out_loss(model: str, text: Path) -> float:
 
 
 def ndcg(model: str, options: argparse.Namespace) -> float:
-    """Measure a model on SciFact's test queries."""
+    """Return the nDCG@10 of a model on SciFact's test queries."""
     done = command(
         "eval", "retrieval", "scifact", "--data", options.data, "--model", model, "--json"
     )
@@ -213,7 +215,7 @@ def ndcg(model: str, options: argparse.Namespace) -> float:
 
 
 def command(*words: object) -> str:
-    """Show a command, run it, and return what it printed."""
+    """Print a command, run it and return its output."""
     line = [str(word) for word in words]
     note(" ".join(["sbert-search", *line]))
     program = [sys.executable, "-m", "sbert_search"]

@@ -3,16 +3,16 @@
     python eval/scifact_reranker.py --data DATA
 
 1. Index the abstracts; choose the fusion of hybrid search on the training claims (5 folds).
-2. Train a cross-encoder on titles with their abstracts and on SQuAD questions (of the half that no
-   test asks) with their paragraphs, negatives mined.
-3. For each of 5 folds, go on with the claims of the other four and their hybrid candidates, and
-   score the candidates of the held-out claims.
+2. Train a cross-encoder on pairs of title and abstract and of SQuAD question and paragraph, with
+   mined negatives. The questions are from the half of SQuAD that no test uses.
+3. For each of 5 folds, continue training on the claims of the other four folds and their hybrid
+   candidates, and score the candidates of the held-out claims.
 4. From those scores choose depth and weight of the reranker.
 5. Train on all training claims.
 
-It takes some two hours on two quiet cores with bf16. Each step's result lies under --work and is
-not made again; a run that was stopped goes on. The report has every figure that a choice was made
-by. `eval/search_table.py` runs the tests, once.
+The script takes about two hours on two quiet cores with bf16. Results of finished steps under
+--work are kept, and interrupted training resumes. The report has all scores that choices are based
+on. `eval/search_table.py` runs the tests, once.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ COMMON = ("max_len=224", "precision=bf16", "checkpoint.keep=1", "checkpoint.ever
 
 @dataclass(frozen=True)
 class Work:
-    """Where everything is."""
+    """Folders, training and candidates of this script."""
 
     data: Path
     work: Path
@@ -77,7 +77,7 @@ class Work:
 
     @property
     def folds(self) -> Path:
-        """SciFact with the training claims split: fit-K, held-K and all."""
+        """SciFact with splits of the training claims: fit-K, held-K and all."""
         return self.work / "folds"
 
     @property
@@ -86,7 +86,7 @@ class Work:
         return self.work / "train.trec"
 
     def split(self) -> None:
-        """Make the folds; a claim's fold is its place among them all, modulo their number."""
+        """Write the folds; the fold of a claim is its position modulo the number of folds."""
         (self.folds / "qrels").mkdir(parents=True, exist_ok=True)
         for table in (*self.collection.glob("corpus.jsonl*"), *self.collection.glob("queries.*")):
             link = self.folds / table.name
@@ -126,7 +126,7 @@ class Work:
         return dict(to_mapping(choice))
 
     def positives(self) -> list[Path]:
-        """Write the pairs that belong together: title and abstract, question and paragraph."""
+        """Write positive pairs: title and abstract, question and paragraph."""
         titles = ((d.title, d.text) for d in _documents(self.collection) if d.title and d.text)
         files = {"titles.jsonl": titles, "questions.jsonl": _questions(self.data)}
         for name, pairs in files.items():
@@ -135,7 +135,7 @@ class Work:
         return [self.work / name for name in files]
 
     def train(self, name: str, *overrides: str) -> Path:
-        """Return a trained model, made unless it is there."""
+        """Return a trained model; train it if it does not exist."""
         folder = self.work / name
         if not (folder / MODEL).is_dir():
             recipe = load_recipe(
@@ -145,7 +145,7 @@ class Work:
         return folder / MODEL
 
     def on_positives(self) -> Path:
-        """Train on the pairs that belong together."""
+        """Train on the positive pairs."""
         paths = ", ".join(f'"{path}"' for path in self.positives())
         start = [] if self.model is None else [f"model={self.model}"]
         return self.train(
@@ -161,7 +161,7 @@ class Work:
         )
 
     def on_claims(self, name: str, split: str) -> Path:
-        """Go on with the claims of a split."""
+        """Continue training on the claims of a split."""
         return self.train(
             name,
             f"model={self.on_positives()}",
@@ -198,7 +198,7 @@ def _questions(data: Path) -> Iterator[tuple[str, str]]:
 
 
 def choose(found: Run, reranked: Run, qrels: Qrels) -> dict[str, Any]:
-    """Compare depths and weights on held-out claims, and what folds would choose for each other."""
+    """Compare depths and weights on held-out claims, and score the choice of each fold's rest."""
     claims = list(reranked)
     settings = [(depth, weight) for depth in DEPTHS for weight in WEIGHTS]
     judged = {claim: qrels[claim] for claim in claims}
@@ -225,7 +225,7 @@ def choose(found: Run, reranked: Run, qrels: Qrels) -> dict[str, Any]:
 def _mixed(
     found: Mapping[str, float], scores: Mapping[str, float], depth: int, weight: float
 ) -> dict[str, float]:
-    """Order the first candidates by a mix of both scores; the others stay behind them."""
+    """Order the first candidates by a weighted sum of both scores; the others follow them."""
     ids = list(found)
     first = ids[:depth]
     own, new = (np.array([side[doc_id] for doc_id in first]) for side in (found, scores))
@@ -235,7 +235,7 @@ def _mixed(
 
 
 def markdown(record: Mapping[str, Any]) -> str:
-    """Show every figure that a choice was made by."""
+    """Write the scores that the choices were based on."""
     fusion, choice = record["fusion"], record["reranking"]
     lines = [
         "# A reranker for SciFact: choices on the training claims",

@@ -3,8 +3,8 @@
     python eval/search_table.py --data DATA --choices CHOICES.json --reranker MODEL
 
 Fusion, depth and weight come from --choices, which `eval/scifact_reranker.py` wrote from training
-data alone; the tests are run once, here. Records lie under --out, one folder a system; what is
-there is not computed again, and refused if it was made with other choices.
+data only; this script runs the tests once. Reports are written under --out, one folder a system.
+An existing report is kept, and refused if it was made with other choices.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def evaluate(
     fusion: Fusion,
     depth: int,
 ) -> None:
-    """Evaluate every system on every task that has no record yet."""
+    """Evaluate every system on every task without a report."""
     embedder = CachedEmbedder(Embedder(model, precision="fp32"))
     reranker = BestWindow(Reranker(scorer, precision="fp32"))
     for system in SYSTEMS:
@@ -73,27 +73,28 @@ def evaluate(
 
 
 def kept_evaluation(path: Path, search: SearchOptions) -> Evaluation:
-    """Read a record; exit if hybrid search had another fusion, or reranking, than is asked."""
+    """Read a report; exit if its fusion or reranking differs from the chosen settings."""
     record = read_evaluation(path)
-    made = record["manifest"]["settings"]
-    asked: dict[str, Any] = {f"fusion {n}": v for n, v in to_mapping(search.fusion).items()}
-    asked["rerank depth"], asked["rerank weight"] = search.rerank_depth, search.fusion.rerank_weight
-    for name in asked.keys() & made.keys():
-        if made[name] != asked[name]:
-            sys.exit(f"{path}: made with {name} {made[name]}, not {asked[name]}; remove it.")
+    recorded = record["manifest"]["settings"]
+    target: dict[str, Any] = {f"fusion {n}": v for n, v in to_mapping(search.fusion).items()}
+    target["rerank depth"] = search.rerank_depth
+    target["rerank weight"] = search.fusion.rerank_weight
+    for name in target.keys() & recorded.keys():
+        if recorded[name] != target[name]:
+            sys.exit(f"{path}: made with {name} {recorded[name]}, not {target[name]}; remove it.")
     task = from_mapping(EvalTask, record["task"])
     parts = {name: record[name] for name in ("scores", "per_item", "counts", "manifest")}
     return Evaluation(task=task, **parts)
 
 
 def compared(out: Path, tasks: Sequence[str]) -> list[dict[str, Any]]:
-    """Compare the systems of each question on each task, corrected for all of them at once."""
-    asked = [(first, second, task) for first, second in QUESTIONS for task in tasks]
-    found = [
+    """Compare two systems for each question and task; Holm's correction covers all of them."""
+    pairs = [(first, second, task) for first, second in QUESTIONS for task in tasks]
+    comparisons = [
         compare_runs(out / first / f"{task}.json", out / second / f"{task}.json")[0][0]
-        for first, second, task in asked
+        for first, second, task in pairs
     ]
-    corrected = holm([each.difference.p_value for each in found])
+    corrected = holm([each.difference.p_value for each in comparisons])
     return [
         {
             "task": task,
@@ -106,7 +107,7 @@ def compared(out: Path, tasks: Sequence[str]) -> list[dict[str, Any]]:
             "wins": len(each.wins),
             "losses": len(each.losses),
         }
-        for (first, second, task), each, p_value in zip(asked, found, corrected, strict=True)
+        for (first, second, task), each, p_value in zip(pairs, comparisons, corrected, strict=True)
     ]
 
 
@@ -148,7 +149,7 @@ def markdown(scores: Mapping[str, Mapping[str, Any]], rows: Sequence[Mapping[str
 
 
 def scores_of(out: Path, task: str) -> dict[str, Any]:
-    """Read what each system reached on a task."""
+    """Read the nDCG@10 of each system on a task."""
     records = {system: read_evaluation(out / system / f"{task}.json") for system in SYSTEMS}
     return {
         system: {"value": record["scores"]["nDCG@10"], "interval": record["interval"]}

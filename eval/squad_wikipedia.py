@@ -5,9 +5,9 @@
 
 The corpus is every distinct paragraph of the two halves of the SQuAD 2.0 development set, then the
 first 100,000 paragraphs of 150 characters or more of a 2014 extract of Wikipedia, in file order.
-Queries are the answerable questions of the first half, each with the one paragraph that it was
-asked about. ``qrels/test.tsv`` has 300 of them, drawn with seed 0; ``qrels/all.tsv`` has all 2,910.
-The same input gives the same bytes, whose hashes the task file holds.
+Queries are the answerable questions of the first half; the paragraph of a question is its one
+relevant document. ``qrels/test.tsv`` has 300 of them, drawn with seed 0; ``qrels/all.tsv`` has all
+2,910. Equal input gives equal bytes; the task file has their hashes.
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ def write(
 ) -> None:
     """Write corpus, queries and judgements under ``OUT/squad-wikipedia-101k``, all or none."""
     if (out / NAME).exists():
-        note(f"{out / NAME} is there; nothing to do.")
+        note(f"{out / NAME} exists; nothing to do.")
         return
     folder = out / f"{NAME}.part"
     shutil.rmtree(folder, ignore_errors=True)
     (folder / "qrels").mkdir(parents=True)
-    note(f"Reading questions, and {distractors:,} paragraphs beside them")
+    note(f"Reading questions and {distractors:,} other paragraphs")
     first, second = (list(rows_of(data / "squad" / f"dev_{half}.jsonl.gz")) for half in "ab")
     asked_about = dict.fromkeys(row["context"] for row in chain(first, second))
     ids = {context: f"squad-{n}" for n, context in enumerate(asked_about)}
