@@ -30,11 +30,16 @@ from sbert_search.runtime.progress import note
 from sbert_search.runtime.provenance import made_with
 from sbert_search.search.fusion import Fusion
 from sbert_search.search.maxp import BestWindow
-from sbert_search.search.options import SearchOptions
+from sbert_search.search.options import SearchMode, SearchOptions
 from sbert_search.search.reranker import Reranker
 
 TASKS = ("scifact", "cranfield", "lisa", "npl")
-SYSTEMS = ("dense", "lexical", "hybrid", "reranked")
+SYSTEMS: dict[str, SearchMode] = {
+    "dense": "dense",
+    "lexical": "lexical",
+    "hybrid": "hybrid",
+    "reranked": "hybrid",
+}
 QUESTIONS = (("lexical", "hybrid"), ("dense", "hybrid"), ("hybrid", "reranked"))
 
 
@@ -50,8 +55,7 @@ def evaluate(
     """Evaluate every system on every task without a report."""
     embedder = CachedEmbedder(Embedder(model, precision="fp32"))
     reranker = BestWindow(Reranker(scorer, precision="fp32"))
-    for system in SYSTEMS:
-        mode = "hybrid" if system == "reranked" else system
+    for system, mode in SYSTEMS.items():
         search = SearchOptions(mode=mode, fusion=fusion, rerank_depth=depth)
         evaluated: list[Evaluation] = []
         for task in tasks:

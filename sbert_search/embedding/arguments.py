@@ -1,4 +1,4 @@
-"""What users pass to open a model and to encode with it: the types that public signatures share."""
+"""Types of arguments that public signatures share: models, and options to open and to encode."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
     from sbert_search.runtime.device import Precision
 
 TorchModel: TypeAlias = Union[str, Path, "SentenceTransformer", "BiEncoder"]
-"""What `Embedder` opens: a model's folder, its name on the hub, or a model in memory."""
+"""A model for `Embedder`: a folder, a name on the hub, or a model in memory."""
 
 ModelLike: TypeAlias = TorchModel | TextEmbedder
-"""What an index opens: a `TorchModel`, or an embedder."""
+"""A model for an index: a `TorchModel` or an embedder."""
 
 
 class EmbedderOptions(TypedDict, total=False):
-    """How a model that is given by name or folder is opened; see `Embedder`."""
+    """Options that open a model by its name or folder; see `Embedder`."""
 
     device: str
     engine: EngineName
@@ -35,19 +35,19 @@ class EmbedderOptions(TypedDict, total=False):
 
 
 class MatchingOptions(EmbedderOptions, total=False):
-    """How the model of an index is opened; see `Index.matching_embedder`."""
+    """Options that open the model of an index; see `Index.matching_embedder`."""
 
     quick: bool
 
 
 class CheckedOptions(MatchingOptions, total=False):
-    """How the model of an index is opened and compared with it; see `Index.matching_embedder`."""
+    """Options that open the model of an index and compare it; see `Index.matching_embedder`."""
 
     allow_inexact: bool
 
 
 class EncodeOptions(TypedDict, total=False):
-    """How texts are encoded; see `Embedder.encode`."""
+    """Options of encoding; see `Embedder.encode`."""
 
     prompt_name: str | None
     prompt: str | None
