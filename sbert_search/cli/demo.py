@@ -39,7 +39,9 @@ QUESTIONS = (
 @embedder_options
 @shared_options("quiet")
 def demo(folder: Path | None, model: str | None, **options: Any) -> None:
-    """Index the docstrings of Python's standard library and search them.
+    """Index and search the docstrings of Python.
+
+    The documents are the docstrings of the standard library.
 
     The text is part of every Python installation, so the demo works offline. A second run reuses
     the index of the first run.

@@ -125,13 +125,13 @@ _SHARED: dict[str, Decorator[Any]] = {
         "warn",
         "error",
         "chunk",
-        help="Texts longer than the model's limit; chunk: split them into passages.",
+        help="Treatment of texts above the model's length limit; chunk: split into passages.",
     ),
     "on-error": choice(
         "on-error",
         "stop",
         "skip",
-        help="Rows that cannot be read; skip: list them in a rejects file and exit with 3.",
+        help="Treatment of bad rows; skip: list them in a rejects file and exit with 3.",
     ),
     "memory": click.option(
         "--memory",

@@ -51,8 +51,9 @@ def compare(
     seed: int,
     as_json: bool,
 ) -> None:
-    """Compare RUN_A with RUN_B: JSON files that `eval --out` wrote, or folders of such files.
+    """Compare two evaluation runs.
 
+    RUN_A and RUN_B are JSON files that --out of another `eval` command wrote, or folders of them.
     Intervals come from a bootstrap and p-values from a randomisation test, both over the queries
     (for STS, over the pairs). Holm's method corrects the p-values for the number of tasks and
     metrics that are compared.

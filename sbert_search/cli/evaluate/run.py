@@ -92,7 +92,10 @@ evaluate.add_command(mlm)
 @_no_cache
 @_eval_options
 def sts(trained_on: Path | None, cross_encoder: str | None, baselines: bool, **options: Any) -> int:
-    """Measure the correlation of cosine similarities with human scores of text pairs (STS)."""
+    """Measure textual similarity (STS).
+
+    This is the correlation of cosine similarities with human scores of text pairs.
+    """
     from sbert_search.corpus.pairs import read_pairs
     from sbert_search.evaluation.sts import evaluate_sts
 
@@ -126,7 +129,10 @@ def retrieval(
     rerank_windows: int,
     **options: Any,
 ) -> int:
-    """Search the corpora of BEIR folders with their queries and measure the rankings."""
+    """Measure search on BEIR folders.
+
+    The corpus of each folder is searched with its queries.
+    """
     from sbert_search.evaluation.retrieval import evaluate_retrieval
     from sbert_search.search.maxp import BestWindow
 
@@ -146,7 +152,10 @@ def retrieval(
 @evaluate.command()
 @_eval_options
 def rerank(**options: Any) -> int:
-    """Rerank the candidates of each query with the cross-encoder --model; measure the ranking."""
+    """Measure a cross-encoder on reranking.
+
+    It orders the given candidates of each query.
+    """
     from sbert_search.evaluation.rerank import evaluate_rerank
 
     model, data, seed = _cross_encoder(options), options["data"], options["seed"]
@@ -158,7 +167,7 @@ def rerank(**options: Any) -> int:
 @evaluate.command()
 @_eval_options
 def nli(**options: Any) -> int:
-    """Classify pairs of texts by inference (NLI) with the cross-encoder --model."""
+    """Measure a cross-encoder on inference (NLI)."""
     from sbert_search.evaluation.nli import evaluate_nli
 
     model, data, seed = _cross_encoder(options), options["data"], options["seed"]
@@ -169,7 +178,10 @@ def nli(**options: Any) -> int:
 @_no_cache
 @_eval_options
 def triplets(**options: Any) -> int:
-    """Measure how often an anchor is nearer to its positive than to its negative text."""
+    """Measure the accuracy on triplets.
+
+    This is the share of anchors that are nearer to their positive than to their negative text.
+    """
     from sbert_search.evaluation.triplets import evaluate_triplets
 
     data, seed = options["data"], options["seed"]

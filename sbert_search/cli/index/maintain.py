@@ -24,7 +24,7 @@ _folder: Decorator[Any] = click.argument("path", metavar="DIR", type=click.Path(
 @_folder
 @shared_options("json")
 def info(path: Path, as_json: bool) -> None:
-    """Print the contents, the size and the settings of the index DIR."""
+    """Print contents, size and settings of the index DIR."""
     from sbert_search.index.index import Index
 
     report = Index.open(path).info()
@@ -79,9 +79,9 @@ def check(
 @_folder
 @shared_options("quiet", "json")
 def repair(path: Path, as_json: bool) -> None:
-    """Delete damaged derived files of the index DIR and write them again.
+    """Write damaged derived files of DIR again.
 
-    Derived files are those of FAISS and of BM25. Unreferenced files are deleted too. Damaged
+    Derived files of an index are those of FAISS and of BM25. Unreferenced files are deleted too. Damaged
     documents and vectors are not repaired: restore them from a backup, or build the index again.
     """
     from sbert_search.index.index import Index
@@ -134,7 +134,7 @@ def compact(
 @shared_options("quiet", "json")
 @click.pass_context
 def lexical(ctx: click.Context, /, path: Path, as_json: bool, **_: Any) -> None:
-    """Add BM25 postings to the index DIR, or change the settings of BM25.
+    """Add BM25 postings to DIR or change their settings.
 
     Settings that are not given keep their values. An index without postings starts with english,
     a title weight of 2, k1 = 1.2 and b = 0.75. Postings are computed again if a change needs it.

@@ -57,7 +57,7 @@ def tune(
     as_json: bool,
     **_: str,
 ) -> None:
-    """Choose the fastest search of the index DIR that reaches a target recall.
+    """Choose the fastest search with a target recall.
 
     Candidates are compared on a sample of at most 100,000 rows. The best two are built over all
     rows and verified on held-out queries. A candidate that exceeds a limit of memory, latency or

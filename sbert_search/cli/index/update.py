@@ -58,7 +58,7 @@ def build(
     as_json: bool,
     **_: Any,
 ) -> None:
-    """Build an index of the documents of SOURCE, or resume an interrupted build."""
+    """Build an index, or resume an interrupted build."""
     from sbert_search.index.ingestion.build import BuildSettings, build_index
     from sbert_search.index.ingestion.model_check import as_embedder
     from sbert_search.index.ingestion.recipe import load_recipe
@@ -86,7 +86,7 @@ def build(
 )
 @click.pass_context
 def add(ctx: click.Context, /, path: Path, as_json: bool, **_: Any) -> None:
-    """Add the documents of SOURCE to the index DIR.
+    """Add documents to the index DIR.
 
     A document is skipped if the index has the same id with the same content, so the command can
     be repeated. It is a bad row if the index has its id with other content; use upsert to replace
@@ -104,9 +104,9 @@ def add(ctx: click.Context, /, path: Path, as_json: bool, **_: Any) -> None:
 )
 @click.pass_context
 def upsert(ctx: click.Context, /, path: Path, as_json: bool, **_: Any) -> None:
-    """Add the documents of SOURCE to the index DIR and replace those that changed.
+    """Add documents and replace those that changed.
 
-    Unchanged documents are skipped. Fields and long texts are read as in the build, unless options
+    Unchanged documents of the index DIR are skipped. Fields and long texts are read as in the build, unless options
     override that.
     """
     _update(ctx, path, "upsert", as_json)

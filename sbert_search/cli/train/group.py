@@ -23,7 +23,9 @@ def train() -> None:
 
 @training_command("bi-encoder")
 def bi_encoder(**_: Any) -> None:
-    """Train a sentence encoder with RECIPE, the name of a shipped recipe or a TOML file.
+    """Train a sentence encoder.
+
+    RECIPE is the name of a shipped recipe or a TOML file.
 
     \b
     sbert-search train bi-encoder nli --set model=FOLDER --set data.train=pairs.jsonl --out my-model
@@ -36,9 +38,10 @@ def bi_encoder(**_: Any) -> None:
 
 @training_command("cross-encoder")
 def cross_encoder(**_: Any) -> None:
-    """Train a cross-encoder with RECIPE, the name of a shipped recipe or a TOML file.
+    """Train a cross-encoder.
 
-    It predicts classes or scores of pairs of texts, or relevance for reranking.
+    It predicts classes or scores of pairs of texts, or relevance for reranking. RECIPE is the name
+    of a shipped recipe or a TOML file.
 
     \b
     sbert-search train cross-encoder stsb --set data.train=pairs.jsonl --out my-scorer

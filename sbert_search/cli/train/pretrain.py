@@ -9,8 +9,9 @@ from sbert_search.cli.train.run import train_by_recipe, training_command
 
 @training_command("pretrain")
 def pretrain(**_: Any) -> None:
-    """Train an encoder on raw text, from random weights or from a published encoder.
+    """Train an encoder on raw text.
 
+    The run starts from random weights, or from a published encoder (recipe continue).
     Set the text with --set data.train=SOURCE, the tokenizer with --set tokenizer=FOLDER (a folder
     of `tokenizer train`) and the size of the encoder with --set size=tiny|mini|small|base.
     """
