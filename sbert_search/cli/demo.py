@@ -41,10 +41,8 @@ QUESTIONS = (
 def demo(folder: Path | None, model: str | None, **options: Any) -> None:
     """Index and search the docstrings of Python.
 
-    The documents are the docstrings of the standard library.
-
-    The text is part of every Python installation, so the demo works offline. A second run reuses
-    the index of the first run.
+    The documents are the docstrings of the standard library, which every Python installation has,
+    so the demo works offline. A second run reuses the index of the first run.
     """
     from sbert_search.index.ingestion.model_check import as_embedder
     from sbert_search.search.engine import SearchEngine

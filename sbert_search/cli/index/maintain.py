@@ -81,8 +81,9 @@ def check(
 def repair(path: Path, as_json: bool) -> None:
     """Write damaged derived files of DIR again.
 
-    Derived files of an index are those of FAISS and of BM25. Unreferenced files are deleted too. Damaged
-    documents and vectors are not repaired: restore them from a backup, or build the index again.
+    Derived files of an index are those of FAISS and of BM25. Unreferenced files are deleted.
+    Damaged documents and vectors are not repaired: restore them from a backup, or build the index
+    again.
     """
     from sbert_search.index.index import Index
 

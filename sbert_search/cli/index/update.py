@@ -106,8 +106,8 @@ def add(ctx: click.Context, /, path: Path, as_json: bool, **_: Any) -> None:
 def upsert(ctx: click.Context, /, path: Path, as_json: bool, **_: Any) -> None:
     """Add documents and replace those that changed.
 
-    Unchanged documents of the index DIR are skipped. Fields and long texts are read as in the build, unless options
-    override that.
+    Unchanged documents of the index DIR are skipped. Fields and long texts are read as in the
+    build, unless options override that.
     """
     _update(ctx, path, "upsert", as_json)
 
