@@ -158,7 +158,7 @@ def a_month(results: Results, scratch: Path, factory: str) -> None:
     ledger = Ledger(options.dim, options.seed)
     store = build(scratch / "month", factory, options, ledger.add(options.rows))
     with store.writer() as writer:
-        writer.snapshot_to(scratch / "fresh")
+        writer.backup_to(scratch / "fresh")
     fresh, reader = (IndexStore.open(scratch / name) for name in ("fresh", "month"))
     queries = ledger.draw(N_QUERIES)
     month = Month(CountingDisk())

@@ -47,7 +47,7 @@ from sbert_search.runtime.disk.files import replace_file
 from sbert_search.runtime.progress import note
 from sbert_search.runtime.provenance import made_with
 from sbert_search.search.engine import SearchEngine
-from sbert_search.search.fusion import mixed
+from sbert_search.search.fusion import mix_scores
 from sbert_search.search.maxp import BestWindow
 from sbert_search.search.reranker import Reranker
 from sbert_search.training.cross_encoder.train import CrossEncoderRecipe, train_cross_encoder
@@ -229,7 +229,7 @@ def _mixed(
     ids = list(found)
     first = ids[:depth]
     own, new = (np.array([side[doc_id] for doc_id in first]) for side in (found, scores))
-    total = mixed(own, new, weight)
+    total = mix_scores(own, new, weight)
     order = [first[place] for place in np.argsort(-total, kind="stable")] + ids[depth:]
     return {doc_id: -float(place) for place, doc_id in enumerate(order)}
 

@@ -22,13 +22,13 @@ from numpy.typing import NDArray
 
 from sbert_search.config import from_mapping
 from sbert_search.errors import ConfigError, CorpusError
+from sbert_search.runtime.arrays import Ints
 from sbert_search.runtime.disk import files, npy
 
 NAME = "MANIFEST.json"
 FORMAT = "sbert-search token shards"
 VERSION = 1
 
-Ints = NDArray[np.int64]
 
 _COUNTED = 1 << 22  # tokens read at a time
 

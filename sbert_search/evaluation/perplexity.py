@@ -9,13 +9,13 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from sbert_search.corpus.documents import CorpusReader
 from sbert_search.corpus.shards import TokenShards
 from sbert_search.encoder.packed import PackedTokens
 from sbert_search.losses.token import token_cross_entropy
 from sbert_search.models.pretraining import MaskedBatch, MaskedLanguageModel
+from sbert_search.runtime.arrays import Ints
 from sbert_search.runtime.progress import progress
 from sbert_search.tokens.masking import MaskSettings
 from sbert_search.tokens.mlm_dataset import MaskedCorpus
@@ -25,7 +25,6 @@ from sbert_search.tokens.specials import SpecialTokens, mask_vocabulary
 from sbert_search.tokens.tokenizer import TextTokenizer
 
 _ROWS = 32  # of one forward pass
-Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

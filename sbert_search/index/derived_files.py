@@ -21,7 +21,7 @@ T = TypeVar("T")
 Found = LexicalFiles | Exception
 
 
-class Derived:
+class DerivedFiles:
     """FAISS indexes and postings, those of each segment, mapped.
 
     Args:
@@ -36,7 +36,9 @@ class Derived:
         FileNotFoundError: A file is gone, as after a compaction by another process.
     """
 
-    def __init__(self, folder: Folder, manifest: Manifest, reuse: Derived | None = None) -> None:
+    def __init__(
+        self, folder: Folder, manifest: Manifest, reuse: DerivedFiles | None = None
+    ) -> None:
         self._folder, self._manifest = folder, manifest
         self.anns = [self._ann(segment, reuse) for segment in manifest.segments]
         self._lexical = [self._lexical_files(segment, reuse) for segment in manifest.segments]
@@ -58,18 +60,20 @@ class Derived:
         _warn(f"The words of {segment.record.docs.name} are counted again", found)
         return merged([(postings, None) for postings in count_segment(segment, settings)])
 
-    def _ann(self, segment: SegmentRecord, reuse: Derived | None) -> faiss_file.Ann | None:
+    def _ann(
+        self, segment: SegmentRecord, reuse: DerivedFiles | None
+    ) -> faiss_file.FaissFile | None:
         if segment.ann is None:
             return None
         known = {found.record: found for found in reuse.anns if found} if reuse else {}
         shape = (segment.n_rows, self._manifest.settings.dim)
-        found = known.get(segment.ann) or self._opened(faiss_file.Ann, segment.ann, shape)
-        if isinstance(found, faiss_file.Ann):
+        found = known.get(segment.ann) or self._opened(faiss_file.FaissFile, segment.ann, shape)
+        if isinstance(found, faiss_file.FaissFile):
             return found
         _warn(f"{segment.docs.name} is scanned exactly", found)
         return None
 
-    def _lexical_files(self, segment: SegmentRecord, reuse: Derived | None) -> Found | None:
+    def _lexical_files(self, segment: SegmentRecord, reuse: DerivedFiles | None) -> Found | None:
         if segment.lexical is None:
             return None
         before = reuse._lexical if reuse else []

@@ -20,8 +20,8 @@ from sbert_search.index.ingestion.build import (
     BuildSettings,
     Sources,
     build_index,
+    note_resume_on_interrupt,
     source_list,
-    told_how_to_go_on,
 )
 from sbert_search.index.ingestion.ingest import (
     IngestReport,
@@ -352,7 +352,7 @@ class Index:
             IndexStoreError: The target exists already, or cannot be written.
         """
         require_apart(Path(target), [self.path], "The backup")
-        self.store.snapshot_to(target)
+        self.store.backup_to(target)
 
     def snapshot(self, target: str | Path) -> None:
         """Do as `backup`, whose old name this is.
@@ -397,7 +397,7 @@ class Index:
         )
         survey = reader.survey()
         embedder, agreed = self.matching_embedder(model, **options), self.state.settings
-        with told_how_to_go_on(self.store), self.store.writer() as writer:
+        with note_resume_on_interrupt(self.store), self.store.writer() as writer:
             self.require_finished()
             if writer.snapshot.settings != agreed:  # another index has taken the place of this one
                 inexact = bool(options.get("allow_inexact"))

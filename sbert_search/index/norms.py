@@ -7,29 +7,29 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-
-def normalised(vectors: NDArray[np.floating[Any]]) -> NDArray[np.float32]:
-    """Scale vectors (n, dim) to unit length; a zero vector stays zero."""
-    return scaled(vectors, lengths_of(vectors))
+Vectors = NDArray[np.floating[Any]]
 
 
-def lengths_of(vectors: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
-    """Return the Euclidean lengths of vectors (n, dim), not finite where one of them is not."""
-    lengths: NDArray[np.float64] = np.sqrt(
-        np.einsum("nd,nd->n", vectors, vectors, dtype=np.float64)
-    )
-    return lengths
+def normalised(vectors: Vectors) -> NDArray[np.float32]:
+    """Scale vectors (n, dim) to norm 1; a zero vector stays zero."""
+    return divide_by_norms(vectors, norms_of(vectors))
 
 
-def scaled(vectors: NDArray[np.floating[Any]], lengths: NDArray[np.float64]) -> NDArray[np.float32]:
-    """Divide vectors (n, dim) by their lengths (n,), those of zero vectors by 1."""
-    lengths += lengths == 0
-    unit: NDArray[np.float32] = (vectors / lengths[:, None]).astype(np.float32)
+def norms_of(vectors: Vectors) -> NDArray[np.float64]:
+    """Return the norms of vectors (n, dim); NaN or infinite for a vector that is not finite."""
+    norms: NDArray[np.float64] = np.sqrt(np.einsum("nd,nd->n", vectors, vectors, dtype=np.float64))
+    return norms
+
+
+def divide_by_norms(vectors: Vectors, norms: NDArray[np.float64]) -> NDArray[np.float32]:
+    """Divide vectors (n, dim) by their norms (n,); zeros in ``norms`` are set to 1 in place."""
+    norms += norms == 0
+    unit: NDArray[np.float32] = (vectors / norms[:, None]).astype(np.float32)
     return unit
 
 
-def largest_norm(vectors: NDArray[np.floating[Any]]) -> float:
-    """Return the largest Euclidean length of some vectors (n, dim)."""
+def largest_norm(vectors: Vectors) -> float:
+    """Return the largest norm among vectors (n, dim); 0 when there are none."""
     if len(vectors) == 0:
         return 0.0
     blocks = (vectors[i : i + 4096].astype(np.float64) for i in range(0, len(vectors), 4096))

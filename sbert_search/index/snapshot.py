@@ -14,11 +14,11 @@ from sbert_search.errors import CorruptIndex, NoLexicalData, QueryError
 from sbert_search.index.dense.exact import QUERY_BLOCK, TopK
 from sbert_search.index.dense.query_plan import RowMask, Selection
 from sbert_search.index.dense.segment_search import offer_nearest
-from sbert_search.index.dense.single_query import LoneSearch
-from sbert_search.index.derived_files import Derived
+from sbert_search.index.dense.single_query import SingleQuerySearch
+from sbert_search.index.derived_files import DerivedFiles
 from sbert_search.index.lexical.bm25 import LexicalPart, LexicalSearch
 from sbert_search.index.lexical.postings import Postings
-from sbert_search.index.norms import lengths_of, scaled
+from sbert_search.index.norms import divide_by_norms, norms_of
 from sbert_search.index.storage import ids, npy
 from sbert_search.index.storage.manifest import ColumnType, Manifest, StoreSettings
 from sbert_search.index.storage.passages import StoredPassage, read_documents, read_passages
@@ -48,7 +48,9 @@ class Snapshot:
                 known.get(record.docs) or Segment(opened, record, manifest.settings)
                 for record in manifest.segments
             ]
-            self._derived: Derived = Derived(opened, manifest, reuse._derived if reuse else None)
+            self._derived: DerivedFiles = DerivedFiles(
+                opened, manifest, reuse._derived if reuse else None
+            )
             dead = self._read_tombstones(opened)
         self.anns = self._derived.anns
         self._starts = np.array([record.row_start for record in manifest.segments], np.int64)
@@ -109,8 +111,8 @@ class Snapshot:
             QueryError: k below 1, queries of another length, or numbers that are not finite.
         """
         queries = self._checked(queries, k)
-        if len(queries) == 1 and mask is None and not exact and self._lone:
-            found_alone = self._lone.nearest(queries, k)
+        if len(queries) == 1 and mask is None and not exact and self._single_query:
+            found_alone = self._single_query.nearest(queries, k)
             if found_alone is not None:
                 return found_alone
         wanted = mask.selections if mask else self._selections
@@ -125,11 +127,11 @@ class Snapshot:
         return best.scores, best.rows
 
     @cached_property
-    def _lone(self) -> LoneSearch | None:
+    def _single_query(self) -> SingleQuerySearch | None:
         """The short way of a lone query, where one FAISS file holds all rows and all are live."""
         if len(self.segments) != 1 or self._selections[0] is not None:
             return None
-        return LoneSearch.of(self.segments[0], self.anns[0], self.settings)
+        return SingleQuerySearch.of(self.segments[0], self.anns[0], self.settings)
 
     def fetch(self, rows: Sequence[int] | NDArray[np.int64]) -> list[StoredPassage]:
         """Read passages with their documents, in the order asked.
@@ -287,11 +289,11 @@ class Snapshot:
                 f"The queries have shape {queries.shape}; this index holds vectors of "
                 f"{settings.dim} numbers, so they must be (n_queries, {settings.dim})."
             )
-        lengths = lengths_of(queries)
+        lengths = norms_of(queries)
         if not math.isfinite(np.add.reduce(lengths)):
             bad = int(np.flatnonzero(~np.isfinite(lengths))[0])
             raise QueryError(f"Query {bad} has a vector that is not finite; its model is broken.")
-        return scaled(queries, lengths) if settings.metric == "cosine" else queries
+        return divide_by_norms(queries, lengths) if settings.metric == "cosine" else queries
 
     @cached_property
     def lexical(self) -> LexicalSearch:

@@ -128,8 +128,8 @@ class IndexStore:
     def _move(self, snapshot: Snapshot) -> None:
         self.snapshot = snapshot
 
-    def snapshot_to(self, target: str | Path) -> None:
-        """Make another folder an index in the newest state; see `backup.snapshot_to`.
+    def backup_to(self, target: str | Path) -> None:
+        """Make another folder an index in the newest state; see `backup.backup_to`.
 
         Takes no lock: a compaction may pull files away while they are opened, not afterwards.
         """
@@ -139,7 +139,7 @@ class IndexStore:
                 opened = backup.opened_files(self.snapshot.folder, self.snapshot.manifest)
             except FileNotFoundError:
                 continue
-            backup.snapshot_to(self.snapshot.folder, self.snapshot.manifest, Path(target), opened)
+            backup.backup_to(self.snapshot.folder, self.snapshot.manifest, Path(target), opened)
             return
         raise _always_changing(self.path)
 

@@ -122,7 +122,7 @@ class IndexWriter:
             new = self._with_batch(work, new, batch) if batch else new
             work.commit(new)
         self._forget(batch.documents if batch else ())
-        if groups := merge_policy.on_the_way(self.snapshot):
+        if groups := merge_policy.groups_after_commit(self.snapshot):
             with self._rewriting() as work:
                 work.commit(compaction.rewritten(work, self.snapshot, groups))
 
@@ -190,7 +190,7 @@ class IndexWriter:
             IndexStoreError: The disk failed; the index is as before.
             CommitUnknown: The disk failed at the last step; reopen the index.
         """
-        groups = merge_policy.after_update(self.snapshot)
+        groups = merge_policy.groups_after_update(self.snapshot)
         if not groups and len(self.snapshot.manifest.tombstones) <= merge_policy.MAX_TOMBSTONES:
             return False
         with self._rewriting() as work:
@@ -259,10 +259,10 @@ class IndexWriter:
             )
             work.commit(with_lexical(work, kept))
 
-    def snapshot_to(self, target: str | Path) -> None:
-        """Make another folder an index in this state, by hard links; see `backup.snapshot_to`."""
+    def backup_to(self, target: str | Path) -> None:
+        """Make another folder an index in this state, by hard links; see `backup.backup_to`."""
         folder, manifest = self._holding.folder, self.snapshot.manifest
-        backup.snapshot_to(folder, manifest, Path(target), backup.opened_files(folder, manifest))
+        backup.backup_to(folder, manifest, Path(target), backup.opened_files(folder, manifest))
 
     def rewrite(self, change: Callable[[Transaction], Manifest]) -> None:
         """Commit what a function makes of the index, then drop the files that it left behind.
@@ -283,7 +283,7 @@ class IndexWriter:
         self, cursor: BuildCursor | None, memory_bytes: int | None, retrain: bool = False
     ) -> None:
         def compacted(work: Transaction) -> Manifest:
-            groups = merge_policy.for_compaction(self.snapshot)
+            groups = merge_policy.groups_for_compaction(self.snapshot)
             new = compaction.rewritten(work, self.snapshot, groups) if groups else work.old
             new = compaction.with_ann(
                 work, self.snapshot, new, memory_bytes=memory_bytes, retrain=retrain
@@ -308,7 +308,7 @@ class IndexWriter:
         new = self._with_dead(work, new, replaced[replaced >= 0])
         segment = write_segment(
             work.folder,
-            work.number(),
+            work.new_number(),
             [part],
             table=table,
             n_rows=n_rows,
@@ -317,7 +317,7 @@ class IndexWriter:
         )
         if new.settings.lexical:
             postings = count_terms(texts_of(part.docs), new.settings.lexical)
-            lexical = write_lexical(work.folder, work.number(), [(postings, None)])
+            lexical = write_lexical(work.folder, work.new_number(), [(postings, None)])
             segment = dataclasses.replace(segment, lexical=lexical)
         return dataclasses.replace(
             new, segments=(*new.segments, segment), next_row=new.next_row + n_rows

@@ -11,7 +11,7 @@ import random
 import numpy as np
 from numpy.typing import NDArray
 
-Ints = NDArray[np.int64]
+from sbert_search.runtime.arrays import Ints
 
 PURPOSES = ("init", "order", "dropout", "mask", "sample")
 

@@ -63,4 +63,4 @@ def _best_of_each(
     """Keep the first, and so best, row of each document; all are (fetched,), -1 where none."""
     _, first = np.unique(docs[: np.count_nonzero(rows >= 0)], return_index=True)
     kept = np.sort(first)[:k]
-    return Ranking(docs[kept], rows[kept], scores[kept].astype(np.float64)).marked("dense")
+    return Ranking(docs[kept], rows[kept], scores[kept].astype(np.float64)).with_stage("dense")

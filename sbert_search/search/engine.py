@@ -29,8 +29,8 @@ from sbert_search.search.hits import body_of, read_hits
 from sbert_search.search.lexical import (
     best_passages,
     best_sentence,
+    informative_words,
     matching_documents,
-    telling_words,
 )
 from sbert_search.search.options import SearchKeywords, SearchOptions, refuse_no_text
 from sbert_search.search.ranking import Ranking
@@ -370,7 +370,7 @@ class SearchEngine:
         else:
             best = [best_sentence(snapshot.lexical.reader, found.query, body) for body in bodies]
         texts = [f"{hit.title} {hit.text}" for hit in hits]
-        words = telling_words(snapshot, found.query, texts)
+        words = informative_words(snapshot, found.query, texts)
         return [
             replace(hit, best_sentence=sentence, matched_words=matched)
             for hit, sentence, matched in zip(hits, best, words, strict=True)

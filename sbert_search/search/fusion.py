@@ -71,10 +71,10 @@ def fuse(dense: Ranking, lexical: Ranking, settings: Fusion) -> Ranking:
         stages[name] = ranks, scores
     order = np.lexsort((docs, better, -total))
     fused = Ranking(docs, rows, total, {name: stages[name] for name in ("dense", "lexical")})
-    return fused.take(order, total[order]).marked("fused")
+    return fused.take(order, total[order]).with_stage("fused")
 
 
-def mixed(
+def mix_scores(
     scores: NDArray[np.float64], reranked: NDArray[np.float64], rerank_weight: float
 ) -> NDArray[np.float64]:
     """Mix the scores that documents had with those of a reranker, all (n,).
@@ -83,10 +83,10 @@ def mixed(
     """
     if rerank_weight == 1:
         return reranked
-    return rerank_weight * scaled(reranked) + (1 - rerank_weight) * scaled(scores)
+    return rerank_weight * min_max_scaled(reranked) + (1 - rerank_weight) * min_max_scaled(scores)
 
 
-def scaled(scores: NDArray[np.float64]) -> NDArray[np.float64]:
+def min_max_scaled(scores: NDArray[np.float64]) -> NDArray[np.float64]:
     """Bring scores (n,) to 0..1, the worst to 0; all of them to 1 when they are equal."""
     if len(scores) == 0:
         return scores
@@ -97,4 +97,4 @@ def scaled(scores: NDArray[np.float64]) -> NDArray[np.float64]:
 def _shares(scores: NDArray[np.float64], settings: Fusion) -> NDArray[np.float64]:
     if settings.method == "rrf":
         return 1 / (settings.rrf_k + np.arange(1.0, len(scores) + 1))
-    return scaled(scores)
+    return min_max_scaled(scores)

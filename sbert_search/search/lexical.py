@@ -30,7 +30,7 @@ def matching_documents(
         NoLexicalData: The index was made without.
     """
     found = snapshot.lexical.search(queries, k, mask)
-    return [Ranking(docs, docs, scores).marked("lexical") for docs, scores in found]
+    return [Ranking(docs, docs, scores).with_stage("lexical") for docs, scores in found]
 
 
 def best_passages(snapshot: Snapshot, query: str, ranking: Ranking) -> Ranking:
@@ -57,7 +57,9 @@ def best_sentence(reader: TermReader, query: str, passage: str) -> str:
     return sentences[_most_words(reader, query, sentences)]
 
 
-def telling_words(snapshot: Snapshot, query: str, texts: Sequence[str]) -> list[tuple[str, ...]]:
+def informative_words(
+    snapshot: Snapshot, query: str, texts: Sequence[str]
+) -> list[tuple[str, ...]]:
     """Name the words of a query that each text holds, in any form.
 
     Words that many documents of the index hold, such as "what", are named only where no other
@@ -76,7 +78,7 @@ def _common_words(snapshot: Snapshot, reader: TermReader, query: str) -> set[str
     words = list(dict.fromkeys(reader.words(query)))
     limit = max(FEW, COMMON * snapshot.n_docs)
     terms = zip(words, reader.hashes(words).tolist(), strict=True)
-    return {word for word, term in terms if snapshot.lexical.holders(term)[1] > limit}
+    return {word for word, term in terms if snapshot.lexical.postings_of(term)[1] > limit}
 
 
 def _most_words(reader: TermReader, query: str, texts: Sequence[str]) -> int:

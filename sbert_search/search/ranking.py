@@ -33,7 +33,7 @@ class Ranking:
     def __len__(self) -> int:
         return len(self.docs)
 
-    def marked(self, stage: str) -> Ranking:
+    def with_stage(self, stage: str) -> Ranking:
         """Note that a stage gave this order."""
         stages = {**self.stages, stage: (np.arange(1, len(self) + 1), self.scores)}
         return Ranking(self.docs, self.rows, self.scores, stages)

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from sbert_search.errors import ConfigError, QueryError
 from sbert_search.records import Hit, StageScore
-from sbert_search.search.fusion import mixed
+from sbert_search.search.fusion import mix_scores
 from sbert_search.search.hits import passage_of
 
 
@@ -57,7 +57,7 @@ def rerank(
 
 def _reordered(hits: list[Hit], reranked: NDArray[np.float64], weight: float) -> list[Hit]:
     """Sort hits by a reranker's score mixed with their own; equal ones stay in order."""
-    scores = mixed(np.array([hit.score for hit in hits]), reranked, weight)
+    scores = mix_scores(np.array([hit.score for hit in hits]), reranked, weight)
     ranks = np.empty(len(hits), np.int64)
     ranks[np.argsort(-reranked, kind="stable")] = np.arange(1, len(hits) + 1)
     return [

@@ -5,12 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sbert_search.corpus.shards import TokenShards
+from sbert_search.runtime.arrays import Ints
 from sbert_search.tokens.segments import Examples, document_borders
-
-Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)

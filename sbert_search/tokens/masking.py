@@ -10,10 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sbert_search.errors import ConfigError
+from sbert_search.runtime.arrays import Ints
 from sbert_search.runtime.seed import uniforms
 from sbert_search.tokens.wordpiece_merges import CONTINUATION
-
-Ints = NDArray[np.int64]
 
 _MARKS = (CONTINUATION, "\u0120", "\u2581")  # the others: a space in byte-level BPE, SentencePiece
 

@@ -8,7 +8,8 @@ from collections import defaultdict
 import numpy as np
 from numpy.typing import NDArray
 
-Ints = NDArray[np.int64]
+from sbert_search.runtime.arrays import Ints
+
 Floats = NDArray[np.float64]
 
 MIN_COUNT = 2

@@ -6,18 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from sbert_search.config import to_mapping
 from sbert_search.corpus.shards import TokenShards
+from sbert_search.runtime.arrays import Ints
 from sbert_search.tokens.examples import read_examples
 from sbert_search.tokens.masking import MaskSettings, mask_tokens
 from sbert_search.tokens.segments import SegmentSettings, plan_examples
 from sbert_search.tokens.specials import SpecialTokens, mask_vocabulary
 from sbert_search.tokens.tokenizer import TextTokenizer
-
-Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,12 +13,11 @@ from itertools import pairwise
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sbert_search.errors import ConfigError, CorpusError
+from sbert_search.runtime.arrays import Ints
 from sbert_search.runtime.seed import generator
 
-Ints = NDArray[np.int64]
 Kind = Literal["nsp", "sop", "full-sentences", "document-sentences"]
 Stretch = tuple[int, int]  # first token, and the token behind the last
 

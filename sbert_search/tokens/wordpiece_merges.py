@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from sbert_search.tokens.merge_candidates import Floats, Ints, PairTable, pair_keys
+from sbert_search.runtime.arrays import Ints
+from sbert_search.tokens.merge_candidates import Floats, PairTable, pair_keys
 
 Places = NDArray[np.int32]
 

@@ -111,5 +111,5 @@ def test_more_numbers_than_32_bits_count_are_addressed_right(tmp_path: Path) -> 
     top = TopK(4, 1)
     rows = np.arange(n_rows) + 2**40
     queries = last.astype(np.float32)
-    scan(queries, vectors, top, rows, metric="dot", max_norm=100.0, wanted=Selection(wanted))
+    scan(queries, vectors, top, rows, metric="dot", max_norm=100.0, selection=Selection(wanted))
     assert top.rows[:, 0].tolist() == rows[-4:].tolist()

@@ -7,7 +7,7 @@ import pytest
 
 from sbert_search.errors import QueryError
 from sbert_search.records import StageScore
-from sbert_search.search.fusion import Fusion, fuse, mixed, scaled
+from sbert_search.search.fusion import Fusion, fuse, min_max_scaled, mix_scores
 from sbert_search.search.ranking import Ranking
 
 
@@ -90,16 +90,16 @@ def test_a_weight_of_one_or_nothing_is_one_stage_alone() -> None:
 
 
 def test_scaling_brings_scores_to_0_and_1() -> None:
-    assert scaled(np.array([3.0, 2.0, 1.0])).tolist() == [1, 0.5, 0]
-    assert scaled(np.array([2.0, 2.0])).tolist() == [1, 1]
-    assert scaled(np.empty(0)).tolist() == []
+    assert min_max_scaled(np.array([3.0, 2.0, 1.0])).tolist() == [1, 0.5, 0]
+    assert min_max_scaled(np.array([2.0, 2.0])).tolist() == [1, 1]
+    assert min_max_scaled(np.empty(0)).tolist() == []
 
 
 def test_a_rerankers_score_is_mixed_on_one_scale() -> None:
     before, reranked = np.array([0.3, 0.2, 0.1]), np.array([-5.0, 5.0, 0.0])
-    assert mixed(before, reranked, 1.0).tolist() == reranked.tolist()
-    assert mixed(before, reranked, 0.0).tolist() == pytest.approx([1, 0.5, 0])
-    assert mixed(before, reranked, 0.5).tolist() == pytest.approx([0.5, 0.75, 0.25])
+    assert mix_scores(before, reranked, 1.0).tolist() == reranked.tolist()
+    assert mix_scores(before, reranked, 0.0).tolist() == pytest.approx([1, 0.5, 0])
+    assert mix_scores(before, reranked, 0.5).tolist() == pytest.approx([0.5, 0.75, 0.25])
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sbert_search.index.dense.query_plan import Selection
+from sbert_search.index.norms import Vectors
 from sbert_search.index.storage.manifest import Metric
 
 BLOCK_SCORES = 1 << 21  # scores of one block of queries against one block of vectors (8 MiB)
@@ -32,7 +33,6 @@ HALF_BITS = np.int32(-0x70002000)  # where float32 has the sign, 5 low exponent 
 HALF_SCALE = np.float32(2.0**112)  # between the exponents of float16 and float32
 MAX_TIES = 10_000  # rows kept beyond k when that many lie within rounding error of the k-th
 
-Vectors = NDArray[np.floating[Any]]
 
 _one_product = Lock()  # each has all cores; the threads of several at once would spin for them
 
@@ -109,7 +109,7 @@ def scan(
     *,
     metric: Metric,
     max_norm: float,
-    wanted: Selection | None = None,
+    selection: Selection | None = None,
 ) -> None:
     """Offer the best rows of some vectors to `top`.
 
@@ -120,19 +120,21 @@ def scan(
         rows: Row number of each vector, int64 (n_rows,), rising.
         metric: How vectors compare.
         max_norm: Largest Euclidean length of a vector.
-        wanted: Which vectors take part; None means all.
+        selection: Which vectors take part; None means all.
     """
     alone = len(queries) == 1 and vectors.dtype == np.float32
     dense = DENSE_ALONE if alone else DENSE
-    masked = wanted is not None and wanted.n_wanted > dense * len(wanted.marks)
-    positions = None if wanted is None or masked else wanted.at
+    # Above a share of selected rows, reading all in order and dropping the others afterwards is
+    # faster than picking (docs/decisions.md: A mask over more than half the rows is read in order).
+    masked = selection is not None and selection.n_selected > dense * len(selection.marks)
+    positions = None if selection is None or masked else selection.positions
     norms = np.linalg.norm(queries.astype(np.float64), axis=1)
     slack = _slack(norms, max_norm, queries.shape[1], metric)
     found = _Candidates(top.k, _thresholds(top, norms, metric) - slack, slack)
     for start, block in _blocks(vectors, positions, len(queries)):
         scores = _fast_scores(queries, block, metric)
-        if masked and wanted is not None:
-            scores[:, wanted.others_within(start, start + len(block))] = -np.inf
+        if masked and selection is not None:
+            scores[:, selection.excluded_within(start, start + len(block))] = -np.inf
         found.add(start, scores)
     query, at = found.finish()
     at = at if positions is None else positions[at]

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _KINDS = re.compile(r"Index(Flat(IP|L2)?|(HNSW|IVF|PQ|ScalarQuantizer|PreTransform|RaBitQ)\w*)")
 
 
-class Ann:
+class FaissFile:
     """A FAISS index in a file, mapped when opened, checked and parsed when first searched."""
 
     def __init__(self, folder: Folder, record: FileRecord, shape: tuple[int, int]) -> None:
@@ -108,7 +108,7 @@ def search(
     """Find candidates for the best positions of each query.
 
     Args:
-        index: What `Ann.index` gave.
+        index: What `FaissFile.index` gave.
         plan: How to search, and how many candidates to fetch.
         queries: float32 (n_queries, dim).
         selection: Which positions take part; None means all.
@@ -138,7 +138,7 @@ def parameters(
     """Return what FAISS is told of a search: how widely, and which positions take part.
 
     Args:
-        index: What `Ann.index` gave.
+        index: What `FaissFile.index` gave.
         spec: How widely.
         n_candidates: What it is asked for.
         bits: A bit for each position; None means all.

@@ -16,9 +16,9 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from sbert_search.index.dense.exact import Vectors
 from sbert_search.index.dense.faiss_runtime import import_faiss
 from sbert_search.index.dense.query_plan import Plan, Selection
+from sbert_search.index.norms import Vectors
 from sbert_search.runtime.progress import Advance, note
 
 MOST = 2048  # candidates or lists of one query that FAISS's GPU code knows
@@ -167,7 +167,7 @@ class GpuIndex:
         return at
 
 
-def knows(plan: Plan) -> bool:
+def supports(plan: Plan) -> bool:
     """Whether a device can follow a plan: no bitmap, and within FAISS's limits."""
     return plan.route == "fetch" and max(plan.n_candidates, plan.spec.nprobe) <= MOST
 

@@ -47,19 +47,19 @@ class Selection:
     @property
     def n_live(self) -> int:
         """How many take part where there is no filter."""
-        return self.n_wanted if self._n_live is None else self._n_live
+        return self.n_selected if self._n_live is None else self._n_live
 
     @cached_property
-    def n_wanted(self) -> int:
+    def n_selected(self) -> int:
         """How many they are."""
         return int(np.count_nonzero(self.marks))
 
     @cached_property
-    def at(self) -> NDArray[np.int64]:
+    def positions(self) -> NDArray[np.int64]:
         """Their positions, rising."""
         return np.flatnonzero(self.marks)
 
-    def others_within(self, start: int, stop: int) -> NDArray[np.int64]:
+    def excluded_within(self, start: int, stop: int) -> NDArray[np.int64]:
         """Positions of the other rows from ``start`` up to ``stop``, counted from ``start``."""
         others = self._others
         return others[np.searchsorted(others, start) : np.searchsorted(others, stop)] - start
@@ -82,20 +82,20 @@ class Plan:
         route: Score exactly the wanted rows; give FAISS a bitmap; or fetch more and drop some.
         spec: Search parameters, widened.
         n_candidates: What FAISS is asked for.
-        again: What to do for the queries that this leaves short of k; None: nothing is left to do.
+        fallback: The plan for queries that get fewer than k rows; None: this plan finds them all.
     """
 
     route: Route
     spec: IndexSpec
     n_candidates: int
-    again: Plan | None = None
+    fallback: Plan | None = None
 
 
 @lru_cache(maxsize=256)
 def plan(
     spec: IndexSpec,
     n_rows: int,
-    n_wanted: int,
+    n_selected: int,
     *,
     n_live: int,
     k: int,
@@ -107,7 +107,7 @@ def plan(
     Args:
         spec: The index, with the search parameters that suit all of its rows.
         n_rows: Rows of the segment.
-        n_wanted: Rows that may be returned.
+        n_selected: Rows that may be returned.
         n_live: Rows that might be if there were no filter.
         k: Rows wanted of each query.
         n_queries: Queries that are asked together.
@@ -115,10 +115,10 @@ def plan(
     """
     n_candidates = k * spec.candidates_per_result
     scan = Plan("scan", spec, 0)
-    if n_wanted == 0:
+    if n_selected == 0:
         return scan
-    share = n_wanted / n_rows
-    thinned = (n_live / n_wanted) ** WIDENING
+    share = n_selected / n_rows
+    thinned = (n_live / n_selected) ** WIDENING
     # A walk over a graph stops at dead rows too; lists hold as many live ones as in a new index.
     wide = _widened(spec, thinned, thinned * n_rows / n_live)
     if share >= NEARLY_ALL:
@@ -126,9 +126,9 @@ def plan(
         fetched = min(math.ceil((n_candidates + SPARE * dropped) / share), n_rows)
         next_route: Route = "select" if takes_bitmap else "fetch"
         wider = _widened(wide, WIDER, WIDER)
-        again = Plan(next_route, wider, min(WIDER * fetched, n_rows), scan)
-        return Plan("fetch", wide, fetched, again)
-    scan_cost = n_wanted * (1 / n_queries + TOGETHER)
+        fallback = Plan(next_route, wider, min(WIDER * fetched, n_rows), scan)
+        return Plan("fetch", wide, fetched, fallback)
+    scan_cost = n_selected * (1 / n_queries + TOGETHER)
     if not takes_bitmap or scan_cost <= _search_cost(wide, n_rows, share):
         return scan
     return Plan("select", wide, min(n_candidates, n_rows), scan)

@@ -9,8 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sbert_search.index.dense import faiss_file, faiss_gpu
-from sbert_search.index.dense.exact import TopK, Vectors, exact_scores, scan
+from sbert_search.index.dense.exact import TopK, exact_scores, scan
 from sbert_search.index.dense.query_plan import Plan, Selection, plan
+from sbert_search.index.norms import Vectors
 from sbert_search.index.storage.manifest import StoreSettings
 from sbert_search.index.storage.segments import Segment
 
@@ -39,7 +40,7 @@ def offer_nearest(
     top: TopK,
     queries: NDArray[np.float32],
     segment: Segment,
-    found: faiss_file.Ann | None,
+    found: faiss_file.FaissFile | None,
     wanted: Selection | None,
     settings: StoreSettings,
 ) -> None:
@@ -54,12 +55,12 @@ def offer_nearest(
         settings: Of the index.
     """
     if found is None or found.index is None:
-        offer_scanned(top, queries, segment, wanted, settings)
+        offer_exact(top, queries, segment, wanted, settings)
     else:
-        offer_found(top, queries, segment, found.index, wanted, settings, found.on_gpu)
+        offer_approximate(top, queries, segment, found.index, wanted, settings, found.on_gpu)
 
 
-def offer_found(
+def offer_approximate(
     top: TopK,
     queries: NDArray[np.float32],
     part: Rows,
@@ -81,7 +82,7 @@ def offer_found(
 
 @dataclass(frozen=True, slots=True)
 class _Search:
-    """Where to look, and for what; as the arguments of `offer_found`."""
+    """Where to look, and for what; as the arguments of `offer_approximate`."""
 
     part: Rows
     index: Any
@@ -90,14 +91,14 @@ class _Search:
     on_gpu: faiss_gpu.GpuIndex | None
 
     @property
-    def n_wanted(self) -> int:
-        return self.part.n_rows if self.wanted is None else self.wanted.n_wanted
+    def n_selected(self) -> int:
+        return self.part.n_rows if self.wanted is None else self.wanted.n_selected
 
     def plan(self, k: int, n_queries: int) -> Plan:
         return plan(
             self.settings.spec,
             self.part.n_rows,
-            self.n_wanted,
+            self.n_selected,
             n_live=self.part.n_rows if self.wanted is None else self.wanted.n_live,
             k=k,
             n_queries=n_queries,
@@ -106,23 +107,23 @@ class _Search:
 
     def offer(self, top: TopK, queries: NDArray[np.float32], how: Plan) -> None:
         """Follow a plan, and the one after it for the queries that it leaves short."""
-        if how.again is None:
-            offer_scanned(top, queries, self.part, self.wanted, self.settings)
+        if how.fallback is None:
+            offer_exact(top, queries, self.part, self.wanted, self.settings)
             return
         at = self.candidates(queries, how)
-        query, at, short = _found(at, min(top.k, self.n_wanted))
+        query, at, short = _found(at, min(top.k, self.n_selected))
         scores = exact_scores(queries, self.part.vectors, query, at, self.settings.metric)
         top.offer(query, self.part.rows[at], scores)
         if short is not None:
             rest = top.take(short)
-            self.offer(rest, queries[short], how.again)
+            self.offer(rest, queries[short], how.fallback)
             top.scores[short], top.rows[short] = rest.scores, rest.rows
 
     def candidates(self, queries: NDArray[np.float32], how: Plan) -> NDArray[np.int64]:
         """Find positions, (n_queries, any), -1 where there is none."""
         if self.on_gpu is None:
             return faiss_file.search(self.index, how, queries, self.wanted)
-        if faiss_gpu.knows(how):
+        if faiss_gpu.supports(how):
             return self.on_gpu.search(how, queries, self.wanted)
         euclidean = self.settings.metric == "euclidean"
         vectors, n_candidates = self.part.vectors, how.n_candidates
@@ -149,7 +150,7 @@ def _found(
     return np.nonzero(found)[0], at[found], short if short.any() else None
 
 
-def offer_scanned(
+def offer_exact(
     top: TopK,
     queries: NDArray[np.float32],
     part: Rows,
@@ -164,5 +165,5 @@ def offer_scanned(
         part.rows,
         metric=settings.metric,
         max_norm=part.max_norm,
-        wanted=wanted,
+        selection=wanted,
     )

@@ -2,7 +2,7 @@
 
 A walk over a graph leaves the processor's caches full of vectors, so whatever runs after it waits
 for memory at each step: twice as long as when it is warm. Such a query is as fast as its code is
-short; results are those of `offer_found`, bit for bit.
+short; results are those of `offer_approximate`, bit for bit.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from sbert_search.index.storage.segments import Segment
 
 
 @dataclass(slots=True)
-class LoneSearch:
+class SingleQuerySearch:
     """Search of one segment, all of whose rows take part.
 
     Attributes:
@@ -37,8 +37,8 @@ class LoneSearch:
 
     @classmethod
     def of(
-        cls, segment: Segment, found: faiss_file.Ann | None, settings: StoreSettings
-    ) -> LoneSearch | None:
+        cls, segment: Segment, found: faiss_file.FaissFile | None, settings: StoreSettings
+    ) -> SingleQuerySearch | None:
         """Return a search by a segment's FAISS file; None where there is none to be searched."""
         if found is None or found.index is None or found.on_gpu is not None:
             return None

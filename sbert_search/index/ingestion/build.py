@@ -14,7 +14,7 @@ from sbert_search.embedding.embedder import Embedder
 from sbert_search.embedding.protocol import TextEmbedder
 from sbert_search.errors import IndexStoreError, NotAnIndex
 from sbert_search.index.dense import faiss_build
-from sbert_search.index.ingestion.duplicates import refuse_repeats
+from sbert_search.index.ingestion.duplicates import refuse_conflicting_ids
 from sbert_search.index.ingestion.ingest import IngestReport, ReadSettings, ingest, require_memory
 from sbert_search.index.ingestion.model_check import require_agreement, self_check
 from sbert_search.index.lexical_settings import LexicalSettings
@@ -93,7 +93,7 @@ def build_index(
     require_apart(out, reader.paths)
     survey = reader.survey()
     if settings.on_error == "stop":
-        refuse_repeats(reader)
+        refuse_conflicting_ids(reader)
     embedder = open_model()
     require_memory(memory_bytes)
     fixed = StoreSettings(
@@ -107,9 +107,9 @@ def build_index(
     )
     faiss_build.require_possible(fixed)
     faiss_build.require_memory(fixed, min(survey.rows, SEGMENT_ROWS), memory_bytes)
-    start = BuildCursor(source_sha256=survey.sha256, rows=0, settings=settings.kept())
+    start = BuildCursor(source_sha256=survey.sha256, rows=0, settings=settings.stored_values())
     store = _create_or_resume(out, fixed, start, survey)
-    with told_how_to_go_on(store), store.writer() as writer:
+    with note_resume_on_interrupt(store), store.writer() as writer:
         _take_over(writer, fixed, start, survey)
         cursor = writer.snapshot.manifest.build or start
         if cursor.rows:
@@ -137,7 +137,7 @@ def source_list(sources: Sources) -> list[str | Path]:
 
 
 @contextlib.contextmanager
-def told_how_to_go_on(store: IndexStore) -> Iterator[None]:
+def note_resume_on_interrupt(store: IndexStore) -> Iterator[None]:
     """Add to an interrupt what is in the index by then, for whoever shows it."""
     try:
         yield

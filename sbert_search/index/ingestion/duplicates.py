@@ -10,7 +10,7 @@ from sbert_search.index.storage.ids import hash_content, hash_ids
 from sbert_search.records import Document
 
 
-def refuse_repeats(reader: CorpusReader) -> None:
+def refuse_conflicting_ids(reader: CorpusReader) -> None:
     """Read all documents once, in 16 bytes a document, and refuse an id with two contents.
 
     Raises:

@@ -53,7 +53,7 @@ class ReadSettings:
     on_error: Literal["stop", "skip"] = "stop"
     on_truncate: OnTruncate = "warn"
 
-    def kept(self) -> dict[str, object]:
+    def stored_values(self) -> dict[str, object]:
         """Return what an index keeps of it, as plain values, whatever a subclass adds."""
         names = [field.name for field in fields(ReadSettings)]
         return {name: value for name, value in to_mapping(self).items() if name in names}

@@ -87,7 +87,7 @@ class LexicalSearch:
             live = [rows[part.firsts] for rows, part in zip(mask.parts, parts, strict=True)]
         return [self._best(*self._weighed(query), live, k) for query in queries]
 
-    def holders(self, term: int) -> tuple[TermPairs, int]:
+    def postings_of(self, term: int) -> tuple[TermPairs, int]:
         """Find who holds a term: its pairs in every segment, and how many are live in all."""
         pairs = [part.postings.of(term) for part in self._parts]
         return pairs, sum(map(LexicalPart.frequency, self._parts, pairs))
@@ -101,7 +101,7 @@ class LexicalSearch:
         weights, found = [], []
         hashes = self.reader.hashes(self.reader.words(query)).tolist()
         for term, repeats in Counter(hashes).items():
-            pairs, frequency = self.holders(term)
+            pairs, frequency = self.postings_of(term)
             if frequency:
                 idf = math.log(1 + (self._n_docs - frequency + 0.5) / (frequency + 0.5))
                 weights.append(repeats * idf)

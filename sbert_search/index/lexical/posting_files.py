@@ -141,13 +141,13 @@ def with_lexical(work: Transaction, new: Manifest) -> Manifest:
 def _make(work: Transaction, segment: Segment, settings: LexicalSettings) -> LexicalRecord:
     """Write the postings of a segment from its documents, in bounded memory."""
     parts = [
-        (write_lexical(work.folder, work.number(), [(postings, None)]), len(postings.lengths))
+        (write_lexical(work.folder, work.new_number(), [(postings, None)]), len(postings.lengths))
         for postings in count_segment(segment, settings)
     ]
     if len(parts) == 1:
         return parts[0][0]
     sources = [(LexicalFiles(work.folder, part, n_docs).postings, None) for part, n_docs in parts]
-    whole = write_lexical(work.folder, work.number(), sources)
+    whole = write_lexical(work.folder, work.new_number(), sources)
     work.remove(file.name for part, _ in parts for file in part.files)
     return whole
 

@@ -31,7 +31,7 @@ def opened_files(source: Folder, manifest: Manifest) -> Opened:
         return {record: open_checked(opened, record, hash_up_to=0) for record in manifest.files}
 
 
-def snapshot_to(source: Folder, manifest: Manifest, target: Path, opened: Opened) -> None:
+def backup_to(source: Folder, manifest: Manifest, target: Path, opened: Opened) -> None:
     """Make a folder that is an index of its own in the state of a manifest.
 
     Every file is hashed in the new folder, which gets its name when it is whole. Hard links share

@@ -163,8 +163,8 @@ def _check_tombstones(snapshot: Snapshot) -> None:
 def _check_rows(segment: Segment) -> None:
     """Rows are those that they count for, and the rows of a document follow each other."""
     name, rows, chunks = segment.record.docs.name, segment.rows, segment.chunks
-    _demand(name, "rows that rise", bool((segment.numbers("row", np.int64) == rows).all()))
-    _demand(name, "its passages", bool((segment.numbers("chunk", np.int32) == chunks).all()))
+    _demand(name, "rows that rise", bool((segment.int_column("row", np.int64) == rows).all()))
+    _demand(name, "its passages", bool((segment.int_column("chunk", np.int32) == chunks).all()))
     together = bool((np.diff(rows)[chunks[1:] > 0] == 1).all())
     _demand(name, "documents whose passages follow each other", together)
     segment.table(columns_of.schema(segment.record.columns).names)

@@ -102,7 +102,9 @@ def with_ann(
         record = segment.record
         if record.ann is None and record.n_rows >= MIN_ANN_ROWS:
             begun = _begun(snapshot, segment) if same else None
-            file = faiss_build.write(work.folder, work.number(), begun or empty, segment.vectors)
+            file = faiss_build.write(
+                work.folder, work.new_number(), begun or empty, segment.vectors
+            )
             record = dataclasses.replace(record, ann=file)
         made.append(record)
     return dataclasses.replace(new, segments=tuple(made))
@@ -152,7 +154,7 @@ def _merged(work: Transaction, snapshot: Snapshot, group: Group) -> SegmentRecor
         return None
     record = write_segment(
         work.folder,
-        work.number(),
+        work.new_number(),
         (part for segment, live in sources for part in _parts(segment, live, columns)),
         table=ids.make_table(*np.concatenate(tables, axis=1)),
         n_rows=n_rows,
@@ -165,7 +167,7 @@ def _merged(work: Transaction, snapshot: Snapshot, group: Group) -> SegmentRecor
     postings = [
         (snapshot.postings(i), snapshot.live_docs(i) if i != whole else None) for i in group.members
     ]
-    lexical = write_lexical(work.folder, work.number(), postings)
+    lexical = write_lexical(work.folder, work.new_number(), postings)
     return dataclasses.replace(record, lexical=lexical)
 
 

@@ -75,7 +75,7 @@ def advice(manifest: Manifest) -> str:
     return ""
 
 
-def for_compaction(snapshot: Snapshot) -> list[Group]:
+def groups_for_compaction(snapshot: Snapshot) -> list[Group]:
     """Rewrite all that is not one whole segment per million live rows."""
     parts = _parts(snapshot)
     return [
@@ -85,7 +85,7 @@ def for_compaction(snapshot: Snapshot) -> list[Group]:
     ]
 
 
-def on_the_way(snapshot: Snapshot) -> list[Group]:
+def groups_after_commit(snapshot: Snapshot) -> list[Group]:
     """Merge during a long series of commits, once that saves `MAX_MERGEABLE` segments.
 
     Segments with a FAISS file are left alone.
@@ -98,7 +98,7 @@ def on_the_way(snapshot: Snapshot) -> list[Group]:
     return _in_order([*merged, *_too_dead(parts, merged, and_ann=False)])
 
 
-def after_update(snapshot: Snapshot) -> list[Group]:
+def groups_after_update(snapshot: Snapshot) -> list[Group]:
     """Rewrite what an update has left beyond the limits above."""
     parts = _parts(snapshot)
     tail = max([i + 1 for i, part in enumerate(parts) if part.has_ann], default=0)

@@ -64,7 +64,7 @@ class Segment:
         record = self.record
         if record.row_end - record.row_start == record.n_rows:
             return np.arange(record.row_start, record.row_end)
-        rows = self.numbers("row", np.int64)
+        rows = self.int_column("row", np.int64)
         ends = (record.row_start, record.row_end - 1)
         if (rows[0], rows[-1]) != ends or not (rows[1:] > rows[:-1]).all():
             raise CorruptIndex(record.docs.name, "rows that rise within their range", "others")
@@ -76,7 +76,7 @@ class Segment:
         record = self.record
         if record.n_docs == record.n_rows:
             return np.zeros(record.n_rows, np.int64)
-        chunks = self.numbers("chunk", np.int32).astype(np.int64)
+        chunks = self.int_column("chunk", np.int32).astype(np.int64)
         counted = (chunks[1:] == 0) | (chunks[1:] == chunks[:-1] + 1)
         if chunks[0] or not counted.all() or np.count_nonzero(chunks == 0) != record.n_docs:
             expected = f"{record.n_docs} documents with passages 0, 1, 2, ..."
@@ -119,7 +119,7 @@ class Segment:
             raise CorruptIndex(self.record.ids.name, "rows where documents begin", "others")
         return at
 
-    def numbers(self, name: str, dtype: DTypeLike) -> NDArray[Any]:
+    def int_column(self, name: str, dtype: DTypeLike) -> NDArray[Any]:
         """Read a whole column of numbers, (n_rows,); Arrow's own way would import pandas."""
         width = np.dtype(dtype).itemsize
         chunks = self.table([name]).column(name).chunks

@@ -42,14 +42,14 @@ class Transaction:
         self._holding = holding
         self._swapped = False
 
-    def number(self) -> int:
+    def new_number(self) -> int:
         """Return a file number that nobody has."""
         self.next_number += 1
         return self.next_number - 1
 
     def write_tombstones(self, rows: NDArray[np.int64], n_docs: int) -> TombstoneRecord:
         """Write which rows die, int64 (n,), and how many documents they are."""
-        file = npy.write(self.folder / f"del/{self.number():06d}.npy", np.sort(rows))
+        file = npy.write(self.folder / f"del/{self.new_number():06d}.npy", np.sort(rows))
         return TombstoneRecord(n_rows=len(rows), n_docs=n_docs, file=record_of(file))
 
     def commit(self, new: Manifest) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from sbert_search.index.trials import Trial
 from sbert_search.index.tuning.predictions import BuildTime, predict_latency
 from sbert_search.index.tuning.settings import Budget
-from sbert_search.index.tuning.sweep import Measured, reaches
+from sbert_search.index.tuning.sweep import MeasuredFamily, reaches
 
 NEAR = 1.1  # a candidate that is this much slower may win by being smaller
 
@@ -26,7 +26,7 @@ class Finalist:
         refused: Why the budget forbids it, or "".
     """
 
-    measured: Measured
+    measured: MeasuredFamily
     trial: Trial
     latency_ms: float
     build_s: float
@@ -34,7 +34,7 @@ class Finalist:
     refused: str
 
 
-def outlook(measured: Iterable[Measured], budget: Budget) -> list[Finalist]:
+def outlook(measured: Iterable[MeasuredFamily], budget: Budget) -> list[Finalist]:
     """Predict what each family that has the recall would do over all rows, fastest first."""
     found = [_predicted(m, budget) for m in measured if _best(m, budget)]
     return sorted(found, key=lambda f: f.latency_ms)
@@ -79,11 +79,11 @@ def pareto(trials: Iterable[Trial]) -> list[Trial]:
     return front[::-1]
 
 
-def _best(measured: Measured, budget: Budget) -> Trial | None:
+def _best(measured: MeasuredFamily, budget: Budget) -> Trial | None:
     return fastest(measured.trials, budget.settings.recall, None)
 
 
-def _predicted(measured: Measured, budget: Budget) -> Finalist:
+def _predicted(measured: MeasuredFamily, budget: Budget) -> Finalist:
     trial = _best(measured, budget)
     assert trial is not None
     wanted = list(budget.segments)

@@ -14,8 +14,8 @@ from sbert_search.index.storage.manifest import Manifest
 from sbert_search.index.storage.transaction import Transaction
 from sbert_search.index.trials import Trial, Tuning
 from sbert_search.index.tuning.choice import Finalist, fastest
-from sbert_search.index.tuning.recall import Probes, Search, make_probes
-from sbert_search.index.tuning.sampling import Asked
+from sbert_search.index.tuning.recall import GroundTruth, Search, find_ground_truth
+from sbert_search.index.tuning.sampling import QuerySplit
 from sbert_search.index.tuning.settings import Budget
 from sbert_search.index.tuning.sweep import climb, measure, unmeasured
 from sbert_search.runtime.progress import note, progress
@@ -25,7 +25,7 @@ FEWEST_QUERIES = 50  # of either kind, however little time there is for exact ne
 TRUTH_SHARE = 0.2  # of the time left that exact neighbours over all rows may take
 
 
-class Finals:
+class FullTrials:
     """Finalists built over all rows, searched with their best parameters, verified.
 
     Attributes:
@@ -34,7 +34,7 @@ class Finals:
     """
 
     def __init__(
-        self, snapshot: Snapshot, asked: Asked, budget: Budget, front: Sequence[Trial]
+        self, snapshot: Snapshot, asked: QuerySplit, budget: Budget, front: Sequence[Trial]
     ) -> None:
         self._snapshot, self._asked, self._budget = snapshot, asked, budget
         self._front = tuple(front)
@@ -45,7 +45,7 @@ class Finals:
     def decide(self, chosen: Sequence[Finalist], work: Transaction) -> Manifest:
         """Build the finalists and return the manifest with the best one; the others' files go."""
         settings = self._budget.settings
-        choosing, verifying = self._probes()
+        choosing, verifying = self._find_ground_truths()
         for finalist in chosen:
             self._build(finalist, choosing, work)
         best = fastest(self.built, settings.recall, settings.latency_ms)
@@ -71,7 +71,7 @@ class Finals:
         work.remove(losers)
         return replace(new, tuning=self.tuning)
 
-    def _build(self, finalist: Finalist, choosing: Probes, work: Transaction) -> None:
+    def _build(self, finalist: Finalist, choosing: GroundTruth, work: Transaction) -> None:
         full, settings = finalist.measured.full, self._budget.settings
         if full is None:
             self.built.append(self._scanned(choosing))
@@ -99,14 +99,14 @@ class Finals:
         self._options[best.spec] = replace(new, settings=replace(new.settings, spec=best.spec))
         self.built.append(best)
 
-    def _scanned(self, probes: Probes) -> Trial:
+    def _scanned(self, truth: GroundTruth) -> Trial:
         exact = _bare(self._snapshot.manifest, IndexSpec())
         spec = exact.settings.spec
         self._options[spec] = exact
         search = _searching(self._opened(exact), spec)
-        return measure(search, spec, probes, unmeasured(spec, exact.n_rows))
+        return measure(search, spec, truth, unmeasured(spec, exact.n_rows))
 
-    def _probes(self) -> tuple[Probes, Probes]:
+    def _find_ground_truths(self) -> tuple[GroundTruth, GroundTruth]:
         """Find exact neighbours over all rows, of as many queries as there is time for."""
         k, asked = self._budget.settings.k, self._asked
         search = partial(self._snapshot.search, exact=True)
@@ -120,7 +120,7 @@ class Finals:
             note(f"Exact neighbours over all rows take long: {n:,} queries of each kind are used.")
         parts = [(q[:n], own[:n]) for q, own in (asked.choosing, asked.verifying)]
         with progress("Finding exact neighbours", sum(len(q) for q, _ in parts), "queries") as done:
-            choosing, verifying = (make_probes(q, own, k, search, done) for q, own in parts)
+            choosing, verifying = (find_ground_truth(q, own, k, search, done) for q, own in parts)
         return choosing, verifying
 
     def _opened(self, manifest: Manifest) -> Snapshot:

@@ -20,7 +20,7 @@ SINGLE = 100  # queries asked one by one for the latencies
 
 
 @dataclass(frozen=True, slots=True)
-class Probes:
+class GroundTruth:
     """Queries and how near their neighbours are.
 
     Attributes:
@@ -46,13 +46,13 @@ class Speed:
     qps: float
 
 
-def make_probes(
+def find_ground_truth(
     queries: Floats,
     own: NDArray[np.int64],
     k: int,
     exact: Search,
     advance: Advance = lambda n: None,
-) -> Probes:
+) -> GroundTruth:
     """Find the exact neighbours of queries; ``k`` is lowered to the rows that there are."""
     parts = []
     for start in range(0, len(queries), QUERY_BLOCK):
@@ -61,7 +61,7 @@ def make_probes(
     found_scores, found_rows = (np.concatenate(part) for part in zip(*parts, strict=True))
     scores, rows = others(found_scores, found_rows, own)
     k = max(1, min(k, int((rows[:, :k] >= 0).sum(axis=1).min(initial=k))))
-    return Probes(queries, own, scores[:, k - 1], k)
+    return GroundTruth(queries, own, scores[:, k - 1], k)
 
 
 def others(
@@ -73,7 +73,7 @@ def others(
     return np.take_along_axis(scores, order, 1), np.take_along_axis(rows, order, 1)
 
 
-def recall_of(search: Search, probes: Probes) -> tuple[float, float, float]:
+def recall_of(search: Search, truth: GroundTruth) -> tuple[float, float, float]:
     """Measure a search.
 
     Returns:
@@ -81,22 +81,22 @@ def recall_of(search: Search, probes: Probes) -> tuple[float, float, float]:
     """
     with single_threaded():
         start = time.perf_counter()
-        scores, rows = search(probes.queries, probes.k + 1)
+        scores, rows = search(truth.queries, truth.k + 1)
         seconds = time.perf_counter() - start
-    scores, rows = others(scores, rows, probes.own)
-    found = ((scores >= probes.kth[:, None]) & (rows >= 0)).sum(axis=1)
-    each = np.minimum(found / probes.k, 1.0)
+    scores, rows = others(scores, rows, truth.own)
+    found = ((scores >= truth.kth[:, None]) & (rows >= 0)).sum(axis=1)
+    each = np.minimum(found / truth.k, 1.0)
     error = float(each.std() / np.sqrt(len(each)))
-    return float(each.mean()), error, len(probes.queries) / seconds
+    return float(each.mean()), error, len(truth.queries) / seconds
 
 
-def speed_of(search: Search, probes: Probes, qps: float) -> Speed:
+def speed_of(search: Search, truth: GroundTruth, qps: float) -> Speed:
     """Time queries that come one by one; the first ones warm up."""
     times_ms = []
     with single_threaded():
-        for query in probes.queries[: SINGLE + 5]:
+        for query in truth.queries[: SINGLE + 5]:
             start = time.perf_counter()
-            search(query[None], probes.k)
+            search(query[None], truth.k)
             times_ms.append(1000 * (time.perf_counter() - start))
     p50, p99 = np.percentile(times_ms[5:] or times_ms, [50, 99])
     return Speed(float(p50), float(p99), qps)

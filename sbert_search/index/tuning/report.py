@@ -5,7 +5,7 @@ from __future__ import annotations
 from sbert_search.index.spec import IndexSpec
 from sbert_search.index.trials import Trial, Tuning
 from sbert_search.index.tuning.choice import Finalist, pareto
-from sbert_search.index.tuning.sweep import Measured
+from sbert_search.index.tuning.sweep import MeasuredFamily
 from sbert_search.index.tuning.tune import TuneReport
 from sbert_search.runtime import svg
 
@@ -74,7 +74,7 @@ def draw(report: TuneReport) -> str:
     return svg.document("".join(parts), _HEIGHT + 40 + 16 * len(names))
 
 
-def _best(measured: Measured, report: TuneReport) -> Trial:
+def _best(measured: MeasuredFamily, report: TuneReport) -> Trial:
     """The fastest trial with the recall, or the one that comes nearest to it."""
     for finalist in report.outlook:
         if finalist.measured is measured:

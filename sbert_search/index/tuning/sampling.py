@@ -16,7 +16,7 @@ from sbert_search.index.tuning.sweep import Sample
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class QuerySplit:
     """Queries in two parts: to choose by, and to verify on.
 
     Attributes:
@@ -35,7 +35,7 @@ def draw(
     queries: Floats | None,
     origin: str,
     rng: np.random.Generator,
-) -> tuple[Asked, Sample]:
+) -> tuple[QuerySplit, Sample]:
     """Draw rows for the sample and, unless queries are given, other rows as queries.
 
     The sample takes at most a quarter of the memory allowed.
@@ -59,7 +59,7 @@ def draw(
             "There must be at least 2 queries: some to choose by, some to verify."
         )
     parts = [(queries[:half], rows[:half]), (queries[half:], rows[half:])]
-    return Asked(parts[0], parts[1], origin), sample
+    return QuerySplit(parts[0], parts[1], origin), sample
 
 
 def _live_rows(snapshot: Snapshot, count: int, rng: np.random.Generator) -> NDArray[np.int64]:

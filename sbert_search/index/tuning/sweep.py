@@ -13,19 +13,19 @@ from numpy.typing import NDArray
 from sbert_search.index.dense import faiss_build
 from sbert_search.index.dense.exact import QUERY_BLOCK, TopK
 from sbert_search.index.dense.faiss_runtime import import_faiss
-from sbert_search.index.dense.segment_search import offer_found, offer_scanned
+from sbert_search.index.dense.segment_search import offer_approximate, offer_exact
 from sbert_search.index.norms import largest_norm
 from sbert_search.index.spec import IndexSpec
 from sbert_search.index.storage.manifest import StoreSettings
 from sbert_search.index.trials import Trial
 from sbert_search.index.tuning.candidates import Family, between
 from sbert_search.index.tuning.predictions import BuildTime, assign_seconds, predict
-from sbert_search.index.tuning.recall import Floats, Probes, Search, recall_of, speed_of
+from sbert_search.index.tuning.recall import Floats, GroundTruth, Search, recall_of, speed_of
 from sbert_search.index.tuning.settings import Budget
 from sbert_search.runtime.progress import Advance
 
-PROBE_ROWS = 4096  # of the first, tiny build of a family, whose time predicts the next
-PROBES = 2  # such builds, of which the fastest counts
+TINY_BUILD_ROWS = 4096  # of the first, tiny build of a family, whose time predicts the next
+TINY_BUILDS = 2  # such builds, of which the fastest counts
 PLATEAU = 0.002  # recall that a step must gain, or wider search does not help
 HALVINGS = 3  # between the last step that fails and the first that does
 SAMPLE_SHARE = 0.15  # of the time left that one candidate on the sample may take
@@ -57,7 +57,7 @@ class Sample:
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class MeasuredFamily:
     """A family on the sample: what it did, and what it is expected to cost over all rows.
 
     Attributes:
@@ -76,23 +76,23 @@ class Measured:
 def sweep(
     families: Sequence[Family],
     sample: Sample,
-    probes: Probes,
+    truth: GroundTruth,
     settings: StoreSettings,
     budget: Budget,
-) -> Iterator[Measured]:
+) -> Iterator[MeasuredFamily]:
     """Measure each family that the budget allows, yielding as each is done.
 
     Args:
         families: Cheapest to build first.
         sample: Rows to build of.
-        probes: Queries to choose by, with their neighbours in the sample.
+        truth: Queries to choose by, with their neighbours in the sample.
         settings: Of the index.
         budget: What a build may take.
     """
     needs_faiss = any(family.pattern != "Flat" for family in families)
     assign_s = assign_seconds(sample.vectors) if needs_faiss else 0.0
     for family in families:
-        yield _measured(family, sample, probes, settings, budget, assign_s)
+        yield _measured(family, sample, truth, settings, budget, assign_s)
 
 
 def searching(sample: Sample, index: Any | None, settings: StoreSettings) -> Search:
@@ -104,9 +104,9 @@ def searching(sample: Sample, index: Any | None, settings: StoreSettings) -> Sea
             block = queries[start : start + QUERY_BLOCK]
             tops.append(top := TopK(len(block), k))
             if index is None:
-                offer_scanned(top, block, sample, None, settings)
+                offer_exact(top, block, sample, None, settings)
             else:
-                offer_found(top, block, sample, index, None, settings)
+                offer_approximate(top, block, sample, index, None, settings)
         return np.concatenate([t.scores for t in tops]), np.concatenate([t.rows for t in tops])
 
     return search
@@ -115,7 +115,7 @@ def searching(sample: Sample, index: Any | None, settings: StoreSettings) -> Sea
 def climb(
     search_by: Callable[[IndexSpec], Search],
     ladders: Iterator[list[IndexSpec]],
-    probes: Probes,
+    truth: GroundTruth,
     recall: float,
     made: Trial,
     advance: Advance = lambda n: None,
@@ -128,7 +128,7 @@ def climb(
     Args:
         search_by: Gives the search by a spec.
         ladders: What to try, for each refine factor.
-        probes: Queries to choose by.
+        truth: Queries to choose by.
         recall: What is asked.
         made: Everything about the index itself.
         advance: Told how many more were tried.
@@ -139,7 +139,7 @@ def climb(
     tried: list[Trial] = []
     best = 0.0
     for ladder in ladders:
-        steps = _climb_one(search_by, ladder, probes, recall, made)
+        steps = _climb_one(search_by, ladder, truth, recall, made)
         advance(len(steps))
         tried += steps
         fastest = max((t.qps for t in steps if reaches(t, recall)), default=0.0)
@@ -157,30 +157,30 @@ def reaches(trial: Trial, recall: float) -> bool:
 def _measured(
     family: Family,
     sample: Sample,
-    probes: Probes,
+    truth: GroundTruth,
     settings: StoreSettings,
     budget: Budget,
     assign_s: float,
-) -> Measured:
+) -> MeasuredFamily:
     spec, target = family.spec(sample.n_rows), budget.settings.recall
     if spec.is_flat:
         scan = searching(sample, None, settings)
         none = unmeasured(spec, sample.n_rows)
-        return Measured(
-            family, tuple(climb(lambda _: scan, family.ladders(1), probes, target, none))
+        return MeasuredFamily(
+            family, tuple(climb(lambda _: scan, family.ladders(1), truth, target, none))
         )
     full_spec = family.spec(budget.largest)
     why = budget.no_memory_for(full_spec, budget.largest) or budget.no_memory_for(
         spec, sample.n_rows
     )
     if why:
-        return Measured(family, skipped=why)
-    small = Sample.of(sample.vectors[:PROBE_ROWS])
-    builds = (_build(family.spec(small.n_rows), small, settings)[1] for _ in range(PROBES))
+        return MeasuredFamily(family, skipped=why)
+    small = Sample.of(sample.vectors[:TINY_BUILD_ROWS])
+    builds = (_build(family.spec(small.n_rows), small, settings)[1] for _ in range(TINY_BUILDS))
     tiny = min(builds, key=lambda build: build.seconds)  # a stutter would be multiplied
     expected = predict(tiny, spec, sample.n_rows, assign_s)
     if why := budget.no_time_for(expected.seconds, SAMPLE_SHARE):
-        return Measured(family, skipped=why)
+        return MeasuredFamily(family, skipped=why)
     index, time_taken = _build(spec, sample, settings)
     made = replace(
         unmeasured(spec, sample.n_rows),
@@ -192,24 +192,24 @@ def _measured(
     trials = climb(
         lambda s: searching(sample, index, replace(settings, spec=s)),
         family.ladders(sample.n_rows),
-        probes,
+        truth,
         target,
         made,
     )
     full = predict(time_taken, full_spec, budget.largest, assign_s)
-    return Measured(family, tuple(trials), full)
+    return MeasuredFamily(family, tuple(trials), full)
 
 
 def _climb_one(
     search_by: Callable[[IndexSpec], Search],
     ladder: Sequence[IndexSpec],
-    probes: Probes,
+    truth: GroundTruth,
     recall: float,
     made: Trial,
 ) -> list[Trial]:
     tried: list[Trial] = []
     for spec in ladder:
-        tried.append(measure(search_by(spec), spec, probes, made))
+        tried.append(measure(search_by(spec), spec, truth, made))
         if reaches(tried[-1], recall):
             break
         if len(tried) > 2 and tried[-1].recall - tried[-3].recall < PLATEAU:
@@ -221,15 +221,15 @@ def _climb_one(
         middle = between(low, high)
         if middle is None:
             break
-        tried.append(measure(search_by(middle), middle, probes, made))
+        tried.append(measure(search_by(middle), middle, truth, made))
         low, high = (low, middle) if reaches(tried[-1], recall) else (middle, high)
     return tried
 
 
-def measure(search: Search, spec: IndexSpec, probes: Probes, made: Trial) -> Trial:
+def measure(search: Search, spec: IndexSpec, truth: GroundTruth, made: Trial) -> Trial:
     """Measure a search by a spec; everything about the index itself comes from ``made``."""
-    recall, error, qps = recall_of(search, probes)
-    speed = speed_of(search, probes, qps)
+    recall, error, qps = recall_of(search, truth)
+    speed = speed_of(search, truth, qps)
     return replace(
         made,
         spec=spec,

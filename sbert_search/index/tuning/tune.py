@@ -17,11 +17,11 @@ from sbert_search.index.store import IndexStore
 from sbert_search.index.trials import Trial, Tuning
 from sbert_search.index.tuning.candidates import families
 from sbert_search.index.tuning.choice import Finalist, finalists, outlook, pareto
-from sbert_search.index.tuning.full_trials import Finals
-from sbert_search.index.tuning.recall import Floats, make_probes
-from sbert_search.index.tuning.sampling import Asked, draw
+from sbert_search.index.tuning.full_trials import FullTrials
+from sbert_search.index.tuning.recall import Floats, find_ground_truth
+from sbert_search.index.tuning.sampling import QuerySplit, draw
 from sbert_search.index.tuning.settings import Budget, TuneSettings
-from sbert_search.index.tuning.sweep import Measured, Sample, searching, sweep
+from sbert_search.index.tuning.sweep import MeasuredFamily, Sample, searching, sweep
 from sbert_search.runtime.progress import note, progress
 
 LOCK_WAIT_S = 60.0  # how long other writers may take before what was measured is given up
@@ -39,7 +39,7 @@ class TuneReport:
         seconds: All of it.
     """
 
-    measured: tuple[Measured, ...]
+    measured: tuple[MeasuredFamily, ...]
     outlook: tuple[Finalist, ...]
     built: tuple[Trial, ...]
     tuning: Tuning | None
@@ -110,8 +110,8 @@ def tune(
 
 
 def _finals(
-    snapshot: Snapshot, asked: Asked, budget: Budget, measured: Sequence[Measured]
-) -> tuple[Finals, list[Finalist], Sequence[Finalist]]:
+    snapshot: Snapshot, asked: QuerySplit, budget: Budget, measured: Sequence[MeasuredFamily]
+) -> tuple[FullTrials, list[Finalist], Sequence[Finalist]]:
     """Say what would be built over all rows of a state, among which candidates.
 
     Raises:
@@ -121,7 +121,7 @@ def _finals(
     chosen = finalists(candidates)
     if not chosen:
         raise IndexStoreError(_nothing_fits(candidates, budget.settings))
-    return Finals(snapshot, asked, budget, pareto(_trials(measured))), candidates, chosen
+    return FullTrials(snapshot, asked, budget, pareto(_trials(measured))), candidates, chosen
 
 
 def _require_alike(before: Snapshot, newest: Snapshot) -> None:
@@ -145,25 +145,27 @@ def _budget(snapshot: Snapshot, settings: TuneSettings) -> Budget:
     return Budget(segments=_sizes(snapshot), dim=snapshot.settings.dim, settings=settings)
 
 
-def _sweep(sample: Sample, asked: Asked, snapshot: Snapshot, budget: Budget) -> list[Measured]:
+def _sweep(
+    sample: Sample, asked: QuerySplit, snapshot: Snapshot, budget: Budget
+) -> list[MeasuredFamily]:
     settings = budget.settings
     kinds = families(budget.largest, snapshot.settings.dim)
     search = searching(sample, None, snapshot.settings)
-    probes = make_probes(*_foreign(asked), settings.k, search)
+    truth = find_ground_truth(*_foreign(asked), settings.k, search)
     measured = []
     with progress("Comparing candidates", len(kinds), "candidates") as advance:
-        for found in sweep(kinds, sample, probes, snapshot.settings, budget):
+        for found in sweep(kinds, sample, truth, snapshot.settings, budget):
             measured.append(found)
             advance(1)
     return measured
 
 
-def _foreign(asked: Asked) -> tuple[Floats, NDArray[np.int64]]:
+def _foreign(asked: QuerySplit) -> tuple[Floats, NDArray[np.int64]]:
     """The queries to choose by; none of them is in the sample."""
     return asked.choosing[0], np.full(len(asked.choosing[0]), -1, np.int64)
 
 
-def _trials(measured: Sequence[Measured]) -> list[Trial]:
+def _trials(measured: Sequence[MeasuredFamily]) -> list[Trial]:
     return [trial for family in measured for trial in family.trials]
 
 

@@ -171,9 +171,9 @@ def test_limits_and_filters_go_to_the_exact_path(
     monkeypatch.setattr(faiss_gpu, "exact_candidates", counted)
     assert recall(store.snapshot, k=300) == 1.0  # 8 x 300 candidates are beyond FAISS's limit
     assert asked == [2400]
-    assert not faiss_gpu.knows(Plan("fetch", IndexSpec(factory="IVF4096,SQ8", nprobe=2049), 10))
-    assert not faiss_gpu.knows(Plan("select", SPEC, 10))
-    assert faiss_gpu.knows(Plan("fetch", SPEC, 2048))
+    assert not faiss_gpu.supports(Plan("fetch", IndexSpec(factory="IVF4096,SQ8", nprobe=2049), 10))
+    assert not faiss_gpu.supports(Plan("select", SPEC, 10))
+    assert faiss_gpu.supports(Plan("fetch", SPEC, 2048))
     with store.writer() as writer:
         writer.delete([f"d{i}" for i in range(100)])
     assert (store.snapshot.search(clustered(50, seed=3), 10)[1] >= 100).all()

@@ -46,14 +46,14 @@ def snapshot(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
 def check(snapshot: Snapshot, marks: NDArray[np.bool_]) -> float:
     """Search 40 queries under a filter; returns recall@10."""
     queries, k = clustered(40, seed=3), 10
-    n_wanted = int(marks.sum())
-    _, rows = snapshot.search(queries, k, RowMask((marks,), (LIVE,), n_wanted, n_wanted))
-    assert ((rows >= 0).sum(axis=1) == min(k, n_wanted)).all()
+    n_selected = int(marks.sum())
+    _, rows = snapshot.search(queries, k, RowMask((marks,), (LIVE,), n_selected, n_selected))
+    assert ((rows >= 0).sum(axis=1) == min(k, n_selected)).all()
     assert marks[rows[rows >= 0]].all()
     vectors = np.asarray(snapshot.segments[0].vectors)
     scores = queries @ vectors.T
     scores[:, ~marks] = -np.inf
-    best = np.argsort(-scores, axis=1)[:, : min(k, n_wanted)]
+    best = np.argsort(-scores, axis=1)[:, : min(k, n_selected)]
     return float(np.mean([len(set(a) & set(b)) / len(b) for a, b in zip(rows, best, strict=True)]))
 
 
@@ -92,7 +92,7 @@ def test_neighbours_that_do_not_match_cost_a_wider_search_and_no_scan(
     nearest_first = nearest_first[nearest_first >= 200]  # live
     marks = np.zeros(N_ROWS, bool)
     marks[nearest_first[60:]] = True
-    monkeypatch.setattr(segment_search, "offer_scanned", lambda *_: pytest.fail("it was scanned"))
+    monkeypatch.setattr(segment_search, "offer_exact", lambda *_: pytest.fail("it was scanned"))
     _, rows = snapshot.search(query, 10, RowMask((marks,), (LIVE,), LIVE - 60, LIVE - 60))
     assert set(rows[0]) == set(nearest_first[60:70])
 
@@ -124,7 +124,7 @@ def test_the_route_goes_by_selectivity() -> None:
 
 def test_the_planner_is_asked(snapshot: Snapshot, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without its fallback a FAISS search that comes back short would lose rows."""
-    monkeypatch.setattr(segment_search, "offer_scanned", lambda *_: None)
+    monkeypatch.setattr(segment_search, "offer_exact", lambda *_: None)
     marks = np.zeros(N_ROWS, bool)
     marks[300:305] = True
     _, rows = snapshot.search(clustered(2, seed=3), 5, RowMask((marks,), (LIVE,), 5, 5))

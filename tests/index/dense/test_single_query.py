@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from sbert_search.index.dense.single_query import LoneSearch
+from sbert_search.index.dense.single_query import SingleQuerySearch
 from sbert_search.index.maintenance import compaction
 from sbert_search.index.spec import IndexSpec
 from sbert_search.index.storage.manifest import Metric, StoreSettings
@@ -23,14 +23,14 @@ QUERIES = some_vectors(20, seed=11)
 def taken(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     """Whether the short way had an answer, each time that it was taken."""
     monkeypatch.setattr(compaction, "MIN_ANN_ROWS", 500)
-    nearest, times = LoneSearch.nearest, []
+    nearest, times = SingleQuerySearch.nearest, []
 
-    def counted(self: LoneSearch, query: NDArray[np.float32], k: int) -> object:
+    def counted(self: SingleQuerySearch, query: NDArray[np.float32], k: int) -> object:
         found = nearest(self, query, k)
         times.append(found is not None)
         return found
 
-    monkeypatch.setattr(LoneSearch, "nearest", counted)
+    monkeypatch.setattr(SingleQuerySearch, "nearest", counted)
     return times
 
 

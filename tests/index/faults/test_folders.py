@@ -86,7 +86,7 @@ def set_lexical(yard: Yard, told: Told) -> None:
 
 
 def snapshot(yard: Yard, told: Told) -> None:
-    IndexStore.open(yard.live).snapshot_to(yard.root / TARGET)
+    IndexStore.open(yard.live).backup_to(yard.root / TARGET)
     told.seen.append(contents(IndexStore.open(yard.root / TARGET).snapshot))
 
 

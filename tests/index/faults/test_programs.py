@@ -71,7 +71,7 @@ class IndexProgram(RuleBasedStateMachine):
         copy = self.folder / "copy"
         shutil.rmtree(copy, ignore_errors=True)
         with self.store.writer() as writer:
-            writer.snapshot_to(copy)
+            writer.backup_to(copy)
         assert_holds(IndexStore.open(copy).snapshot, self.model)
 
     @rule()

@@ -102,7 +102,7 @@ def test_any_failing_step_of_a_snapshot_leaves_no_target_or_a_whole_one(
 
     def work(path: Path) -> None:
         with IndexStore.open(fast_path / "i").writer() as writer:
-            writer.snapshot_to(path)
+            writer.backup_to(path)
 
     repeat_until_sound(fault, fast_path / "copy", work)
     assert_holds(IndexStore.open(fast_path / "copy").snapshot, model)

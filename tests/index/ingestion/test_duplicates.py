@@ -12,7 +12,7 @@ from sbert_search.embedding.hashing import HashingEmbedder
 from sbert_search.errors import CorpusError
 from sbert_search.index.index import Index
 from sbert_search.index.ingestion.build import BuildSettings
-from sbert_search.index.ingestion.duplicates import refuse_repeats
+from sbert_search.index.ingestion.duplicates import refuse_conflicting_ids
 
 
 def source(folder: Path, *rows: dict[str, object]) -> Path:
@@ -35,7 +35,7 @@ def test_the_same_content_twice_is_a_duplicate(tmp_path: Path) -> None:
     path = source(
         tmp_path, {"id": "a", "text": "one", "n": 1}, {"id": "a", "text": "one", "n": 1.0}
     )
-    refuse_repeats(CorpusReader([path]))
+    refuse_conflicting_ids(CorpusReader([path]))
     index = Index.build(path, out=tmp_path / "i", model=HashingEmbedder(16))
     assert len(index) == 3001
     assert index.info().built.duplicate == 1

@@ -33,7 +33,7 @@ def test_a_compaction_at_any_step_of_a_snapshot_costs_it_nothing(fast_path: Path
 
         trap, target = Trap(number, rewrite), fast_path / f"copy{number}"
         with set_trap(trap):
-            IndexStore.open(fast_path / "i").snapshot_to(target)
+            IndexStore.open(fast_path / "i").backup_to(target)
         assert contents(IndexStore.open(target).snapshot) in states
         assert check(target).problems == ()
         if not trap.sprung:

@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 from sbert_search.errors import ConfigError, CorruptIndex, IndexStoreError
 from sbert_search.index import spec
 from sbert_search.index.dense import faiss_build, faiss_runtime
-from sbert_search.index.dense.exact import Vectors
 from sbert_search.index.maintenance import compaction, merge_policy
 from sbert_search.index.maintenance.check import check
+from sbert_search.index.norms import Vectors
 from sbert_search.index.spec import IndexSpec
 from sbert_search.index.storage.manifest import BuildCursor, StoreSettings
 from sbert_search.index.store import IndexStore
@@ -262,12 +262,12 @@ def test_the_next_writer_removes_what_nobody_has_named_for_ten_minutes(tmp_path:
 def test_a_snapshot_is_an_index_that_later_writes_do_not_touch(tmp_path: Path) -> None:
     store = scattered(tmp_path / "i")
     with store.writer() as writer:
-        writer.snapshot_to(tmp_path / "copy")
+        writer.backup_to(tmp_path / "copy")
         n_docs = store.snapshot.n_docs
         writer.delete(["0-1"])
         writer.compact()
         with pytest.raises(IndexStoreError, match="copy exists already"):
-            writer.snapshot_to(tmp_path / "copy")
+            writer.backup_to(tmp_path / "copy")
     assert check(tmp_path / "copy").problems == ()
     copy = IndexStore.open(tmp_path / "copy")
     assert (copy.snapshot.n_docs, store.snapshot.n_docs) == (n_docs, n_docs - 1)
@@ -286,7 +286,7 @@ class OtherDisk(files.Disk):
 def test_a_snapshot_on_another_disk_is_a_copy(tmp_path: Path) -> None:
     store = scattered(tmp_path / "i")
     with store.writer() as writer, files.use_disk(OtherDisk()):
-        writer.snapshot_to(tmp_path / "copy")
+        writer.backup_to(tmp_path / "copy")
     assert check(tmp_path / "copy").problems == ()
     name = store.snapshot.manifest.files[0].name
     assert not (tmp_path / "copy" / name).samefile(store.path / name)
@@ -299,7 +299,7 @@ def test_a_snapshot_of_a_damaged_index_is_refused(tmp_path: Path) -> None:
     data[-1] ^= 1
     file.write_bytes(data)
     with store.writer() as writer, pytest.raises(CorruptIndex, match=r"seg/000000\.vec\.npy"):
-        writer.snapshot_to(tmp_path / "copy")
+        writer.backup_to(tmp_path / "copy")
     assert not (tmp_path / "copy").exists()
 
 

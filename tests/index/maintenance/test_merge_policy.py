@@ -16,6 +16,7 @@ from sbert_search.index.dense import exact, faiss_build, faiss_runtime
 from sbert_search.index.dense.query_plan import Selection
 from sbert_search.index.maintenance import compaction, merge_policy
 from sbert_search.index.maintenance.check import check
+from sbert_search.index.norms import Vectors
 from sbert_search.index.spec import IndexSpec
 from sbert_search.index.storage import segment_writer
 from sbert_search.index.storage.manifest import Metric, StoreSettings
@@ -115,7 +116,7 @@ def test_new_rows_join_the_faiss_index_that_is_there(
     added: list[int] = []
     fill = faiss_build.fill
 
-    def count(begun: object, vectors: exact.Vectors, *more: object) -> object:
+    def count(begun: object, vectors: Vectors, *more: object) -> object:
         added.append(len(vectors) - begun.ntotal)  # type: ignore[attr-defined]
         return fill(begun, vectors, *more)  # type: ignore[arg-type]
 
@@ -222,7 +223,7 @@ def test_a_mask_is_the_same_read_in_order_or_picked(
         norm = float(np.linalg.norm(vectors, axis=1).max())
         marks = Selection(wanted)
         rows = np.arange(3000)
-        exact.scan(queries, vectors, top, rows, metric=metric, max_norm=norm, wanted=marks)
+        exact.scan(queries, vectors, top, rows, metric=metric, max_norm=norm, selection=marks)
         answers.append(top)
     assert (answers[0].rows == answers[1].rows).all()
     assert (answers[0].scores == answers[1].scores).all()

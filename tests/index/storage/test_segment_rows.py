@@ -134,7 +134,7 @@ def test_scan_equals_a_stable_sort_whatever_the_blocks(
     wanted = rng.random(n_rows) < 0.7
     top = TopK(n_queries, k)
     rows = np.arange(n_rows) * 3 + 1
-    scan(queries, vectors, top, rows, metric="dot", max_norm=5.0, wanted=Selection(wanted))
+    scan(queries, vectors, top, rows, metric="dot", max_norm=5.0, selection=Selection(wanted))
     scores = np.where(wanted, queries @ vectors.T, -np.inf)
     best = np.argsort(-scores, axis=1, kind="stable")[:, : min(k, int(wanted.sum()))]
     assert (top.rows[:, : best.shape[1]] == rows[best]).all()

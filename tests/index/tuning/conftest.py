@@ -32,7 +32,7 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a few hundred rows count as many."""
     for module in (compaction, spec, candidates, settings):
         monkeypatch.setattr(module, "MIN_ANN_ROWS", 500)
-    monkeypatch.setattr(sweep, "PROBE_ROWS", 1_000)
+    monkeypatch.setattr(sweep, "TINY_BUILD_ROWS", 1_000)
 
 
 @pytest.fixture

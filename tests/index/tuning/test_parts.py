@@ -13,8 +13,8 @@ from sbert_search.index.trials import Trial
 from sbert_search.index.tuning.candidates import Family, between, families, lists_for
 from sbert_search.index.tuning.choice import Finalist, fastest, finalists, pareto
 from sbert_search.index.tuning.predictions import BuildTime, predict, predict_latency
-from sbert_search.index.tuning.recall import make_probes, others, recall_of
-from sbert_search.index.tuning.sweep import Measured
+from sbert_search.index.tuning.recall import find_ground_truth, others, recall_of
+from sbert_search.index.tuning.sweep import MeasuredFamily
 
 
 def trial(recall: float, qps: float, size: int = 0, p50_ms: float = 1.0) -> Trial:
@@ -48,7 +48,7 @@ def test_a_query_is_no_answer_to_itself_and_equal_scores_count() -> None:
     ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
         return np.array([[0.5, 0.5], [0.9, 0.1]], np.float32), np.array([[5, 9], [1, 8]])
 
-    probes = make_probes(np.zeros((2, 4), np.float32), own, 1, exact)
+    probes = find_ground_truth(np.zeros((2, 4), np.float32), own, 1, exact)
     assert probes.kth.tolist() == pytest.approx([0.5, 0.9])
     assert recall_of(approximate, probes)[0] == 1.0
     probes = dataclasses.replace(probes, k=2, kth=np.array([0.5, 0.8], np.float32))
@@ -95,7 +95,7 @@ def test_the_second_finalist_is_of_another_kind(fastest_first: str, taken: str) 
     candidates = []
     for factory in fastest_first.split():
         spec = IndexSpec(factory=factory.rstrip("!"))
-        family = Measured(Family(spec.factory))
+        family = MeasuredFamily(Family(spec.factory))
         made = dataclasses.replace(trial(1.0, 1.0), spec=spec)
         candidates.append(Finalist(family, made, 1.0, 1.0, 1, "no" * factory.endswith("!")))
     assert [each.trial.spec.factory for each in finalists(candidates)] == taken.split()
