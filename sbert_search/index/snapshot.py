@@ -271,6 +271,16 @@ class Snapshot:
         live = self._live[index]
         return self.segments[index].n_rows if live is None else int(live.sum())
 
+    def live_rows_of(self, index: int) -> NDArray[np.int64]:
+        """Return the live rows of one segment, ascending, (n_live,)."""
+        rows, live = self.segments[index].rows, self._live[index]
+        return rows if live is None else rows[live]
+
+    def live_rows(self) -> NDArray[np.int64]:
+        """Return the live rows of all segments, ascending, (n_rows,)."""
+        rows = (self.live_rows_of(i) for i in range(len(self.segments)))
+        return np.concatenate([np.empty(0, np.int64), *rows])
+
     def iter_documents(self) -> Iterator[Document]:
         """Read all live documents in the order of their rows."""
         for segment, live in zip(self.segments, self._live, strict=True):

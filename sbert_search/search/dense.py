@@ -1,4 +1,4 @@
-"""The k documents nearest to a query, found over passages."""
+"""Dense search over passages: the k documents nearest to a query."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from sbert_search.index.dense.query_plan import RowMask
 from sbert_search.index.snapshot import Snapshot
 from sbert_search.search.ranking import Ranking
 
-_SPARE = 2  # how many times k is fetched first where documents own several passages
+_FIRST_FETCH = 2  # multiple of k rows that is fetched first where documents have several passages
 
 
 def nearest_documents(
@@ -17,38 +17,38 @@ def nearest_documents(
 ) -> list[Ranking]:
     """Find the k documents whose best passage is nearest to each query.
 
-    A document counts by its best passage; equal scores are ordered by row. Where documents own
-    several passages more of them are fetched, until every query has k distinct documents or has
-    seen all rows.
+    The score of a document is that of its best passage; equal scores are ordered by row. Where
+    documents have several passages, more rows are fetched until every query has k distinct
+    documents or has seen all rows.
 
     Args:
         snapshot: The state to search.
         queries: Float32 (n_queries, dim), finite.
         k: Documents for each query, at least 1; fewer come back only when fewer match.
-        mask: The rows that a filter admits; all when None.
+        mask: The rows that a filter admits; None: all.
     """
     n_rows, n_docs = (mask or snapshot).n_rows, (mask or snapshot).n_docs
-    nothing = Ranking(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0))
-    found = [nothing for _ in queries]
+    empty = Ranking(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0))
+    rankings = [empty for _ in queries]
     open_queries = np.arange(len(queries))
     if 0 < n_rows == n_docs:
-        return _as_documents(*snapshot.search(queries, min(k, n_rows), mask))
-    fetch = min(k * _SPARE, n_rows)
+        return _one_row_each(*snapshot.search(queries, min(k, n_rows), mask))
+    fetch = min(k * _FIRST_FETCH, n_rows)
     while len(open_queries) and fetch:
         scores, rows = snapshot.search(queries[open_queries], fetch, mask)
         docs = snapshot.doc_of(rows)
-        for place, query in enumerate(open_queries.tolist()):
-            found[query] = _best_of_each(docs[place], rows[place], scores[place], k)
-        complete = np.array([len(found[query]) == k for query in open_queries.tolist()])
+        for i, query in enumerate(open_queries.tolist()):
+            rankings[query] = _best_row_each(docs[i], rows[i], scores[i], k)
+        complete = np.array([len(rankings[query]) == k for query in open_queries.tolist()])
         if fetch == n_rows:
             break
         open_queries = open_queries[~complete & (rows[:, -1] >= 0)]
         fetch = min(fetch * 4, n_rows)
-    return found
+    return rankings
 
 
-def _as_documents(scores: NDArray[np.float32], rows: NDArray[np.int64]) -> list[Ranking]:
-    """Take each row for a document, both (n_queries, k); -1 where there are fewer."""
+def _one_row_each(scores: NDArray[np.float32], rows: NDArray[np.int64]) -> list[Ranking]:
+    """Rank documents of one passage each; both (n_queries, k), rows -1 where there are fewer."""
     wide, ranks = scores.astype(np.float64), np.arange(1, rows.shape[1] + 1)
     counts = np.count_nonzero(rows >= 0, axis=1).tolist()
     return [
@@ -57,10 +57,10 @@ def _as_documents(scores: NDArray[np.float32], rows: NDArray[np.int64]) -> list[
     ]
 
 
-def _best_of_each(
+def _best_row_each(
     docs: NDArray[np.int64], rows: NDArray[np.int64], scores: NDArray[np.float32], k: int
 ) -> Ranking:
-    """Keep the first, and so best, row of each document; all are (fetched,), -1 where none."""
+    """Keep the first row of each document, which is its best; all are (fetched,), -1 where none."""
     _, first = np.unique(docs[: np.count_nonzero(rows >= 0)], return_index=True)
     kept = np.sort(first)[:k]
     return Ranking(docs[kept], rows[kept], scores[kept].astype(np.float64)).with_stage("dense")

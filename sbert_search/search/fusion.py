@@ -1,6 +1,6 @@
-"""One order from several: ranks of dense and lexical search fused, a reranker's score mixed in.
+"""Fusing the rankings of dense and lexical search, and mixing in a reranker's scores.
 
-Sources: reciprocal ranks: Cormack, Clarke & Büttcher 2009 (SIGIR), k = 60. Weighted sum of
+Sources: reciprocal rank fusion: Cormack, Clarke & Büttcher 2009 (SIGIR), k = 60. Weighted sum of
 min-max normalised scores: Bruch, Gai & Ingber 2023, An Analysis of Fusion Functions for Hybrid
 Retrieval, section 4 (arXiv:2210.11934).
 """
@@ -24,14 +24,15 @@ class Fusion:
     """How two rankings become one; the defaults need no labels.
 
     Attributes:
-        method: ``weighted``: sum of scores, scaled for each query and stage so that the best has 1
-            and the one at ``depth`` 0; ``rrf``: sum of ``1 / (rrf_k + rank)``. A document that a
-            stage did not find, or found below ``depth``, has 0 of it.
-        dense_weight: Share of the dense stage, from 0 to 1; the lexical stage has the rest.
-        depth: Documents of each stage that count, however many are asked for.
-        rrf_k: How slowly reciprocal ranks fall.
-        rerank_weight: Share of the reranker's score in the final order, from 0 to 1; the rest
-            belongs to the score before it, both scaled to 0..1 over the documents reranked.
+        method: ``weighted``: weighted sum of scores, which are min-max scaled per query and stage
+            (1 for the best document, 0 for the one at ``depth``); ``rrf``: weighted sum of
+            ``1 / (rrf_k + rank)``. A stage adds 0 for a document that it did not find within
+            ``depth``.
+        dense_weight: Weight of the dense stage, from 0 to 1; the lexical stage has the rest.
+        depth: Documents of each stage that count, however many are requested.
+        rrf_k: The constant k of reciprocal rank fusion; a larger one weighs ranks more evenly.
+        rerank_weight: Weight of the reranker's score in the final order, from 0 to 1; the score
+            before reranking has the rest. Both are scaled to 0..1 over the reranked documents.
     """
 
     method: Method = "weighted"
@@ -42,7 +43,7 @@ class Fusion:
 
     def __post_init__(self) -> None:
         if self.method not in ("weighted", "rrf"):
-            raise QueryError(f"There is no fusion {self.method!r}; there is: weighted, rrf.")
+            raise QueryError(f"fusion is {self.method!r}; it must be weighted or rrf.")
         for name in ("dense_weight", "rerank_weight"):
             if not 0 <= getattr(self, name) <= 1:
                 raise QueryError(f"{name} is {getattr(self, name)}; it must be from 0 to 1.")
@@ -52,24 +53,26 @@ class Fusion:
 
 
 def fuse(dense: Ranking, lexical: Ranking, settings: Fusion) -> Ranking:
-    """Join the documents of two rankings under one score.
+    """Rank the documents of two rankings by their fused score.
 
-    Equal scores, as below the depth of both stages, come in the order of their better rank, and
-    then of rows. A document's best passage is that of the dense stage where it found it.
+    Equal scores, such as those below the depth of both stages, are ordered by the better of the
+    two ranks, then by row. The best passage of a document is that of the dense stage if it found
+    the document.
     """
     docs = np.union1d(dense.docs, lexical.docs)
     rows, total = docs.copy(), np.zeros(len(docs))
-    better = np.full(len(docs), np.iinfo(np.int64).max)
+    best_rank = np.full(len(docs), np.iinfo(np.int64).max)
     stages = {}
     weights = (1 - settings.dense_weight, settings.dense_weight)
+    # Lexical first: the rows that the dense stage found then replace its rows of first passages.
     for name, ranking, weight in zip(("lexical", "dense"), (lexical, dense), weights, strict=True):
         at, rank = np.searchsorted(docs, ranking.docs), np.arange(1, len(ranking) + 1)
         ranks, scores = np.zeros(len(docs), np.int64), np.zeros(len(docs))
         ranks[at], scores[at], rows[at] = rank, ranking.scores, ranking.rows
-        better[at] = np.minimum(better[at], rank)
-        total[at[: settings.depth]] += weight * _shares(ranking.scores[: settings.depth], settings)
+        best_rank[at] = np.minimum(best_rank[at], rank)
+        total[at[: settings.depth]] += weight * _points(ranking.scores[: settings.depth], settings)
         stages[name] = ranks, scores
-    order = np.lexsort((docs, better, -total))
+    order = np.lexsort((docs, best_rank, -total))
     fused = Ranking(docs, rows, total, {name: stages[name] for name in ("dense", "lexical")})
     return fused.take(order, total[order]).with_stage("fused")
 
@@ -77,9 +80,9 @@ def fuse(dense: Ranking, lexical: Ranking, settings: Fusion) -> Ranking:
 def mix_scores(
     scores: NDArray[np.float64], reranked: NDArray[np.float64], rerank_weight: float
 ) -> NDArray[np.float64]:
-    """Mix the scores that documents had with those of a reranker, all (n,).
+    """Mix the scores of documents with those of a reranker, all (n,).
 
-    A weight of 1 gives the reranker's scores as they are.
+    A weight of 1 gives the reranker's scores, not scaled.
     """
     if rerank_weight == 1:
         return reranked
@@ -87,14 +90,15 @@ def mix_scores(
 
 
 def min_max_scaled(scores: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Bring scores (n,) to 0..1, the worst to 0; all of them to 1 when they are equal."""
+    """Scale scores (n,) to 0..1, the lowest to 0; to 1 where all are equal."""
     if len(scores) == 0:
         return scores
     low, high = scores.min(), scores.max()
     return (scores - low) / (high - low) if high > low else np.ones(len(scores))
 
 
-def _shares(scores: NDArray[np.float64], settings: Fusion) -> NDArray[np.float64]:
+def _points(scores: NDArray[np.float64], settings: Fusion) -> NDArray[np.float64]:
+    """Return what one stage adds to the fused scores before weighting, (n,)."""
     if settings.method == "rrf":
         return 1 / (settings.rrf_k + np.arange(1.0, len(scores) + 1))
     return min_max_scaled(scores)

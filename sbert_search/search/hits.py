@@ -1,4 +1,4 @@
-"""Documents that were found, as hits for people and programs."""
+"""From a ranking of documents to hits with their texts."""
 
 from __future__ import annotations
 
@@ -12,28 +12,28 @@ def read_hits(snapshot: Snapshot, ranking: Ranking) -> list[Hit]:
     passages = snapshot.fetch(ranking.rows)
     return [
         Hit(
-            rank=place + 1,
+            rank=i + 1,
             doc_id=passage.document.doc_id,
-            score=float(ranking.scores[place]),
+            score=float(ranking.scores[i]),
             text=passage.document.text,
             title=passage.document.title,
             metadata=passage.document.metadata,
             row=passage.row,
             passage=(passage.char_start, passage.char_end),
-            stages=ranking.stages_of(place),
+            stages=ranking.stages_of(i),
         )
-        for place, passage in enumerate(passages)
+        for i, passage in enumerate(passages)
     ]
 
 
 def passage_of(hit: Hit) -> str:
-    """Return the text of the passage that made the hit, title included where it is part of it."""
+    """Return the text of the best passage of a hit, including the title if the passage does."""
     start, end = hit.passage
     return Document(hit.doc_id, hit.text, hit.title).full_text[start:end]
 
 
 def body_of(hit: Hit) -> str:
-    """Return what that passage has of the document's text, or of its title when that is all."""
+    """Return the best passage of a hit without the title, or the title if there is nothing else."""
     offset = len(hit.title) + 1 if hit.title else 0
-    start, end = (max(place - offset, 0) for place in hit.passage)
+    start, end = (max(position - offset, 0) for position in hit.passage)
     return hit.text[start:end] or hit.title

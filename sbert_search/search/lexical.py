@@ -1,4 +1,4 @@
-"""Search by words, and what words say of a hit; no model takes part."""
+"""Lexical search, and the passages, sentences and words that match a query; no model is used."""
 
 from __future__ import annotations
 
@@ -15,44 +15,45 @@ from sbert_search.search.highlight import CHARS
 from sbert_search.search.ranking import Ranking
 from sbert_search.tokens.sentences import split_sentences
 
-COMMON = 0.1  # a word in a larger share of the documents says little of any one of them
-FEW = 10  # documents that do not make a word common, however small the index
+COMMON = 0.1  # a word in more than this share of the documents is common
+FEW = 10  # a word in at most so many documents is never common, however small the index
 
 
 def matching_documents(
     snapshot: Snapshot, queries: Sequence[str], k: int, mask: RowMask | None = None
 ) -> list[Ranking]:
-    """Find the k documents whose words score best for each query, by BM25 over whole documents.
+    """Find the k documents with the best BM25 score for each query; whole documents are scored.
 
     The best passage is not known yet: rows are those of first passages.
 
     Raises:
-        NoLexicalData: The index was made without.
+        NoLexicalData: The index has no lexical data.
     """
-    found = snapshot.lexical.search(queries, k, mask)
-    return [Ranking(docs, docs, scores).with_stage("lexical") for docs, scores in found]
+    matches = snapshot.lexical.search(queries, k, mask)
+    return [Ranking(docs, docs, scores).with_stage("lexical") for docs, scores in matches]
 
 
 def best_passages(snapshot: Snapshot, query: str, ranking: Ranking) -> Ranking:
-    """Name the passage with most of the query's words where only words found a document.
+    """Set the best passage of documents that only lexical search found.
 
-    Of passages with equally many it is the first. Documents with one passage are left alone.
+    It is the passage with most of the query's words, the first among equals. The dense stage has
+    already set the best passage of the documents that it found.
     """
     dense, _ = ranking.stages.get("dense", (np.zeros(len(ranking), np.int64), None))
     if snapshot.n_rows == snapshot.n_docs or dense.all():
         return ranking
-    rows, places = ranking.rows.copy(), np.flatnonzero(dense == 0)
+    rows, positions = ranking.rows.copy(), np.flatnonzero(dense == 0)
     passages: dict[int, list[StoredPassage]] = defaultdict(list)
-    for passage in snapshot.fetch(snapshot.rows_of(ranking.docs[places])):
+    for passage in snapshot.fetch(snapshot.rows_of(ranking.docs[positions])):
         passages[passage.doc].append(passage)
-    for place, doc in zip(places.tolist(), ranking.docs[places].tolist(), strict=True):
+    for i, doc in zip(positions.tolist(), ranking.docs[positions].tolist(), strict=True):
         texts = [p.document.full_text[p.char_start : p.char_end] for p in passages[doc]]
-        rows[place] = passages[doc][_most_words(snapshot.lexical.reader, query, texts)].row
+        rows[i] = passages[doc][_most_words(snapshot.lexical.reader, query, texts)].row
     return Ranking(ranking.docs, rows, ranking.scores, ranking.stages)
 
 
 def best_sentence(reader: TermReader, query: str, passage: str) -> str:
-    """Pick the sentence with most of the query's words, the first of equals."""
+    """Pick the sentence with most of the query's words, the first among equals."""
     sentences = split_sentences(passage[:CHARS], wrapped=True) or [""]
     return sentences[_most_words(reader, query, sentences)]
 
@@ -60,10 +61,10 @@ def best_sentence(reader: TermReader, query: str, passage: str) -> str:
 def informative_words(
     snapshot: Snapshot, query: str, texts: Sequence[str]
 ) -> list[tuple[str, ...]]:
-    """Name the words of a query that each text holds, in any form.
+    """Return the words of a query that each text contains, in any inflected form.
 
-    Words that many documents of the index hold, such as "what", are named only where no other
-    matched; stop words never, and nothing in an index without lexical data.
+    Words that many documents of the index contain, such as "what", are returned only where no
+    other word matches. Stop words are never returned. An index without lexical data gives none.
     """
     settings = snapshot.settings.lexical
     if settings is None:

@@ -1,4 +1,4 @@
-"""Long texts as windows that a reranker reads whole; a text is worth its best window.
+"""Reranking long texts by windows: the score of a text is that of its best window.
 
 Source: Dai & Callan 2019, Deeper Text Understanding for IR with Contextual Neural Language
 Modeling, section 3, MaxP (arXiv:1905.09217).
@@ -15,16 +15,16 @@ from sbert_search.errors import ConfigError
 from sbert_search.models.loading.identity import ModelIdentity
 from sbert_search.search.reranker import Pair, Reranker
 
-_LEAST_ROOM = 16  # tokens beside the query; with fewer, windows would be shreds
+_LEAST_ROOM = 16  # tokens left beside the query below which a text is cut instead of windowed
 
 
 class BestWindow:
-    """A reranker that cuts no text off, up to a number of windows.
+    """A reranker that reads long texts in windows instead of cutting them.
 
     Args:
-        reranker: Gives one score for a pair.
-        most: Windows of a text; of more, as many are taken at equal distances, first and last among
-            them. 1: texts are cut, as `Reranker` does it.
+        reranker: Scores each window; it must give one score for a pair.
+        most: Windows scored of a text. A text with more windows gives so many at equal distances,
+            including the first and the last. 1: long texts are cut, as by `Reranker`.
 
     Raises:
         ConfigError: ``most`` is below 1, or the reranker has several labels.
@@ -35,21 +35,21 @@ class BestWindow:
             raise ConfigError(f"There must be at least 1 window, not {most}.")
         if reranker.num_labels != 1:
             raise ConfigError(
-                f"{reranker.opened.name} has {reranker.num_labels} labels and so no best window; "
-                "a search needs a model with one."
+                f"{reranker.opened.name} has {reranker.num_labels} labels, so its windows cannot "
+                "be compared; use a model with one label."
             )
         self.reranker, self.most = reranker, most
-        from sbert_search.tokens.tokenizer import TextTokenizer  # a search may have no reranker
+        from sbert_search.tokens.tokenizer import TextTokenizer  # not loaded without a reranker
 
         tokenizer = reranker.opened.engine.tokenizer
-        more = tokenizer.pair.size - tokenizer.single.size  # special tokens of a pair
-        self._room = tokenizer.max_len - more
+        extra = tokenizer.pair.size - tokenizer.single.size  # special tokens that only a pair has
+        self._room = tokenizer.max_len - extra
         self._tokenizer = TextTokenizer(tokenizer.backend, self._room, folder=tokenizer.folder)
         self._pairs = tokenizer
 
     @property
     def identity(self) -> ModelIdentity:
-        """What the reranker is."""
+        """The identity of the reranker's model."""
         return self.reranker.identity
 
     def predict(self, pairs: Sequence[Pair]) -> Vectors:
@@ -62,7 +62,7 @@ class BestWindow:
             self._windows(*pair) if cut else [pair[1]]
             for pair, cut in zip(pairs, lost, strict=True)
         ]
-        flat = [(pair[0], text) for pair, some in zip(pairs, texts, strict=True) for text in some]
+        flat = [(pair[0], text) for pair, own in zip(pairs, texts, strict=True) for text in own]
         starts = np.cumsum([0, *map(len, texts[:-1])])
         best: Vectors = np.maximum.reduceat(self.reranker.predict(flat), starts)
         return best
@@ -74,6 +74,6 @@ class BestWindow:
             return [text]
         spans = self._tokenizer.split(text, prompt=f"{query} ")
         if len(spans) > self.most:
-            places = np.linspace(0, len(spans) - 1, self.most).round().astype(int)
-            spans = [spans[place] for place in places]
+            kept = np.linspace(0, len(spans) - 1, self.most).round().astype(int)
+            spans = [spans[i] for i in kept]
         return [text[start:end] for start, end in spans]

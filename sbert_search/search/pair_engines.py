@@ -1,4 +1,4 @@
-"""What computes the scores of a `Reranker`: one class an engine, one function that opens one."""
+"""The engines that compute the scores of a `Reranker`, and the function that opens one."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     import sentence_transformers
 
 _CHECK_PAIRS = list(zip(SELF_CHECK_TEXTS, reversed(SELF_CHECK_TEXTS), strict=True))
-# How far a score may be from the CPU's in fp32, relative to the largest of the check.
+# Largest difference from a score of the CPU in fp32, relative to the largest score of the check.
 _TOLERANCE = {torch.float32: 1e-3, torch.bfloat16: 0.05, torch.float16: 0.05}
 _CLASSIFIERS = ("ForSequenceClassification", "ForCausalLM")
 
@@ -47,11 +47,11 @@ class PairEngine(Protocol):
     """Scores one batch of pairs at a time.
 
     Attributes:
-        name: Which engine it is.
-        num_labels: Numbers that a pair becomes.
+        name: Name of the engine.
+        num_labels: Scores per pair.
         labels: Their names.
-        tokenizer: Cuts to what the model reads.
-        batch_tokens: Tokens of a batch at which it is fastest.
+        tokenizer: Cuts pairs to the tokens that the model reads.
+        batch_tokens: Tokens of a batch at which the engine is fastest.
     """
 
     name: EngineName
@@ -70,10 +70,10 @@ class PairEngine(Protocol):
     def start(
         self, pairs: Sequence[tuple[str, str]], encoded: EncodedPairs
     ) -> Callable[[], Vectors]:
-        """Begin to score and return what waits for the scores; errors are those of a call."""
+        """Start to score and return a function that waits for the scores; raises as a call."""
 
     def move(self, device: torch.device, dtype: torch.dtype) -> None:
-        """Compute there, in that precision, from now on."""
+        """Move the model to a device and a precision."""
 
 
 class NativePairEngine(PackedEngine):
@@ -91,12 +91,12 @@ class NativePairEngine(PackedEngine):
     def start(
         self, pairs: Sequence[tuple[str, str]], encoded: EncodedPairs
     ) -> Callable[[], Vectors]:
-        """Launch a packed batch and return what waits for its scores."""
+        """Launch a packed batch and return a function that waits for its scores."""
         return self.launch(encoded.ids, self.model.segments(encoded))
 
 
 class LibraryPairEngine:
-    """Any cross-encoder of sentence-transformers, by the library itself."""
+    """Any cross-encoder of sentence-transformers, computed by that library."""
 
     name: EngineName = "sentence-transformers"
     batch_tokens = 16_384
@@ -106,19 +106,19 @@ class LibraryPairEngine:
         self.num_labels, self.labels = model.num_labels, model.labels
 
     def __call__(self, pairs: Sequence[tuple[str, str]], encoded: EncodedPairs) -> Vectors:
-        """Score pairs, float32 (n, labels); the library cuts the batch further."""
+        """Score pairs, float32 (n, labels); the library splits the batch further."""
         with plain_memory_errors():
             return self.model.predict(pairs)
 
     def start(
         self, pairs: Sequence[tuple[str, str]], encoded: EncodedPairs
     ) -> Callable[[], Vectors]:
-        """Score at once; nothing is left to wait for."""
+        """Score at once; the function returned does not wait."""
         scores = self(pairs, encoded)
         return lambda: scores
 
     def move(self, device: torch.device, dtype: torch.dtype) -> None:
-        """Compute there."""
+        """Move the model to a device and a precision."""
         self.model.model.to(device, dtype)
 
 
@@ -129,14 +129,14 @@ def open_pair_model(
     engine: EngineName,
     precision: Precision,
 ) -> OpenedModel[PairEngine]:
-    """Find a cross-encoder, choose the engine that can compute it, load it and check its numbers.
+    """Find a cross-encoder, choose an engine that can compute it, load it and check its scores.
 
-    A model in memory is taken where it is and as it is, in evaluation mode.
+    A model in memory stays on its device and in its precision, in evaluation mode.
 
     Raises:
-        ConfigError: A device, an engine or a precision that is not there.
-        ModelError: The model cannot be found or loaded, is no cross-encoder, or computes wrong
-            numbers.
+        ConfigError: The device, engine or precision is not available.
+        ModelError: The model cannot be found or loaded, is not a cross-encoder, or computes wrong
+            scores.
     """
     if isinstance(model, CrossEncoder):
         return _describe_object(model, model.encoder.config.layout, NativePairEngine(model))
@@ -144,12 +144,12 @@ def open_pair_model(
         library = LibraryPairScorer(model)
         return _describe_object(model, library.architecture, LibraryPairEngine(library))
     check_engine(engine)
-    found = resolve_model(model)
-    folder = read_folder(found.path)
-    opened, place, dtype = open_engine(
+    resolved = resolve_model(model)
+    folder = read_folder(resolved.path)
+    opened, opened_on, dtype = open_engine(
         partial(_open_folder, folder, engine), _move_and_check, device=device, precision=precision
     )
-    return OpenedModel.from_folder(found, folder, opened, PRECISIONS[dtype], str(place))
+    return OpenedModel.from_folder(resolved, folder, opened, PRECISIONS[dtype], str(opened_on))
 
 
 def _describe_object(
@@ -166,8 +166,8 @@ def _open_folder(folder: ModelFolder, engine: EngineName) -> PairEngine:
     architecture = (folder.transformer.get("architectures") or ["of no known kind"])[0]
     if not str(architecture).endswith(_CLASSIFIERS):
         raise ModelError(
-            f"{folder.path} is no cross-encoder: its model is {architecture}, which scores no "
-            "pairs. Pass one that ends in ForSequenceClassification."
+            f"{folder.path} is not a cross-encoder: its architecture {architecture} does not score "
+            "pairs. Pass a model whose architecture ends in ForSequenceClassification."
         )
     require_sane(folder)
     if engine == "native":
@@ -175,12 +175,12 @@ def _open_folder(folder: ModelFolder, engine: EngineName) -> PairEngine:
         if reason is None:
             return NativePairEngine(CrossEncoder.from_folder(folder))
         note(f"{folder.path}: {reason}; sentence-transformers computes it.")
-    folder.weights_sha256()  # refuses pickles, which the library would open
+    folder.weights_sha256()  # called because it refuses pickles, which the library would open
     return LibraryPairEngine(LibraryPairScorer(load_cross_encoder(folder.path)))
 
 
 def _move_and_check(engine: PairEngine, device: torch.device, dtype: torch.dtype) -> None:
-    """Move a model from the CPU in fp32, and compare scores before and after."""
+    """Move a model that is on the CPU in fp32, and compare its scores before and after."""
     encoded = engine.tokenizer.encode_pairs(_CHECK_PAIRS)
     where = f"{engine.name} on {device} in {PRECISIONS[dtype]}"
     reference = engine(_CHECK_PAIRS, encoded)
@@ -188,9 +188,9 @@ def _move_and_check(engine: PairEngine, device: torch.device, dtype: torch.dtype
     scores = engine(_CHECK_PAIRS, encoded)
     if not np.isfinite(scores).all():
         raise ModelError(f"{where} gives scores that are not finite; use --device cpu.")
-    apart = float(np.abs(scores - reference).max() / max(1.0, np.abs(reference).max()))
-    if apart > _TOLERANCE[dtype]:
+    difference = float(np.abs(scores - reference).max() / max(1.0, np.abs(reference).max()))
+    if difference > _TOLERANCE[dtype]:
         raise ModelError(
-            f"{where} gives wrong scores: {apart:.3g} from those of the CPU in fp32, at most "
-            f"{_TOLERANCE[dtype]:g} allowed; use --device cpu or --precision fp32."
+            f"{where} gives wrong scores: they differ by {difference:.3g} from those of the CPU in "
+            f"fp32, and {_TOLERANCE[dtype]:g} is allowed; use --device cpu or --precision fp32."
         )

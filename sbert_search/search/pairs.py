@@ -1,7 +1,7 @@
 """Paraphrase mining: all pairs of documents whose vectors are close, and clusters of duplicates.
 
-Exact: every row against every later one, in tiles. A large index that is searched approximately
-looks each document up in itself instead, and finds of its pairs what a search of it would find.
+The exact way compares every row with every later row, in tiles. The approximate way, for an index
+with FAISS files, searches the index for the neighbours of each row.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from sbert_search.index.dense.exact import exact_scores
 from sbert_search.index.snapshot import Snapshot
 from sbert_search.runtime.progress import Advance
 
-LEFT_ROWS, RIGHT_ROWS = 2048, 4096  # of one tile, whose scores take 32 MiB
-NEIGHBOURS = 64  # fetched first of each row where the index is approximate
+LEFT_ROWS, RIGHT_ROWS = 2048, 4096  # rows of one tile, whose scores take 32 MiB
+NEIGHBOURS = 64  # neighbours of each row that the approximate way fetches first
 
-_LEAST = float(np.finfo(np.float32).min)  # of a score; what cannot be a pair has less
-_ROUNDING = 1e-5  # of a float32 product, relative to the lengths of its vectors
+_LEAST = float(np.finfo(np.float32).min)  # lowest score of a pair; -inf marks what is no pair
+_ROUNDING = 1e-5  # error of a float32 dot product, relative to the norms of its vectors
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class Pairs:
     Attributes:
         first: The earlier document, int64 (n,).
         second: The later one, int64 (n,).
-        scores: float32 (n,); of documents with several passages, that of their closest two.
+        scores: float32 (n,); for documents with several passages, that of their closest two.
     """
 
     first: NDArray[np.int64]
@@ -43,14 +43,14 @@ class Pairs:
     def __len__(self) -> int:
         return len(self.scores)
 
-    def take(self, places: NDArray[np.int64]) -> Pairs:
-        """Keep some of them, in the order given."""
-        return Pairs(self.first[places], self.second[places], self.scores[places])
+    def take(self, positions: NDArray[np.int64]) -> Pairs:
+        """Return the pairs at some positions, in that order."""
+        return Pairs(self.first[positions], self.second[positions], self.scores[positions])
 
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    """The live rows of an index in their order, (n,) each."""
+    """The live rows of an index, ascending, and their documents, (n,) each."""
 
     snapshot: Snapshot
     rows: NDArray[np.int64]
@@ -59,31 +59,29 @@ class _Rows:
     @classmethod
     def of(cls, snapshot: Snapshot) -> _Rows:
         if snapshot.settings.metric == "euclidean":
-            raise QueryError(f"{snapshot.path} compares by distance; pairs need cosine or dot.")
-        parts = [np.empty(0, np.int64)]
-        for place, segment in enumerate(snapshot.segments):
-            live = snapshot.live(place)
-            parts.append(segment.rows if live is None else segment.rows[live])
-        rows = np.concatenate(parts)
+            raise QueryError(
+                f"{snapshot.path} has the metric euclidean; pairs need an index with cosine or dot."
+            )
+        rows = snapshot.live_rows()
         return cls(snapshot, rows, snapshot.doc_of(rows))
 
     def vectors(self, start: int, stop: int) -> NDArray[np.float32]:
         return self.snapshot.vectors(self.rows[start:stop])
 
-    def cuts(self) -> list[int]:
-        """Cut into blocks of whole documents, of about `LEFT_ROWS` rows."""
-        places = np.arange(0, len(self.docs), LEFT_ROWS)
-        begins = np.searchsorted(self.docs, self.docs[places])
+    def borders(self) -> list[int]:
+        """Return the borders of blocks of whole documents, of about `LEFT_ROWS` rows each."""
+        positions = np.arange(0, len(self.docs), LEFT_ROWS)
+        begins = np.searchsorted(self.docs, self.docs[positions])
         return [*np.unique(begins).tolist(), len(self.docs)]
 
 
 @dataclass(frozen=True, slots=True)
-class _Wanted:
-    """What counts while pairs are looked for.
+class _Limit:
+    """Which pairs are kept while the search goes on.
 
     Attributes:
-        floor: Gives the least score that counts by now.
-        most: Pairs of rows of one tile beyond which the worst do not count; None: all do.
+        floor: Returns the lowest score that is kept at this moment.
+        most: Best pairs of rows that are kept of one tile; None: all.
     """
 
     floor: Callable[[], float]
@@ -101,18 +99,18 @@ def close_pairs(
 
     Args:
         snapshot: The documents; its metric, cosine or dot, gives the scores.
-        threshold: What counts as close.
-        advance: Told how many rows are done.
-        exact: Compare all with all; None: where the index has no FAISS file.
+        threshold: Lowest score of a pair.
+        advance: Called with the number of rows done.
+        exact: Compare all rows with each other; None: only where the index has no FAISS file.
 
     Yields:
-        Some pairs at a time; what is in memory does not grow with the index.
+        Some pairs at a time; memory does not grow with the number of pairs.
 
     Raises:
-        QueryError: The index compares by distance, or the threshold is no number.
+        QueryError: The metric of the index is euclidean, or the threshold is NaN.
     """
     _refuse_nan(threshold)
-    return _look(_Rows.of(snapshot), _Wanted(lambda: threshold), advance, exact)
+    return _find(_Rows.of(snapshot), _Limit(lambda: threshold), advance, exact)
 
 
 def best_pairs(
@@ -123,45 +121,47 @@ def best_pairs(
     *,
     exact: bool | None = None,
 ) -> Pairs:
-    """Find the pairs that score best, best first; equal ones in the order of their rows.
+    """Find the pairs with the best scores, best first; equal scores are ordered by rows.
 
     Args:
-        snapshot: As for `close_pairs`, and so are the arguments below.
-        most: Pairs wanted.
-        threshold: What they must have at least.
-        advance: Told how many rows are done.
-        exact: Compare all with all.
+        snapshot: As for `close_pairs`.
+        most: Pairs to return.
+        threshold: Lowest score of a pair.
+        advance: As for `close_pairs`.
+        exact: As for `close_pairs`.
 
     Raises:
         QueryError: As for `close_pairs`.
     """
     _refuse_nan(threshold)
-    every, best = _Rows.of(snapshot), _joined([])
-    passages = int(np.unique(every.docs, return_counts=True)[1].max(initial=1))
+    live, best = _Rows.of(snapshot), _joined([])
+    # Two documents can have as many pairs of passages as the square of the most passages of one.
+    passages = int(np.unique(live.docs, return_counts=True)[1].max(initial=1))
 
     def floor() -> float:
         return float(best.scores[-1]) if len(best) == most else threshold
 
-    for pairs in _look(every, _Wanted(floor, most * passages**2), advance, exact):
+    for pairs in _find(live, _Limit(floor, most * passages**2), advance, exact):
         best = _joined([best, pairs])
         best = best.take(np.lexsort((best.second, best.first, -best.scores))[:most])
     return best
 
 
-def clusters(found: Iterable[Pairs]) -> list[list[int]]:
-    """Join documents that are connected by pairs.
+def clusters(pairs_found: Iterable[Pairs]) -> list[list[int]]:
+    """Return the connected components of the graph whose edges are the pairs.
 
     Returns:
-        Rows of first passages, rising in each cluster; the largest cluster first.
+        Rows of first passages, ascending in each cluster; the largest cluster first.
     """
     parent: dict[int, int] = {}
 
     def root(doc: int) -> int:
+        # Union-find with path halving: every other document on the way points two steps up.
         while (above := parent.setdefault(doc, doc)) != doc:
             parent[doc] = doc = parent[above]
         return doc
 
-    for pairs in found:
+    for pairs in pairs_found:
         for first, second in zip(pairs.first.tolist(), pairs.second.tolist(), strict=True):
             low, high = sorted((root(first), root(second)))
             parent[high] = low
@@ -173,56 +173,64 @@ def clusters(found: Iterable[Pairs]) -> list[list[int]]:
 
 def _refuse_nan(threshold: float) -> None:
     if math.isnan(threshold):
-        raise QueryError("The threshold is nan; nothing is as close as that.")
+        raise QueryError("The threshold is NaN; pass a score such as 0.9.")
 
 
-def _look(every: _Rows, wanted: _Wanted, advance: Advance, exact: bool | None) -> Iterator[Pairs]:
-    snapshot = every.snapshot
+def _find(live: _Rows, limit: _Limit, advance: Advance, exact: bool | None) -> Iterator[Pairs]:
+    snapshot = live.snapshot
     exact = not any(snapshot.anns) if exact is None else exact
-    finder = _by_tiles if exact else _by_search
-    for start, stop in pairwise(every.cuts()):
-        found = finder(every, start, stop, wanted)
+    find = _by_tiles if exact else _by_search
+    for start, stop in pairwise(live.borders()):
+        found = find(live, start, stop, limit)
         if snapshot.n_rows > snapshot.n_docs:
             found = iter([_closest_passages(list(found))])
         yield from (pairs for pairs in found if len(pairs))
         advance(stop - start)
 
 
-def _by_tiles(every: _Rows, start: int, stop: int, wanted: _Wanted) -> Iterator[Pairs]:
-    """Compare the rows of a block with all that are not before it."""
-    left, metric = every.vectors(start, stop), every.snapshot.settings.metric
-    for at in range(start, len(every.rows), RIGHT_ROWS):
-        right = every.vectors(at, at + RIGHT_ROWS)
-        slack = _ROUNDING * _longest(left) * _longest(right)
+def _by_tiles(live: _Rows, start: int, stop: int, limit: _Limit) -> Iterator[Pairs]:
+    """Compare the rows of a block with its own rows and all later ones.
+
+    Float32 products choose the pairs that may be good enough; float64 scores decide
+    (docs/decisions.md: Pairs come from tiles in float32, decided in float64).
+    """
+    left, metric = live.vectors(start, stop), live.snapshot.settings.metric
+    for at in range(start, len(live.rows), RIGHT_ROWS):
+        right = live.vectors(at, at + RIGHT_ROWS)
+        slack = _ROUNDING * _largest_norm(left) * _largest_norm(right)
         fast = left @ right.T
-        fast[every.docs[start:stop, None] >= every.docs[at : at + RIGHT_ROWS]] = -np.inf
-        low = wanted.floor() - slack
-        if wanted.most is not None and wanted.most < fast.size:
-            low = max(low, np.partition(fast, -wanted.most, axis=None)[-wanted.most] - 2 * slack)
+        fast[live.docs[start:stop, None] >= live.docs[at : at + RIGHT_ROWS]] = -np.inf
+        low = limit.floor() - slack
+        if limit.most is not None and limit.most < fast.size:
+            # Twice: the score at the limit and the score compared with it may both be off.
+            low = max(low, np.partition(fast, -limit.most, axis=None)[-limit.most] - 2 * slack)
         one, other = np.nonzero(fast >= max(low, _LEAST))
         scores = exact_scores(left, right, one, other, metric)
-        pairs = Pairs(every.docs[start + one], every.docs[at + other], scores)
-        yield pairs.take(np.flatnonzero(scores >= wanted.floor()))
+        pairs = Pairs(live.docs[start + one], live.docs[at + other], scores)
+        yield pairs.take(np.flatnonzero(scores >= limit.floor()))
 
 
-def _by_search(every: _Rows, start: int, stop: int, wanted: _Wanted) -> Iterator[Pairs]:
-    """Look each row of a block up in the index, deeper while all that it finds counts."""
-    snapshot, k = every.snapshot, NEIGHBOURS
-    deepest = snapshot.n_rows if wanted.most is None else min(wanted.most + 1, snapshot.n_rows)
+def _by_search(live: _Rows, start: int, stop: int, limit: _Limit) -> Iterator[Pairs]:
+    """Search the index for the neighbours of each row of a block.
+
+    A row whose neighbours are all good enough is searched again for eight times as many.
+    """
+    snapshot, k = live.snapshot, NEIGHBOURS
+    max_k = snapshot.n_rows if limit.most is None else min(limit.most + 1, snapshot.n_rows)
     open_rows = np.arange(start, stop)
     while len(open_rows):
-        k, floor = min(k, deepest), wanted.floor()
-        scores, rows = snapshot.search(snapshot.vectors(every.rows[open_rows]), k)
-        deeper = (scores[:, -1] >= floor) & (k < deepest)
-        one, other = np.nonzero((scores >= floor) & (rows >= 0) & ~deeper[:, None])
+        k, floor = min(k, max_k), limit.floor()
+        scores, rows = snapshot.search(snapshot.vectors(live.rows[open_rows]), k)
+        repeat = (scores[:, -1] >= floor) & (k < max_k)
+        one, other = np.nonzero((scores >= floor) & (rows >= 0) & ~repeat[:, None])
         docs = snapshot.doc_of(rows[one, other])
-        pairs = Pairs(every.docs[open_rows[one]], docs, scores[one, other])
+        pairs = Pairs(live.docs[open_rows[one]], docs, scores[one, other])
         yield pairs.take(np.flatnonzero(pairs.first < pairs.second))
-        open_rows, k = open_rows[deeper], k * 8
+        open_rows, k = open_rows[repeat], k * 8
 
 
 def _closest_passages(found: list[Pairs]) -> Pairs:
-    """Keep of each pair of documents the best pair of passages."""
+    """Keep the best pair of passages of each pair of documents."""
     pairs = _joined(found)
     pairs = pairs.take(np.lexsort((-pairs.scores, pairs.second, pairs.first)))
     new = np.ones(len(pairs), bool)
@@ -236,5 +244,6 @@ def _joined(parts: list[Pairs]) -> Pairs:
     return Pairs(*(np.concatenate(column) for column in columns))
 
 
-def _longest(vectors: NDArray[np.float32]) -> float:
+def _largest_norm(vectors: NDArray[np.float32]) -> float:
+    """Return the largest norm in float32: faster than `norms.largest_norm`, exact enough here."""
     return float(np.sqrt(np.einsum("nd,nd->n", vectors, vectors).max()))

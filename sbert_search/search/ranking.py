@@ -1,4 +1,4 @@
-"""What a stage of a search found: documents of one query, best first, as arrays."""
+"""The documents that a stage of a search found for one query, best first, as arrays."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ class Ranking:
     Attributes:
         docs: Row of each document's first passage, which names it, int64 (n,).
         rows: Row of its best passage, int64 (n,).
-        scores: Float64 (n,), falling.
-        stages: By name of a stage, the rank that it gave to each document, int64 (n,), 0 where it
-            did not find it, and its score, float64 (n,).
+        scores: Float64 (n,), descending.
+        stages: For each stage by name, the rank of each document in it, int64 (n,), 0 where the
+            stage did not find the document, and its score in it, float64 (n,).
     """
 
     docs: NDArray[np.int64]
@@ -34,7 +34,7 @@ class Ranking:
         return len(self.docs)
 
     def with_stage(self, stage: str) -> Ranking:
-        """Note that a stage gave this order."""
+        """Record the present order and scores as those of a stage."""
         stages = {**self.stages, stage: (np.arange(1, len(self) + 1), self.scores)}
         return Ranking(self.docs, self.rows, self.scores, stages)
 
@@ -45,14 +45,14 @@ class Ranking:
         return self.take(np.arange(min(k, len(self))), self.scores[:k])
 
     def take(self, order: NDArray[np.int64], scores: NDArray[np.float64]) -> Ranking:
-        """Keep some documents in another order, under their new scores, (n,)."""
+        """Keep some documents in another order, with new scores, (n,)."""
         stages = {name: (r[order], s[order]) for name, (r, s) in self.stages.items()}
         return Ranking(self.docs[order], self.rows[order], scores, stages)
 
-    def stages_of(self, place: int) -> dict[str, StageScore]:
-        """Say what every stage that found a document said of it."""
+    def stages_of(self, index: int) -> dict[str, StageScore]:
+        """Return the rank and score that each stage gave to one document, if it found it."""
         return {
-            name: StageScore(int(ranks[place]), float(scores[place]))
+            name: StageScore(int(ranks[index]), float(scores[index]))
             for name, (ranks, scores) in self.stages.items()
-            if ranks[place]
+            if ranks[index]
         }

@@ -1,4 +1,4 @@
-"""Hits in the order of a reranker, or of a mix of its scores with theirs."""
+"""Ordering hits by a reranker's scores, or by a mix of these with the hits' own scores."""
 
 from __future__ import annotations
 
@@ -16,34 +16,34 @@ from sbert_search.search.hits import passage_of
 
 
 class PairScorer(Protocol):
-    """What the engine needs of a reranker; `Reranker` and a plain ``CrossEncoder`` have it."""
+    """The interface of a reranker; `Reranker` and sentence-transformers' ``CrossEncoder`` fit."""
 
     def predict(self, pairs: list[tuple[str, str]], /) -> ArrayLike:
         """Score pairs of query and text, (n,); higher is better."""
 
 
 def rerank(
-    reranker: PairScorer, queries: Sequence[str], read: Sequence[list[Hit]], weight: float
+    reranker: PairScorer, queries: Sequence[str], hits: Sequence[list[Hit]], weight: float
 ) -> list[list[Hit]]:
-    """Order the hits of each query again, all pairs of query and passage in one call.
+    """Order the hits of each query again, with all pairs of query and passage in one call.
 
     Args:
-        reranker: What scores them.
-        queries: What was asked.
-        read: The hits of each query.
-        weight: Share of the reranker's score; 1: its score alone.
+        reranker: Scores pairs of query and passage.
+        queries: The queries.
+        hits: The hits of each query.
+        weight: Weight of the reranker's score; 1: its score alone.
 
     Raises:
-        ConfigError: It gives no single score for a pair.
-        QueryError: It gives a score that is not finite.
+        ConfigError: The reranker does not give one score per pair.
+        QueryError: The reranker gives a score that is not finite.
     """
-    asked = zip(queries, read, strict=True)
-    pairs = [(query, passage_of(hit)) for query, hits in asked for hit in hits]
+    by_query = zip(queries, hits, strict=True)
+    pairs = [(query, passage_of(hit)) for query, found in by_query for hit in found]
     scores = np.asarray(reranker.predict(pairs) if pairs else [], np.float64)
     if scores.shape != (len(pairs),):
         raise ConfigError(
-            f"The reranker gives {scores.size // len(pairs)} scores for a pair; "
-            "a search needs a model with one."
+            f"The reranker gives {scores.size // len(pairs)} scores for a pair; use a model with "
+            "one."
         )
     finite = np.isfinite(scores)
     if not finite.all():
@@ -51,12 +51,12 @@ def rerank(
         raise QueryError(
             f"The reranker gives a score that is not finite for {query[:60]!r} and {text[:60]!r}."
         )
-    of_each = np.split(scores, np.cumsum([len(hits) for hits in read])[:-1])
-    return [_reordered(hits, new, weight) for hits, new in zip(read, of_each, strict=True)]
+    by_hits = np.split(scores, np.cumsum([len(found) for found in hits])[:-1])
+    return [_reordered(found, new, weight) for found, new in zip(hits, by_hits, strict=True)]
 
 
 def _reordered(hits: list[Hit], reranked: NDArray[np.float64], weight: float) -> list[Hit]:
-    """Sort hits by a reranker's score mixed with their own; equal ones stay in order."""
+    """Sort hits by a reranker's score mixed with their own; equal scores keep their order."""
     scores = mix_scores(np.array([hit.score for hit in hits]), reranked, weight)
     ranks = np.empty(len(hits), np.int64)
     ranks[np.argsort(-reranked, kind="stable")] = np.arange(1, len(hits) + 1)

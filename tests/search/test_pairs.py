@@ -128,5 +128,5 @@ def test_distances_are_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("find", [close_pairs, lambda of, nan: best_pairs(of, 3, nan)])
 def test_a_threshold_that_is_no_number_is_refused(tmp_path: Path, find: Callable[..., Any]) -> None:
-    with pytest.raises(QueryError, match="threshold is nan"):
+    with pytest.raises(QueryError, match="threshold is NaN"):
         find(new_store(tmp_path / "i").snapshot, float("nan"))

@@ -104,13 +104,13 @@ def test_a_device_that_computes_wrongly_is_refused(folder: Path, monkeypatch: An
         return compute(self, pairs, encoded) + (0.5 if half else 0.0)
 
     monkeypatch.setattr(NativePairEngine, "__call__", broken)
-    with pytest.raises(ModelError, match="native on cpu in bf16 gives wrong scores: 0"):
+    with pytest.raises(ModelError, match="native on cpu in bf16 gives wrong scores: they differ"):
         Reranker(folder, device="cpu", precision="bf16")
 
 
 def test_a_bi_encoder_is_no_reranker(tmp_path: Path) -> None:
     tiny_bi_encoder(tmp_path / "tokens").save(tmp_path / "saved")
-    with pytest.raises(ModelError, match="is no cross-encoder: its model is BertModel"):
+    with pytest.raises(ModelError, match="is not a cross-encoder: its architecture BertModel"):
         Reranker(tmp_path / "saved")
 
 

@@ -101,11 +101,7 @@ def _probes(snapshot: Snapshot) -> NDArray[np.int64]:
     Source: SplitMix64's finaliser (Steele et al. 2014, Fast splittable pseudorandom number
     generators, section 4).
     """
-    live = [
-        segment.rows if (marks := snapshot.live(i)) is None else segment.rows[marks]
-        for i, segment in enumerate(snapshot.segments)
-    ]
-    rows = np.concatenate([np.empty(0, np.int64), *live])
+    rows = snapshot.live_rows()
     mixed = rows.astype(np.uint64)
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
         mixed = (mixed ^ (mixed >> np.uint64(shift))) * np.uint64(factor)

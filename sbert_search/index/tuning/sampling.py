@@ -65,9 +65,8 @@ def draw(
 def _live_rows(snapshot: Snapshot, count: int, rng: np.random.Generator) -> NDArray[np.int64]:
     """Draw rows that are not deleted, each segment giving its share, rising."""
     drawn = []
-    for i, segment in enumerate(snapshot.segments):
-        live = snapshot.live(i)
-        rows = segment.rows if live is None else segment.rows[live]
+    for i in range(len(snapshot.segments)):
+        rows = snapshot.live_rows_of(i)
         share = min(-(-count * len(rows) // snapshot.n_rows), len(rows))
         drawn.append(np.sort(rng.choice(rows, share, replace=False)))
     together = np.concatenate(drawn)
