@@ -42,7 +42,7 @@ def main() -> None:
     queries = clusters.queries(N_QUERIES)
 
     def on_cpu() -> TopK:
-        top = TopK(len(queries), K)
+        top = TopK.empty(len(queries), K)
         scan(queries, vectors, top, np.arange(count), metric="cosine", max_norm=1.0)
         return top
 

@@ -117,7 +117,7 @@ class Snapshot:
                 return found_alone
         wanted = mask.selections if mask else self._selections
         anns = [None] * len(self.segments) if exact else self.anns
-        best = TopK(len(queries), k)
+        best = TopK.empty(len(queries), k)
         step = max(1, min(QUERY_BLOCK, MAX_RESULTS_HELD // k))
         for i in range(0, len(queries), step):
             asked = slice(i, i + step)

@@ -108,7 +108,7 @@ def test_a_spec_that_the_vectors_cannot_have_is_refused_at_once(
     options = ["--model", "hashing:64", "--spec", spec, "--out", tmp_path / "i"]
     refused = sbert_search("index", "build", corpus, *options)
     assert (refused.code, (tmp_path / "i").exists()) == (2, False)
-    assert f"{spec!r}, which vectors of 64 numbers cannot have" in refused.err
+    assert f"{spec!r}, which does not fit vectors of 64 dimensions" in refused.err
     assert reason in refused.err
 
 

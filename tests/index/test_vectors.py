@@ -108,7 +108,7 @@ def test_more_numbers_than_32_bits_count_are_addressed_right(tmp_path: Path) -> 
     vectors = npy.read(files.map_file(path), "vec.npy", "float16", (n_rows, dim))
     wanted = np.zeros(n_rows, bool)
     wanted[[5, -4, -3, -2, -1]] = True
-    top = TopK(4, 1)
+    top = TopK.empty(4, 1)
     rows = np.arange(n_rows) + 2**40
     queries = last.astype(np.float32)
     scan(queries, vectors, top, rows, metric="dot", max_norm=100.0, selection=Selection(wanted))

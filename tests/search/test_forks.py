@@ -126,7 +126,7 @@ def test_children_of_a_process_that_searched_by_faiss_are_told(
         return engine.search_many(queries)
 
     def work() -> int:
-        with pytest.raises(IndexStoreError, match="of which this one is a fork; its threads"):
+        with pytest.raises(IndexStoreError, match="which had loaded FAISS; the threads"):
             search()
         return 0
 

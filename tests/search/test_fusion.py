@@ -105,7 +105,7 @@ def test_a_rerankers_score_is_mixed_on_one_scale() -> None:
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"method": "sum"}, "no fusion 'sum'; there is: weighted, rrf"),
+        ({"method": "sum"}, "fusion is 'sum'; it must be weighted or rrf"),
         ({"dense_weight": 1.2}, "dense_weight is 1.2; it must be from 0 to 1"),
         ({"rerank_weight": -1}, "rerank_weight is -1"),
         ({"depth": 0}, "depth is 0"),

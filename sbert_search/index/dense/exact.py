@@ -1,8 +1,8 @@
 """Exact search: blocks of vectors against blocks of queries, in bounded memory.
 
-Float32 products find the candidates; a candidate list is wide enough to hold every row whose true
-score could be among the best k. The candidates are then scored in float64 in a fixed order, so
-equal vectors get equal scores and a result depends on neither block borders nor threads.
+Float32 products find the candidates: every row whose true score could be among the best k. The
+candidates are then scored in float64 in a fixed order. Equal vectors therefore get equal scores,
+and a result does not depend on block borders or threads.
 """
 
 from __future__ import annotations
@@ -20,25 +20,27 @@ from sbert_search.index.norms import Vectors
 from sbert_search.index.storage.manifest import Metric
 
 BLOCK_SCORES = 1 << 21  # scores of one block of queries against one block of vectors (8 MiB)
-BLOCK_NUMBERS = 1 << 22  # numbers of one block of vectors that is copied (16 MiB as float32)
-QUERY_BLOCK = 128
-FEW = 8  # queries up to which each score is a product of its own
-DOT_NUMBERS = 1 << 18  # numbers of vectors that all of few queries meet while they are in a cache
-PAIR_NUMBERS = 1 << 15  # numbers of vectors scored in float64 at a time, in a cache
-DENSE = 0.5  # share of wanted rows from which reading all in order is faster than picking
-DENSE_ALONE = 0.2  # the same for a lone query of float32 vectors, whose time is that of reading
-NONE = -3.4e38  # score of no row: nearly the lowest that float32 holds
-GROUP = 64  # scores of which only the best is looked at to guess the k-th best of all
-HALF_BITS = np.int32(-0x70002000)  # where float32 has the sign, 5 low exponent bits, 10 of fraction
-HALF_SCALE = np.float32(2.0**112)  # between the exponents of float16 and float32
+BLOCK_ELEMENTS = 1 << 22  # elements of one block of vectors that is copied (16 MiB as float32)
+QUERY_BLOCK = 128  # queries that are scored together
+FEW = 8  # up to so many queries are scored by dot products, more by a matrix product
+DOT_ELEMENTS = 1 << 18  # elements of a block that stays in cache while few queries are scored on it
+PAIR_ELEMENTS = 1 << 15  # elements scored in float64 at a time, so that they stay in cache
+DENSE = 0.5  # share of selected rows above which reading all in order is faster than picking
+DENSE_SINGLE = 0.2  # the same for one query of float32 vectors, where reading takes all the time
+NONE = -3.4e38  # below every score of a row: nearly the lowest float32
+GROUP = 64  # scores of a group, of which only the best is used to bound the k-th best score
+HALF_BITS = np.int32(-0x70002000)  # mask in float32: sign, low 5 exponent bits, 10 fraction bits
+HALF_SCALE = np.float32(2.0**112)  # 2 to the difference of the exponent biases (127 - 15)
 MAX_TIES = 10_000  # rows kept beyond k when that many lie within rounding error of the k-th
 
+# A matrix product uses all cores. Several at once would keep each other's threads spinning.
+# docs/decisions.md: Up to eight queries are scored by dot products.
 
-_one_product = Lock()  # each has all cores; the threads of several at once would spin for them
+_one_product = Lock()
 
 
 def _renew_lock() -> None:
-    """Free the lock in a forked child, where the thread that held it is not."""
+    """Replace the lock in a forked child: the thread that may hold it does not exist there."""
     global _one_product
     _one_product = Lock()
 
@@ -47,32 +49,35 @@ os.register_at_fork(after_in_child=_renew_lock)
 
 
 class TopK:
-    """The best k rows of each query so far; equal scores go to the lower row.
+    """The best k rows of each query so far; of equal scores the lower row comes first.
 
     Attributes:
-        scores: float32 (n_queries, k), falling; -inf where there is none.
-        rows: int64 (n_queries, k); -1 where there is none.
+        scores: float32 (n_queries, k), descending; -inf where there is no row.
+        rows: int64 (n_queries, k); -1 where there is no row.
     """
 
-    def __init__(self, n_queries: int, k: int) -> None:
-        self.scores = np.full((n_queries, k), -np.inf, np.float32)
-        self.rows = np.full((n_queries, k), -1, np.int64)
+    def __init__(self, scores: NDArray[np.float32], rows: NDArray[np.int64]) -> None:
+        self.scores, self.rows = scores, rows
+
+    @classmethod
+    def empty(cls, n_queries: int, k: int) -> TopK:
+        """Begin without rows."""
+        scores = np.full((n_queries, k), -np.inf, np.float32)
+        return cls(scores, np.full((n_queries, k), -1, np.int64))
 
     @property
     def k(self) -> int:
-        """Rows wanted of each query."""
-        return self.scores.shape[1]
+        """Rows kept of each query."""
+        return len(self.scores.T)
 
     def take(self, queries: NDArray[np.bool_] | slice) -> TopK:
-        """Give the best rows of some queries: a copy for marks (n_queries,), a view for a slice."""
-        part = TopK.__new__(TopK)
-        part.scores, part.rows = self.scores[queries], self.rows[queries]
-        return part
+        """Return the part of some queries: a copy for a mask (n_queries,), a view for a slice."""
+        return TopK(self.scores[queries], self.rows[queries])
 
     def offer(
         self, queries: NDArray[np.int64], rows: NDArray[np.int64], scores: NDArray[np.float32]
     ) -> None:
-        """Take candidates: query, row and score, each (n,)."""
+        """Add candidates: query, row and score, each (n,)."""
         if len(queries) == 0:
             return
         n_queries, k = self.scores.shape
@@ -94,7 +99,7 @@ class TopK:
         self.rows[query[best], rank[best]] = row[best]
 
     def _offer_one(self, row: NDArray[np.int64], score: NDArray[np.float32]) -> None:
-        """Take candidates of the only query, in few steps: they are what it waits for."""
+        """Add candidates of the only query, in fewer steps, since they are part of its latency."""
         if self.rows[0, 0] >= 0:
             row, score = np.append(self.rows, row), np.append(self.scores, score)
         best = np.lexsort((row, -score))[: self.k]
@@ -116,14 +121,14 @@ def scan(
     Args:
         queries: float32 (n_queries, dim).
         vectors: float32 or float16 (n_rows, dim).
-        top: Best rows so far; also says what k is.
-        rows: Row number of each vector, int64 (n_rows,), rising.
-        metric: How vectors compare.
-        max_norm: Largest Euclidean length of a vector.
+        top: Best rows so far; gives k as well.
+        rows: Row number of each vector, int64 (n_rows,), ascending.
+        metric: How vectors are compared.
+        max_norm: Largest norm of a vector.
         selection: Which vectors take part; None means all.
     """
-    alone = len(queries) == 1 and vectors.dtype == np.float32
-    dense = DENSE_ALONE if alone else DENSE
+    single = len(queries) == 1 and vectors.dtype == np.float32
+    dense = DENSE_SINGLE if single else DENSE
     # Above a share of selected rows, reading all in order and dropping the others afterwards is
     # faster than picking (docs/decisions.md: A mask over more than half the rows is read in order).
     masked = selection is not None and selection.n_selected > dense * len(selection.marks)
@@ -148,20 +153,21 @@ def exact_scores(
     at: NDArray[np.int64],
     metric: Metric,
 ) -> NDArray[np.float32]:
-    """Score pairs of a query and a vector in float64, each in the same order of additions.
+    """Score pairs of a query and a vector in float64, adding the products in a fixed order.
 
     Args:
         queries: float32 (n_queries, dim).
         vectors: (n_rows, dim).
-        query: Which query, int64 (n,); not read where there is only one.
-        at: Which vector, int64 (n,).
+        query: Index of the query of each pair, int64 (n,); not read where there is only one query.
+        at: Index of the vector of each pair, int64 (n,).
         metric: Cosine and dot give the inner product, euclidean the negative distance.
 
     Returns:
         float32 (n,); higher is better.
     """
+    # docs/decisions.md: Exact search scores twice; Candidates are scored 32,768 elements at a time.
     wide = queries.astype(np.float64)
-    step = max(1, PAIR_NUMBERS // queries.shape[1])
+    step = max(1, PAIR_ELEMENTS // queries.shape[1])
     scores = [
         _pair_scores(
             wide if len(wide) == 1 else wide.take(query[i : i + step], axis=0),
@@ -176,7 +182,10 @@ def exact_scores(
 def _pair_scores(
     left: NDArray[np.float64], vectors: Vectors, metric: Metric
 ) -> NDArray[np.float32]:
-    """Score each query (n, dim), or one (1, dim), with its vector (n, dim), in float64."""
+    """Score queries (n, dim), or one query (1, dim), with vectors (n, dim), in float64.
+
+    `np.add.reduce` adds each row in the same order; a BLAS product would not.
+    """
     right = vectors.astype(np.float64)
     if metric == "euclidean":
         right -= left
@@ -189,7 +198,11 @@ def _pair_scores(
 
 
 class _Candidates:
-    """Pairs of query and position whose fast score may be among the best k."""
+    """Pairs of query and position whose float32 score may be among the best k.
+
+    The floor of a query is a float32 score that all its true best k reach: the k-th best float32
+    score so far less ``slack``, which is twice the largest rounding error of a score.
+    """
 
     def __init__(self, k: int, floor: NDArray[np.float64], slack: NDArray[np.float64]) -> None:
         self._k, self._floor, self._slack = k, np.maximum(floor, NONE), slack
@@ -201,13 +214,13 @@ class _Candidates:
         self._limit = 4 * len(floor) * (k + 64)
 
     def add(self, start: int, scores: NDArray[np.float32]) -> None:
-        """Take the scores of a block (n_queries, n_block) whose first position is ``start``."""
+        """Add the scores of a block (n_queries, n_block) whose first position is ``start``."""
         n_block = scores.shape[1]
         if n_block > self._k and (self._floor == NONE).any():
             self._floor = np.maximum(self._floor, _kth_best(scores, self._k) - self._slack)
         floor = np.nextafter(self._floor.astype(np.float32), np.float32(-np.inf))
-        found = np.flatnonzero(scores >= floor[:, None])  # of two dimensions it is far slower
-        query, at = np.divmod(found, n_block)
+        reached = np.flatnonzero(scores >= floor[:, None])  # np.nonzero in 2 dimensions is slower
+        query, at = np.divmod(reached, n_block)
         self._kept.append((query, at + start, scores[query, at]))
         self._n_kept += len(query)
         if self._n_kept > self._limit:
@@ -215,12 +228,19 @@ class _Candidates:
 
     def finish(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return the pairs left: query (n,) and position (n,)."""
-        if len(self._kept) > 2:  # those of one block had the floor that all of it sets
+        if len(self._kept) > 2:  # one block alone was compared with the floor of all its scores
             self._prune()
         query, at, _ = self._kept[-1]
         return query, at
 
     def _prune(self) -> None:
+        """Raise the floors by the pairs kept so far, and drop the pairs below them.
+
+        `add` sets the floors by the scores of one block, so without this, blocks with better and
+        better scores would keep nearly all of their pairs. Ties beyond `MAX_TIES` are dropped, so
+        that memory is bounded where many vectors are equal (docs/decisions.md: Exact search scores
+        twice).
+        """
         query, at, score = (np.concatenate(part) for part in zip(*self._kept, strict=True))
         order = np.lexsort((at, -score, query))
         query, at, score = query[order], at[order], score[order]
@@ -236,11 +256,15 @@ class _Candidates:
 
 
 def _kth_best(scores: NDArray[np.float32], k: int) -> NDArray[np.float32]:
-    """Return a score of each row of (n_queries, n), n > k, that k of it or more reach."""
+    """Return for each query a score that at least k of its scores (n_queries, n) reach; n > k.
+
+    Of many scores only the best of each group is sorted. The k-th best of these is at most the
+    k-th best of all, and hardly below it where there are at least 4 k groups.
+    """
     n_queries, n = scores.shape
     n_groups = n // GROUP
-    if n_groups >= 4 * k:  # the k-th best of the groups' best is hardly below it
-        # A group is every n_groups-th score: the best of each is then found many at a time.
+    if n_groups >= 4 * k:
+        # A group is every n_groups-th score, so that the maxima are taken of contiguous rows.
         scores = scores[:, : n_groups * GROUP].reshape(n_queries, GROUP, n_groups).max(axis=1)
     at = scores.shape[1] - k
     best: NDArray[np.float32] = np.partition(scores, at, axis=1)[:, at]
@@ -250,10 +274,11 @@ def _kth_best(scores: NDArray[np.float32], k: int) -> NDArray[np.float32]:
 def _blocks(
     vectors: Vectors, positions: NDArray[np.int64] | None, n_queries: int
 ) -> Iterator[tuple[int, Vectors]]:
+    """Yield blocks of vectors, or of those at some positions, each with its first index."""
     n_rows = len(vectors) if positions is None else len(positions)
     step = max(1, BLOCK_SCORES // n_queries)
     if positions is not None or vectors.dtype != np.float32:
-        step = max(1, min(step, BLOCK_NUMBERS // vectors.shape[1]))
+        step = max(1, min(step, BLOCK_ELEMENTS // vectors.shape[1]))
     for start in range(0, n_rows, step):
         stop = min(start + step, n_rows)
         yield start, vectors[start:stop] if positions is None else vectors[positions[start:stop]]
@@ -264,31 +289,36 @@ def _fast_scores(
 ) -> NDArray[np.float32]:
     """Score a block with BLAS, (n_queries, n_block); euclidean as ``2 q.v - v.v``.
 
-    Few queries are multiplied with one vector at a time. For so few a matrix product reads vectors
-    at half the speed, and its threads wait for each other: on a busy machine for a turn of the
-    scheduler, a hundred times what the work takes.
+    Few queries are scored by dot products with one vector at a time. For so few, a matrix product
+    reads vectors at half the speed, and its threads wait for each other: on a busy machine for a
+    time slice of the scheduler, a hundred times what the work takes (docs/decisions.md: Up to eight
+    queries are scored by dot products).
     """
     few = len(queries) <= FEW
-    step = max(1, DOT_NUMBERS // block.shape[1]) if few else len(block)
+    step = max(1, DOT_ELEMENTS // block.shape[1]) if few else len(block)
     scores = np.empty((len(queries), len(block)), np.float32)
     for start in range(0, len(block), step):
-        part, found = _widened(block[start : start + step]), scores[:, start : start + step]
+        part, out = _as_float32(block[start : start + step]), scores[:, start : start + step]
         if few:
-            np.vecdot(part, queries[:, None], out=found)
+            np.vecdot(part, queries[:, None], out=out)
         else:
             with _one_product:
-                np.matmul(queries, part.T, out=found)
+                np.matmul(queries, part.T, out=out)
         if metric == "euclidean":
-            found *= 2.0
-            found -= np.einsum("nd,nd->n", part, part)
+            out *= 2.0
+            out -= np.einsum("nd,nd->n", part, part)
     return scores
 
 
-def _widened(vectors: Vectors) -> NDArray[np.float32]:
-    """Give vectors, all finite, as float32: from float16 at seven times the speed of `astype`."""
+def _as_float32(vectors: Vectors) -> NDArray[np.float32]:
+    """Convert finite vectors to float32, from float16 at seven times the speed of `astype`.
+
+    Bits of float16 are moved to their places in float32; multiplying by a power of two then
+    corrects the exponent. Subnormal numbers come out right as well.
+    """
     if vectors.dtype != np.float16:
         return vectors.astype(np.float32, copy=False)
-    bits = vectors.view(np.int16).astype(np.int32)  # the sign fills the upper half
+    bits = vectors.view(np.int16).astype(np.int32)  # sign extension fills the upper half
     bits <<= 13
     bits &= HALF_BITS
     wide = bits.view(np.float32)
@@ -299,16 +329,19 @@ def _widened(vectors: Vectors) -> NDArray[np.float32]:
 def _slack(
     norms: NDArray[np.float64], max_norm: float, dim: int, metric: Metric
 ) -> NDArray[np.float64]:
-    """Bound twice the rounding error of a fast score, (n_queries,).
+    """Return twice a bound on the rounding error of a float32 score, (n_queries,).
+
+    Twice, since both the k-th best score and the score compared with it may be off. The 4 added to
+    ``dim`` covers the operations around the dot product.
 
     Source: Higham 2002, Accuracy and Stability of Numerical Algorithms, section 3.1: a float32 dot
-    product errs by at most ``dim * 2**-24`` of the product of the lengths, to first order.
+    product errs by at most ``dim * 2**-24`` of the product of the norms, to first order.
     """
     scale = (norms + max_norm) ** 2 if metric == "euclidean" else norms * max_norm
     return 2.0 * (dim + 4) * 2.0**-24 * scale
 
 
 def _thresholds(top: TopK, norms: NDArray[np.float64], metric: Metric) -> NDArray[np.float64]:
-    """Return the k-th best score so far on the scale of the fast scores, (n_queries,)."""
+    """Return the k-th best score so far on the scale of the float32 scores, (n_queries,)."""
     worst = top.scores[:, -1].astype(np.float64)
     return norms**2 - worst**2 if metric == "euclidean" else worst

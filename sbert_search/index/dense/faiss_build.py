@@ -1,4 +1,4 @@
-"""Making FAISS indexes: refuse what does not fit, train once, fill, write."""
+"""Building FAISS indexes: check memory and spec, train once, fill, write."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from sbert_search.runtime.disk import files
 from sbert_search.runtime.disk.folders import Folder
 from sbert_search.runtime.progress import Advance, note, progress
 
-ADD_ROWS = 16_384  # vectors handed to FAISS at a time
-ROWS_PER_LIST = 64  # training vectors a centroid; more cost time and hardly move recall
-ROWS_FOR_CODES = 65_536  # training vectors of codes: 256 a codeword
-LIST_GROWTH = 1.5  # memory of growing lists over that of full ones
+ADD_ROWS = 16_384  # vectors added to FAISS at a time
+ROWS_PER_LIST = 64  # training vectors per centroid; more take time and hardly improve recall
+ROWS_FOR_CODES = 65_536  # training vectors for codes: 256 per codeword
+LIST_GROWTH = 1.5  # memory of inverted lists while they grow, relative to their final size
 
 
 def build_bytes(spec: IndexSpec, n_rows: int, dim: int) -> int:
-    """Predict the most memory that making a FAISS index of a segment takes, in bytes."""
+    """Predict the peak memory of building a FAISS index of a segment, in bytes."""
     if spec.is_flat:
         return 0
     growth = LIST_GROWTH if spec.n_lists else 1.0
@@ -37,39 +37,39 @@ def build_bytes(spec: IndexSpec, n_rows: int, dim: int) -> int:
 
 
 def require_memory(settings: StoreSettings, n_rows: int, memory_bytes: int | None) -> None:
-    """Refuse, before any work, a FAISS index that a budget for this process cannot hold.
+    """Refuse, before any work, a FAISS index that does not fit into a memory budget.
 
     Args:
-        settings: Of the index: length and spec.
+        settings: Settings of the index; gives dimensions and spec.
         n_rows: Vectors of the largest segment.
-        memory_bytes: The budget, of which what the process already holds is taken; None: no limit.
+        memory_bytes: Budget of the process, including what it already uses; None: no limit.
 
     Raises:
-        ConfigError: With the bytes predicted.
+        ConfigError: It does not fit; the message has the predicted bytes.
     """
     spec = settings.spec
     memory.require(
         memory_bytes,
         build_bytes(spec, n_rows, settings.dim),
-        f"Making {spec.factory} of {n_rows:,} vectors of {settings.dim} numbers",
+        f"Building {spec.factory} of {n_rows:,} vectors of {settings.dim} dimensions",
     )
 
 
 def require_possible(settings: StoreSettings) -> None:
-    """Refuse, before any work, a spec that FAISS cannot make for vectors of this length.
+    """Refuse, before any work, a spec that FAISS cannot build for vectors of this dimension.
 
     Raises:
-        ConfigError: With FAISS's reason.
+        ConfigError: FAISS cannot build it; the message has FAISS's reason.
     """
     if not settings.spec.is_flat and (reason := _refusal(settings)):
         raise ConfigError(
-            f"index.factory is {settings.spec.factory!r}, which vectors of {settings.dim} numbers "
-            f"cannot have: {reason}."
+            f"index.factory is {settings.spec.factory!r}, which does not fit vectors of "
+            f"{settings.dim} dimensions: {reason}. Use another factory string."
         )
 
 
 def _refusal(settings: StoreSettings) -> str:
-    """Say why FAISS cannot make an index, or would not train it; "" if it can."""
+    """Return why FAISS cannot build or train an index; "" if it can."""
     faiss = import_faiss()
     try:
         index = empty_index(settings.spec, settings.dim, settings.metric)
@@ -77,36 +77,36 @@ def _refusal(settings: StoreSettings) -> str:
         return re.sub(r"^Error in .*\.cpp:\d+: (Error: '.*' failed: )?", "", str(error))
     chain = index.chain if isinstance(index, faiss.IndexPreTransform) else None
     steps = [chain.at(i) for i in range(chain.size())] if chain else []
-    wider = any(step.d_out > step.d_in for step in steps)
-    return "a transform cannot give more numbers than it takes" if wider else ""
+    wider = any(step.d_out > step.d_in for step in steps)  # FAISS notices only when it trains
+    return "a transform cannot increase the number of dimensions" if wider else ""
 
 
 def train(
     samples: Sequence[Vectors], settings: StoreSettings, memory_bytes: int | None = None
 ) -> Any | None:
-    """Train an empty FAISS index on some vectors of every segment.
+    """Train an empty FAISS index on a sample of the vectors of all segments.
 
     Args:
         samples: Mapped vectors of each segment, (n_rows, dim).
-        settings: Of the index: length, metric and spec.
+        settings: Settings of the index; gives dimensions, metric and spec.
         memory_bytes: The training vectors take at most a quarter of it; None: no limit.
 
     Returns:
-        The empty index, or None when there are too few vectors to train it; a note says so.
+        The empty index; None, with a note, when there are too few vectors to train it.
     """
     spec, n_rows = settings.spec, sum(len(sample) for sample in samples)
     if n_rows < spec.min_training_rows:
         note(
-            f"{spec.factory} needs at least {spec.min_training_rows:,} vectors to train on and "
-            f"there are {n_rows:,}: searching exactly instead."
+            f"{spec.factory} needs at least {spec.min_training_rows:,} training vectors and there "
+            f"are {n_rows:,}: searching exactly instead."
         )
         return None
     index = empty_index(spec, settings.dim, settings.metric)
     if not index.is_trained:
-        wanted = max(spec.n_lists * ROWS_PER_LIST, ROWS_FOR_CODES)
+        n_training = max(spec.n_lists * ROWS_PER_LIST, ROWS_FOR_CODES)
         if memory_bytes is not None:
-            wanted = min(wanted, max(memory_bytes // (4 * 4 * settings.dim), 1))
-        sample = _evenly(samples, wanted)
+            n_training = min(n_training, max(memory_bytes // (4 * 4 * settings.dim), 1))
+        sample = _evenly(samples, n_training)
         device = faiss_gpu.can_hold(index, len(sample))
         trained = faiss_gpu.train(device, index, sample) if device else None
         if trained is not None:
@@ -116,7 +116,7 @@ def train(
 
 
 def empty_index(spec: IndexSpec, dim: int, metric: Metric) -> Any:
-    """Make a FAISS index that is neither trained nor filled."""
+    """Create a FAISS index that is neither trained nor filled."""
     faiss = import_faiss()
     kind = faiss.METRIC_L2 if metric == "euclidean" else faiss.METRIC_INNER_PRODUCT
     index = faiss.index_factory(dim, spec.factory, kind)
@@ -128,8 +128,9 @@ def empty_index(spec: IndexSpec, dim: int, metric: Metric) -> Any:
 def train_on(index: Any, vectors: NDArray[np.float32]) -> None:
     """Train a FAISS index on vectors, (n, dim).
 
-    Codes are trained by one thread: their many small clusterings take 20 times as long by two on a
-    busy machine, where threads wait for each other at every step.
+    The lists of an IVF are trained by all threads, codes by one: two threads on a busy machine take
+    20 times as long for the many small clusterings of codes, since they wait for each other at
+    every step (docs/decisions.md: Codes are trained by one thread).
     """
     faiss = import_faiss()
     inner = faiss.downcast_index(index)
@@ -141,9 +142,10 @@ def train_on(index: Any, vectors: NDArray[np.float32]) -> None:
 
 
 def fill(begun: Any, vectors: Vectors, advance: Advance = lambda n: None) -> Any:
-    """Add vectors, (n_rows, dim), to a copy of a trained index; those that it holds stay first.
+    """Add the vectors (n_rows, dim) that a trained index does not hold yet.
 
-    An index that holds some is added to itself: a copy of it may not fit.
+    An empty index is copied first. One that holds the first vectors is changed in place, since a
+    copy may not fit into memory.
     """
     faiss = import_faiss()
     index = begun if begun.ntotal else faiss.clone_index(begun)
@@ -157,14 +159,12 @@ def fill(begun: Any, vectors: Vectors, advance: Advance = lambda n: None) -> Any
 
 
 def write(folder: Folder, number: int, begun: Any, vectors: Vectors) -> FileRecord:
-    """Fill a copy of a trained index with the vectors of a segment, and write it.
-
-    It is filled on a GPU where there is one that can.
+    """Fill a trained index with the vectors of a segment, on a GPU if possible, and write it.
 
     Args:
         folder: The index.
-        number: A file number that no file has yet.
-        begun: What `train` returned, or an index that holds the first of the vectors.
+        number: An unused file number.
+        begun: An empty index from `train`, or an index that holds the first of the vectors.
         vectors: (n_rows, dim).
 
     Raises:
@@ -182,7 +182,10 @@ def write(folder: Folder, number: int, begun: Any, vectors: Vectors) -> FileReco
 
 
 def _reserve(index: Any, n_rows: int) -> None:
-    """Let the vectors below a graph have their place at once: growing would hold them twice."""
+    """Allocate the vectors below a graph at once: while growing they would take twice the memory.
+
+    The second resize sets the length back; the capacity of the C++ vector stays.
+    """
     faiss = import_faiss()
     inner = faiss.downcast_index(index)
     if isinstance(inner, faiss.IndexHNSW):
@@ -191,9 +194,9 @@ def _reserve(index: Any, n_rows: int) -> None:
         storage.codes.resize(index.ntotal * storage.code_size)
 
 
-def _evenly(samples: Sequence[Vectors], wanted: int) -> NDArray[np.float32]:
-    """Take about ``wanted`` vectors at equal distances from all samples, float32 (n, dim)."""
-    step = max(1, -(-sum(len(sample) for sample in samples) // wanted))
+def _evenly(samples: Sequence[Vectors], count: int) -> NDArray[np.float32]:
+    """Take about ``count`` vectors at equal distances from all samples, float32 (n, dim)."""
+    step = max(1, -(-sum(len(sample) for sample in samples) // count))
     taken = [sample[::step] for sample in samples]  # views: nothing is read yet
     vectors = np.empty((sum(map(len, taken)), samples[0].shape[1]), np.float32)
     np.concatenate(taken, out=vectors, casting="same_kind")

@@ -1,7 +1,7 @@
-"""Approximate search of one segment by FAISS: a derived file that can always be made again.
+"""Approximate search of one segment by a FAISS index, a derived file that can be made again.
 
-FAISS computes; our own files write and check its bytes (its own writer can lose data on a full
-disk and report success, its own reader parses damaged bytes).
+`runtime.disk` writes and checks the bytes of the file, not FAISS: its writer can lose data on a
+full disk and report success, and its reader parses damaged bytes.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _KINDS = re.compile(r"Index(Flat(IP|L2)?|(HNSW|IVF|PQ|ScalarQuantizer|PreTransfo
 
 
 class FaissFile:
-    """A FAISS index in a file, mapped when opened, checked and parsed when first searched."""
+    """A FAISS index in a file: mapped when opened, checked and parsed when first searched."""
 
     def __init__(self, folder: Folder, record: FileRecord, shape: tuple[int, int]) -> None:
         self.record, self._shape = record, shape
@@ -39,19 +39,20 @@ class FaissFile:
     def index(self) -> Any | None:
         """The FAISS index, or None with a warning when it is damaged or FAISS is missing.
 
-        It reads its lists, codes and links where they lie: in the mapped file, not in memory.
+        Its lists, codes and links stay in the mapped file (docs/decisions.md: FAISS files are
+        mapped).
         """
         return self._read(mapped=True)
 
     @cached_property
     def on_gpu(self) -> GpuIndex | None:
-        """A copy on the GPU, where there is one that can hold it."""
+        """A copy on the GPU; None where no GPU can hold it."""
         from sbert_search.index.dense import faiss_gpu
 
         return None if self.index is None else faiss_gpu.load(self.index)
 
     def copy(self) -> Any | None:
-        """Read the FAISS index into memory, where it can grow; None as for `index`."""
+        """Read the FAISS index into memory, where vectors can be added; None as for `index`."""
         return self._read(mapped=False)
 
     def _read(self, *, mapped: bool) -> Any | None:
@@ -62,7 +63,7 @@ class FaissFile:
             faiss.set_deserialization_vector_byte_limit(2 * len(data))
             if mapped:
                 index = faiss.read_index(faiss.ZeroCopyIOReader(faiss.swig_ptr(data), len(data)))
-                index.referenced_objects = [data]  # stays mapped for as long as the index lives
+                index.referenced_objects = [data]  # keeps the file mapped while the index lives
             else:
                 index = faiss.read_index(faiss.PyCallbackIOReader(_Reader(self._view)))
             if (index.ntotal, index.d) != self._shape:
@@ -75,7 +76,7 @@ class FaissFile:
 
 
 class _Reader:
-    """Hands out mapped bytes one after the other."""
+    """Reads mapped bytes in order, as FAISS's callback reader expects."""
 
     def __init__(self, view: memoryview) -> None:
         self._view, self._at = view, 0
@@ -87,12 +88,12 @@ class _Reader:
 
 
 def _require_known_kind(index: Any, name: str) -> None:
-    """Refuse what our specs never make, such as lists in another file that this one names."""
+    """Refuse kinds of index that no spec makes, such as lists kept in another file."""
     faiss = import_faiss()
     index = faiss.downcast_index(index)
     kind = type(index).__name__
     if not _KINDS.fullmatch(kind):
-        raise CorruptIndex(name, "a kind of index that a spec can ask for", kind)
+        raise CorruptIndex(name, "a kind of index that a spec can name", kind)
     if isinstance(index, faiss.IndexIVF):
         lists = type(faiss.downcast_InvertedLists(index.invlists)).__name__
         if lists not in ("ArrayInvertedLists", "BlockInvertedLists"):
@@ -108,24 +109,24 @@ def search(
     """Find candidates for the best positions of each query.
 
     Args:
-        index: What `FaissFile.index` gave.
+        index: A FAISS index, from `FaissFile.index`.
         plan: How to search, and how many candidates to fetch.
         queries: float32 (n_queries, dim).
         selection: Which positions take part; None means all.
 
     Returns:
-        int64 (n_queries, candidates), -1 where there are no more or one was not wanted.
+        int64 (n_queries, candidates), -1 where there are no more or one is not selected.
     """
     bits = selection.bits if selection and plan.route == "select" else None
-    how = parameters(index, plan.spec, plan.n_candidates, bits)
-    at: NDArray[np.int64] = index.search(queries, plan.n_candidates, params=how)[1]
+    params = parameters(index, plan.spec, plan.n_candidates, bits)
+    at: NDArray[np.int64] = index.search(queries, plan.n_candidates, params=params)[1]
     if selection and plan.route == "fetch":
-        at[~selection.marks[at]] = -1  # -1 itself looks at the last mark, and stays -1
+        at[~selection.marks[at]] = -1  # a -1 reads the last mark; it stays -1 either way
     return at
 
 
 def takes_bitmap(index: Any) -> bool:
-    """Whether an index can be told which positions take part."""
+    """Whether an index can restrict a search to a bitmap of positions; fast scan cannot."""
     faiss = import_faiss()
     if isinstance(index, faiss.IndexPreTransform):
         return takes_bitmap(faiss.downcast_index(index.index))
@@ -135,13 +136,13 @@ def takes_bitmap(index: Any) -> bool:
 def parameters(
     index: Any, spec: IndexSpec, n_candidates: int, bits: NDArray[np.uint8] | None = None
 ) -> Any:
-    """Return what FAISS is told of a search: how widely, and which positions take part.
+    """Return FAISS's search parameters for an index.
 
     Args:
-        index: What `FaissFile.index` gave.
-        spec: How widely.
-        n_candidates: What it is asked for.
-        bits: A bit for each position; None means all.
+        index: A FAISS index, from `FaissFile.index`.
+        spec: Gives ``nprobe`` or ``ef_search``.
+        n_candidates: Candidates to fetch; ``efSearch`` is at least as many.
+        bits: One bit for each position, set where it takes part; None means all.
     """
     faiss = import_faiss()
     if isinstance(index, faiss.IndexPreTransform):
@@ -150,8 +151,7 @@ def parameters(
     if isinstance(index, faiss.IndexFastScan):
         return None
     if isinstance(index, faiss.IndexIVF):
-        chosen = {"nprobe": min(spec.nprobe, index.nlist)}
-        return _made("SearchParametersIVF", bits, **chosen)
+        return _made("SearchParametersIVF", bits, nprobe=min(spec.nprobe, index.nlist))
     if isinstance(index, faiss.IndexHNSW):
         return _made("SearchParametersHNSW", bits, efSearch=max(spec.ef_search, n_candidates))
     return _made("SearchParameters", bits)
@@ -166,5 +166,5 @@ def _made(kind: str, bits: NDArray[np.uint8] | None, **values: int) -> Any:
 
 @lru_cache(maxsize=64)
 def _unfiltered(kind: str, **values: int) -> Any:
-    """Make search parameters, or give those made before: making them takes 40 us."""
+    """Make search parameters once and reuse them, since making them takes 40 us."""
     return getattr(import_faiss(), kind)(**values)

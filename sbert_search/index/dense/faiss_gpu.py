@@ -1,9 +1,9 @@
-"""FAISS on a GPU: used where `faiss-gpu` is installed and a device answers, and only there.
+"""FAISS on a GPU, where `faiss-gpu` is installed and a device answers correctly.
 
-Building trains and fills on the device, from pinned memory, and brings the index back to be
-written. Searching keeps a float16 copy there that one thread owns: GPU indexes are not safe even
-for readers (facebookresearch/faiss issues 367 and 1014). What the device cannot hold or do is done
-on the CPU, and a note says so.
+A build trains and fills the index on the device, from pinned memory, and copies it back to be
+written. A search uses a float16 copy on the device that one thread owns, since GPU indexes are not
+safe even for concurrent readers (facebookresearch/faiss issues 367 and 1014). Work that the device
+cannot hold or do is done on the CPU, with a note.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from sbert_search.index.dense.query_plan import Plan, Selection
 from sbert_search.index.norms import Vectors
 from sbert_search.runtime.progress import Advance, note
 
-MOST = 2048  # candidates or lists of one query that FAISS's GPU code knows
-CHUNK_ROWS = 65_536  # vectors sent at a time
-SCRATCH_BYTES = 512 << 20  # that FAISS takes for itself
-SHARE = 0.8  # of the free memory of a device that an index may take
+MOST = 2048  # largest number of candidates, and of lists, per query in FAISS's GPU code
+CHUNK_ROWS = 65_536  # vectors sent to the device at a time
+SCRATCH_BYTES = 512 << 20  # temporary memory that FAISS reserves on the device
+SHARE = 0.8  # share of the free memory of a device that an index and the scratch may take
 
 _KINDS = {"IndexIVFFlat", "IndexIVFPQ", "IndexIVFScalarQuantizer"}
 
@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 
 class Gpu:
-    """One device, with the thread that owns everything on it."""
+    """One device, with the only thread that uses it."""
 
     def __init__(self, faiss: Any, number: int = 0) -> None:
         self.faiss, self.number = faiss, number
@@ -40,18 +40,18 @@ class Gpu:
         self.resources = self.run(self._open)
 
     def run(self, work: Callable[[], T]) -> T:
-        """Do something in the owner's thread and wait for it."""
+        """Run a function in the owner's thread and wait for its result."""
         return self._owner.submit(work).result()
 
     def has_room(self, n_bytes: int) -> bool:
-        """Whether the device could hold so many bytes now, beside FAISS's scratch."""
+        """Whether the device has so many bytes free now, beside FAISS's scratch memory."""
         import torch
 
         free, _ = torch.cuda.mem_get_info(self.number)
         return n_bytes + SCRATCH_BYTES <= SHARE * free
 
     def upload(self, index: Any, n_rows: int, *, float16: bool) -> Any:
-        """Copy an index of the CPU to the device, with room for its rows; in the owner's thread."""
+        """Copy a CPU index to the device, with room for ``n_rows``; call it by `run`."""
         options = self.faiss.GpuClonerOptions()
         options.useFloat16 = options.useFloat16CoarseQuantizer = float16
         options.reserveVecs = n_rows
@@ -65,10 +65,10 @@ class Gpu:
 
 @lru_cache
 def find_gpu() -> Gpu | None:
-    """Return the first device if FAISS computes on it, else None.
+    """Return the first device if FAISS gives right answers on it, else None.
 
-    Its answer is tested: without a device some of FAISS's own copies to the GPU come back empty
-    and raise nothing.
+    The answers are tested, since without a device some of FAISS's copies to the GPU are empty and
+    no error is raised (docs/decisions.md: A GPU is used where `faiss-gpu` answers correctly).
     """
     faiss = import_faiss()
     if not hasattr(faiss, "StandardGpuResources") or faiss.get_num_gpus() < 1:
@@ -77,15 +77,15 @@ def find_gpu() -> Gpu | None:
         gpu = Gpu(faiss)
         right = gpu.run(lambda: _answers(gpu))
     except (RuntimeError, AssertionError) as error:
-        note(f"The GPU does not answer FAISS, so the CPU is used: {error}")
+        note(f"FAISS cannot use the GPU, so the CPU is used: {error}")
         return None
     if not right:
-        note("The GPU gives FAISS wrong answers, so the CPU is used.")
+        note("FAISS gives wrong answers on the GPU, so the CPU is used.")
     return gpu if right else None
 
 
 def can_hold(index: Any, n_rows: int) -> Gpu | None:
-    """Return the device if there is one that knows this kind of index and has room for its rows."""
+    """Return the device if it supports this kind of index and has room for its rows, else None."""
     gpu = find_gpu()
     if gpu is None:
         return None
@@ -94,33 +94,36 @@ def can_hold(index: Any, n_rows: int) -> Gpu | None:
         return None
     needed = n_rows * (inner.code_size + 8) + 4 * inner.nlist * inner.d
     if not gpu.has_room(needed):
-        note(f"{n_rows:,} vectors take {needed / 2**20:,.0f} MiB, too much for the GPU: CPU it is.")
+        note(
+            f"{n_rows:,} vectors take {needed / 2**20:,.0f} MiB, more than the GPU has free; the "
+            "CPU is used."
+        )
         return None
     return gpu
 
 
 def train(gpu: Gpu, index: Any, vectors: NDArray[np.float32]) -> Any | None:
-    """Train an index on the device, and bring it back; None, and a note, when the device failed."""
+    """Train an index on the device and copy it back; None, with a note, when the device fails."""
 
     def work() -> Any:
         there = gpu.upload(index, 0, float16=False)
         there.train(vectors)
         return gpu.faiss.index_gpu_to_cpu(there)
 
-    return _tried(gpu, work, "Training")
+    return _run_or_note(gpu, work, "Training")
 
 
 def fill(gpu: Gpu, begun: Any, vectors: Vectors, advance: Advance) -> Any | None:
-    """Make a copy of an index that holds vectors (n_rows, dim), by way of the device.
+    """Fill a copy of an index on the device and copy it back.
 
     Args:
         gpu: The device.
-        begun: Trained; it holds none, or the first, of the vectors.
-        vectors: All of them.
-        advance: Told how many more are in.
+        begun: A trained index that is empty or holds the first of the vectors.
+        vectors: All vectors, (n_rows, dim).
+        advance: Called with the number of vectors added.
 
     Returns:
-        The index, on the CPU; None, and a note, when the device failed or took not every vector.
+        The index, on the CPU; None, with a note, when the device fails or loses vectors.
     """
 
     def work() -> Any:
@@ -136,7 +139,7 @@ def fill(gpu: Gpu, begun: Any, vectors: Vectors, advance: Advance) -> Any | None
             raise RuntimeError(f"the GPU holds {index.ntotal:,} of {len(vectors):,} vectors")
         return index
 
-    return _tried(gpu, work, "Building")
+    return _run_or_note(gpu, work, "Building")
 
 
 class GpuIndex:
@@ -151,29 +154,29 @@ class GpuIndex:
     def search(
         self, plan: Plan, queries: NDArray[np.float32], selection: Selection | None
     ) -> NDArray[np.int64]:
-        """Find candidates; arguments and result as for `ann.search`."""
+        """Find candidates; arguments and result as for `faiss_file.search`."""
         faiss = self._gpu.faiss
 
         def work() -> NDArray[np.int64]:
             parameters = faiss.SearchParametersIVF(nprobe=plan.spec.nprobe)
-            found: NDArray[np.int64] = self._there.search(
+            at: NDArray[np.int64] = self._there.search(
                 queries, plan.n_candidates, params=parameters
             )[1]
-            return found
+            return at
 
         at = self._gpu.run(work)
         if selection is not None:
-            at[~selection.marks[at]] = -1  # -1 itself looks at the last mark, and stays -1
+            at[~selection.marks[at]] = -1  # a -1 reads the last mark; it stays -1 either way
         return at
 
 
 def supports(plan: Plan) -> bool:
-    """Whether a device can follow a plan: no bitmap, and within FAISS's limits."""
+    """Whether FAISS on a GPU can follow a plan: no bitmap, and within `MOST`."""
     return plan.route == "fetch" and max(plan.n_candidates, plan.spec.nprobe) <= MOST
 
 
 def load(index: Any) -> GpuIndex | None:
-    """Copy an index to a device; None, and a note where one is there, when that cannot be."""
+    """Copy an index to a device; None without a device, or with a note when the copy fails."""
     try:
         gpu = can_hold(index, index.ntotal)
         return GpuIndex(gpu, index) if gpu else None
@@ -193,45 +196,45 @@ def exact_candidates(
 ) -> NDArray[np.int64]:
     """Find the best positions by scoring all vectors with torch, in chunks from pinned memory.
 
-    This has no limits: it is where a device goes with filters, many candidates and many lists.
+    It is used for plans that FAISS does not support on a GPU: bitmaps, many candidates, many lists.
 
     Args:
         queries: float32 (n_queries, dim).
         vectors: (n_rows, dim), mapped.
-        n_candidates: Positions wanted of each query.
+        n_candidates: Positions to return for each query.
         selection: Which positions take part; None means all.
         euclidean: Rank by distance instead of the inner product.
-        device: Where to compute.
+        device: Torch device that computes.
 
     Returns:
         int64 (n_queries, candidates), at most as many as there are positions.
     """
     import torch
 
-    asked = torch.from_numpy(queries).to(device)
-    places = None if selection is None else np.flatnonzero(selection.marks)
-    n_rows = len(vectors) if places is None else len(places)
+    queries_there = torch.from_numpy(queries).to(device)
+    positions = None if selection is None else np.flatnonzero(selection.marks)
+    n_rows = len(vectors) if positions is None else len(positions)
     scores = torch.empty((len(queries), 0), device=device)
     at = torch.empty((len(queries), 0), dtype=torch.int64, device=device)
     for start in range(0, n_rows, CHUNK_ROWS):
         here = slice(start, min(start + CHUNK_ROWS, n_rows))
-        block = vectors[here] if places is None else vectors[places[here]]
+        block = vectors[here] if positions is None else vectors[positions[here]]
         chunk = _pinned(len(block), vectors.shape[1])
         chunk[:] = block
         there = torch.from_numpy(chunk).to(device)
-        new = asked @ there.T
+        new = queries_there @ there.T
         if euclidean:
             new = 2 * new - (there * there).sum(dim=1)
         scores = torch.cat([scores, new], dim=1)
-        numbers = torch.arange(here.start, here.stop, device=device).expand(len(queries), -1)
-        at = torch.cat([at, numbers], dim=1)
+        new_at = torch.arange(here.start, here.stop, device=device).expand(len(queries), -1)
+        at = torch.cat([at, new_at], dim=1)
         scores, best = scores.topk(min(n_candidates, scores.shape[1]), dim=1)
         at = at.gather(1, best)
-    found: NDArray[np.int64] = at.cpu().numpy()
-    return found if places is None else places[found]
+    best_at: NDArray[np.int64] = at.cpu().numpy()
+    return best_at if positions is None else positions[best_at]
 
 
-def _tried(gpu: Gpu, work: Callable[[], Any], what: str) -> Any | None:
+def _run_or_note(gpu: Gpu, work: Callable[[], Any], what: str) -> Any | None:
     try:
         return gpu.run(work)
     except RuntimeError as error:
@@ -240,6 +243,7 @@ def _tried(gpu: Gpu, work: Callable[[], Any], what: str) -> Any | None:
 
 
 def _answers(gpu: Gpu) -> bool:
+    """Whether a tiny search on the device gives the right answer."""
     vectors = np.eye(4, dtype=np.float32)
     index = gpu.faiss.IndexFlatL2(4)
     index.add(vectors)
@@ -249,7 +253,7 @@ def _answers(gpu: Gpu) -> bool:
 
 
 def _pinned(n_rows: int, dim: int) -> NDArray[np.float32]:
-    """Make room, (n_rows, dim), that a device reads without a copy by the system."""
+    """Allocate pinned memory, (n_rows, dim), that a device reads without an extra copy."""
     import torch
 
     room: NDArray[np.float32] = torch.empty(

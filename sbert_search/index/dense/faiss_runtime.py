@@ -1,4 +1,4 @@
-"""Loading FAISS: only where it is needed, never in a fork, with as many threads as are wanted."""
+"""Loading FAISS: only where it is needed, never in a fork, and with one thread on request."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from typing import Any
 
 from sbert_search.errors import ConfigError, IndexStoreError
 
-_loaded_in = 0  # the process that loaded FAISS; 0: none yet
+_loaded_in = 0  # id of the process that loaded FAISS; 0: not loaded
 
 
 def import_faiss() -> Any:
     """Load FAISS.
 
     Raises:
-        ConfigError: It is not installed.
+        ConfigError: FAISS is not installed.
         IndexStoreError: As for `require_own`.
     """
     global _loaded_in
@@ -32,16 +32,17 @@ def import_faiss() -> Any:
 
 
 def require_own() -> None:
-    """Refuse a process that is a fork of one that has loaded FAISS.
+    """Refuse a process that was forked from one that had loaded FAISS.
 
     Raises:
-        IndexStoreError: It is; the threads of FAISS are gone, and a search could wait for them for
-            ever.
+        IndexStoreError: This process is such a fork. The threads of FAISS do not exist in it, so a
+            search could wait for them forever.
     """
     if _loaded_in not in (0, os.getpid()):
         raise IndexStoreError(
-            f"FAISS was loaded in process {_loaded_in}, of which this one is a fork; its threads "
-            "do not survive that. Start processes with the method spawn, and open the index there."
+            f"This process was forked from process {_loaded_in}, which had loaded FAISS; the "
+            "threads of FAISS do not survive a fork. Start processes with the method spawn, and "
+            "open the index there."
         )
 
 
@@ -61,10 +62,10 @@ def single_threaded() -> Iterator[None]:
 
 
 def require_faiss() -> None:
-    """Fail early where FAISS is needed and not installed, without loading it.
+    """Check that FAISS is installed, without loading it.
 
     Raises:
-        ConfigError: It is not installed.
+        ConfigError: FAISS is not installed.
     """
     if importlib.util.find_spec("faiss") is None:
         raise ConfigError(

@@ -1,10 +1,13 @@
-"""Which rows of a segment a search may return, and the cheapest way to keep to them.
+"""Which rows of a segment a search may return, and the cheapest way to find the best of them.
 
-A filter that leaves few rows is answered by scoring exactly those. One that leaves many goes into
-FAISS as a bitmap, with the search widened by more than the rows are thinned. One that leaves nearly
-all, and dead rows, are answered by fetching a few more candidates: FAISS is several times slower
-where it has to ask about each row. Costs are counted in rows scored from where they lie scattered,
-the dearest thing that any of the three does.
+There are three ways. Few selected rows are scored exactly. Many are passed to FAISS as a bitmap,
+with wider search parameters, since thinner rows have their neighbours farther away. If nearly all
+rows are selected, as when some rows are dead, a few more candidates are fetched and the others
+dropped, since FAISS is several times slower with a bitmap. Costs are in units of scoring one
+randomly accessed vector, the most expensive operation of the three ways.
+
+docs/decisions.md: The number of matching rows decides how a filter runs; Deleted rows cost a few
+more candidates.
 """
 
 from __future__ import annotations
@@ -19,26 +22,24 @@ from numpy.typing import NDArray
 
 from sbert_search.index.spec import IndexSpec
 
-NEARLY_ALL = 0.8  # share of rows above which more candidates are fetched instead of a bitmap
-SPARE = 4.0  # standard deviations of the rows dropped that are fetched beyond their mean
-TOGETHER = 0.08  # cost of scoring a scanned row for one more query of a block
+NEARLY_ALL = 0.8  # share of selected rows from which more candidates are fetched, without a bitmap
+SPARE = 4.0  # extra candidates, in standard deviations of the number that is dropped
+TOGETHER = 0.08  # cost of scoring a row for one more query of a block
 TEST = 1 / 32  # cost of looking up one row in the bitmap
-CODE = 0.25  # cost of scoring a compressed row, which lies beside the one before it
-WIDENING = (
-    1.5  # power of 1 / share by which a search widens: neighbours thin out at cluster borders
-)
-WIDEST = 1 << 20  # of a search parameter
-WIDER = 4  # times as wide once more, where a search comes back short
+CODE = 0.25  # cost of scoring a compressed row that follows the one before it in memory
+WIDENING = 1.5  # parameters grow by (1 / share) ** 1.5: neighbours may be beyond cluster borders
+WIDEST = 1 << 20  # largest ef_search
+WIDER = 4  # factor by which the second attempt is wider than the first
 
 Route = Literal["scan", "select", "fetch"]
 
 
 class Selection:
-    """Rows that take part in a search.
+    """The rows of a segment that take part in a search.
 
-    Attributes:
-        marks: bool (n_rows,).
-        n_live: Rows that take part where there is no filter; None: these, there is none.
+    Args:
+        marks: Mask of the selected rows, bool (n_rows,).
+        n_live: Live rows of the segment; None: the selected ones, because no filter is used.
     """
 
     def __init__(self, marks: NDArray[np.bool_], n_live: int | None = None) -> None:
@@ -46,31 +47,31 @@ class Selection:
 
     @property
     def n_live(self) -> int:
-        """How many take part where there is no filter."""
+        """Live rows of the segment, which a search without a filter would select."""
         return self.n_selected if self._n_live is None else self._n_live
 
     @cached_property
     def n_selected(self) -> int:
-        """How many they are."""
+        """Number of selected rows."""
         return int(np.count_nonzero(self.marks))
 
     @cached_property
     def positions(self) -> NDArray[np.int64]:
-        """Their positions, rising."""
+        """Positions of the selected rows, ascending."""
         return np.flatnonzero(self.marks)
 
     def excluded_within(self, start: int, stop: int) -> NDArray[np.int64]:
-        """Positions of the other rows from ``start`` up to ``stop``, counted from ``start``."""
-        others = self._others
-        return others[np.searchsorted(others, start) : np.searchsorted(others, stop)] - start
+        """Positions of rows not selected from ``start`` up to ``stop``, relative to ``start``."""
+        excluded = self._excluded
+        return excluded[np.searchsorted(excluded, start) : np.searchsorted(excluded, stop)] - start
 
     @cached_property
-    def _others(self) -> NDArray[np.int64]:
+    def _excluded(self) -> NDArray[np.int64]:
         return np.flatnonzero(~self.marks)
 
     @cached_property
     def bits(self) -> NDArray[np.uint8]:
-        """The marks, eight in a byte, as FAISS reads them."""
+        """The mask as a bitmap in the bit order that FAISS reads."""
         return np.packbits(self.marks, bitorder="little")
 
 
@@ -79,9 +80,10 @@ class Plan:
     """How a segment is searched under a selection.
 
     Attributes:
-        route: Score exactly the wanted rows; give FAISS a bitmap; or fetch more and drop some.
+        route: ``scan``: score the selected rows exactly; ``select``: pass FAISS a bitmap;
+            ``fetch``: fetch more candidates and drop those that are not selected.
         spec: Search parameters, widened.
-        n_candidates: What FAISS is asked for.
+        n_candidates: Candidates to fetch from FAISS.
         fallback: The plan for queries that get fewer than k rows; None: this plan finds them all.
     """
 
@@ -105,13 +107,13 @@ def plan(
     """Choose how to search a segment that has a FAISS index.
 
     Args:
-        spec: The index, with the search parameters that suit all of its rows.
+        spec: The index, with search parameters for a search without a filter.
         n_rows: Rows of the segment.
         n_selected: Rows that may be returned.
-        n_live: Rows that might be if there were no filter.
-        k: Rows wanted of each query.
-        n_queries: Queries that are asked together.
-        takes_bitmap: Whether this kind of FAISS index can be given one.
+        n_live: Live rows.
+        k: Rows to return for each query.
+        n_queries: Queries that are searched together.
+        takes_bitmap: Whether this kind of FAISS index accepts a bitmap.
     """
     n_candidates = k * spec.candidates_per_result
     scan = Plan("scan", spec, 0)
@@ -119,7 +121,8 @@ def plan(
         return scan
     share = n_selected / n_rows
     thinned = (n_live / n_selected) ** WIDENING
-    # A walk over a graph stops at dead rows too; lists hold as many live ones as in a new index.
+    # Dead rows still take up ef_search while a graph is walked, so they widen ef_search alone;
+    # each inverted list holds as many live rows as in a new index.
     wide = _widened(spec, thinned, thinned * n_rows / n_live)
     if share >= NEARLY_ALL:
         dropped = math.sqrt(n_candidates * (1 - share))

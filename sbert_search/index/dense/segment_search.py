@@ -1,4 +1,4 @@
-"""The nearest rows of one segment: by FAISS where that pays, else by an exact scan."""
+"""Search of one segment: by FAISS where that is cheaper, otherwise by an exact scan."""
 
 from __future__ import annotations
 
@@ -21,43 +21,43 @@ class Rows(Protocol):
 
     @property
     def vectors(self) -> Vectors:
-        """(n_rows, dim)."""
+        """The vectors, (n_rows, dim)."""
 
     @property
     def rows(self) -> NDArray[np.int64]:
-        """Row number of each vector, rising."""
+        """Row number of each vector, ascending."""
 
     @property
     def n_rows(self) -> int:
-        """How many."""
+        """Number of vectors."""
 
     @property
     def max_norm(self) -> float:
-        """Largest Euclidean length of a vector."""
+        """Largest norm of a vector."""
 
 
 def offer_nearest(
     top: TopK,
     queries: NDArray[np.float32],
     segment: Segment,
-    found: faiss_file.FaissFile | None,
-    wanted: Selection | None,
+    ann: faiss_file.FaissFile | None,
+    selection: Selection | None,
     settings: StoreSettings,
 ) -> None:
     """Offer the best rows of a segment to `top`.
 
     Args:
-        top: Best rows so far; also says what k is.
+        top: Best rows so far; gives k as well.
         queries: float32 (n_queries, dim), normalised for cosine.
-        segment: Where to look.
-        found: Its FAISS file, if it has one.
-        wanted: Which positions take part; None means all.
-        settings: Of the index.
+        segment: The segment.
+        ann: Its FAISS file, if it has one.
+        selection: Which positions take part; None means all.
+        settings: Settings of the index.
     """
-    if found is None or found.index is None:
-        offer_exact(top, queries, segment, wanted, settings)
+    if ann is None or ann.index is None:
+        offer_exact(top, queries, segment, selection, settings)
     else:
-        offer_approximate(top, queries, segment, found.index, wanted, settings, found.on_gpu)
+        offer_approximate(top, queries, segment, ann.index, selection, settings, ann.on_gpu)
 
 
 def offer_approximate(
@@ -65,81 +65,88 @@ def offer_approximate(
     queries: NDArray[np.float32],
     part: Rows,
     index: Any,
-    wanted: Selection | None,
+    selection: Selection | None,
     settings: StoreSettings,
     on_gpu: faiss_gpu.GpuIndex | None = None,
 ) -> None:
-    """Offer the rows that a FAISS index finds, scored by their stored vectors.
+    """Offer the rows that a FAISS index finds, scored with their stored vectors.
 
-    Arguments as for `offer_nearest`; ``index`` holds the vectors of ``part``, ``on_gpu`` is its
-    copy on a device, which scores all vectors for what FAISS does not know there. Where few rows
-    are wanted they are scanned instead, and so is in the end for any query what FAISS cannot fill:
-    there are k rows whenever k are wanted.
+    Few selected rows are scanned exactly instead. Queries for which FAISS returns too few rows fall
+    back to an exact scan, so every query gets k rows if there are k.
+
+    Args:
+        top: As for `offer_nearest`.
+        queries: As for `offer_nearest`.
+        part: The vectors that ``index`` holds.
+        index: The FAISS index.
+        selection: As for `offer_nearest`.
+        settings: As for `offer_nearest`.
+        on_gpu: A copy of the index on a GPU; None: search on the CPU.
     """
-    search = _Search(part, index, wanted, settings, on_gpu)
+    search = _Search(part, index, selection, settings, on_gpu)
     search.offer(top, queries, search.plan(top.k, len(queries)))
 
 
 @dataclass(frozen=True, slots=True)
 class _Search:
-    """Where to look, and for what; as the arguments of `offer_approximate`."""
+    """The arguments of `offer_approximate` that do not depend on the queries."""
 
     part: Rows
     index: Any
-    wanted: Selection | None
+    selection: Selection | None
     settings: StoreSettings
     on_gpu: faiss_gpu.GpuIndex | None
 
     @property
     def n_selected(self) -> int:
-        return self.part.n_rows if self.wanted is None else self.wanted.n_selected
+        return self.part.n_rows if self.selection is None else self.selection.n_selected
 
     def plan(self, k: int, n_queries: int) -> Plan:
         return plan(
             self.settings.spec,
             self.part.n_rows,
             self.n_selected,
-            n_live=self.part.n_rows if self.wanted is None else self.wanted.n_live,
+            n_live=self.part.n_rows if self.selection is None else self.selection.n_live,
             k=k,
             n_queries=n_queries,
-            takes_bitmap=self.wanted is not None and faiss_file.takes_bitmap(self.index),
+            takes_bitmap=self.selection is not None and faiss_file.takes_bitmap(self.index),
         )
 
-    def offer(self, top: TopK, queries: NDArray[np.float32], how: Plan) -> None:
-        """Follow a plan, and the one after it for the queries that it leaves short."""
-        if how.fallback is None:
-            offer_exact(top, queries, self.part, self.wanted, self.settings)
+    def offer(self, top: TopK, queries: NDArray[np.float32], plan: Plan) -> None:
+        """Follow a plan, and its fallback for the queries that get too few rows."""
+        if plan.fallback is None:
+            offer_exact(top, queries, self.part, self.selection, self.settings)
             return
-        at = self.candidates(queries, how)
-        query, at, short = _found(at, min(top.k, self.n_selected))
+        at = self.candidates(queries, plan)
+        query, at, short = _pairs(at, min(top.k, self.n_selected))
         scores = exact_scores(queries, self.part.vectors, query, at, self.settings.metric)
         top.offer(query, self.part.rows[at], scores)
         if short is not None:
             rest = top.take(short)
-            self.offer(rest, queries[short], how.fallback)
+            self.offer(rest, queries[short], plan.fallback)
             top.scores[short], top.rows[short] = rest.scores, rest.rows
 
-    def candidates(self, queries: NDArray[np.float32], how: Plan) -> NDArray[np.int64]:
-        """Find positions, (n_queries, any), -1 where there is none."""
+    def candidates(self, queries: NDArray[np.float32], plan: Plan) -> NDArray[np.int64]:
+        """Find candidates by FAISS: positions, (n_queries, any), -1 where there is none."""
         if self.on_gpu is None:
-            return faiss_file.search(self.index, how, queries, self.wanted)
-        if faiss_gpu.supports(how):
-            return self.on_gpu.search(how, queries, self.wanted)
+            return faiss_file.search(self.index, plan, queries, self.selection)
+        if faiss_gpu.supports(plan):
+            return self.on_gpu.search(plan, queries, self.selection)
         euclidean = self.settings.metric == "euclidean"
-        vectors, n_candidates = self.part.vectors, how.n_candidates
+        vectors, n_candidates = self.part.vectors, plan.n_candidates
         return faiss_gpu.exact_candidates(
-            queries, vectors, n_candidates, self.wanted, euclidean=euclidean
+            queries, vectors, n_candidates, self.selection, euclidean=euclidean
         )
 
 
-def _found(
+def _pairs(
     at: NDArray[np.int64], needed: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_] | None]:
-    """Sort out positions (n_queries, n), -1 where there is none.
+    """Turn positions (n_queries, n), -1 where there is none, into pairs of query and position.
 
     Returns:
-        Query and position of all that were found for a query that has as many as it needs, both
-        (n_found,); and which queries have not, bool (n_queries,), or None when there is no such.
+        Query and position of each candidate, both (n_found,), without those of queries that have
+        fewer than ``needed``; and which queries these are, bool (n_queries,), or None for none.
     """
     n_queries, n = at.shape
     if n >= needed and at.min(initial=0) >= 0:
@@ -154,10 +161,10 @@ def offer_exact(
     top: TopK,
     queries: NDArray[np.float32],
     part: Rows,
-    wanted: Selection | None,
+    selection: Selection | None,
     settings: StoreSettings,
 ) -> None:
-    """Offer the best rows by an exact scan; arguments as for `offer_nearest`."""
+    """Offer the best rows by an exact scan; arguments as for `offer_approximate`."""
     scan(
         queries,
         part.vectors,
@@ -165,5 +172,5 @@ def offer_exact(
         part.rows,
         metric=settings.metric,
         max_norm=part.max_norm,
-        selection=wanted,
+        selection=selection,
     )

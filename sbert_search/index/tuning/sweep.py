@@ -102,7 +102,7 @@ def searching(sample: Sample, index: Any | None, settings: StoreSettings) -> Sea
         tops = []
         for start in range(0, len(queries), QUERY_BLOCK):
             block = queries[start : start + QUERY_BLOCK]
-            tops.append(top := TopK(len(block), k))
+            tops.append(top := TopK.empty(len(block), k))
             if index is None:
                 offer_exact(top, block, sample, None, settings)
             else:

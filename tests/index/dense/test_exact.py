@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from sbert_search.index.dense.exact import FEW, TopK, _widened, scan
+from sbert_search.index.dense.exact import FEW, TopK, _as_float32, scan
 
 
 class Watched(np.ndarray[Any, Any]):
@@ -31,7 +31,7 @@ def test_products_of_several_threads_take_turns() -> None:
     rows = np.arange(64)
 
     def nearest(row: int) -> int:
-        top = TopK(FEW + 1, 1)
+        top = TopK.empty(FEW + 1, 1)
         queries = np.tile(vectors[row], (FEW + 1, 1)).view(Watched)
         scan(queries, vectors, top, rows, metric="dot", max_norm=1.0)
         return int(top.rows[0, 0])
@@ -44,4 +44,4 @@ def test_products_of_several_threads_take_turns() -> None:
 def test_half_precision_widens_as_astype_does() -> None:
     halves = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
     halves = halves[np.isfinite(halves)]
-    assert (_widened(halves).view(np.int32) == halves.astype(np.float32).view(np.int32)).all()
+    assert (_as_float32(halves).view(np.int32) == halves.astype(np.float32).view(np.int32)).all()

@@ -205,7 +205,7 @@ def fall_back(fake: FakeFaiss, change: Callable[[FakeFaiss], object]) -> None:
     [
         (lambda fake: setattr(fake, "n_gpus", 0), ""),
         (lambda fake: setattr(fake, "empty", True), "wrong answers, so the CPU is used"),
-        (lambda fake: setattr(fake, "fails_at", "open"), "does not answer FAISS"),
+        (lambda fake: setattr(fake, "fails_at", "open"), "FAISS cannot use the GPU"),
         (lambda fake: setattr(fake, "fails_at", "train"), "Training on the CPU, since the GPU"),
         (lambda fake: setattr(fake, "fails_at", "add"), "Building on the CPU, since the GPU"),
     ],
@@ -245,7 +245,7 @@ def test_the_device_is_not_asked_for_what_it_cannot_hold_or_know(
     assert faiss_gpu.can_hold(lists, 10) is not None
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda number: (1 << 20, 8 << 30))
     assert faiss_gpu.can_hold(lists, 10) is None
-    assert "too much for the GPU: CPU it is" in capsys.readouterr().err
+    assert "more than the GPU has free; the CPU is used" in capsys.readouterr().err
 
 
 def test_without_a_gpu_build_of_faiss_nothing_is_tried() -> None:

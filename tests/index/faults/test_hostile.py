@@ -222,4 +222,4 @@ def test_a_fork_after_faiss_was_used_is_told_so_and_does_not_hang(index: Path) -
     child.start()
     child.join(timeout=30)
     assert child.exitcode == 0
-    assert "of which this one is a fork" in told.get()
+    assert "which had loaded FAISS" in told.get()

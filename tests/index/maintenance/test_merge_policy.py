@@ -217,9 +217,9 @@ def test_a_mask_is_the_same_read_in_order_or_picked(
     answers = []
     for dense in (0.0, 1.0):
         monkeypatch.setattr(exact, "DENSE", dense)
-        monkeypatch.setattr(exact, "DENSE_ALONE", dense)
+        monkeypatch.setattr(exact, "DENSE_SINGLE", dense)
         monkeypatch.setattr(exact, "BLOCK_SCORES", 100 * n_queries)
-        top = exact.TopK(n_queries, 100)
+        top = exact.TopK.empty(n_queries, 100)
         norm = float(np.linalg.norm(vectors, axis=1).max())
         marks = Selection(wanted)
         rows = np.arange(3000)

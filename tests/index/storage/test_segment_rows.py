@@ -127,12 +127,12 @@ def test_scan_equals_a_stable_sort_whatever_the_blocks(
     from sbert_search.index.dense import exact as module
 
     monkeypatch.setattr(module, "BLOCK_SCORES", block * n_queries)
-    monkeypatch.setattr(module, "DOT_NUMBERS", 6 * 30)
+    monkeypatch.setattr(module, "DOT_ELEMENTS", 6 * 30)
     rng = np.random.default_rng(0)
     vectors = rng.integers(-2, 3, (n_rows, 6)).astype(dtype)
     queries = rng.integers(-2, 3, (n_queries, 6)).astype(np.float32)
     wanted = rng.random(n_rows) < 0.7
-    top = TopK(n_queries, k)
+    top = TopK.empty(n_queries, k)
     rows = np.arange(n_rows) * 3 + 1
     scan(queries, vectors, top, rows, metric="dot", max_norm=5.0, selection=Selection(wanted))
     scores = np.where(wanted, queries @ vectors.T, -np.inf)
