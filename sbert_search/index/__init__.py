@@ -1,1 +1,1 @@
-"""From vectors and documents to an index on disk, and to the rows nearest to a query."""
+"""Storing documents with their vectors in an index on disk, and finding the rows for a query."""

@@ -1,4 +1,7 @@
-"""The derived files of one state: what is damaged or gone costs speed, not answers."""
+"""The derived files of one state: FAISS indexes and postings.
+
+Searches give the same answers without them, only slower, so damage to them is a warning.
+"""
 
 from __future__ import annotations
 
@@ -15,22 +18,21 @@ from sbert_search.index.storage.manifest import Manifest, SegmentRecord
 from sbert_search.index.storage.segments import Segment
 from sbert_search.runtime.disk.folders import Folder
 
-R = TypeVar("R")
-S = TypeVar("S")
-T = TypeVar("T")
-Found = LexicalFiles | Exception
+Record = TypeVar("Record")
+Shape = TypeVar("Shape")
+File = TypeVar("File")
 
 
 class DerivedFiles:
-    """FAISS indexes and postings, those of each segment, mapped.
+    """The mapped FAISS indexes and postings of all segments of a state.
 
     Args:
         folder: The index.
         manifest: The state.
-        reuse: The files of another state, of which those that are in this one stay open.
+        reuse: The files of another state; those that both states have are used again.
 
     Attributes:
-        anns: For each segment its FAISS file; None where it has none that can be used.
+        anns: The FAISS file of each segment; None where there is no usable one.
 
     Raises:
         FileNotFoundError: A file is gone, as after a compaction by another process.
@@ -44,20 +46,20 @@ class DerivedFiles:
         self._lexical = [self._lexical_files(segment, reuse) for segment in manifest.segments]
 
     def postings(self, index: int, segment: Segment) -> Postings:
-        """Read the postings of a segment; lost ones are counted again, with a warning.
+        """Read the postings of a segment; damaged ones are counted again, with a warning.
 
         Raises:
-            CorruptIndex: Its documents, too, cannot be read.
+            CorruptIndex: The documents cannot be read either.
         """
-        found = self._lexical[index]
+        opened = self._lexical[index]
         try:
-            if isinstance(found, LexicalFiles):
-                return found.postings
+            if isinstance(opened, LexicalFiles):
+                return opened.postings
         except CorruptIndex as error:
-            found = error
+            opened = error
         settings = self._manifest.settings.lexical
         assert settings is not None
-        _warn(f"The words of {segment.record.docs.name} are counted again", found)
+        _warn(f"The words of {segment.record.docs.name} are counted again", opened)
         return merged([(postings, None) for postings in count_segment(segment, settings)])
 
     def _ann(
@@ -65,24 +67,34 @@ class DerivedFiles:
     ) -> faiss_file.FaissFile | None:
         if segment.ann is None:
             return None
-        known = {found.record: found for found in reuse.anns if found} if reuse else {}
+        known = {ann.record: ann for ann in reuse.anns if ann} if reuse else {}
         shape = (segment.n_rows, self._manifest.settings.dim)
-        found = known.get(segment.ann) or self._opened(faiss_file.FaissFile, segment.ann, shape)
-        if isinstance(found, faiss_file.FaissFile):
-            return found
-        _warn(f"{segment.docs.name} is scanned exactly", found)
+        opened = known.get(segment.ann) or self._open(faiss_file.FaissFile, segment.ann, shape)
+        if isinstance(opened, faiss_file.FaissFile):
+            return opened
+        _warn(f"{segment.docs.name} is scanned exactly", opened)
         return None
 
-    def _lexical_files(self, segment: SegmentRecord, reuse: DerivedFiles | None) -> Found | None:
+    def _lexical_files(
+        self, segment: SegmentRecord, reuse: DerivedFiles | None
+    ) -> LexicalFiles | Exception | None:
         if segment.lexical is None:
             return None
         before = reuse._lexical if reuse else []
-        known = {found.record: found for found in before if isinstance(found, LexicalFiles)}
-        return known.get(segment.lexical) or self._opened(
+        known = {files.record: files for files in before if isinstance(files, LexicalFiles)}
+        return known.get(segment.lexical) or self._open(
             LexicalFiles, segment.lexical, segment.n_docs
         )
 
-    def _opened(self, kind: Callable[[Folder, R, S], T], record: R, shape: S) -> T | Exception:
+    def _open(
+        self, kind: Callable[[Folder, Record, Shape], File], record: Record, shape: Shape
+    ) -> File | Exception:
+        """Open a file, or return why it cannot be used.
+
+        Raises:
+            FileNotFoundError: A newer state was committed meanwhile, so the file may be gone
+                without any damage.
+        """
         try:
             return kind(self._folder, record, shape)
         except (CorruptIndex, FileNotFoundError) as error:
@@ -96,7 +108,7 @@ class DerivedFiles:
 def _warn(what: str, problem: object) -> None:
     why = f" ({problem})" if problem else ""
     warnings.warn(
-        f"{what}, since a derived file cannot be used{why}; make it again with "
+        f"{what}, because a derived file cannot be used{why}; make it again with "
         "`sbert-search index repair`.",
         stacklevel=4,
     )

@@ -1,4 +1,4 @@
-"""What a word is to an index, and how words score: the settings of lexical search."""
+"""The settings of lexical search: how texts become terms, and the parameters of BM25."""
 
 from __future__ import annotations
 
@@ -8,22 +8,20 @@ from sbert_search.config import unknown_name
 from sbert_search.errors import ConfigError
 
 NO_LANGUAGE = "none"
-
-
-UNSTEMMED = ("chinese", "korean")  # languages with stop words and no stemmer
+UNSTEMMED = ("chinese", "korean")  # languages with stop words but no stemmer
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LexicalSettings:
-    """What a word is to an index, and how words score.
+    """How texts become terms, and the parameters of BM25.
 
     Attributes:
-        language: Whose stemmer and stop words are used; ``none``: words as they stand.
-        stop_words: Words that are no terms; None: those that bm25s has for the language, which the
-            index then keeps.
-        title_weight: How often each word of a title counts.
-        k1: How fast repeated words saturate.
-        b: How far the length of a document counts, from 0 to 1.
+        language: Language of the stemmer and the stop words; ``none``: neither.
+        stop_words: Words that are not indexed; None: those of bm25s for the language, which the
+            index then stores.
+        title_weight: How many times each word of a title counts.
+        k1: BM25's saturation of repeated words; larger values let repetitions count more.
+        b: BM25's normalisation by document length, from 0 (none) to 1 (full).
     """
 
     language: str = "english"
@@ -44,19 +42,19 @@ class LexicalSettings:
 
     @property
     def terms(self) -> tuple[object, ...]:
-        """What decides the postings; the rest only weighs them."""
+        """The settings on which postings depend; the others are read at search time only."""
         return self.language, self.stop_words, self.title_weight
 
 
 def _stop_words(language: str) -> tuple[str, ...]:
-    """Return the stop words of a language, none where bm25s has no list of them.
+    """Return the stop words of a language; none where bm25s has no list.
 
     Raises:
-        ConfigError: No such language.
+        ConfigError: The language is unknown.
     """
     if language == NO_LANGUAGE:
         return ()
-    import bm25s.tokenization  # with scipy, so only where an index is made
+    import bm25s.tokenization  # imports scipy, so it is loaded only when an index is created
     import Stemmer
 
     known = [NO_LANGUAGE, *UNSTEMMED, *Stemmer.algorithms()]

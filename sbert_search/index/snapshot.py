@@ -1,4 +1,4 @@
-"""One immutable state of an index, for reading: search, fetch, look up, filter."""
+"""One immutable state of an index for readers: search, filter, look up and read documents."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from sbert_search.index.dense.segment_search import offer_nearest
 from sbert_search.index.dense.single_query import SingleQuerySearch
 from sbert_search.index.derived_files import DerivedFiles
 from sbert_search.index.lexical.bm25 import LexicalPart, LexicalSearch
-from sbert_search.index.lexical.postings import Postings
+from sbert_search.index.lexical.postings import Live, Postings
 from sbert_search.index.norms import divide_by_norms, norms_of
 from sbert_search.index.storage import ids, npy
 from sbert_search.index.storage.manifest import ColumnType, Manifest, StoreSettings
@@ -26,14 +26,17 @@ from sbert_search.index.storage.segments import Segment, open_checked
 from sbert_search.records import Document
 from sbert_search.runtime.disk.folders import Folder
 
-Live = NDArray[np.bool_] | None
-
-MASKS_KEPT = 4  # of filters, a byte a row each
+MASKS_KEPT = 4  # filters whose masks are cached; a mask takes a byte per row
 MAX_RESULTS_HELD = 1 << 22  # results of one block of queries; a large k makes the block smaller
 
 
 class Snapshot:
-    """A state of an index: what one commit left. It never changes, whatever writers do.
+    """The state of an index after one commit. It never changes, whatever writers do.
+
+    Args:
+        folder: The index.
+        manifest: The manifest of the state.
+        reuse: Another state of the same folder, whose open files are used again.
 
     Raises:
         FileNotFoundError: A file is gone, as after a compaction by another process.
@@ -42,7 +45,7 @@ class Snapshot:
 
     def __init__(self, folder: Folder, manifest: Manifest, reuse: Snapshot | None = None) -> None:
         self.folder, self.manifest = folder, manifest
-        known = {part.record.docs: part for part in reuse.segments} if reuse else {}
+        known = {segment.record.docs: segment for segment in reuse.segments} if reuse else {}
         with folder.kept_open() as opened:
             self.segments: list[Segment] = [
                 known.get(record.docs) or Segment(opened, record, manifest.settings)
@@ -60,7 +63,7 @@ class Snapshot:
 
     @property
     def path(self) -> Path:
-        """Where the folder was when it was opened."""
+        """The path by which the folder was opened."""
         return self.folder.path
 
     @property
@@ -75,7 +78,7 @@ class Snapshot:
 
     @property
     def settings(self) -> StoreSettings:
-        """What was fixed when the index was created."""
+        """The settings of the index."""
         return self.manifest.settings
 
     @property
@@ -84,7 +87,7 @@ class Snapshot:
         return self.manifest.columns
 
     def widens(self, name: str) -> bool:
-        """Whether float64 would hold all integers of a metadata column exactly."""
+        """Whether float64 can hold all stored integers of a metadata column exactly."""
         return not any(segment.rounded_as_float(name) for segment in self.segments)
 
     def search(
@@ -99,54 +102,54 @@ class Snapshot:
 
         Args:
             queries: float32 (n_queries, dim), finite.
-            k: Rows wanted; more than there are gives all there are.
-            mask: What `filter_mask` of this snapshot returned.
-            exact: Scan all vectors, whatever FAISS files there are.
+            k: Rows for each query; may exceed the number of rows.
+            mask: A mask from `filter_mask` of this snapshot; None: all live rows.
+            exact: Scan all vectors and use no FAISS file.
 
         Returns:
             Scores float32 (n_queries, k), best first and the lower row first among equals, and
             rows int64 (n_queries, k). Where there are fewer than k: -inf and -1.
 
         Raises:
-            QueryError: k below 1, queries of another length, or numbers that are not finite.
+            QueryError: k is below 1, or the queries have another dimension or are not finite.
         """
         queries = self._checked(queries, k)
         if len(queries) == 1 and mask is None and not exact and self._single_query:
-            found_alone = self._single_query.nearest(queries, k)
-            if found_alone is not None:
-                return found_alone
-        wanted = mask.selections if mask else self._selections
+            nearest = self._single_query.nearest(queries, k)
+            if nearest is not None:
+                return nearest
+        selections = mask.selections if mask else self._selections
         anns = [None] * len(self.segments) if exact else self.anns
         best = TopK.empty(len(queries), k)
         step = max(1, min(QUERY_BLOCK, MAX_RESULTS_HELD // k))
         for i in range(0, len(queries), step):
-            asked = slice(i, i + step)
-            top = best.take(asked)
-            for segment, found, part in zip(self.segments, anns, wanted, strict=True):
-                offer_nearest(top, queries[asked], segment, found, part, self.settings)
+            block = slice(i, i + step)
+            top = best.take(block)
+            for segment, ann, selection in zip(self.segments, anns, selections, strict=True):
+                offer_nearest(top, queries[block], segment, ann, selection, self.settings)
         return best.scores, best.rows
 
     @cached_property
     def _single_query(self) -> SingleQuerySearch | None:
-        """The short way of a lone query, where one FAISS file holds all rows and all are live."""
+        """A faster search for one query; None unless one FAISS file holds all rows, all live."""
         if len(self.segments) != 1 or self._selections[0] is not None:
             return None
         return SingleQuerySearch.of(self.segments[0], self.anns[0], self.settings)
 
     def fetch(self, rows: Sequence[int] | NDArray[np.int64]) -> list[StoredPassage]:
-        """Read passages with their documents, in the order asked.
+        """Read passages with their documents, in the order of ``rows``.
 
         Raises:
-            ValueError: A row that the index does not hold.
-            CorruptIndex: A passage that cannot be read.
+            ValueError: The index does not hold a row.
+            CorruptIndex: A passage cannot be read.
         """
-        asked = np.asarray(rows, np.int64)
-        found: dict[int, StoredPassage] = {}
-        for segment, _, at in self._located(asked):
-            found.update((passage.row, passage) for passage in read_passages(segment, at))
-        if (asked < 0).any():
-            raise ValueError(f"{self.path} holds no row {asked.min()}.")
-        return [found[row] for row in asked.tolist()]
+        rows = np.asarray(rows, np.int64)
+        passages: dict[int, StoredPassage] = {}
+        for segment, _, at in self._located(rows):
+            passages.update((passage.row, passage) for passage in read_passages(segment, at))
+        if (rows < 0).any():
+            raise ValueError(f"{self.path} holds no row {rows.min()}.")
+        return [passages[row] for row in rows.tolist()]
 
     def doc_of(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the row of the first passage of each row's document; -1 stays -1.
@@ -155,7 +158,7 @@ class Snapshot:
             rows: int64, any shape.
 
         Raises:
-            ValueError: A row that the index does not hold.
+            ValueError: The index does not hold a row.
         """
         docs = np.full(rows.shape, -1, np.int64)
         for segment, here, at in self._located(rows):
@@ -163,30 +166,30 @@ class Snapshot:
         return docs
 
     def doc_ids(self, rows: NDArray[np.int64]) -> list[str]:
-        """Read the ids of the documents that rows belong to, in the order asked.
+        """Read the ids of the documents that rows belong to, in the order of ``rows``.
 
         Args:
             rows: int64 (n,), none negative.
 
         Raises:
-            ValueError: A row that the index does not hold.
-            CorruptIndex: An id that cannot be read.
+            ValueError: The index does not hold a row.
+            CorruptIndex: An id cannot be read.
         """
-        found = np.empty(len(rows), object)
+        doc_ids = np.empty(len(rows), object)
         for segment, here, at in self._located(rows):
-            found[here] = segment.doc_ids(at)
-        return list(found)
+            doc_ids[here] = segment.doc_ids(at)
+        return list(doc_ids)
 
     def bytes_of(self, rows: NDArray[np.int64]) -> int:
-        """Return what some rows take as they are stored, about, vectors aside.
+        """Estimate the stored bytes of some rows, without their vectors.
 
         Raises:
-            ValueError: A row that the index does not hold.
+            ValueError: The index does not hold a row.
         """
         return sum(segment.bytes_at(at) for segment, _, at in self._located(rows))
 
     def lookup(self, doc_ids: Sequence[str]) -> NDArray[np.int64]:
-        """Find live documents by id: rows of their first passages, -1 if absent, (n,)."""
+        """Find live documents by id: rows of their first passages, int64 (n,), -1 if absent."""
         return self.find(doc_ids)[0]
 
     def find(self, doc_ids: Sequence[str]) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
@@ -199,19 +202,19 @@ class Snapshot:
         contents = np.zeros(len(doc_ids), np.uint64)
         hashes = ids.hash_ids(doc_ids)
         for segment, live in zip(self.segments, self._live, strict=True):
-            asked, column = ids.candidates(segment.ids, hashes)
-            if len(asked) == 0:
+            which, column = ids.candidates(segment.ids, hashes)
+            if len(which) == 0:
                 continue
             at = segment.firsts_of(column)
-            names = segment.doc_ids(at)
-            same = np.array([names[i] == doc_ids[n] for i, n in enumerate(asked)], bool)
+            stored = segment.doc_ids(at)
+            same = np.array([stored[i] == doc_ids[n] for i, n in enumerate(which)], bool)
             same &= True if live is None else live[at]
-            rows[asked[same]] = segment.rows[at[same]]
-            contents[asked[same]] = segment.ids[2, column[same]]
+            rows[which[same]] = segment.rows[at[same]]
+            contents[which[same]] = segment.ids[2, column[same]]
         return rows, contents
 
     def rows_of(self, docs: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return all rows of some documents, given the rows of their first passages, rising."""
+        """Return all rows of documents given by the rows of their first passages, ascending."""
         parts = [np.empty(0, np.int64)]
         for segment, _, at in self._located(docs):
             next_doc = np.searchsorted(segment.firsts, at, "right")
@@ -224,13 +227,13 @@ class Snapshot:
     def filter_mask(self, where: str) -> RowMask:
         """Find the live rows whose documents match an SQL condition over their metadata.
 
-        The masks of the last few conditions are kept: the next query often has the same.
+        The masks of the last few conditions are cached, since the next query often has the same.
 
         Raises:
-            QueryError: A condition that cannot be used; the message points into it.
+            QueryError: The condition cannot be used; the message marks the position.
         """
         mask = self._masks.pop(where, None) or self._find_matching(where)
-        self._masks[where] = mask  # the newest one last
+        self._masks[where] = mask  # dicts keep their order: the newest one is last
         for oldest in list(self._masks)[:-MASKS_KEPT]:
             self._masks.pop(oldest, None)
         return mask
@@ -241,7 +244,7 @@ class Snapshot:
         condition = conditions.parse(where, self.columns)
         parts, n_docs = [], 0
         for segment, live in zip(self.segments, self._live, strict=True):
-            matching = condition.matching(segment)  # first passages
+            matching = condition.matching(segment)  # marks first passages only
             if live is not None:
                 matching &= live
             n_docs += int(matching.sum())
@@ -255,19 +258,19 @@ class Snapshot:
         """Read the stored vectors of some rows, float32 (n, dim).
 
         Raises:
-            ValueError: A row that the index does not hold.
+            ValueError: The index does not hold a row.
         """
         vectors = np.empty((len(rows), self.settings.dim), np.float32)
-        for segment, asked, at in self._located(rows):
-            vectors[asked] = segment.vectors[at]
+        for segment, here, at in self._located(rows):
+            vectors[here] = segment.vectors[at]
         return vectors
 
     def live(self, index: int) -> Live:
-        """Which positions of a segment are live, bool (n_rows,); None means all."""
+        """Return which positions of a segment are live, bool (n_rows,); None means all."""
         return self._live[index]
 
     def n_live(self, index: int) -> int:
-        """How many positions of a segment are live."""
+        """Return the number of live rows of a segment."""
         live = self._live[index]
         return self.segments[index].n_rows if live is None else int(live.sum())
 
@@ -282,7 +285,7 @@ class Snapshot:
         return np.concatenate([np.empty(0, np.int64), *rows])
 
     def iter_documents(self) -> Iterator[Document]:
-        """Read all live documents in the order of their rows."""
+        """Read all live documents, ordered by their rows."""
         for segment, live in zip(self.segments, self._live, strict=True):
             yield from read_documents(segment, live)
 
@@ -297,43 +300,45 @@ class Snapshot:
         if queries.ndim != 2 or queries.shape[1] != settings.dim:
             raise QueryError(
                 f"The queries have shape {queries.shape}; this index holds vectors of "
-                f"{settings.dim} numbers, so they must be (n_queries, {settings.dim})."
+                f"{settings.dim} dimensions, so it must be (n_queries, {settings.dim})."
             )
-        lengths = norms_of(queries)
-        if not math.isfinite(np.add.reduce(lengths)):
-            bad = int(np.flatnonzero(~np.isfinite(lengths))[0])
+        norms = norms_of(queries)
+        if not math.isfinite(np.add.reduce(norms)):  # the sum is not finite if any norm is not
+            bad = int(np.flatnonzero(~np.isfinite(norms))[0])
             raise QueryError(f"Query {bad} has a vector that is not finite; its model is broken.")
-        return divide_by_norms(queries, lengths) if settings.metric == "cosine" else queries
+        return divide_by_norms(queries, norms) if settings.metric == "cosine" else queries
 
     @cached_property
     def lexical(self) -> LexicalSearch:
-        """Search by words.
+        """Lexical search of this state.
 
         Raises:
-            NoLexicalData: The index was made without.
-            CorruptIndex: Documents cannot be read whose postings are lost.
+            NoLexicalData: The index has no lexical data.
+            CorruptIndex: Postings are damaged, and so are the documents to count them again.
         """
         if self.settings.lexical is None:
             raise NoLexicalData(
-                f"{self.path} was built without lexical data; add them with "
+                f"{self.path} was built without lexical data; add it with "
                 f"`sbert-search index lexical {self.path}`, or search with --mode dense."
             )
         parts = [
-            LexicalPart(self.postings(i), part.firsts, part.rows[part.firsts], self.live_docs(i))
-            for i, part in enumerate(self.segments)
+            LexicalPart(
+                self.postings(i), segment.firsts, segment.rows[segment.firsts], self.live_docs(i)
+            )
+            for i, segment in enumerate(self.segments)
         ]
         return LexicalSearch(parts, self.settings.lexical)
 
     def live_docs(self, index: int) -> Live:
-        """Which documents of a segment are live, bool (n_docs,); None means all."""
+        """Return which documents of a segment are live, bool (n_docs,); None means all."""
         live = self._live[index]
         return None if live is None else live[self.segments[index].firsts]
 
     def postings(self, index: int) -> Postings:
-        """Which documents of a segment hold which terms; needs lexical settings.
+        """Return the postings of a segment; the index must have lexical settings.
 
         Raises:
-            CorruptIndex: Neither its postings nor its documents can be read.
+            CorruptIndex: Neither the postings nor the documents can be read.
         """
         return self._derived.postings(index, self.segments[index])
 
@@ -357,15 +362,21 @@ class Snapshot:
     def _located(
         self, rows: NDArray[np.int64]
     ) -> Iterator[tuple[Segment, NDArray[np.bool_], NDArray[np.int64]]]:
-        """Sort rows by segment: which of them it holds, and their positions in it; -1 is nowhere.
+        """Group rows by segment; rows of -1 are left out.
+
+        Yields:
+            A segment, the mask of the rows in it, and their positions in the segment.
 
         Raises:
-            ValueError: A row that the index does not hold.
+            ValueError: The index does not hold a row.
         """
         of = np.searchsorted(self._starts, rows, "right") - 1
         for index in np.unique(of[rows >= 0]):
             here = (of == index) & (rows >= 0)
-            at = self.segments[index].positions(rows[here]) if index >= 0 else -rows[here] - 1
+            if index < 0:  # before the first segment
+                raise ValueError(f"{self.path} holds no row {rows[here][0]}.")
+            segment = self.segments[index]
+            at = segment.positions(rows[here])
             if (at < 0).any():
                 raise ValueError(f"{self.path} holds no row {rows[here][at < 0][0]}.")
-            yield self.segments[index], here, at
+            yield segment, here, at

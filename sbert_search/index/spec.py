@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from sbert_search.errors import ConfigError
 
-MIN_ANN_ROWS = 50_000  # a smaller segment is scanned exactly: faster than loading a graph for it
-TRAINING_ROWS_PER_LIST = 39  # FAISS warns below this many training vectors a centroid
+MIN_ANN_ROWS = 50_000  # smaller segments are scanned exactly, faster than FAISS loads a graph
+TRAINING_ROWS_PER_LIST = 39  # FAISS warns when a centroid has fewer training vectors
 
 _N = r"[1-9]\d{0,6}"
 _PARTS = re.compile(
@@ -19,8 +19,8 @@ _TRANSFORM = re.compile(r"(PCAR?|OPQ|RR)\d")
 _HNSW = re.compile(r"HNSW\d+")
 _IVF = re.compile(r"IVF(\d+)")
 _SQ_BYTES = {"SQ4": 0.5, "SQ6": 0.75, "SQ8": 1.0, "SQfp16": 2.0, "SQbf16": 2.0}
-_BLOCK = 32  # codes that fast scan reads at once: lists are filled up to a multiple of it
-_RABITQ_FACTORS = 8  # bytes beside the bits of a vector
+_BLOCK = 32  # codes per block of fast scan; each list is padded to a multiple of it
+_RABITQ_FACTORS = 8  # bytes of correction factors that RaBitQ stores with each vector
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -30,17 +30,16 @@ class IndexSpec:
     Attributes:
         factory: A FAISS factory string: ``Flat``, ``SQ8``, ``HNSW32``, ``HNSW32,SQ8``,
             ``IVF4096,Flat``, ``IVF4096,PQ48``, ``OPQ48,IVF4096,PQ48``, ``IVF4096,RaBitQfs`` (one
-            bit a number) and the like. ``Flat`` is an exact scan of the stored vectors and needs
-            no FAISS.
+            bit per dimension) and the like. ``Flat`` is an exact scan of the stored vectors and
+            needs no FAISS.
         nprobe: Inverted lists visited per query; only IVF reads it.
         ef_search: Size of the candidate list per query; only HNSW reads it.
         ef_construction: Size of the candidate list per vector added; only HNSW reads it.
-        refine: Candidates fetched per result wanted, before all are scored with the stored
-            vectors; 0 means 10 for bits (RaBitQ), 4 for other codes, 1 for two or four bytes a
-            number.
+        refine: Candidates fetched per result; they are then scored with the stored vectors. 0
+            means 10 for RaBitQ, 4 for other codes, and 1 for two or four bytes per dimension.
 
     Raises:
-        ConfigError: A part of the factory string or a number that cannot be.
+        ConfigError: A part of the factory string is unknown, or a value is out of range.
     """
 
     factory: str = "Flat"
@@ -68,31 +67,31 @@ class IndexSpec:
 
     @property
     def is_hnsw(self) -> bool:
-        """Whether a graph is searched."""
+        """Whether the index is an HNSW graph."""
         return any(_HNSW.fullmatch(part) for part in self.factory.split(","))
 
     @property
     def links(self) -> int:
-        """Links of a graph's row, half of what its ground level has; 0 when it is no graph."""
-        found = re.search(r"HNSW(\d+)(?=,|$)", self.factory)
-        return int(found.group(1)) if found and self.is_hnsw else 0
+        """HNSW's M, 0 without a graph; level 0 stores 2M neighbours of each row."""
+        match = re.search(r"HNSW(\d+)(?=,|$)", self.factory)
+        return int(match.group(1)) if match and self.is_hnsw else 0
 
     @property
     def n_lists(self) -> int:
-        """Inverted lists, 0 when it is no IVF."""
-        found = _IVF.search(self.factory)
-        return int(found.group(1)) if found else 0
+        """Number of inverted lists, 0 without IVF."""
+        match = _IVF.search(self.factory)
+        return int(match.group(1)) if match else 0
 
     @property
     def min_training_rows(self) -> int:
-        """Vectors below which FAISS cannot train this index well; 0 when it needs no training."""
+        """Fewest vectors that train this index well; 0 when it needs no training."""
         codes = re.search(r"PQ\d+(?:x(\d+))?", self.factory)
         codewords = 2 ** int(codes.group(1) or 8) if codes else 0
         return TRAINING_ROWS_PER_LIST * max(self.n_lists, codewords)
 
     @property
     def candidates_per_result(self) -> int:
-        """Candidates fetched from FAISS per result wanted."""
+        """Candidates fetched from FAISS per result."""
         if self.refine:
             return self.refine
         if "RaBitQ" in self.factory:
@@ -101,34 +100,34 @@ class IndexSpec:
 
     @property
     def is_compressed(self) -> bool:
-        """Whether FAISS holds less than the vectors, so that its order is a guess."""
+        """Whether FAISS stores compressed vectors, so that its scores are approximate."""
         return bool(re.search("PQ|SQ|RaBitQ|PCA", self.factory))
 
     def predicted_bytes(self, n_rows: int, dim: int) -> int:
-        """Predict the bytes of a FAISS index of vectors of ``dim`` numbers; 0 for Flat."""
+        """Predict the bytes of a FAISS index of vectors of ``dim`` dimensions; 0 for Flat."""
         if self.is_flat:
             return 0
         code, per_row, fixed = 4.0 * dim, 0.0, 0.0
         for part in self.factory.split(","):
-            numbers = [int(number) for number in re.findall(r"\d+", part)]
+            sizes = [int(digits) for digits in re.findall(r"\d+", part)]
             if _TRANSFORM.match(part):
-                width = numbers[0] if len(numbers) == 1 and part[0] in "PR" else numbers[-1]
+                width = sizes[0] if len(sizes) == 1 and part[0] in "PR" else sizes[-1]
                 fixed += 4.0 * dim * (dim if part.startswith("OPQ") else width)
-                dim = dim if part.startswith("OPQ") and len(numbers) == 1 else width
+                dim = dim if part.startswith("OPQ") and len(sizes) == 1 else width
                 code = 4.0 * dim
             elif _HNSW.fullmatch(part):
-                per_row += 8.0 * numbers[0] + 16  # links of the ground level, offsets, levels
+                per_row += 8.0 * sizes[0] + 16  # neighbours of level 0, offsets, levels
             elif _IVF.match(part):
-                per_row, fixed = per_row + 8, fixed + 4.0 * dim * numbers[0]  # ids; centroids
+                per_row, fixed = per_row + 8, fixed + 4.0 * dim * sizes[0]  # ids; centroids
             elif part.startswith("PQ"):
-                bits = numbers[1] if len(numbers) > 1 else 8
-                code, fixed = numbers[0] * bits / 8, fixed + 4.0 * dim * 2**bits  # and codebooks
+                bits = sizes[1] if len(sizes) > 1 else 8
+                code, fixed = sizes[0] * bits / 8, fixed + 4.0 * dim * 2**bits  # and codebooks
             elif part.startswith("SQ"):
                 code = dim * _SQ_BYTES[part]
             elif part.startswith("RaBitQ"):
                 code = -(-dim // 8) + _RABITQ_FACTORS
         if self.factory.endswith("fs"):
-            fixed += max(self.n_lists, 1) * _BLOCK / 2 * code
+            fixed += max(self.n_lists, 1) * _BLOCK / 2 * code  # half a block of padding per list
         return int(n_rows * (code + per_row) + fixed)
 
     def _check_factory(self) -> None:
@@ -136,14 +135,17 @@ class IndexSpec:
         for part in parts:
             if not _PARTS.fullmatch(part):
                 raise ConfigError(
-                    f"index.factory is {self.factory!r}; {part!r} is not known. Use Flat, SQ8, "
-                    "HNSW32, IVF4096,Flat, IVF4096,SQ8 or IVF4096,PQ48 (any sizes)."
+                    f"index.factory is {self.factory!r}; {part!r} is unknown. Use Flat, SQ8, "
+                    "HNSW32, IVF4096,Flat, IVF4096,SQ8 or IVF4096,PQ48, with any sizes."
                 )
         core = [part for part in parts if not _TRANSFORM.match(part)]
         if core and _IVF.match(core[0]) and len(core) < 2:
             raise ConfigError(
-                f"index.factory is {self.factory!r}; say how an IVF stores its vectors, "
+                f"index.factory is {self.factory!r}; add how the lists store vectors, "
                 f"such as {self.factory},Flat."
             )
         if not core or len(core) > 3:
-            raise ConfigError(f"index.factory is {self.factory!r}; it names no index to search.")
+            raise ConfigError(
+                f"index.factory is {self.factory!r}; it must name one index, such as Flat or "
+                "HNSW32, after any transforms."
+            )

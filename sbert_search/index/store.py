@@ -1,4 +1,4 @@
-"""Creating and opening an index on disk."""
+"""Creating, opening and locking an index on disk."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ from sbert_search.index.writer import IndexWriter
 from sbert_search.runtime.disk import files, locks
 from sbert_search.runtime.disk.folders import Folder
 
-LOOK_AGAIN_S = 0.2  # how long to wait for a lock before seeing whether the folder was replaced
+LOOK_AGAIN_S = 0.2  # seconds to wait for a lock before checking whether the folder was replaced
 
 
 class IndexStore:
-    """An index on disk: a snapshot to read, and a writer when nobody else writes.
+    """An index on disk: a snapshot to read, and a writer while no other process writes.
 
     Args:
         snapshot: The state to read.
@@ -60,14 +60,14 @@ class IndexStore:
 
         Args:
             path: The folder.
-            settings: What is fixed for good.
+            settings: Settings of the index.
             columns: Metadata columns.
-            build: Where the build begins that this is for.
+            build: Start of the build that creates the index.
 
         Raises:
-            IndexStoreError: There is something already, or the file system lacks what commits
-                rely on.
-            IndexLocked: Another process makes an index there.
+            IndexStoreError: The folder is not empty, or the file system lacks operations that
+                commits need.
+            IndexLocked: Another process creates an index there.
         """
         path = Path(path).absolute()
         if not settings.spec.is_flat:
@@ -80,7 +80,7 @@ class IndexStore:
             _check_free(Folder.open(path))
             with contextlib.ExitStack() as held:
                 folder, lock = _take_lock(held, path, 0.0)
-                _check_free(folder)  # nobody else has made one meanwhile
+                _check_free(folder)  # again, since another process may have created an index
                 locks.check_renames(folder)
                 _add_folders(folder)
                 manifests.write(folder, empty, ready=Holding(folder, lock).require)
@@ -90,30 +90,34 @@ class IndexStore:
 
     @classmethod
     def open(cls, path: str | Path, *, wait_s: float = 0.0) -> IndexStore:
-        """Open an index for reading; takes no lock. ``wait_s`` is for its writers.
+        """Open an index for reading, without a lock.
+
+        Args:
+            path: The folder.
+            wait_s: Seconds that a writer waits for another process's lock.
 
         Raises:
-            NotAnIndex: The folder holds none.
+            NotAnIndex: The folder holds no index.
             CorruptIndex: A file differs from what was committed.
         """
         return cls(open_snapshot(Path(path)), wait_s=wait_s)
 
     def __reduce__(self) -> tuple[Callable[..., IndexStore], tuple[str]]:
-        """Pickle the path: another process opens the newest state, as mapped files are not sent."""
+        """Pickle the path, since mapped files cannot be sent; unpickling opens the newest state."""
         return partial(IndexStore.open, wait_s=self.wait_s), (str(self.path),)
 
     def refresh(self) -> bool:
-        """Move to the newest state that the path leads to; True when there was a newer one."""
+        """Move to the newest state of the index at the path; True if it is another one."""
         before = self.snapshot
         self.snapshot = open_snapshot(self.path, before)
         return self.snapshot is not before
 
     @contextlib.contextmanager
     def writer(self, *, at_least_s: float = 0.0) -> Iterator[IndexWriter]:
-        """Hold the lock and write; this store sees each commit at once.
+        """Hold the lock and write; `snapshot` of this store follows each commit.
 
         Args:
-            at_least_s: Seconds to wait for another process's lock, however short ``wait_s`` is.
+            at_least_s: Seconds to wait for another process's lock, even if ``wait_s`` is less.
 
         Raises:
             IndexLocked: Another process writes.
@@ -129,9 +133,10 @@ class IndexStore:
         self.snapshot = snapshot
 
     def backup_to(self, target: str | Path) -> None:
-        """Make another folder an index in the newest state; see `backup.backup_to`.
+        """Copy the newest state to another folder; see `backup.backup_to`.
 
-        Takes no lock: a compaction may pull files away while they are opened, not afterwards.
+        It takes no lock. If a compaction removes files before all are open, it starts over; once
+        files are open, they can be read to the end.
         """
         for _ in range(OPEN_TRIES):
             self.refresh()
@@ -145,11 +150,11 @@ class IndexStore:
 
 
 def open_snapshot(path: Path, reuse: Snapshot | None = None) -> Snapshot:
-    """Open the newest state; what a compaction pulled away meanwhile makes it look again.
+    """Open the newest state; start over if the folder is replaced meanwhile.
 
     Args:
         path: The folder.
-        reuse: An earlier state, whose open files are used again where it is still that folder.
+        reuse: An earlier state. Its open files are used again if the folder is the same.
     """
     for _ in range(OPEN_TRIES):
         folder = manifests.open_folder(path)
@@ -162,7 +167,7 @@ def open_snapshot(path: Path, reuse: Snapshot | None = None) -> Snapshot:
 
 
 def _newest(folder: Folder, reuse: Snapshot | None) -> Snapshot:
-    """Open the newest state of an open folder."""
+    """Open the newest state of an open folder; start over if a compaction removes its files."""
     if reuse and (reuse.folder.identity != folder.identity or reuse.folder.moved_folders()):
         reuse = None
     for _ in range(OPEN_TRIES):
@@ -184,11 +189,11 @@ def _always_changing(path: Path) -> IndexStoreError:
 
 @contextlib.contextmanager
 def _held(path: Path, wait_s: float) -> Iterator[Holding]:
-    """Hold the lock of an index, and its sub-folders open, so that none can pass for another."""
+    """Hold the lock of an index, and keep its sub-folders open to notice when one is replaced."""
     with contextlib.ExitStack() as held:
         try:
             folder, lock = _take_lock(held, path, wait_s)
-            _add_folders(folder)  # an index of an earlier version has fewer
+            _add_folders(folder)  # an index made by an earlier version may lack some
             held.enter_context(folder.kept_open(FOLDERS))
         except OSError as error:
             raise IndexStoreError(f"{path} cannot be written: {error}.") from error
@@ -196,7 +201,7 @@ def _held(path: Path, wait_s: float) -> Iterator[Holding]:
 
 
 def _take_lock(held: contextlib.ExitStack, path: Path, wait_s: float) -> tuple[Folder, locks.Lock]:
-    """Lock the index that the path leads to once the lock is free."""
+    """Wait for the lock of the index at the path, and follow the path if the folder is replaced."""
     until = time.monotonic() + wait_s
     while True:
         folder, left_s = manifests.open_folder(path), max(until - time.monotonic(), 0.0)
@@ -224,23 +229,23 @@ def _add_folders(folder: Folder) -> None:
 
 
 def _check_free(folder: Folder) -> None:
-    """Refuse a folder with anything in it but what a process killed while creating leaves."""
-    there = folder.listing()
-    if manifests.NAME in there:
+    """Refuse a folder that is not empty; remains of an interrupted creation are allowed."""
+    entries = folder.listing()
+    if manifests.NAME in entries:
         raise IndexStoreError(
             f"{folder} already holds an index; add to it, or name another folder."
         )
-    ours = {LOCK, manifests.TEMPORARY, *locks.PROBES}
+    remains = {LOCK, manifests.TEMPORARY, *locks.PROBES}
     foreign = sorted(
-        name for name, is_file in there.items() if name not in (ours if is_file else FOLDERS)
+        name for name, is_file in entries.items() if name not in (remains if is_file else FOLDERS)
     )
     if foreign:
         raise IndexStoreError(
             f"{folder} is not empty (it holds {foreign[0]!r}); name a new folder for the index."
         )
     for below in FOLDERS:
-        if below in there and (kept := sorted(folder.listing(below))):
+        if below in entries and (names := sorted(folder.listing(below))):
             raise IndexStoreError(
-                f"{folder} holds files of an index ({below}/{kept[0]}) whose {manifests.NAME} is "
+                f"{folder} holds files of an index ({below}/{names[0]}) whose {manifests.NAME} is "
                 "missing. Restore that file, or remove the folder, or name another one."
             )

@@ -1,4 +1,4 @@
-"""What was measured when the search of an index was tuned; kept in its manifest."""
+"""The measurements of `index tune`, which the manifest keeps."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from sbert_search.index.spec import IndexSpec
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Trial:
-    """One way to search, as it was measured by one thread.
+    """The measurements of one index with one set of search parameters, by one thread.
 
     Attributes:
         spec: The FAISS index and its search parameters.
         n_rows: Rows searched.
-        recall: Share of the k nearest rows that came back; equally near ones count as found.
+        recall: Share of the k nearest rows that were returned; ties with the k-th count as well.
         recall_error: Its standard error over the queries.
-        p50_ms: Median latency of a query that comes alone.
-        p99_ms: 99th percentile of that.
-        qps: Queries a second when many come together.
-        size_bytes: Of the FAISS index, which is mapped and not held; 0 for an exact scan.
-        predicted_bytes: What was expected of that before it was built.
-        build_s: Seconds to train and to fill it.
-        predicted_build_s: What was expected of that.
+        p50_ms: Median latency of a single query.
+        p99_ms: 99th percentile of the latency of a single query.
+        qps: Queries per second in large batches.
+        size_bytes: Bytes of the FAISS index, which stays in a mapped file; 0 for an exact scan.
+        predicted_bytes: Bytes predicted before the build.
+        build_s: Seconds to train and fill the index.
+        predicted_build_s: Seconds predicted before the build.
     """
 
     spec: IndexSpec
@@ -41,25 +41,25 @@ class Trial:
 
     @property
     def bytes_per_vector(self) -> float:
-        """Bytes that FAISS keeps of a vector, beside the stored one."""
+        """Bytes of the FAISS index per vector, in addition to the stored vector."""
         return self.size_bytes / self.n_rows
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Tuning:
-    """Why an index is searched as it is.
+    """The result of a tuning: the chosen index and the measurements behind the choice.
 
     Attributes:
-        recall: What was asked for.
-        k: Of recall@k.
-        queries: Where they came from.
-        n_choosing: Queries that the choice was made by.
-        n_verifying: Other queries, which ``verified`` was measured on.
-        verified: What was chosen, over all rows.
-        sampled: What no other candidate on the sample beat in both recall and speed.
-        seconds: The whole tuning.
-        machine: Where it ran.
-        libraries: Their versions.
+        recall: Target recall.
+        k: The k of recall@k.
+        queries: Origin of the queries.
+        n_choosing: Queries used to choose the index.
+        n_verifying: Held-out queries, on which ``verified`` was measured.
+        verified: The chosen index over all rows.
+        sampled: The Pareto front of recall and speed on the sample.
+        seconds: Duration of the tuning.
+        machine: The machine that ran it.
+        libraries: Versions of the libraries.
     """
 
     recall: float

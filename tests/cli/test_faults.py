@@ -73,7 +73,7 @@ def test_sources_that_cannot_be_read(source: str, message: str, tmp_path: Path) 
     ("option", "message"),
     [
         (["--dtype", "int8"], "'int8' is not one of 'float32', 'float16'"),
-        (["--spec", "IFV100"], "'IFV100' is not known. Use Flat"),
+        (["--spec", "IFV100"], "'IFV100' is unknown. Use Flat"),
         (["--recipe", "absent.toml"], "absent.toml cannot be read"),
         (["--model", "./absent"], "There is no model folder ./absent"),
         (["--text-field", "txet"], "Unknown text field 'txet'; did you mean 'text'?"),

@@ -68,7 +68,8 @@ class TopK:
     @property
     def k(self) -> int:
         """Rows kept of each query."""
-        return len(self.scores.T)
+        k: int = self.scores.shape[1]
+        return k
 
     def take(self, queries: NDArray[np.bool_] | slice) -> TopK:
         """Return the part of some queries: a copy for a mask (n_queries,), a view for a slice."""

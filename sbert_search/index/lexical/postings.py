@@ -17,6 +17,7 @@ NO_TERM = np.uint64(2**64 - 1)  # stands after the last hash
 _DEAD = np.uint32(2**32 - 1)
 
 Live = NDArray[np.bool_] | None
+"""Which documents or rows of a segment are live, bool (n,); None means all."""
 
 
 @dataclass(frozen=True, slots=True)

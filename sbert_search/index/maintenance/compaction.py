@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from sbert_search.index.dense import faiss_build
 from sbert_search.index.lexical.posting_files import write_lexical
+from sbert_search.index.lexical.postings import Live
 from sbert_search.index.maintenance.merge_policy import Group
 from sbert_search.index.snapshot import Snapshot
 from sbert_search.index.spec import MIN_ANN_ROWS
@@ -29,8 +29,6 @@ from sbert_search.index.storage.transaction import Transaction
 BATCH_BYTES = 64 << 20  # of the rows that are written together
 PIECE_BYTES = 16 << 20  # of those that are read together
 WORK_BYTES = 192 << 20  # of a merge: rows that are read, gathered and written; postings
-
-Live = NDArray[np.bool_] | None
 
 
 def rewritten(work: Transaction, snapshot: Snapshot, groups: Sequence[Group]) -> Manifest:

@@ -204,7 +204,7 @@ def fall_back(fake: FakeFaiss, change: Callable[[FakeFaiss], object]) -> None:
     ("change", "said"),
     [
         (lambda fake: setattr(fake, "n_gpus", 0), ""),
-        (lambda fake: setattr(fake, "empty", True), "wrong answers, so the CPU is used"),
+        (lambda fake: setattr(fake, "empty", True), "wrong answers on the GPU, so the CPU is used"),
         (lambda fake: setattr(fake, "fails_at", "open"), "FAISS cannot use the GPU"),
         (lambda fake: setattr(fake, "fails_at", "train"), "Training on the CPU, since the GPU"),
         (lambda fake: setattr(fake, "fails_at", "add"), "Building on the CPU, since the GPU"),

@@ -51,9 +51,9 @@ def test_factory_strings_are_known_and_faiss_agrees(factory: str) -> None:
 @pytest.mark.parametrize(
     ("factory", "reason"),
     [
-        ("Falt", "'Falt' is not known. Use Flat"),
-        ("IVF4096", "say how an IVF stores its vectors, such as IVF4096,Flat"),
-        ("OPQ16", "names no index to search"),
+        ("Falt", "'Falt' is unknown. Use Flat"),
+        ("IVF4096", "add how the lists store vectors, such as IVF4096,Flat"),
+        ("OPQ16", "must name one index"),
         ("", "'' is not known"),
         ("IVF0,Flat", "'IVF0' is not known"),
         ("HNSW32,Flat,Flat,Flat", "names no index"),
