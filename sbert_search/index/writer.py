@@ -1,4 +1,4 @@
-"""Changing an index: classify documents, commit passages, delete."""
+"""Changing an index: classify documents, commit passages, delete, compact, repair."""
 
 from __future__ import annotations
 
@@ -31,26 +31,26 @@ from sbert_search.records import Document
 
 
 class Outcome(enum.Enum):
-    """What a document would be to an index."""
+    """What adding a document would do."""
 
-    NEW = "new"  # its id is not there
-    REPLACE = "replace"  # its id is there with other content, and may be replaced
-    DUPLICATE = "duplicate"  # its id is there with the same content: nothing to do
-    CONFLICT = "conflict"  # its id is there with other content, and must not be replaced
+    NEW = "new"  # the index does not hold its id
+    REPLACE = "replace"  # the index holds its id with other content, which is replaced
+    DUPLICATE = "duplicate"  # the index holds its id with the same content: nothing to do
+    CONFLICT = "conflict"  # the index holds its id with other content, which must stay
 
 
 class IndexWriter:
-    """The one writer of an index; made by `IndexStore.writer`.
+    """The only writer of an index; made by `IndexStore.writer`.
 
     `classify` may run in another thread than `commit`.
 
     Args:
         snapshot: The newest state.
-        holding: The right to write.
-        publish: Called with the state that each commit leaves.
+        holding: The opened folder with its lock.
+        publish: Called with the new state after each commit.
 
     Attributes:
-        snapshot: The state that the last commit left.
+        snapshot: The state after the last commit.
     """
 
     def __init__(
@@ -58,22 +58,22 @@ class IndexWriter:
     ) -> None:
         self.snapshot = snapshot
         self._holding, self._publish = holding, publish
-        # Of each id with classified, uncommitted documents: the newest content hash, how many.
+        # Per id of classified, uncommitted documents: newest content hash, number of documents.
         self._pending: dict[str, tuple[int, int]] = {}
         self._columns = dict(snapshot.columns)
-        self._guard = threading.Lock()
+        self._guard = threading.Lock()  # of _pending, which two threads change
 
     @property
     def path(self) -> Path:
-        """The index."""
+        """The folder of the index."""
         return self.snapshot.path
 
     def add_columns(self, columns: Mapping[str, ColumnType]) -> None:
-        """Join the metadata columns of a source with those of the index, from the next commit.
+        """Add the metadata columns of a source to those of the index, from the next commit on.
 
         Raises:
-            IndexStoreError: A column has another type in the index, or holds integers there that
-                the floats of the source would round.
+            IndexStoreError: A column has another type in the index; or it holds integers there that
+                would be rounded as floats, its type in the source.
         """
         merged = columns_of.merge(self._columns, columns)
         for name, kind in self._columns.items():
@@ -87,13 +87,14 @@ class IndexWriter:
     def classify(
         self, documents: Sequence[Document], mode: Literal["add", "upsert"] = "add"
     ) -> list[Outcome]:
-        """Say what each document would be, before it costs an embedding.
+        """Return what adding each document would do, before it is embedded.
 
-        Sees the committed state and every document that an earlier call let pass; documents that
-        pass (NEW, REPLACE) must be committed in the order they were classified, each once.
+        Documents are compared with the committed state and with those that earlier calls accepted.
+        Accepted documents (NEW, REPLACE) must be committed once each, in the order they were
+        classified.
 
         Args:
-            documents: In the order of the source.
+            documents: Documents in the order of the source.
             mode: Whether other content under a known id is a conflict or a replacement.
         """
         with self._guard:
@@ -104,15 +105,15 @@ class IndexWriter:
             ]
 
     def commit(self, batch: PassageBatch | None, *, cursor: BuildCursor | None = None) -> None:
-        """Make passages durable and findable; documents of the same ids are replaced.
+        """Add passages durably; documents with the same ids are replaced.
 
         Args:
-            batch: What to add; None to move the cursor alone.
-            cursor: How far a build has come with it.
+            batch: Documents and their passages; None: only move the cursor.
+            cursor: Progress of the build after this batch.
 
         Raises:
-            IndexStoreError: Passages that cannot be stored, or a disk that failed; the index is
-                as before.
+            IndexStoreError: The passages cannot be stored, or the disk failed; the index is as
+                before.
             CommitUnknown: The disk failed at the last step; reopen the index.
         """
         batch = batch if batch is not None and len(batch.documents) else None
@@ -130,7 +131,7 @@ class IndexWriter:
         """Delete documents by id.
 
         Returns:
-            The ids that the index did not hold.
+            The ids that the index does not hold.
 
         Raises:
             IndexStoreError: The disk failed; nothing is deleted.
@@ -144,10 +145,10 @@ class IndexWriter:
         """Delete the documents that match an SQL condition over their metadata.
 
         Returns:
-            How many there were.
+            The number of documents deleted.
 
         Raises:
-            QueryError: A condition that cannot be used.
+            QueryError: The condition cannot be used.
             IndexStoreError, CommitUnknown: As `delete`.
         """
         mask = self.snapshot.filter_mask(where)
@@ -165,7 +166,7 @@ class IndexWriter:
     def start_over(
         self, settings: StoreSettings, columns: Mapping[str, ColumnType], build: BuildCursor
     ) -> None:
-        """Empty the index for another build, in one commit.
+        """Replace everything in the index by an empty state for another build, in one commit.
 
         Raises:
             IndexStoreError: The disk failed; the index is as before.
@@ -176,10 +177,10 @@ class IndexWriter:
         self._columns = dict(columns)
 
     def settle(self, *, memory_bytes: int | None = None) -> bool:
-        """End an update: rewrite what it has left beyond the limits of `upkeep`, if anything.
+        """Rewrite the segments that exceed the limits of `merge_policy` after an update.
 
         Args:
-            memory_bytes: What FAISS may take; None: no limit.
+            memory_bytes: Memory budget of the process; None: no limit.
 
         Returns:
             Whether anything was rewritten.
@@ -201,11 +202,11 @@ class IndexWriter:
         return True
 
     def compact(self, *, memory_bytes: int | None = None, retrain: bool = False) -> None:
-        """Merge segments, drop dead rows, make the FAISS files that are missing.
+        """Merge segments, drop dead rows, and build missing FAISS files.
 
         Args:
-            memory_bytes: What FAISS may take; None: no limit.
-            retrain: Train FAISS anew and make all its files again.
+            memory_bytes: Memory budget of the process; None: no limit.
+            retrain: Train FAISS again and rebuild all its files.
 
         Raises:
             ConfigError: A FAISS index would not fit the budget; the index is as before.
@@ -216,18 +217,18 @@ class IndexWriter:
         self._compact(self.snapshot.manifest.build, memory_bytes, retrain)
 
     def finish_build(self, *, memory_bytes: int | None = None) -> None:
-        """End a build: compact, and mark its cursor finished; raises as `compact`."""
+        """Compact the index and mark its build as finished; raises as `compact`."""
         cursor = self.snapshot.manifest.build
         finished = dataclasses.replace(cursor, finished=True) if cursor else None
         self._compact(finished, memory_bytes)
 
     def repair(self) -> list[str]:
-        """Drop damaged derived files and files that nobody names; make missing derived ones again.
+        """Remove damaged derived files and unreferenced files; rebuild missing derived files.
 
-        Documents, vectors and ids are never touched: what is damaged there comes from a snapshot.
+        Documents, vectors and ids are never changed; restore them from a backup if damaged.
 
         Returns:
-            Names of the files dropped.
+            Names of the files removed.
         """
         old = self.snapshot.manifest
         dropped = damaged_derived_files(self._holding.folder, old)
@@ -240,9 +241,9 @@ class IndexWriter:
         return sorted({*dropped, *removed})
 
     def set_lexical(self, settings: LexicalSettings | None) -> None:
-        """Change what a word is and how words score; None: keep no lexical data.
+        """Change the settings of lexical search; None: remove the lexical data.
 
-        Postings are made again where they depend on what changed.
+        Postings are built again if they depend on a setting that changed.
 
         Raises:
             CorruptIndex: Documents cannot be read; the index is as before.
@@ -260,12 +261,12 @@ class IndexWriter:
             work.commit(with_lexical(work, kept))
 
     def backup_to(self, target: str | Path) -> None:
-        """Make another folder an index in this state, by hard links; see `backup.backup_to`."""
+        """Copy this state to another folder, by hard links if possible; see `backup.backup_to`."""
         folder, manifest = self._holding.folder, self.snapshot.manifest
         backup.backup_to(folder, manifest, Path(target), backup.opened_files(folder, manifest))
 
     def rewrite(self, change: Callable[[Transaction], Manifest]) -> None:
-        """Commit what a function makes of the index, then drop the files that it left behind.
+        """Commit the state that a function returns, then remove files that are no longer used.
 
         Args:
             change: Writes files in the transaction and returns the new state.
@@ -295,7 +296,7 @@ class IndexWriter:
 
     @contextlib.contextmanager
     def _rewriting(self) -> Iterator[Transaction]:
-        """Work on a transaction, then remove the files that it made superfluous."""
+        """Run a transaction, then remove the files that only the old state used."""
         with self._transaction() as work:
             yield work
         needed = {file.name for file in self.snapshot.manifest.files}
@@ -324,7 +325,7 @@ class IndexWriter:
         )
 
     def _with_dead(self, work: Transaction, new: Manifest, docs: NDArray[np.int64]) -> Manifest:
-        """Let documents die, given the rows of their first passages."""
+        """Mark documents as dead, given the rows of their first passages."""
         docs = np.unique(docs)
         if len(docs) == 0:
             return new
@@ -333,7 +334,7 @@ class IndexWriter:
 
     @contextlib.contextmanager
     def _transaction(self) -> Iterator[Transaction]:
-        """Work on a transaction, then publish the state that it committed, if it did."""
+        """Run a transaction, then open and publish the state that it committed, if any."""
         with transaction(self._holding, self.snapshot.manifest) as work:
             yield work
         if work.committed:
@@ -341,8 +342,8 @@ class IndexWriter:
                 self.snapshot = Snapshot(work.folder, work.committed, self.snapshot)
             except FileNotFoundError as error:
                 raise IndexStoreError(
-                    f"{self.path}: the commit is done, but {error.filename} was removed from "
-                    "outside since. Restore it, or the whole index from a snapshot."
+                    f"{self.path}: the commit is done, but another program has removed "
+                    f"{error.filename} since. Restore it, or the whole index from a backup."
                 ) from error
             self._publish(self.snapshot)
 
@@ -357,7 +358,7 @@ class IndexWriter:
         return Outcome.NEW if known is None else Outcome.REPLACE
 
     def _forget(self, committed: Sequence[Document]) -> None:
-        """Leave it to the snapshot to know documents, except ids of which newer ones wait."""
+        """Drop committed documents from `_pending`, except ids with newer, uncommitted ones."""
         with self._guard:
             for document in committed:
                 content, waiting = self._pending.pop(document.doc_id, (0, 0))

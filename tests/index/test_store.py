@@ -179,7 +179,7 @@ def test_columns_widen_and_segments_may_lack_them(tmp_path: Path) -> None:
         writer.commit(make_batch([document], some_vectors(1)))
         with pytest.raises(IndexStoreError, match="'year' is float64 in the index and string"):
             writer.add_columns({"year": "string"})
-        with pytest.raises(IndexStoreError, match="Document 'm' has year = 'x', which is no float"):
+        with pytest.raises(IndexStoreError, match="Document 'm' has year = 'x'; this column"):
             writer.commit(make_batch([Document("m", "t", metadata={"year": "x"})], some_vectors(1)))
     assert dict(store.snapshot.columns) == {"year": "float64", "lang": "string"}
     assert store.snapshot.fetch([1])[0].document.metadata == {"year": 1.5, "lang": "en"}
@@ -286,8 +286,11 @@ def test_an_index_of_version_1_opens_and_its_next_commit_states_the_newest(tmp_p
 @pytest.mark.parametrize(
     ("changes", "told"),
     [
-        ({"version": VERSION + 1}, f"has format version {VERSION + 1}, and this one reads up to"),
-        ({"shards": 3}, "has fields that this one does not know: Unknown setting 'shards'"),
+        (
+            {"version": VERSION + 1},
+            f"has format version {VERSION + 1}, and this version reads up to",
+        ),
+        ({"shards": 3}, "has fields that this version does not know: Unknown setting 'shards'"),
         ({"settings": {"dim": 8, "codec": "x"}}, "Unknown setting 'settings.codec'"),
     ],
 )

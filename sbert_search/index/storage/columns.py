@@ -1,4 +1,4 @@
-"""Typed metadata columns: their Arrow types, and how the columns of a new source join the old."""
+"""Typed metadata columns: their Arrow types, and merging those of a new source into an index."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sbert_search.errors import IndexStoreError
 from sbert_search.index.storage.manifest import ColumnType
 from sbert_search.records import Document, MetadataValue
 
-PREFIX = "meta."  # of a metadata column's name in a docs file, apart from the fixed columns
+PREFIX = "meta."  # before the names of metadata columns in a docs file
 
 ARROW_TYPES: Mapping[str, pa.DataType] = {
     "string": pa.large_string(),
@@ -43,7 +43,7 @@ FIXED = pa.schema(
         pa.field("char_end", pa.int64(), nullable=False),
         pa.field("n_tokens", pa.int32(), nullable=False),
         pa.field("lost_tokens", pa.int32(), nullable=False),
-        pa.field("title", pa.large_string()),  # this and all that follows: on chunk 0 only
+        pa.field("title", pa.large_string()),  # this and all later columns: in chunk 0 only
         pa.field("text", pa.large_string()),
         pa.field("source", pa.large_string()),
     ]
@@ -53,43 +53,45 @@ ABOVE_INT64 = 2.0**63  # the first float64 above all int64
 
 
 def schema(columns: Mapping[str, ColumnType]) -> pa.Schema:
-    """Return the schema of a docs file with these metadata columns, in the order of their names."""
+    """Return the schema of a docs file with these metadata columns, sorted by name."""
     metadata = [pa.field(PREFIX + name, ARROW_TYPES[columns[name]]) for name in sorted(columns)]
     return pa.schema([*FIXED, *metadata])
 
 
 def merge(old: Mapping[str, ColumnType], new: Mapping[str, ColumnType]) -> dict[str, ColumnType]:
-    """Join the columns of a new source with those of an index; int64 widens to float64.
+    """Merge the columns of a new source into those of an index; int64 widens to float64.
 
-    Whether the integers of the index allow that is for the caller to find out.
+    The caller checks that float64 can hold the integers of the index.
 
     Raises:
         IndexStoreError: A column has another type in the new source.
     """
     merged = dict(old)
     for name, kind in new.items():
-        have = merged.setdefault(name, kind)
-        if {have, kind} == {"int64", "float64"}:
+        before = merged.setdefault(name, kind)
+        if {before, kind} == {"int64", "float64"}:
             merged[name] = "float64"
-        elif have != kind:
+        elif before != kind:
             raise IndexStoreError(
-                f"The metadata column {name!r} is {have} in the index and {kind} in the source; "
+                f"The metadata column {name!r} is {before} in the index and {kind} in the source; "
                 "rename it in the source, or make its values the same type."
             )
     return merged
 
 
 def metadata_array(documents: Sequence[Document | None], name: str, kind: ColumnType) -> pa.Array:
-    """Gather one column; None and a document without a value give a null.
+    """Make one column; None and a document without a value give null.
 
     Raises:
-        IndexStoreError: A value that is not of the column's type.
+        IndexStoreError: A value is not of the column's type.
     """
     values = [None if doc is None else _fitted(doc, name, kind) for doc in documents]
     try:
         return pa.array(values, ARROW_TYPES[kind])
     except (pa.ArrowException, OverflowError) as error:
-        raise IndexStoreError(f"The metadata column {name!r} cannot hold it: {error}.") from error
+        raise IndexStoreError(
+            f"A value of the metadata column {name!r} does not fit {kind}: {error}."
+        ) from error
 
 
 def _fitted(document: Document, name: str, kind: ColumnType) -> MetadataValue:
@@ -101,14 +103,15 @@ def _fitted(document: Document, name: str, kind: ColumnType) -> MetadataValue:
     if kind == "float64" and type(value) is int and int(float(value)) == value:
         return float(value)
     raise IndexStoreError(
-        f"Document {document.doc_id!r} has {name} = {value!r}, which is no {kind}, "
-        "the type of this column in the index."
+        f"Document {document.doc_id!r} has {name} = {value!r}; this column of the index has the "
+        f"type {kind}."
     )
 
 
 def exact_as_float(integers: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Mark the integers that a float64 holds exactly, as all up to 2**53 are."""
+    """Mark the integers that float64 holds exactly; it holds all of magnitude up to 2**53."""
     floats = integers.astype(np.float64)
+    # A float of 2**63 would overflow when it is cast back, so it is replaced by 0 first.
     fits = floats < ABOVE_INT64
     same: NDArray[np.bool_] = np.where(fits, floats, 0.0).astype(np.int64) == integers
     return fits & same

@@ -1,4 +1,7 @@
-"""The right to write an index: its lock, and whether all that it stands for is still in place."""
+"""The lock of an index, and the check that its folder and files are still those that were opened.
+
+A lock alone is not enough: another program may move or replace the folder while it is held.
+"""
 
 from __future__ import annotations
 
@@ -7,19 +10,19 @@ from sbert_search.index.storage import manifest as manifests
 from sbert_search.runtime.disk.folders import Folder
 from sbert_search.runtime.disk.locks import Lock
 
-Stamp = tuple[int, int, int]  # inode, time of change and size of a file
+Stamp = tuple[int, int, int]  # inode, modification time and size of a file
 
 
 class Holding:
-    """One opened index folder and the lock in it, for as long as one writer has them.
+    """The opened folder of an index and the lock that its writer holds.
 
-    Everything is written in that folder, whatever its path names by then. Before each commit
-    `require` compares: a folder that was moved, or whose lock or manifest another has replaced, is
-    no longer this writer's to change.
+    All files are written to the opened folder, even if its path names another folder by then.
+    Before each commit, `require` refuses a folder that was moved, or whose lock or manifest was
+    replaced.
 
     Args:
         folder: The index.
-        lock: Held on the file in it.
+        lock: The lock on its lock file.
     """
 
     def __init__(self, folder: Folder, lock: Lock) -> None:
@@ -28,29 +31,29 @@ class Holding:
         self._next: Stamp | None = None
 
     def require(self) -> None:
-        """Refuse to commit where something has taken the place of what is held.
+        """Refuse to commit if the folder, its lock or its manifest was replaced.
 
         Raises:
-            IndexStoreError: With what it is; the index is as it was.
+            IndexStoreError: One of them was replaced; the index is as before.
         """
         problem = self.problem
         if not problem and not self.folder.is_at_its_path():
             problem = f"{self.folder} was moved, removed or replaced"
         if problem:
             raise IndexStoreError(
-                f"{problem} while it was written; nothing more was written to it. Every commit "
-                "before this one is in the folder that was opened, wherever it is now. Find out "
-                "what changed it, then run the command again."
+                f"{problem} while it was written, so this commit was not made. Earlier commits "
+                "are in the folder that was opened, wherever it is now. Find out which program "
+                "changed it, then run the command again."
             )
         self._next = self._stamp(manifests.TEMPORARY)
 
     def committed(self) -> None:
-        """Take the manifest that `require` let pass for the one that is there."""
+        """Expect the manifest that was just committed from now on."""
         self._manifest = self._next
 
     @property
     def problem(self) -> str:
-        """Name the first thing that another process changed, the path aside; "" if none."""
+        """What another process replaced or moved, apart from the path itself; "" if nothing."""
         if not self._lock.is_in_place():
             return f"{self.folder / manifests.LOCK} was removed or replaced"
         if moved := self.folder.moved_folders():

@@ -1,8 +1,7 @@
-"""Finding documents by id: a sorted table of hashes, one column a document.
+"""Finding documents by id: a sorted table of hashes with one column per document.
 
-The table is uint64 (3, n_docs): the hash of the id (sorted), the row of the document's first
-passage, the hash of its content. Ids whose hashes collide stand beside each other; the caller
-compares the ids themselves.
+The table is uint64 (3, n_docs): hash of the id (sorted), row of the document's first passage, hash
+of its content. Ids whose hashes collide are neighbours; the caller compares the ids themselves.
 """
 
 from __future__ import annotations
@@ -21,17 +20,18 @@ IdTable = NDArray[np.uint64]
 
 
 def hash_ids(doc_ids: Sequence[str]) -> NDArray[np.uint64]:
-    """Hash ids with xxh3_64, (n,); a lone surrogate, which no stored id has, is let through."""
+    """Hash ids with xxh3_64, (n,); lone surrogates are accepted, though no stored id has one."""
     encoded = (doc_id.encode("utf-8", "surrogatepass") for doc_id in doc_ids)
     hashes = map(xxhash.xxh3_64_intdigest, encoded)
     return np.fromiter(hashes, np.uint64, len(doc_ids))
 
 
 def hash_content(document: Document) -> int:
-    """Hash what a user sees of a document: title, text and metadata, not where it was read.
+    """Hash title, text and metadata of a document, but not its source.
 
-    Equal numbers hash alike whether a column holds them as integers or as floats; a column that
-    is absent hashes like one without a value.
+    An integer and an equal float have the same hash, since columns may widen. A missing value has
+    the same hash as a missing column (docs/decisions.md: A hash of the content is stored with each
+    id).
     """
     parts = [document.title, document.text, *_metadata_parts(document.metadata)]
     encoded = [part.encode() for part in parts]
@@ -50,16 +50,16 @@ def make_table(
 def candidates(
     table: IdTable, id_hashes: NDArray[np.uint64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Find every column whose hash is asked for.
+    """Find every column of the table with one of some hashes.
 
     Returns:
-        Which hash was asked (n_found,), and the column of the table that has it (n_found,).
+        Index of the hash in ``id_hashes`` (n_found,), and the column that has it (n_found,).
     """
     start = np.searchsorted(table[0], id_hashes, "left")
     count = np.searchsorted(table[0], id_hashes, "right") - start
-    asked = np.repeat(np.arange(len(id_hashes)), count)
-    within = np.arange(len(asked)) - np.repeat(np.cumsum(count) - count, count)
-    return asked, start[asked] + within
+    which = np.repeat(np.arange(len(id_hashes)), count)
+    within = np.arange(len(which)) - np.repeat(np.cumsum(count) - count, count)
+    return which, start[which] + within
 
 
 def _metadata_parts(metadata: Mapping[str, MetadataValue]) -> list[str]:

@@ -1,6 +1,6 @@
-"""MANIFEST.json: the one file that says what an index holds; swapping it is the commit.
+"""MANIFEST.json: the file that lists the content of an index; replacing it is the commit.
 
-Line 1 is the sha256 of all that follows; line 2 is JSON with sorted keys and no spaces.
+Line 1 is the sha256 of the rest; line 2 is JSON with sorted keys and no spaces.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ from sbert_search.runtime.disk import files
 from sbert_search.runtime.disk.folders import Folder
 
 NAME = "MANIFEST.json"
-TEMPORARY = NAME + ".tmp"  # what takes its place at a commit
+TEMPORARY = NAME + ".tmp"  # the new manifest, before a commit renames it
 LOCK = "LOCK"
 FOLDERS = ("seg", "del", "ann", "lex")
 FORMAT = "sbert-search index"
 VERSION = 2  # raised with every change that an older version would read wrongly
 MAX_BYTES = 64 << 20
-OPEN_TRIES = 5  # how often a compaction may pull files away while they are being opened
-MAX_ROWS = 1 << 62  # ever given out
+OPEN_TRIES = 5  # attempts to open a state while compactions remove its files
+MAX_ROWS = 1 << 62  # row numbers that an index may ever use
 MAX_FILES = 10**11
 FILE_NAME = re.compile(
     r"seg/\d{6,12}\.(docs\.arrow|vec\.npy|ids\.npy)|del/\d{6,12}\.npy|ann/\d{6,12}\.faiss"
@@ -60,36 +60,36 @@ ColumnType = Literal["string", "int64", "float64", "bool", "timestamp", "date"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SelfCheck:
-    """Texts and their vectors as this index's embedder made them, to recognise it again."""
+    """Check texts with the vectors that the index's embedder gave, to recognise it later."""
 
     texts: tuple[str, ...] = ()
     vectors_base64: str = ""  # little-endian float32 (n_texts, dim)
 
     @classmethod
     def of(cls, texts: Sequence[str], vectors: NDArray[np.float32]) -> SelfCheck:
-        """Keep texts and their vectors, float32 (n_texts, dim)."""
+        """Make a check from texts and their vectors, float32 (n_texts, dim)."""
         data = np.ascontiguousarray(vectors, dtype="<f4").tobytes()
         return cls(texts=tuple(texts), vectors_base64=base64.b64encode(data).decode("ascii"))
 
     @property
     def vectors(self) -> NDArray[np.float32]:
-        """The vectors, float32 (n_texts, dim); (0, 0) when nothing was kept."""
+        """The vectors, float32 (n_texts, dim); (0, 0) without texts."""
         data = np.frombuffer(base64.b64decode(self.vectors_base64), "<f4")
         return data.reshape(len(self.texts), -1) if self.texts else data.reshape(0, 0)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StoreSettings:
-    """What is fixed when an index is created.
+    """The settings of an index: how its documents are stored and searched.
 
     Attributes:
-        dim: Numbers in a vector.
-        metric: How vectors compare; for ``cosine`` they are normalised when written.
-        dtype: How vectors are stored.
-        identity: What made the vectors; any JSON object.
+        dim: Dimensions of a vector.
+        metric: How vectors are compared; for ``cosine`` they are normalised when written.
+        dtype: Type in which vectors are stored.
+        identity: Identity of the model that made the vectors; any JSON object.
         self_check: Texts whose vectors a query's embedder must reproduce.
         spec: How vectors are searched.
-        lexical: What a word is and how words score; None: an index without lexical data.
+        lexical: Settings of lexical search; None: an index without lexical data.
     """
 
     dim: int
@@ -115,12 +115,12 @@ class FileRecord:
 
     def __post_init__(self) -> None:
         if not FILE_NAME.fullmatch(self.name):
-            raise ConfigError(f"{self.name!r} is no file name of an index.")
+            raise ConfigError(f"{self.name!r} is not a file name of an index.")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LexicalRecord:
-    """The postings of a segment: how many terms, how many pairs of term and document."""
+    """The postings of a segment: numbers of terms and of term-document pairs, and the files."""
 
     n_terms: int
     n_pairs: int
@@ -130,19 +130,19 @@ class LexicalRecord:
 
     @property
     def files(self) -> tuple[FileRecord, ...]:
-        """Its files."""
+        """The files of the postings."""
         return self.terms, self.pairs, self.lengths
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SegmentRecord:
-    """One segment: rows from ``row_start`` up to ``row_end`` (not included), rising."""
+    """One segment, which holds rows from ``row_start`` up to ``row_end`` (not included)."""
 
     row_start: int
     row_end: int
     n_rows: int
     n_docs: int
-    max_norm: float  # largest Euclidean length of a stored vector
+    max_norm: float  # largest norm of a stored vector
     columns: Mapping[str, ColumnType]
     docs: FileRecord
     vectors: FileRecord
@@ -153,7 +153,7 @@ class SegmentRecord:
     def __post_init__(self) -> None:
         sound = 0 <= self.row_start < self.row_end and 0 < self.n_docs <= self.n_rows
         if not sound or self.n_rows > self.row_end - self.row_start:
-            raise ConfigError(f"the counts of {self.docs.name} cannot be.")
+            raise ConfigError(f"the counts of {self.docs.name} are inconsistent.")
 
     @property
     def files(self) -> tuple[FileRecord, ...]:
@@ -162,7 +162,7 @@ class SegmentRecord:
 
     @property
     def derived(self) -> tuple[FileRecord, ...]:
-        """The files that can be made again from the others."""
+        """The files that can be rebuilt from the others."""
         ann = (self.ann,) if self.ann else ()
         return (*ann, *self.lexical.files) if self.lexical else ann
 
@@ -177,7 +177,7 @@ class SegmentRecord:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TombstoneRecord:
-    """Rows that were deleted or replaced by one commit, and how many documents they were."""
+    """Rows that one commit deleted or replaced, and how many documents they belong to."""
 
     n_rows: int
     n_docs: int
@@ -186,14 +186,14 @@ class TombstoneRecord:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BuildCursor:
-    """How far a build has come in its source.
+    """Progress of a build in its sources.
 
     Attributes:
-        source_sha256: Content of all sources together.
-        rows: Input rows done since the start of all sources.
-        counts: Where those rows ended.
-        settings: How the source is read and embedded, any JSON object; with the settings of the
-            store, what a build must have in common with a stopped one to go on with it.
+        source_sha256: Hash of the content of all sources together.
+        rows: Input rows processed since the start of the first source.
+        counts: Outcomes of those rows.
+        settings: How the sources are read and embedded, any JSON object. A build resumes an
+            interrupted one only if these and the settings of the store are equal.
         finished: Whether the build is complete.
     """
 
@@ -228,21 +228,24 @@ class Manifest:
         if ends[-1] > self.next_row:
             raise ConfigError(f"next_row is {self.next_row}, below the rows in use.")
         if self.next_row > MAX_ROWS or not 0 <= self.next_file <= MAX_FILES:
-            raise ConfigError(f"no index has {self.next_row} rows or {self.next_file} files.")
+            raise ConfigError(
+                f"next_row is {self.next_row} and next_file is {self.next_file}; at least one is "
+                "out of range."
+            )
 
     @property
     def n_rows(self) -> int:
-        """Rows that are neither deleted nor replaced."""
+        """Live rows: those neither deleted nor replaced."""
         return sum(s.n_rows for s in self.segments) - self.n_dead_rows
 
     @property
     def n_dead_rows(self) -> int:
-        """Rows that are deleted or replaced and still take space."""
+        """Rows that are deleted or replaced but still take space."""
         return sum(tombstone.n_rows for tombstone in self.tombstones)
 
     @property
     def n_docs(self) -> int:
-        """Documents that are neither deleted nor replaced."""
+        """Live documents: those neither deleted nor replaced."""
         return sum(s.n_docs for s in self.segments) - sum(t.n_docs for t in self.tombstones)
 
     @property
@@ -253,7 +256,7 @@ class Manifest:
 
     @property
     def derived(self) -> tuple[FileRecord, ...]:
-        """Those among them that can be made again from the others."""
+        """The files among them that can be rebuilt from the others."""
         return tuple(file for segment in self.segments for file in segment.derived)
 
     def without(self, names: Collection[str]) -> Manifest:
@@ -263,12 +266,12 @@ class Manifest:
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of all those files."""
+        """Bytes of all files of this state."""
         return sum(file.size_bytes for file in self.files)
 
 
 def encode(manifest: Manifest) -> bytes:
-    """Write a manifest as bytes."""
+    """Serialise a manifest."""
     body = (json.dumps(to_mapping(manifest), sort_keys=True, separators=(",", ":")) + "\n").encode()
     return hashlib.sha256(body).hexdigest().encode() + b"\n" + body
 
@@ -277,7 +280,7 @@ def open_folder(path: Path) -> Folder:
     """Open the folder of an index.
 
     Raises:
-        NotAnIndex: It is absent, or no folder.
+        NotAnIndex: The path is absent or not a folder.
         IndexStoreError: This process may not read it, or has too many files open.
     """
     try:
@@ -295,8 +298,8 @@ def read(folder: Folder) -> Manifest:
     """Read and check the manifest of an index.
 
     Raises:
-        NotAnIndex: The folder has none.
-        CorruptIndex: It differs from its checksum, or is not what it should be.
+        NotAnIndex: The folder has no manifest.
+        CorruptIndex: The manifest differs from its checksum or is malformed.
         IndexStoreError: A newer version of this package wrote it, or this process may not read it.
     """
     try:
@@ -328,23 +331,23 @@ def decode(data: bytes) -> Manifest:
         return from_mapping(Manifest, values)
     except UnknownSettingError as error:
         raise IndexStoreError(
-            f"{_NEWER} has fields that this one does not know: {error}"
+            f"{_NEWER} has fields that this version does not know: {error}"
         ) from error
     except (ValueError, RecursionError, ConfigError) as error:
         raise CorruptIndex(NAME, "a manifest of an index", f"this: {error}") from error
 
 
 def write(folder: Folder, manifest: Manifest, *, ready: Callable[[], object] | None = None) -> None:
-    """Swap the manifest: the commit itself.
+    """Replace the manifest, which is the commit.
 
     Args:
         folder: The index.
-        manifest: Its new state.
-        ready: Called right before the swap; what it raises leaves the old state.
+        manifest: The new state.
+        ready: Called right before the replacement; if it raises, the old state stays.
 
     Raises:
-        OSError: The old state holds.
-        CommitUnknown: The old or the new state holds.
+        OSError: The disk failed; the old state stays.
+        CommitUnknown: The disk failed at the last step; the old or the new state holds.
     """
     try:
         files.replace_file(folder / NAME, encode(manifest), ready=ready)
@@ -363,5 +366,5 @@ def _check_version(values: Any) -> None:
         raise ConfigError(f"its version is {version!r}")
     if version > VERSION:
         raise IndexStoreError(
-            f"{_NEWER} has format version {version}, and this one reads up to {VERSION}."
+            f"{_NEWER} has format version {version}, and this version reads up to {VERSION}."
         )

@@ -1,4 +1,4 @@
-"""The `.npy` files of an index: damage to one of them is a `CorruptIndex`."""
+"""The `.npy` files of an index, whose damage is raised as `CorruptIndex`."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ __all__ = ["header", "read", "write"]
 
 
 def read(view: memoryview, name: str, dtype: DTypeLike, shape: tuple[int, ...]) -> NDArray[Any]:
-    """See mapped bytes as an array, without copying.
+    """Return mapped bytes as an array, without copying them.
 
     Raises:
-        CorruptIndex: The header or the size is not that of this type and shape.
+        CorruptIndex: The header or the size does not fit this type and shape.
     """
     try:
         return npy.read(view, dtype, shape)

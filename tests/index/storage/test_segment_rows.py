@@ -162,8 +162,8 @@ def test_a_manifest_with_the_right_hash_and_a_wrong_content_is_refused() -> None
     assert manifests.decode(manifests.encode(good)) == good
     text = manifests.encode(good).partition(b"\n")[2]
     for old, new, reason in (
-        (b"seg/000001.vec.npy", b"../000001.vec.npy", "is no file name of an index"),
-        (b"seg/000001.vec.npy", b"/seg/00001.vec.npy", "is no file name of an index"),
+        (b"seg/000001.vec.npy", b"../000001.vec.npy", "is not a file name of an index"),
+        (b"seg/000001.vec.npy", b"/seg/00001.vec.npy", "is not a file name of an index"),
         (b'"next_row":9', b'"next_row":8', "below the rows in use"),
         (b'"n_docs":1', b'"n_docs":0', "cannot be"),
         (b'"dim":8', b'"dim":0', "dim is 0"),
