@@ -21,7 +21,7 @@ from sbert_search.errors import (
     QueryError,
 )
 from sbert_search.index.storage.manifest import VERSION, BuildCursor, SelfCheck, StoreSettings
-from sbert_search.index.storage.segments import _Names
+from sbert_search.index.storage.segments import _IdBatch
 from sbert_search.index.store import IndexStore
 from sbert_search.index.writer import Outcome
 from sbert_search.records import Document, RowCounts
@@ -320,6 +320,6 @@ def test_ids_are_read_from_buffers_longer_than_their_column() -> None:
     ends = pa.py_buffer(np.array([0, 0, 1, 3], np.int64).tobytes() + b"odd")
     column = pa.Array.from_buffers(pa.large_string(), 3, [None, ends, pa.py_buffer(b"abcd")])
     column.validate(full=True)
-    names = _Names.of(column[1:])
+    names = _IdBatch.of(column[1:])
     texts = [bytes(names.text[names.ends[n] : names.ends[n + 1]]) for n in range(2)]
     assert texts == [b"a", b"bc"]

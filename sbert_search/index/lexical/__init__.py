@@ -1,1 +1,1 @@
-"""BM25: from words to terms, from terms to postings, from postings to scores."""
+"""Lexical search by BM25: from words to terms, postings and scores."""

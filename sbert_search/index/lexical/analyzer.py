@@ -1,6 +1,7 @@
-"""Texts -> terms: words of two characters or more, without stop words, stemmed, as 64-bit hashes.
+"""From texts to terms: words of two characters or more, without stop words, stemmed and hashed.
 
-Two of a million terms share a hash with a probability of 3 in 100 million; they then count as one.
+A term is the 64-bit hash of a stem. Among a million terms, the probability that any two share a
+hash is 3 in 100 million; such terms would count as one.
 """
 
 from __future__ import annotations
@@ -19,14 +20,14 @@ from sbert_search.errors import ConfigError
 from sbert_search.index.lexical_settings import NO_LANGUAGE, UNSTEMMED, LexicalSettings
 from sbert_search.tokens.chunking import PIECE_CHARS, pieces
 
-WORD = re.compile(r"\w\w+")  # what bm25s and scikit-learn take for a word
-STOP_WORD = 0  # stands for the hash of a word that is no term
+WORD = re.compile(r"\w\w+")  # the definition of a word in bm25s and scikit-learn
+STOP_WORD = 0  # hash of all stop words, which no term has
 
 _MAX_WORDS_KNOWN = 1 << 18
 
 
 class TermReader:
-    """Reads terms, and remembers the words that it has met.
+    """Turns texts into terms, with a cache of the words seen.
 
     Raises:
         ConfigError: There is no stemmer for the language.
@@ -36,7 +37,7 @@ class TermReader:
         self._hashes = _WordHashes(settings)
 
     def words(self, text: str) -> list[str]:
-        """Split a text into words in lower case, stop words included."""
+        """Split a text into lower-case words, including stop words."""
         return WORD.findall(unicodedata.normalize("NFC", text).lower())
 
     def hashes(self, words: Sequence[str]) -> NDArray[np.uint64]:
@@ -46,26 +47,26 @@ class TermReader:
         return np.fromiter(map(self._hashes.__getitem__, words), np.uint64, len(words))
 
     def terms(self, text: str) -> NDArray[np.uint64]:
-        """Read the terms of a text of any length, as `hashes` of its `words`."""
+        """Return the `hashes` of the `words` of a text of any length."""
         if len(text) <= PIECE_CHARS:
             return self.hashes(self.words(text))
         return np.concatenate([self.hashes(self.words(piece)) for piece in pieces(text)])
 
     def matched_words(self, query: str, text: str) -> tuple[str, ...]:
-        """Name the words of a query whose terms a text holds, in the order of the query."""
-        asked = dict.fromkeys(self.words(query))
-        there = set(np.unique(self.terms(text)).tolist()) - {STOP_WORD}
-        return tuple(word for word in asked if self._hashes[word] in there)
+        """Return the words of a query whose terms a text contains, in the order of the query."""
+        query_words = dict.fromkeys(self.words(query))
+        terms = set(np.unique(self.terms(text)).tolist()) - {STOP_WORD}
+        return tuple(word for word in query_words if self._hashes[word] in terms)
 
 
 @lru_cache(maxsize=4)
 def term_reader(settings: LexicalSettings) -> TermReader:
-    """Return the reader of some settings, with the words that it has met in this process."""
+    """Return this process's reader for some settings, with the words that it has cached."""
     return TermReader(settings)
 
 
 class _WordHashes(dict[str, int]):
-    """From words to the hashes of their terms."""
+    """Maps words to the hashes of their terms, which it computes on first use."""
 
     def __init__(self, settings: LexicalSettings) -> None:
         super().__init__()
@@ -83,7 +84,7 @@ class _WordHashes(dict[str, int]):
 
 
 def _stemmer(language: str) -> Any | None:
-    """Open the stemmer of a language; None where words stay as they are.
+    """Open the stemmer of a language; None where words are not stemmed.
 
     Raises:
         ConfigError: PyStemmer does not know the language.
@@ -93,7 +94,7 @@ def _stemmer(language: str) -> Any | None:
     import Stemmer
 
     try:
-        return Stemmer.Stemmer(language, 0)  # our own table of words is its cache
+        return Stemmer.Stemmer(language, 0)  # cache size 0, since _WordHashes is a cache
     except (KeyError, UnicodeError) as error:
         raise ConfigError(
             f"PyStemmer {Stemmer.version()} has no stemmer for {language!r}."

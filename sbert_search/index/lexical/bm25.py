@@ -1,7 +1,8 @@
 """BM25 over the live documents of an index.
 
-How many documents hold a term, how many there are and how long they are on average is counted over
-live documents only, so a ranking after any updates is that of an index built anew.
+Document frequencies, the number of documents and their average length are counted over live
+documents only, so a ranking after updates equals that of a newly built index (docs/decisions.md:
+Counts are of live documents, at search time).
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ Matches = tuple[NDArray[np.int64], NDArray[np.float64]]
 """Rows of first passages and scores, both (n,), best first and the lower row first among equals."""
 
 TermPairs = list[NDArray[np.uint32]]
-"""Documents and how often they hold a term, (n, 2): of each term, or in each segment."""
+"""Arrays (n, 2) of documents and the count of a term in each: one array per term or segment."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,10 +35,10 @@ class LexicalPart:
     """The documents of one segment.
 
     Attributes:
-        postings: Of all of them.
+        postings: Postings of all documents.
         firsts: Position of the first passage of each, int64 (n_docs,).
         rows: Row of that passage, int64 (n_docs,).
-        live: Which are live, bool (n_docs,); None means all.
+        live: Which documents are live, bool (n_docs,); None means all.
     """
 
     postings: Postings
@@ -46,16 +47,16 @@ class LexicalPart:
     live: Live
 
     def frequency(self, pairs: NDArray[np.uint32]) -> int:
-        """Count the live documents among pairs."""
+        """Return how many live documents the pairs of a term have."""
         return len(pairs) if self.live is None else int(self.live[pairs[:, 0]].sum())
 
 
 class LexicalSearch:
-    """Finds the documents that hold words of a query.
+    """Finds the documents with the best BM25 scores for a query.
 
     Args:
         parts: The segments, in the order of their rows.
-        settings: What a word is and how words score.
+        settings: Settings of lexical search.
 
     Source: Robertson & Zaragoza 2009, The Probabilistic Relevance Framework: BM25 and Beyond,
     section 3; the weight of a term is Lucene's ``ln(1 + (N - df + 0.5) / (df + 0.5))``.
@@ -75,12 +76,12 @@ class LexicalSearch:
         ]
 
     def search(self, queries: Sequence[str], k: int, mask: RowMask | None = None) -> list[Matches]:
-        """Find the k documents that score best for each query; none that holds none of its words.
+        """Find the k best documents of each query among those with at least one of its terms.
 
         Args:
-            queries: What is asked.
-            k: Documents wanted of each.
-            mask: What a filter of the same state admits; None: every live document.
+            queries: The queries.
+            k: Documents to return for each query.
+            mask: The rows that a filter of the same state admits; None: every live document.
         """
         parts, live = self._parts, [part.live for part in self._parts]
         if mask is not None:
@@ -88,32 +89,33 @@ class LexicalSearch:
         return [self._best(*self._weighed(query), live, k) for query in queries]
 
     def postings_of(self, term: int) -> tuple[TermPairs, int]:
-        """Find who holds a term: its pairs in every segment, and how many are live in all."""
+        """Return the pairs of a term in every segment, and its frequency in live documents."""
         pairs = [part.postings.of(term) for part in self._parts]
         return pairs, sum(map(LexicalPart.frequency, self._parts, pairs))
 
     def _weighed(self, query: str) -> tuple[list[float], list[TermPairs]]:
-        """Weigh the terms of a query that live documents hold, and find who holds them.
+        """Find the terms of a query that live documents contain.
 
         Returns:
             The weight of each term, and for each segment the pairs of each term.
         """
-        weights, found = [], []
+        weights, by_term = [], []
         hashes = self.reader.hashes(self.reader.words(query)).tolist()
         for term, repeats in Counter(hashes).items():
             pairs, frequency = self.postings_of(term)
             if frequency:
                 idf = math.log(1 + (self._n_docs - frequency + 0.5) / (frequency + 0.5))
                 weights.append(repeats * idf)
-                found.append(pairs)
-        return weights, [list(pairs) for pairs in zip(*found, strict=True)]
+                by_term.append(pairs)
+        return weights, [list(pairs) for pairs in zip(*by_term, strict=True)]
 
     def _best(
-        self, weights: list[float], found: list[TermPairs], live: list[Live], k: int
+        self, weights: list[float], by_segment: list[TermPairs], live: list[Live], k: int
     ) -> Matches:
         rows, scores = [np.empty(0, np.int64)], [np.empty(0)]
-        # Of a query without any term nothing is found, in no segment.
-        for part, norms, pairs, marks in zip(self._parts, self._norms, found, live, strict=False):
+        segments = zip(self._parts, self._norms, by_segment, live, strict=False)
+        # Not strict: by_segment is empty for a query without any term in the index.
+        for part, norms, pairs, marks in segments:
             total = _scores(weights, pairs, norms)
             at = np.flatnonzero(total >= _floor(total, pairs, marks, k))
             at = at if marks is None else at[marks[at]]
@@ -125,22 +127,24 @@ class LexicalSearch:
 
 
 def _scores(
-    weights: list[float], found: TermPairs, norms: NDArray[np.float64]
+    weights: list[float], by_term: TermPairs, norms: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """Score the documents of a segment, (n_docs,); 0 where no word is shared."""
-    pairs = np.concatenate(found)
+    """Score the documents of a segment, (n_docs,); 0 where a document has none of the terms."""
+    pairs = np.concatenate(by_term)
     docs, counts = pairs[:, 0].astype(np.intp), pairs[:, 1].astype(np.float64)
-    gains = np.repeat(weights, [len(some) for some in found]) * counts / (counts + norms[docs])
+    gains = np.repeat(weights, [len(own) for own in by_term]) * counts / (counts + norms[docs])
     return np.asarray(np.bincount(docs, gains, minlength=len(norms)), np.float64)
 
 
-def _floor(total: NDArray[np.float64], found: TermPairs, live: Live, k: int) -> float:
-    """Give a score that the k best documents of a segment reach, from few of them.
+def _floor(total: NDArray[np.float64], by_term: TermPairs, live: Live, k: int) -> float:
+    """Return a score that the k best live documents of a segment reach.
 
-    The k-th best of those that hold one term is no better than the k-th best of all; the rarest
-    term that k hold has the fewest to look at, and the best.
+    The k-th best score among the documents of one term is at most the k-th best of all. The rarest
+    term with k live documents has the fewest to sort, and tends to have the best scores
+    (docs/decisions.md: The k-th best of the rarest term's documents bounds the choice). Without
+    such a term, every score above 0 counts.
     """
-    for pairs in sorted(found, key=len):
+    for pairs in sorted(by_term, key=len):
         if len(pairs) >= k:
             docs = pairs[:, 0] if live is None else pairs[live[pairs[:, 0]], 0]
             if len(docs) >= k:

@@ -1,4 +1,4 @@
-"""The lexical files of a segment: postings on disk, made from documents or merged from others."""
+"""The lexical files of a segment: postings on disk, counted from documents or merged."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from sbert_search.runtime.disk import files
 from sbert_search.runtime.disk.folders import Folder
 
 SLICE_DOCS = 65_536  # documents whose postings are counted in memory at a time
-SLICE_CHARS = 16 << 20  # of their texts
+SLICE_CHARS = 16 << 20  # characters of the documents counted at a time
 
 Sources = Sequence[tuple[Postings, Live]]
 
@@ -49,10 +49,10 @@ class LexicalFiles:
 
     @cached_property
     def postings(self) -> Postings:
-        """The postings; what is not read of them takes no memory.
+        """The postings, as mapped arrays.
 
         Raises:
-            CorruptIndex: A file differs from its record, or does not fit the others.
+            CorruptIndex: A file differs from its record or does not fit the others.
         """
         record = self.record
         for file, view in zip(record.files, self._views, strict=True):
@@ -69,11 +69,11 @@ class LexicalFiles:
 
 
 def write_lexical(folder: Folder, number: int, sources: Sources) -> LexicalRecord:
-    """Write the postings of the live documents of some sources, merged, in bounded memory.
+    """Merge the postings of the live documents of some sources into files, in bounded memory.
 
     Args:
         folder: The index.
-        number: A file number that no lexical file has yet.
+        number: An unused file number.
         sources: Postings, and which of their documents are live, bool (n_docs,); None means all.
 
     Raises:
@@ -95,7 +95,7 @@ def write_lexical(folder: Folder, number: int, sources: Sources) -> LexicalRecor
 
 
 def texts_of(docs: pa.Table) -> Iterator[tuple[str, str]]:
-    """Read title and text of each document from rows of a segment."""
+    """Read title and text of each document from rows of a segment, which only chunk 0 has."""
     columns = (docs.column(name).to_pylist() for name in ("chunk", "title", "text"))
     return (
         (title or "", text or "") for chunk, title, text in zip(*columns, strict=True) if chunk == 0
@@ -103,21 +103,21 @@ def texts_of(docs: pa.Table) -> Iterator[tuple[str, str]]:
 
 
 def count_segment(segment: Segment, settings: LexicalSettings) -> Iterator[Postings]:
-    """Count the terms of all documents of a segment, dead ones too, a slice at a time."""
-    some: list[tuple[str, str]] = []
+    """Count the terms of all documents of a segment, including dead ones, a slice at a time."""
+    texts: list[tuple[str, str]] = []
     n_chars = 0
     for document in read_documents(segment, None):
-        some.append((document.title, document.text))
+        texts.append((document.title, document.text))
         n_chars += len(document.title) + len(document.text)
-        if len(some) == SLICE_DOCS or n_chars >= SLICE_CHARS:
-            yield count_terms(some, settings)
-            some, n_chars = [], 0
-    if some:
-        yield count_terms(some, settings)
+        if len(texts) == SLICE_DOCS or n_chars >= SLICE_CHARS:
+            yield count_terms(texts, settings)
+            texts, n_chars = [], 0
+    if texts:
+        yield count_terms(texts, settings)
 
 
 def with_lexical(work: Transaction, new: Manifest) -> Manifest:
-    """Make the postings of every segment that has none, if the index is to have them.
+    """Write the postings of every segment that has none, if the index has lexical settings.
 
     Args:
         work: The transaction to write in.
@@ -154,7 +154,7 @@ def _make(work: Transaction, segment: Segment, settings: LexicalSettings) -> Lex
 
 def _written(groups: Iterable[Group], file: files.NewFile) -> Iterator[Group]:
     for group in groups:
-        if len(group.pairs):  # documents of stop words alone have none
+        if len(group.pairs):  # documents with only stop words have none
             file.write(np.ascontiguousarray(group.pairs))
         yield group
 

@@ -1,4 +1,4 @@
-"""Postings: which documents of a segment hold a term and how often, as arrays sorted by term."""
+"""Postings: the documents of a segment that contain each term, with counts, sorted by term."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from sbert_search.index.lexical.analyzer import STOP_WORD, term_reader
 from sbert_search.index.lexical_settings import LexicalSettings
 
-MERGE_POSTINGS = 1 << 21  # postings of one step of a merge, about
-NO_TERM = np.uint64(2**64 - 1)  # stands after the last hash
+MERGE_POSTINGS = 1 << 21  # postings of one step of a merge, approximately
+NO_TERM = np.uint64(2**64 - 1)  # end mark after the last hash
 
 _DEAD = np.uint32(2**32 - 1)
 
@@ -25,10 +25,10 @@ class Postings:
     """The postings of some documents, which are numbered from 0.
 
     Attributes:
-        terms: uint64 (2, n_terms + 1): hash of each term, rising, and where its postings begin; the
-            last column is `NO_TERM` and their number.
-        pairs: uint32 (n_postings, 2): document and count, by term and then by document.
-        lengths: uint32 (n_docs,): terms of each document, repeated ones counted again.
+        terms: uint64 (2, n_terms + 1): hash of each term, ascending, and the index in ``pairs`` of
+            its first posting; the last column is `NO_TERM` and the number of postings.
+        pairs: uint32 (n_postings, 2): document and count, sorted by term and then by document.
+        lengths: uint32 (n_docs,): number of terms in each document, with repetitions.
     """
 
     terms: NDArray[np.uint64]
@@ -39,20 +39,20 @@ class Postings:
         """Return the pairs of one term, uint32 (n, 2)."""
         hashes, starts = self.terms
         at = int(np.searchsorted(hashes[:-1], np.uint64(term)))
-        found = int(hashes[at]) == term
-        return self.pairs[int(starts[at]) : int(starts[at + 1])] if found else self.pairs[:0]
+        known = int(hashes[at]) == term
+        return self.pairs[int(starts[at]) : int(starts[at + 1])] if known else self.pairs[:0]
 
     @property
     def is_sound(self) -> bool:
-        """Whether terms rise, places rise within the pairs, and documents are those there are."""
+        """Whether terms and starts ascend, starts cover the pairs, and all documents exist."""
         hashes, starts = self.terms
-        rising = (hashes[:-2] < hashes[1:-1]).all() and (starts[:-1] <= starts[1:]).all()
+        ascending = (hashes[:-2] < hashes[1:-1]).all() and (starts[:-1] <= starts[1:]).all()
         ends = (int(starts[0]), int(starts[-1])) == (0, len(self.pairs))
         known = int(self.pairs[:, 0].max(initial=0)) < len(self.lengths)
-        return bool(rising and ends and known)
+        return bool(ascending and ends and known)
 
     def between(self, low: int, high: int) -> tuple[NDArray[np.uint64], NDArray[np.uint32]]:
-        """Return the postings of the hashes from ``low`` to ``high``: hash (n,), pairs (n, 2)."""
+        """Return hash (n,) and pair (n, 2) of each posting from hash ``low`` to ``high``."""
         hashes, starts = self.terms
         first = int(np.searchsorted(hashes[:-1], np.uint64(low), "left"))
         last = int(np.searchsorted(hashes[:-1], np.uint64(high), "right"))
@@ -63,11 +63,11 @@ class Postings:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Some terms on their way into postings.
+    """Some terms with their postings, before these are joined with those of other terms.
 
     Attributes:
-        hashes: uint64 (n_terms,), rising.
-        starts: Where the postings of each begin in ``pairs``, uint64 (n_terms,).
+        hashes: uint64 (n_terms,), ascending.
+        starts: Index in ``pairs`` of the first posting of each term, uint64 (n_terms,).
         pairs: uint32 (n_postings, 2): document and count.
     """
 
@@ -77,7 +77,7 @@ class Group:
 
 
 def count_terms(texts: Iterable[tuple[str, str]], settings: LexicalSettings) -> Postings:
-    """Count the terms of documents, given by title and text, all of them in memory."""
+    """Count the terms of documents, given as pairs of title and text, in memory."""
     reader = term_reader(settings)
     fields = [reader.terms(field) for document in texts for field in document]
     n_docs = len(fields) // 2
@@ -93,7 +93,7 @@ def count_terms(texts: Iterable[tuple[str, str]], settings: LexicalSettings) -> 
 
 
 def table_of_terms(groups: Iterable[Group]) -> NDArray[np.uint64]:
-    """Join the terms of groups into what `Postings.terms` is without keeping their pairs."""
+    """Join the terms of groups into `Postings.terms`, without keeping their pairs in memory."""
     parts, n_pairs = [], 0
     for group in groups:
         parts.append(np.stack([group.hashes, group.starts + np.uint64(n_pairs)]))
@@ -102,24 +102,24 @@ def table_of_terms(groups: Iterable[Group]) -> NDArray[np.uint64]:
 
 
 def merge(sources: Sequence[tuple[Postings, Live]]) -> Iterator[Group]:
-    """Merge postings of documents that follow each other, without the dead ones.
+    """Merge the postings of consecutive sets of documents, without dead documents.
 
-    A step takes the terms of one range of hashes, so its memory does not grow with the sources.
+    Each step takes the terms of one range of hashes, so memory does not grow with the sources.
 
     Args:
         sources: Postings, and which of their documents are live, bool (n_docs,); None means all.
 
     Yields:
-        Groups whose hashes rise from one to the next.
+        Groups in ascending order of hashes.
     """
     total = sum(len(postings.pairs) for postings, _ in sources)
     bits = (total // MERGE_POSTINGS).bit_length()
     width = 1 << (64 - bits)
-    numbers = _new_numbers(sources)
+    new_docs = _new_documents(sources)
     for low in range(0, 1 << 64, width):
         parts = [
             _renumbered(*postings.between(low, low + width - 1), new)
-            for (postings, _), new in zip(sources, numbers, strict=True)
+            for (postings, _), new in zip(sources, new_docs, strict=True)
         ]
         hashes, pairs = (np.concatenate(part) for part in zip(*parts, strict=True))
         yield _grouped(hashes, pairs)
@@ -133,20 +133,23 @@ def merged(sources: Sequence[tuple[Postings, Live]]) -> Postings:
 
 
 def live_lengths(sources: Sequence[tuple[Postings, Live]]) -> NDArray[np.uint32]:
-    """Join the lengths of live documents."""
+    """Concatenate the lengths of live documents."""
     lengths = [p.lengths if live is None else p.lengths[live] for p, live in sources]
     return np.concatenate(lengths)
 
 
 def _grouped(hashes: NDArray[np.uint64], pairs: NDArray[np.uint32]) -> Group:
-    """Sort postings by term and add those of one term and document; documents rise already."""
+    """Sort postings by term and add up the counts of equal terms and documents.
+
+    Documents ascend already, and a stable sort keeps them so within a term.
+    """
     order = np.argsort(hashes, kind="stable")
     hashes, pairs = hashes[order], pairs[order]
-    another = np.ones(len(hashes), bool)
-    another[1:] = hashes[1:] != hashes[:-1]
-    begins = np.flatnonzero(another)
-    another[1:] |= pairs[1:, 0] != pairs[:-1, 0]
-    firsts = np.flatnonzero(another)
+    is_new = np.ones(len(hashes), bool)
+    is_new[1:] = hashes[1:] != hashes[:-1]
+    begins = np.flatnonzero(is_new)
+    is_new[1:] |= pairs[1:, 0] != pairs[:-1, 0]
+    firsts = np.flatnonzero(is_new)
     if len(firsts) < len(pairs):
         counts = np.add.reduceat(pairs[:, 1], firsts, dtype=np.uint32)
         pairs = np.stack([pairs[firsts, 0], counts], axis=1)
@@ -154,8 +157,8 @@ def _grouped(hashes: NDArray[np.uint64], pairs: NDArray[np.uint32]) -> Group:
     return Group(hashes[begins], starts, pairs)
 
 
-def _new_numbers(sources: Sequence[tuple[Postings, Live]]) -> list[NDArray[np.uint32]]:
-    """Number the live documents of all sources together; `_DEAD` for the dead ones."""
+def _new_documents(sources: Sequence[tuple[Postings, Live]]) -> list[NDArray[np.uint32]]:
+    """Number the live documents of all sources consecutively; `_DEAD` for dead ones."""
     numbers, first = [], 0
     for postings, live in sources:
         marks = np.ones(len(postings.lengths), bool) if live is None else live

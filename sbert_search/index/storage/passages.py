@@ -1,4 +1,4 @@
-"""Rows of a segment as documents and passages again."""
+"""From stored rows of a segment to passages and documents."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ class StoredPassage:
     Attributes:
         document: The whole document.
         row: Row of this passage.
-        doc: Row of the document's first passage, which names the document inside an index.
-        chunk: Which passage of the document it is, from 0.
-        char_start: Where it begins in ``document.full_text``.
-        char_end: Where it ends there.
+        doc: Row of the document's first passage, which identifies the document in an index.
+        chunk: Number of this passage in the document, from 0.
+        char_start: Start of the passage in ``document.full_text``.
+        char_end: End of the passage in ``document.full_text``.
         n_tokens: Tokens embedded.
-        lost_tokens: Tokens that did not fit into the model.
+        lost_tokens: Tokens that were cut off because the model cannot read them.
     """
 
     document: Document
@@ -41,7 +41,7 @@ class StoredPassage:
 
 
 def read_passages(segment: Segment, positions: NDArray[np.int64]) -> Iterator[StoredPassage]:
-    """Read rows with their documents, in the order asked; raises `CorruptIndex` when it cannot."""
+    """Read rows with their documents, in the order of ``positions``; may raise `CorruptIndex`."""
     at, chunks = positions.tolist(), segment.chunks[positions].tolist()
     firsts = [position - chunk for position, chunk in zip(at, chunks, strict=True)]
     needed = list(dict.fromkeys(at + firsts))
@@ -64,13 +64,13 @@ def read_documents(segment: Segment, live: NDArray[np.bool_] | None) -> Iterator
     """Read the documents of a segment in the order of their rows, a batch at a time.
 
     Args:
-        segment: Where they are.
-        live: Which positions count, bool (n_rows,); None means all.
+        segment: The segment.
+        live: Which positions are live, bool (n_rows,); None means all.
     """
-    wanted = segment.chunks == 0 if live is None else (segment.chunks == 0) & live
+    first = segment.chunks == 0 if live is None else (segment.chunks == 0) & live
     step = segment.batch_rows
     for start in range(0, segment.n_rows, step):
-        marks = wanted[start : start + step]
+        marks = first[start : start + step]
         if marks.any():
             yield from map(_document, compress(segment.passages(start // step), marks))
 

@@ -1,4 +1,4 @@
-"""Embedded passages -> what a segment stores: checked vectors, an Arrow table, an id table."""
+"""From embedded passages to the content of a segment: vectors, an Arrow table, an id table."""
 
 from __future__ import annotations
 
@@ -17,39 +17,39 @@ from sbert_search.index.storage.manifest import ColumnType, StoreSettings
 from sbert_search.index.storage.segment_writer import SegmentPart
 from sbert_search.records import Document
 
-Ints = NDArray[np.int64] | NDArray[np.int32]
+IntArray = NDArray[np.int64] | NDArray[np.int32]
 
 
 class PassageBatch(Protocol):
-    """Documents with their embedded passages, as the embedding pipeline makes them."""
+    """Documents with their embedded passages, as the embedding pipeline returns them."""
 
     @property
     def documents(self) -> Sequence[Document]:
         """The documents."""
 
     @property
-    def doc_of(self) -> Ints:
-        """Which document each passage belongs to, (n_rows,), not falling, none left out."""
+    def doc_of(self) -> IntArray:
+        """Index of each passage's document, (n_rows,), ascending; every document has a passage."""
 
     @property
-    def chunk(self) -> Ints:
-        """Which passage of its document, (n_rows,), counted from 0."""
+    def chunk(self) -> IntArray:
+        """Number of each passage in its document, (n_rows,), from 0."""
 
     @property
-    def char_start(self) -> Ints:
-        """Where it begins in ``Document.full_text``, (n_rows,)."""
+    def char_start(self) -> IntArray:
+        """Start of each passage in ``Document.full_text``, (n_rows,)."""
 
     @property
-    def char_end(self) -> Ints:
-        """Where it ends there, (n_rows,)."""
+    def char_end(self) -> IntArray:
+        """End of each passage in ``Document.full_text``, (n_rows,)."""
 
     @property
-    def n_tokens(self) -> Ints:
-        """Tokens embedded, (n_rows,)."""
+    def n_tokens(self) -> IntArray:
+        """Tokens embedded of each passage, (n_rows,)."""
 
     @property
-    def lost_tokens(self) -> Ints:
-        """Tokens that did not fit into the model, (n_rows,)."""
+    def lost_tokens(self) -> IntArray:
+        """Tokens cut off each passage because the model cannot read them, (n_rows,)."""
 
     @property
     def vectors(self) -> NDArray[np.floating[Any]]:
@@ -62,20 +62,20 @@ def make_part(
     settings: StoreSettings,
     columns: Mapping[str, ColumnType],
 ) -> tuple[SegmentPart, ids.IdTable]:
-    """Turn a batch into rows of a segment; of documents with the same id the last one stays.
+    """Turn a batch into rows of a segment; of documents with the same id the last one is kept.
 
     Args:
         batch: At least one document.
         first_row: Row of the first passage.
-        settings: Of the index.
+        settings: Settings of the index.
         columns: Metadata columns of the index.
 
     Returns:
-        The rows, and the ids of their documents.
+        The rows, and the id table of their documents.
 
     Raises:
-        IndexStoreError: Passages that do not belong to their documents, vectors of another
-            length or not finite, metadata of another type; the message names the document.
+        IndexStoreError: Passages and documents do not match, vectors have another dimension or are
+            not finite, or metadata has another type; the message names the document.
     """
     _check_shape(batch, settings.dim)
     kept, rows_kept = _last_of_each_id(batch)
@@ -111,17 +111,17 @@ def _check_shape(batch: PassageBatch, dim: int) -> None:
     vectors, doc_of, chunk = batch.vectors, np.asarray(batch.doc_of), np.asarray(batch.chunk)
     if vectors.ndim != 2 or vectors.shape[1] != dim:
         raise IndexStoreError(
-            f"The vectors have shape {vectors.shape}; this index holds vectors of {dim} numbers."
+            f"The vectors have shape {vectors.shape}; this index holds vectors of {dim} dimensions."
         )
     if vectors.dtype.kind not in "fiu":
         raise IndexStoreError(
             f"The vectors are of type {vectors.dtype}; they must be real numbers."
         )
     starts = np.flatnonzero(np.diff(doc_of, prepend=-1))
-    lengths = np.diff(starts, append=len(doc_of))
-    counted = np.arange(len(doc_of)) - np.repeat(starts, lengths)
-    every = np.array_equal(doc_of[starts], np.arange(len(batch.documents)))
-    if len(vectors) != len(doc_of) or not every or not np.array_equal(chunk, counted):
+    counts = np.diff(starts, append=len(doc_of))
+    expected_chunk = np.arange(len(doc_of)) - np.repeat(starts, counts)
+    complete = np.array_equal(doc_of[starts], np.arange(len(batch.documents)))
+    if len(vectors) != len(doc_of) or not complete or not np.array_equal(chunk, expected_chunk):
         raise IndexStoreError(
             "The passages do not fit their documents: each document needs passages 0, 1, 2, ... "
             "in one run, with one vector each."
@@ -129,7 +129,7 @@ def _check_shape(batch: PassageBatch, dim: int) -> None:
 
 
 def _last_of_each_id(batch: PassageBatch) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the documents to keep and their rows, both rising."""
+    """Return the documents to keep and their rows, both ascending."""
     last = {document.doc_id: i for i, document in enumerate(batch.documents)}
     kept = np.array(sorted(last.values()), np.int64)
     return kept, np.flatnonzero(np.isin(batch.doc_of, kept))
@@ -142,7 +142,7 @@ def _stored_vectors(
     _check_finite(vectors, batch, rows, "")
     if settings.metric == "cosine":
         vectors = normalised(vectors)
-    with np.errstate(over="ignore"):  # looked at below
+    with np.errstate(over="ignore"):  # an overflow gives infinity, which is checked below
         vectors = vectors.astype(settings.dtype)
     _check_finite(vectors, batch, rows, f" as {settings.dtype}")
     return vectors
@@ -156,8 +156,7 @@ def _check_finite(
         document = batch.documents[int(batch.doc_of[rows[np.argmin(finite)]])]
         raise IndexStoreError(
             f"The vector of document {document.doc_id!r} ({document.source or 'no source'}) is not "
-            f"finite{how}; the model gives wrong numbers for its text. Nothing of this batch was "
-            "written."
+            f"finite{how}; the model fails on its text. Nothing of this batch was written."
         )
 
 

@@ -1,4 +1,4 @@
-"""Writing the files of one segment, streaming."""
+"""Writing the files of one segment part by part, in bounded memory."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from sbert_search.runtime.disk.folders import Entry, Folder
 
 @dataclass(frozen=True, slots=True)
 class SegmentPart:
-    """Some rows on their way into a segment.
+    """Some rows to write into a segment.
 
     Attributes:
         docs: A table with the schema of the segment's columns.
-        vectors: (n_rows, dim) in the type they are stored in, finite.
+        vectors: Finite vectors (n_rows, dim), in the type in which they are stored.
     """
 
     docs: pa.Table
@@ -43,15 +43,15 @@ def write_segment(
     columns: Mapping[str, ColumnType],
     batch_rows: int = BATCH_ROWS,
 ) -> SegmentRecord:
-    """Write the three files of a segment, streaming.
+    """Write the three files of a segment part by part.
 
     Args:
         folder: The index.
-        number: A file number that no file has yet.
-        parts: Rows, rising; each is dropped before the next is taken.
-        table: Ids of all documents of the segment.
+        number: An unused file number.
+        parts: Rows in ascending order; a part is released before the next one is read.
+        table: Id table of all documents of the segment.
         n_rows: Rows of all parts together.
-        settings: Of the index: type and length of the vectors.
+        settings: Settings of the index; gives type and dimension of the vectors.
         columns: Metadata columns of the segment.
         batch_rows: Rows of one Arrow batch, which is held in memory while it is written.
 
@@ -88,7 +88,7 @@ def write_segment(
 
 
 class BatchWriter:
-    """Writes Arrow batches of exactly so many rows, the last one shorter."""
+    """Writes Arrow batches of exactly ``batch_rows`` rows; the last one may be shorter."""
 
     def __init__(self, file: files.NewFile, schema: pa.Schema, batch_rows: int) -> None:
         self._batch_rows = batch_rows
@@ -109,15 +109,15 @@ class BatchWriter:
         self._writer.close()
 
     def _write_out(self, n_rows: int) -> None:
-        together = pa.concat_tables(self._waiting).combine_chunks() if self._waiting else None
-        if together is None or n_rows == 0:
+        joined = pa.concat_tables(self._waiting).combine_chunks() if self._waiting else None
+        if joined is None or n_rows == 0:
             return
-        self._writer.write_table(together.slice(0, n_rows), max_chunksize=self._batch_rows)
-        rest = together.slice(n_rows)
+        self._writer.write_table(joined.slice(0, n_rows), max_chunksize=self._batch_rows)
+        rest = joined.slice(n_rows)
         self._waiting, self._n_waiting = [rest], rest.num_rows
 
 
 def record_of(file: files.NewFile) -> FileRecord:
-    """Make the record of a file of an index that was just written."""
+    """Return the record of an index file that was just written."""
     assert isinstance(file.place, Entry)
     return FileRecord(name=file.place.below, size_bytes=file.n_bytes, xxh3_128=file.digest)

@@ -1,4 +1,4 @@
-"""One segment: documents, vectors and ids of a range of rows, mapped."""
+"""One segment: the mapped documents, vectors and ids of a range of rows."""
 
 from __future__ import annotations
 
@@ -19,15 +19,17 @@ from sbert_search.runtime.disk import files
 from sbert_search.runtime.disk.folders import Folder
 
 BATCH_ROWS = 1024  # rows of one Arrow batch, unless the file names fewer
-ROW_BYTES = 1024  # of a row, beside its texts
-READ_BYTES = 16 << 20  # of rows that are made plain values together
-HASH_AT_OPEN_BYTES = 64 << 20  # larger files are hashed by check, snapshot and compact
+ROW_BYTES = 1024  # estimate for a row in memory, without its texts
+READ_BYTES = 16 << 20  # bytes of rows that are converted to Python values together
+HASH_AT_OPEN_BYTES = 64 << 20  # larger files are hashed by check, backup and compact instead
 
-_BATCH_ROWS_KEY = b"rows_per_batch"  # of the metadata of a docs file whose rows are large
+_BATCH_ROWS_KEY = b"rows_per_batch"  # in the schema metadata of docs files with smaller batches
 
 
 class Segment:
     """A segment on disk, mapped and checked when it is opened.
+
+    A position is the index of a row inside the segment, from 0.
 
     Raises:
         FileNotFoundError: A file is gone, as after a compaction by another process.
@@ -44,41 +46,41 @@ class Segment:
         self.vectors = npy.read(vectors, record.vectors.name, settings.dtype, shape)
         self.ids: ids.IdTable = npy.read(table, record.ids.name, "u8", (3, record.n_docs))
         self._docs = pa.py_buffer(docs)
-        self._known_names: dict[int, _Names] = {}
+        self._id_batches: dict[int, _IdBatch] = {}
         self._rounded: dict[str, bool] = {}
         self._reader = self._open_docs()
 
     @property
     def n_rows(self) -> int:
-        """Rows, dead ones too."""
+        """Number of rows, including dead ones."""
         return self.record.n_rows
 
     @property
     def max_norm(self) -> float:
-        """Largest Euclidean length of a vector."""
+        """Largest norm of a vector."""
         return self.record.max_norm
 
     @cached_property
     def rows(self) -> NDArray[np.int64]:
-        """Row number of each position, int64 (n_rows,), rising inside the recorded range."""
+        """Row number of each position, int64 (n_rows,), ascending inside the recorded range."""
         record = self.record
         if record.row_end - record.row_start == record.n_rows:
             return np.arange(record.row_start, record.row_end)
         rows = self.int_column("row", np.int64)
         ends = (record.row_start, record.row_end - 1)
         if (rows[0], rows[-1]) != ends or not (rows[1:] > rows[:-1]).all():
-            raise CorruptIndex(record.docs.name, "rows that rise within their range", "others")
+            raise CorruptIndex(record.docs.name, "ascending rows within their range", "others")
         return rows
 
     @cached_property
     def chunks(self) -> NDArray[np.int64]:
-        """Which passage of its document each position holds, int64 (n_rows,)."""
+        """Number of the passage at each position in its document, int64 (n_rows,)."""
         record = self.record
         if record.n_docs == record.n_rows:
             return np.zeros(record.n_rows, np.int64)
         chunks = self.int_column("chunk", np.int32).astype(np.int64)
-        counted = (chunks[1:] == 0) | (chunks[1:] == chunks[:-1] + 1)
-        if chunks[0] or not counted.all() or np.count_nonzero(chunks == 0) != record.n_docs:
+        in_order = (chunks[1:] == 0) | (chunks[1:] == chunks[:-1] + 1)
+        if chunks[0] or not in_order.all() or np.count_nonzero(chunks == 0) != record.n_docs:
             expected = f"{record.n_docs} documents with passages 0, 1, 2, ..."
             raise CorruptIndex(record.docs.name, expected, "others")
         return chunks
@@ -109,10 +111,10 @@ class Segment:
         return np.where(self.rows[at] == rows, at, -1)
 
     def firsts_of(self, columns: NDArray[np.int64] | slice) -> NDArray[np.int64]:
-        """Return where the documents in some columns of the id table begin.
+        """Return the first positions of the documents in some columns of the id table.
 
         Raises:
-            CorruptIndex: The table names rows where no document of this segment begins.
+            CorruptIndex: The table holds a row that is not the first of a document here.
         """
         at = self.positions(self.ids[1, columns].astype(np.int64))
         if (at < 0).any() or self.chunks[at].any():
@@ -120,7 +122,10 @@ class Segment:
         return at
 
     def int_column(self, name: str, dtype: DTypeLike) -> NDArray[Any]:
-        """Read a whole column of numbers, (n_rows,); Arrow's own way would import pandas."""
+        """Read a whole integer column, (n_rows,), from Arrow's buffers.
+
+        `ChunkedArray.to_numpy` would import pandas, which a search does not need.
+        """
         width = np.dtype(dtype).itemsize
         chunks = self.table([name]).column(name).chunks
         views = (
@@ -130,7 +135,7 @@ class Segment:
         return np.concatenate(list(views))
 
     def table(self, names: Sequence[str]) -> pa.Table:
-        """Read whole columns, checked for sound offsets and UTF-8."""
+        """Read whole columns, and check their offsets and UTF-8."""
         schema = columns_of.schema(self.record.columns)
         fields = [schema.get_field_index(name) for name in names]
         options = pa.ipc.IpcReadOptions(included_fields=fields)
@@ -140,7 +145,7 @@ class Segment:
         return table
 
     def rounded_as_float(self, name: str) -> bool:
-        """Whether a metadata column here has integers that float64 would round; read once."""
+        """Whether float64 would round integers of a metadata column; the answer is cached."""
         if self.record.columns.get(name) != "int64":
             return False
         if name not in self._rounded:
@@ -150,21 +155,22 @@ class Segment:
         return self._rounded[name]
 
     def batch(self, index: int) -> pa.RecordBatch:
-        """Read the batch that holds positions from ``index * batch_rows``."""
+        """Read the batch whose first position is ``index * batch_rows``."""
         with self._corruption_named():
             return self._reader.get_batch(index)
 
     def passages_at(self, positions: Sequence[int]) -> list[dict[str, Any]]:
-        """Read some rows, at least one, as plain values, by column name."""
+        """Read one or more rows as dictionaries of Python values by column name."""
         step = self.batch_rows
         rows = [self.batch(at // step).slice(at % step, 1) for at in positions]
         with self._corruption_named():
             for row in rows:
                 row.validate(full=True)
-            return list(pa.concat_batches(rows).to_pylist())  # a call for each row takes thrice
+            # One call of to_pylist for all rows takes a third of the time of a call for each.
+            return list(pa.concat_batches(rows).to_pylist())
 
     def passages(self, index: int) -> Iterator[dict[str, Any]]:
-        """Read the rows of one batch as plain values, by column name, few at a time if large."""
+        """Read the rows of one batch as dictionaries, at most `READ_BYTES` at a time."""
         batch = self.batch(index)
         with self._corruption_named():
             batch.validate(full=True)
@@ -173,7 +179,7 @@ class Segment:
                 yield from batch.slice(start, step).to_pylist()
 
     def bytes_at(self, positions: NDArray[np.int64]) -> int:
-        """Return what the rows at some positions take, vectors aside."""
+        """Estimate the bytes of the rows at some positions, without their vectors."""
         step = self.batch_rows
         return sum(
             ROW_BYTES + self.batch(at // step).slice(at % step, 1).nbytes
@@ -181,22 +187,21 @@ class Segment:
         )
 
     def doc_ids(self, positions: NDArray[np.int64]) -> list[str]:
-        """Read the document ids at some positions, in the order asked."""
-        found, step = [], self.batch_rows
+        """Read the document ids at some positions, in the order of ``positions``."""
+        doc_ids, step = [], self.batch_rows
         for at in positions.tolist():
-            names = self._known_names.get(at // step) or self._names(at // step)
-            place = at % step
-            found.append(str(names.text[names.ends[place] : names.ends[place + 1]], "utf-8"))
-        return found
+            batch = self._id_batches.get(at // step) or self._map_ids(at // step)
+            i = at % step
+            doc_ids.append(str(batch.text[batch.ends[i] : batch.ends[i + 1]], "utf-8"))
+        return doc_ids
 
-    def _names(self, index: int) -> _Names:
-        """Map the document ids of one batch, checked when they are first asked for."""
+    def _map_ids(self, index: int) -> _IdBatch:
+        """Map the document ids of one batch, and check them when they are first read."""
         column = self.batch(index).column("doc_id")
         with self._corruption_named():
             column.validate(full=True)
-        names = _Names.of(column)
-        self._known_names[index] = names
-        return names
+        self._id_batches[index] = _IdBatch.of(column)
+        return self._id_batches[index]
 
     def _open_docs(self) -> pa.RecordBatchFileReader:
         with self._corruption_named():
@@ -209,12 +214,12 @@ class Segment:
                 raise pa.ArrowInvalid("other columns than the manifest says")
         return reader
 
-    def _corruption_named(self) -> _Named:
-        return _Named(self.record.docs.name)
+    def _corruption_named(self) -> _CorruptionNamed:
+        return _CorruptionNamed(self.record.docs.name)
 
 
 def with_batch_rows(schema: pa.Schema, batch_rows: int) -> pa.Schema:
-    """Note in a docs file how many rows its batches have, where they are not `BATCH_ROWS`."""
+    """Record the rows per batch in the schema of a docs file, unless they are `BATCH_ROWS`."""
     if batch_rows == BATCH_ROWS:
         return schema
     return schema.with_metadata({_BATCH_ROWS_KEY: str(batch_rows).encode()})
@@ -227,27 +232,30 @@ def _batch_rows(schema: pa.Schema) -> int:
     return int(noted)
 
 
-class _Names(NamedTuple):
-    """Document ids of one batch where they lie, in the mapped file; reading one takes 0.4 us.
+class _IdBatch(NamedTuple):
+    """The document ids of one batch as views into the mapped file; reading one takes 0.4 us.
 
     Attributes:
-        ends: Where each begins and, one place on, ends.
-        text: All of them, one after the other, as UTF-8.
+        ends: Start of each id in ``text``; the next element is its end.
+        text: All ids, one after the other, as UTF-8.
     """
 
     ends: memoryview
     text: memoryview
 
     @classmethod
-    def of(cls, column: pa.LargeStringArray) -> _Names:
-        """Map a validated column; what its buffers hold beyond it may be of any length."""
+    def of(cls, column: pa.LargeStringArray) -> _IdBatch:
+        """Map a validated column; its buffers may be longer than the column."""
         _, ends, text = column.buffers()
         used = memoryview(ends)[: 8 * (column.offset + len(column) + 1)]
         return cls(used.cast("q")[column.offset :], memoryview(text or b""))
 
 
-class _Named:
-    """Turns what Arrow raises while it reads into `CorruptIndex` with the file's name."""
+class _CorruptionNamed:
+    """Turns errors of Arrow while it reads into `CorruptIndex` with the file's name.
+
+    A class, since a generator-based context manager takes longer, and each read enters one.
+    """
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -263,16 +271,16 @@ class _Named:
 def open_checked(
     folder: Folder, record: FileRecord, *, hash_up_to: int = HASH_AT_OPEN_BYTES
 ) -> memoryview:
-    """Map a file and compare its size, and unless it is large its hash, with its record.
+    """Map a file and compare its size with its record; also its hash, if the file is small.
 
     Args:
         folder: The index.
-        record: What the manifest says of the file.
-        hash_up_to: Size in bytes above which the hash waits for `check_hash`.
+        record: The record of the file in the manifest.
+        hash_up_to: Size in bytes up to which the file is hashed.
 
     Raises:
-        FileNotFoundError: It is gone.
-        CorruptIndex: It is another file than the one recorded.
+        FileNotFoundError: The file is gone.
+        CorruptIndex: The file differs from its record.
         IndexStoreError: This process may not read it, or has too many files open.
     """
     try:

@@ -1,4 +1,8 @@
-"""One commit: new files under new names, then the swap of the manifest, then nothing to undo."""
+"""One commit: new files get unused names, then the manifest is replaced.
+
+Before the replacement, the old state is intact and the new files can be removed. Partial files are
+unreferenced and are cleaned up later.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +25,7 @@ from sbert_search.index.storage.segment_writer import record_of
 from sbert_search.runtime.disk import files
 from sbert_search.runtime.disk.folders import Folder
 
-GRACE_S = 600.0  # age at which a file that no manifest names may be removed
+GRACE_S = 600.0  # age in seconds from which unreferenced files may be removed
 
 _NUMBERED = re.compile(r"\w+/(\d{6,12})\.")
 
@@ -31,7 +35,8 @@ class Transaction:
 
     Attributes:
         folder: The index.
-        committed: The state that was committed, once it is.
+        old: The state before the commit.
+        committed: The state that was committed; None before.
     """
 
     def __init__(self, holding: Holding, old: Manifest) -> None:
@@ -43,12 +48,12 @@ class Transaction:
         self._swapped = False
 
     def new_number(self) -> int:
-        """Return a file number that nobody has."""
+        """Return an unused file number."""
         self.next_number += 1
         return self.next_number - 1
 
     def write_tombstones(self, rows: NDArray[np.int64], n_docs: int) -> TombstoneRecord:
-        """Write which rows die, int64 (n,), and how many documents they are."""
+        """Write the tombstones of some rows, int64 (n,), which belong to ``n_docs`` documents."""
         file = npy.write(self.folder / f"del/{self.new_number():06d}.npy", np.sort(rows))
         return TombstoneRecord(n_rows=len(rows), n_docs=n_docs, file=record_of(file))
 
@@ -56,9 +61,9 @@ class Transaction:
         """Make the new state durable and current.
 
         Raises:
-            OSError: The old state holds.
+            OSError: The disk failed; the old state holds.
             IndexStoreError: The folder is no longer the one that was opened; the old state holds.
-            CommitUnknown: The old or the new state holds.
+            CommitUnknown: The disk failed at the last step; the old or the new state holds.
         """
         if self.next_number > self.first_number:
             for name in FOLDERS:
@@ -69,7 +74,9 @@ class Transaction:
             generation=self.old.generation + 1,
             next_file=self.next_number,
         )
-        self._swapped = True  # from here on, whatever interrupts us, the new state may hold
+        # Set before the replacement: an interrupt in it may leave the new state, whose files
+        # `undo` must then keep.
+        self._swapped = True
         try:
             manifests.write(self.folder, new, ready=self._holding.require)
         except CommitUnknown:
@@ -81,11 +88,11 @@ class Transaction:
         self.committed = new
 
     def remove(self, names: Iterable[str]) -> list[str]:
-        """Remove files that no manifest names; see `remove`."""
+        """Remove unreferenced files; see the function `remove`."""
         return remove(self._holding, names)
 
     def undo(self) -> None:
-        """Remove what was written, as far as the disk lets us, unless a manifest may name it."""
+        """Remove the new files, as far as the disk allows, unless a manifest may refer to them."""
         if not self._swapped:
             with contextlib.suppress(OSError, IndexStoreError):
                 names = numbered_names(self.folder)
@@ -109,7 +116,7 @@ def transaction(holding: Holding, old: Manifest) -> Iterator[Transaction]:
         work.undo()
         raise IndexStoreError(
             f"{holding.folder}: writing failed, {error}. The index is as it was before this "
-            "commit; see to the disk and run the command again."
+            "commit; free or repair the disk and run the command again."
         ) from error
     except BaseException:
         work.undo()
@@ -117,21 +124,23 @@ def transaction(holding: Holding, old: Manifest) -> Iterator[Transaction]:
 
 
 def require_files(folder: Folder, manifest: Manifest) -> None:
-    """Refuse to add to a state that has lost files; open ones may outlive their names.
+    """Refuse to write to a state that has lost files.
+
+    The snapshot does not notice them: a mapped file can be read after it was removed.
 
     Raises:
-        CorruptIndex: With the first that is gone and cannot be made again.
+        CorruptIndex: A file is gone that cannot be rebuilt; names the first.
     """
-    there = {*numbered_names(folder), *(file.name for file in manifest.derived)}
+    present = {*numbered_names(folder), *(file.name for file in manifest.derived)}
     for file in manifest.files:
-        if file.name not in there:
+        if file.name not in present:
             raise CorruptIndex(file.name, "the file", "no such file")
 
 
 def remove_unreferenced(
     holding: Holding, manifest: Manifest, *, grace_s: float = GRACE_S
 ) -> list[str]:
-    """Remove files that the manifest does not name, once they are old enough.
+    """Remove files that the manifest does not refer to and that are at least ``grace_s`` old.
 
     Returns:
         Their names.
@@ -142,10 +151,13 @@ def remove_unreferenced(
 
 
 def remove(holding: Holding, names: Iterable[str], *, grace_s: float = 0.0) -> list[str]:
-    """Remove files of an index that nobody refers to, as long as its folder is ours to write.
+    """Remove unreferenced files of an index, while its lock and folder are in place.
 
-    What cannot be removed waits for the next writer; what is no regular file stays. A file from the
-    future is old: the clock was set back since.
+    Files that cannot be removed are left to the next writer. Only regular files are removed. A file
+    with a time in the future counts as old, since the clock was set back.
+
+    Returns:
+        The names of the removed files.
     """
     removed: list[str] = []
     for name in names:
@@ -162,26 +174,26 @@ def remove(holding: Holding, names: Iterable[str], *, grace_s: float = 0.0) -> l
 
 
 def numbered_names(folder: Folder) -> list[str]:
-    """List the names of an index's files, whoever refers to them and whatever they are.
+    """List all names in an index's sub-folders that have the form of an index file's name.
 
     Raises:
         IndexStoreError: A sub-folder cannot be read, or is a link.
     """
-    found = (f"{below}/{name}" for below in FOLDERS for name in _names(folder, below))
-    return sorted(name for name in found if manifests.FILE_NAME.fullmatch(name))
+    names = (f"{below}/{name}" for below in FOLDERS for name in _names(folder, below))
+    return sorted(name for name in names if manifests.FILE_NAME.fullmatch(name))
 
 
 def number_of(name: str) -> int:
     """Return the number in a file's name."""
-    found = _NUMBERED.match(name)
-    assert found is not None
-    return int(found.group(1))
+    match = _NUMBERED.match(name)
+    assert match is not None
+    return int(match.group(1))
 
 
 def _names(folder: Folder, below: str) -> list[str]:
     try:
         return list(folder.listing(below))
-    except FileNotFoundError:  # an index of an earlier version has fewer folders
+    except FileNotFoundError:  # an index made by an earlier version may lack the folder
         return []
     except OSError as error:
         raise IndexStoreError(f"{folder / below} cannot be read: {error}.") from error
