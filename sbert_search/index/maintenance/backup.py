@@ -1,4 +1,4 @@
-"""A second index made of the same files: hard links on one disk, copies across disks."""
+"""Backups: a second index made of the same files, by hard links or, across disks, by copies."""
 
 from __future__ import annotations
 
@@ -17,31 +17,34 @@ from sbert_search.runtime.disk.folders import Entry, Folder
 
 Opened = Mapping[FileRecord, memoryview]
 
+# Errors of link() after which a file is copied. ENOENT: a compaction has removed the file, but its
+# mapped bytes can still be read.
 COPY_INSTEAD = (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP, errno.ENOENT)
 
 
 def opened_files(source: Folder, manifest: Manifest) -> Opened:
-    """Map all files of a state, so that no compaction can pull one away any more.
+    """Map all files of a state, so that they can be read even if a compaction removes them.
 
     Raises:
-        FileNotFoundError: One is gone.
-        CorruptIndex: One has another size than recorded.
+        FileNotFoundError: A file is gone.
+        CorruptIndex: A file has another size than recorded.
     """
     with source.kept_open() as opened:
         return {record: open_checked(opened, record, hash_up_to=0) for record in manifest.files}
 
 
 def backup_to(source: Folder, manifest: Manifest, target: Path, opened: Opened) -> None:
-    """Make a folder that is an index of its own in the state of a manifest.
+    """Copy a state of an index to a new folder, which is an index of its own.
 
-    Every file is hashed in the new folder, which gets its name when it is whole. Hard links share
-    their bytes with the source: a snapshot guards against later writes, not against a failing disk.
+    Every file is hashed in the new folder, which gets its final name when it is complete. Hard
+    links share their bytes with the source, so a backup on the same disk protects from later
+    writes, but not from a failing disk.
 
     Args:
         source: The index.
         manifest: A committed state.
         target: A folder that does not exist.
-        opened: The files of that state.
+        opened: The mapped files of that state, from `opened_files`.
 
     Raises:
         IndexStoreError: The target exists, or the disk failed; nothing is left of the new folder.
@@ -50,7 +53,7 @@ def backup_to(source: Folder, manifest: Manifest, target: Path, opened: Opened) 
     try:
         parent = Folder.open(target.parent)
         if parent.has(target.name):
-            raise IndexStoreError(f"{target} exists already; name a new folder for the snapshot.")
+            raise IndexStoreError(f"{target} exists already; name a new folder for the backup.")
         making = parent / f".{target.name}.partial-{os.urandom(4).hex()}"
         files.disk.make_folder(making)
         try:
@@ -62,7 +65,7 @@ def backup_to(source: Folder, manifest: Manifest, target: Path, opened: Opened) 
             raise
         files.disk.fsync_folder(parent)
     except OSError as error:
-        raise IndexStoreError(f"No snapshot can be made at {target}: {error}.") from error
+        raise IndexStoreError(f"The backup to {target} failed: {error}.") from error
 
 
 def _fill(making: Entry, source: Folder, manifest: Manifest, opened: Opened) -> None:
@@ -91,7 +94,7 @@ def _add(source: Folder, record: FileRecord, view: memoryview, target: Folder) -
 
 
 def _discard(making: Entry) -> None:
-    """Remove what a snapshot that failed has made."""
+    """Remove the partial folder of a failed backup."""
     folder = making.opened()
     for below in FOLDERS:
         if folder.has(below):

@@ -1,4 +1,4 @@
-"""Full verification of an index: every byte against its hash, every part against the others."""
+"""Full verification of an index: the hash of every file, and the consistency of its parts."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ from sbert_search.index.storage.segments import Segment, check_hash, open_checke
 from sbert_search.runtime.disk.folders import Folder
 
 BLOCK_ROWS = 65_536
-REMAKE = "Searches do without it meanwhile; `sbert-search index repair` makes it again."
+REMAKE = "Searches work without it, only slower; `sbert-search index repair` makes it again."
 
 
 @dataclass(frozen=True, slots=True)
 class CheckReport:
-    """What a full verification found.
+    """The result of a full verification.
 
     Attributes:
-        problems: What is damaged; empty means sound.
-        strays: Files that the manifest does not name: harmless, removed by repair.
+        problems: The damage found; empty if the index is sound.
+        strays: Unreferenced files; they are harmless, and `repair` removes them.
         n_files: Files hashed.
-        size_bytes: Their bytes.
+        size_bytes: Bytes of the files hashed.
     """
 
     problems: tuple[CorruptIndex, ...]
@@ -46,14 +46,14 @@ class CheckReport:
 
 
 def check(path: Path) -> CheckReport:
-    """Verify a whole index, reporting all that is wrong rather than the first thing.
+    """Verify a whole index and report all damage, not only the first.
 
-    All files are opened before one is read through, so writers may go on: where they have removed
-    a file by then, the newer state is checked.
+    All files are opened before any is read, so writers may continue. If they remove a file before
+    it is opened, the newer state is checked instead.
 
     Raises:
-        NotAnIndex: The folder holds none.
-        IndexStoreError: Writers changed it again and again while its files were opened.
+        NotAnIndex: The folder holds no index.
+        IndexStoreError: Writers changed the index in each attempt to open its files.
     """
     for _ in range(OPEN_TRIES):
         folder = manifests.open_folder(path)
@@ -77,34 +77,34 @@ def damaged_derived_files(folder: Folder, manifest: Manifest) -> set[str]:
 
 
 class _Opened:
-    """One state of an index with all its files mapped, or why that cannot be.
+    """One state of an index with all its files mapped, or the errors of those that cannot be.
 
     Attributes:
-        views: The bytes of each file.
-        snapshot: The state without its derived files.
-        is_sound: Whether all could be opened.
+        views: The mapped bytes of each file, or the error.
+        snapshot: The state without its derived files, or the error.
+        is_sound: Whether all files could be opened.
     """
 
     def __init__(self, folder: Folder, manifest: Manifest) -> None:
-        with folder.kept_open() as at_hand:
-            self.views = {record: _mapped(at_hand, record) for record in manifest.files}
-        given = manifest.without([record.name for record in manifest.derived])
+        with folder.kept_open() as opened:
+            self.views = {record: _mapped(opened, record) for record in manifest.files}
+        primary = manifest.without([record.name for record in manifest.derived])
         self.snapshot: Snapshot | CorruptIndex
         try:
-            self.snapshot = Snapshot(folder, given)
+            self.snapshot = Snapshot(folder, primary)
         except FileNotFoundError as error:
             self.snapshot = CorruptIndex(str(error.filename), "the file", "no such file")
         except CorruptIndex as error:
             self.snapshot = error
-        found = [*self.views.values(), self.snapshot]
-        self.is_sound = not any(isinstance(one, CorruptIndex) for one in found)
+        opened_parts = [*self.views.values(), self.snapshot]
+        self.is_sound = not any(isinstance(part, CorruptIndex) for part in opened_parts)
 
 
 def _report(folder: Folder, manifest: Manifest, opened: _Opened) -> CheckReport:
     derived = {record.name for record in manifest.derived}
-    given = [record for record in manifest.files if record.name not in derived]
-    problems = [p for record in given for p in _damage(record, opened.views[record])]
-    problems += _inside(opened.snapshot) if not problems else ()
+    primary = [record for record in manifest.files if record.name not in derived]
+    problems = [p for record in primary for p in _damage(record, opened.views[record])]
+    problems += _inconsistencies(opened.snapshot) if not problems else ()
     for record in manifest.derived:
         problems += _damage(record, opened.views[record], REMAKE)
     needed = {record.name for record in manifest.files}
@@ -132,8 +132,8 @@ def _damage(
         yield CorruptIndex(error.file, error.expected, error.got, remedy)
 
 
-def _inside(snapshot: Snapshot | CorruptIndex) -> Iterator[CorruptIndex]:
-    """Compare the parts of an index whose files are the ones that were written."""
+def _inconsistencies(snapshot: Snapshot | CorruptIndex) -> Iterator[CorruptIndex]:
+    """Compare the parts of an index whose files have the right hashes; yields the first error."""
     try:
         if isinstance(snapshot, CorruptIndex):
             raise snapshot
@@ -147,7 +147,7 @@ def _inside(snapshot: Snapshot | CorruptIndex) -> Iterator[CorruptIndex]:
 
 
 def _check_tombstones(snapshot: Snapshot) -> None:
-    """Dead rows are distinct and are whole documents."""
+    """Check that dead rows are distinct and make up whole documents."""
     n_rows = n_docs = 0
     for i, segment in enumerate(snapshot.segments):
         live = snapshot.live(i)
@@ -161,17 +161,17 @@ def _check_tombstones(snapshot: Snapshot) -> None:
 
 
 def _check_rows(segment: Segment) -> None:
-    """Rows are those that they count for, and the rows of a document follow each other."""
+    """Check the stored row and chunk numbers, and that the rows of a document are consecutive."""
     name, rows, chunks = segment.record.docs.name, segment.rows, segment.chunks
-    _demand(name, "rows that rise", bool((segment.int_column("row", np.int64) == rows).all()))
+    _demand(name, "ascending rows", bool((segment.int_column("row", np.int64) == rows).all()))
     _demand(name, "its passages", bool((segment.int_column("chunk", np.int32) == chunks).all()))
-    together = bool((np.diff(rows)[chunks[1:] > 0] == 1).all())
-    _demand(name, "documents whose passages follow each other", together)
+    consecutive = bool((np.diff(rows)[chunks[1:] > 0] == 1).all())
+    _demand(name, "documents with consecutive passages", consecutive)
     segment.table(columns_of.schema(segment.record.columns).names)
 
 
 def _check_ids(segment: Segment) -> None:
-    """The id table is sorted and is what the documents give."""
+    """Check that the id table is sorted and agrees with the ids of the documents."""
     starts = segment.firsts
     hashes = ids.hash_ids(segment.doc_ids(starts))
     expected = ids.make_table(hashes, segment.rows[starts], segment.ids[2])
@@ -180,10 +180,10 @@ def _check_ids(segment: Segment) -> None:
 
 
 def _check_vectors(segment: Segment) -> None:
-    """Every number is finite."""
+    """Check that all elements of the vectors are finite."""
     for start in range(0, segment.n_rows, BLOCK_ROWS):
         finite = bool(np.isfinite(segment.vectors[start : start + BLOCK_ROWS]).all())
-        _demand(segment.record.vectors.name, "finite numbers", finite)
+        _demand(segment.record.vectors.name, "finite elements", finite)
 
 
 def _demand(name: str, expected: str, holds: bool) -> None:

@@ -1,7 +1,8 @@
-"""Merging segments: fewer files, no dead rows, the same rows under the same numbers.
+"""Merging segments: fewer files and no dead rows; live rows keep their row numbers.
 
-`upkeep` says which segments are worth rewriting; this module rewrites them. A build ends in one
-segment per million rows. Rows keep their numbers, so results do not change.
+`merge_policy` chooses the segments; this module rewrites them. A build ends with one segment per
+million rows. Results do not change, since ties are broken by row number (docs/decisions.md:
+Compaction keeps row numbers).
 """
 
 from __future__ import annotations
@@ -26,20 +27,20 @@ from sbert_search.index.storage.segment_writer import SegmentPart, write_segment
 from sbert_search.index.storage.segments import BATCH_ROWS, Segment
 from sbert_search.index.storage.transaction import Transaction
 
-BATCH_BYTES = 64 << 20  # of the rows that are written together
-PIECE_BYTES = 16 << 20  # of those that are read together
-WORK_BYTES = 192 << 20  # of a merge: rows that are read, gathered and written; postings
+BATCH_BYTES = 64 << 20  # bytes of rows that are written together
+PIECE_BYTES = 16 << 20  # bytes of rows that are read together
+WORK_BYTES = 192 << 20  # memory of a merge: rows read, gathered and written, and postings
 
 
 def rewritten(work: Transaction, snapshot: Snapshot, groups: Sequence[Group]) -> Manifest:
-    """Write merged segments and say what the index then is; commits nothing.
+    """Write merged segments and return the new manifest, without committing it.
 
-    The tombstones that are left are gathered in one file.
+    The remaining tombstones are gathered in one file.
 
     Args:
         work: The transaction to write in.
         snapshot: The state to rewrite; its large files are hashed before they are read.
-        groups: Which neighbouring segments become one, in the order of their rows.
+        groups: Which neighbouring segments are merged, in the order of their rows.
 
     Raises:
         CorruptIndex: A file is damaged.
@@ -69,17 +70,17 @@ def with_ann(
     memory_bytes: int | None = None,
     retrain: bool = False,
 ) -> Manifest:
-    """Make the FAISS file of every large segment that has none.
+    """Build the FAISS file of every large segment that has none.
 
-    A segment that begins with all rows of an older one takes that one's FAISS index and adds the
-    rest; any other is filled anew.
+    A segment that begins with all rows of an older segment extends a copy of that segment's FAISS
+    index. Other segments fill an empty one.
 
     Args:
         work: The transaction to write in.
         snapshot: An earlier state whose trained FAISS index, if there is one, is used again.
         new: The manifest to change.
-        memory_bytes: What FAISS may take; None: no limit.
-        retrain: Train anew, and make every file again.
+        memory_bytes: Memory budget of the process; None: no limit.
+        retrain: Train again, and rebuild every file.
 
     Raises:
         ConfigError: A segment's FAISS index would not fit the budget.
@@ -95,7 +96,7 @@ def with_ann(
     empty = empty or faiss_build.train([s.vectors for s in opened], new.settings, memory_bytes)
     if empty is None:
         return new
-    made = []
+    records = []
     for segment in opened:
         record = segment.record
         if record.ann is None and record.n_rows >= MIN_ANN_ROWS:
@@ -104,24 +105,25 @@ def with_ann(
                 work.folder, work.new_number(), begun or empty, segment.vectors
             )
             record = dataclasses.replace(record, ann=file)
-        made.append(record)
-    return dataclasses.replace(new, segments=tuple(made))
+        records.append(record)
+    return dataclasses.replace(new, segments=tuple(records))
 
 
 def _with_dead_of(
     work: Transaction, snapshot: Snapshot, kept: Sequence[int], new: Manifest
 ) -> Manifest:
-    """Gather the tombstones of segments whose rows all stay into one file."""
-    marked = [(snapshot.segments[i], live) for i in kept if (live := snapshot.live(i)) is not None]
-    if not marked:
+    """Gather the tombstones of segments that keep their dead rows into one file."""
+    dead = [(snapshot.segments[i], live) for i in kept if (live := snapshot.live(i)) is not None]
+    if not dead:
         return new
-    rows = np.concatenate([segment.rows[~live] for segment, live in marked])
-    n_docs = sum(int((segment.chunks[~live] == 0).sum()) for segment, live in marked)
+    rows = np.concatenate([segment.rows[~live] for segment, live in dead])
+    n_docs = sum(int((segment.chunks[~live] == 0).sum()) for segment, live in dead)
     return dataclasses.replace(new, tombstones=(work.write_tombstones(rows, n_docs),))
 
 
 def _trained_before(snapshot: Snapshot) -> Any | None:
-    copies = (found.copy() for found in snapshot.anns if found)
+    """Return an emptied copy of a trained FAISS index of a state, if it has one."""
+    copies = (ann.copy() for ann in snapshot.anns if ann)
     empty = next((copy for copy in copies if copy is not None), None)
     if empty is not None:
         empty.reset()
@@ -130,17 +132,17 @@ def _trained_before(snapshot: Snapshot) -> Any | None:
 
 def _begun(snapshot: Snapshot, segment: Segment) -> Any | None:
     """Copy the FAISS index of the older segment whose rows are the first rows of this one."""
-    for older, found in zip(snapshot.segments, snapshot.anns, strict=True):
+    for older, ann in zip(snapshot.segments, snapshot.anns, strict=True):
         n_rows = older.n_rows
-        if found and n_rows <= segment.n_rows and (older.rows == segment.rows[:n_rows]).all():
-            return found.copy()
+        if ann and n_rows <= segment.n_rows and (older.rows == segment.rows[:n_rows]).all():
+            return ann.copy()
     return None
 
 
 def _merged(work: Transaction, snapshot: Snapshot, group: Group) -> SegmentRecord | None:
-    """Write the rows of some segments as one; None when there are none."""
+    """Write the rows of some segments as one segment; None when no row is left."""
     columns = _columns_of([snapshot.segments[i] for i in group.members], snapshot.columns)
-    whole = group.start if group.extend else None  # the segment whose dead rows stay
+    whole = group.start if group.extend else None  # the segment that keeps its dead rows
     sources = [
         (snapshot.segments[i], snapshot.live(i) if i != whole else None) for i in group.members
     ]
@@ -172,7 +174,7 @@ def _merged(work: Transaction, snapshot: Snapshot, group: Group) -> SegmentRecor
 def _columns_of(
     segments: Sequence[Segment], columns: Mapping[str, ColumnType]
 ) -> dict[str, ColumnType]:
-    """Give the columns of an index that segments together store; integers stay where they must."""
+    """Return the columns of a merged segment; integers that float64 would round stay int64."""
     stored = dict(columns)
     for name in (name for name, kind in columns.items() if kind == "float64"):
         if any(segment.rounded_as_float(name) for segment in segments):
@@ -195,7 +197,7 @@ def _parts(
 
 
 def _pieces(segment: Segment) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Read the batches of a segment, large ones in slices, each with its first position."""
+    """Yield the batches of a segment, large ones in slices, each with its first position."""
     for start in range(0, segment.n_rows, segment.batch_rows):
         batch = segment.batch(start // segment.batch_rows)
         step = max(1, PIECE_BYTES * batch.num_rows // max(1, batch.nbytes))
@@ -204,9 +206,9 @@ def _pieces(segment: Segment) -> Iterator[tuple[int, pa.RecordBatch]]:
 
 
 def _batch_rows(segments: Sequence[Segment]) -> int:
-    """Choose how many rows a batch has so that none takes much more than `BATCH_BYTES`.
+    """Choose the rows per batch so that no batch takes much more than `BATCH_BYTES`.
 
-    It is held in memory while it is written. Rows that are dropped are counted as if they stayed.
+    A batch is held in memory while it is written. Dead rows are counted as if they were written.
     """
     pieces = [piece for segment in segments for _, piece in _pieces(segment)]
     ends = np.cumsum([piece.num_rows for piece in pieces])
@@ -224,15 +226,15 @@ def _batch_rows(segments: Sequence[Segment]) -> int:
 
 
 def _conformed(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Give a table the columns of a schema: missing ones are null, integers widen to floats.
+    """Return a table with the columns of a schema: missing ones are null, int64 may widen.
 
-    Arrow's safe cast refuses integers beyond 2**53 that float64 holds exactly; `upkeep` has seen to
-    it that no other ones widen.
+    Casts to float64 are not checked by Arrow, which refuses integers beyond 2**53 even if float64
+    holds them exactly. `merge_policy` groups only segments whose integers may widen.
     """
-    there = set(table.schema.names)
+    present = set(table.schema.names)
     arrays = [
         table.column(field.name).cast(field.type, safe=field.type != pa.float64())
-        if field.name in there
+        if field.name in present
         else pa.nulls(table.num_rows, field.type)
         for field in schema
     ]

@@ -1,4 +1,4 @@
-"""How far an index has moved from what it was built for, and what to do about it."""
+"""How far updates have degraded an index, and which commands help."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ from sbert_search.index.dense.faiss_runtime import import_faiss
 from sbert_search.index.maintenance.merge_policy import advice
 from sbert_search.index.snapshot import Snapshot
 
-N_PROBES = 200
+N_PROBES = 200  # documents searched for to measure the recall
 K = 10
 TARGET_RECALL = 0.95
-MAX_IMBALANCE = 2.5  # k-means on what it was trained on gives about 1.1 to 1.6
+MAX_IMBALANCE = 2.5  # lists of the vectors they were trained on have about 1.1 to 1.6
 
 
 @dataclass(frozen=True, slots=True)
 class DriftReport:
-    """What a look at a living index found.
+    """The condition of an index after updates.
 
     Attributes:
-        segments: Parts that the rows lie in.
-        dead_share: Rows deleted or replaced, of all that take space.
-        scanned_share: Live rows that no FAISS file holds, though the spec asks for one, of all.
-        imbalance: Of the inverted lists, the worst of all segments: 1 when all are equally long,
-            n when a search reads n times as much as then; None without such lists.
+        segments: Number of segments.
+        dead_share: Share of deleted or replaced rows among all stored rows.
+        scanned_share: Share of the live rows that no FAISS file holds; 0 if the spec is Flat.
+        imbalance: Imbalance factor of the inverted lists, the largest of all segments: 1 when all
+            lists are equally long, n when a search reads n times as much; None without such lists.
         probes: Documents whose vectors were searched for.
-        recall: Share of the 10 nearest others that a search finds, mean over the probes; None
-            when every search is exact.
-        target: Recall that is wanted.
-        actions: What to do, the most useful first; empty when all is well.
+        recall: Recall@10 without the probe itself, mean over the probes; None when every search is
+            exact.
+        target: Target recall.
+        actions: Recommended commands, the most useful first; empty if none is needed.
 
     Source: the imbalance factor of Jegou et al. 2011, Product quantization for nearest neighbor
     search, section IV-D.
@@ -49,17 +49,17 @@ class DriftReport:
 
 
 def measure_drift(snapshot: Snapshot, target: float | None = None) -> DriftReport:
-    """Look how balanced, how dead and how exact an index is.
+    """Measure recall, dead rows and list balance of an index.
 
     Args:
-        snapshot: The state to look at.
-        target: Recall at 10 below which something is to be done; None: what the index was tuned
-            for, else `TARGET_RECALL`.
+        snapshot: The state to measure.
+        target: Recall@10 below which actions are recommended; None: the recall for which the index
+            was tuned, or `TARGET_RECALL` if it was not tuned.
     """
     manifest = snapshot.manifest
     if target is None:
         target = manifest.tuning.recall if manifest.tuning else TARGET_RECALL
-    with_faiss = [i for i, found in enumerate(snapshot.anns) if found and found.index is not None]
+    with_faiss = [i for i, ann in enumerate(snapshot.anns) if ann and ann.index is not None]
     in_faiss = sum(snapshot.n_live(i) for i in with_faiss)
     imbalance = max(filter(None, (_imbalance(snapshot.anns[i]) for i in with_faiss)), default=None)
     probes = _probes(snapshot) if with_faiss else np.empty(0, np.int64)
@@ -89,37 +89,37 @@ def _actions(
         )
     if recall is not None and recall < target:
         more = ", if that does not help" if unbalanced else ""
-        actions.append(f"`index tune`{more}: recall is {recall:.3f}, and {target} is wanted")
+        actions.append(f"`index tune`{more}: recall is {recall:.3f}, below the target of {target}")
     if why := advice(snapshot.manifest):
         actions.append(f"`index compact`: {why}")
     return actions
 
 
 def _probes(snapshot: Snapshot) -> NDArray[np.int64]:
-    """Choose the live rows with the smallest hashes: the same ones for as long as they live.
+    """Choose the live rows with the smallest hashes: a sample that updates hardly change.
 
     Source: SplitMix64's finaliser (Steele et al. 2014, Fast splittable pseudorandom number
     generators, section 4).
     """
     rows = snapshot.live_rows()
-    mixed = rows.astype(np.uint64)
+    hashes = rows.astype(np.uint64)
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
-        mixed = (mixed ^ (mixed >> np.uint64(shift))) * np.uint64(factor)
-    return rows[np.argsort(mixed ^ (mixed >> np.uint64(31)), kind="stable")[:N_PROBES]]
+        hashes = (hashes ^ (hashes >> np.uint64(shift))) * np.uint64(factor)
+    return rows[np.argsort(hashes ^ (hashes >> np.uint64(31)), kind="stable")[:N_PROBES]]
 
 
 def _recall(snapshot: Snapshot, probes: NDArray[np.int64]) -> float:
-    """Compare what a search finds with what there is, leaving out the probes themselves."""
+    """Compare searches with exact ones, leaving out the probes themselves."""
     queries = snapshot.vectors(probes)
-    found = snapshot.search(queries, K + 1)[1]
-    nearest = snapshot.search(queries, K + 1, exact=True)[1]
-    shares = []
-    for probe, got, wanted in zip(probes.tolist(), found.tolist(), nearest.tolist(), strict=True):
-        true = [row for row in wanted if row not in (probe, -1)][:K]
-        shares.append(len(set(true) & set(got)) / max(1, len(true)))
-    return float(np.mean(shares))
+    retrieved = snapshot.search(queries, K + 1)[1].tolist()
+    exact = snapshot.search(queries, K + 1, exact=True)[1].tolist()
+    recalls = []
+    for probe, rows, nearest in zip(probes.tolist(), retrieved, exact, strict=True):
+        relevant = [row for row in nearest if row not in (probe, -1)][:K]
+        recalls.append(len(set(relevant) & set(rows)) / max(1, len(relevant)))
+    return float(np.mean(recalls))
 
 
-def _imbalance(found: Any) -> float | None:
-    ivf = import_faiss().try_extract_index_ivf(found.index)
+def _imbalance(ann: Any) -> float | None:
+    ivf = import_faiss().try_extract_index_ivf(ann.index)
     return None if ivf is None else float(ivf.invlists.imbalance_factor())

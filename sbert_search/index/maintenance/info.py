@@ -1,4 +1,4 @@
-"""What an index is, in one record for people and programs."""
+"""A summary of an index: its size, settings, model, columns and condition."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ from sbert_search.records import RowCounts
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class IndexInfo:
-    """One state of an index.
+    """A summary of one state of an index.
 
     Attributes:
         path: The folder.
-        finished: False while its build is not complete; such an index is not searched.
-        documents: That a search can find.
-        passages: Rows that a search can find.
+        finished: Whether its build is complete; an unfinished index is not searched.
+        documents: Live documents.
+        passages: Live rows.
         dead_rows: Deleted or replaced rows that still take space.
-        segments: Parts that the rows lie in.
-        size_bytes: Of all files.
-        commits: That led to this state.
-        dim: Numbers in a vector.
-        metric: How vectors compare.
-        dtype: How vectors are stored.
-        factory: How vectors are searched, as a FAISS factory string.
-        lexical: How words are searched; None: not at all.
+        segments: Number of segments.
+        size_bytes: Bytes of all files.
+        commits: Commits so far.
+        dim: Dimensions of a vector.
+        metric: How vectors are compared.
+        dtype: Type in which vectors are stored.
+        factory: FAISS factory string of the vector search.
+        lexical: Settings of lexical search; None: the index has no lexical data.
         model: Identity of the model that made the vectors.
         columns: Metadata columns and their types.
-        built: Where the rows of the build ended.
-        source_sha256: Of what the build read.
-        tuning: Why vectors are searched so; None when it was not measured.
-        advice: Why compaction is advised, or "".
+        built: Outcomes of the input rows of the build.
+        source_sha256: Hash of the sources of the build.
+        tuning: Result of the last tuning; None if the index was not tuned.
+        advice: The reason to compact the index, or "".
     """
 
     path: str
@@ -61,7 +61,7 @@ class IndexInfo:
 
 
 def describe(snapshot: Snapshot) -> IndexInfo:
-    """Gather what is known of a state."""
+    """Summarise a state of an index."""
     manifest, settings = snapshot.manifest, snapshot.manifest.settings
     build = manifest.build
     return IndexInfo(

@@ -1,13 +1,15 @@
-"""Which segments are worth rewriting: the policy that keeps months of updates fast and small.
+"""The merge policy: which segments to rewrite, so that an index stays fast and small after updates.
 
-After an update
+After an update, these limits hold:
 
-- no segment is more than 20 % dead, so files stay below 1.25 times what the live rows need;
-- at most 4 small segments follow the large ones; then the newest merge, up to the first that holds
-  twice as many rows as all after it, so a row is rewritten about log2(rows / rows of an update)
-  times by merging and once for every fifth of its segment that dies;
-- rows that FAISS does not hold are at most 1 % of all: then they are added to the FAISS index of
-  the newest segment, whose files are written anew, dead rows and all.
+- No segment has more than 20 % dead rows, so files stay below 1.25 times the size of live rows.
+- At most 4 small segments follow the large ones. Beyond that, the newest are merged, up to the
+  first that holds twice as many rows as all after it. A row is thus rewritten about
+  log2(rows / rows of an update) times by merges, and once for every fifth of its segment that dies.
+- At most 1 % of the rows are outside FAISS. Beyond that, they are added to the FAISS index of the
+  newest segment that has one; its files are written again, including dead rows.
+
+docs/decisions.md: Updates tidy up when they end; Four small segments, not eight.
 
 Source: Bentley & Saxe 1980, Decomposable searching problems I (the logarithmic method), section 2.
 """
@@ -21,23 +23,23 @@ from sbert_search.index.snapshot import Snapshot
 from sbert_search.index.spec import MIN_ANN_ROWS
 from sbert_search.index.storage.manifest import Manifest
 
-SEGMENT_ROWS = 1_000_000  # a merge does not grow a segment beyond this
-MAX_SEGMENTS = 4  # small ones, after an update
-MAX_DEAD = 0.2  # share of the rows of a segment
+SEGMENT_ROWS = 1_000_000  # most rows of a merged segment
+MAX_SEGMENTS = 4  # small segments after an update
+MAX_DEAD = 0.2  # share of dead rows in a segment
 MAX_SCANNED = 0.01  # share of all rows that an index with FAISS files scans exactly
-MAX_TOMBSTONES = 32  # files
-MAX_MERGEABLE = 64  # a commit that leaves more merges them, so a long build stays openable
-ADVISED_SEGMENTS = 16
+MAX_TOMBSTONES = 32  # tombstone files
+MAX_MERGEABLE = 64  # segments saved by a merge at which a commit merges, to limit open files
+ADVISED_SEGMENTS = 16  # segments beyond one per half million rows before compaction is advised
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Neighbouring segments, from ``start`` up to ``stop``, that become one.
+    """Neighbouring segments that are merged into one.
 
     Attributes:
         start: Index of the first segment.
-        stop: Index after the last one.
-        extend: Keep the dead rows of the first, so that its FAISS index can be added to.
+        stop: Index after the last segment.
+        extend: Keep the dead rows of the first segment, so that its FAISS index can be extended.
     """
 
     start: int
@@ -52,13 +54,13 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """A segment as the policy sees it."""
+    """The properties of a segment on which the policy depends."""
 
     n_rows: int
     n_live: int
     has_ann: bool
-    precise: frozenset[str] = frozenset()  # columns of integers that float64 would round
-    floats: frozenset[str] = frozenset()  # columns of floats that are precise in other segments
+    precise: frozenset[str] = frozenset()  # columns with integers that float64 would round
+    floats: frozenset[str] = frozenset()  # float columns that are precise in other segments
 
     @property
     def too_dead(self) -> bool:
@@ -66,7 +68,7 @@ class _Part:
 
 
 def advice(manifest: Manifest) -> str:
-    """Say why compaction is advised, or "" when it is not."""
+    """Return the reason to compact an index, or ""."""
     dead, rows = manifest.n_dead_rows, manifest.n_rows + manifest.n_dead_rows
     if len(manifest.segments) > ADVISED_SEGMENTS + 2 * manifest.n_rows // SEGMENT_ROWS:
         return f"{len(manifest.segments)} segments"
@@ -76,7 +78,7 @@ def advice(manifest: Manifest) -> str:
 
 
 def groups_for_compaction(snapshot: Snapshot) -> list[Group]:
-    """Rewrite all that is not one whole segment per million live rows."""
+    """Choose groups so that one segment per million live rows without dead rows remains."""
     parts = _parts(snapshot)
     return [
         group
@@ -86,9 +88,9 @@ def groups_for_compaction(snapshot: Snapshot) -> list[Group]:
 
 
 def groups_after_commit(snapshot: Snapshot) -> list[Group]:
-    """Merge during a long series of commits, once that saves `MAX_MERGEABLE` segments.
+    """Choose groups after a commit in a long series, once a merge saves `MAX_MERGEABLE` segments.
 
-    Segments with a FAISS file are left alone.
+    Segments with a FAISS file are not rewritten.
     """
     parts = _parts(snapshot)
     groups = list(_neighbours(parts, stand_alone=[part.has_ann for part in parts]))
@@ -99,7 +101,7 @@ def groups_after_commit(snapshot: Snapshot) -> list[Group]:
 
 
 def groups_after_update(snapshot: Snapshot) -> list[Group]:
-    """Rewrite what an update has left beyond the limits above."""
+    """Choose groups after an update, by the limits of this module."""
     parts = _parts(snapshot)
     tail = max([i + 1 for i, part in enumerate(parts) if part.has_ann], default=0)
     merged = _for_faiss(parts, tail, snapshot) or _tiered(parts, tail)
@@ -107,7 +109,7 @@ def groups_after_update(snapshot: Snapshot) -> list[Group]:
 
 
 def _for_faiss(parts: Sequence[_Part], tail: int, snapshot: Snapshot) -> list[Group]:
-    """Give the rows after the last FAISS file, beginning with segment ``tail``, to FAISS."""
+    """Choose groups by which FAISS gets the rows from segment ``tail``, behind its last file."""
     scanned = sum(part.n_live for part in parts[tail:])
     if snapshot.settings.spec.is_flat or scanned == 0:
         return []
@@ -137,7 +139,7 @@ def _tiered(parts: Sequence[_Part], tail: int) -> list[Group]:
 
 
 def _too_dead(parts: Sequence[_Part], merged: Sequence[Group], *, and_ann: bool) -> list[Group]:
-    """Rewrite each segment with too many dead rows that no merge takes anyway."""
+    """Choose each segment with too many dead rows that is in no merged group."""
     taken = {i for group in merged for i in group.members}
     return [
         Group(i, i + 1)
@@ -147,10 +149,10 @@ def _too_dead(parts: Sequence[_Part], merged: Sequence[Group], *, and_ann: bool)
 
 
 def _neighbours(parts: Sequence[_Part], stand_alone: Sequence[bool]) -> Iterator[Group]:
-    """Split segments into runs whose live rows and types of columns fit into one."""
+    """Split segments into runs whose live rows and column types fit into one segment."""
     start, size = 0, 0
     for i, part in enumerate(parts):
-        n_live = SEGMENT_ROWS + 1 if stand_alone[i] else part.n_live  # too full for neighbours
+        n_live = SEGMENT_ROWS + 1 if stand_alone[i] else part.n_live  # never fits with others
         fit = size + n_live <= SEGMENT_ROWS and _share_types(parts[start : i + 1])
         if i > start and not fit:
             yield Group(start, i)
@@ -185,9 +187,10 @@ def _parts(snapshot: Snapshot) -> list[_Part]:
 
 
 def _share_types(parts: Sequence[_Part]) -> bool:
-    """Whether one column can hold what each column holds in all of these segments.
+    """Whether every column of these segments can be stored with one type.
 
-    Earlier versions let a column widen to float64 whatever integers it held.
+    It cannot if one segment has floats and another has integers that float64 would round. Earlier
+    versions let such columns widen.
     """
     if not any(part.precise for part in parts):
         return True
