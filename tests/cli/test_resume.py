@@ -86,7 +86,7 @@ def test_a_build_killed_five_times_equals_an_uninterrupted_one(
         assert done.code == -signal.SIGKILL
     last = finish(corpus_of_batches, killed)
     assert last.code == 3
-    assert "going on at row" in last.err
+    assert "resuming at row" in last.err
     assert last.records[0]["resumed_rows"] >= 5 * 1024
     assert last.records[0]["read"] == 16 * 1024
     assert_equal(whole, killed)
@@ -99,7 +99,7 @@ def test_ctrl_c_exits_with_130_and_says_how_to_go_on(
     done = stop_after_a_commit(corpus_of_batches, out, signal.SIGINT)
     assert done.code == 130
     assert "interrupted." in done.err
-    assert "the same command goes on from there" in done.err
+    assert "the same command resumes from there" in done.err
     assert "Traceback" not in done.err
     checked = sbert_search("index", "check", out)
     assert checked.code == 0, checked.out

@@ -1,1 +1,1 @@
-"""Documents into an index: builds, updates, duplicates, the check of the model, export."""
+"""Getting documents into an index: builds, updates, duplicate ids, model checks, export."""

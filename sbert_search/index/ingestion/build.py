@@ -1,4 +1,4 @@
-"""Building an index from a source; a build that was stopped goes on where its last commit ended."""
+"""Building an index from sources; an interrupted build resumes after its last commit."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ Sources = str | Path | Sequence[str | Path]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BuildSettings(ReadSettings):
-    """How to make an index of a source.
+    """How to build an index.
 
     Attributes:
-        metric: How vectors compare.
-        dtype: How vectors are stored.
+        metric: How vectors are compared.
+        dtype: Type in which vectors are stored.
         spec: How vectors are searched.
-        lexical: What a word is and how words score; None: an index for dense search alone.
+        lexical: Settings of lexical search; None: an index for dense search alone.
     """
 
     metric: Metric = "cosine"
@@ -60,26 +60,25 @@ def build_index(
     *,
     memory_bytes: int | None = None,
 ) -> IngestReport:
-    """Make an index, or finish making it.
+    """Build an index, or resume an interrupted build.
 
-    Everything that can be wrong with the folder and the rows is found before the model is loaded
-    and before anything is written. A rerun after a kill with the same source, settings and model
-    goes on at the last commit, and ends with the index that an uninterrupted run makes; with
-    others it is refused, unless no document was committed yet.
+    The folder and all rows are checked before the model is loaded and before anything is written.
+    A second run with the same sources, settings and model resumes after the last commit, and ends
+    with the same index as an uninterrupted run. A run with others is refused, unless no document
+    was committed yet.
 
     Args:
-        sources: What to read.
-        out: The folder to make; absent, empty, or an unfinished build.
+        sources: Files or folders with documents.
+        out: Folder of the index; absent, empty, or an unfinished build.
         open_model: Loads the model.
-        settings: How to make it.
-        memory_bytes: What the process may take, mapped files not counted; None: no limit.
+        settings: How to build the index.
+        memory_bytes: Memory budget of the process without mapped files; None: no limit.
 
     Raises:
-        ConfigError: The index that the spec asks for would not fit the budget, or the vectors; or
-            ``out`` is a source.
-        CorpusError: A source cannot be read, or holds a bad row and settings say to stop at those.
-        IndexStoreError: The folder cannot become an index, or holds a finished one, or documents of
-            another unfinished build.
+        ConfigError: The spec does not fit the memory budget or the vectors; or ``out`` is a source.
+        CorpusError: A source cannot be read, or has a bad row and ``on_error`` is ``stop``.
+        IndexStoreError: The folder cannot become an index, or holds a finished index or documents
+            of another unfinished build.
     """
     out = out.absolute()
     _refuse_finished(out)
@@ -114,7 +113,7 @@ def build_index(
         cursor = writer.snapshot.manifest.build or start
         if cursor.rows:
             require_agreement(writer.snapshot.manifest.settings, embedder)
-            note(f"{out}: going on at row {cursor.rows:,} of {survey.rows:,}.")
+            note(f"{out}: resuming at row {cursor.rows:,} of {survey.rows:,}.")
         report = ingest(
             writer,
             reader,
@@ -132,26 +131,26 @@ def build_index(
 
 
 def source_list(sources: Sources) -> list[str | Path]:
-    """Make a list of one source or several."""
+    """Return one source or several as a list."""
     return [sources] if isinstance(sources, (str, Path)) else list(sources)
 
 
 @contextlib.contextmanager
 def note_resume_on_interrupt(store: IndexStore) -> Iterator[None]:
-    """Add to an interrupt what is in the index by then, for whoever shows it."""
+    """Add a note to a keyboard interrupt: what the index holds, and how to resume."""
     try:
         yield
     except KeyboardInterrupt as interrupt:
         n_docs = store.snapshot.n_docs
         interrupt.add_note(
             f"{store.path} is sound and holds {n_docs:,} documents; "
-            "the same command goes on from there."
+            "the same command resumes from there."
         )
         raise
 
 
 def _refuse_finished(out: Path) -> None:
-    """Find out what is wrong with the target before any time is spent."""
+    """Refuse a target that holds a finished or damaged index, before any other work."""
     try:
         manifest = IndexStore.open(out).snapshot.manifest
     except NotAnIndex:
@@ -170,10 +169,11 @@ def _require_unfinished(manifest: Manifest, out: Path) -> None:
 def _take_over(
     writer: IndexWriter, fixed: StoreSettings, start: BuildCursor, survey: Survey
 ) -> None:
-    """Go on with an unfinished build; another one makes room if it holds nothing.
+    """Resume an unfinished build with the same inputs; replace one with other inputs if empty.
 
     Raises:
-        IndexStoreError: It is another one and holds documents, or it was finished meanwhile.
+        IndexStoreError: The build has other inputs and holds documents, or another process has
+            finished it meanwhile.
     """
     manifest = writer.snapshot.manifest
     _require_unfinished(manifest, writer.path)
@@ -181,7 +181,7 @@ def _take_over(
         if manifest.segments:
             raise IndexStoreError(
                 f"{writer.path} holds {manifest.n_docs:,} documents of an unfinished build with "
-                f"{differing}. Finish that build by its own command, or name another folder, or "
+                f"{differing}. Finish that build with its own command, name another folder, or "
                 "remove this one."
             )
         writer.start_over(fixed, survey.columns, build=start)
@@ -194,7 +194,8 @@ def _create_or_resume(
         return IndexStore.open(out)
     try:
         return IndexStore.create(out, fixed, survey.columns, build=start)
-    except IndexStoreError as refused:  # or another process has just made it: the lock decides
+    except IndexStoreError as refused:
+        # Another process may have created the index since; the writer's lock then decides.
         try:
             return IndexStore.open(out)
         except NotAnIndex:
@@ -202,7 +203,7 @@ def _create_or_resume(
 
 
 def _differences(manifest: Manifest, fixed: StoreSettings, start: BuildCursor) -> str:
-    """Say what an unfinished build has not in common with this one; "" when it is the same."""
+    """Return what differs between an unfinished build and this one; "" if nothing."""
     build = manifest.build or start
     stored = replace(manifest.settings, self_check=fixed.self_check)
     rest = replace(stored, identity=fixed.identity, dim=fixed.dim)
@@ -215,7 +216,7 @@ def _differences(manifest: Manifest, fixed: StoreSettings, start: BuildCursor) -
 
 
 def _identity(embedder: TextEmbedder) -> Mapping[str, Any]:
-    """Describe the model; a folder by its absolute path, for searches from elsewhere."""
+    """Describe the model; a folder by its absolute path, so that other working folders find it."""
     identity = embedder.identity
     if Path(identity.name).is_dir():
         identity = replace(identity, name=str(Path(identity.name).resolve()))

@@ -1,4 +1,4 @@
-"""Ids that stand twice in a source with different content, found before anything is embedded."""
+"""Finding ids that occur in a source with different contents, before anything is embedded."""
 
 from __future__ import annotations
 
@@ -11,19 +11,21 @@ from sbert_search.records import Document
 
 
 def refuse_conflicting_ids(reader: CorpusReader) -> None:
-    """Read all documents once, in 16 bytes a document, and refuse an id with two contents.
+    """Read all documents and refuse an id with two contents; memory is 16 bytes per document.
+
+    Hashes find suspects; a second read compares their contents, since hashes may collide.
 
     Raises:
-        CorpusError: An id has two contents; the message has the places of both.
+        CorpusError: An id has two contents; the message has the locations of both.
     """
     suspects = set(_ids_with_two_contents(*_hashes(reader)).tolist())
     first: dict[str, Document] = {}
     for batch in reader.batches() if suspects else ():
-        for document, code in zip(batch.documents, _codes(batch.documents), strict=True):
-            if int(code) in suspects:
+        for document, id_hash in zip(batch.documents, _id_hashes(batch.documents), strict=True):
+            if int(id_hash) in suspects:
                 known = first.setdefault(document.doc_id, document)
                 if hash_content(known) != hash_content(document):
-                    reason = f"the id stands in {known.source} too, with other content"
+                    reason = f"the id also occurs in {known.source}, with other content"
                     raise Reject(document.source, reason, document.doc_id).error(
                         "Make ids unique, or pass --on-error skip to keep the first of them."
                     )
@@ -33,12 +35,12 @@ def _hashes(reader: CorpusReader) -> tuple[NDArray[np.uint64], NDArray[np.uint64
     """Hash the id and the content of every document, each uint64 (n_docs,)."""
     ids, contents = [np.empty(0, np.uint64)], [np.empty(0, np.uint64)]
     for batch in reader.batches():
-        ids.append(_codes(batch.documents))
+        ids.append(_id_hashes(batch.documents))
         contents.append(np.array([hash_content(doc) for doc in batch.documents], np.uint64))
     return np.concatenate(ids), np.concatenate(contents)
 
 
-def _codes(documents: list[Document]) -> NDArray[np.uint64]:
+def _id_hashes(documents: list[Document]) -> NDArray[np.uint64]:
     return hash_ids([document.doc_id for document in documents])
 
 

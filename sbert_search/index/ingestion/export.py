@@ -1,4 +1,4 @@
-"""Embedded documents as one Parquet file, for other engines and for a look at the vectors."""
+"""Exporting embedded documents to a Parquet file, for other engines and for inspection."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from sbert_search.records import Document
 from sbert_search.runtime.disk.files import replacing
 from sbert_search.runtime.disk.same_file import require_apart, require_file_place
 
-MODEL_KEY = "sbert_search.model"  # of the file's metadata: JSON of the model's identity
+MODEL_KEY = "sbert_search.model"  # key in the file's metadata of the model's identity as JSON
 
 
 def embed_to_parquet(
@@ -39,17 +39,18 @@ def embed_to_parquet(
     *,
     memory_bytes: int | None = None,
 ) -> IngestReport:
-    """Embed documents into a Parquet file, which appears when it is complete.
+    """Embed documents into a Parquet file, which gets its name when it is complete.
 
-    One row a passage: ``doc_id``, ``chunk``, ``text`` (what was embedded, the title before it),
-    ``n_tokens``, ``lost_tokens``, ``vector`` (a fixed-size list of float32), then the metadata of
-    the source, with ``meta.`` before a name that is one of these. One row group a batch.
+    Each passage is a row: ``doc_id``, ``chunk``, ``text`` (the embedded text, including the
+    title), ``n_tokens``, ``lost_tokens``, ``vector`` (a fixed-size list of float32), then the
+    metadata of the source; a metadata name that equals one of these gets the prefix ``meta.``.
+    Each batch is a row group.
 
     Raises:
-        ConfigError: ``out`` is a source or belongs to the model, or no file can be there; or the
-            process has no room for the work within its budget.
-        CorpusError: A source cannot be read or holds a bad row.
-        OSError: The disk failed; an older file of that name is as it was.
+        ConfigError: ``out`` is a source, belongs to the model or cannot be a file; or the memory
+            budget is too small.
+        CorpusError: A source cannot be read or has a bad row.
+        OSError: The disk failed; an older file of that name is unchanged.
     """
     require_memory(memory_bytes)
     reader = CorpusReader(
@@ -78,7 +79,7 @@ def embed_to_parquet(
 
 
 class _ParquetSink:
-    """Takes every document, and writes each batch as one row group."""
+    """Accepts every document and writes each batch as one row group."""
 
     def __init__(
         self, path: Path, writer: pq.ParquetWriter, columns: Mapping[str, ColumnType]

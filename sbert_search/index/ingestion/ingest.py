@@ -1,4 +1,4 @@
-"""Documents into an index: read, told apart, embedded and committed, batch by batch."""
+"""Ingesting documents: read, classify, embed and commit them, batch by batch."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ Mode = Literal["add", "upsert"]
 
 
 class Sink(Protocol):
-    """Where embedded documents go; an `IndexWriter` is one."""
+    """Receives embedded documents; `IndexWriter` is one."""
 
     @property
     def path(self) -> Path:
         """The folder or file that is written."""
 
     def classify(self, documents: Sequence[Document], mode: Mode) -> list[Outcome]:
-        """Say what each document would be, before it costs an embedding."""
+        """Return what adding each document would do, before it is embedded."""
 
     def commit(self, batch: EmbeddedBatch[Any], *, cursor: BuildCursor | None) -> None:
         """Write a batch."""
@@ -54,24 +54,24 @@ class ReadSettings:
     on_truncate: OnTruncate = "warn"
 
     def stored_values(self) -> dict[str, object]:
-        """Return what an index keeps of it, as plain values, whatever a subclass adds."""
+        """Return the settings that an index stores as plain values; a subclass adds none."""
         names = [field.name for field in fields(ReadSettings)]
         return {name: value for name, value in to_mapping(self).items() if name in names}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class IngestReport:
-    """What became of the rows of a source.
+    """The outcomes of the rows of a source.
 
     Attributes:
-        counts: Where every row ended, those of earlier runs of the same build included.
-        resumed_rows: Rows among them that earlier runs had done.
-        passages: Passages embedded by this run; those of a document that a later row of the same
-            batch replaces are not written.
+        counts: Outcomes of all rows, including those of earlier runs of the same build.
+        resumed_rows: Rows among them that earlier runs had processed.
+        passages: Passages embedded by this run; passages of a document are embedded but not written
+            if a later row of the same batch replaces it.
         truncated: Passages among them that are longer than the model reads.
         lost_tokens: Tokens that were cut off them.
-        seconds: From the first row read to the last commit.
-        rejects_file: Where the rejected rows are listed; None when there are none.
+        seconds: Time from the first row read to the last commit.
+        rejects_file: File that lists the rejected rows; None when there are none.
     """
 
     counts: RowCounts
@@ -85,7 +85,7 @@ class IngestReport:
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """What goes with a batch from reading to its commit."""
+    """The bookkeeping of a batch, from reading to its commit."""
 
     rejects: list[Reject]
     counts: RowCounts
@@ -106,31 +106,31 @@ def ingest(
 ) -> IngestReport:
     """Write all documents of a source to a sink.
 
-    Every batch is one commit: after a kill an index holds whole batches. With a cursor the rows
-    it has done are passed over, and every commit moves it.
+    Each batch is one commit, so an interrupted run leaves whole batches. With a cursor, the rows
+    before it are skipped, and each commit moves it.
 
     Args:
-        sink: Where they go.
-        reader: The source, surveyed.
-        embedder: What makes the vectors.
-        survey: What the survey found.
-        mode: Whether other content under a known id is rejected or replaces the old.
+        sink: Receives the embedded documents.
+        reader: Reads the source.
+        embedder: Embeds the passages.
+        survey: Result of the reader's survey.
+        mode: Whether other content under a known id is rejected or replaces the old content.
         on_truncate: What to do with texts longer than the model reads.
-        cursor: Where a build stands; None for an update.
-        memory_bytes: What the process may take; None: no limit.
-        finish: Ends the work on the sink once every row is committed. Only then is a source given
-            up that is the older list of rejected rows.
+        cursor: Progress of a build; None for an update.
+        memory_bytes: Memory budget of the process; None: no limit.
+        finish: Called once every row is committed. The list of rejected rows is replaced after it,
+            since an older list may itself be a source.
 
     Raises:
-        ConfigError: The process has no room for the work.
-        CorpusError: A bad row, and the reader stops at those.
-        IndexStoreError: The index cannot be written; what was committed stays.
+        ConfigError: The memory budget is too small.
+        CorpusError: A row is bad, and the reader stops at bad rows.
+        IndexStoreError: The index cannot be written; earlier commits stay.
     """
     require_memory(memory_bytes)
-    begun = time.perf_counter()
+    started = time.perf_counter()
     start = cursor or BuildCursor(source_sha256=survey.sha256, rows=0)
     rejects = RejectLog(sink.path, keep=start.counts.rejected)
-    tally = Counter[str]()
+    totals = Counter[str]()
     counts = start.counts
     with progress("Indexing", survey.rows - start.rows) as advance:
         batches = reader.batches(skip_rows=start.rows)
@@ -148,29 +148,29 @@ def ingest(
             rejects.append(step.rejects)
             moved = cursor and replace(cursor, rows=step.rows_end, counts=counts)
             sink.commit(batch, cursor=moved)
-            tally["passages"] += len(batch.doc_of)
-            tally["truncated"] += int(np.count_nonzero(batch.lost_tokens))
-            tally["lost_tokens"] += int(batch.lost_tokens.sum())
-            del batch, step
-    seconds = time.perf_counter() - begun
+            totals["passages"] += len(batch.doc_of)
+            totals["truncated"] += int(np.count_nonzero(batch.lost_tokens))
+            totals["lost_tokens"] += int(batch.lost_tokens.sum())
+            del batch, step  # frees the memory of this batch while the next one is embedded
+    seconds = time.perf_counter() - started
     finish()
     rejects.finish(was_read=reader.reads(rejects.path))
     return IngestReport(
         counts=counts,
         resumed_rows=start.rows,
-        passages=tally["passages"],
-        truncated=tally["truncated"],
-        lost_tokens=tally["lost_tokens"],
+        passages=totals["passages"],
+        truncated=totals["truncated"],
+        lost_tokens=totals["lost_tokens"],
         seconds=seconds,
         rejects_file=rejects.path if counts.rejected else None,
     )
 
 
 def require_memory(memory_bytes: int | None) -> None:
-    """Refuse a budget for this process that work on documents does not keep within.
+    """Refuse a memory budget that is too small for work on documents.
 
     Raises:
-        ConfigError: With what is left of it, and how much is needed.
+        ConfigError: The budget is too small; the message has the free and the needed bytes.
     """
     memory.give_back_freed(memory_bytes)
     needed = memory.shares(memory_bytes).work
@@ -180,25 +180,25 @@ def require_memory(memory_bytes: int | None) -> None:
 def _classified(
     batches: Iterator[ReadBatch], sink: Sink, mode: Mode, stop: bool, advance: Advance
 ) -> Iterator[tuple[list[Document], _Step]]:
-    """Leave out what need not or must not be embedded, and account for it."""
+    """Drop duplicates and conflicts before they are embedded, and count all outcomes."""
     for batch in batches:
         outcomes = sink.classify(batch.documents, mode)
-        judged = list(zip(batch.documents, outcomes, strict=True))
-        conflicts = [_conflict(doc) for doc, outcome in judged if outcome is Outcome.CONFLICT]
+        classified = list(zip(batch.documents, outcomes, strict=True))
+        conflicts = [_conflict(doc) for doc, outcome in classified if outcome is Outcome.CONFLICT]
         if conflicts and stop:
             raise conflicts[0].error(
-                "Use `index upsert`, or --on-error skip to keep what is there."
+                "Use `index upsert`, or --on-error skip to keep the documents in the index."
             )
-        tally = Counter(outcomes)
+        totals = Counter(outcomes)
         counts = RowCounts(
-            indexed=tally[Outcome.NEW],
-            replaced=tally[Outcome.REPLACE],
-            duplicate=tally[Outcome.DUPLICATE],
+            indexed=totals[Outcome.NEW],
+            replaced=totals[Outcome.REPLACE],
+            duplicate=totals[Outcome.DUPLICATE],
             rejected=len(batch.rejects) + len(conflicts),
         )
         advance(counts.duplicate + counts.rejected)
-        kept = [doc for doc, outcome in judged if outcome in (Outcome.NEW, Outcome.REPLACE)]
-        yield kept, _Step([*batch.rejects, *conflicts], counts, batch.rows_end)
+        accepted = [doc for doc, out in classified if out in (Outcome.NEW, Outcome.REPLACE)]
+        yield accepted, _Step([*batch.rejects, *conflicts], counts, batch.rows_end)
 
 
 def _conflict(document: Document) -> Reject:

@@ -1,4 +1,4 @@
-"""Whether an embedder may work with an index: the same model, and the same numbers out of it."""
+"""Checking that an embedder fits an index: it is the same model and gives the same vectors."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from sbert_search.models.loading.identity import ModelIdentity
 from sbert_search.runtime.cache import remembered
 from sbert_search.runtime.progress import note
 
-MIN_COSINE = 0.999  # of the same model by another engine or in another precision
-SAME_COSINE = 0.99999  # of what must be the same model, when its files are not known
+MIN_COSINE = 0.999  # lowest cosine for the same model in any engine and precision
+SAME_COSINE = 0.99999  # lowest cosine where hashes of the model's files cannot be compared
 _QUICK = 2  # check texts that every process compares
 
 _compared: WeakKeyDictionary[TextEmbedder, dict[SelfCheck, float]] = WeakKeyDictionary()
 
 
 def as_embedder(model: ModelLike | None = None, **options: Unpack[EmbedderOptions]) -> TextEmbedder:
-    """Open a model by name or folder, or take one that is open.
+    """Open a model by name or folder, or return one that is open.
 
     Args:
         model: A name, a folder, an `Embedder` or a ``SentenceTransformer``; None: the default.
@@ -39,7 +39,7 @@ def as_embedder(model: ModelLike | None = None, **options: Unpack[EmbedderOption
 
 
 def self_check(embedder: TextEmbedder) -> SelfCheck:
-    """Embed the check texts, so that the embedder can be recognised by its numbers later."""
+    """Embed the check texts, so that the embedder can be recognised by its vectors later."""
     return SelfCheck.of(SELF_CHECK_TEXTS, embedder.encode_document(SELF_CHECK_TEXTS))
 
 
@@ -48,57 +48,58 @@ def require_agreement(
 ) -> None:
     """Refuse an embedder whose vectors cannot be compared with those of an index.
 
-    Its vectors of the check texts must have a cosine of at least `MIN_COSINE` with the stored ones,
-    whatever its engine and precision. A model that came as an object has no files whose hashes
-    could be compared; there `SAME_COSINE` is asked for.
+    Its vectors of the check texts must have a cosine of at least `MIN_COSINE` with the stored ones
+    in any engine and precision. If only one of the two models has files, no hashes can be compared,
+    and the cosine must be at least `SAME_COSINE`.
 
     Raises:
-        ModelMismatch: Another model, naming every field that differs; or other numbers, naming
-            the engine and precision of both and the cosine.
+        ModelMismatch: It is another model; the message names every field that differs. Or it gives
+            other vectors; the message names engine and precision of both and the cosine.
     """
-    ours = ModelIdentity.from_mapping(settings.identity)
-    theirs = embedder.identity
-    comparable = ours.in_memory == theirs.in_memory
+    stored = ModelIdentity.from_mapping(settings.identity)
+    given = embedder.identity
+    comparable = stored.in_memory == given.in_memory
     if not comparable:
-        theirs = replace(
-            theirs,
-            weights_sha256=ours.weights_sha256,
-            tokenizer_sha256=ours.tokenizer_sha256,
+        given = replace(
+            given,
+            weights_sha256=stored.weights_sha256,
+            tokenizer_sha256=stored.tokenizer_sha256,
         )
-    if differences := ours.differences(theirs):
+    if differences := stored.differences(given):
         raise ModelMismatch(
-            f"The index was built with {ours.name}, and {theirs.name} is another model "
-            f"({'; '.join(differences)}). Use {ours.name}, or build another index."
+            f"The index was built with {stored.name}, and {given.name} is another model "
+            f"({'; '.join(differences)}). Use {stored.name}, or build another index."
         )
-    same = comparable and ours.same_numbers(theirs)
+    same = comparable and stored.same_numbers(given)
     if same and not settings.self_check.texts:
-        return  # made without a model; there is nothing to compare
+        return  # the index was made without a model, so there are no vectors to compare
     worst = _worst_cosine(settings.self_check, embedder)
     least = MIN_COSINE if comparable else SAME_COSINE
     if worst >= least:
         return
-    told = (
-        f"{theirs.name} with {theirs.engine} in {theirs.precision} gives other vectors than "
-        f"{'it' if same else f'{ours.engine} in {ours.precision}'} did when the index was built: "
-        f"cosine {worst:.5f} on the check texts, {least} is needed."
+    problem = (
+        f"{given.name} with {given.engine} in {given.precision} gives other vectors than "
+        f"{'it' if same else f'{stored.engine} in {stored.precision}'} did when the index was "
+        f"built: cosine {worst:.5f} on the check texts, {least} is needed."
     )
     remedy = (
-        "Another version of a library may compute it otherwise: install the one of the build, or "
-        "build another index"
+        "Another version of a library may cause this: install the version of the build, or build "
+        "another index"
         if same
-        else f"Use --engine {ours.engine} --precision {ours.precision}"
+        else f"Use --engine {stored.engine} --precision {stored.precision}"
     )
     if not (allow_inexact and comparable):
-        raise ModelMismatch(f"{told} {remedy}, or --allow-inexact.")
-    note(told)
+        raise ModelMismatch(f"{problem} {remedy}, or --allow-inexact.")
+    note(problem)
 
 
 def _worst_cosine(check: SelfCheck, embedder: TextEmbedder) -> float:
-    """Compare the check texts with the stored vectors: all of them once an opened model.
+    """Return the lowest cosine of an embedder's vectors of the check texts with the stored ones.
 
-    A graph was compared with the native engine when it was made, and computes on a CPU in fp32
-    alone: what it gave once for these weights it gives again. Later processes compare only the
-    first texts, which are short, so that a lone search stays fast.
+    All texts are compared once per opened model. For a graph, the answer is cached on disk: it was
+    compared with the native engine when it was made, and it always computes on a CPU in fp32. Later
+    processes compare only the first texts, which are short, so that a single search stays fast
+    (docs/decisions.md: The self-check against an index runs for every opened model).
     """
     if embedder.identity.engine == "onnx":
         key = [check.texts, check.vectors_base64, embedder.identity.to_mapping()]
@@ -109,10 +110,10 @@ def _worst_cosine(check: SelfCheck, embedder: TextEmbedder) -> float:
 
 
 def _compare_once(check: SelfCheck, embedder: TextEmbedder) -> float:
-    """Compare with an embedder that may have been compared before, as writers do every batch."""
+    """Compare, or return the cached answer: writers check the same embedder again and again."""
     try:
         compared = _compared.setdefault(embedder, {})
-    except TypeError:  # somebody's own class, without a hash or weak references
+    except TypeError:  # a user's class without a hash or weak references
         compared = {}
     if check not in compared:
         compared[check] = _compare(check, embedder)
@@ -124,9 +125,9 @@ def _is_cosine(value: object) -> bool:
 
 
 def _compare(check: SelfCheck, embedder: TextEmbedder) -> float:
-    """Give the worst cosine; NaN counts as no agreement at all."""
+    """Return the lowest cosine; NaN counts as -1."""
     stored = check.vectors
-    got = embedder.encode_document(check.texts)
-    lengths = np.linalg.norm(stored, axis=1) * np.linalg.norm(got, axis=1)
-    cosines = np.einsum("nd,nd->n", stored, got) / np.maximum(lengths, np.finfo(np.float32).tiny)
+    given = embedder.encode_document(check.texts)
+    norms = np.linalg.norm(stored, axis=1) * np.linalg.norm(given, axis=1)
+    cosines = np.einsum("nd,nd->n", stored, given) / np.maximum(norms, np.finfo(np.float32).tiny)
     return float(np.nan_to_num(cosines, nan=-1.0).min())

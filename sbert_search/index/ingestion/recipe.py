@@ -1,4 +1,4 @@
-"""A recipe of an index build: which corpus, which model, which index, as a TOML file."""
+"""A recipe of an index build: corpus, model and settings in a TOML file."""
 
 from __future__ import annotations
 
@@ -17,13 +17,14 @@ from sbert_search.models.loading.identity import ModelIdentity, sha256_of
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class IndexRecipe(BuildSettings):
-    """Everything that decides what an index holds.
+    """Everything that determines the content of an index.
 
     Attributes:
-        corpus: What it is made from, in words a person can find it by.
-        sha256: Hash of each file of the corpus, by its name in the folder, or by the file's name.
-        model: Name or folder; None: the default model.
-        weights_sha256: Of the model's weights, so that a name cannot come to mean another model.
+        corpus: Name of the corpus, by which a person can find it.
+        sha256: Hash of each file of the corpus by its path in the folder; for a corpus of one file,
+            by the file's name.
+        model: Name or folder of the model; None: the default model.
+        weights_sha256: Hash of the model's weights, in case the name comes to mean another model.
     """
 
     corpus: str
@@ -38,7 +39,7 @@ class IndexRecipe(BuildSettings):
             source: The folder or the file that is to be indexed.
 
         Raises:
-            CorpusError: A file is absent, or its content is another.
+            CorpusError: A file is missing or has another content.
         """
         for name, expected in self.sha256.items():
             file = source / name if source.is_dir() else source
@@ -47,23 +48,23 @@ class IndexRecipe(BuildSettings):
             if (got := sha256_of(file)) != expected:
                 raise CorpusError(
                     f"{file} has sha256 {got} and the recipe names {expected}; "
-                    "this is another corpus. Leave the checksum out to index it all the same."
+                    "this is another corpus. Remove the checksum from the recipe to use it."
                 )
 
     def check_model(self, model: ModelIdentity) -> None:
         """Compare a model with the one that the recipe was written for.
 
         Raises:
-            ModelMismatch: Its weights are others.
+            ModelMismatch: The model has other weights.
         """
         if self.weights_sha256 and model.weights_sha256 != self.weights_sha256:
             raise ModelMismatch(
                 f"{model.name} has weights sha256 {model.weights_sha256} and the recipe names "
-                f"{self.weights_sha256}; leave weights_sha256 out to build with it all the same."
+                f"{self.weights_sha256}; remove weights_sha256 from the recipe to build anyway."
             )
 
     def open_model(self, **options: Any) -> TextEmbedder:
-        """Open the model of the recipe, compared with the one it was written for.
+        """Open the model of the recipe, and compare its weights with the recipe.
 
         Args:
             options: ``device``, ``engine``, ``precision``.

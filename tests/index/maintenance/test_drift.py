@@ -82,8 +82,6 @@ def test_recall_below_the_target_asks_for_tuning(tmp_path: Path) -> None:
     assert report.recall == pytest.approx(np.mean(hits), abs=0.005)
     action = f"`index tune`: recall is {report.recall:.3f}, below the target of 1.0"
     assert report.actions == (action,)
-        f"`index tune`: recall is {report.recall:.3f}, below the target of 1.0",
-    )
 
 
 def test_rows_without_faiss_and_dead_rows_are_counted(tmp_path: Path) -> None:

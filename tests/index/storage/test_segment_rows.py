@@ -55,7 +55,7 @@ def test_factory_strings_are_known_and_faiss_agrees(factory: str) -> None:
         ("IVF4096", "add how the lists store vectors, such as IVF4096,Flat"),
         ("OPQ16", "must name one index"),
         ("", "'' is unknown"),
-        ("IVF0,Flat", "'IVF0' is not known"),
+        ("IVF0,Flat", "'IVF0' is unknown"),
         ("HNSW32,Flat,Flat,Flat", "names no index"),
     ],
 )
