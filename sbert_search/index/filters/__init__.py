@@ -1,1 +1,1 @@
-"""``--where``: from an SQL condition over metadata to the rows that match it."""
+"""Filters (``--where``): from an SQL condition over metadata to the rows that match it."""

@@ -1,7 +1,8 @@
-"""SQL comparisons of Arrow arrays, with exact answers between integers and floats.
+"""SQL comparisons of Arrow arrays that compare integers and floats exactly.
 
-Arrow compares an int64 with a float64 by rounding or refusing the integer. Here the literal, or
-each pair of values, is compared by its exact value. A missing value gives NULL.
+Arrow rounds or refuses an int64 that it compares with a float64. Here the exact values are
+compared, as in sqlite (docs/decisions.md: Filters compare exact numbers). A missing value gives
+NULL.
 """
 
 from __future__ import annotations
@@ -38,12 +39,13 @@ def compare(column: pa.Array, operator: Operator, value: Value) -> pa.Array:
     """Compare each value of a column with a literal.
 
     Args:
-        column: Any type of a metadata column.
+        column: A metadata column of any type.
         operator: One of `OPERATORS`.
-        value: Of the column's type; for a column of numbers an int or a float, maybe infinite.
+        value: A value of the column's type; for a numeric column an int or a float, which may be
+            infinite.
 
     Returns:
-        bool, null where the column is.
+        bool, null where the column is null.
     """
     if column.type not in _NUMBERS:
         return OPERATORS[operator](column, pa.scalar(value, column.type))
@@ -64,42 +66,42 @@ def compare_columns(left: pa.Array, operator: Operator, right: pa.Array) -> pa.A
     """Compare two columns of one type, or of integers and floats, row by row.
 
     Returns:
-        bool, null where one of them is.
+        bool, null where either column is null.
     """
     if left.type == right.type:
         return OPERATORS[operator](left, right)
     if right.type == pa.int64():
         return compare_columns(right, SWAPPED.get(operator, operator), left)
     order = pa.array(_order(_values(left), _values(right)))
-    there = pc.and_(left.is_valid(), right.is_valid())
-    return _known(there, OPERATORS[operator](order, pa.scalar(0, pa.int8())))
+    valid = pc.and_(left.is_valid(), right.is_valid())
+    return _where(valid, OPERATORS[operator](order, pa.scalar(0, pa.int8())))
 
 
 def is_in(column: pa.Array, values: Sequence[Value]) -> pa.Array:
-    """Whether each value of a column is one of some literals, as `compare` takes them."""
-    found: list[Value] = list(values)
+    """Return whether each value of a column equals one of some literals, as in `compare`."""
+    candidates: list[Value] = list(values)
     if column.type in _NUMBERS:
         same = (_same_number(v, column.type) for v in values if isinstance(v, int | float))
-        found = [value for value in same if value is not None]
-        if column.type == pa.float64() and 0 in found:
-            found += [-0.0, 0.0]  # equal numbers that Arrow hashes apart
-    marks = pc.is_in(column, pa.array(found, column.type))
-    return _known(column.is_valid(), marks)
+        candidates = [value for value in same if value is not None]
+        if column.type == pa.float64() and 0 in candidates:
+            candidates += [-0.0, 0.0]  # equal values with different hashes in Arrow
+    marks = pc.is_in(column, pa.array(candidates, column.type))
+    return _where(column.is_valid(), marks)
 
 
 def constant(column: pa.Array, value: bool) -> pa.Array:
-    """Give the same answer for every row that has a value."""
-    return _known(column.is_valid(), pa.scalar(value))
+    """Return the same answer for every row of a column that is not null."""
+    return _where(column.is_valid(), pa.scalar(value))
 
 
-def _known(where: pa.Array, answers: pa.Array | pa.Scalar) -> pa.Array:
-    """Give the answers, and null elsewhere."""
-    # The null is made here: pa.scalar imports pandas, which a search without a filter never needs.
-    return pc.if_else(where, answers, pa.scalar(None, pa.bool_()))
+def _where(valid: pa.Array, answers: pa.Array | pa.Scalar) -> pa.Array:
+    """Return the answers where ``valid`` is true, and null elsewhere."""
+    # The null is not a constant of the module, since pa.scalar imports pandas.
+    return pc.if_else(valid, answers, pa.scalar(None, pa.bool_()))
 
 
 def _same_number(value: int | float, kind: pa.DataType) -> int | float | None:
-    """Return a literal as a value of int64 or float64, None where the type lacks that number."""
+    """Return a literal as an equal value of int64 or float64; None if the type has none."""
     if kind == pa.int64():
         whole = isinstance(value, int) or value.is_integer()
         return int(value) if whole and INT64.min <= value <= INT64.max else None
@@ -107,7 +109,7 @@ def _same_number(value: int | float, kind: pa.DataType) -> int | float | None:
 
 
 def _next_below(value: int | float, kind: pa.DataType) -> int | float | None:
-    """Return the largest int64 or float64 below a literal that is none; None: there is none."""
+    """Return the largest int64 or float64 below a literal that the type lacks; None if none is."""
     if kind == pa.int64():
         if value < INT64.min:
             return None
@@ -122,10 +124,10 @@ def _values(column: pa.Array) -> NDArray[Any]:
 
 
 def _order(integers: NDArray[np.int64], floats: NDArray[np.float64]) -> NDArray[np.int8]:
-    """Say whether each integer is below (-1), equal to (0) or above (1) its float.
+    """Return whether each integer is below (-1), equal to (0) or above (1) its float.
 
-    Rounding keeps the order, so a rounded integer that differs from the float tells. Where they
-    are equal the float is a whole number, and the integers themselves are compared.
+    Rounding keeps the order, so a rounded integer that differs from the float decides. If they are
+    equal, the float is a whole number, and the integers themselves are compared.
     """
     rounded = integers.astype(np.float64)
     order = (rounded > floats).astype(np.int8) - (rounded < floats)

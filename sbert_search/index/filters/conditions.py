@@ -1,7 +1,8 @@
-"""``--where``: an SQL condition over metadata becomes a function of a segment's columns.
+"""Compiling an SQL condition over metadata into a function of a segment's columns.
 
-`sqlglot` parses; only what is listed here passes: columns, literals, comparison, AND, OR, NOT, IN,
-BETWEEN, LIKE, ILIKE and IS [NOT] NULL. A missing value is NULL, with SQL's three-valued logic.
+`sqlglot` parses the condition. Only these elements are accepted: columns, literals, comparisons,
+AND, OR, NOT, IN, BETWEEN, LIKE, ILIKE and IS [NOT] NULL. A missing value is NULL, with SQL's
+three-valued logic.
 """
 
 from __future__ import annotations
@@ -41,9 +42,9 @@ if TYPE_CHECKING:
 OWN_COLUMNS: Mapping[str, ColumnType] = {"doc_id": "string", "title": "string"}
 
 Condition = Callable[[Mapping[str, pa.Array]], pa.Array]
-"""Takes columns by the names that users know; returns true, false or null for each document."""
+"""Maps columns, by the names in the condition, to true, false or null for each document."""
 
-_METADATA, _OWN = "meta.", "own."  # before a name that both kinds of columns have
+_METADATA, _OWN = "meta.", "own."  # prefixes for names of both a metadata and an own column
 
 _NUMBERS = {"int64", "float64"}
 _NUMBER = re.compile(r"(?P<int>[0-9]+)|([0-9]+\.?|[0-9]*\.[0-9]+)(e[-+]?[0-9]+)?", re.IGNORECASE)
@@ -51,25 +52,25 @@ _NUMBER = re.compile(r"(?P<int>[0-9]+)|([0-9]+\.?|[0-9]*\.[0-9]+)(e[-+]?[0-9]+)?
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """A condition on documents.
+    """A compiled condition.
 
     Attributes:
-        condition: What finds them.
-        columns: The columns it reads, with their types.
+        condition: The compiled function.
+        columns: The columns that it reads, with their types.
     """
 
     condition: Condition
     columns: Mapping[str, ColumnType]
 
     def matching(self, segment: Segment) -> NDArray[np.bool_]:
-        """Mark the first passages of documents that fulfil the condition, bool (n_rows,).
+        """Mark the first passages of documents that meet the condition, bool (n_rows,).
 
-        A column that the segment lacks is NULL in it; integers of a column that has floats in
-        other segments are compared as integers.
+        A column that the segment lacks is NULL. Integers of a column that has floats in other
+        segments are compared as integers.
         """
         marks = np.zeros(segment.n_rows, bool)
-        found = self.condition(document_columns(segment, self.columns))
-        marks[segment.firsts] = found.fill_null(False).to_numpy(zero_copy_only=False)
+        answers = self.condition(document_columns(segment, self.columns))
+        marks[segment.firsts] = answers.fill_null(False).to_numpy(zero_copy_only=False)
         return marks
 
 
@@ -78,55 +79,57 @@ def parse(where: str, columns: Mapping[str, ColumnType]) -> Filter:
 
     Args:
         where: The condition.
-        columns: Metadata columns of the index; ``doc_id`` and ``title`` can be named besides. Where
-            a metadata column has one of these names, it is ``meta.doc_id``, and the id of the
-            document ``own.doc_id``.
+        columns: Metadata columns of the index. A condition can name ``doc_id`` and ``title`` as
+            well. If a metadata column has one of these names, such as ``doc_id``, it is written
+            ``meta.doc_id``, and the id of the document ``own.doc_id``.
 
     Raises:
-        QueryError: It is no condition, or names or does what filters cannot; the message shows the
-            expression with a mark below the place.
+        QueryError: The text is not a condition, or has an unknown column or an unsupported element;
+            the message shows the condition with a mark below the position.
     """
-    twice = {name: columns[name] for name in OWN_COLUMNS if name in columns}
-    told_apart = {_METADATA + name: kind for name, kind in twice.items()} | {
-        _OWN + name: OWN_COLUMNS[name] for name in twice
+    ambiguous = {name: columns[name] for name in OWN_COLUMNS if name in columns}
+    prefixed = {_METADATA + name: kind for name, kind in ambiguous.items()} | {
+        _OWN + name: OWN_COLUMNS[name] for name in ambiguous
     }
-    known = {**columns, **OWN_COLUMNS, **told_apart}
+    known = {**columns, **OWN_COLUMNS, **prefixed}
     text = FilterText(where, known)
     try:
         tree = text.tree()
-        compiler = _Compiler(text, known, twice.keys())
+        compiler = _Compiler(text, known, ambiguous.keys())
         condition = compiler.condition(tree)
         text.require_read(tree)
     except RecursionError:
-        raise QueryError("The filter is nested too deeply; write it flatter.") from None
+        raise QueryError("The filter is nested too deeply; use fewer parentheses.") from None
     return Filter(condition, compiler.used)
 
 
 def document_columns(segment: Segment, columns: Mapping[str, ColumnType]) -> dict[str, pa.Array]:
-    """Read columns of a segment's documents as the segment stores them.
+    """Read columns of a segment's documents in the types that the segment stores.
 
     Args:
-        segment: Where they are.
-        columns: Names and types in the index; one that the segment lacks is null.
+        segment: The segment.
+        columns: Names and types in the index; a column that the segment lacks is null.
     """
     stored = {name: _stored_name(name) for name in columns}
-    there = columns_of.schema(segment.record.columns).names
-    table = segment.table([name for name in stored.values() if name in there])
+    present = columns_of.schema(segment.record.columns).names
+    table = segment.table([name for name in stored.values() if name in present])
     if segment.record.n_docs < segment.n_rows:
         table = table.take(pa.array(segment.firsts))
     return {
         name: table.column(stored[name]).combine_chunks()
-        if stored[name] in there
+        if stored[name] in present
         else pa.nulls(segment.record.n_docs, ARROW_TYPES[kind])
         for name, kind in columns.items()
     }
 
 
 class _Compiler:
+    """Compiles nodes of the parsed condition into functions; records the columns used."""
+
     def __init__(
-        self, text: FilterText, columns: Mapping[str, ColumnType], twice: Collection[str]
+        self, text: FilterText, columns: Mapping[str, ColumnType], ambiguous: Collection[str]
     ) -> None:
-        self._refuse, self._columns, self._twice = text.refuse, columns, twice
+        self._refuse, self._columns, self._ambiguous = text.refuse, columns, ambiguous
         self.used: dict[str, ColumnType] = {}
 
     def condition(self, node: exp.Expr) -> Condition:
@@ -144,7 +147,7 @@ class _Compiler:
         return _inverted(truth) if node.args.get("negate") else truth
 
     def _joined(self, node: exp.And | exp.Or) -> Condition:
-        """Join all of a chain at once: one of thousands would be nested too deeply."""
+        """Join a whole chain of AND or OR at once, since thousands of nested calls would fail."""
         kind, parts = type(node), []
         rest: exp.Expr = node
         while type(rest) is kind:
@@ -222,10 +225,10 @@ class _Compiler:
         if name not in self._columns:
             shown = shortened(name)
             self._refuse(node, unknown_name(shown, shown, self._columns, "column").rstrip("."))
-        if name in self._twice:
+        if name in self._ambiguous:
             self._refuse(
                 node,
-                f"{name!r} is a metadata column here, and every document has one of its own; "
+                f"{name!r} is both a metadata column and a field of every document; "
                 f"write {_METADATA}{name} or {_OWN}{name}",
             )
         self.used[name] = self._columns[name]
@@ -233,7 +236,7 @@ class _Compiler:
 
     def _literal(self, node: exp.Expr, kind: ColumnType) -> Value:
         if isinstance(node, exp.Null):
-            self._refuse(node, "NULL equals nothing; write IS NULL or IS NOT NULL")
+            self._refuse(node, "no value equals NULL; write IS NULL or IS NOT NULL")
         if kind in _NUMBERS:
             return self._number(node, kind)
         if kind == "bool" and isinstance(node, exp.Boolean):
@@ -244,15 +247,16 @@ class _Compiler:
         return self._parsed(node, kind)
 
     def _number(self, node: exp.Expr, kind: ColumnType) -> int | float:
-        """Read an int64 as an int, any other number as the nearest float64, maybe infinite."""
+        """Read an int64 as an int, any other number as the nearest float64 or infinity."""
         negative = isinstance(node, exp.Neg)
         digits = node.this if negative else node
         if not isinstance(digits, exp.Literal) or digits.is_string:
             self._refuse(node, f"the column is {kind}; compare it with a number")
         written = _NUMBER.fullmatch(digits.name)
         if not written:
-            self._refuse(node, f"{shortened(digits.name)!r} is no number")
+            self._refuse(node, f"{shortened(digits.name)!r} is not a number")
         text = "-" * negative + digits.name
+        # An int64 has at most 19 digits; Python refuses to parse integers of thousands of digits.
         if written["int"] and len(digits.name.lstrip("0")) < 20:
             whole = int(text)
             if INT64.min <= whole <= INT64.max:
@@ -267,7 +271,7 @@ class _Compiler:
             if kind == "timestamp":
                 return _time(text)
         except (ValueError, OverflowError):
-            self._refuse(node, f"{shortened(text)!r} is no {kind}; write it as 2024-12-31"
+            self._refuse(node, f"{shortened(text)!r} is not a {kind}; write it as 2024-12-31"
                                + ("T23:59:59" if kind == "timestamp" else ""))  # fmt: skip
         return text
 
@@ -277,7 +281,7 @@ def _inverted(condition: Condition) -> Condition:
 
 
 def _time(text: str) -> datetime:
-    """Read a time, in UTC where it names no zone; what `datetime` would cut off is an error."""
+    """Read a time, in UTC if it names no zone; refuse digits that `datetime` would cut off."""
     if re.search(r"[.,][0-9]{7}", text):
         raise ValueError("beyond microseconds")
     moment = datetime.fromisoformat(text)

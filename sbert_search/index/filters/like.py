@@ -1,4 +1,7 @@
-"""SQL's LIKE: ``%`` is any text, ``_`` any character, a backslash takes the next one literally."""
+r"""SQL's LIKE: ``%`` matches any text, ``_`` any character, ``\`` escapes the next character.
+
+docs/decisions.md: LIKE has a translation of its own.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from collections.abc import Callable, Iterator
 import pyarrow as pa
 import pyarrow.compute as pc
 
-MAX_PATTERN = 10_000  # characters; the engine of regular expressions refuses some of 50,000
+MAX_PATTERN = 10_000  # characters; Arrow's engine refuses some regular expressions of 50,000
 _MARKS = {"%": "(?s:.*)", "_": "(?s:.)"}
 _RUN = re.compile(r"(?P<any>%)[%]*|(?P<one>_)|\\(?P<escaped>.)|(?P<text>[^%_\\]+)", re.DOTALL)
 
@@ -16,11 +19,11 @@ Match = Callable[[pa.Array], pa.Array]
 
 
 def like(pattern: str, *, ignore_case: bool) -> Match:
-    """Return what marks the texts that a pattern matches as a whole, null where a text is null.
+    """Return a function that marks the texts that match a pattern; null for null.
 
     Args:
-        pattern: At most `MAX_PATTERN` characters.
-        ignore_case: Letters match as in Unicode's simple case folding.
+        pattern: The pattern, of at most `MAX_PATTERN` characters.
+        ignore_case: Compare letters by Unicode's simple case folding.
 
     Raises:
         ValueError: The pattern is too long or ends in a backslash.
@@ -49,7 +52,7 @@ def _parts(pattern: str) -> Iterator[tuple[str, str]]:
         else:
             text += part["escaped"] or part["text"]
     if end < len(pattern):
-        raise ValueError("a backslash at the end of a pattern has nothing to take literally")
+        raise ValueError("a backslash at the end of a pattern escapes nothing; write two")
     if text:
         yield "", text
 

@@ -1,4 +1,4 @@
-"""The text of a filter: parsed by `sqlglot`, checked node by node, and pointed into by errors."""
+"""The text of a filter: parsing by `sqlglot`, checking each node, and errors with positions."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from sqlglot import exp
 from sbert_search.errors import QueryError
 
 MAX_CHARACTERS = 100_000
-SHOWN_CHARACTERS = 160  # of the line that an error points into
-KNOWN = "filters know columns, values, =, <>, <, >, AND, OR, NOT, IN, BETWEEN, LIKE and IS NULL"
+SHOWN_CHARACTERS = 160  # characters of the filter that an error shows
+KNOWN = "filters support columns, values, =, <>, <, >, AND, OR, NOT, IN, BETWEEN, LIKE and IS NULL"
 
 OPERATORS: Mapping[type[exp.Expr], str] = {
     exp.EQ: "=",
@@ -42,19 +42,19 @@ _READ: Mapping[type[exp.Expr], set[str]] = {
     exp.Null: set(),
     exp.Boolean: {"this"},
 }
-"""The arguments of each kind of node that the compiler reads. Every other argument that is set may
-change what the node means, as `negate` did when sqlglot 30 began to set it, so it is refused."""
+"""The arguments of each kind of node that the compiler reads. Any other argument may change the
+meaning of the node, as `negate` did when sqlglot 30 introduced it, so it is refused."""
 
 
 class FilterText:
-    """A condition as it was written.
+    """The text of a condition.
 
     Args:
         where: The condition.
-        columns: Names of the columns there are.
+        columns: Names of the available columns.
 
     Raises:
-        QueryError: It is empty, too long or not Unicode.
+        QueryError: The text is empty, too long or not valid Unicode.
     """
 
     def __init__(self, where: str, columns: Iterable[str]) -> None:
@@ -68,41 +68,41 @@ class FilterText:
         try:
             where.encode()
         except UnicodeEncodeError as error:
-            self._refuse_at(error.start, "it is no valid UTF-8 here")
+            self._refuse_at(error.start, "it is not valid UTF-8 here")
 
     def tree(self) -> exp.Expr:
-        """Parse it.
+        """Parse the condition.
 
         Raises:
-            QueryError: It is no condition.
-            RecursionError: It is nested too deeply.
+            QueryError: The text is not a condition.
+            RecursionError: The condition is nested too deeply.
         """
         try:
             return sqlglot.parse_one(self._where, into=exp.Condition)
         except sqlglot.errors.ParseError as error:
             at = error.errors[0] if error.errors else {}
             before = at.get("start_context") or ""
-            place = self._where.find(before + (at.get("highlight") or "")) + len(before)
-            self._refuse_at(max(place, 0), "it is no condition here")
+            offset = self._where.find(before + (at.get("highlight") or "")) + len(before)
+            self._refuse_at(max(offset, 0), "it is not a condition here")
         except sqlglot.errors.TokenError:
             quotes = max(self._where.rfind(quote) for quote in "'\"")
             self._refuse_at(max(quotes, 0), "a quote is not closed")
 
     def require_read(self, tree: exp.Expr) -> None:
-        """Refuse a tree with anything in it that the compiler does not read.
+        """Refuse a tree with anything that the compiler does not read.
 
         Raises:
-            QueryError: A kind of node, an argument of a node or a comment that filters lack.
+            QueryError: A node, an argument of a node or a comment is not supported.
         """
         for node in tree.walk():
             if node.comments:
-                self.refuse(node, "filters have no comments")
-            there = {name for name, value in node.args.items() if value}
-            if type(node) not in _READ or not there <= _READ[type(node)]:
+                self.refuse(node, "filters cannot have comments")
+            used = {name for name, value in node.args.items() if value}
+            if type(node) not in _READ or not used <= _READ[type(node)]:
                 self.refuse(node, KNOWN)
 
     def refuse(self, node: exp.Expr, reason: str) -> NoReturn:
-        """Raise `QueryError` with a mark below the place of a node."""
+        """Raise `QueryError` with a mark below the position of a node."""
         tree: exp.Expr | None = node
         while tree is not None:
             starts = [part.meta["start"] for part in tree.walk() if "start" in part.meta]
@@ -125,15 +125,15 @@ class FilterText:
         raise QueryError(f"The filter cannot be used: {reason}{stop}\n  {shown}\n  {mark}")
 
     def _quotes_missing(self) -> str:
-        """Name the columns that SQL reads as something else where they stand without quotes."""
+        """Name the columns in the filter that need quotes because SQL reads them otherwise."""
         bare = re.sub(r"""'[^']*'|"[^"]*\"""", "", self._where)
-        there = (n for n in self._columns if re.search(rf"(?<!\w){re.escape(n)}(?!\w)", bare))
-        odd = [f'"{name}"' for name in there if not _is_name(name)]
-        return f"; write {' and '.join(odd)} in double quotes" if odd else ""
+        used = (n for n in self._columns if re.search(rf"(?<!\w){re.escape(n)}(?!\w)", bare))
+        unquoted = [f'"{name}"' for name in used if not _is_name(name)]
+        return f"; write {' and '.join(unquoted)} in double quotes" if unquoted else ""
 
 
 def _is_name(name: str) -> bool:
-    """Whether SQL reads a word as the name of a column."""
+    """Whether SQL reads a word as a column name without quotes."""
     try:
         return isinstance(sqlglot.parse_one(name, into=exp.Condition), exp.Column)
     except (sqlglot.errors.SqlglotError, RecursionError):
@@ -141,7 +141,7 @@ def _is_name(name: str) -> bool:
 
 
 def shortened(text: str) -> str:
-    """Cut what a message quotes to a length that can be read."""
+    """Shorten a text for a message."""
     return text if len(text) <= SHOWN_CHARACTERS // 2 else text[: SHOWN_CHARACTERS // 2] + "..."
 
 

@@ -26,7 +26,8 @@ def test_both_places_are_named_and_nothing_is_written(tmp_path: Path) -> None:
     path = source(tmp_path, {"id": "a", "text": "one"}, {"id": "a", "text": "two"})
     with pytest.raises(CorpusError) as caught:
         Index.build(path, out=tmp_path / "i", model=HashingEmbedder())
-    assert f"{path}:3002: the id also occurs in {path}:1, with other content (a" in str(
+    message = str(caught.value)
+    assert f"{path}:3002: the id also occurs in {path}:1, with other content (a" in message
         caught.value
     )
     assert "--on-error skip" in str(caught.value)
