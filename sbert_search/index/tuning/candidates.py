@@ -1,4 +1,4 @@
-"""Which indexes may suit, cheapest to build first, and their ladders of search parameters."""
+"""The candidates of a tuning, cheapest to build first, with the search parameters to try."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ class Family:
 
     Attributes:
         pattern: A FAISS factory string with ``{lists}`` for the number of inverted lists.
-        refines: Candidates for each result to try, few first; 1 where FAISS holds the vectors, in
-            two bytes a number or whole.
+        refines: Refine factors to try, ascending; 1 where FAISS stores two or four bytes per
+            dimension.
     """
 
     pattern: str
     refines: tuple[int, ...] = (1,)
 
     def spec(self, n_rows: int) -> IndexSpec:
-        """Return the index for so many rows."""
+        """Return the spec for an index of ``n_rows``."""
         return IndexSpec(factory=self.pattern.format(lists=lists_for(n_rows)))
 
     def ladders(self, n_rows: int) -> Iterator[list[IndexSpec]]:
-        """Yield, for each refine factor, specs that search ever more widely."""
+        """Yield, for each refine factor, specs with ascending nprobe or ef_search."""
         spec = self.spec(n_rows)
         for refine in self.refines:
             base = replace(spec, refine=refine)
@@ -44,7 +44,7 @@ class Family:
 
 
 def between(low: IndexSpec, high: IndexSpec) -> IndexSpec | None:
-    """Return the spec halfway between two steps of a ladder; None when they are neighbours."""
+    """Return the spec halfway between two specs of a ladder; None if there is none between."""
     nprobe = (low.nprobe + high.nprobe) // 2
     ef_search = (low.ef_search + high.ef_search) // 2
     middle = replace(high, nprobe=nprobe, ef_search=ef_search)
@@ -52,7 +52,7 @@ def between(low: IndexSpec, high: IndexSpec) -> IndexSpec | None:
 
 
 def families(n_rows: int, dim: int) -> list[Family]:
-    """List the kinds of index for the largest segment of an index."""
+    """List the kinds of index to compare, given the rows of the largest segment."""
     exact = Family("Flat")
     if n_rows < MIN_ANN_ROWS:
         return [exact]
@@ -71,10 +71,11 @@ def families(n_rows: int, dim: int) -> list[Family]:
 
 
 def lists_for(n_rows: int) -> int:
-    """Return how many inverted lists suit: a power of two near twice the square root.
+    """Return the number of inverted lists: a power of two near twice the square root of the rows.
 
-    There are never more than the rows can train.
+    There are never more than the rows can train (docs/decisions.md: Twice the square root of the
+    rows as lists).
     """
-    wanted = 1 << round(math.log2(max(2 * math.sqrt(n_rows), 1)))
+    preferred = 1 << round(math.log2(max(2 * math.sqrt(n_rows), 1)))
     most = 1 << int(math.log2(max(n_rows / ROWS_PER_LIST, 1)))
-    return min(wanted, most)
+    return min(preferred, most)

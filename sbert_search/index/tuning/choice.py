@@ -1,4 +1,4 @@
-"""From trials to a choice: the fastest that reaches the recall within the budget."""
+"""Choosing from trials: the fastest index that reaches the recall within the budget."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from sbert_search.index.tuning.predictions import BuildTime, predict_latency
 from sbert_search.index.tuning.settings import Budget
 from sbert_search.index.tuning.sweep import MeasuredFamily, reaches
 
-NEAR = 1.1  # a candidate that is this much slower may win by being smaller
+NEAR = 1.1  # a candidate up to this many times slower is chosen if it is smaller
 
 
 @dataclass(frozen=True, slots=True)
 class Finalist:
-    """A family that reached the recall on the sample, with what all rows are expected to cost.
+    """A family that reached the recall on the sample, with predictions for all rows.
 
     Attributes:
-        measured: What it did on the sample.
-        trial: Its fastest trial with the recall.
+        measured: Its measurements on the sample.
+        trial: Its fastest trial that reaches the recall.
         latency_ms: Predicted median latency.
         build_s: Predicted seconds to build.
         size_bytes: Predicted bytes of its files.
-        refused: Why the budget forbids it, or "".
+        refused: Why it exceeds the budget, or "".
     """
 
     measured: MeasuredFamily
@@ -35,16 +35,17 @@ class Finalist:
 
 
 def outlook(measured: Iterable[MeasuredFamily], budget: Budget) -> list[Finalist]:
-    """Predict what each family that has the recall would do over all rows, fastest first."""
-    found = [_predicted(m, budget) for m in measured if _best(m, budget)]
-    return sorted(found, key=lambda f: f.latency_ms)
+    """Predict the cost over all rows of each family that reaches the recall, fastest first."""
+    predicted = [_predicted(m, budget) for m in measured if _best(m, budget)]
+    return sorted(predicted, key=lambda f: f.latency_ms)
 
 
 def finalists(candidates: Sequence[Finalist]) -> list[Finalist]:
-    """Take the fastest that the budget allows, and the fastest of another kind if there is one.
+    """Take the fastest candidate within the budget, and the fastest of another kind if possible.
 
-    What a sample tells of a graph, or of lists, may be wrong of all graphs or lists alike. What is
-    slower than an exact scan is not taken.
+    A prediction from a sample may be wrong for all graphs, or for all inverted lists, in the same
+    way (docs/decisions.md: The two finalists of `index tune` are of two kinds). Candidates slower
+    than an exact scan are not taken.
     """
     allowed: list[Finalist] = []
     for candidate in candidates:
@@ -62,7 +63,7 @@ def _kind(candidate: Finalist) -> tuple[bool, bool]:
 
 
 def fastest(trials: Iterable[Trial], recall: float, latency_ms: float | None) -> Trial | None:
-    """Choose the fastest trial with the recall; the smallest index among nearly as fast ones."""
+    """Choose the fastest trial that reaches the recall, or a smaller index nearly as fast."""
     good = [t for t in trials if reaches(t, recall) and t.p50_ms <= (latency_ms or float("inf"))]
     if not good:
         return None
@@ -71,7 +72,7 @@ def fastest(trials: Iterable[Trial], recall: float, latency_ms: float | None) ->
 
 
 def pareto(trials: Iterable[Trial]) -> list[Trial]:
-    """Keep the trials that no other one beats in both recall and speed, by rising recall."""
+    """Keep the trials that no other trial beats in both recall and speed, by ascending recall."""
     front: list[Trial] = []
     for trial in sorted(trials, key=lambda t: (t.recall, t.qps), reverse=True):
         if not front or trial.qps > front[-1].qps:
@@ -86,8 +87,7 @@ def _best(measured: MeasuredFamily, budget: Budget) -> Trial | None:
 def _predicted(measured: MeasuredFamily, budget: Budget) -> Finalist:
     trial = _best(measured, budget)
     assert trial is not None
-    wanted = list(budget.segments)
-    latency_ms = predict_latency(trial.p50_ms, trial.spec, trial.n_rows, wanted)
+    latency_ms = predict_latency(trial.p50_ms, trial.spec, trial.n_rows, list(budget.segments))
     if measured.full is None:
         return Finalist(measured, trial, latency_ms, 0.0, 0, _too_slow(latency_ms, budget))
     build_s = _build_seconds(measured.full, budget)
@@ -101,7 +101,7 @@ def _predicted(measured: MeasuredFamily, budget: Budget) -> Finalist:
 
 
 def _build_seconds(full: BuildTime, budget: Budget) -> float:
-    """Train once, fill every segment."""
+    """Predict the seconds to train once and fill every segment."""
     return full.train_s + full.add_s * sum(budget.built_segments) / full.n_rows
 
 
@@ -109,4 +109,4 @@ def _too_slow(latency_ms: float, budget: Budget) -> str:
     allowed = budget.settings.latency_ms
     if allowed is None or latency_ms <= allowed:
         return ""
-    return f"a query would take {latency_ms:.3g} ms of {allowed:.3g}"
+    return f"a query would take {latency_ms:.3g} ms, and {allowed:.3g} ms are allowed"

@@ -1,4 +1,4 @@
-"""The last step of a tuning: finalists over all rows, and the best of them verified."""
+"""The last step of a tuning: building finalists over all rows and verifying the best one."""
 
 from __future__ import annotations
 
@@ -21,43 +21,43 @@ from sbert_search.index.tuning.sweep import climb, measure, unmeasured
 from sbert_search.runtime.progress import note, progress
 from sbert_search.runtime.provenance import library_versions, machine
 
-FEWEST_QUERIES = 50  # of either kind, however little time there is for exact neighbours
-TRUTH_SHARE = 0.2  # of the time left that exact neighbours over all rows may take
+FEWEST_QUERIES = 50  # queries to choose by, and to verify with, even if time is short
+TRUTH_SHARE = 0.2  # share of the time left for finding exact neighbours over all rows
 
 
 class FullTrials:
-    """Finalists built over all rows, searched with their best parameters, verified.
+    """Builds finalists over all rows, tries their search parameters and verifies the best.
 
     Attributes:
-        built: The best trial of each.
-        tuning: What was chosen, once `decide` has.
+        built: The best trial of each finalist.
+        tuning: The result; None before `decide`.
     """
 
     def __init__(
-        self, snapshot: Snapshot, asked: QuerySplit, budget: Budget, front: Sequence[Trial]
+        self, snapshot: Snapshot, queries: QuerySplit, budget: Budget, front: Sequence[Trial]
     ) -> None:
-        self._snapshot, self._asked, self._budget = snapshot, asked, budget
+        self._snapshot, self._queries, self._budget = snapshot, queries, budget
         self._front = tuple(front)
         self._options: dict[IndexSpec, Manifest] = {}
         self.built: list[Trial] = []
         self.tuning: Tuning | None = None
 
     def decide(self, chosen: Sequence[Finalist], work: Transaction) -> Manifest:
-        """Build the finalists and return the manifest with the best one; the others' files go."""
+        """Build the finalists, remove the files of all but the best, and return its manifest."""
         settings = self._budget.settings
         choosing, verifying = self._find_ground_truths()
         for finalist in chosen:
             self._build(finalist, choosing, work)
         best = fastest(self.built, settings.recall, settings.latency_ms)
         if best is None:
-            note("No finalist keeps its promise over all rows; searching exactly.")
+            note("No finalist reaches the target over all rows; searching exactly.")
             best = self._scanned(choosing)
         new = self._options[best.spec]
         verified = measure(_searching(self._opened(new), best.spec), best.spec, verifying, best)
         self.tuning = Tuning(
             recall=settings.recall,
             k=settings.k,
-            queries=self._asked.origin,
+            queries=self._queries.origin,
             n_choosing=len(choosing.queries),
             n_verifying=len(verifying.queries),
             verified=verified,
@@ -107,18 +107,21 @@ class FullTrials:
         return measure(search, spec, truth, unmeasured(spec, exact.n_rows))
 
     def _find_ground_truths(self) -> tuple[GroundTruth, GroundTruth]:
-        """Find exact neighbours over all rows, of as many queries as there is time for."""
-        k, asked = self._budget.settings.k, self._asked
+        """Find exact neighbours over all rows for as many queries as time allows."""
+        k, queries = self._budget.settings.k, self._queries
         search = partial(self._snapshot.search, exact=True)
-        first = asked.choosing[0][:FEWEST_QUERIES]
+        first = queries.choosing[0][:FEWEST_QUERIES]
         start = time.monotonic()
         search(first, k + 1)
         per_query = (time.monotonic() - start) / len(first)
         affordable = int(TRUTH_SHARE * self._budget.seconds_left / per_query / 2)
         n = max(affordable, FEWEST_QUERIES)
-        if n < len(asked.choosing[0]):
-            note(f"Exact neighbours over all rows take long: {n:,} queries of each kind are used.")
-        parts = [(q[:n], own[:n]) for q, own in (asked.choosing, asked.verifying)]
+        if n < len(queries.choosing[0]):
+            note(
+                f"Finding exact neighbours takes long: {n:,} queries are used to choose, and {n:,} "
+                "to verify."
+            )
+        parts = [(q[:n], own[:n]) for q, own in (queries.choosing, queries.verifying)]
         with progress("Finding exact neighbours", sum(len(q) for q, _ in parts), "queries") as done:
             choosing, verifying = (find_ground_truth(q, own, k, search, done) for q, own in parts)
         return choosing, verifying
@@ -128,12 +131,12 @@ class FullTrials:
 
 
 def _searching(snapshot: Snapshot, spec: IndexSpec) -> Search:
-    """Search a state by other parameters; what it has open stays open."""
+    """Return a search of a state with other parameters; its open files are used again."""
     changed = replace(snapshot.manifest, settings=replace(snapshot.settings, spec=spec))
     return Snapshot(snapshot.folder, changed, snapshot).search
 
 
 def _bare(manifest: Manifest, spec: IndexSpec) -> Manifest:
-    """Return a state without FAISS files, to be searched by a spec."""
+    """Return a state with another spec and without FAISS files."""
     bare = manifest.without({s.ann.name for s in manifest.segments if s.ann})
     return replace(bare, settings=replace(bare.settings, spec=spec))

@@ -1,4 +1,4 @@
-"""Seconds predicted from a smaller build that was timed; bytes are predicted by `IndexSpec`."""
+"""Predicting seconds from a smaller build that was timed; `IndexSpec` predicts bytes."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from sbert_search.index.dense.faiss_build import ROWS_PER_LIST
 from sbert_search.index.dense.faiss_runtime import import_faiss
 from sbert_search.index.spec import IndexSpec
 
-_ROUNDS = 10  # of k-means over the centroids
+_ROUNDS = 10  # iterations of FAISS's k-means
 
 
 @dataclass(frozen=True, slots=True)
 class BuildTime:
-    """Seconds that one build took.
+    """The measured or predicted seconds of one build.
 
     Attributes:
-        spec: What was built.
-        n_rows: Of how many rows.
-        train_s: Centroids and codes.
-        add_s: Filling.
+        spec: The index.
+        n_rows: Rows of the index.
+        train_s: Seconds to train centroids and codes.
+        add_s: Seconds to add the rows.
     """
 
     spec: IndexSpec
@@ -34,12 +34,12 @@ class BuildTime:
 
     @property
     def seconds(self) -> float:
-        """The whole build."""
+        """Seconds of the whole build."""
         return self.train_s + self.add_s
 
 
 def assign_seconds(vectors: NDArray[np.float32]) -> float:
-    """Time how long comparing one vector with one centroid takes on this machine."""
+    """Measure the seconds for comparing one vector with one centroid on this machine."""
     faiss = import_faiss()
     rows, lists = vectors[:4096], vectors[:512]
     faiss.knn(rows[:512], lists, 1)
@@ -49,16 +49,17 @@ def assign_seconds(vectors: NDArray[np.float32]) -> float:
 
 
 def predict(known: BuildTime, spec: IndexSpec, n_rows: int, assign_s: float) -> BuildTime:
-    """Scale the time of a build to another number of rows.
+    """Predict the time of a build from a build with another number of rows.
 
-    Graphs grow by n log n. Of an IVF, training is k-means, whose cost is known, and codes, whose
-    training sample is fixed; filling is one comparison with each centroid and the coding.
+    A graph of n rows takes n log n. The training of an IVF is k-means, whose cost follows from
+    ``assign_s``, and the training of codes on a sample of fixed size. Adding a row to an IVF is one
+    comparison with each centroid, and the encoding.
 
     Args:
-        known: A smaller build of the same family.
-        spec: What is to be built.
-        n_rows: Rows of it.
-        assign_s: What `assign_seconds` measured.
+        known: A measured build of the same family.
+        spec: The index to build.
+        n_rows: Rows of that index.
+        assign_s: Result of `assign_seconds`.
     """
     if not spec.n_lists:
         growth = math.log(n_rows) / math.log(known.n_rows) if spec.is_hnsw else 1.0
@@ -73,7 +74,7 @@ def predict(known: BuildTime, spec: IndexSpec, n_rows: int, assign_s: float) -> 
 def predict_latency(
     known_ms: float, spec: IndexSpec, known_rows: int, segments: list[int]
 ) -> float:
-    """Scale a latency on a sample to all segments, which are searched one after another, in ms."""
+    """Predict a latency in ms from one on a sample; segments are searched one after another."""
     if spec.is_hnsw:
         growth = [math.log(n) / math.log(known_rows) for n in segments]
     elif spec.n_lists:

@@ -1,4 +1,4 @@
-"""Queries with their exact neighbours: what recall is measured against."""
+"""Measuring recall and speed of a search against exact neighbours."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from sbert_search.runtime.progress import Advance
 Floats = NDArray[np.float32]
 Search = Callable[[Floats, int], tuple[Floats, NDArray[np.int64]]]
 
-SINGLE = 100  # queries asked one by one for the latencies
+SINGLE = 100  # queries searched one by one to measure the latency
 
 
 @dataclass(frozen=True, slots=True)
 class GroundTruth:
-    """Queries and how near their neighbours are.
+    """Queries with the scores of their exact k-th neighbours.
 
     Attributes:
         queries: float32 (n_queries, dim).
-        own: The row that a query was taken from, which is no answer to it, int64 (n_queries,);
-            -1 where the query is no document.
+        own: The row from which each query was taken, int64 (n_queries,), which is not counted as
+            its neighbour; -1 where the query is not a document.
         kth: Score of the k-th nearest other row, float32 (n_queries,).
-        k: Rows wanted.
+        k: The k of recall@k.
     """
 
     queries: Floats
@@ -39,7 +39,7 @@ class GroundTruth:
 
 @dataclass(frozen=True, slots=True)
 class Speed:
-    """How fast a search answers, in milliseconds and queries a second."""
+    """The speed of a search: latencies of single queries, and queries per second in batches."""
 
     p50_ms: float
     p99_ms: float
@@ -53,13 +53,13 @@ def find_ground_truth(
     exact: Search,
     advance: Advance = lambda n: None,
 ) -> GroundTruth:
-    """Find the exact neighbours of queries; ``k`` is lowered to the rows that there are."""
+    """Find the exact neighbours of queries; ``k`` is lowered if there are fewer rows."""
     parts = []
     for start in range(0, len(queries), QUERY_BLOCK):
         parts.append(exact(queries[start : start + QUERY_BLOCK], k + 1))
         advance(len(parts[-1][0]))
-    found_scores, found_rows = (np.concatenate(part) for part in zip(*parts, strict=True))
-    scores, rows = others(found_scores, found_rows, own)
+    all_scores, all_rows = (np.concatenate(part) for part in zip(*parts, strict=True))
+    scores, rows = others(all_scores, all_rows, own)
     k = max(1, min(k, int((rows[:, :k] >= 0).sum(axis=1).min(initial=k))))
     return GroundTruth(queries, own, scores[:, k - 1], k)
 
@@ -67,31 +67,31 @@ def find_ground_truth(
 def others(
     scores: Floats, rows: NDArray[np.int64], own: NDArray[np.int64]
 ) -> tuple[Floats, NDArray[np.int64]]:
-    """Leave out the row that each query was taken from, (n_queries, k + 1) -> (n_queries, k)."""
+    """Drop the row from which each query was taken: (n_queries, k + 1) -> (n_queries, k)."""
     is_own = (rows == own[:, None]) & (own[:, None] >= 0)
     order = np.argsort(is_own, axis=1, kind="stable")[:, : rows.shape[1] - 1]
     return np.take_along_axis(scores, order, 1), np.take_along_axis(rows, order, 1)
 
 
 def recall_of(search: Search, truth: GroundTruth) -> tuple[float, float, float]:
-    """Measure a search.
+    """Measure the recall of a search; rows that tie with the k-th neighbour count as found.
 
     Returns:
-        Recall@k, its standard error over the queries, and queries a second.
+        Recall@k, its standard error over the queries, and queries per second.
     """
     with single_threaded():
         start = time.perf_counter()
         scores, rows = search(truth.queries, truth.k + 1)
         seconds = time.perf_counter() - start
     scores, rows = others(scores, rows, truth.own)
-    found = ((scores >= truth.kth[:, None]) & (rows >= 0)).sum(axis=1)
-    each = np.minimum(found / truth.k, 1.0)
-    error = float(each.std() / np.sqrt(len(each)))
-    return float(each.mean()), error, len(truth.queries) / seconds
+    correct = ((scores >= truth.kth[:, None]) & (rows >= 0)).sum(axis=1)
+    recalls = np.minimum(correct / truth.k, 1.0)
+    error = float(recalls.std() / np.sqrt(len(recalls)))
+    return float(recalls.mean()), error, len(truth.queries) / seconds
 
 
 def speed_of(search: Search, truth: GroundTruth, qps: float) -> Speed:
-    """Time queries that come one by one; the first ones warm up."""
+    """Measure the latency of queries searched one by one; the first 5 warm up."""
     times_ms = []
     with single_threaded():
         for query in truth.queries[: SINGLE + 5]:

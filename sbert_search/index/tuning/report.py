@@ -1,4 +1,4 @@
-"""A tuning for people: table rows and a picture of recall against speed."""
+"""Showing a tuning: tables, remarks and a plot of recall against speed."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from sbert_search.index.tuning.tune import TuneReport
 from sbert_search.runtime import svg
 
 COLUMNS = ("index", "recall", "p50/p99 ms", "queries/s", "bytes/vector", "build s")
-_TOP, _HEIGHT = 26, 380  # pixels of the picture's panel
+_TOP, _HEIGHT = 26, 380  # pixels of the plot's panel
 
 
 def tables(report: TuneReport) -> dict[str, list[tuple[str, ...]]]:
-    """Make a table of the sample and one of all rows, by title; predictions are in brackets."""
+    """Make a table for the sample and one for all rows, by title; predictions are in brackets."""
     best = [_best(measured, report) for measured in report.measured if measured.trials]
-    found = {f"On a sample of {best[0].n_rows:,} rows": [_row(trial) for trial in best]}
+    by_title = {f"On a sample of {best[0].n_rows:,} rows": [_row(trial) for trial in best]}
     if report.tuning:
         verified = report.tuning.verified
-        title = f"Over all {verified.n_rows:,} rows, the last line on queries not seen before"
-        found[title] = [_row(trial) for trial in (*report.built, verified)]
-    return found
+        title = f"Over all {verified.n_rows:,} rows; the last line on held-out queries"
+        by_title[title] = [_row(trial) for trial in (*report.built, verified)]
+    return by_title
 
 
 def remarks(report: TuneReport) -> list[str]:
-    """Say what was not built and why, and what the candidates are expected to do over all rows."""
+    """List the candidates that were not built, with the reason, and the predictions of others."""
     skipped = [
         f"{measured.family.pattern.format(lists='...')} was not built: {measured.skipped}."
         for measured in report.measured
@@ -36,17 +36,17 @@ def remarks(report: TuneReport) -> list[str]:
 
 
 def verdict(tuning: Tuning) -> str:
-    """Say in a line what was chosen and what it does."""
+    """Summarise the chosen index and its measurements in a line."""
     trial = tuning.verified
     return (
         f"{how(trial.spec)}: recall@{tuning.k} {trial.recall:.3f} ± {trial.recall_error:.3f} on "
-        f"{tuning.n_verifying:,} unseen queries ({tuning.queries}), p50 {trial.p50_ms:.3g} ms, "
-        f"p99 {trial.p99_ms:.3g} ms; {tuning.recall:g} was asked for"
+        f"{tuning.n_verifying:,} held-out queries ({tuning.queries}), p50 {trial.p50_ms:.3g} ms, "
+        f"p99 {trial.p99_ms:.3g} ms; the target recall is {tuning.recall:g}"
     )
 
 
 def how(spec: IndexSpec) -> str:
-    """Name an index with the search parameters that matter to it."""
+    """Name an index with the search parameters that it uses."""
     parts = ["exact scan" if spec.is_flat else spec.factory]
     parts += [f"nprobe {spec.nprobe}"] if spec.n_lists else []
     parts += [f"ef {spec.ef_search}"] if spec.is_hnsw else []
@@ -55,11 +55,11 @@ def how(spec: IndexSpec) -> str:
 
 
 def draw(report: TuneReport) -> str:
-    """Draw recall against queries a second on the sample: all trials, and those that none beats."""
+    """Plot recall against queries per second on the sample: all trials, and their Pareto front."""
     trials = report.trials
     names = [m.family.pattern for m in report.measured if m.trials]
     panel = svg.Panel(
-        "queries a second (one thread) against recall, on the sample",
+        "queries per second (one thread) against recall, on the sample",
         svg.Axis.of([t.recall for t in trials]),
         svg.Axis.of([t.qps for t in trials], log=True),
         _TOP,
@@ -75,7 +75,7 @@ def draw(report: TuneReport) -> str:
 
 
 def _best(measured: MeasuredFamily, report: TuneReport) -> Trial:
-    """The fastest trial with the recall, or the one that comes nearest to it."""
+    """Return the fastest trial that reaches the recall, or the one with the highest recall."""
     for finalist in report.outlook:
         if finalist.measured is measured:
             return finalist.trial
@@ -86,8 +86,8 @@ def _expected(finalist: Finalist) -> str:
     name = how(finalist.trial.spec)
     if finalist.refused:
         return f"{name} was not built over all rows: {finalist.refused}."
-    cost = f"{finalist.latency_ms:.3g} ms and {finalist.build_s:,.0f} s to build"
-    return f"{name}: {cost} expected over all rows."
+    cost = f"{finalist.latency_ms:.3g} ms per query and {finalist.build_s:,.0f} s to build"
+    return f"{name}: {cost} predicted over all rows."
 
 
 def _row(trial: Trial) -> tuple[str, ...]:

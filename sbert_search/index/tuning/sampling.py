@@ -1,4 +1,4 @@
-"""Which rows candidates are compared on, and which queries they are asked."""
+"""Sampling the rows and the queries by which a tuning compares candidates."""
 
 from __future__ import annotations
 
@@ -17,11 +17,12 @@ from sbert_search.index.tuning.sweep import Sample
 
 @dataclass(frozen=True, slots=True)
 class QuerySplit:
-    """Queries in two parts: to choose by, and to verify on.
+    """Queries to choose an index by, and held-out queries to verify it.
 
     Attributes:
-        choosing, verifying: float32 (n_queries, dim) and the rows they were taken from, or -1.
-        origin: Where they came from, in words.
+        choosing, verifying: Queries, float32 (n_queries, dim), and the rows from which they were
+            taken, int64 (n_queries,), or -1.
+        origin: Origin of the queries, in words.
     """
 
     choosing: tuple[Floats, NDArray[np.int64]]
@@ -38,7 +39,7 @@ def draw(
 ) -> tuple[QuerySplit, Sample]:
     """Draw rows for the sample and, unless queries are given, other rows as queries.
 
-    The sample takes at most a quarter of the memory allowed.
+    The sample takes at most a quarter of the memory budget.
     """
     n_own = 0 if queries is not None else min(settings.n_queries, max(snapshot.n_rows // 2, 2))
     n_sample = min(settings.sample_rows, snapshot.n_rows - n_own)
@@ -56,14 +57,14 @@ def draw(
     half = len(queries) // 2
     if half < 1:
         raise IndexStoreError(
-            "There must be at least 2 queries: some to choose by, some to verify."
+            "There must be at least 2 queries: one to choose by and one to verify with."
         )
     parts = [(queries[:half], rows[:half]), (queries[half:], rows[half:])]
     return QuerySplit(parts[0], parts[1], origin), sample
 
 
 def _live_rows(snapshot: Snapshot, count: int, rng: np.random.Generator) -> NDArray[np.int64]:
-    """Draw rows that are not deleted, each segment giving its share, rising."""
+    """Draw live rows, from each segment in proportion to its live rows; ascending."""
     drawn = []
     for i in range(len(snapshot.segments)):
         rows = snapshot.live_rows_of(i)

@@ -1,4 +1,4 @@
-"""What is asked of a tuning, and what a candidate may cost."""
+"""The settings of a tuning, and the budget of its candidates."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from sbert_search.index.dense.faiss_build import build_bytes
 from sbert_search.index.spec import MIN_ANN_ROWS, IndexSpec
 from sbert_search.runtime import memory
 
-MAX_K = 1000  # whose neighbours are found for every query
+MAX_K = 1000  # largest k of recall@k
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TuneSettings:
-    """What the chosen index must do, and what finding it may cost.
+    """The targets of a tuning, and its limits.
 
     Attributes:
-        recall: Share of the k nearest rows that must come back.
-        k: Of recall@k.
-        memory_bytes: What the process may take, and the FAISS files together; None: no limit.
-        latency_ms: Median latency of one query by one thread; None: no limit.
-        max_minutes: For all of it; a candidate that would not end in time is not built.
-        n_queries: Queries, half to choose by and half to verify on.
-        sample_rows: Rows that candidates are compared on.
-        seed: Draws the sample and the queries.
+        recall: Target recall@k.
+        k: The k of recall@k.
+        memory_bytes: Limit for the process, and for the FAISS files together; None: no limit.
+        latency_ms: Limit for the median latency of one query by one thread; None: no limit.
+        max_minutes: Limit for the tuning; a candidate that would take longer is not built.
+        n_queries: Queries, half to choose by and half to verify with.
+        sample_rows: Rows of the sample on which candidates are compared.
+        seed: Seed for drawing the sample and the queries.
     """
 
     recall: float = 0.95
@@ -45,8 +45,8 @@ class TuneSettings:
             raise ConfigError("k and sample_rows must be at least 1, and n_queries at least 2.")
         if self.k > MAX_K:
             raise ConfigError(
-                f"k is {self.k:,}; recall is measured over {MAX_K:,} neighbours at most, so name "
-                "fewer."
+                f"k is {self.k:,}; recall is measured for at most {MAX_K:,} neighbours, so pass a "
+                "smaller k."
             )
         for limit in (self.max_minutes, self.latency_ms):
             if limit is not None and not 0 < limit < math.inf:
@@ -55,13 +55,13 @@ class TuneSettings:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Budget:
-    """What is left for building.
+    """The time and memory that are left for building.
 
     Attributes:
         segments: Rows of each segment of the index.
-        dim: Numbers in a vector.
-        settings: What was asked.
-        started: When the tuning began, by `time.monotonic`.
+        dim: Dimensions of a vector.
+        settings: Settings of the tuning.
+        started: Start of the tuning, by `time.monotonic`.
     """
 
     segments: tuple[int, ...]
@@ -76,12 +76,12 @@ class Budget:
 
     @property
     def seconds_left(self) -> float:
-        """Until ``max_minutes`` are over."""
+        """Seconds until ``max_minutes`` are over; may be negative."""
         return 60 * self.settings.max_minutes - (time.monotonic() - self.started)
 
     @property
     def built_segments(self) -> list[int]:
-        """Rows of each segment that a FAISS index is made of."""
+        """Rows of each segment that is large enough for a FAISS index."""
         return [n for n in self.segments if n >= MIN_ANN_ROWS]
 
     def total_bytes(self, spec: IndexSpec) -> int:
@@ -89,19 +89,19 @@ class Budget:
         return sum(spec.predicted_bytes(n, self.dim) for n in self.built_segments)
 
     def no_memory_for(self, spec: IndexSpec, n_rows: int) -> str:
-        """Say why the budget does not hold an index of so many rows, made here; "" if it does."""
+        """Return why an index of ``n_rows`` does not fit into the memory budget; "" if it does."""
         limit, room = self.settings.memory_bytes, memory.room(self.settings.memory_bytes)
         if limit is None or room is None:
             return ""
         total, peak = self.total_bytes(spec), build_bytes(spec, n_rows, self.dim)
         if total > limit:
-            return f"its files would take {_mib(total)} of {_mib(limit)}"
+            return f"its files would take {_mib(total)}, and {_mib(limit)} are allowed"
         if peak > room:
-            return f"making it would take {_mib(peak)}, and {_mib(room)} are left"
+            return f"building it would take {_mib(peak)}, and {_mib(room)} are left"
         return ""
 
     def no_time_for(self, seconds: float, share: float = 1.0) -> str:
-        """Say why there is no time to build something; "" if it takes no more than its share."""
+        """Return why a build takes more than a share of the time left; "" if it does not."""
         allowed = share * self.seconds_left
         if seconds <= allowed:
             return ""

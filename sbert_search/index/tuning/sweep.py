@@ -1,4 +1,4 @@
-"""Candidates on a sample: built small, searched ever more widely until the recall is there."""
+"""Measuring candidates on a sample: build, then widen the search until the recall is reached."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ from sbert_search.runtime.progress import Advance
 
 TINY_BUILD_ROWS = 4096  # of the first, tiny build of a family, whose time predicts the next
 TINY_BUILDS = 2  # such builds, of which the fastest counts
-PLATEAU = 0.002  # recall that a step must gain, or wider search does not help
-HALVINGS = 3  # between the last step that fails and the first that does
-SAMPLE_SHARE = 0.15  # of the time left that one candidate on the sample may take
+PLATEAU = 0.002  # gain of recall in two steps below which a ladder is given up
+HALVINGS = 3  # bisections between the last step below the recall and the first that reaches it
+SAMPLE_SHARE = 0.15  # share of the time left that building one candidate on the sample may take
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """Rows to compare candidates on, as a segment has them.
+    """The rows on which candidates are compared, with the attributes of a segment.
 
     Attributes:
         vectors: float32 (n_rows, dim).
-        rows: Their numbers, int64 (n_rows,).
-        max_norm: Largest Euclidean length of a vector.
+        rows: Row numbers, int64 (n_rows,).
+        max_norm: Largest norm of a vector.
     """
 
     vectors: Floats
@@ -47,23 +47,23 @@ class Sample:
 
     @classmethod
     def of(cls, vectors: Floats) -> Sample:
-        """Number the rows from 0."""
+        """Make a sample of vectors; rows are numbered from 0."""
         return cls(vectors, np.arange(len(vectors)), largest_norm(vectors))
 
     @property
     def n_rows(self) -> int:
-        """Rows."""
+        """Number of rows."""
         return len(self.vectors)
 
 
 @dataclass(frozen=True, slots=True)
 class MeasuredFamily:
-    """A family on the sample: what it did, and what it is expected to cost over all rows.
+    """The measurements of a family on the sample, and its predicted build over all rows.
 
     Attributes:
-        family: Which.
-        trials: Steps of its ladders; empty when it was not built.
-        full: Predicted build of the largest segment, or None for an exact scan.
+        family: The family.
+        trials: Its trials with different search parameters; empty if it was not built.
+        full: Predicted build of the largest segment; None for an exact scan.
         skipped: Why it was not built, or "".
     """
 
@@ -83,11 +83,11 @@ def sweep(
     """Measure each family that the budget allows, yielding as each is done.
 
     Args:
-        families: Cheapest to build first.
-        sample: Rows to build of.
+        families: The families, cheapest to build first.
+        sample: The rows to index.
         truth: Queries to choose by, with their neighbours in the sample.
-        settings: Of the index.
-        budget: What a build may take.
+        settings: Settings of the index.
+        budget: Limits of time and memory.
     """
     needs_faiss = any(family.pattern != "Flat" for family in families)
     assign_s = assign_seconds(sample.vectors) if needs_faiss else 0.0
@@ -96,7 +96,7 @@ def sweep(
 
 
 def searching(sample: Sample, index: Any | None, settings: StoreSettings) -> Search:
-    """Search a sample as a segment is searched: by a FAISS index, or by a scan."""
+    """Return a search of a sample like that of a segment: by a FAISS index, or by a scan."""
 
     def search(queries: Floats, k: int) -> tuple[Floats, NDArray[np.int64]]:
         tops = []
@@ -120,21 +120,21 @@ def climb(
     made: Trial,
     advance: Advance = lambda n: None,
 ) -> list[Trial]:
-    """Search ever more widely until the recall is there, then as narrowly as still suffices.
+    """Widen the search until it reaches the recall, then find the narrowest that still does.
 
-    The recall is there when it is so by one standard error. A further refine factor is tried for
-    as long as it brings a faster search.
+    The recall is reached if it exceeds the target by one standard error. Further refine factors are
+    tried as long as each gives a faster search.
 
     Args:
-        search_by: Gives the search by a spec.
-        ladders: What to try, for each refine factor.
+        search_by: Returns the search with a spec.
+        ladders: The specs to try, for each refine factor.
         truth: Queries to choose by.
-        recall: What is asked.
-        made: Everything about the index itself.
-        advance: Told how many more were tried.
+        recall: Target recall.
+        made: A trial with the measurements of the index itself.
+        advance: Called with the number of specs tried.
 
     Returns:
-        All that was tried.
+        All trials.
     """
     tried: list[Trial] = []
     best = 0.0
@@ -150,7 +150,7 @@ def climb(
 
 
 def reaches(trial: Trial, recall: float) -> bool:
-    """Whether a trial has the recall by one standard error, or all there is."""
+    """Whether a trial exceeds the recall by one standard error, or has a recall of 1."""
     return trial.recall - trial.recall_error >= recall or trial.recall == 1.0
 
 
@@ -177,7 +177,8 @@ def _measured(
         return MeasuredFamily(family, skipped=why)
     small = Sample.of(sample.vectors[:TINY_BUILD_ROWS])
     builds = (_build(family.spec(small.n_rows), small, settings)[1] for _ in range(TINY_BUILDS))
-    tiny = min(builds, key=lambda build: build.seconds)  # a stutter would be multiplied
+    # The faster of two, since a delay in a tiny build would be multiplied by the prediction.
+    tiny = min(builds, key=lambda build: build.seconds)
     expected = predict(tiny, spec, sample.n_rows, assign_s)
     if why := budget.no_time_for(expected.seconds, SAMPLE_SHARE):
         return MeasuredFamily(family, skipped=why)
@@ -227,7 +228,7 @@ def _climb_one(
 
 
 def measure(search: Search, spec: IndexSpec, truth: GroundTruth, made: Trial) -> Trial:
-    """Measure a search by a spec; everything about the index itself comes from ``made``."""
+    """Measure a search with a spec; ``made`` has the measurements of the index itself."""
     recall, error, qps = recall_of(search, truth)
     speed = speed_of(search, truth, qps)
     return replace(
@@ -242,7 +243,7 @@ def measure(search: Search, spec: IndexSpec, truth: GroundTruth, made: Trial) ->
 
 
 def unmeasured(spec: IndexSpec, n_rows: int) -> Trial:
-    """Begin a trial of an exact scan."""
+    """Return a trial without measurements."""
     return Trial(
         spec=spec, n_rows=n_rows, recall=0.0, recall_error=0.0, p50_ms=0.0, p99_ms=0.0, qps=0.0
     )
@@ -260,7 +261,7 @@ def _build(spec: IndexSpec, sample: Sample, settings: StoreSettings) -> tuple[An
 
 
 def _size_of(index: Any) -> int:
-    """Count the bytes of a FAISS index as it would be written."""
+    """Return the bytes that a FAISS index would take in a file."""
     faiss = import_faiss()
     n_bytes = 0
 

@@ -1,4 +1,4 @@
-"""`index tune`: candidates on a sample, finalists on all rows, the best one committed."""
+"""`index tune`: compare candidates on a sample, build finalists over all rows, commit the best."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ from sbert_search.index.tuning.settings import Budget, TuneSettings
 from sbert_search.index.tuning.sweep import MeasuredFamily, Sample, searching, sweep
 from sbert_search.runtime.progress import note, progress
 
-LOCK_WAIT_S = 60.0  # how long other writers may take before what was measured is given up
+LOCK_WAIT_S = 60.0  # seconds to wait for other writers before the measurements are given up
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TuneReport:
-    """What a tuning found.
+    """The result of a tuning.
 
     Attributes:
-        measured: Every family on the sample, with the reason where one was not built.
-        outlook: What those with the recall were expected to do over all rows.
-        built: Finalists over all rows, as searched for the queries to choose by.
-        tuning: What was chosen and how it did on other queries; None after a dry run.
-        seconds: All of it.
+        measured: Every family on the sample, with the reason if it was not built.
+        outlook: Predictions over all rows for the families that reached the recall.
+        built: The best trial of each finalist over all rows, on the queries to choose by.
+        tuning: The chosen index, measured on held-out queries; None after a dry run.
+        seconds: Duration of the tuning.
     """
 
     measured: tuple[MeasuredFamily, ...]
@@ -59,42 +59,43 @@ def tune(
     origin: str = "documents",
     dry_run: bool = False,
 ) -> TuneReport:
-    """Measure what suits an index, and search it so from now on.
+    """Find the fastest spec that reaches a recall, and commit it with its FAISS files.
 
-    Until the last commit the index stays as it is, so an interrupt loses the measurements only.
+    The index does not change before the commit at the end, so an interrupt loses only the
+    measurements.
 
     Args:
         store: The index.
-        settings: What is asked.
-        queries: float32 (n_queries, dim) such as will be asked; None: the documents themselves,
-            which are no answers to themselves.
-        origin: Where the queries came from, in words.
+        settings: Targets and limits.
+        queries: Typical queries, float32 (n_queries, dim); None: a sample of the documents, which
+            do not count as their own neighbours.
+        origin: Origin of the queries, in words.
         dry_run: Measure on the sample, predict, and change nothing.
 
     Raises:
-        IndexStoreError: There is nothing to search, nothing keeps within the budget, or the folder
+        IndexStoreError: The index is too small, no candidate is within the budget, or the folder
             cannot be written.
         IndexLocked: Another process writes.
     """
     if not dry_run:
-        with store.writer():  # or this is known only after minutes of measuring
+        with store.writer():  # fails now, not after minutes of measuring, if it cannot write
             pass
     before = store.snapshot
     rng = np.random.default_rng(settings.seed)
     drawn = partial(draw, settings=settings, queries=queries, origin=origin, rng=rng)
     budget = _budget(before, settings)
     try:
-        asked, sample = drawn(before)
-        measured = _sweep(sample, asked, before, budget)
-        final, candidates, chosen = _finals(before, asked, budget, measured)
+        query_split, sample = drawn(before)
+        measured = _sweep(sample, query_split, before, budget)
+        final, candidates, chosen = _full_trials(before, query_split, budget, measured)
         if not dry_run:
             with store.writer(at_least_s=LOCK_WAIT_S) as writer:
                 if (newest := writer.snapshot) is not before:
                     _require_alike(before, newest)
                     note(f"{store.path} changed meanwhile; choosing over its newest state.")
                     budget = replace(_budget(newest, settings), started=budget.started)
-                    asked = drawn(newest)[0]
-                    final, candidates, chosen = _finals(newest, asked, budget, measured)
+                    query_split = drawn(newest)[0]
+                    final, candidates, chosen = _full_trials(newest, query_split, budget, measured)
                 writer.rewrite(partial(final.decide, chosen))
     except KeyboardInterrupt as interrupt:
         if store.snapshot.manifest.tuning == before.manifest.tuning:
@@ -109,25 +110,25 @@ def tune(
     )
 
 
-def _finals(
-    snapshot: Snapshot, asked: QuerySplit, budget: Budget, measured: Sequence[MeasuredFamily]
+def _full_trials(
+    snapshot: Snapshot, query_split: QuerySplit, budget: Budget, measured: Sequence[MeasuredFamily]
 ) -> tuple[FullTrials, list[Finalist], Sequence[Finalist]]:
-    """Say what would be built over all rows of a state, among which candidates.
+    """Choose the finalists to build over all rows of a state.
 
     Raises:
-        IndexStoreError: Nothing keeps within the budget.
+        IndexStoreError: No candidate is within the budget.
     """
     candidates = outlook(measured, budget)
     chosen = finalists(candidates)
     if not chosen:
         raise IndexStoreError(_nothing_fits(candidates, budget.settings))
-    return FullTrials(snapshot, asked, budget, pareto(_trials(measured))), candidates, chosen
+    return FullTrials(snapshot, query_split, budget, pareto(_trials(measured))), candidates, chosen
 
 
 def _require_alike(before: Snapshot, newest: Snapshot) -> None:
-    """Refuse to go by measurements of other vectors than those that are there now."""
-    told = [(s.settings.identity, s.settings.dim, s.settings.metric) for s in (before, newest)]
-    if told[0] != told[1]:
+    """Refuse measurements of an index that was replaced by one with another model or metric."""
+    kinds = [(s.settings.identity, s.settings.dim, s.settings.metric) for s in (before, newest)]
+    if kinds[0] != kinds[1]:
         raise IndexStoreError(
             f"{newest.path} was replaced by an index of another model or metric; tune it again."
         )
@@ -139,19 +140,21 @@ def _sizes(snapshot: Snapshot) -> tuple[int, ...]:
 
 def _budget(snapshot: Snapshot, settings: TuneSettings) -> Budget:
     if snapshot.n_rows < 3:
-        raise IndexStoreError(f"{snapshot.path} holds too little to tune anything.")
+        raise IndexStoreError(
+            f"{snapshot.path} holds {snapshot.n_rows} rows; a tuning needs at least 3."
+        )
     if advice := merge_policy.advice(snapshot.manifest):
-        note(f"`index compact` first would serve this index better: {advice}.")
+        note(f"Run `index compact` before tuning, for better results: {advice}.")
     return Budget(segments=_sizes(snapshot), dim=snapshot.settings.dim, settings=settings)
 
 
 def _sweep(
-    sample: Sample, asked: QuerySplit, snapshot: Snapshot, budget: Budget
+    sample: Sample, query_split: QuerySplit, snapshot: Snapshot, budget: Budget
 ) -> list[MeasuredFamily]:
     settings = budget.settings
     kinds = families(budget.largest, snapshot.settings.dim)
     search = searching(sample, None, snapshot.settings)
-    truth = find_ground_truth(*_foreign(asked), settings.k, search)
+    truth = find_ground_truth(*_foreign(query_split), settings.k, search)
     measured = []
     with progress("Comparing candidates", len(kinds), "candidates") as advance:
         for found in sweep(kinds, sample, truth, snapshot.settings, budget):
@@ -160,9 +163,9 @@ def _sweep(
     return measured
 
 
-def _foreign(asked: QuerySplit) -> tuple[Floats, NDArray[np.int64]]:
-    """The queries to choose by; none of them is in the sample."""
-    return asked.choosing[0], np.full(len(asked.choosing[0]), -1, np.int64)
+def _foreign(query_split: QuerySplit) -> tuple[Floats, NDArray[np.int64]]:
+    """Return the queries to choose by with rows of -1, since none of them is in the sample."""
+    return query_split.choosing[0], np.full(len(query_split.choosing[0]), -1, np.int64)
 
 
 def _trials(measured: Sequence[MeasuredFamily]) -> list[Trial]:
@@ -172,6 +175,6 @@ def _trials(measured: Sequence[MeasuredFamily]) -> list[Trial]:
 def _nothing_fits(candidates: Sequence[Finalist], settings: TuneSettings) -> str:
     reasons = "; ".join(f"{f.trial.spec.factory}: {f.refused}" for f in candidates[:4])
     return (
-        f"No index with recall {settings.recall} keeps within what is allowed ({reasons}). "
-        "The index is as it was; allow more, or ask for less recall."
+        f"No index with recall {settings.recall} is within the limits ({reasons}). The index is "
+        "unchanged; raise the limits, or pass a lower recall."
     )

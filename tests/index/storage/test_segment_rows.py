@@ -56,7 +56,7 @@ def test_factory_strings_are_known_and_faiss_agrees(factory: str) -> None:
         ("OPQ16", "must name one index"),
         ("", "'' is unknown"),
         ("IVF0,Flat", "'IVF0' is unknown"),
-        ("HNSW32,Flat,Flat,Flat", "names no index"),
+        ("HNSW32,Flat,Flat,Flat", "must name one index"),
     ],
 )
 def test_bad_factory_strings_are_refused_by_name(factory: str, reason: str) -> None:

@@ -62,9 +62,9 @@ def test_what_is_chosen_keeps_the_recall_and_the_prediction(store: IndexStore) -
     sample, full = tables(report).values()
     assert (len(sample), len(full)) == (2, 3)
     assert all(len(row) == len(COLUMNS) for row in (*sample, *full))
-    assert all("expected over all rows" in remark for remark in remarks(report))
+    assert all("predicted over all rows" in remark for remark in remarks(report))
     assert ElementTree.fromstring(draw(report)) is not None
-    assert "unseen queries" in verdict(tuning)
+    assert "held-out queries" in verdict(tuning)
 
 
 @pytest.mark.usefixtures("two_families")
@@ -168,7 +168,7 @@ def test_what_the_budget_forbids_is_never_built(
     before = store.snapshot.manifest
     for settings, reason in [
         (dataclasses.replace(SETTINGS, memory_bytes=60_000), "its files would take"),
-        (dataclasses.replace(SETTINGS, memory_bytes=2_000_000), "making it would take"),
+        (dataclasses.replace(SETTINGS, memory_bytes=2_000_000), "building it would take"),
     ]:
         with pytest.raises(IndexStoreError, match="No index with recall"):
             tune(store, settings)
@@ -191,7 +191,7 @@ def with_exact_scan(
 @pytest.mark.usefixtures("two_families")
 def test_a_latency_or_a_time_that_nothing_keeps_is_refused(store: IndexStore) -> None:
     before = store.snapshot.manifest
-    with pytest.raises(IndexStoreError, match=r"a query would take .* ms of 1e-05"):
+    with pytest.raises(IndexStoreError, match=r"a query would take .* ms, and 1e-05 ms are"):
         tune(store, dataclasses.replace(SETTINGS, latency_ms=1e-5))
     with pytest.raises(IndexStoreError, match="The index is as it was"):
         tune(store, dataclasses.replace(SETTINGS, max_minutes=1e-4))
