@@ -181,10 +181,10 @@ def _find(live: _Rows, limit: _Limit, advance: Advance, exact: bool | None) -> I
     exact = not any(snapshot.anns) if exact is None else exact
     find = _by_tiles if exact else _by_search
     for start, stop in pairwise(live.borders()):
-        found = find(live, start, stop, limit)
+        block = find(live, start, stop, limit)
         if snapshot.n_rows > snapshot.n_docs:
-            found = iter([_closest_passages(list(found))])
-        yield from (pairs for pairs in found if len(pairs))
+            block = iter([_closest_passages(list(block))])
+        yield from (pairs for pairs in block if len(pairs))
         advance(stop - start)
 
 
@@ -229,9 +229,9 @@ def _by_search(live: _Rows, start: int, stop: int, limit: _Limit) -> Iterator[Pa
         open_rows, k = open_rows[repeat], k * 8
 
 
-def _closest_passages(found: list[Pairs]) -> Pairs:
+def _closest_passages(parts: list[Pairs]) -> Pairs:
     """Keep the best pair of passages of each pair of documents."""
-    pairs = _joined(found)
+    pairs = _joined(parts)
     pairs = pairs.take(np.lexsort((-pairs.scores, pairs.second, pairs.first)))
     new = np.ones(len(pairs), bool)
     new[1:] = (pairs.first[1:] != pairs.first[:-1]) | (pairs.second[1:] != pairs.second[:-1])

@@ -136,13 +136,13 @@ def scan(
     positions = None if selection is None or masked else selection.positions
     norms = np.linalg.norm(queries.astype(np.float64), axis=1)
     slack = _slack(norms, max_norm, queries.shape[1], metric)
-    found = _Candidates(top.k, _thresholds(top, norms, metric) - slack, slack)
+    candidates = _Candidates(top.k, _thresholds(top, norms, metric) - slack, slack)
     for start, block in _blocks(vectors, positions, len(queries)):
         scores = _fast_scores(queries, block, metric)
         if masked and selection is not None:
             scores[:, selection.excluded_within(start, start + len(block))] = -np.inf
-        found.add(start, scores)
-    query, at = found.finish()
+        candidates.add(start, scores)
+    query, at = candidates.finish()
     at = at if positions is None else positions[at]
     top.offer(query, rows[at], exact_scores(queries, vectors, query, at, metric))
 

@@ -248,8 +248,8 @@ def _answers(gpu: Gpu) -> bool:
     index = gpu.faiss.IndexFlatL2(4)
     index.add(vectors)
     there = gpu.upload(index, 4, float16=False)
-    found = there.search(vectors, 1)[1]
-    return bool(there.ntotal == 4 and (found[:, 0] == np.arange(4)).all())
+    nearest = there.search(vectors, 1)[1]
+    return bool(there.ntotal == 4 and (nearest[:, 0] == np.arange(4)).all())
 
 
 def _pinned(n_rows: int, dim: int) -> NDArray[np.float32]:

@@ -151,10 +151,10 @@ def _pairs(
     n_queries, n = at.shape
     if n >= needed and at.min(initial=0) >= 0:
         return np.arange(n_queries).repeat(n), at.ravel(), None
-    found = at >= 0
-    short = found.sum(axis=1) < needed
-    found[short] = False
-    return np.nonzero(found)[0], at[found], short if short.any() else None
+    has_row = at >= 0
+    short = has_row.sum(axis=1) < needed
+    has_row[short] = False
+    return np.nonzero(has_row)[0], at[has_row], short if short.any() else None
 
 
 def offer_exact(

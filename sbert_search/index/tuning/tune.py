@@ -157,8 +157,8 @@ def _sweep(
     truth = find_ground_truth(*_foreign(query_split), settings.k, search)
     measured = []
     with progress("Comparing candidates", len(kinds), "candidates") as advance:
-        for found in sweep(kinds, sample, truth, snapshot.settings, budget):
-            measured.append(found)
+        for family in sweep(kinds, sample, truth, snapshot.settings, budget):
+            measured.append(family)
             advance(1)
     return measured
 
