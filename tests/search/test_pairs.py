@@ -122,7 +122,7 @@ def test_clusters_are_what_pairs_connect() -> None:
 
 def test_distances_are_refused(tmp_path: Path) -> None:
     store = new_store(tmp_path / "i", "euclidean")
-    with pytest.raises(QueryError, match="pairs need cosine or dot"):
+    with pytest.raises(QueryError, match="pairs need an index with cosine or dot"):
         list(close_pairs(store.snapshot, 0.5))
 
 

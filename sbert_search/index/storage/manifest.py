@@ -334,7 +334,8 @@ def decode(data: bytes) -> Manifest:
             f"{_NEWER} has fields that this version does not know: {error}"
         ) from error
     except (ValueError, RecursionError, ConfigError) as error:
-        raise CorruptIndex(NAME, "a manifest of an index", f"this: {error}") from error
+        reason = str(error).rstrip(".")
+        raise CorruptIndex(NAME, "a manifest of an index", f"this: {reason}") from error
 
 
 def write(folder: Folder, manifest: Manifest, *, ready: Callable[[], object] | None = None) -> None:

@@ -116,6 +116,6 @@ def test_nothing_is_left_where_a_file_of_the_index_is_now_a_link(
     link = files.Disk.link
     monkeypatch.setattr(files.Disk, "link", swap_then_link)
     with pytest.raises(IndexStoreError):
-        store.snapshot_to(tmp_path / "copy")
+        store.backup_to(tmp_path / "copy")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["i", "own"]
     assert (tmp_path / "own").read_bytes() == b"somebody else's"

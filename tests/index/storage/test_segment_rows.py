@@ -165,7 +165,7 @@ def test_a_manifest_with_the_right_hash_and_a_wrong_content_is_refused() -> None
         (b"seg/000001.vec.npy", b"../000001.vec.npy", "is not a file name of an index"),
         (b"seg/000001.vec.npy", b"/seg/00001.vec.npy", "is not a file name of an index"),
         (b'"next_row":9', b'"next_row":8', "below the rows in use"),
-        (b'"n_docs":1', b'"n_docs":0', "cannot be"),
+        (b'"n_docs":1', b'"n_docs":0', "are inconsistent"),
         (b'"dim":8', b'"dim":0', "dim is 0"),
         (b'"dim":8', b'"dim":"8"', "must be of type int"),
         (b'"segments":[', b'"segments":[[],', "must be"),
