@@ -100,7 +100,11 @@ def test_a_recipe_holds_the_settings(corpus: Path, write: Write, tmp_path: Path)
 
 
 @pytest.mark.parametrize(
-    ("spec", "reason"), [("IVF64,PQ50", "multiple of the number of"), ("PCA99,SQ8", "more numbers")]
+    ("spec", "reason"),
+    [
+        ("IVF64,PQ50", "multiple of the number of"),
+        ("PCA99,SQ8", "cannot increase"),
+    ],
 )
 def test_a_spec_that_the_vectors_cannot_have_is_refused_at_once(
     spec: str, reason: str, corpus: Path, tmp_path: Path
