@@ -98,7 +98,7 @@ class _Bucket:
         self._starts = torch.zeros(texts + 1, dtype=torch.int32, device=device)
         segments = self._rows[2] if has_types else None
         batch = PackedTokens(self._rows[0], (length,) * texts, segments)
-        self._batch = batch.with_places(self._starts, self._rows[1])
+        self._batch = batch.with_buffers(self._starts, self._rows[1])
 
     def fill(self, ids: Ids, types: Ids | None) -> None:
         """Write token ids, positions and token types of texts into the first rows."""

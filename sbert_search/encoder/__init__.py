@@ -1,5 +1,6 @@
 """Token ids to hidden states: one Transformer encoder for the whole BERT family.
 
-`EncoderConfig` (with the published shapes in `presets`) describes an encoder, `PackedTokens` is its
-input without padding, `Encoder` computes, and `weights` reads and writes the published layouts.
+`EncoderConfig` describes an encoder, and `presets` has the published configurations. `PackedTokens`
+is a batch without padding, `Encoder` is the model, and `weights` reads and writes the published
+layouts.
 """

@@ -1,4 +1,4 @@
-"""One post-norm Transformer block: attention, then a feed-forward layer, each added and normed."""
+"""One post-norm Transformer block: attention and a feed-forward layer, each with a residual."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from functools import partial
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from sbert_search.encoder.attention.selected_tokens import AskedRows
+from sbert_search.encoder.attention.selected_tokens import SelectedTokens
 from sbert_search.encoder.attention.self_attention import Attention
 from sbert_search.encoder.config import EncoderConfig
 from sbert_search.encoder.dropout import dropout
@@ -23,7 +23,7 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 class Block(nn.Module):
-    """Attention and feed-forward layer with residuals, normed after each sum.
+    """Attention and feed-forward layer with residual connections; each sum is layer-normalised.
 
     Source: Vaswani et al. 2017, section 3.1 (arXiv:1706.03762).
     """
@@ -46,25 +46,29 @@ class Block(nn.Module):
         *,
         queries: Tensor | None = None,
         distances: Tensor | None = None,
-        want_probs: bool = False,
+        output_probs: bool = False,
     ) -> tuple[Tensor, Sequence[Tensor]]:
         """Transform the states of each text; arguments and result are those of `Attention`."""
-        mixed, probs = self.attention(
-            states, tokens, queries=queries, distances=distances, want_probs=want_probs
+        context, probs = self.attention(
+            states, tokens, queries=queries, distances=distances, output_probs=output_probs
         )
-        return self._finish(mixed, states if queries is None else queries), probs
+        return self._finish(context, states if queries is None else queries), probs
 
-    def ask(self, states: Tensor, tokens: PackedTokens, asked: AskedRows) -> Tensor:
-        """Transform the states of some rows alone; arguments are those of `Attention.ask`."""
-        return self._finish(self.attention.ask(states, tokens, asked), states[asked.rows])
+    def forward_selected(
+        self, states: Tensor, tokens: PackedTokens, selected: SelectedTokens
+    ) -> Tensor:
+        """Compute the rows of `forward` for selected tokens; float (n, hidden)."""
+        context = self.attention.forward_selected(states, tokens, selected)
+        return self._finish(context, states[selected.rows])
 
-    def _finish(self, mixed: Tensor, states: Tensor) -> Tensor:
-        """Add what attention gave to the states that asked, and feed the sum forward."""
-        states = self.attention_norm(self._sum(mixed, states))
-        fed = self.down(self.activation(self.up(states)))
-        out: Tensor = self.output_norm(self._sum(fed, states))
+    def _finish(self, context: Tensor, states: Tensor) -> Tensor:
+        """Add the output of attention to its query states, then apply the feed-forward layer."""
+        states = self.attention_norm(self._add(context, states))
+        output = self.down(self.activation(self.up(states)))
+        out: Tensor = self.output_norm(self._add(output, states))
         return out
 
-    def _sum(self, mixed: Tensor, states: Tensor) -> Tensor:
-        """Drop and add, in the type of the states: of two types a CPU adds one by one."""
-        return dropout(mixed, self.dropout, self.training).to(states.dtype) + states
+    def _add(self, output: Tensor, states: Tensor) -> Tensor:
+        """Apply dropout to the output of a layer and add the residual."""
+        # A sum of two dtypes does not use a CPU's vector instructions: convert first.
+        return dropout(output, self.dropout, self.training).to(states.dtype) + states

@@ -1,4 +1,4 @@
-"""The encoder: packed tokens in, one hidden state a token out."""
+"""The encoder: packed tokens in, one hidden state per token out."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from sbert_search.encoder.attention.selected_tokens import AskedRows
-from sbert_search.encoder.attention.self_attention import has_varlen_kernel
+from sbert_search.encoder.attention.selected_tokens import SelectedTokens
+from sbert_search.encoder.attention.varlen import has_varlen_kernel
 from sbert_search.encoder.block import Block
 from sbert_search.encoder.config import EncoderConfig
 from sbert_search.encoder.embeddings import Embeddings
@@ -19,14 +19,14 @@ from sbert_search.errors import ModelError
 
 @dataclass(frozen=True, eq=False)
 class EncoderOutput:
-    """What an encoder computes for a batch.
+    """The output of an encoder for a batch.
 
     Attributes:
         hidden_states: States after the last layer, float (total, hidden), rows as in the batch; or
-            of the rows asked for, (n, hidden).
-        layer_states: The embeddings, then the states after each block, when asked for.
-        attentions: For each block the probabilities of each text, float (heads, length, length),
-            when asked for. A block that is applied again counts again.
+            of the requested rows, (n, hidden).
+        layer_states: The embeddings, then the states after each block, if requested.
+        attentions: For each block the probabilities of each text, float (heads, length, length), if
+            requested. A block that is applied several times has several entries.
     """
 
     hidden_states: Tensor
@@ -35,35 +35,35 @@ class EncoderOutput:
 
 
 class Encoder(nn.Module):
-    """A bidirectional Transformer over packed tokens, with fresh weights."""
+    """A bidirectional Transformer over packed tokens; its weights are initialised at random."""
 
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
         self.config = config
-        self.frozen = False  # whether its weights are in a layout that cannot be saved
+        self.frozen = False  # whether `freeze` has put weights in a layout that cannot be saved
         self.embeddings = Embeddings(config)
         if config.relative_positions:
             self.distances = nn.Embedding(2 * config.relative_positions, config.hidden_size)
         self.blocks = nn.ModuleList(Block(config) for _ in range(config.n_blocks))
         self.pooler = nn.Linear(config.hidden_size, config.hidden_size) if config.pooler else None
-        self.apply(self._fill)
+        self.apply(self._initialise)
 
     def forward(
         self,
         tokens: PackedTokens,
         *,
         rows: Tensor | None = None,
-        want_layers: bool = False,
-        want_attentions: bool = False,
+        output_layers: bool = False,
+        output_attentions: bool = False,
     ) -> EncoderOutput:
         """Encode a batch.
 
         Args:
             tokens: The batch, in any order and on the encoder's device.
-            rows: Rows of the batch whose last states are wanted, int64 (n,), in any order; the last
-                block then costs less. None: all.
-            want_layers: Whether to return the states of every layer.
-            want_attentions: Whether to return the attention probabilities.
+            rows: Rows of the batch to return last-layer states for, int64 (n,), in any order; the
+                last block then computes only those. None: all rows.
+            output_layers: Whether to return the states of every layer.
+            output_attentions: Whether to return the attention probabilities.
 
         Raises:
             ValueError: A text has more tokens than the encoder has positions.
@@ -72,21 +72,25 @@ class Encoder(nn.Module):
         self._check(tokens)
         moved = tokens.by_length()
         states, distances = self.embeddings(moved.tokens), self.relative_distances(tokens)
-        layers = [states] if want_layers else []
+        layers = [states] if output_layers else []
         attentions: list[tuple[Tensor, ...]] = []
         blocks = [cast(Block, self.blocks[index]) for index in self.config.block_order]
-        asks = rows is not None and not (want_layers or want_attentions) and self._can_ask
-        for block in blocks[:-1] if asks else blocks:
+        outputs_all = output_layers or output_attentions
+        selects = rows is not None and not outputs_all and self._can_select
+        for block in blocks[:-1] if selects else blocks:
             states, probs = block(
-                states, moved.tokens, distances=distances, want_probs=want_attentions
+                states, moved.tokens, distances=distances, output_probs=output_attentions
             )
-            if want_layers:
+            if output_layers:
                 layers.append(states)
-            if want_attentions:
+            if output_attentions:
                 attentions.append(moved.restore_texts(probs))
         if rows is not None:
-            places = moved.places(rows)
-            states = _ask(blocks[-1], states, moved.tokens, places) if asks else states[places]
+            rows = moved.moved_rows(rows)
+            if selects:
+                states = _forward_selected(blocks[-1], states, moved.tokens, rows)
+            else:
+                states = states[rows]
         return EncoderOutput(
             moved.restore(states) if rows is None else states,
             tuple(map(moved.restore, layers)),
@@ -94,28 +98,26 @@ class Encoder(nn.Module):
         )
 
     @property
-    def _can_ask(self) -> bool:
-        """Whether the last block can be applied to some rows alone."""
+    def _can_select(self) -> bool:
+        """Whether the last block can compute some rows only."""
         config = self.config
         plain = config.attention_terms == ("c2c",) and config.key_bias and not config.causal
         return plain and not self.frozen
 
     @property
     def reads_starts(self) -> bool:
-        """Whether `PackedTokens.starts` decides alone which rows make a text.
+        """Whether `PackedTokens.starts` alone decides which rows form a text.
 
-        A batch may then end in rows that belong to none, whose states mean nothing.
+        A batch may then end in rows that belong to no text; their states are undefined.
         """
         config, weight = self.config, self.embeddings.word.weight
         heads = weight.new_empty(0, config.head_dim)
         return has_varlen_kernel(heads) and config.attention_terms == ("c2c",)
 
     def first_states(self, tokens: PackedTokens) -> Tensor:
-        """Last states of the first token of each text, float (batch, hidden).
-
-        Where gradients are wanted the last block is applied to those alone; batches without may be
-        replayed (`reads_starts`), so nothing of theirs but `starts` tells which rows are first.
-        """
+        """Last-layer states of the first token of each text, float (batch, hidden)."""
+        # With gradients, the last block computes first tokens only. A batch without may be replayed
+        # as a CUDA graph, where `starts` alone tells which rows are first tokens (`reads_starts`).
         if torch.is_grad_enabled():
             output: EncoderOutput = self(tokens, rows=tokens.first_rows.long())
             return output.hidden_states
@@ -126,14 +128,14 @@ class Encoder(nn.Module):
         """Pass the states of first tokens through the pooler; float (batch, hidden).
 
         Raises:
-            ModelError: This encoder has no pooler.
+            ModelError: The encoder has no pooler.
         """
         if self.pooler is None:
             raise ModelError("This encoder has no pooler; it was made or saved without one.")
         return torch.tanh(self.pooler(first_states))
 
     def relative_distances(self, tokens: PackedTokens) -> Tensor | None:
-        """Embeddings of the relative positions that occur in a batch, (2 x reach, hidden)."""
+        """Embeddings of the relative positions in a batch, (2 x reach, hidden); None if unused."""
         all_reach = self.config.relative_positions
         if not all_reach or self.config.attention_terms == ("c2c",):
             return None
@@ -148,7 +150,7 @@ class Encoder(nn.Module):
                 f"encoder takes {self.config.max_positions:,}. Truncate it or split it into chunks."
             )
         if tokens.input_ids.device.type != "cpu":
-            return  # looking at the ids would wait for the device
+            return  # reading the ids would wait for the device
         low, high = (int(bound) for bound in tokens.input_ids.aminmax())
         if low < 0 or high >= vocab:
             raise ModelError(
@@ -157,8 +159,8 @@ class Encoder(nn.Module):
             )
 
     @torch.no_grad()
-    def _fill(self, module: nn.Module) -> None:
-        """Draw fresh weights, as BERT does: normal matrices, no biases (Devlin et al. 2019)."""
+    def _initialise(self, module: nn.Module) -> None:
+        """Draw matrices from a normal distribution and set biases to 0 (Devlin et al. 2019)."""
         if isinstance(module, (nn.Linear, nn.Embedding)):
             module.weight.normal_(0.0, self.config.initializer_range)
         if isinstance(module, nn.Linear) and module.bias is not None:
@@ -167,8 +169,8 @@ class Encoder(nn.Module):
             module.weight[module.padding_idx].zero_()
 
 
-def _ask(block: Block, states: Tensor, tokens: PackedTokens, rows: Tensor) -> Tensor:
-    """Apply a block to some rows of a batch; float (n, hidden), in the order of the rows."""
-    in_order, places = rows.sort()
-    found = block.ask(states, tokens, AskedRows.of(in_order, tokens))
-    return found[places.argsort()]
+def _forward_selected(block: Block, states: Tensor, tokens: PackedTokens, rows: Tensor) -> Tensor:
+    """Apply a block to some rows of a batch; float (n, hidden), in the order of ``rows``."""
+    ascending, order = rows.sort()
+    outputs = block.forward_selected(states, tokens, SelectedTokens.of(ascending, tokens))
+    return outputs[order.argsort()]

@@ -1,9 +1,9 @@
-"""A batch of texts as one run of tokens, without padding."""
+"""A batch of texts as one sequence of tokens, without padding."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain, groupby
 from operator import itemgetter
@@ -15,11 +15,11 @@ from torch import Tensor
 
 from sbert_search.runtime.device import send
 
-_WINDOW = 16  # lengths of texts that are padded to one differ by less
+_WINDOW = 16  # tokens; texts are padded together if their lengths round up to one multiple of it
 
 
 class Run(NamedTuple):
-    """Neighbouring texts of one length: rows ``start`` to ``start + texts * length``."""
+    """Adjacent texts of equal length: rows ``start`` to ``start + texts * length``."""
 
     start: int
     texts: int
@@ -32,28 +32,30 @@ class Run(NamedTuple):
 
 
 class Window(NamedTuple):
-    """Neighbouring texts of nearly one length, padded to it where something is computed for all.
+    """Adjacent texts of similar length, which attention computes together, padded to one length.
 
     Attributes:
         rows: Their rows in any (total, ...) matrix of the batch.
-        texts: How many.
-        length: Of each, padding included.
-        places: Where the rows are in a (texts x length, ...) matrix, int64 (n,); None: as they are.
-        bias: What hides padding from scores: 0 for a token, else -inf, float (texts, 1, length).
+        texts: Number of texts.
+        length: Tokens of each text, padding included.
+        padded_rows: Row of each token in a padded (texts x length, ...) matrix, int64 (n,); None:
+            the texts have equal lengths, and nothing is padded.
+        bias: Added to scores: 0 for a token, -inf for padding, float (texts, 1, length); None:
+            nothing is padded.
     """
 
     rows: slice
     texts: int
     length: int
-    places: Tensor | None
+    padded_rows: Tensor | None
     bias: Tensor | None
 
 
 class ByLength(NamedTuple):
-    """A batch with texts of equal length side by side, and how to undo the move.
+    """A batch reordered so that texts of equal length are adjacent, and how to undo it.
 
-    ``texts[i]`` and ``rows[i]`` (int64 (total,)) say where text i and row i were before; both are
-    None when nothing moved.
+    Text i of the reordered batch was text ``texts[i]``, and its row i was row ``rows[i]``, int64
+    (total,). Both are None if the order did not change.
     """
 
     tokens: PackedTokens
@@ -61,11 +63,11 @@ class ByLength(NamedTuple):
     rows: Tensor | None
 
     def restore(self, values: Tensor) -> Tensor:
-        """Put (total, ...) values of the moved batch back in the first order."""
+        """Put (total, ...) values of the reordered batch into the original order."""
         return values if self.rows is None else values[self._back]
 
-    def places(self, rows: Tensor) -> Tensor:
-        """Find where rows of the first order are in the moved batch, int64 like ``rows``."""
+    def moved_rows(self, rows: Tensor) -> Tensor:
+        """Translate rows of the original batch to rows of the reordered one; int64 (n,)."""
         return rows if self.rows is None else self._back[rows]
 
     @property
@@ -76,11 +78,11 @@ class ByLength(NamedTuple):
         return back
 
     def restore_texts(self, values: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        """Put values of the texts of the moved batch back in the first order."""
+        """Put values of the texts of the reordered batch into the original order."""
         if self.texts is None:
             return tuple(values)
-        placed = sorted(zip(self.texts, values, strict=True), key=itemgetter(0))
-        return tuple(value for _, value in placed)
+        in_order = sorted(zip(self.texts, values, strict=True), key=itemgetter(0))
+        return tuple(value for _, value in in_order)
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,14 +93,18 @@ class PackedTokens:
         input_ids: Token ids, int64 (total,).
         lengths: Tokens of each text, all at least 1; their sum is ``total``.
         token_type_ids: Segment of each token, int64 (total,); None: all 0.
+        starts_buffer: Returned as `starts` instead of what ``lengths`` gives; see `with_buffers`.
+        positions_buffer: Returned as `positions` instead of what ``lengths`` gives.
 
     Raises:
-        ValueError: A text without tokens, or lengths that do not add up to the tokens given.
+        ValueError: A text without tokens, or lengths whose sum differs from the number of tokens.
     """
 
     input_ids: Tensor
     lengths: tuple[int, ...]
     token_type_ids: Tensor | None = None
+    starts_buffer: Tensor | None = None
+    positions_buffer: Tensor | None = None
 
     def __post_init__(self) -> None:
         if not self.lengths:
@@ -138,7 +144,7 @@ class PackedTokens:
     def from_padded(
         cls, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None
     ) -> PackedTokens:
-        """Pack a padded batch, each of shape (batch, seq_len), padding on either side."""
+        """Pack a padded batch, tensors of shape (batch, seq_len), with padding on either side."""
         real = attention_mask.bool()
         return cls(
             input_ids[real],
@@ -155,15 +161,13 @@ class PackedTokens:
             None if types is None else types.to(device, non_blocking=non_blocking),
         )
 
-    def with_places(self, starts: Tensor, positions: Tensor) -> PackedTokens:
-        """Read `starts` and `positions` from these tensors, which may be filled anew at any time.
+    def with_buffers(self, starts: Tensor, positions: Tensor) -> PackedTokens:
+        """Return a copy of the batch whose `starts` and `positions` are these tensors.
 
-        Returns:
-            A batch of as many rows and texts, each text at most as long as here.
+        A CUDA graph reads its inputs from fixed addresses, so a replay refills the tensors with
+        other texts: as many rows and texts, and no text longer than ``lengths`` says here.
         """
-        batch = PackedTokens(self.input_ids, self.lengths, self.token_type_ids)
-        vars(batch).update(starts=starts, positions=positions)  # where cached properties lie
-        return batch
+        return replace(self, starts_buffer=starts, positions_buffer=positions)
 
     @property
     def total(self) -> int:
@@ -173,6 +177,8 @@ class PackedTokens:
     @cached_property
     def starts(self) -> Tensor:
         """Row of the first token of each text, then the total, int32 (batch + 1,)."""
+        if self.starts_buffer is not None:
+            return self.starts_buffer
         ends = np.cumsum((0, *self.lengths), dtype=np.int32)
         return send(ends, self.input_ids.device)
 
@@ -184,6 +190,8 @@ class PackedTokens:
     @cached_property
     def positions(self) -> Tensor:
         """Position of each token in its text, from 0, int64 (total,)."""
+        if self.positions_buffer is not None:
+            return self.positions_buffer
         rows = torch.arange(self.total, device=self.input_ids.device)
         return rows - self.first_rows.long()[self.text_of_row]
 
@@ -197,7 +205,7 @@ class PackedTokens:
 
     @cached_property
     def runs(self) -> list[Run]:
-        """Neighbouring texts of equal length, in the order of the batch."""
+        """Groups of adjacent texts of equal length, in the order of the batch."""
         runs, start = [], 0
         for length, group in groupby(self.lengths):
             runs.append(Run(start, len(list(group)), length))
@@ -206,23 +214,23 @@ class PackedTokens:
 
     @cached_property
     def windows(self) -> list[Window]:
-        """Runs whose lengths round up to the same multiple of 16, each a window."""
+        """Groups of adjacent runs whose lengths round up to the same multiple of 16."""
         windows = []
         for _, group in groupby(self.runs, key=lambda run: -(-run.length // _WINDOW)):
             runs = list(group)
             rows, texts = slice(runs[0].start, runs[-1].rows.stop), sum(run.texts for run in runs)
-            length, places, bias = runs[0].length, None, None
+            length, padded_rows, bias = runs[0].length, None, None
             if len(runs) > 1:
                 length = -(-length // _WINDOW) * _WINDOW
                 first = self.text_of_row[rows.start]
-                places = (self.text_of_row[rows] - first) * length + self.positions[rows]
-                bias = places.new_full((texts * length,), float("-inf"), dtype=torch.float32)
-                bias = bias.index_fill_(0, places, 0).view(texts, 1, length)
-            windows.append(Window(rows, texts, length, places, bias))
+                padded_rows = (self.text_of_row[rows] - first) * length + self.positions[rows]
+                bias = padded_rows.new_full((texts * length,), float("-inf"), dtype=torch.float32)
+                bias = bias.index_fill_(0, padded_rows, 0).view(texts, 1, length)
+            windows.append(Window(rows, texts, length, padded_rows, bias))
         return windows
 
     def by_length(self) -> ByLength:
-        """Bring texts of equal length together, unless they are neighbours already."""
+        """Reorder the batch so that texts of equal length are adjacent, if they are not yet."""
         if len(self.runs) == len(set(self.lengths)):
             return ByLength(self, None, None)
         texts = sorted(range(len(self.lengths)), key=self.lengths.__getitem__)
@@ -236,7 +244,7 @@ class PackedTokens:
         return ByLength(moved, texts, rows)
 
     def pad(self, values: Tensor, fill: float = 0.0) -> Tensor:
-        """Spread (total, ...) values over (batch, longest, ...), `fill` where a text has ended."""
+        """Copy (total, ...) values to (batch, longest, ...), with ``fill`` behind each text."""
         padded = values.new_full((len(self.lengths), max(self.lengths), *values.shape[1:]), fill)
         padded[self.text_of_row, self.positions] = values
         return padded

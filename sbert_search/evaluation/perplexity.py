@@ -119,7 +119,7 @@ def _masked_loss(
     with progress("Guessing", len(rows), "examples") as advance:
         for part in np.array_split(rows, math.ceil(len(rows) / _ROWS)):
             batch = _batch(model, corpus, part)
-            words = model(batch.tokens, batch.positions).words
+            words = model(batch.tokens, batch.positions).token_logits
             total, count = token_cross_entropy(words, batch.labels)
             loss, masked = loss + float(total), masked + int(count)
             right += int((words.argmax(-1) == batch.labels).sum())
@@ -145,7 +145,7 @@ def _pseudo_loss(model: MaskedLanguageModel, corpus: MaskedCorpus, rows: Ints) -
                 tokens_of = PackedTokens(copies.flatten(), (len(whole),) * len(some))
                 positions = torch.arange(len(some), device=some.device) * len(whole) + some
                 loss += float(
-                    token_cross_entropy(model(tokens_of, positions).words, whole[some])[0]
+                    token_cross_entropy(model(tokens_of, positions).token_logits, whole[some])[0]
                 )
             tokens += len(places)
             advance(1)

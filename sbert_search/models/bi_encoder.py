@@ -85,7 +85,7 @@ class BiEncoder(nn.Module):
     def forward(self, tokens: PackedTokens) -> Tensor:
         """Encode a batch; float32 (batch, dim), not truncated, also with an encoder in bf16."""
         if self.pooling == (ATTENTION_MEAN,):
-            output = self.encoder(tokens, want_attentions=True)
+            output = self.encoder(tokens, output_attentions=True)
             pooled = attention_mean(output.hidden_states, tokens, output.attentions[-1])
         else:
             pooled = pool(self.encoder(tokens).hidden_states, tokens, self.pooling)

@@ -56,22 +56,23 @@ class MaskedBatch:
 
 
 @dataclass(frozen=True, eq=False)
-class Guesses:
+class MaskedLMOutput:
     """What a masked language model says of a batch.
 
     Attributes:
-        words: Logits over the vocabulary at the positions asked for, float (n_masked, vocab).
-        pairs: Logits of "follows" and "does not follow", float (n, 2); None without such a head.
-        states: Last hidden states of all tokens, float (total, hidden), when asked for.
+        token_logits: Logits over the vocabulary at the requested positions, (n_masked, vocab).
+        pair_logits: Logits of "follows" and "does not follow", float (n, 2); None without a pair
+            head.
+        hidden_states: Last-layer states of all tokens, float (total, hidden), if requested.
     """
 
-    words: Tensor
-    pairs: Tensor | None
-    states: Tensor | None
+    token_logits: Tensor
+    pair_logits: Tensor | None
+    hidden_states: Tensor | None
 
 
 class MaskedLanguageModel(nn.Module):
-    """Guesses words, from the states of an encoder, by its own embedding table.
+    """MaskedLMOutput words, from the states of an encoder, by its own embedding table.
 
     Attributes:
         encoder: Tokens to hidden states.
@@ -122,7 +123,7 @@ class MaskedLanguageModel(nn.Module):
 
     def forward(
         self, tokens: PackedTokens, positions: Tensor, *, want_states: bool = False
-    ) -> Guesses:
+    ) -> MaskedLMOutput:
         """Guess the words at some positions of a batch.
 
         Args:
@@ -142,20 +143,20 @@ class MaskedLanguageModel(nn.Module):
         else:
             asked = self.encoder(tokens, rows=rows).hidden_states
         words, firsts = asked[: len(positions)], asked[len(positions) :]
-        return Guesses(
+        return MaskedLMOutput(
             self._words(words),
             None if self.pair_head is None else self.pair_head(self.encoder.pool_first(firsts)),
             states if want_states else None,
         )
 
-    def _decoded(self, tokens: PackedTokens, positions: Tensor) -> Guesses:
+    def _decoded(self, tokens: PackedTokens, positions: Tensor) -> MaskedLMOutput:
         """Guess through the mask decoder, which needs the states before the last block."""
         assert self.mask_decoder is not None
         moved = tokens.by_length()
-        out = self.encoder(moved.tokens, want_layers=True)
+        out = self.encoder(moved.tokens, output_layers=True)
         decoded = self.mask_decoder(self.encoder, moved.tokens, out.layer_states[-2])
-        words = self._words(decoded[moved.places(positions)])
-        return Guesses(words, None, moved.restore(out.hidden_states))
+        words = self._words(decoded[moved.moved_rows(positions)])
+        return MaskedLMOutput(words, None, moved.restore(out.hidden_states))
 
     def _words(self, states: Tensor) -> Tensor:
         logits: Tensor = self.token_head(states, self.encoder.embeddings.word.weight)

@@ -25,16 +25,16 @@ GENERATOR = "generator"
 
 
 @dataclass(frozen=True, eq=False)
-class Detections:
+class ReplacedTokenOutput:
     """What generator and discriminator say of a batch.
 
     Attributes:
-        words: The generator's logits at the masked positions, float (n_masked, vocab).
+        generator_logits: The generator's logits at the masked positions, float (n_masked, vocab).
         logits: The discriminator's log-odds of a replaced token, float (total,).
         replaced: Whether it was replaced by another one, bool (total,).
     """
 
-    words: Tensor
+    generator_logits: Tensor
     logits: Tensor
     replaced: Tensor
 
@@ -77,7 +77,7 @@ class ReplacedTokenModel(nn.Module):
         for layer in (self.dense, self.out):
             fill_fresh(layer, config)
 
-    def forward(self, batch: MaskedBatch) -> Detections:
+    def forward(self, batch: MaskedBatch) -> ReplacedTokenOutput:
         """Replace the masked tokens by draws of the generator, and look for them."""
         words = self.generator(batch.tokens, batch.positions).words
         drawn = draw(words.detach())
@@ -86,7 +86,7 @@ class ReplacedTokenModel(nn.Module):
         replaced = torch.zeros_like(ids, dtype=torch.bool)
         replaced[batch.positions] = drawn != batch.labels
         states = self.encoder(replace(batch.tokens, input_ids=ids)).hidden_states
-        return Detections(words, self.detect(states), replaced)
+        return ReplacedTokenOutput(words, self.detect(states), replaced)
 
     def detect(self, states: Tensor) -> Tensor:
         """Give the log-odds of a replaced token for each state; float (total,)."""

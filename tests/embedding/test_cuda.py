@@ -40,7 +40,7 @@ def test_pooling_all_texts_at_once_equals_pooling_run_by_run(mode: str) -> None:
 def test_every_operation_of_a_frozen_model_on_cuda_has_the_right_shape(
     activation: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Tensors without numbers stand in for those of the device."""
+    """Meta tensors, which have no storage, stand in for those of the device."""
     for name in (
         "attention.self_attention.has_varlen_kernel",
         "encoder.has_varlen_kernel",

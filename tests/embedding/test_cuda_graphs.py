@@ -17,7 +17,6 @@ from sbert_search.embedding import cuda_graphs
 from sbert_search.embedding.cuda_graphs import MAX_TOKENS, Replayed, Work
 from sbert_search.embedding.native import PackedEngine
 from sbert_search.encoder.attention import self_attention
-from sbert_search.encoder.attention.self_attention import Heads
 from sbert_search.encoder.packed import PackedTokens
 from sbert_search.models import pooling
 from sbert_search.models.bi_encoder import BiEncoder
@@ -45,21 +44,20 @@ class Recorder:
         return again
 
 
-def attend_by_starts(heads: Heads, tokens: PackedTokens, *, scale: float, **_: Any) -> Tensor:
-    """What the kernel computes: rows between two starts see each other, others hold anything."""
-    mixed = torch.full_like(heads.value, float("nan"))
-    starts = tokens.starts.tolist()
-    for start, end in pairwise(starts):
+def attend_by_starts(*heads: Tensor, key_starts: Tensor, scale: float, **_: Any) -> Tensor:
+    """Do as the kernel: rows between two starts attend to each other; other rows are NaN."""
+    context = torch.full_like(heads[2], float("nan"))
+    for start, end in pairwise(key_starts.tolist()):
         query, key, value = (part[start:end].transpose(0, 1) for part in heads)
-        mixed[start:end] = ((query @ key.mT * scale).softmax(-1) @ value).transpose(0, 1)
-    return mixed.flatten(1)
+        context[start:end] = ((query @ key.mT * scale).softmax(-1) @ value).transpose(0, 1)
+    return context.flatten(1)
 
 
 @pytest.fixture
 def as_on_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(self_attention, "has_varlen_kernel", lambda query: True)
     monkeypatch.setattr("sbert_search.encoder.encoder.has_varlen_kernel", lambda query: True)
-    monkeypatch.setattr(self_attention, "_varlen_attention", attend_by_starts)
+    monkeypatch.setattr(self_attention, "varlen_attention", attend_by_starts)
     monkeypatch.setattr(pooling, "_saves_launches", lambda states: True)
 
 

@@ -62,19 +62,19 @@ def test_half_precision_is_near_float32(dtype: torch.dtype, shape: dict[str, Any
     texts = [tuple(range(1, 1 + length)) for length in (3, 7, 3, 12)]
     exact = torch.cat(encode(small_encoder(**shape), texts))
     for want in (False, True):
-        half = torch.cat(encode(small_encoder(**shape).to(dtype), texts, want_attentions=want))
+        half = torch.cat(encode(small_encoder(**shape).to(dtype), texts, output_attentions=want))
         assert float(torch.cosine_similarity(exact, half).min()) >= 0.999
 
 
 @pytest.mark.parametrize("shape", [{}, DISENTANGLED], ids=["plain", "disentangled"])
-@pytest.mark.parametrize("want_attentions", [False, True])
+@pytest.mark.parametrize("output_attentions", [False, True])
 def test_a_token_sees_both_sides_unless_causal(
-    shape: dict[str, Any], want_attentions: bool
+    shape: dict[str, Any], output_attentions: bool
 ) -> None:
     left, right, short = (1, 2, 3, 4, 5), (1, 2, 3, 4, 9), (7, 8)
     for causal in (False, True):
         encoder = small_encoder(causal=causal, **shape)
-        options = {"want_attentions": want_attentions}
+        options = {"output_attentions": output_attentions}
         one = encode(encoder, [left, short], **options)[0]
         two = encode(encoder, [right, short], **options)[0]
         changed = float((one[:4] - two[:4]).abs().max())
@@ -93,16 +93,18 @@ def test_segments_and_positions_matter() -> None:
     assert float((plain - turned).abs().max()) > 1e-3
 
 
-@pytest.mark.parametrize("want_attentions", [False, True])
-def test_dropout_is_off_in_evaluation_and_unbiased_in_training(want_attentions: bool) -> None:
+@pytest.mark.parametrize("output_attentions", [False, True])
+def test_dropout_is_off_in_evaluation_and_unbiased_in_training(output_attentions: bool) -> None:
     """Averaged over many draws, attention with dropout is attention without it."""
     encoder = small_encoder(layers=1, attention_dropout=0.5, hidden_dropout=0.0)
     tokens = PackedTokens.from_lists([[1, 2, 3, 4]] * 2000)
     attention = cast(Block, encoder.blocks[0]).attention
     states = encoder.embeddings(tokens)
     with torch.no_grad():
-        still = attention(states, tokens, want_probs=want_attentions)[0].view(2000, 4, -1)
-        noisy = attention.train()(states, tokens, want_probs=want_attentions)[0].view(2000, 4, -1)
+        still = attention(states, tokens, output_probs=output_attentions)[0].view(2000, 4, -1)
+        noisy = attention.train()(states, tokens, output_probs=output_attentions)[0].view(
+            2000, 4, -1
+        )
     assert float(still.std(dim=0).max()) < 1e-5
     assert float(noisy.std(dim=0).max()) > 0.1
     error = (noisy.mean(dim=0) - still[0]).abs() / noisy.std(dim=0)
@@ -112,7 +114,7 @@ def test_dropout_is_off_in_evaluation_and_unbiased_in_training(want_attentions: 
 def test_attention_probabilities_are_those_of_each_text() -> None:
     encoder = small_encoder()
     tokens = PackedTokens.from_lists([[1, 2, 3], [4], [5, 6, 7]])
-    output = encoder(tokens, want_layers=True, want_attentions=True)
+    output = encoder(tokens, output_layers=True, output_attentions=True)
     assert [len(layer) for layer in output.attentions] == [3, 3]
     assert [p.shape for p in output.attentions[1]] == [(2, 3, 3), (2, 1, 1), (2, 3, 3)]
     for probabilities in output.attentions[1]:

@@ -51,6 +51,6 @@ def test_pseudo_perplexity_masks_each_token_once(model: MaskedLanguageModel, tex
         hidden = [*ids[:place], TOKENS.index("[MASK]"), *ids[place + 1 :]]
         with torch.no_grad():
             guesses = model(PackedTokens.from_lists([hidden]), torch.tensor([place]))
-        losses.append(-guesses.words.log_softmax(-1)[0, ids[place]].item())
+        losses.append(-guesses.token_logits.log_softmax(-1)[0, ids[place]].item())
     assert figures.pseudo_tokens == 6
     assert figures.pseudo_perplexity == pytest.approx(math.exp(sum(losses) / 6), rel=1e-5)

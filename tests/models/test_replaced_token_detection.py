@@ -13,7 +13,7 @@ from torch.nn.functional import softplus
 
 from sbert_search.encoder.config import EncoderConfig
 from sbert_search.encoder.encoder import Encoder
-from sbert_search.models.pretraining import Guesses, MaskedBatch
+from sbert_search.models.pretraining import MaskedBatch, MaskedLMOutput
 from sbert_search.models.replaced_token_detection import ReplacedTokenModel
 from sbert_search.tokens.masking import MaskSettings, mask_tokens
 from sbert_search.tokens.mlm_dataset import MaskedExamples
@@ -43,8 +43,8 @@ class KnownGenerator(nn.Module):
         super().__init__()
         self.logits = torch.cat([torch.full((FIRST,), -torch.inf), shares.log()])
 
-    def forward(self, _: Any, positions: Tensor) -> Guesses:
-        return Guesses(self.logits.expand(len(positions), -1), None, None)
+    def forward(self, _: Any, positions: Tensor) -> MaskedLMOutput:
+        return MaskedLMOutput(self.logits.expand(len(positions), -1), None, None)
 
 
 @dataclass(frozen=True)

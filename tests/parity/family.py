@@ -102,7 +102,7 @@ def assert_same_states(model: Any, encoder: Encoder, tokens: PackedTokens) -> No
     with torch.no_grad():
         theirs = run_reference(model, tokens, output_hidden_states=True, output_attentions=True)
         fast = encoder(tokens)
-        ours = encoder(tokens, want_layers=True, want_attentions=True)
+        ours = encoder(tokens, output_layers=True, output_attentions=True)
     assert_close(fast.hidden_states, theirs.last_hidden_state[real])
     assert_close(ours.hidden_states, theirs.last_hidden_state[real])
     for mine, their in zip(ours.layer_states, theirs.hidden_states, strict=True):

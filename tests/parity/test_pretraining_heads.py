@@ -99,17 +99,17 @@ def test_masked_words_and_pairs_as_in_transformers(family: str, tmp_path: Path) 
     out = theirs(**inputs, labels=padded_labels(given))
     logits = out.prediction_logits if pairs else out.logits
     kept = logits[inputs["attention_mask"].bool()][given.positions]
-    assert torch.allclose(ours.words, kept, atol=1e-5)
-    total, count = token_cross_entropy(ours.words, given.labels)
+    assert torch.allclose(ours.token_logits, kept, atol=1e-5)
+    total, count = token_cross_entropy(ours.token_logits, given.labels)
     if not pairs:
         assert (total / count).item() == pytest.approx(out.loss.item(), abs=1e-5)
     else:
         name = "next_sentence_label" if family == "bert" else "sentence_order_label"
         both = theirs(**inputs, labels=padded_labels(given), **{name: given.pair_labels}).loss
-        pair_total, texts = token_cross_entropy(ours.pairs, given.pair_labels)
+        pair_total, texts = token_cross_entropy(ours.pair_logits, given.pair_labels)
         assert (total / count + pair_total / texts).item() == pytest.approx(both.item(), abs=1e-5)
     again = MaskedLanguageModel.load(tmp_path / "m")
-    assert torch.equal(again(given.tokens, given.positions).words, ours.words)
+    assert torch.equal(again(given.tokens, given.positions).token_logits, ours.token_logits)
 
 
 @torch.no_grad()
@@ -123,8 +123,8 @@ def test_replaced_tokens_as_in_transformers(tmp_path: Path) -> None:
     found = model(given)
     ids = given.tokens.input_ids.clone()
     torch.manual_seed(5)
-    noise = -torch.empty_like(found.words).exponential_().log()
-    ids[given.positions] = (found.words + noise).argmax(-1)
+    noise = -torch.empty_like(found.generator_logits).exponential_().log()
+    ids[given.positions] = (found.generator_logits + noise).argmax(-1)
     original = given.tokens.input_ids.clone()
     original[given.positions] = given.labels
     assert torch.equal(found.replaced, ids != original)
@@ -138,7 +138,7 @@ def test_replaced_tokens_as_in_transformers(tmp_path: Path) -> None:
     assert (total / count).item() == pytest.approx(theirs.loss.item(), abs=1e-5)
     words = peer("ElectraForMaskedLM", tmp_path / "m" / GENERATOR)(**padded(given.tokens)).logits
     kept = words[inputs["attention_mask"].bool()][given.positions]
-    assert torch.allclose(found.words, kept, atol=1e-5)
+    assert torch.allclose(found.generator_logits, kept, atol=1e-5)
 
 
 @torch.no_grad()
@@ -150,7 +150,7 @@ def test_the_mask_decoder_is_the_last_block_asked_twice_with_positions(tmp_path:
     expected = []
     for text in torch.split(given.tokens.input_ids, list(LENGTHS)):  # one by one, a plain reference
         alone = PackedTokens(text, (len(text),))
-        before = encoder(alone, want_layers=True).layer_states[-2]
+        before = encoder(alone, output_layers=True).layer_states[-2]
         queries = before + model.mask_decoder.position.weight[: len(text)]
         for _ in range(2):
             queries, _ = encoder.blocks[-1](
@@ -159,11 +159,11 @@ def test_the_mask_decoder_is_the_last_block_asked_twice_with_positions(tmp_path:
         expected.append(queries)
     states = torch.cat(expected)[given.positions]
     wanted = model.token_head(states, encoder.embeddings.word.weight)
-    assert torch.allclose(model(given.tokens, given.positions).words, wanted, atol=1e-5)
+    assert torch.allclose(model(given.tokens, given.positions).token_logits, wanted, atol=1e-5)
     model.save(tmp_path / "m")
     again = MaskedLanguageModel.load(tmp_path / "m")
     assert again.mask_decoder is not None
-    assert torch.allclose(again(given.tokens, given.positions).words, wanted, atol=1e-5)
+    assert torch.allclose(again(given.tokens, given.positions).token_logits, wanted, atol=1e-5)
 
 
 def test_fresh_heads_have_the_spread_of_the_encoder(tmp_path: Path) -> None:

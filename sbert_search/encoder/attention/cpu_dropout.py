@@ -1,7 +1,8 @@
-"""Attention that drops probabilities, for training on a CPU: large products and their gradients.
+"""Attention with dropout for training on a CPU, with a gradient of its own.
 
-No fused kernel drops on a CPU. Written out for autograd, each run of equally long texts costs some
-forty small operations and copies, and oneDNN makes a kernel for every new shape.
+torch has no fused CPU kernel with dropout. Recorded by autograd, each run of equally long texts
+costs some forty small operations and copies, and oneDNN compiles a kernel for every new shape.
+docs/decisions.md: "Attention with dropout has gradients of its own on a CPU".
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ from sbert_search.encoder.dropout import draw_factors
 from sbert_search.encoder.packed import PackedTokens, Window
 
 
-def dropped_attention(
-    query: Tensor, key: Tensor, value: Tensor, tokens: PackedTokens, *, scale: float, share: float
+def dropout_attention(
+    query: Tensor, key: Tensor, value: Tensor, tokens: PackedTokens, *, scale: float, p: float
 ) -> Tensor:
     """Attend within each text, with dropout of the probabilities.
 
@@ -27,17 +28,17 @@ def dropped_attention(
         value: As `query`.
         tokens: The batch they belong to, texts of equal length side by side.
         scale: Factor on the scores.
-        share: Of the probabilities that are set to 0, above 0.
+        p: Probability of setting an attention probability to 0; above 0.
 
     Returns:
         Float (total, hidden).
     """
-    mixed = _Attention.apply(query, key, value, tokens.windows, scale, share)  # type: ignore[no-untyped-call]
-    return cast(Tensor, mixed)
+    context = _Attention.apply(query, key, value, tokens.windows, scale, p)  # type: ignore[no-untyped-call]
+    return cast(Tensor, context)
 
 
 class _Attention(torch.autograd.Function):
-    """Of each window, queries, keys, values, probabilities and factors are kept."""
+    """Saves queries, keys, values, probabilities and dropout factors of each window."""
 
     @staticmethod
     def forward(
@@ -47,60 +48,60 @@ class _Attention(torch.autograd.Function):
         value: Tensor,
         windows: Sequence[Window],
         scale: float,
-        share: float,
+        p: float,
     ) -> Tensor:
-        mixed = torch.empty_like(query, memory_format=torch.contiguous_format)
-        kept: list[Tensor] = []
+        context = torch.empty_like(query, memory_format=torch.contiguous_format)
+        saved: list[Tensor] = []
         for window in windows:
-            some_query, some_key, some_value = (
+            window_query, window_key, window_value = (
                 _spread(part, window) for part in (query, key, value)
             )
             bias = query.new_zeros(1, 1, 1)
             if window.bias is not None:
                 bias = window.bias.to(query.dtype).repeat_interleave(query.shape[1], 0)
             beta = 0 if window.bias is None else 1
-            scores = torch.baddbmm(bias, some_query, some_key.mT, beta=beta, alpha=scale)
+            scores = torch.baddbmm(bias, window_query, window_key.mT, beta=beta, alpha=scale)
             probs = scores.softmax(dim=-1)
-            factors = draw_factors(probs.shape, share, probs.dtype)
-            _gather(torch.bmm(probs * factors, some_value), window, mixed)
-            kept += some_query, some_key, some_value, probs, factors
-        ctx.save_for_backward(*kept)
+            factors = draw_factors(probs.shape, p, probs.dtype)
+            _gather(torch.bmm(probs * factors, window_value), window, context)
+            saved += window_query, window_key, window_value, probs, factors
+        ctx.save_for_backward(*saved)
         ctx.windows, ctx.scale = windows, scale
-        return mixed.flatten(1)
+        return context.flatten(1)
 
     @staticmethod
     @torch.autograd.function.once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        kept = ctx.saved_tensors
-        shape = (len(gradient), -1, kept[0].shape[-1])
-        gradient = gradient.view(shape)
-        of_query, of_key, of_value = (torch.empty_like(gradient) for _ in range(3))
-        for number, window in enumerate(ctx.windows):
-            query, key, value, probs, factors = kept[5 * number : 5 * number + 5]
-            some = _spread(gradient, window)
-            _gather(torch.bmm((probs * factors).mT, some), window, of_value)
-            of_probs = torch.bmm(some, value.mT).mul_(factors)
-            of_scores = torch._softmax_backward_data(of_probs, probs, -1, probs.dtype)
-            of_scores.mul_(ctx.scale)
-            _gather(torch.bmm(of_scores, key), window, of_query)
-            _gather(torch.bmm(of_scores.mT, query), window, of_key)
-        return of_query, of_key, of_value, None, None, None
+    def backward(ctx: Any, grad_context: Tensor) -> tuple[Tensor | None, ...]:
+        saved = ctx.saved_tensors
+        shape = (len(grad_context), -1, saved[0].shape[-1])
+        grad_context = grad_context.view(shape)
+        grad_query, grad_key, grad_value = (torch.empty_like(grad_context) for _ in range(3))
+        for index, window in enumerate(ctx.windows):
+            query, key, value, probs, factors = saved[5 * index : 5 * index + 5]
+            grad_window = _spread(grad_context, window)
+            _gather(torch.bmm((probs * factors).mT, grad_window), window, grad_value)
+            grad_probs = torch.bmm(grad_window, value.mT).mul_(factors)
+            grad_scores = torch._softmax_backward_data(grad_probs, probs, -1, probs.dtype)
+            grad_scores.mul_(ctx.scale)
+            _gather(torch.bmm(grad_scores, key), window, grad_query)
+            _gather(torch.bmm(grad_scores.mT, query), window, grad_key)
+        return grad_query, grad_key, grad_value, None, None, None
 
 
 def _spread(part: Tensor, window: Window) -> Tensor:
-    """(total, heads, head_dim) to a window's (texts x heads, length, head_dim), padded by 0."""
+    """Copy rows of a (total, heads, head_dim) to (texts x heads, length, head_dim), padded by 0."""
     part = part[window.rows]
-    if window.places is not None:
+    if window.padded_rows is not None:
         padded = part.new_zeros(window.texts * window.length, *part.shape[1:])
-        part = padded.index_copy_(0, window.places, part)
+        part = padded.index_copy_(0, window.padded_rows, part)
     return part.view(window.texts, window.length, *part.shape[1:]).transpose(1, 2).flatten(0, 1)
 
 
 def _gather(part: Tensor, window: Window, whole: Tensor) -> None:
-    """Undo `_spread`, into the window's rows of a (total, heads, head_dim)."""
+    """Undo `_spread`: write to the window's rows of ``whole``, (total, heads, head_dim)."""
     part = part.view(window.texts, -1, *part.shape[1:]).transpose(1, 2)
     rows = whole[window.rows]
-    if window.places is None:
+    if window.padded_rows is None:
         rows.view(part.shape).copy_(part)
     else:
-        torch.index_select(part.flatten(0, 1), 0, window.places, out=rows)
+        torch.index_select(part.flatten(0, 1), 0, window.padded_rows, out=rows)

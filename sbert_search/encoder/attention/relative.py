@@ -31,11 +31,11 @@ class RelativeHeads(NamedTuple):
         length = query.shape[2]
         total = query.new_zeros(())
         if self.key is not None:  # query i with distance i - j, for j ascending
-            falling = _rows_by_distance(self.key, length).flip(0)
-            total = total + _shift(query @ falling.permute(1, 2, 0))
+            descending = _rows_by_distance(self.key, length).flip(0)
+            total = total + _shift(query @ descending.permute(1, 2, 0))
         if self.query is not None:  # key j with distance i - j, for i ascending
-            rising = _rows_by_distance(self.query, length)
-            total = total + _shift(key @ rising.permute(1, 2, 0)).transpose(-1, -2)
+            ascending = _rows_by_distance(self.query, length)
+            total = total + _shift(key @ ascending.permute(1, 2, 0)).transpose(-1, -2)
         return total
 
 
@@ -49,8 +49,10 @@ def _rows_by_distance(table: Tensor, length: int) -> Tensor:
 def _shift(scores: Tensor) -> Tensor:
     """Take column ``length - 1 - i + j`` of row i as entry (i, j), by a view instead of a gather.
 
-    (..., length, 2 x length - 1) to (..., length, length): padded by one column and read with rows
-    one shorter, every row starts one column further left (Dai et al. 2019, appendix B).
+    The input is (..., length, 2 x length - 1), the result (..., length, length). Padding each row
+    by one column and then viewing the memory with rows one element shorter moves every row one
+    column further left (Dai et al. 2019, appendix B). A gather would have a scattered gradient;
+    docs/decisions.md: "DeBERTa's relative scores are a view".
     """
     length = scores.shape[-2]
     width = 2 * length - 1

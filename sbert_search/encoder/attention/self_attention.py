@@ -1,31 +1,32 @@
 """Self-attention over packed tokens: one function, two implementations.
 
-`packed_attention` is the fast one: a variable-length kernel on CUDA in half precision, matrix
-products on a CPU in bfloat16 and where it drops, fused attention elsewhere; off CUDA over runs of
-equally long texts.
-`explicit_attention` writes the scores out, for relative positions, which add to them, and for
-whoever wants to see the probabilities.
+`packed_attention` is the fast one. It uses a variable-length kernel on CUDA in half precision,
+matrix products on a CPU in bfloat16 or with dropout, and torch's fused attention elsewhere. Without
+the CUDA kernel it goes over runs of equally long texts.
+`explicit_attention` computes the scores as a tensor. It serves relative positions, which are added
+to the scores, and callers that need the probabilities.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from sbert_search.encoder.attention.cpu_dropout import dropped_attention
+from sbert_search.encoder.attention.cpu_dropout import dropout_attention
 from sbert_search.encoder.attention.relative import RelativeHeads
-from sbert_search.encoder.attention.selected_tokens import AskedRows, asked_attention
+from sbert_search.encoder.attention.selected_tokens import SelectedTokens, selected_attention
+from sbert_search.encoder.attention.varlen import has_varlen_kernel, varlen_attention
 from sbert_search.encoder.config import EncoderConfig
 from sbert_search.encoder.dropout import dropout as drop
 from sbert_search.encoder.linear import Linear, linear
 from sbert_search.encoder.packed import PackedTokens, Run
 
-_VECTOR = 32  # bfloat16 numbers in a vector of 512 bits
-_SCORES = 2**20  # scores computed at a time: 2 MiB
+_VECTOR = 32  # bfloat16 elements in a vector register of 512 bits
+_SCORES = 2**20  # scores computed at a time: 2 MiB in bfloat16
 
 
 class Heads(NamedTuple):
@@ -36,9 +37,10 @@ class Heads(NamedTuple):
     value: Tensor
 
     def by_run(self, runs: Sequence[Run]) -> Iterator[list[Tensor]]:
-        """The three for each run, each (texts, heads, length, head_dim), without a copy.
+        """Queries, keys and values of each run, (texts, heads, length, head_dim), without a copy.
 
-        All are split off at once: of a slice, the gradient would be as large as the whole batch.
+        One `torch.split` serves all runs, because the gradient of each single slice would be a
+        tensor as large as the batch. docs/decisions.md: "Heads are split once into runs".
         """
         sizes = [run.texts * run.length for run in runs]
         for run, parts in zip(
@@ -57,44 +59,54 @@ def packed_attention(
         heads: Queries, keys and values.
         tokens: The batch they belong to, texts of equal length side by side.
         scale: Factor on the scores.
-        dropout: Share of the probabilities set to 0.
-        causal: Whether a token sees only itself and what is left of it.
+        dropout: Probability of setting an attention probability to 0.
+        causal: Whether a token attends only to itself and to tokens on its left.
 
     Returns:
         Float (total, hidden).
     """
     if has_varlen_kernel(heads.query):
-        return _varlen_attention(heads, tokens, scale=scale, dropout=dropout, causal=causal)
-    if dropout and _can_drop(heads.query, causal=causal):
-        return dropped_attention(*heads, tokens, scale=scale, share=dropout)
+        return varlen_attention(
+            *heads,
+            query_starts=tokens.starts,
+            key_starts=tokens.starts,
+            longest=max(tokens.lengths),
+            scale=scale,
+            p=dropout,
+            causal=causal,
+        )
+    if dropout and _has_fused_dropout(heads.query, causal=causal):
+        return dropout_attention(*heads, tokens, scale=scale, p=dropout)
     as_products = _are_products_faster(heads.query) and not (causal or dropout)
     outputs = []
     for query, key, value in heads.by_run(tokens.runs):
         if as_products:
-            mixed = _product_attention(query, key, value, scale)
+            context = _product_attention(query, key, value, scale)
         else:
-            mixed = F.scaled_dot_product_attention(
+            context = F.scaled_dot_product_attention(
                 query, key, value, dropout_p=dropout, is_causal=causal, scale=scale
             )
-        outputs.append(_join_heads(mixed))
+        outputs.append(_join_heads(context))
     return torch.cat(outputs) if len(outputs) > 1 else outputs[0]
 
 
-def _can_drop(query: Tensor, *, causal: bool) -> bool:
-    """Whether dropout of heads like these needs no scores written out for autograd."""
+def _has_fused_dropout(query: Tensor, *, causal: bool) -> bool:
+    """Whether `packed_attention` computes dropout for heads like these."""
     return has_varlen_kernel(query) or (query.device.type == "cpu" and not causal)
 
 
 def _are_products_faster(query: Tensor) -> bool:
-    is_training = torch.is_grad_enabled()  # which must not keep the scores
+    is_training = torch.is_grad_enabled()  # autograd would keep all scores in memory
     return query.device.type == "cpu" and query.dtype == torch.bfloat16 and not is_training
 
 
 def _product_attention(query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
-    """Attend by plain products, over as many scores at a time as a core's cache holds.
+    """Attend by two plain matrix products, over as many scores at a time as a core's cache holds.
 
-    torch's fused kernel multiplies small blocks, at a quarter of the rate of one large product. Its
-    softmax is slow over rows that do not fill its vectors, so keys are padded, and left out again.
+    torch's fused kernel multiplies small blocks, at a quarter of the rate of one large product.
+    torch's softmax is slow over rows that do not fill its vector registers, so keys are padded to a
+    multiple of 32 and their scores set to -inf. docs/decisions.md: "bf16 attention on a CPU as
+    plain products".
 
     Args:
         query: Bfloat16 (texts, heads, length, head_dim), as are key and value.
@@ -107,13 +119,13 @@ def _product_attention(query: Tensor, key: Tensor, value: Tensor, scale: float) 
     bias = F.pad(query.new_zeros(length), (0, padding), value=float("-inf"))
     query = query.flatten(0, 1)  # (texts x heads, length, head_dim)
     key, value = (F.pad(part, (0, 0, 0, padding)).flatten(0, 1) for part in (key, value))
-    mixed = torch.empty_like(query)
+    context = torch.empty_like(query)
     step = max(1, _SCORES // (length * (length + padding)))
-    parts = zip(*(torch.split(part, step) for part in (query, key, value, mixed)), strict=True)
-    for some_query, some_key, some_value, some_mixed in parts:
+    parts = zip(*(torch.split(part, step) for part in (query, key, value, context)), strict=True)
+    for some_query, some_key, some_value, some_context in parts:
         scores = torch.baddbmm(bias, some_query, some_key.mT, beta=bool(padding), alpha=scale)
-        torch.bmm(scores.softmax(dim=-1), some_value, out=some_mixed)
-    return mixed.view(shape)
+        torch.bmm(scores.softmax(dim=-1), some_value, out=some_context)
+    return context.view(shape)
 
 
 def explicit_attention(
@@ -134,12 +146,12 @@ def explicit_attention(
         scale: As for `packed_attention`.
         dropout: As for `packed_attention`.
         causal: As for `packed_attention`.
-        content: Whether scores have the content-to-content term.
+        content: Whether the scores include the content-to-content term.
         positions: Projected relative positions, whose terms are added to the scores.
 
     Returns:
-        The mixed values, float (total, hidden), and for each text its probabilities before dropout,
-        float (heads, length, length), row = query.
+        The context, float (total, hidden), and the probabilities of each text before dropout, float
+        (heads, length, length), one row a query.
     """
     outputs: list[Tensor] = []
     probabilities: list[Tensor] = []
@@ -157,26 +169,9 @@ def explicit_attention(
     return torch.cat(outputs), probabilities
 
 
-def _join_heads(mixed: Tensor) -> Tensor:
+def _join_heads(context: Tensor) -> Tensor:
     """(texts, heads, length, head_dim) to (texts x length, hidden)."""
-    return mixed.transpose(1, 2).reshape(mixed.shape[0] * mixed.shape[2], -1)
-
-
-def has_varlen_kernel(query: Tensor) -> bool:
-    """Whether heads like these, (..., head_dim), attend by the variable-length kernel."""
-    half = query.dtype in (torch.float16, torch.bfloat16)
-    return query.is_cuda and half and query.shape[-1] % 8 == 0 and query.shape[-1] <= 256
-
-
-def _varlen_attention(
-    heads: Heads, tokens: PackedTokens, *, scale: float, dropout: float, causal: bool
-) -> Tensor:
-    # torch.nn.attention.varlen wraps the same kernel, without dropout and only from torch 2.10.
-    longest = max(tokens.lengths)
-    mixed = torch.ops.aten._flash_attention_forward(
-        *heads, tokens.starts, tokens.starts, longest, longest, dropout, causal, False, scale=scale
-    )[0]
-    return cast(Tensor, mixed.flatten(1))
+    return context.transpose(1, 2).reshape(context.shape[0] * context.shape[2], -1)
 
 
 class Attention(nn.Module):
@@ -203,21 +198,21 @@ class Attention(nn.Module):
         *,
         queries: Tensor | None = None,
         distances: Tensor | None = None,
-        want_probs: bool = False,
+        output_probs: bool = False,
     ) -> tuple[Tensor, Sequence[Tensor]]:
-        """Mix the states of each text.
+        """Attend within each text.
 
         Args:
             states: Input, float (total, hidden).
             tokens: The batch, texts of equal length side by side.
-            queries: States to make the queries from, (total, hidden), when not `states`: DeBERTa's
-                mask decoder asks with absolute positions.
+            queries: States to compute the queries from, (total, hidden); None: `states`. DeBERTa's
+                mask decoder adds absolute positions to them.
             distances: Embeddings of relative positions, (2 x reach, hidden).
-            want_probs: Whether to return the probabilities.
+            output_probs: Whether to return the probabilities.
 
         Returns:
-            Float (total, hidden), and for each text its probabilities (heads, length, length) when
-            they are wanted.
+            Float (total, hidden), and the probabilities of each text, (heads, length, length), if
+            they are requested.
         """
         config = self.config
         scale = (config.head_dim * len(config.attention_terms)) ** -0.5
@@ -226,9 +221,9 @@ class Attention(nn.Module):
         positions = None if distances is None else self._project_distances(distances)
         content = "c2c" in config.attention_terms
         probabilities: Sequence[Tensor] = ()
-        unfused = dropout > 0 and not _can_drop(heads.query, causal=config.causal)
-        if want_probs or positions is not None or not content or unfused:
-            mixed, probabilities = explicit_attention(
+        unfused = dropout > 0 and not _has_fused_dropout(heads.query, causal=config.causal)
+        if output_probs or positions is not None or not content or unfused:
+            context, probabilities = explicit_attention(
                 heads,
                 tokens,
                 scale=scale,
@@ -238,37 +233,39 @@ class Attention(nn.Module):
                 positions=positions,
             )
         else:
-            mixed = packed_attention(
+            context = packed_attention(
                 heads, tokens, scale=scale, dropout=dropout, causal=config.causal
             )
-        return self.output(mixed), probabilities
+        return self.output(context), probabilities
 
-    def ask(self, states: Tensor, tokens: PackedTokens, asked: AskedRows) -> Tensor:
-        """Mix the states of each text for some rows alone: as `forward` with content only.
+    def forward_selected(
+        self, states: Tensor, tokens: PackedTokens, selected: SelectedTokens
+    ) -> Tensor:
+        """Compute the rows of `forward` for selected tokens, without relative positions.
 
         Returns:
-            Float (n, hidden), of the rows asked for.
+            Float (n, hidden), of the selected tokens.
         """
         config, weight, bias = self.config, self.qkv.weight, self.qkv.bias
         hidden, shape = config.hidden_size, (-1, config.heads, config.head_dim)
-        query = linear(states[asked.rows], weight[:hidden], bias[:hidden]).view(shape)
+        query = linear(states[selected.rows], weight[:hidden], bias[:hidden]).view(shape)
         both = linear(states, weight[hidden:], bias[hidden:])
         key, value = both.view(-1, 2, *shape[1:]).unbind(1)
-        mixed = asked_attention(
+        context = selected_attention(
             query,
             key,
             value,
             tokens,
-            asked,
+            selected,
             scale=config.head_dim**-0.5,
-            share=config.attention_dropout if self.training else 0.0,
+            p=config.attention_dropout if self.training else 0.0,
             varlen=has_varlen_kernel(query),
         )
-        out: Tensor = self.output(mixed)
+        out: Tensor = self.output(context)
         return out
 
     def project(self, states: Tensor, queries: Tensor | None = None) -> Heads:
-        """Split projected states (..., hidden) into heads; queries may have states of their own."""
+        """Project states (..., hidden) to heads; queries may be computed from states of their own."""
         config = self.config
         shape = (-1, 3, config.heads, config.head_dim)
         query, key, value = self.qkv(states).view(shape).unbind(1)

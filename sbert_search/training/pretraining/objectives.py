@@ -16,7 +16,7 @@ from sbert_search.losses.token import (
     soft_target_loss,
     token_cross_entropy,
 )
-from sbert_search.models.pretraining import Guesses, MaskedBatch, MaskedLanguageModel
+from sbert_search.models.pretraining import MaskedBatch, MaskedLanguageModel, MaskedLMOutput
 from sbert_search.models.replaced_token_detection import ReplacedTokenModel
 from sbert_search.training.loop.objective import Batch, Losses, Sum
 
@@ -104,13 +104,15 @@ class MaskedObjective:
     def __call__(self, model: nn.Module, batch: Batch) -> Losses:
         """Sum the losses of a batch."""
         given: MaskedBatch = batch.inputs
-        guesses: Guesses = model(given.tokens, given.positions)
-        sums: dict[str, Sum] = {"mlm": token_cross_entropy(guesses.words, given.labels)}
-        figures = {} if model.training else {"mlm_accuracy": _right(guesses.words, given.labels)}
+        guesses: MaskedLMOutput = model(given.tokens, given.positions)
+        sums: dict[str, Sum] = {"mlm": token_cross_entropy(guesses.token_logits, given.labels)}
+        figures = (
+            {} if model.training else {"mlm_accuracy": _right(guesses.token_logits, given.labels)}
+        )
         if self.pairs is not None:
-            assert guesses.pairs is not None
-            sums[self.pairs] = token_cross_entropy(guesses.pairs, given.pair_labels)
-            figures[f"{self.pairs}_accuracy"] = _right(guesses.pairs, given.pair_labels)
+            assert guesses.pair_logits is not None
+            sums[self.pairs] = token_cross_entropy(guesses.pair_logits, given.pair_labels)
+            figures[f"{self.pairs}_accuracy"] = _right(guesses.pair_logits, given.pair_labels)
         return Losses(sums, figures=figures)
 
 
@@ -143,7 +145,7 @@ class ReplacedObjective:
         hits = (told & found.replaced).sum()
         return Losses(
             {
-                "mlm": token_cross_entropy(found.words, given.labels),
+                "mlm": token_cross_entropy(found.generator_logits, given.labels),
                 "rtd": replaced_token_loss(found.logits, found.replaced),
             },
             weights={"rtd": self.weight},
@@ -193,17 +195,19 @@ class DistilledObjective:
         rows = torch.arange(given.tokens.total, device=given.positions.device)
         asked = rows if everywhere else given.positions
         want_states = "cosine" in self._weights
-        ours: Guesses = model(given.tokens, asked, want_states=want_states)
+        ours: MaskedLMOutput = model(given.tokens, asked, want_states=want_states)
         with torch.no_grad():
-            theirs: Guesses = self._teacher(given.tokens, asked, want_states=want_states)
-        words = ours.words[given.positions] if everywhere else ours.words
+            theirs: MaskedLMOutput = self._teacher(given.tokens, asked, want_states=want_states)
+        words = ours.token_logits[given.positions] if everywhere else ours.token_logits
         sums: dict[str, Sum] = {}
         if "soft" in self._weights:
-            sums["soft"] = soft_target_loss(ours.words, theirs.words, self._config.temperature)
+            sums["soft"] = soft_target_loss(
+                ours.token_logits, theirs.token_logits, self._config.temperature
+            )
         if "mlm" in self._weights:
             sums["mlm"] = token_cross_entropy(words, given.labels)
-        if ours.states is not None and theirs.states is not None:
-            sums["cosine"] = cosine_loss(ours.states, theirs.states)
+        if ours.hidden_states is not None and theirs.hidden_states is not None:
+            sums["cosine"] = cosine_loss(ours.hidden_states, theirs.hidden_states)
         figures = {} if model.training else {"mlm_accuracy": _right(words, given.labels)}
         return Losses(sums, self._weights, figures)
 

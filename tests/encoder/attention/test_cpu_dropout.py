@@ -1,4 +1,4 @@
-"""Attention with dropout on a CPU: by windows, with gradients of its own."""
+"""Attention with dropout on a CPU, computed by windows, with a gradient of its own."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from sbert_search.encoder.attention import cpu_dropout
-from sbert_search.encoder.attention.cpu_dropout import dropped_attention
+from sbert_search.encoder.attention.cpu_dropout import dropout_attention
 from sbert_search.encoder.dropout import draw_factors
 from sbert_search.encoder.packed import PackedTokens
 from tests.encoder.small import small_encoder
@@ -23,8 +23,8 @@ def batch(lengths: Sequence[int]) -> PackedTokens:
 
 
 def by_definition(parts: Tensor, tokens: PackedTokens, factors: Sequence[Tensor]) -> Tensor:
-    """Text by text, with the factors that each window drew."""
-    mixed, start = [], 0
+    """Attend text by text, with the dropout factors that each window drew."""
+    context, start = [], 0
     for window, drawn in zip(tokens.windows, factors, strict=True):
         by_text = drawn.view(window.texts, HEADS, window.length, window.length)
         for text in range(window.texts):
@@ -32,9 +32,9 @@ def by_definition(parts: Tensor, tokens: PackedTokens, factors: Sequence[Tensor]
             first = sum(tokens.lengths[:start])
             query, key, value = parts[first : first + length].permute(1, 2, 0, 3)
             probs = (query @ key.mT * SCALE).softmax(-1)
-            mixed.append((probs * by_text[text, :, :length, :length] @ value).transpose(0, 1))
+            context.append((probs * by_text[text, :, :length, :length] @ value).transpose(0, 1))
             start += 1
-    return torch.cat(mixed).flatten(1)
+    return torch.cat(context).flatten(1)
 
 
 @pytest.mark.parametrize("lengths", [LENGTHS, (6, 6, 6)])
@@ -44,8 +44,8 @@ def test_values_and_gradients_are_those_of_the_definition(
 ) -> None:
     drawn: list[Tensor] = []
 
-    def recorded(shape: Sequence[int], share: float, dtype: torch.dtype) -> Tensor:
-        drawn.append(draw_factors(shape, share, dtype))
+    def recorded(shape: Sequence[int], p: float, dtype: torch.dtype) -> Tensor:
+        drawn.append(draw_factors(shape, p, dtype))
         return drawn[-1]
 
     monkeypatch.setattr(cpu_dropout, "draw_factors", recorded)
@@ -54,7 +54,7 @@ def test_values_and_gradients_are_those_of_the_definition(
     parts = torch.randn(tokens.total, 3, HEADS, WIDTH, dtype=dtype, requires_grad=True)
     gradient = torch.randn(tokens.total, HEADS * WIDTH, dtype=dtype)
     query, key, value = parts.unbind(1)
-    ours = dropped_attention(query, key, value, tokens, scale=SCALE, share=0.25)
+    ours = dropout_attention(query, key, value, tokens, scale=SCALE, p=0.25)
     (to_parts,) = torch.autograd.grad(ours, parts, gradient)
     exact = parts.detach().double().requires_grad_()
     expected = by_definition(exact, tokens, [factors.double() for factors in drawn])
@@ -72,7 +72,7 @@ def test_windows_hold_every_row_once_and_hide_padding() -> None:
     padded = windows[0]
     assert padded.bias is not None
     assert (padded.bias == 0).sum(-1).flatten().tolist() == list(LENGTHS[:6])
-    assert windows[2].places is None  # a run alone is not padded
+    assert windows[2].padded_rows is None  # a run alone is not padded
 
 
 @pytest.mark.parametrize("causal", [False, True])

@@ -1,0 +1,60 @@
+"""CUDA's attention kernel for packed texts of different lengths."""
+
+from __future__ import annotations
+
+from typing import cast
+
+import torch
+from torch import Tensor
+
+
+def has_varlen_kernel(query: Tensor) -> bool:
+    """Whether `varlen_attention` takes heads like these, (..., head_dim)."""
+    half = query.dtype in (torch.float16, torch.bfloat16)
+    return query.is_cuda and half and query.shape[-1] % 8 == 0 and query.shape[-1] <= 256
+
+
+def varlen_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    *,
+    query_starts: Tensor,
+    key_starts: Tensor,
+    longest: int,
+    scale: float,
+    p: float,
+    causal: bool = False,
+) -> Tensor:
+    """Attend within each text of a packed batch.
+
+    Args:
+        query: Float (n_queries, heads, head_dim).
+        key: Float (total, heads, head_dim).
+        value: As `key`.
+        query_starts: First query of each text, then n_queries, int32 (batch + 1,).
+        key_starts: First key of each text, then the total, int32 (batch + 1,).
+        longest: At least the queries and the keys of any text.
+        scale: Factor on the scores.
+        p: Probability of setting an attention probability to 0.
+        causal: Whether a token attends only to itself and to tokens on its left.
+
+    Returns:
+        Float (n_queries, hidden).
+    """
+    # The private operator takes dropout; its public wrapper, torch.nn.attention.varlen, does not.
+    # docs/decisions.md: "The CUDA kernel is called as `aten::_flash_attention_forward`".
+    context = torch.ops.aten._flash_attention_forward(
+        query,
+        key,
+        value,
+        query_starts,
+        key_starts,
+        longest,
+        longest,
+        p,
+        causal,
+        False,  # do not return the dropout mask
+        scale=scale,
+    )[0]
+    return cast(Tensor, context.flatten(1))
