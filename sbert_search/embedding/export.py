@@ -27,7 +27,7 @@ def export_graph(model: BiEncoder, graph: Path, weights: Path) -> None:
     """Write a model as an ONNX graph from input_ids and attention_mask to embeddings.
 
     Args:
-        model: Model in float32 on the CPU; do not use it afterwards (see `PaddedBiEncoder`).
+        model: Model in float32 on the CPU.
         graph: New file for the graph.
         weights: New file for the weights, in the same folder.
 

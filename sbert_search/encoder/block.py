@@ -52,16 +52,16 @@ class Block(nn.Module):
         context, probs = self.attention(
             states, tokens, queries=queries, distances=distances, output_probs=output_probs
         )
-        return self._finish(context, states if queries is None else queries), probs
+        return self.finish(context, states if queries is None else queries), probs
 
     def forward_selected(
         self, states: Tensor, tokens: PackedTokens, selected: SelectedTokens
     ) -> Tensor:
         """Compute the rows of `forward` for selected tokens; float (n, hidden)."""
         context = self.attention.forward_selected(states, tokens, selected)
-        return self._finish(context, states[selected.rows])
+        return self.finish(context, states[selected.rows])
 
-    def _finish(self, context: Tensor, states: Tensor) -> Tensor:
+    def finish(self, context: Tensor, states: Tensor) -> Tensor:
         """Add the output of attention to its query states, then apply the feed-forward layer."""
         states = self.attention_norm(self._add(context, states))
         output = self.down(self.activation(self.up(states)))

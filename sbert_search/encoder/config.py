@@ -1,4 +1,4 @@
-"""The shape of an encoder, described by what it does; families of models are only values here."""
+"""The settings of an encoder; each model family of BERT's kind is a set of values."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from sbert_search.errors import ConfigError
 
 AttentionTerm = Literal["c2c", "c2p", "p2c"]
 MOST_LAYERS = 1_000
-"""Far more than any model has, and few enough to be told quickly that they are too many."""
+"""Far more than any model has; a larger number in a ``config.json`` is refused at once."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -19,40 +19,40 @@ class EncoderConfig:
     The defaults are BERT-base.
 
     Raises:
-        ConfigError: A value, or a combination of values, that no encoder can have.
+        ConfigError: A value, or a combination of values, is invalid.
 
     Sources: Devlin et al. 2019 (arXiv:1810.04805), Liu et al. 2019 (arXiv:1907.11692), Lan et al.
     2020 (arXiv:1909.11942), He et al. 2021 (arXiv:2006.03654).
     """
 
-    layout: str = "bert"  # the published file layout it is read from and saved in
+    layout: str = "bert"  # published file layout to read and save
     vocab_size: int = 30522
     pad_id: int = 0  # its embedding gets no gradient; packed batches never hold it
     hidden_size: int = 768
-    layers: int = 12  # how often a group of blocks is applied
+    layers: int = 12  # layers; ALBERT applies the same blocks in several
     heads: int = 12
     intermediate_size: int = 3072
     activation: Literal["gelu", "gelu_tanh", "relu"] = "gelu"
 
-    embedding_size: int | None = None  # width of the tables, projected to hidden_size; None: equal
-    max_positions: int = 512  # tokens a text may have
-    position_embeddings: bool = True  # add a learned vector of the absolute position
+    embedding_size: int | None = None  # width of the tables before a projection; None: hidden_size
+    max_positions: int = 512  # most tokens of a text
+    position_embeddings: bool = True  # add a learned embedding of the absolute position
     position_offset: int = 0  # rows of the position table before the one of the first token
-    token_type_vocab: int = 2  # segments told apart; 0: none
+    token_type_vocab: int = 2  # number of segment ids; 0: no segment embeddings
 
-    layer_groups: int | None = None  # sets of blocks with weights of their own; None: one a layer
+    layer_groups: int | None = None  # groups of blocks with separate weights; None: one per layer
     inner_layers: int = 1  # blocks in a group, applied one after another in each layer
 
     attention_terms: tuple[AttentionTerm, ...] = ("c2c",)  # content and relative position scores
-    relative_positions: int = 0  # distances told apart in each direction; 0: no relative table
-    key_bias: bool = True  # whether keys have a bias; without one the projections are content only
-    causal: bool = False  # a token sees only what is left of it; for tests of bidirectionality
+    relative_positions: int = 0  # distances in each direction; 0: no relative position table
+    key_bias: bool = True  # DeBERTa has biases of queries and values only
+    causal: bool = False  # attend to the left only; for tests
 
-    pooler: bool = False  # a tanh layer over the first token, as next-sentence prediction trains it
+    pooler: bool = False  # tanh layer over the first token, trained by next-sentence prediction
     layer_norm_eps: float = 1e-12
     hidden_dropout: float = 0.1
     attention_dropout: float = 0.1
-    initializer_range: float = 0.02  # standard deviation of fresh weights
+    initializer_range: float = 0.02  # standard deviation of initial weights
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "attention_terms", tuple(sorted(self.attention_terms)))
@@ -70,8 +70,8 @@ class EncoderConfig:
                 raise ConfigError(f"encoder.{name} is {getattr(self, name)}; it must be positive.")
         if self.layers * self.inner_layers > MOST_LAYERS:
             raise ConfigError(
-                f"encoder.layers is {self.layers:,} times {self.inner_layers:,}; at most "
-                f"{MOST_LAYERS:,} are computed."
+                f"encoder.layers x inner_layers is {self.layers:,} x {self.inner_layers:,}; it "
+                f"must be at most {MOST_LAYERS:,}."
             )
         for name in ("position_offset", "token_type_vocab", "relative_positions"):
             if getattr(self, name) < 0:
@@ -92,7 +92,8 @@ class EncoderConfig:
     def _check_sharing(self) -> None:
         if self.layer_groups is not None and not 1 <= self.layer_groups <= self.layers:
             raise ConfigError(
-                f"encoder.layer_groups is {self.layer_groups}; there are {self.layers} layers."
+                f"encoder.layer_groups is {self.layer_groups}; it must be from 1 to layers "
+                f"({self.layers})."
             )
 
     def _check_attention(self) -> None:
@@ -119,12 +120,12 @@ class EncoderConfig:
 
     @property
     def n_blocks(self) -> int:
-        """Blocks that have weights of their own."""
+        """Number of blocks with separate weights."""
         return (self.layer_groups or self.layers) * self.inner_layers
 
     @property
     def block_order(self) -> list[int]:
-        """Indices of the blocks to apply; layers take the groups in equal runs, as in ALBERT."""
+        """Indices of the blocks in order of use; groups serve equally many layers, as in ALBERT."""
         groups = self.layer_groups or self.layers
         return [
             layer * groups // self.layers * self.inner_layers + inner

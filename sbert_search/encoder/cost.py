@@ -1,4 +1,4 @@
-"""What an encoder costs: parameters to store, operations to run."""
+"""The cost of an encoder: its parameters and its floating-point operations."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from sbert_search.encoder.config import EncoderConfig
 
 
 def parameter_count(config: EncoderConfig) -> int:
-    """Count the parameters of an encoder, shared ones once."""
+    """Count the parameters of an encoder; shared parameters count once."""
     hidden, width = config.hidden_size, config.table_size
     positions = config.max_positions + config.position_offset if config.position_embeddings else 0
     count = (config.vocab_size + positions + config.token_type_vocab) * width + 2 * width
@@ -26,14 +26,18 @@ def _block_parameters(config: EncoderConfig) -> int:
 
 
 def flops_per_token(config: EncoderConfig, length: int) -> int:
-    """Count floating-point operations of a forward pass, a token of a text of some length.
+    """Count the floating-point operations per token of a forward pass.
 
-    A multiplication and its addition are two operations. Only matrix products count; those over
-    the distance table are left out, since a batch shares them.
+    A multiplication and an addition are two operations. Only matrix products count. Those over the
+    table of relative positions do not, since the whole batch shares them.
+
+    Args:
+        config: The encoder.
+        length: Tokens of the text.
     """
     hidden = config.hidden_size
     block = 2 * (4 * hidden * hidden + 2 * hidden * config.intermediate_size)
-    block += 2 * length * hidden  # the mix of the values
+    block += 2 * length * hidden  # probabilities times values
     for term in config.attention_terms:
         block += 2 * (length if term == "c2c" else 2 * length - 1) * hidden
     project = 2 * hidden * config.embedding_size if config.embedding_size is not None else 0

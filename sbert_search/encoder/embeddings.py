@@ -2,17 +2,36 @@
 
 from __future__ import annotations
 
+from typing import Protocol
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from sbert_search.encoder.config import EncoderConfig
 from sbert_search.encoder.dropout import dropout
-from sbert_search.encoder.packed import PackedTokens
+
+
+class EmbeddableTokens(Protocol):
+    """What the embeddings read of a batch, packed (total,) or padded (batch, seq_len)."""
+
+    @property
+    def input_ids(self) -> Tensor:
+        """Token ids, int64."""
+
+    @property
+    def positions(self) -> Tensor:
+        """Position of each token in its text, from 0, int64."""
+
+    @property
+    def token_type_ids(self) -> Tensor | None:
+        """Segment of each token, int64; None: all 0."""
 
 
 class Embeddings(nn.Module):
-    """Sum of word, position and segment embeddings, normed, then projected if they are narrow.
+    """Sum of word, position and segment embeddings, layer-normalised.
+
+    Embeddings narrower than ``hidden_size`` are then projected to it.
 
     Source: Devlin et al. 2019, section 3 (arXiv:1810.04805); projection: Lan et al. 2020, section
     3.1 (arXiv:1909.11942).
@@ -31,8 +50,8 @@ class Embeddings(nn.Module):
         if config.embedding_size is not None:
             self.project = nn.Linear(width, config.hidden_size)
 
-    def forward(self, tokens: PackedTokens) -> Tensor:
-        """Embed a batch; float (total, hidden). Segments are ignored when none are told apart."""
+    def forward(self, tokens: EmbeddableTokens) -> Tensor:
+        """Embed a batch; float (..., hidden). An encoder without segments ignores them."""
         config = self.config
         states = self.word(tokens.input_ids)
         if config.position_embeddings:
@@ -42,20 +61,19 @@ class Embeddings(nn.Module):
         states = dropout(self.norm(states), config.hidden_dropout, self.training)
         return self.project(states) if config.embedding_size is not None else states
 
-    def _positions(self, tokens: PackedTokens) -> Tensor:
-        """Find the row of each position; where rows precede the first, padding has the last such.
-
-        A text may spell out the token of padding. RoBERTa counts no position for it.
-        """
+    def _positions(self, tokens: EmbeddableTokens) -> Tensor:
+        """Row of each token in the position table."""
         offset = self.config.position_offset
         if not offset:
             return tokens.positions
+        # A text may contain the padding token, such as "<pad>" typed by a user. RoBERTa gives it
+        # the row offset - 1 and does not count it in the positions of the tokens after it.
         pads = tokens.input_ids == self.config.pad_id
         before = pads.cumsum(-1) - pads.long()
         starts = torch.arange(pads.shape[-1], device=pads.device) - tokens.positions
         positions = tokens.positions - before + before[..., starts] + offset
         return positions.masked_fill(pads, offset - 1)
 
-    def _segments(self, tokens: PackedTokens) -> Tensor:
+    def _segments(self, tokens: EmbeddableTokens) -> Tensor:
         types, table = tokens.token_type_ids, self.token_type.weight
         return table[0] if types is None else F.embedding(types, table)

@@ -1,4 +1,4 @@
-"""`EncoderConfig` from and to the ``config.json`` of published models."""
+"""Translate `EncoderConfig` from and to the ``config.json`` of published models."""
 
 from __future__ import annotations
 
@@ -18,17 +18,19 @@ _ACTIVATIONS = {
     "gelu_pytorch_tanh": "gelu_tanh",
     "relu": "relu",
 }
-_NOT_IN_SETTINGS = ("pooler", "causal")  # known from the weights; for tests only
+_NOT_IN_SETTINGS = ("pooler", "causal")  # read from the weights; only for tests
 
 
 def read_settings(path: Path) -> tuple[EncoderConfig, dict[str, Any]]:
-    """Read a ``config.json``; whether there is a pooler only the weights tell.
+    """Read a ``config.json``.
 
     Returns:
-        The encoder's settings and all keys of the file.
+        The encoder's settings, without a pooler (the weights tell whether there is one), and all
+        keys of the file.
 
     Raises:
-        ModelError: No such file, no JSON object, or a model that this encoder cannot compute.
+        ModelError: The file is missing or not a JSON object, or this encoder cannot compute the
+            model.
     """
     try:
         keys = json.loads(path.read_text(encoding="utf-8"))
@@ -48,7 +50,7 @@ def read_settings(path: Path) -> tuple[EncoderConfig, dict[str, Any]]:
 
 
 def most_positions(keys: Mapping[str, Any]) -> int | None:
-    """Find how many tokens a text may have; None: no limit, or a model that is not known here."""
+    """Most tokens of a text; None: no limit, or an unknown model type."""
     if keys.get("model_type") not in LAYOUTS:
         return None
     try:
@@ -62,14 +64,14 @@ def from_settings(keys: Mapping[str, Any]) -> EncoderConfig:
     """Translate the keys of a ``config.json`` of a known layout.
 
     Raises:
-        ConfigError: A value that this encoder cannot have.
+        ConfigError: This encoder does not support a value.
     """
     layout = LAYOUTS[keys["model_type"]]
     keys = {**layout.defaults, **{key: value for key, value in keys.items() if value is not None}}
     for key, value in layout.required.items():
         if keys.get(key, value) != value:
             raise ConfigError(f"{key} is {keys[key]!r}; the native encoder needs {value!r}.")
-    values = {ours: keys[theirs] for ours, theirs in layout.settings.items()}
+    values = {name: keys[key] for name, key in layout.settings.items()}
     if not isinstance(values["activation"], str) or values["activation"] not in _ACTIVATIONS:
         raise ConfigError(
             f"The activation {values['activation']!r} is unknown; known: {', '.join(_ACTIVATIONS)}."
@@ -79,7 +81,7 @@ def from_settings(keys: Mapping[str, Any]) -> EncoderConfig:
         values |= layout.read_more(keys) | {"layout": layout.model_type}
     except (TypeError, AttributeError) as error:
         raise ConfigError(
-            f"A value is of another kind than {layout.model_type} has: {error}."
+            f"A value has the wrong type for {layout.model_type}: {error}."
         ) from error
     return from_mapping(EncoderConfig, values)
 
@@ -88,15 +90,16 @@ def to_settings(config: EncoderConfig) -> dict[str, Any]:
     """Translate to the keys of a ``config.json``.
 
     Raises:
-        ConfigError: The layout has no way to say what this encoder is.
+        ConfigError: The layout cannot hold one of the settings.
     """
     layout = LAYOUTS[config.layout]
     keys = _write_keys(config, layout)
-    told = to_mapping(from_settings(keys))
+    read_back = to_mapping(from_settings(keys))
     for name, value in to_mapping(config).items():
-        if name not in _NOT_IN_SETTINGS and told[name] != value:
+        if name not in _NOT_IN_SETTINGS and read_back[name] != value:
             raise ConfigError(
-                f"The layout {config.layout!r} cannot hold {name} = {value!r}, only {told[name]!r}."
+                f"The layout {config.layout!r} cannot hold {name} = {value!r}, "
+                f"only {read_back[name]!r}."
             )
     return keys
 
@@ -106,7 +109,8 @@ def _write_keys(config: EncoderConfig, layout: Layout) -> dict[str, Any]:
         "architectures": [layout.architecture],
         "model_type": layout.model_type,
     }
-    keys |= {theirs: getattr(config, ours) for ours, theirs in layout.settings.items()}
-    theirs_of = {ours: theirs for theirs, ours in reversed(_ACTIVATIONS.items())}
-    keys[layout.settings["activation"]] = theirs_of[config.activation]
+    keys |= {key: getattr(config, name) for name, key in layout.settings.items()}
+    # Two published names stand for "gelu_tanh"; reversed, the first of them wins.
+    published = {name: theirs for theirs, name in reversed(_ACTIVATIONS.items())}
+    keys[layout.settings["activation"]] = published[config.activation]
     return keys | layout.write_more(config)

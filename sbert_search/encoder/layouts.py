@@ -1,7 +1,7 @@
 """The published file layouts of the BERT family, as data.
 
-A layout says how the settings of an encoder are called in ``config.json`` and how its parameters
-are called in ``model.safetensors``. Everything is reversible: what reads also writes.
+A layout maps the settings of an encoder to keys of ``config.json``, and its parameters to names in
+``model.safetensors``. The same maps serve reading and writing.
 """
 
 from __future__ import annotations
@@ -17,23 +17,24 @@ from sbert_search.encoder.config import EncoderConfig
 class Layout:
     """One published layout.
 
-    Names leave out the endings ``.weight`` and ``.bias``. Several names on their side stand for
-    one parameter of ours: theirs are its equal slices, top to bottom.
+    Names omit the endings ``.weight`` and ``.bias``. Where several published names stand for one
+    parameter of `Encoder`, the published tensors are its equal slices along the rows, in order.
 
     Attributes:
         model_type: Value of ``model_type`` in ``config.json``.
-        architecture: Their class of the bare encoder.
-        prefix: Before every name when the encoder sits in a model with a head.
+        architecture: The class of the bare encoder in transformers.
+        prefix: Before every name if the encoder is part of a model with a head.
         settings: Field of `EncoderConfig` to key of ``config.json``.
-        defaults: Their value of a key that ``config.json`` leaves out.
-        read_more: Fields of `EncoderConfig` that are no plain copy of one key, from all keys.
-        write_more: Keys that are no plain copy of one field.
+        defaults: The published default of each key that ``config.json`` may omit.
+        read_more: Computes, from all keys, fields that are not a copy of one key.
+        write_more: Computes keys that are not a copy of one field.
         required: Keys of ``config.json`` with the only value this encoder can compute.
-        names: Our name to theirs, outside the blocks.
-        block: Their prefix of a block; ``{block}``, or ``{group}`` and ``{inner}``, count.
-        block_names: Our name inside a block to theirs.
-        per_head: Our names whose rows are ordered head by head on their side.
-        heads: Beginnings of names, prefix left out, of what the encoder leaves to heads.
+        names: Parameter of `Encoder` to published names, outside the blocks.
+        block: Published prefix of a block, with the placeholder ``{block}``, or ``{group}`` and
+            ``{inner}``.
+        block_names: Parameter of a block to published names.
+        per_head: Parameters whose rows are published head by head.
+        heads: How names of parameters of heads begin, without the prefix.
     """
 
     model_type: str
@@ -114,7 +115,7 @@ BERT = Layout(
 
 
 def _read_roberta(keys: Mapping[str, Any]) -> dict[str, Any]:
-    offset = keys["pad_token_id"] + 1  # positions count on from the id of padding
+    offset = keys["pad_token_id"] + 1  # RoBERTa counts positions from the padding id + 1
     return {"position_offset": offset, "max_positions": keys["max_position_embeddings"] - offset}
 
 
@@ -296,7 +297,7 @@ DEBERTA = replace(
     },
     per_head=frozenset({"attention.qkv.weight"}),
     heads=(
-        "embeddings.position_embeddings.",  # the mask decoder's, where the input has none
+        "embeddings.position_embeddings.",  # of the mask decoder, if the input has none
         "cls.",
         "lm_predictions.",
         "pooler.",

@@ -1,8 +1,8 @@
-"""The linear layers of an encoder in training: on a CPU by oneDNN, with weights in its own layout.
+"""The linear layers of an encoder in training, computed on a CPU by oneDNN.
 
-On AVX-512 oneDNN multiplies in float32 at 97 to 101 GFLOP/s a core where MKL, which torch takes,
-reaches 84 (2,048 rows through a BERT of 6 x 384, AMD Zen 4). In bfloat16 torch takes oneDNN too,
-but leaves the weight as it lies and copies the bias to all rows: 160 GFLOP/s a core, here 180.
+With AVX-512, oneDNN is faster in float32 than MKL, which torch uses. In bfloat16 torch uses oneDNN
+too, but does not bring the weight into oneDNN's blocked layout, and copies the bias to all rows.
+docs/decisions.md: "oneDNN multiplies in float32 where gradients are wanted".
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from sbert_search.runtime.device import has_onednn
 
 _HAS_ONEDNN = torch._C._has_mkldnn and torch.backends.cpu.get_cpu_capability() == "AVX512"
-_MOST_WEIGHT = 8  # rows of a bf16 weight to one of the states; a vocabulary is not laid out anew
+_MOST_WEIGHT = 8  # rows of a bf16 weight per row of states; above, reordering it costs too much
 
 
 class Linear(nn.Linear):
@@ -40,14 +40,14 @@ def linear(states: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
 
 def _trains_in_onednn(states: Tensor, weight: Tensor, dtype: torch.dtype) -> bool:
     training = torch.is_grad_enabled() and states.requires_grad and states.ndim == 2
-    known = states.dtype in (torch.float32, dtype) and weight.dtype == torch.float32
-    here = states.device.type == "cpu" and _HAS_ONEDNN and has_onednn(dtype)
+    supported = states.dtype in (torch.float32, dtype) and weight.dtype == torch.float32
+    available = states.device.type == "cpu" and _HAS_ONEDNN and has_onednn(dtype)
     pays = dtype == torch.float32 or len(weight) <= _MOST_WEIGHT * len(states)
-    return here and training and known and pays and not torch.compiler.is_compiling()
+    return available and training and supported and pays and not torch.compiler.is_compiling()
 
 
 class _Product(torch.autograd.Function):
-    """A linear layer whose forward product, and in float32 that of its gradient, are oneDNN's."""
+    """A linear layer with oneDNN's product forward and, in float32, for the gradient of states."""
 
     @staticmethod
     def forward(ctx: Any, states: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
@@ -56,17 +56,18 @@ class _Product(torch.autograd.Function):
 
     @staticmethod
     @torch.autograd.function.once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
+    def backward(ctx: Any, grad_output: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
         states, weight = ctx.saved_tensors
-        gradient = gradient.contiguous()
+        grad_output = grad_output.contiguous()
         if weight.dtype == torch.float32:
-            to_states = _product(gradient, weight.t().contiguous(), None)
+            grad_states = _product(grad_output, weight.t().contiguous(), None)
         else:
-            to_states = gradient @ weight
-        to_bias = gradient.sum(0) if ctx.needs_input_grad[2] else None
-        return to_states, gradient.t() @ states, to_bias
+            grad_states = grad_output @ weight
+        grad_bias = grad_output.sum(0) if ctx.needs_input_grad[2] else None
+        return grad_states, grad_output.t() @ states, grad_bias
 
 
 def _product(states: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    # The private operator of torch.compile's CPU backend; no public function calls oneDNN here.
     product = torch.ops.mkldnn._linear_pointwise
     return cast(Tensor, product(states.contiguous(), weight.contiguous(), bias, "none", [], ""))

@@ -1,9 +1,10 @@
-"""The published shapes of the BERT family, by name.
+"""The published configurations of the BERT family, by name.
 
 Sources: google-research/bert (tiny to large), Wang et al. 2020 (MiniLM, arXiv:2002.10957),
 Liu et al. 2019 (RoBERTa, table 9), google-research/albert (version 2), Sanh et al. 2019
-(DistilBERT, arXiv:1910.01108), google-research/electra (the released small generator is as large
-as its discriminator; the paper's has a quarter of its width), He et al. 2021 (DeBERTa, table 8).
+(DistilBERT, arXiv:1910.01108), google-research/electra (the released small generator is as wide as
+its discriminator; the one in the paper has a quarter of the width), He et al. 2021 (DeBERTa,
+table 8).
 """
 
 from __future__ import annotations
@@ -47,8 +48,8 @@ def _albert(layers: int, hidden: int, heads: int) -> EncoderConfig:
 
 
 def _electra(hidden: int, heads: int, embedding_size: int | None) -> EncoderConfig:
-    shape = _bert(12, hidden, heads)
-    return replace(shape, layout="electra", embedding_size=embedding_size, pooler=False)
+    config = _bert(12, hidden, heads)
+    return replace(config, layout="electra", embedding_size=embedding_size, pooler=False)
 
 
 PRESETS: dict[str, EncoderConfig] = {
@@ -85,10 +86,10 @@ PRESETS: dict[str, EncoderConfig] = {
 
 
 def preset(name: str) -> EncoderConfig:
-    """Look up a published shape.
+    """Look up a published configuration.
 
     Raises:
-        ConfigError: No such shape; the nearest name is suggested.
+        ConfigError: The name is unknown; the message suggests the nearest one.
     """
     if name not in PRESETS:
         raise ConfigError(unknown_name(name, name, PRESETS, "encoder"))

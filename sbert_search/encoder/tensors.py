@@ -1,9 +1,10 @@
-"""Tensors of a model folder: one safetensors file, or several with an index."""
+"""Read the tensors of a model folder: one safetensors file, or several with an index."""
 
 from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -19,11 +20,11 @@ _PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt")
 
 
 def read_tensors(folder: Path) -> dict[str, Tensor]:
-    """Read all tensors of a model folder, as float32 copies of their own.
+    """Read all tensors of a model folder, as float32 copies that do not map the files.
 
     Raises:
-        ModelError: No safetensors; for pickled weights the message says how to convert them.
-        WeightsError: A file is damaged, or a tensor has values that are not finite.
+        ModelError: There is no safetensors file; for pickles the message says how to convert them.
+        WeightsError: A file is damaged, or a value is not finite.
     """
     tensors: dict[str, Tensor] = {}
     for file in _weight_files(folder):
@@ -36,9 +37,16 @@ def read_tensors(folder: Path) -> dict[str, Tensor]:
                 f"{file} is damaged or cut off ({error}). Copy or download it again."
             ) from error
     for name, tensor in tensors.items():
-        if not tensor.sum().isfinite():  # as every value is, short of 1e38
+        # One pass without a mask: the sum of finite values is finite unless it exceeds 1e38.
+        if not tensor.sum().isfinite():
             raise WeightsError(f"{folder}: {name} holds NaN or infinity. Take another checkpoint.")
     return tensors
+
+
+def first_names(names: Sequence[str]) -> str:
+    """Join the first five names, and say how many more there are."""
+    more = f" and {len(names) - 5} more" if len(names) > 5 else ""
+    return ", ".join(names[:5]) + more
 
 
 def _weight_files(folder: Path) -> list[Path]:
@@ -60,7 +68,7 @@ def _shards(folder: Path) -> list[Path]:
     try:
         names = sorted(set(json.loads((folder / INDEX).read_text("utf-8"))["weight_map"].values()))
     except (OSError, ValueError, LookupError, AttributeError, TypeError) as error:
-        raise WeightsError(f"{folder / INDEX} is no index of weights ({error}).") from error
+        raise WeightsError(f"{folder / INDEX} is not an index of weights ({error}).") from error
     for name in names:
         if not _SHARD.fullmatch(name) or not (folder / name).exists():
             raise WeightsError(f"{folder / INDEX} names {name!r}, which is not in the folder.")

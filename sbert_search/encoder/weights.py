@@ -1,4 +1,4 @@
-"""Encoders from and to folders in the published layouts: ``config.json`` and safetensors."""
+"""Read and write encoders in the published layouts: ``config.json`` and safetensors."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from sbert_search.encoder.config import EncoderConfig
 from sbert_search.encoder.encoder import Encoder
 from sbert_search.encoder.hf_config import read_settings, to_settings
 from sbert_search.encoder.layouts import LAYOUTS, Layout
-from sbert_search.encoder.tensors import WEIGHTS, read_tensors
+from sbert_search.encoder.tensors import WEIGHTS, first_names, read_tensors
 from sbert_search.errors import ModelError, WeightsError
 from sbert_search.runtime.disk import files
 from sbert_search.runtime.disk.tensors import write_tensors
@@ -29,12 +29,12 @@ _NEW_NORM = {"gamma": "weight", "beta": "bias"}
 
 @dataclass(frozen=True, eq=False)
 class Checkpoint:
-    """A model folder, read and checked.
+    """A model folder that was read and checked.
 
     Attributes:
         encoder: The encoder, float32, in evaluation mode.
-        head: Parameters of heads, float32, by their published names.
-        settings: All of ``config.json``.
+        head: Parameters of heads, float32, by published name.
+        settings: All keys of ``config.json``.
     """
 
     encoder: Encoder
@@ -43,11 +43,11 @@ class Checkpoint:
 
 
 def load_encoder(folder: str | Path) -> Encoder:
-    """Read an encoder, float32, in evaluation mode; heads beside it are left out.
+    """Read an encoder, float32, in evaluation mode; parameters of heads are ignored.
 
     Raises:
-        ModelError: The folder holds no model that this encoder can compute.
-        WeightsError: Its weights are damaged or do not fit its settings.
+        ModelError: The folder holds no model, or this encoder cannot compute it.
+        WeightsError: The weights are damaged or do not fit ``config.json``.
     """
     return read_checkpoint(folder).encoder
 
@@ -62,10 +62,10 @@ def save_encoder(
     """Write an encoder in its published layout, durably, into a new or existing folder.
 
     Args:
-        encoder: What to write.
-        folder: Where ``config.json`` and ``model.safetensors`` go; neither may exist.
-        head: Parameters of a head by their published names; the encoder's names then get the
-            layout's prefix, as in published models with a head.
+        encoder: The encoder.
+        folder: Folder for ``config.json`` and ``model.safetensors``; neither file may exist.
+        head: Parameters of a head by published name; the encoder's names then get the layout's
+            prefix, as in published models with a head.
         settings: More keys for ``config.json``, such as ``architectures`` and ``id2label``.
 
     Raises:
@@ -73,7 +73,9 @@ def save_encoder(
         ModelError: The folder holds a model already, or the encoder is frozen.
     """
     if encoder.frozen:
-        raise ModelError("A frozen encoder cannot be saved; load it again and save that.")
+        raise ModelError(
+            "A frozen encoder cannot be saved; load the model again and save that one."
+        )
     folder, layout = Path(folder), LAYOUTS[encoder.config.layout]
     keys = to_settings(encoder.config) | dict(settings or {})
     prefix = layout.prefix if head else ""
@@ -82,7 +84,7 @@ def save_encoder(
     folder.mkdir(parents=True, exist_ok=True)
     for name in ("config.json", WEIGHTS):
         if (folder / name).exists():
-            raise ModelError(f"{folder / name} exists already; choose another folder.")
+            raise ModelError(f"{folder / name} exists already; name another folder.")
     write_tensors(folder / WEIGHTS, tensors, {"format": "pt"})
     files.write_new(folder / "config.json", json.dumps(keys, indent=2).encode() + b"\n")
     files.disk.fsync_folder(folder)
@@ -101,10 +103,10 @@ def read_checkpoint(folder: str | Path) -> Checkpoint:
     tensors = _current_names(read_tensors(folder))
     body = {name.removeprefix(layout.prefix): name for name in tensors}
     if twice := sorted(tensors.keys() - set(body.values())):
-        raise WeightsError(f"{folder}: {twice[0]} is there twice, with and without prefix.")
+        raise WeightsError(f"{folder}: {twice[0]} stands there twice, with and without prefix.")
     pooler = {f"{name}.weight" for name in layout.names.get("pooler", ())}
     _check_sizes(config, tensors, folder)
-    with _Unfilled():
+    with _SkipInit():
         encoder = Encoder(replace(config, pooler=bool(pooler & body.keys())))
     try:
         head = _fill(encoder, layout, {bare: tensors[name] for bare, name in body.items()})
@@ -115,10 +117,10 @@ def read_checkpoint(folder: str | Path) -> Checkpoint:
 
 
 def _check_sizes(config: EncoderConfig, tensors: Mapping[str, Tensor], folder: Path) -> None:
-    """Refuse sizes far beyond those of the weights, before memory is taken for them."""
+    """Refuse sizes far beyond those of the weights, before memory is allocated for them."""
     largest = max((size for tensor in tensors.values() for size in tensor.shape), default=0)
     positions = config.max_positions + config.position_offset
-    asked = {
+    sizes = {
         "layers": (config.n_blocks, len(tensors)),
         "vocab_size": (config.vocab_size, largest),
         "hidden_size": (config.hidden_size, largest),
@@ -128,8 +130,8 @@ def _check_sizes(config: EncoderConfig, tensors: Mapping[str, Tensor], folder: P
         "relative positions": (2 * config.relative_positions, largest),
         "positions": (positions if config.position_embeddings else 0, largest),
     }
-    for name, (value, most) in asked.items():
-        if value > 16 * most:  # smaller mistakes are told by the names of tensors
+    for name, (value, most) in sizes.items():
+        if value > 16 * most:  # smaller mistakes show in the names and shapes of tensors
             raise WeightsError(
                 f"{folder}: config.json asks for {name} {value:,}, and the weights, "
                 f"{len(tensors):,} tensors of at most {largest:,} rows, have fewer. "
@@ -137,8 +139,8 @@ def _check_sizes(config: EncoderConfig, tensors: Mapping[str, Tensor], folder: P
             )
 
 
-class _Unfilled(TorchFunctionMode):
-    """Make modules without drawing fresh weights, for those that get theirs from a file."""
+class _SkipInit(TorchFunctionMode):
+    """Make modules without drawing initial weights, since a file provides them."""
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
@@ -149,7 +151,7 @@ class _Unfilled(TorchFunctionMode):
 
 
 def _current_names(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Leave out buffers and give the norms of old checkpoints their names of today."""
+    """Drop buffers and rename gamma and beta, which old checkpoints use, to weight and bias."""
     return {
         _LEGACY_NORM.sub(lambda old: _NEW_NORM[old[0]], name): tensor
         for name, tensor in tensors.items()
@@ -158,7 +160,7 @@ def _current_names(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _fill(encoder: Encoder, layout: Layout, tensors: dict[str, Tensor]) -> list[str]:
-    """Assemble our parameters from theirs, and return the names left over for heads.
+    """Assemble the encoder's parameters from published tensors; return the names left for heads.
 
     Raises:
         WeightsError: A name is missing or unknown, or a shape does not fit.
@@ -166,54 +168,55 @@ def _fill(encoder: Encoder, layout: Layout, tensors: dict[str, Tensor]) -> list[
     config = encoder.config
     shapes = {name: tensor.shape for name, tensor in encoder.state_dict().items()}
     names = {name: published_names(name, config, layout) for name in shapes}
-    expected = {theirs for parts in names.values() for theirs in parts}
+    expected = {published for parts in names.values() for published in parts}
     left = [name for name in tensors if name not in expected]
     unknown = [name for name in left if not name.startswith(layout.heads)]
     _check_names(sorted(expected - tensors.keys()), sorted(unknown), config)
     state = {}
     for name, shape in shapes.items():
-        parts = [tensors[theirs] for theirs in names[name]]
-        want = (shape[0] // len(parts), *shape[1:])
-        for theirs, part in zip(names[name], parts, strict=True):
-            if tuple(part.shape) != want:
+        parts = [tensors[published] for published in names[name]]
+        expected_shape = (shape[0] // len(parts), *shape[1:])
+        for published, part in zip(names[name], parts, strict=True):
+            if tuple(part.shape) != expected_shape:
                 raise WeightsError(
-                    f"{theirs} has shape {tuple(part.shape)}; config.json asks for {want}."
+                    f"{published} has shape {tuple(part.shape)}; config.json asks for "
+                    f"{expected_shape}."
                 )
         joined = parts[0] if len(parts) == 1 else torch.cat(parts)
-        state[name] = _order_heads(joined, name, config, layout, to_ours=True)
+        state[name] = _order_heads(joined, name, config, layout, published=False)
     encoder.load_state_dict(state, assign=True)
     return left
 
 
 def _to_published(encoder: Encoder, layout: Layout) -> Iterator[tuple[str, Tensor]]:
     for name, tensor in encoder.state_dict().items():
-        tensor = _order_heads(tensor.cpu(), name, encoder.config, layout, to_ours=False)
+        tensor = _order_heads(tensor.cpu(), name, encoder.config, layout, published=True)
         names = published_names(name, encoder.config, layout)
         yield from zip(names, tensor.chunk(len(names)), strict=True)
 
 
 def published_names(name: str, config: EncoderConfig, layout: Layout) -> list[str]:
-    """Published names of one of our parameters, in the order of their slices in it."""
-    found = re.fullmatch(r"blocks\.(\d+)\.(.+)", name)
-    place, table = "", layout.names
-    if found:
-        block, name = int(found[1]), found[2]
+    """Published names of a parameter of `Encoder`, in the order of the slices that they hold."""
+    match = re.fullmatch(r"blocks\.(\d+)\.(.+)", name)
+    prefix, table = "", layout.names
+    if match:
+        block, name = int(match[1]), match[2]
         group, inner = divmod(block, config.inner_layers)
-        place = layout.block.format(block=block, group=group, inner=inner)
+        prefix = layout.block.format(block=block, group=group, inner=inner)
         table = layout.block_names
     stem, _, ending = name.rpartition(".")
     if name in table:
-        return [place + theirs for theirs in table[name]]
-    return [f"{place}{theirs}.{ending}" for theirs in table[stem]]
+        return [prefix + published for published in table[name]]
+    return [f"{prefix}{published}.{ending}" for published in table[stem]]
 
 
 def _order_heads(
-    tensor: Tensor, name: str, config: EncoderConfig, layout: Layout, *, to_ours: bool
+    tensor: Tensor, name: str, config: EncoderConfig, layout: Layout, *, published: bool
 ) -> Tensor:
-    """Turn rows ordered (head, part) into rows ordered (part, head), or back."""
+    """Reorder rows from (part, head) to the published order (head, part), or back."""
     if not name.endswith(tuple(layout.per_head)):
         return tensor
-    shape = (config.heads, 3) if to_ours else (3, config.heads)
+    shape = (3, config.heads) if published else (config.heads, 3)
     rows = tensor.view(*shape, config.head_dim, *tensor.shape[1:])
     return rows.transpose(0, 1).reshape(tensor.shape)
 
@@ -235,7 +238,4 @@ def _look_like(unknown: list[str], config: EncoderConfig) -> str:
 
 
 def _listed(what: str, names: list[str]) -> str:
-    if not names:
-        return ""
-    more = f" and {len(names) - 5} more" if len(names) > 5 else ""
-    return f"{what}: {', '.join(names[:5])}{more}. "
+    return f"{what}: {first_names(names)}. " if names else ""

@@ -1,1 +1,1 @@
-"""Encoders with heads: pooling, bi-encoders, cross-encoders, and the folders they live in."""
+"""Encoders with heads (bi-encoders, cross-encoders, pre-training), and their folders."""

@@ -1,4 +1,4 @@
-"""One vector a text: encoder, pooling, and what follows it."""
+"""A model that gives one embedding per text: encoder, pooling, dense layers, normalisation."""
 
 from __future__ import annotations
 
@@ -35,17 +35,17 @@ from sbert_search.tokens.tokenizer import TextTokenizer
 
 
 class BiEncoder(nn.Module):
-    """A sentence encoder that trains, computes and saves.
+    """A sentence encoder that can be trained, applied, saved and loaded.
 
     Attributes:
-        encoder: Tokens to hidden states.
-        pooling: Modes, concatenated in this order.
+        encoder: Computes hidden states of tokens.
+        pooling: Pooling modes, concatenated in this order.
         head: Dense and Normalize modules, applied in order.
-        tokenizer: Texts to ids; its ``max_len`` is the model's.
-        prompts: Texts put before others, by name.
-        default_prompt_name: The prompt when none is asked for.
-        similarity: What vectors are compared with.
-        truncate_dim: Leading numbers of a vector that users keep; `forward` gives all.
+        tokenizer: Turns texts into ids; its ``max_len`` is the model's.
+        prompts: Texts to put before an input, by name.
+        default_prompt_name: The prompt to use if none is named.
+        similarity: Similarity function for the embeddings: cosine, dot, euclidean or manhattan.
+        truncate_dim: Leading dimensions of an embedding that users keep; `forward` returns all.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class BiEncoder(nn.Module):
 
     @property
     def dim(self) -> int:
-        """Length of a vector before truncation."""
+        """Dimensions of an embedding before truncation."""
         sizes = [part.linear.out_features for part in self.head if isinstance(part, Dense)]
         return sizes[-1] if sizes else self.encoder.config.hidden_size * len(self.pooling)
 
@@ -83,7 +83,7 @@ class BiEncoder(nn.Module):
         return self.encoder.reads_starts and AT_ONCE.keys() >= set(self.pooling)
 
     def forward(self, tokens: PackedTokens) -> Tensor:
-        """Encode a batch; float32 (batch, dim), not truncated, also with an encoder in bf16."""
+        """Encode a batch; float32 (batch, dim) even if the encoder is bf16, not truncated."""
         if self.pooling == (ATTENTION_MEAN,):
             output = self.encoder(tokens, output_attentions=True)
             pooled = attention_mean(output.hidden_states, tokens, output.attentions[-1])
@@ -93,10 +93,10 @@ class BiEncoder(nn.Module):
         return embeddings
 
     def describe(self) -> ModelDescription:
-        """Say what its folder will say.
+        """Describe the model as its folder will.
 
         Raises:
-            ConfigError: The pooling has no place in a sentence-transformers folder.
+            ConfigError: A sentence-transformers folder cannot hold the pooling.
         """
         if ATTENTION_MEAN in self.pooling:
             raise ConfigError(
@@ -106,10 +106,10 @@ class BiEncoder(nn.Module):
         modes = {key: mode in self.pooling for mode, key in POOLING_KEYS.items()}
         width = {"word_embedding_dimension": self.encoder.config.hidden_size}
         modules = [Module("Transformer", ""), Module("Pooling", "1_Pooling", {**width, **modes})]
-        for place, part in enumerate(self.head, start=2):
+        for index, part in enumerate(self.head, start=2):
             settings = part.settings() if isinstance(part, Dense) else {}
             kind = type(part).__name__
-            modules.append(Module(kind, f"{place}_{kind}", settings))
+            modules.append(Module(kind, f"{index}_{kind}", settings))
         return ModelDescription(
             architecture=self.encoder.config.layout,
             modules=tuple(modules),
@@ -121,10 +121,10 @@ class BiEncoder(nn.Module):
         )
 
     def require_savable(self) -> ModelDescription:
-        """Refuse a model that `save` could not write, and say what its folder will say.
+        """Refuse a model that `save` could not write; otherwise return `describe`.
 
         Raises:
-            ConfigError: The form cannot hold this pooling, or its order of modes.
+            ConfigError: A sentence-transformers folder cannot hold this pooling, or its order.
         """
         description = self.describe()
         if pooling_modes(description.modules[1]) != self.pooling:
@@ -135,7 +135,7 @@ class BiEncoder(nn.Module):
         return description
 
     def save(self, path: str | Path) -> None:
-        """Write a folder that sentence-transformers v3, v5 and v6 load with equal vectors.
+        """Write a folder that sentence-transformers v3, v5 and v6 load with equal embeddings.
 
         Raises:
             ConfigError: As `require_savable`.
@@ -145,25 +145,25 @@ class BiEncoder(nn.Module):
         save_encoder(self.encoder, path)
         self.tokenizer.save(path, segments=self.encoder.config.token_type_vocab > 1)
         write_legacy_form(path, description)
-        for place, part in enumerate(self.head, start=2):
+        for index, part in enumerate(self.head, start=2):
             if isinstance(part, Dense):
                 state = {f"linear.{name}": t.cpu() for name, t in part.linear.state_dict().items()}
-                folder = path / description.modules[place].folder
+                folder = path / description.modules[index].folder
                 files.write_new(folder / WEIGHTS, safetensors.torch.save(state, {"format": "pt"}))
 
     @classmethod
     def load(cls, path: str | Path) -> BiEncoder:
-        """Read a folder of sentence-transformers or of transformers alone; float32, on the CPU.
+        """Read a folder of sentence-transformers or of plain transformers; float32, on the CPU.
 
         Raises:
-            ModelError: The folder holds no such model, or one that this encoder cannot compute.
+            ModelError: The folder holds no such model, or this encoder cannot compute it.
             WeightsError: The weights are damaged or do not fit.
         """
         return cls.from_folder(read_folder(Path(path)))
 
     @classmethod
     def from_folder(cls, folder: ModelFolder) -> BiEncoder:
-        """As `load`, from a folder already described."""
+        """As `load`, from a folder that `read_folder` has read."""
         if reason := why_not_native(folder):
             raise ModelError(f"{folder.path}: {reason}. Use the engine sentence-transformers.")
         description = folder.description
@@ -183,12 +183,12 @@ def check_tokenizer(encoder: Encoder, tokenizer: TextTokenizer) -> None:
     """Refuse a tokenizer that belongs to another model.
 
     Raises:
-        ModelError: It knows no special tokens.
-        WeightsError: It has more tokens than the embedding has rows, or longer texts are read
-            than the encoder has positions.
+        ModelError: It adds no special tokens.
+        WeightsError: It has more tokens than the embedding has rows, or its ``max_len`` is above
+            the positions of the encoder.
     """
     if not tokenizer.single.size:
-        raise ModelError("The tokenizer puts no special tokens around a text; encoders need them.")
+        raise ModelError("The tokenizer adds no special tokens to a text; encoders need them.")
     rows, positions = encoder.config.vocab_size, encoder.config.max_positions
     if tokenizer.vocab_size > rows:
         raise WeightsError(

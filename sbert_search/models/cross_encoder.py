@@ -1,4 +1,4 @@
-"""One score, or one logit a class, for a pair of texts read together."""
+"""A model that reads a pair of texts together and gives a score, or a logit per class."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ from sbert_search.tokens.tokenizer import EncodedPairs, TextTokenizer
 
 
 class CrossEncoder(nn.Module):
-    """A classifier or regressor on the first token of a pair.
+    """A classifier or regressor over the first token of a pair.
 
     Attributes:
-        encoder: Tokens to hidden states; with a pooler in the layouts that classify by one.
+        encoder: Computes hidden states; it has a pooler in the layouts that classify with one.
         dense: Layer before the last, in the other layouts.
-        out: Last layer, one row a label.
-        labels: Names of the classes; a single one is a score.
-        activation: From logits to scores, at prediction only.
-        tokenizer: Pairs to ids; its ``max_len`` is the model's.
-        reads_segments: Whether it is told which token belongs to which text of a pair.
+        out: Last layer, one row per label.
+        labels: Names of the classes; with a single one the model gives a score.
+        activation: Applied to logits at prediction, not in training.
+        tokenizer: Turns pairs into ids; its ``max_len`` is the model's.
+        reads_segments: Whether the model gets segment ids, which tell the two texts apart.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class CrossEncoder(nn.Module):
         hidden, self.layout = encoder.config.hidden_size, PAIR_HEADS[encoder.config.layout]
         if self.layout.dense is None and encoder.pooler is None:
             raise ModelError(
-                "A pair is classified by the pooler; make the encoder with pooler=True."
+                "This layout classifies a pair with the pooler; make the encoder with pooler=True."
             )
         self.encoder, self.tokenizer, self.labels = encoder, tokenizer, tuple(labels)
         self.reads_segments = segments and encoder.config.token_type_vocab > 1
@@ -93,11 +93,11 @@ class CrossEncoder(nn.Module):
         return scores.squeeze(-1) if len(self.labels) == 1 else scores
 
     def segments(self, pairs: EncodedPairs) -> Sequence[Sequence[int]] | None:
-        """Of each token; None where the encoder tells none apart."""
+        """Segment of each token; None if the model gets no segments."""
         return pairs.types if self.reads_segments else None
 
     def pack(self, pairs: EncodedPairs) -> PackedTokens:
-        """Make a batch of encoded pairs, on the CPU."""
+        """Pack encoded pairs into a batch, on the CPU."""
         return PackedTokens.from_lists(pairs.ids, self.segments(pairs))
 
     def save(self, path: str | Path) -> None:
@@ -127,7 +127,7 @@ class CrossEncoder(nn.Module):
         """Read a folder with a sequence classifier; float32, on the CPU.
 
         Raises:
-            ModelError: The folder holds no such model, or one that this encoder cannot compute.
+            ModelError: The folder holds no such model, or this encoder cannot compute it.
             WeightsError: The weights are damaged or do not fit.
         """
         return cls.from_folder(read_folder(Path(path)))
@@ -140,11 +140,11 @@ class CrossEncoder(nn.Module):
 
         Args:
             path: A model folder.
-            labels: Names of the classes; a single one is a score.
-            max_len: Tokens of a pair; None: as many as the model reads now.
+            labels: Names of the classes; with a single one the model gives a score.
+            max_len: Most tokens of a pair; None: as before.
 
         Raises:
-            ModelError: The folder holds no model that this encoder can compute.
+            ModelError: The folder holds no model, or this encoder cannot compute it.
             WeightsError: The weights are damaged or do not fit.
         """
         folder = read_folder(Path(path))
@@ -156,7 +156,7 @@ class CrossEncoder(nn.Module):
 
     @classmethod
     def from_folder(cls, folder: ModelFolder) -> CrossEncoder:
-        """As `load`, from a folder already described."""
+        """As `load`, from a folder that `read_folder` has read."""
         if reason := why_no_native_pairs(folder):
             raise ModelError(f"{folder.path}: {reason}. Use the engine sentence-transformers.")
         read = read_checkpoint(folder.transformer_path)
@@ -173,7 +173,7 @@ class CrossEncoder(nn.Module):
 
 
 def _with_pooler(encoder: Encoder) -> Encoder:
-    """Add a fresh pooler where the layout classifies by one and the encoder has none."""
+    """Add a new pooler if the layout classifies with one and the encoder has none."""
     if encoder.pooler is not None or PAIR_HEADS[encoder.config.layout].dense is not None:
         return encoder
     pooled = Encoder(replace(encoder.config, pooler=True))
@@ -182,27 +182,27 @@ def _with_pooler(encoder: Encoder) -> Encoder:
 
 
 def _labels(read: Checkpoint, path: Path) -> list[str]:
-    """Name the classes; a model without names has LABEL_0 and so on, as transformers has it."""
+    """Names of the classes; without names LABEL_0 and so on, as in transformers."""
     out = PAIR_HEADS[read.encoder.config.layout].out
     if f"{out}.weight" not in read.head:
-        raise WeightsError(f"{path} holds no {out}.weight; it is no classifier of pairs.")
+        raise WeightsError(f"{path} holds no {out}.weight; it is not a classifier.")
     names = read.settings.get("id2label") or {}
     count = read.head[f"{out}.weight"].shape[0]
     return [str(names.get(str(n), f"LABEL_{n}")) for n in range(count)]
 
 
 def _refuse_left_over(model: CrossEncoder, read: Checkpoint, path: Path) -> None:
-    """Refuse tensors that lie where the head does and are no part of it."""
-    ours = [name for name in (model.layout.dense, model.layout.out) if name is not None]
-    parts = {f"{name}.{part}" for name in ours for part in ("weight", "bias")}
-    places = {name.partition(".")[0] for name in ours}
-    left = [n for n in read.head if n not in parts and n.partition(".")[0] in places]
+    """Refuse tensors named like parts of the head that the head does not have."""
+    layers = [name for name in (model.layout.dense, model.layout.out) if name is not None]
+    parts = {f"{name}.{part}" for name in layers for part in ("weight", "bias")}
+    prefixes = {name.partition(".")[0] for name in layers}
+    left = [n for n in read.head if n not in parts and n.partition(".")[0] in prefixes]
     if left:
         raise WeightsError(f"{path}: the head has no place for {', '.join(sorted(left)[:5])}.")
 
 
 def _fill(model: CrossEncoder, read: Checkpoint, path: Path) -> None:
-    """Give the head its weights."""
+    """Load the weights of the head."""
     for layer, name in ((model.dense, model.layout.dense), (model.out, model.layout.out)):
         if layer is None:
             continue

@@ -1,4 +1,4 @@
-"""Which words a masked language model puts into the holes of a text."""
+"""Fill the masked positions of a text with a masked language model."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from sbert_search.tokens.specials import SpecialTokens
 
 @dataclass(frozen=True, slots=True)
 class FilledMask:
-    """One word for one hole.
+    """One predicted token for one mask.
 
     Attributes:
-        hole: Number of the hole in the text, from 0.
-        rank: From 1.
-        token: The piece of the vocabulary.
-        probability: Of this piece among all.
-        text: The text with the piece in this hole.
+        hole: Index of the mask in the text, from 0.
+        rank: Rank of the token for this mask, from 1.
+        token: The predicted token.
+        probability: Its probability over the whole vocabulary.
+        text: The text with the token in this mask.
     """
 
     hole: int
@@ -33,45 +33,45 @@ class FilledMask:
 
 @torch.no_grad()
 def fill_mask(model: MaskedLanguageModel, text: str, *, k: int = 5) -> list[FilledMask]:
-    """Fill each hole of a text, the others staying open.
+    """Predict the token of each mask in a text, while the other masks stay.
 
     Args:
         model: In evaluation mode.
-        text: With at least one hole, written [MASK] or as the model's tokenizer writes it.
-        k: Words for each hole.
+        text: A text with at least one mask, written [MASK] or as the model's tokenizer writes it.
+        k: Tokens per mask.
 
     Returns:
-        Hole by hole, the most probable word first.
+        Mask by mask, the most probable token first.
 
     Raises:
-        QueryError: The text has no hole, is longer than the model reads, or ``k`` is below 1.
+        QueryError: The text has no mask, is longer than the model reads, or ``k`` is below 1.
     """
     special = SpecialTokens.of(model.tokenizer)
     text = text.replace("[MASK]", special.mask)
-    (ids,), lost = model.tokenizer.encode([text])
-    holes = [place for place, token in enumerate(ids) if token == special.mask_id]
-    if not holes:
-        raise QueryError(f"{text!r} has no hole; write {special.mask} where a word is missing.")
-    if lost[0]:
+    (ids,), truncated = model.tokenizer.encode([text])
+    positions = [position for position, token in enumerate(ids) if token == special.mask_id]
+    if not positions:
+        raise QueryError(f"{text!r} has no mask; write {special.mask} where a word is missing.")
+    if truncated[0]:
         raise QueryError(
-            f"The text has {lost[0]} tokens more than the {model.tokenizer.max_len} that the model "
-            "reads; shorten it."
+            f"The text has {truncated[0]} tokens more than the {model.tokenizer.max_len} that the "
+            "model reads; shorten it."
         )
     if k < 1:
-        raise QueryError(f"k is {k}; ask for at least one word.")
+        raise QueryError(f"k is {k}; it must be at least 1.")
     device = next(model.parameters()).device
     tokens = PackedTokens.from_lists([ids], device=device)
-    logits = model(tokens, torch.tensor(holes, device=device)).words.float()
+    logits = model(tokens, torch.tensor(positions, device=device)).token_logits.float()
     best = logits.softmax(-1).topk(min(k, logits.shape[1]))
-    found = []
-    for hole, (place, probabilities, pieces) in enumerate(
-        zip(holes, best.values.tolist(), best.indices.tolist(), strict=True)
+    filled_masks = []
+    for hole, (position, probabilities, token_ids) in enumerate(
+        zip(positions, best.values.tolist(), best.indices.tolist(), strict=True)
     ):
-        for rank, (probability, piece) in enumerate(
-            zip(probabilities, pieces, strict=True), start=1
+        for rank, (probability, token_id) in enumerate(
+            zip(probabilities, token_ids, strict=True), start=1
         ):
-            filled = [*ids[1:place], piece, *ids[place + 1 : -1]]
-            token = model.tokenizer.backend.id_to_token(piece) or ""
-            whole = model.tokenizer.backend.decode(filled, skip_special_tokens=False)
-            found.append(FilledMask(hole, rank, token, probability, whole))
-    return found
+            filled = [*ids[1:position], token_id, *ids[position + 1 : -1]]
+            token = model.tokenizer.backend.id_to_token(token_id) or ""
+            filled_text = model.tokenizer.backend.decode(filled, skip_special_tokens=False)
+            filled_masks.append(FilledMask(hole, rank, token, probability, filled_text))
+    return filled_masks

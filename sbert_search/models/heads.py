@@ -1,4 +1,4 @@
-"""What may follow an encoder: a dense layer, scaling to length 1, the head of a pair scorer."""
+"""Modules after an encoder: a dense layer, normalisation, the head of a cross-encoder."""
 
 from __future__ import annotations
 
@@ -25,10 +25,12 @@ ACTIVATIONS = {f"{cls.__module__}.{cls.__name__}": cls for cls in _CLASSES}
 
 
 def make_activation(path: str) -> nn.Module:
-    """Make the activation that a folder names by its class path; nothing is imported by name.
+    """Make the activation with the class path that a model folder names.
+
+    The path is looked up in `ACTIVATIONS`; nothing is imported by name.
 
     Raises:
-        ConfigError: The class is none of `ACTIVATIONS`.
+        ConfigError: `ACTIVATIONS` has no such path.
     """
     if path not in ACTIVATIONS:
         raise ConfigError(f"Unknown activation {path!r}; known: {', '.join(ACTIVATIONS)}.")
@@ -36,7 +38,7 @@ def make_activation(path: str) -> nn.Module:
 
 
 def activation_path(activation: nn.Module) -> str:
-    """Name an activation as folders do."""
+    """Class path of an activation, as model folders have it."""
     return f"{type(activation).__module__}.{type(activation).__name__}"
 
 
@@ -57,7 +59,7 @@ class Dense(nn.Module):
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, Any]) -> Dense:
-        """Make a layer of the shape that a module's ``config.json`` gives.
+        """Make a layer from the ``config.json`` of its module.
 
         Raises:
             ConfigError: The activation is unknown.
@@ -71,7 +73,7 @@ class Dense(nn.Module):
         )
 
     def settings(self) -> dict[str, Any]:
-        """Return what ``config.json`` holds."""
+        """Settings for ``config.json``."""
         return {
             "in_features": self.linear.in_features,
             "out_features": self.linear.out_features,
@@ -86,7 +88,7 @@ class Dense(nn.Module):
 
 
 class Normalize(nn.Module):
-    """Scale vectors to length 1; a zero vector stays."""
+    """Scale embeddings to norm 1; a zero vector stays zero."""
 
     def forward(self, embeddings: Tensor) -> Tensor:
         """Scale (batch, dim)."""
@@ -100,7 +102,7 @@ class PairHead:
     Attributes:
         architecture: The class in transformers.
         dense: Name of the layer before the last; None: the encoder's pooler.
-        activation: After that layer.
+        activation: Class of the activation after ``dense``.
         out: Name of the last layer.
     """
 

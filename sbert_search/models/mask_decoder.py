@@ -1,4 +1,4 @@
-"""DeBERTa's enhanced mask decoder: absolute positions come in just before words are guessed."""
+"""DeBERTa's enhanced mask decoder, which adds absolute positions before the token head."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ STEPS = 2
 
 
 class MaskDecoder(nn.Module):
-    """Asks the states before the last block twice, by the weights of that block.
+    """Applies the last block twice, with queries that have absolute positions.
 
     Source: He et al. 2021, DeBERTa, section 3.2 (arXiv:2006.03654); two steps and shared weights as
     microsoft/DeBERTa's ``emd_context_layer``.
@@ -27,12 +27,12 @@ class MaskDecoder(nn.Module):
         """Decode.
 
         Args:
-            encoder: Whose last block is asked.
+            encoder: The encoder whose last block is applied.
             tokens: The batch, texts of equal length side by side.
-            before_last: States that went into the last block, float (total, hidden).
+            before_last: Input of the last block, float (total, hidden).
 
         Returns:
-            States to guess words from, float (total, hidden).
+            States for the token head, float (total, hidden).
         """
         block = encoder.blocks[encoder.config.block_order[-1]]
         distances = encoder.relative_distances(tokens)

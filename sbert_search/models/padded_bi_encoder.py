@@ -1,13 +1,13 @@
-"""A bi-encoder over padded batches: the form that a graph of fixed operations can have.
+"""A bi-encoder over padded batches, for export as a graph of fixed operations (ONNX).
 
-Embeddings, blocks and head are those of the packed model, with the same parameters; only attention
-and pooling, which look across the tokens of a text, are written again with a mask.
+It has the embeddings, blocks and head of a packed model, with the same parameters. Only attention
+and pooling, which combine the tokens of a text, are written again here, with a mask.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, cast
+from typing import NamedTuple, cast
 
 import torch
 import torch.nn.functional as F
@@ -15,55 +15,30 @@ from torch import Tensor, nn
 
 from sbert_search.encoder.attention.self_attention import Attention
 from sbert_search.encoder.block import Block
-from sbert_search.encoder.packed import PackedTokens
 from sbert_search.errors import ModelError
 from sbert_search.models.bi_encoder import BiEncoder
 
 
 class PaddedTokens(NamedTuple):
-    """A padded batch, with what embeddings and attention read of a packed one.
+    """A padded batch, with what the embeddings read.
 
     Attributes:
         input_ids: Token ids, int64 (batch, seq_len).
         positions: Position of each column, int64 (seq_len,).
-        bias: Added to attention scores, float (batch, 1, 1, seq_len): 0, or very low for padding.
         token_type_ids: None: every text is one segment.
     """
 
     input_ids: Tensor
     positions: Tensor
-    bias: Tensor
     token_type_ids: None = None
 
 
-class PaddedAttention(nn.Module):
-    """The attention of one block, over (batch, seq_len, hidden) and without padding's share."""
-
-    def __init__(self, attention: Attention) -> None:
-        super().__init__()
-        self.attention = attention
-
-    def forward(
-        self, states: Tensor, tokens: PaddedTokens, **_: Any
-    ) -> tuple[Tensor, tuple[Tensor, ...]]:
-        """Mix the states of each text; returns no probabilities."""
-        config = self.attention.config
-        shape = (*states.shape[:2], config.heads, config.head_dim)
-        projected = self.attention.project(states)
-        query, key, value = (part.view(shape).transpose(1, 2) for part in projected)
-        mixed = F.scaled_dot_product_attention(
-            query, key, value, attn_mask=tokens.bias, scale=config.head_dim**-0.5
-        )
-        return self.attention.output(mixed.transpose(1, 2).flatten(2)), ()
-
-
 class PaddedBiEncoder(nn.Module):
-    """The same vectors as a `BiEncoder`, from ids padded on the right.
-
-    The model given is changed for good: from then on its blocks take padded batches only.
+    """Computes the embeddings of a `BiEncoder` from ids padded on the right, with its modules.
 
     Raises:
-        ModelError: Its attention is not plain, or its pooling needs probabilities.
+        ModelError: The attention has relative positions or is causal, or the pooling needs
+            attention probabilities.
     """
 
     def __init__(self, model: BiEncoder) -> None:
@@ -79,8 +54,6 @@ class PaddedBiEncoder(nn.Module):
                 f"The engine onnx computes no pooling {', '.join(unknown)}; use --engine native."
             )
         self.encoder, self.head, self.pooling = model.encoder, model.head, model.pooling
-        for block in cast(list[Block], self.encoder.blocks):
-            block.attention = cast(Attention, PaddedAttention(block.attention))
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
         """Encode a batch.
@@ -93,15 +66,29 @@ class PaddedBiEncoder(nn.Module):
             Float32 (batch, dim), not truncated.
         """
         weights = attention_mask.unsqueeze(-1).float()
+        # Added to scores, float (batch, 1, 1, seq_len): 0 for a token, the lowest finite value for
+        # padding. With -inf the product would be NaN for tokens, 0 * -inf.
         bias = (1.0 - weights).mT.unsqueeze(1) * torch.finfo(torch.float32).min
         positions = torch.arange(input_ids.shape[1], device=input_ids.device)
-        tokens = cast(PackedTokens, PaddedTokens(input_ids, positions, bias))
-        states = self.encoder.embeddings(tokens)
+        states = self.encoder.embeddings(PaddedTokens(input_ids, positions))
         for index in self.encoder.config.block_order:
-            states, _ = self.encoder.blocks[index](states, tokens)
+            block = cast(Block, self.encoder.blocks[index])
+            states = block.finish(_attend(block.attention, states, bias), states)
         parts = [_POOLINGS[mode](states, weights) for mode in self.pooling]
         embeddings: Tensor = self.head(torch.cat(parts, dim=-1))
         return embeddings
+
+
+def _attend(attention: Attention, states: Tensor, bias: Tensor) -> Tensor:
+    """Attend within each text, without padding; float (batch, seq_len, hidden)."""
+    config = attention.config
+    shape = (*states.shape[:2], config.heads, config.head_dim)
+    query, key, value = (part.view(shape).transpose(1, 2) for part in attention.project(states))
+    context = F.scaled_dot_product_attention(
+        query, key, value, attn_mask=bias, scale=config.head_dim**-0.5
+    )
+    out: Tensor = attention.output(context.transpose(1, 2).flatten(2))
+    return out
 
 
 def _mean(states: Tensor, weights: Tensor) -> Tensor:

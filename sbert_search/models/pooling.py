@@ -1,4 +1,4 @@
-"""From the hidden states of a text's tokens to one vector, straight on packed batches."""
+"""Pooling: from the hidden states of tokens to one embedding per text, over packed batches."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ ATTENTION_MEAN = "attention_mean"
 def pool(hidden_states: Tensor, tokens: PackedTokens, modes: Sequence[str]) -> Tensor:
     """Pool the states of each text and concatenate the modes.
 
-    There is no padding to leave out. Neighbouring texts of one length are reduced together, so a
-    batch sorted by length takes few steps; on CUDA, where a step costs a launch, all texts are
-    where the mode allows it. Sums are float32 whatever the states are.
+    Adjacent texts of equal length are reduced together, so a batch sorted by length takes few
+    operations. On CUDA, where each operation costs a kernel launch, the modes in `AT_ONCE` reduce
+    all texts together. Sums are float32 for states of any dtype.
 
     Args:
         hidden_states: Last-layer states, float (total, hidden).
@@ -43,7 +43,7 @@ def pool(hidden_states: Tensor, tokens: PackedTokens, modes: Sequence[str]) -> T
 def attention_mean(
     hidden_states: Tensor, tokens: PackedTokens, attentions: Sequence[Tensor]
 ) -> Tensor:
-    """Average the states of each text with the weights that its first token gives them.
+    """Average the states of each text, weighted by the attention of its first token.
 
     Args:
         hidden_states: Last-layer states, float (total, hidden).
@@ -59,10 +59,10 @@ def attention_mean(
 
 
 def check_modes(modes: Sequence[str]) -> None:
-    """Refuse unknown modes, and `ATTENTION_MEAN` together with others.
+    """Refuse unknown pooling modes, and `ATTENTION_MEAN` combined with others.
 
     Raises:
-        ConfigError: Naming the mode.
+        ConfigError: A mode is unknown or cannot be combined.
     """
     known = set(POOLINGS) - {"sum"} | {ATTENTION_MEAN}
     unknown = [mode for mode in modes if mode not in known]
@@ -82,7 +82,7 @@ def _sum(states: Tensor) -> Tensor:
 
 
 def _weighted_mean(states: Tensor) -> Tensor:
-    """Later tokens count more: the weight of a token is its position, from 1.
+    """Average with the position of each token, from 1, as its weight.
 
     Source: Muennighoff 2022, SGPT, section 3.1 (arXiv:2202.08904).
     """
@@ -91,7 +91,7 @@ def _weighted_mean(states: Tensor) -> Tensor:
     return torch.einsum("tlh,l->th", states.float(), weights / weights.sum())
 
 
-# Each takes (texts, length, hidden) and gives float32 (texts, hidden).
+# From states (texts, length, hidden) to float32 (texts, hidden).
 POOLINGS: dict[str, Callable[[Tensor], Tensor]] = {
     "cls": lambda states: states[:, 0].float(),
     "max": lambda states: states.amax(dim=1).float(),
@@ -105,10 +105,11 @@ POOLINGS: dict[str, Callable[[Tensor], Tensor]] = {
 
 def _segments(states: Tensor, tokens: PackedTokens, how: str) -> Tensor:
     offsets = tokens.starts.to(torch.int64)
+    # unsafe=True skips a check of the offsets that would wait for the device.
     return torch.segment_reduce(states.float(), how, offsets=offsets, unsafe=True)
 
 
-# Each takes all states (total, hidden) and gives float32 (batch, hidden).
+# From the states of all texts (total, hidden) to float32 (batch, hidden).
 AT_ONCE: dict[str, Callable[[Tensor, PackedTokens], Tensor]] = {
     "cls": lambda states, tokens: states[tokens.first_rows].float(),
     "max": lambda states, tokens: _segments(states, tokens, "max"),

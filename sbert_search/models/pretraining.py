@@ -1,4 +1,4 @@
-"""A masked language model: an encoder that guesses hidden words, and may judge segment pairs."""
+"""A masked language model, optionally with a classifier of segment pairs (NSP, SOP)."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ class MaskedBatch:
     """Masked examples as tensors.
 
     Attributes:
-        tokens: What the model sees.
-        positions: Rows of the tokens to be guessed, int64 (n_masked,).
-        labels: What stood there, int64 (n_masked,).
+        tokens: Input of the model.
+        positions: Rows of the tokens to predict, int64 (n_masked,).
+        labels: Original ids of these tokens, int64 (n_masked,).
         pair_labels: 1 where the second segment does not follow the first, int64 (n,).
     """
 
@@ -39,7 +39,7 @@ class MaskedBatch:
 
     @classmethod
     def of(cls, examples: MaskedExamples, *, segments: bool) -> MaskedBatch:
-        """Make tensors; segments are left out where the encoder tells none apart."""
+        """Make tensors; without ``segments`` the batch has no segment ids."""
         tokens = PackedTokens(
             torch.from_numpy(examples.input_ids),
             tuple(examples.lengths.tolist()),
@@ -57,7 +57,7 @@ class MaskedBatch:
 
 @dataclass(frozen=True, eq=False)
 class MaskedLMOutput:
-    """What a masked language model says of a batch.
+    """The output of a masked language model for a batch.
 
     Attributes:
         token_logits: Logits over the vocabulary at the requested positions, (n_masked, vocab).
@@ -72,14 +72,14 @@ class MaskedLMOutput:
 
 
 class MaskedLanguageModel(nn.Module):
-    """MaskedLMOutput words, from the states of an encoder, by its own embedding table.
+    """Predicts masked tokens; the output matrix is the embedding table of the encoder.
 
     Attributes:
-        encoder: Tokens to hidden states.
-        tokenizer: Texts to ids; its ``max_len`` is the model's.
-        token_head: States to logits over the vocabulary.
-        pair_head: Pooled first state to two logits, for NSP and SOP.
-        mask_decoder: What stands between the last states and the token head, in DeBERTa.
+        encoder: Computes hidden states.
+        tokenizer: Turns texts into ids; its ``max_len`` is the model's.
+        token_head: Computes logits over the vocabulary from states.
+        pair_head: Computes two logits from the pooled first state, for NSP and SOP.
+        mask_decoder: DeBERTa's decoder between the encoder and the token head.
     """
 
     def __init__(
@@ -90,10 +90,10 @@ class MaskedLanguageModel(nn.Module):
         pairs: bool = False,
         mask_decoder: bool = False,
     ) -> None:
-        """Put fresh heads on an encoder.
+        """Add new heads to an encoder.
 
         Raises:
-            ConfigError: The layout has no place for such a head, or pairs but no pooler.
+            ConfigError: The layout cannot hold such a head, or ``pairs`` without a pooler.
             WeightsError: The tokenizer does not fit the encoder.
         """
         super().__init__()
@@ -108,7 +108,7 @@ class MaskedLanguageModel(nn.Module):
             if self.layout.pair is None or encoder.pooler is None:
                 raise ConfigError(
                     f"The layout {config.layout!r} (pooler: {encoder.pooler is not None}) cannot "
-                    "judge pairs of segments; use segments.kind full-sentences, or a bert or "
+                    "classify pairs of segments; use segments.kind full-sentences, or a bert or "
                     "albert with model.pooler."
                 )
             self.pair_head = nn.Linear(config.hidden_size, 2)
@@ -122,43 +122,43 @@ class MaskedLanguageModel(nn.Module):
             self.mask_decoder = MaskDecoder(config)
 
     def forward(
-        self, tokens: PackedTokens, positions: Tensor, *, want_states: bool = False
+        self, tokens: PackedTokens, positions: Tensor, *, output_states: bool = False
     ) -> MaskedLMOutput:
-        """Guess the words at some positions of a batch.
+        """Predict the tokens at some positions of a batch.
 
         Args:
             tokens: The batch.
-            positions: Rows of the batch, int64 (n_masked,); no other row costs logits, nor more
-                than keys and values in the last block.
-            want_states: Whether to return the last states of all tokens.
+            positions: Rows of the batch, int64 (n_masked,). For other rows the last block computes
+                keys and values only, unless ``output_states``.
+            output_states: Whether to return the last-layer states of all tokens.
         """
         if self.mask_decoder is not None:
             return self._decoded(tokens, positions)
         rows = positions
         if self.pair_head is not None:
             rows = torch.cat([positions, tokens.first_rows.long()])
-        if want_states:
+        if output_states:
             states: Tensor = self.encoder(tokens).hidden_states
-            asked = states[rows]
+            selected = states[rows]
         else:
-            asked = self.encoder(tokens, rows=rows).hidden_states
-        words, firsts = asked[: len(positions)], asked[len(positions) :]
+            selected = self.encoder(tokens, rows=rows).hidden_states
+        masked, firsts = selected[: len(positions)], selected[len(positions) :]
         return MaskedLMOutput(
-            self._words(words),
+            self._token_logits(masked),
             None if self.pair_head is None else self.pair_head(self.encoder.pool_first(firsts)),
-            states if want_states else None,
+            states if output_states else None,
         )
 
     def _decoded(self, tokens: PackedTokens, positions: Tensor) -> MaskedLMOutput:
-        """Guess through the mask decoder, which needs the states before the last block."""
+        """Predict with the mask decoder, which needs the input of the last block."""
         assert self.mask_decoder is not None
         moved = tokens.by_length()
         out = self.encoder(moved.tokens, output_layers=True)
         decoded = self.mask_decoder(self.encoder, moved.tokens, out.layer_states[-2])
-        words = self._words(decoded[moved.moved_rows(positions)])
-        return MaskedLMOutput(words, None, moved.restore(out.hidden_states))
+        logits = self._token_logits(decoded[moved.moved_rows(positions)])
+        return MaskedLMOutput(logits, None, moved.restore(out.hidden_states))
 
-    def _words(self, states: Tensor) -> Tensor:
+    def _token_logits(self, states: Tensor) -> Tensor:
         logits: Tensor = self.token_head(states, self.encoder.embeddings.word.weight)
         return logits
 
@@ -169,8 +169,8 @@ class MaskedLanguageModel(nn.Module):
             ConfigError: The layout cannot hold this encoder.
             ModelError: The folder holds a model already.
         """
-        own = self.state_dict()
-        head = {theirs[0]: own[ours].cpu() for ours, theirs in self._published().items()}
+        state = self.state_dict()
+        head = {names[0]: state[own].cpu() for own, names in self._published().items()}
         architecture = self.layout.masked if self.pair_head is None else self.layout.paired
         settings = {"architectures": [architecture], **self.layout.settings}
         save_encoder(self.encoder, path, head=head, settings=settings)
@@ -181,7 +181,7 @@ class MaskedLanguageModel(nn.Module):
         """Read a folder with a masked-language head; float32, on the CPU, in evaluation mode.
 
         Raises:
-            ModelError: The folder holds no such model, or one that this encoder cannot compute.
+            ModelError: The folder holds no such model, or this encoder cannot compute it.
             WeightsError: The weights are damaged or do not fit.
         """
         folder = read_folder(Path(path))
@@ -190,7 +190,7 @@ class MaskedLanguageModel(nn.Module):
         if missing := sorted({*model._published()} - {*model._given(read.head)}):
             raise ModelError(
                 f"{path} has no masked-language head (no {model._published()[missing[0]][0]}): it "
-                "cannot guess words. Name a model that was pre-trained with one."
+                "cannot predict masked tokens. Name a model that was pre-trained with one."
             )
         return model.eval()
 
@@ -198,19 +198,19 @@ class MaskedLanguageModel(nn.Module):
     def on_checkpoint(
         cls, read: Checkpoint, tokenizer: TextTokenizer, *, pairs: bool
     ) -> MaskedLanguageModel:
-        """Put heads on an encoder that was read, with the weights read where there are any.
+        """Add heads to the encoder of a checkpoint, with their weights if it has them.
 
         Raises:
             ConfigError: As for the class.
-            WeightsError: A weight does not fit, or words are guessed by a table of their own.
+            WeightsError: A weight does not fit, or the output matrix is not the embedding table.
         """
         layout = TOKEN_HEADS[read.encoder.config.layout]
         model = cls(
             read.encoder, tokenizer, pairs=pairs, mask_decoder=layout.positions in read.head
         )
-        words = read.encoder.embeddings.word.weight
-        untied = read.head.get(layout.decoder, words)
-        if untied.shape != words.shape or not torch.equal(untied, words):
+        table = read.encoder.embeddings.word.weight
+        decoder = read.head.get(layout.decoder, table)
+        if decoder.shape != table.shape or not torch.equal(decoder, table):
             raise WeightsError(
                 f"{layout.decoder} is not the embedding table; models whose output matrix is not "
                 "shared with the input are not supported."
@@ -222,12 +222,13 @@ class MaskedLanguageModel(nn.Module):
         return model
 
     def _given(self, head: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Pick the weights of the heads, by our names, from those that a checkpoint has."""
-        names = self._published().items()
-        return {ours: head[n] for ours, theirs in names for n in reversed(theirs) if n in head}
+        """Pick the weights of the heads that a checkpoint has, by parameter of this model."""
+        published = self._published().items()
+        # Reversed, so that the first of several published names wins.
+        return {own: head[n] for own, names in published for n in reversed(names) if n in head}
 
     def _published(self) -> dict[str, tuple[str, ...]]:
-        """Published names of each parameter of a head; the first is the one to write."""
+        """Published names of each parameter of a head; `save` writes the first."""
         layout = self.layout
         names: dict[str, tuple[str, ...]] = {"token_head.bias": layout.biases}
         for part in ("weight", "bias"):
@@ -241,6 +242,6 @@ class MaskedLanguageModel(nn.Module):
 
 
 def _has_pairs(read: Checkpoint) -> bool:
-    """Whether a checkpoint can judge pairs of segments."""
+    """Whether a checkpoint has a classifier of segment pairs."""
     layout = TOKEN_HEADS[read.encoder.config.layout]
     return f"{layout.pair}.weight" in read.head and read.encoder.pooler is not None

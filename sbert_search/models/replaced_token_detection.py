@@ -1,4 +1,4 @@
-"""ELECTRA: a small generator replaces words, and the encoder tells which tokens are replaced."""
+"""ELECTRA: a small generator replaces tokens, and a discriminator detects the replaced ones."""
 
 from __future__ import annotations
 
@@ -18,7 +18,12 @@ from sbert_search.models.pretraining import MaskedBatch, MaskedLanguageModel
 from sbert_search.models.token_heads import fill_fresh
 from sbert_search.tokens.tokenizer import TextTokenizer
 
-_SHARED = ("word", "position", "token_type", "norm")  # parts of the embeddings
+_SHARED = (
+    "word",
+    "position",
+    "token_type",
+    "norm",
+)  # modules of `Embeddings` that both encoders share
 _HEAD = "discriminator_predictions"
 GENERATOR = "generator"
 """Folder of the generator, inside the discriminator's."""
@@ -26,12 +31,12 @@ GENERATOR = "generator"
 
 @dataclass(frozen=True, eq=False)
 class ReplacedTokenOutput:
-    """What generator and discriminator say of a batch.
+    """The output of generator and discriminator for a batch.
 
     Attributes:
         generator_logits: The generator's logits at the masked positions, float (n_masked, vocab).
         logits: The discriminator's log-odds of a replaced token, float (total,).
-        replaced: Whether it was replaced by another one, bool (total,).
+        replaced: Whether the token was replaced by another one, bool (total,).
     """
 
     generator_logits: Tensor
@@ -40,12 +45,12 @@ class ReplacedTokenOutput:
 
 
 class ReplacedTokenModel(nn.Module):
-    """A discriminator with its generator, which share the embeddings.
+    """A discriminator and a generator that share the embeddings.
 
     Attributes:
-        generator: Masked language model, trained by its own loss alone.
-        encoder: The discriminator's: what is kept for later.
-        tokenizer: Texts to ids.
+        generator: Masked language model, trained by its own loss only.
+        encoder: The discriminator's encoder, the model to use after pre-training.
+        tokenizer: Turns texts into ids.
 
     Source: Clark et al. 2020, ELECTRA (arXiv:2003.10555), sections 2 and 3.2.
     """
@@ -53,19 +58,19 @@ class ReplacedTokenModel(nn.Module):
     def __init__(
         self, encoder: Encoder, generator: EncoderConfig, tokenizer: TextTokenizer
     ) -> None:
-        """Put a fresh head on the encoder and a fresh generator beside it.
+        """Add a new head to the encoder, and a new generator.
 
         Raises:
-            ConfigError: The layout is not electra's, or the generator's tables are of other sizes.
+            ConfigError: The layout is not electra, or the generator's tables have other sizes.
         """
         super().__init__()
         config = encoder.config
         tables = ("vocab_size", "table_size", "max_positions", "token_type_vocab", "layout")
-        unlike = [name for name in tables if getattr(config, name) != getattr(generator, name)]
-        if unlike or config.layout != "electra":
+        differing = [name for name in tables if getattr(config, name) != getattr(generator, name)]
+        if differing or config.layout != "electra":
             raise ConfigError(
                 f"Generator and discriminator share embeddings of the layout 'electra', but differ "
-                f"in {', '.join(unlike) or 'layout'}; make model and generator agree."
+                f"in {', '.join(differing) or 'layout'}; make model and generator agree."
             )
         self.encoder, self.tokenizer = encoder, tokenizer
         self.generator = MaskedLanguageModel(Encoder(generator), tokenizer)
@@ -78,23 +83,23 @@ class ReplacedTokenModel(nn.Module):
             fill_fresh(layer, config)
 
     def forward(self, batch: MaskedBatch) -> ReplacedTokenOutput:
-        """Replace the masked tokens by draws of the generator, and look for them."""
-        words = self.generator(batch.tokens, batch.positions).words
-        drawn = draw(words.detach())
+        """Replace masked tokens by draws from the generator, and detect the replaced ones."""
+        token_logits = self.generator(batch.tokens, batch.positions).token_logits
+        drawn = draw(token_logits.detach())
         ids = batch.tokens.input_ids.clone()
         ids[batch.positions] = drawn
         replaced = torch.zeros_like(ids, dtype=torch.bool)
         replaced[batch.positions] = drawn != batch.labels
         states = self.encoder(replace(batch.tokens, input_ids=ids)).hidden_states
-        return ReplacedTokenOutput(words, self.detect(states), replaced)
+        return ReplacedTokenOutput(token_logits, self.detect(states), replaced)
 
     def detect(self, states: Tensor) -> Tensor:
-        """Give the log-odds of a replaced token for each state; float (total,)."""
+        """Compute the log-odds that each token was replaced; float (total,)."""
         logits: Tensor = self.out(self.activation(self.dense(states)))
         return logits.squeeze(-1)
 
     def save(self, path: str | Path) -> None:
-        """Write the discriminator as ElectraForPreTraining, the generator in a folder inside it.
+        """Write the discriminator as ElectraForPreTraining and the generator to a folder inside.
 
         Raises:
             ModelError: The folder holds a model already.
@@ -112,14 +117,15 @@ class ReplacedTokenModel(nn.Module):
         self.generator.save(path / GENERATOR)
 
     def take_head(self, read: Checkpoint) -> None:
-        """Use the weights of a published discriminator's head, where a checkpoint has them."""
+        """Load the weights of the discriminator's head, if the checkpoint has them."""
         for name, layer in (("dense", self.dense), ("dense_prediction", self.out)):
             names = {part: f"{_HEAD}.{name}.{part}" for part in ("weight", "bias")}
             if set(names.values()) <= read.head.keys():
-                layer.load_state_dict({part: read.head[theirs] for part, theirs in names.items()})
+                layer.load_state_dict({part: read.head[name] for part, name in names.items()})
 
 
 def draw(logits: Tensor) -> Tensor:
-    """Draw a word from the distribution of each row; int64 (n,), by torch's own generator."""
-    noise = -torch.empty_like(logits, dtype=torch.float32).exponential_().log()  # Gumbel(0, 1)
+    """Draw a token from the distribution of each row with torch's generator; int64 (n,)."""
+    # The argmax of logits + Gumbel(0, 1) noise is a draw from their softmax.
+    noise = -torch.empty_like(logits, dtype=torch.float32).exponential_().log()
     return (logits.float() + noise).argmax(-1)

@@ -1,4 +1,4 @@
-"""Heads over tokens: the one that guesses masked words, and how published layouts name it."""
+"""The token head, which predicts masked tokens, and its names in published layouts."""
 
 from __future__ import annotations
 
@@ -15,19 +15,20 @@ from sbert_search.encoder.linear import Linear, linear
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TokenHeadLayout:
-    """How a published layout holds what was pre-trained.
+    """The published names of the heads for pre-training in one layout.
 
     Attributes:
-        masked: The class in transformers with this head alone.
-        dense: Layer before the vocabulary.
-        norm: Behind that layer.
-        biases: Names of one bias a word; any may be there, and the first is written.
-        decoder: Matrix over the vocabulary, which is the embedding table.
-        activation: Of the dense layer; None: the encoder's.
-        paired: The class that also judges whether two segments belong together, if there is one.
-        pair: Its classifier, behind the pooler.
-        settings: Keys of ``config.json`` that this head needs.
-        positions: Table of the mask decoder, where the layout has one.
+        masked: The class in transformers with the token head only.
+        dense: Layer before the output matrix.
+        norm: Layer norm after ``dense``.
+        biases: Names of the bias over the vocabulary; a checkpoint has any of them, and the first
+            is written.
+        decoder: Output matrix, which is the embedding table.
+        activation: Activation after ``dense``; None: the encoder's.
+        paired: The class that also classifies pairs of segments; None: the layout has none.
+        pair: Classifier of that class, after the pooler.
+        settings: Keys of ``config.json`` that the head needs.
+        positions: Position table of the mask decoder; None: the layout has none.
     """
 
     masked: str
@@ -97,7 +98,7 @@ TOKEN_HEADS = {
 
 
 class TokenHead(nn.Module):
-    """Tells the word that belongs at a position, by the table that embeds words."""
+    """Computes logits over the vocabulary, with the embedding table as the output matrix."""
 
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
@@ -110,20 +111,20 @@ class TokenHead(nn.Module):
         self.bias = nn.Parameter(torch.zeros(config.vocab_size))
         fill_fresh(self.dense, config)
 
-    def forward(self, states: Tensor, words: Tensor) -> Tensor:
+    def forward(self, states: Tensor, table: Tensor) -> Tensor:
         """Compute logits.
 
         Args:
-            states: Hidden states of the positions asked for, float (n, hidden).
-            words: The embedding table, float (vocab, table width).
+            states: Hidden states of the tokens to predict, float (n, hidden).
+            table: The embedding table, float (vocab, table width).
 
         Returns:
             Float (n, vocab).
         """
-        return linear(self.norm(self.activation(self.dense(states))), words, self.bias)
+        return linear(self.norm(self.activation(self.dense(states))), table, self.bias)
 
 
 def fill_fresh(linear: nn.Linear, config: EncoderConfig) -> None:
-    """Draw the weights of a fresh layer of a head as those of the encoder are drawn."""
+    """Initialise a layer of a head as `Encoder` initialises its layers."""
     nn.init.normal_(linear.weight, std=config.initializer_range)
     nn.init.zeros_(linear.bias)

@@ -117,7 +117,7 @@ def test_an_object_of_the_library_is_taken_as_it_is(folder: Path, tiny: Embedder
 def test_the_identity_does_not_depend_on_the_engine(folder: Path, tiny: Embedder) -> None:
     library = Embedder(folder, device="cpu", engine="sentence-transformers")
     assert tiny.identity.differences(library.identity) == []
-    assert not tiny.identity.same_numbers(library.identity)
+    assert not tiny.identity.same_engine(library.identity)
     assert tiny.identity.prompts == {"query": "cat ", "way": "far away "}
     other = Embedder(
         folder, device="cpu", precision="fp32", prompts={"query": "dog "}, truncate_dim=4

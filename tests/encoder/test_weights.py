@@ -77,7 +77,7 @@ def test_shards_load_equal(folder: Path) -> None:
     with pytest.raises(WeightsError, match=r"names '\.\./outside\.safetensors', which is not in"):
         load_encoder(folder)
     index.write_text("[]")
-    with pytest.raises(WeightsError, match="is no index of weights"):
+    with pytest.raises(WeightsError, match="is not an index of weights"):
         load_encoder(folder)
 
 
@@ -131,7 +131,7 @@ def test_weights_that_do_not_fit_are_named(
 
 def test_a_name_with_and_without_prefix_is_refused(folder: Path) -> None:
     rewrite(folder, lambda t: t.update({"bert." + QUERY: torch.ones(24, 24)}))
-    with pytest.raises(WeightsError, match="is there twice, with and without prefix"):
+    with pytest.raises(WeightsError, match="stands there twice, with and without prefix"):
         load_encoder(folder)
 
 
@@ -211,7 +211,7 @@ def test_what_a_layout_cannot_hold_is_not_saved(
 
 
 def test_nothing_is_overwritten(folder: Path) -> None:
-    with pytest.raises(ModelError, match=r"config\.json exists already; choose another folder"):
+    with pytest.raises(ModelError, match=r"config\.json exists already; name another folder"):
         save_encoder(small_encoder(), folder)
 
 

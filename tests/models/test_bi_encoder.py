@@ -175,7 +175,7 @@ def test_a_tokenizer_of_another_model_is_refused(tmp_path: Path) -> None:
 
 def test_a_tokenizer_without_special_tokens_is_refused() -> None:
     backend = Tokenizer(WordPiece({"[UNK]": 0, "a": 1}, unk_token="[UNK]"))
-    with pytest.raises(ModelError, match="puts no special tokens around"):
+    with pytest.raises(ModelError, match="adds no special tokens"):
         BiEncoder(tiny_encoder(), TextTokenizer(backend, 8))
 
 

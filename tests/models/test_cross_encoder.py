@@ -89,7 +89,7 @@ def test_a_fresh_head_is_drawn_and_trains(tmp_path: Path) -> None:
 
 
 def test_a_bert_without_a_pooler_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match="classified by the pooler"):
+    with pytest.raises(ModelError, match="classifies a pair with the pooler"):
         CrossEncoder(tiny_encoder(), tiny_tokenizer(tmp_path))
 
 
@@ -104,7 +104,7 @@ def test_a_head_of_another_shape_is_named(tmp_path: Path) -> None:
         CrossEncoder.load(tmp_path / "saved")
     del state["classifier.weight"]
     save_file(state, weights)
-    with pytest.raises(WeightsError, match=r"no classifier\.weight; it is no classifier of pairs"):
+    with pytest.raises(WeightsError, match=r"no classifier\.weight; it is not a classifier"):
         CrossEncoder.load(tmp_path / "saved")
 
 

@@ -35,7 +35,7 @@ def test_the_most_probable_words_of_each_hole_in_order(model: MaskedLanguageMode
 
 
 def test_wrong_requests_are_named(model: MaskedLanguageModel, tmp_path: Path) -> None:
-    with pytest.raises(QueryError, match="has no hole; write \\[MASK\\]"):
+    with pytest.raises(QueryError, match="has no mask; write \\[MASK\\]"):
         fill_mask(model, "the cat sat")
     with pytest.raises(QueryError, match="20 tokens more than the 24"):
         fill_mask(model, "[MASK] " + "cat " * 41)

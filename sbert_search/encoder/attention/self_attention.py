@@ -265,7 +265,7 @@ class Attention(nn.Module):
         return out
 
     def project(self, states: Tensor, queries: Tensor | None = None) -> Heads:
-        """Project states (..., hidden) to heads; queries may be computed from states of their own."""
+        """Project states (..., hidden) to heads; queries may have states of their own."""
         config = self.config
         shape = (-1, 3, config.heads, config.head_dim)
         query, key, value = self.qkv(states).view(shape).unbind(1)

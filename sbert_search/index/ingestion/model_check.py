@@ -70,7 +70,7 @@ def require_agreement(
             f"The index was built with {stored.name}, and {given.name} is another model "
             f"({'; '.join(differences)}). Use {stored.name}, or build another index."
         )
-    same = comparable and stored.same_numbers(given)
+    same = comparable and stored.same_engine(given)
     if same and not settings.self_check.texts:
         return  # the index was made without a model, so there are no vectors to compare
     worst = _worst_cosine(settings.self_check, embedder)

@@ -1,1 +1,1 @@
-"""Model folders: found, described, hashed, and loaded with every tensor accounted for."""
+"""Find, describe and hash model folders, and load them with a check of every tensor."""

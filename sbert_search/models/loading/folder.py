@@ -1,8 +1,8 @@
-"""A sentence-transformers model folder as it describes itself, in any of the forms v2 to v6 wrote.
+"""Read and write the description of a sentence-transformers model folder, of versions 2 to 6.
 
-Reading needs no torch: an index compares identities before a model is loaded, and a query can be
-embedded without loading one. What is written is the legacy form, four small JSON files that v3, v5
-and v6 all load; v6's own form cannot be read by the older two.
+Reading does not import torch, because an index compares identities before it loads a model, and a
+cached graph embeds a query without loading one. Writing uses the legacy form, four small JSON files
+that versions 3, 5 and 6 load; versions 3 and 5 cannot load the form of version 6.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from sbert_search.runtime.progress import note
 if TYPE_CHECKING:
     from sbert_search.tokens.tokenizer import TextTokenizer
 
-_NO_LIMIT = 1_000_000  # what transformers writes for "no limit" is far above this
-# Files that define the tokens; the first that are there count.
+_NO_LIMIT = 1_000_000  # tokens; transformers writes 1e30 for "no limit"
+# Files that define a tokenizer; the first set that exists counts.
 _TOKENIZERS = (
     ("tokenizer.json",),
     ("vocab.txt",),
@@ -39,16 +39,16 @@ _TOKENIZERS = (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ModelDescription:
-    """What decides the vectors of a bi-encoder, beside its weights and its tokens.
+    """Settings of a bi-encoder that its embeddings depend on, besides weights and tokenizer.
 
     Attributes:
         architecture: ``model_type`` of the Transformer, or the kind of the first module.
-        modules: In the order that a text passes them.
-        max_len: Tokens of a text that are read, special ones included.
-        prompts: Texts put before others, by name; empty ones left out.
-        default_prompt_name: The prompt when none is asked for.
+        modules: The modules, in order of application.
+        max_len: Most tokens that the model reads of a text, special tokens included.
+        prompts: Texts to put before an input, by name; without empty ones.
+        default_prompt_name: The prompt to use if none is named.
         similarity: cosine, dot, euclidean or manhattan.
-        truncate_dim: Leading numbers of a vector that are kept; None: all.
+        truncate_dim: Leading dimensions of an embedding to keep; None: all.
     """
 
     architecture: str
@@ -61,7 +61,7 @@ class ModelDescription:
 
     @property
     def pooling(self) -> str:
-        """Pooling modes joined by "+", then what follows, such as ``cls+mean>Dense``."""
+        """Pooling modes joined by "+", then later modules, such as ``cls+mean>Dense``."""
         steps = [
             "+".join(pooling_modes(module)) if module.kind == "Pooling" else module.kind
             for module in self.modules[1 : -1 if self.normalize else None]
@@ -70,7 +70,7 @@ class ModelDescription:
 
     @property
     def normalize(self) -> bool:
-        """Whether vectors have length 1 when nothing is cut off them."""
+        """Whether embeddings have norm 1 before truncation."""
         return self.modules[-1].kind == "Normalize"
 
 
@@ -79,12 +79,12 @@ class ModelFolder:
     """A model folder.
 
     Attributes:
-        path: Where it lies.
-        description: What it says of its model; a folder of transformers alone is read as
-            Transformer and mean Pooling, as sentence-transformers does.
-        transformer: ``config.json`` of the Transformer, {} without one.
-        tokenizer: ``tokenizer_config.json``, {} without one.
-        settings: ``config_sentence_transformers.json``, {} without one.
+        path: Path of the folder.
+        description: Description of the model; a folder of plain transformers is Transformer and
+            mean Pooling, as in sentence-transformers.
+        transformer: ``config.json`` of the Transformer; {} if it does not exist.
+        tokenizer: ``tokenizer_config.json``; {} if it does not exist.
+        settings: ``config_sentence_transformers.json``; {} if it does not exist.
     """
 
     path: Path
@@ -95,7 +95,7 @@ class ModelFolder:
 
     @property
     def stated_max_len(self) -> int:
-        """Tokens of a text as the settings state it, be they more than the model has positions."""
+        """Most tokens of a text by the settings; may exceed the positions of the model."""
         return _max_len(self.description.modules[0], self.tokenizer, self.transformer)
 
     @property
@@ -107,26 +107,26 @@ class ModelFolder:
         """Hash of all weights.
 
         Raises:
-            ModelError: A module has its weights as a pickle, or there are none at all.
+            ModelError: The weights of a module are a pickle, or the folder has no weights.
         """
         folders = sorted({module.folder for module in self.description.modules})
-        names = [f"{name}" for folder in folders for name in _weight_files(self.path, folder)]
+        names = [name for folder in folders for name in _weight_files(self.path, folder)]
         if not names:
-            raise ModelError(f"{self.path} holds no model.safetensors; it is no model folder.")
+            raise ModelError(f"{self.path} holds no model.safetensors; name a model folder.")
         return sha256_of_files(self.path, names)
 
     def tokenizer_sha256(self) -> str:
-        """Hash of the files that define the tokens.
+        """Hash of the files that define the tokenizer.
 
         Raises:
-            ModelError: There are none.
+            ModelError: The folder has no tokenizer.
         """
         folder = self.transformer_path
         for names in _TOKENIZERS:
             if all((folder / name).is_file() for name in names):
                 beside = [] if names == ("tokenizer.json",) else ["tokenizer_config.json"]
-                found = [name for name in beside if (folder / name).is_file()]
-                return sha256_of_files(folder, [*names, *found])
+                existing = [name for name in beside if (folder / name).is_file()]
+                return sha256_of_files(folder, [*names, *existing])
         known = ", ".join(" with ".join(names) for names in _TOKENIZERS)
         raise ModelError(f"{folder} holds no tokenizer: none of {known}.")
 
@@ -135,17 +135,17 @@ def read_folder(path: Path) -> ModelFolder:
     """Read the description of a model folder.
 
     Raises:
-        ModelError: The folder holds no model, a file is no JSON of the expected shape, a module
-            points outside the folder, or a module would need code that is not in
+        ModelError: The folder holds no model, a file is not JSON of the expected form, a module
+            lies outside the folder, or a module needs code that is not part of
             sentence-transformers.
     """
     if not path.is_dir():
-        raise ModelError(f"{path} is no folder; pass a model folder or a name on the hub.")
+        raise ModelError(f"{path} is not a folder; pass a model folder or a name on the hub.")
     modules = read_modules(path)
     root = path / modules[0].folder
     transformer = read_object(root / "config.json")
     if modules[0].kind == "Transformer" and not transformer:
-        raise ModelError(f"{root} holds no config.json; it is no model folder.")
+        raise ModelError(f"{root} holds no config.json; name a model folder.")
     tokenizer = read_object(root / "tokenizer_config.json")
     settings = read_object(path / "config_sentence_transformers.json")
     prompts = settings.get("prompts") or {}
@@ -171,7 +171,9 @@ def read_folder(path: Path) -> ModelFolder:
 
 def load_tokenizer(folder: ModelFolder) -> TextTokenizer:
     """Read the tokenizer of a bi-encoder; raises as `TextTokenizer.from_folder`."""
-    from sbert_search.tokens.tokenizer import TextTokenizer  # for whoever has a text, not before
+    from sbert_search.tokens.tokenizer import (
+        TextTokenizer,
+    )  # loads torch; only callers with a text need it
 
     description = folder.description
     if "max_seq_length" in description.modules[0].settings:
@@ -183,16 +185,16 @@ def load_tokenizer(folder: ModelFolder) -> TextTokenizer:
 
 
 def note_positions(where: object, stated: int, positions: int) -> None:
-    """Say that a model reads fewer tokens than its settings state, if that is so."""
+    """Note on stderr if a model has fewer positions than its settings state."""
     if stated > positions:
         note(
             f"{where}: max_seq_length is {stated}, but the model has {positions} positions; "
-            f"texts are cut to {positions} tokens."
+            f"texts are truncated to {positions} tokens."
         )
 
 
 def write_legacy_form(path: Path, description: ModelDescription) -> None:
-    """Write the JSON files that make a transformers folder a sentence-transformers one."""
+    """Write the JSON files that turn a transformers folder into a sentence-transformers one."""
     listing = [
         {
             "idx": n,
@@ -220,7 +222,7 @@ def write_legacy_form(path: Path, description: ModelDescription) -> None:
 
 
 def _max_len(module: Module, tokenizer: Mapping[str, Any], transformer: Mapping[str, Any]) -> int:
-    """Find the limit where v2 to v5 (the module's settings) or v6 (the tokenizer's) put it."""
+    """Most tokens of a text, from where versions 2 to 5 or 6 of the library write it."""
     limit = module.settings.get("max_seq_length")
     if limit is not None:
         return _tokens("max_seq_length", limit)
@@ -239,7 +241,7 @@ def _tokens(name: str, limit: Any) -> int:
 
 
 def _weight_files(path: Path, folder: str) -> list[str]:
-    """Name the weights of one module, relative to ``path``."""
+    """Paths of the weight files of one module, relative to ``path``."""
     names = sorted(str(file.relative_to(path)) for file in (path / folder).glob("*.safetensors"))
     pickles = [f for end in ("bin", "pt", "pth") for f in (path / folder).glob(f"*.{end}")]
     if pickles and not names:

@@ -1,4 +1,4 @@
-"""Which model made a vector: hashes of what it is, and the settings that change its output."""
+"""The identity of a model: hashes of its files, and the settings that change its output."""
 
 from __future__ import annotations
 
@@ -14,30 +14,30 @@ from typing import Any
 from sbert_search.config import from_mapping, to_mapping
 from sbert_search.runtime.cache import remembered
 
-IN_MEMORY = "state:"  # before the hash of what no file was named for
+IN_MEMORY = "state:"  # prefix of the hash of a model that was passed as an object
 
-# Where the weights lie and how they are computed do not change what a vector means.
-_CIRCUMSTANCES = frozenset({"name", "engine", "precision"})
-_LARGE = 1 << 20  # bytes from which looking a hash up is faster than computing it
-_SETTLED_NS = 2_000_000_000
+# Fields in which comparable embeddings may differ: where the weights are, and how they are run.
+_NOT_COMPARED = frozenset({"name", "engine", "precision"})
+_LARGE = 1 << 20  # bytes; above, reading a cached hash is faster than computing it
+_SETTLED_NS = 2_000_000_000  # a file changed more recently may change again within one timestamp
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ModelIdentity:
-    """What must agree for two vectors to be comparable, and where the model came from.
+    """The properties in which models must agree for their embeddings to be comparable.
 
     Attributes:
-        name: The path or name it was opened by.
-        weights_sha256: Of the safetensors file, or of the list of them when there are several; of a
-            model that came as an object, `IN_MEMORY` and the hash of its state.
-        tokenizer_sha256: Of the file that defines the tokens.
+        name: The path or name that the model was opened by.
+        weights_sha256: Hash of the safetensors file, or of the list of files if there are several;
+            for a model passed as an object, `IN_MEMORY` and the hash of its state.
+        tokenizer_sha256: Hash of the file that defines the tokenizer.
         architecture: ``model_type`` of ``config.json``.
         pooling: Pooling modes joined by "+", with the sizes of dense layers after them.
-        prompts: Texts put before others, by name; "" is used when no name is given.
-        max_len: Tokens of a text that are read, special ones included.
-        dim: Length of a vector, after truncation.
+        prompts: Texts to put before an input, by name; "" is used if no name is given.
+        max_len: Most tokens that the model reads of a text, special tokens included.
+        dim: Dimensions of an embedding, after truncation.
         similarity: cosine, dot, euclidean or manhattan.
-        normalize: Whether the vectors have length 1.
+        normalize: Whether the embeddings have norm 1.
         engine: native, onnx, sentence-transformers or hashing.
         precision: fp32, bf16 or fp16.
     """
@@ -57,12 +57,12 @@ class ModelIdentity:
 
     @property
     def in_memory(self) -> bool:
-        """Whether the model came as an object, so that the hashes are not those of files."""
+        """Whether the model was passed as an object, so that the hashes are not those of files."""
         return self.weights_sha256.startswith(IN_MEMORY)
 
     @classmethod
     def from_mapping(cls, values: Mapping[str, Any]) -> ModelIdentity:
-        """Read what `to_mapping` gave.
+        """Read the mapping that `to_mapping` returns.
 
         Raises:
             ConfigError: A field is unknown, missing or of the wrong type.
@@ -70,34 +70,34 @@ class ModelIdentity:
         return from_mapping(cls, values, where="model.")
 
     def to_mapping(self) -> dict[str, Any]:
-        """Return plain values that JSON can hold."""
+        """Return a mapping that JSON can hold."""
         return to_mapping(self)
 
     def differences(self, other: ModelIdentity) -> list[str]:
-        """Name the fields by which vectors of the two models cannot be compared.
+        """List the fields that make embeddings of the two models incomparable.
 
-        Name, engine and precision are left out: the first says nothing of the vectors, and the
-        other two are judged by a self-check (`same_numbers`).
+        Name, engine and precision are not compared: the name does not change embeddings, and
+        different engines and precisions are checked by embedding texts again (`same_engine`).
 
         Returns:
-            One line a field, such as ``max_len: 256, not 128``; none when the models agree.
+            One line per field, such as ``max_len: 256, not 128``; empty if the models agree.
         """
         return [
             f"{f.name}: {_short(getattr(self, f.name))}, not {_short(getattr(other, f.name))}"
             for f in fields(self)
-            if f.name not in _CIRCUMSTANCES and getattr(self, f.name) != getattr(other, f.name)
+            if f.name not in _NOT_COMPARED and getattr(self, f.name) != getattr(other, f.name)
         ]
 
-    def same_numbers(self, other: ModelIdentity) -> bool:
-        """Say whether both compute with the same engine in the same precision."""
+    def same_engine(self, other: ModelIdentity) -> bool:
+        """Whether both compute with the same engine in the same precision."""
         return (self.engine, self.precision) == (other.engine, other.precision)
 
 
 def sha256_of(path: Path) -> str:
-    """Hash a file; of a large one, this and later processes remember the answer until it changes.
+    """Hash a file; hashes of large files are cached in this process and on disk.
 
-    Whether it changed is seen by device, inode, size and times; a file changed in the last two
-    seconds is not remembered on disk, since a second change might have the same time.
+    Device, inode, size and times show whether the file has changed. The hash of a file that changed
+    in the last two seconds is not cached on disk, since another change could have the same time.
     """
     stat = path.stat()
     times = (stat.st_mtime_ns, stat.st_ctime_ns)
@@ -105,7 +105,7 @@ def sha256_of(path: Path) -> str:
 
 
 def sha256_of_files(folder: Path, names: Sequence[str]) -> str:
-    """Hash one file, or the list of names and hashes of several, whatever their order."""
+    """Hash one file, or the sorted list of names and hashes of several."""
     if len(names) == 1:
         return sha256_of(folder / names[0])
     listing = "".join(f"{sha256_of(folder / name)}  {name}\n" for name in sorted(names))
@@ -118,8 +118,8 @@ def _sha256(path: Path, *state: int) -> str:
     if size < _LARGE or time.time_ns() - max(changed, moved) < _SETTLED_NS:
         return _hash(path)
     key = [str(path), *state]
-    found: str = remembered("sha256", key, lambda: _hash(path), _is_sha256)
-    return found
+    digest: str = remembered("sha256", key, lambda: _hash(path), _is_sha256)
+    return digest
 
 
 def _hash(path: Path) -> str:

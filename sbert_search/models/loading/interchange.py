@@ -1,6 +1,6 @@
-"""Models that sentence-transformers runs, whatever their architecture, behind small wrappers.
+"""Wrappers of models that sentence-transformers runs, of any architecture.
 
-The only room that imports the library. It is loaded on first use, since importing it takes seconds.
+No other module imports the library. It is imported on first use, since that takes seconds.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ _POOLING = ("Pooling", "Dense", "Normalize")
 
 
 def is_sentence_transformer(model: object) -> TypeGuard[SentenceTransformer]:
-    """Tell whether something is the library's bi-encoder, without importing the library."""
+    """Whether an object is the library's bi-encoder; does not import the library."""
     library = sys.modules.get("sentence_transformers")
     return library is not None and isinstance(model, library.SentenceTransformer)
 
 
 def is_cross_encoder(model: object) -> TypeGuard[CrossEncoder]:
-    """Tell whether something is the library's cross-encoder, without importing the library."""
+    """Whether an object is the library's cross-encoder; does not import the library."""
     library = sys.modules.get("sentence_transformers")
     return library is not None and isinstance(model, library.CrossEncoder)
 
 
 def load_sentence_transformer(path: Path) -> SentenceTransformer:
-    """Load a bi-encoder from a folder, offline, on the CPU in fp32, without running its code.
+    """Load a bi-encoder from a folder, on the CPU in fp32; no network, no code of the model.
 
     Raises:
         ModelError: The library cannot load it.
@@ -75,14 +75,14 @@ def _load(kind: Any, path: Path) -> tuple[Any, list[Loaded]]:
     try:
         with watched_loads() as loads:
             model = kind(str(path), device="cpu", local_files_only=True, model_kwargs=weights)
-    except Exception as error:  # the library raises of every kind
+    except Exception as error:  # the library raises exceptions of any class
         raise ModelError(f"sentence-transformers cannot load {path}: {error}") from error
     _keep_to_positions(model, path)
     return model, loads
 
 
 def _keep_to_positions(model: Any, path: Path) -> None:
-    """Lower a limit of tokens that is above the positions; the library would fail on long texts."""
+    """Lower ``max_seq_length`` to the positions; otherwise the library fails on long texts."""
     tables = [
         part
         for name, part in model.named_modules()
@@ -90,8 +90,9 @@ def _keep_to_positions(model: Any, path: Path) -> None:
     ]
     if not tables or model.max_seq_length is None:
         return
-    before = -1 if tables[0].padding_idx is None else tables[0].padding_idx
-    positions = tables[0].num_embeddings - (before + 1)
+    # RoBERTa's first position follows the row of padding (`padding_idx`).
+    last_unused = -1 if tables[0].padding_idx is None else tables[0].padding_idx
+    positions = tables[0].num_embeddings - (last_unused + 1)
     note_positions(path, model.max_seq_length, positions)
     model.max_seq_length = min(model.max_seq_length, positions)
 
@@ -101,19 +102,19 @@ class LibraryEncoder:
 
     Attributes:
         model: The library's model.
-        tokenizer: Its tokenizer, for counting and cutting; the library tokenises for itself.
-        dim: Length of a vector before truncation.
+        tokenizer: Its tokenizer, to count tokens and split texts; the library tokenises itself.
+        dim: Dimensions of an embedding before truncation.
     """
 
     def __init__(self, model: SentenceTransformer) -> None:
         if not is_sentence_transformer(model):
-            raise ConfigError(f"A {type(model).__name__} is no model that gives vectors.")
+            raise ConfigError(f"A {type(model).__name__} is not a SentenceTransformer.")
         self.model = model
         self.tokenizer = TextTokenizer(_backend(model), _max_len(model))
         self.dim = int(model.encode(["a"], prompt="", truncate_dim=_NO_LIMIT).shape[1])
 
     def describe(self) -> ModelDescription:
-        """Say what a folder would say of the model."""
+        """Describe the model as its folder would."""
         model = self.model
         modules = tuple(_module(module) for module in model)
         config = getattr(model, "config", None)  # sentence-transformers has it from 6.0
@@ -128,7 +129,7 @@ class LibraryEncoder:
         )
 
     def encode(self, texts: Sequence[str], prompt: str) -> NDArray[np.float32]:
-        """Compute vectors, not truncated, float32 (n, dim)."""
+        """Compute embeddings, float32 (n, dim), not truncated."""
         vectors = self.model.encode(
             list(texts),
             prompt=prompt,
@@ -144,15 +145,15 @@ class LibraryPairScorer:
 
     Attributes:
         model: The library's model.
-        tokenizer: Its tokenizer, for counting; the library tokenises for itself.
-        num_labels: Numbers that a pair becomes.
-        labels: Their names.
+        tokenizer: Its tokenizer, to count tokens; the library tokenises itself.
+        num_labels: Outputs per pair.
+        labels: Names of the outputs.
         architecture: ``model_type`` of its Transformer.
     """
 
     def __init__(self, model: CrossEncoder) -> None:
         if not is_cross_encoder(model):
-            raise ConfigError(f"A {type(model).__name__} is no cross-encoder.")
+            raise ConfigError(f"A {type(model).__name__} is not a CrossEncoder.")
         self.model = model
         self.tokenizer = TextTokenizer(_backend(model), _max_len(model))
         self.num_labels = int(model.num_labels)
@@ -177,9 +178,11 @@ def _backend(model: Any) -> Tokenizer:
     if not isinstance(backend, Tokenizer):
         raise ModelError(
             f"The tokenizer is a {type(tokenizer).__name__}; this package needs one of the "
-            "tokenizers library, to count tokens and cut passages."
+            "tokenizers library to count tokens and split texts."
         )
-    return Tokenizer.from_str(backend.to_str())  # the model keeps its own settings
+    return Tokenizer.from_str(
+        backend.to_str()
+    )  # a copy; the settings of the model's own do not change
 
 
 def _module(module: nn.Module) -> Module:

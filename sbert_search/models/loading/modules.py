@@ -1,4 +1,4 @@
-"""The modules that a sentence-transformers folder lists, each with its settings."""
+"""Read the modules that a sentence-transformers folder lists, each with its settings."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 from sbert_search.errors import ModelError
 
-# In the order that sentence-transformers concatenates them, with the legacy key of each.
+# Pooling mode to legacy key, in the order in which sentence-transformers concatenates the modes.
 POOLING_KEYS = {
     "cls": "pooling_mode_cls_token",
     "max": "pooling_mode_max_tokens",
@@ -31,7 +31,7 @@ _KINDS = (
     "LogitScore",
 )
 _BY_TASK = ("Router", "Asym")  # Asym: its name before sentence-transformers 5
-# The library takes the settings of a Transformer from the first of these that holds any.
+# sentence-transformers reads the settings of a Transformer from the first of these with any.
 _TRANSFORMER_SETTINGS = (
     "sentence_bert_config.json",
     "sentence_roberta_config.json",
@@ -49,8 +49,8 @@ class Module:
 
     Attributes:
         kind: Class name, such as Pooling.
-        folder: Path below the model folder, "" for its root.
-        settings: Its ``config.json``, or {} without one.
+        folder: Path inside the model folder, "" for its root.
+        settings: Its ``config.json``; {} if it does not exist.
     """
 
     kind: str
@@ -59,7 +59,7 @@ class Module:
 
 
 def pooling_modes(module: Module) -> tuple[str, ...]:
-    """Return the modes of a Pooling module, in the order they are concatenated."""
+    """Return the modes of a Pooling module, in the order of concatenation."""
     modes = module.settings.get("pooling_mode")
     if modes is None:
         modes = [mode for mode, key in POOLING_KEYS.items() if module.settings.get(key)]
@@ -67,11 +67,11 @@ def pooling_modes(module: Module) -> tuple[str, ...]:
 
 
 def read_modules(path: Path) -> tuple[Module, ...]:
-    """Read ``modules.json``; without one a folder is Transformer and mean Pooling.
+    """Read ``modules.json``; a folder without one is Transformer and mean Pooling.
 
     Raises:
-        ModelError: It is no list of modules, one lies outside the folder, or one is of a kind that
-            this package does not take.
+        ModelError: The file is not a list of modules, a module lies outside the folder, or this
+            package does not support its kind.
     """
     listing = _read_json(path / "modules.json")
     if listing is None:
@@ -84,7 +84,7 @@ def read_modules(path: Path) -> tuple[Module, ...]:
 def _read_module(path: Path, entry: Any) -> Module:
     where = path / "modules.json"
     if not isinstance(entry, dict) or not isinstance(entry.get("type"), str):
-        raise ModelError(f"{where}: {entry!r} is no module; it needs a type and a path.")
+        raise ModelError(f"{where}: {entry!r} is not a module; it needs a type and a path.")
     kind, folder = entry["type"], str(entry.get("path", ""))
     if not kind.startswith("sentence_transformers."):
         raise ModelError(
@@ -96,13 +96,13 @@ def _read_module(path: Path, entry: Any) -> Module:
     kind = kind.rpartition(".")[2]
     if kind in _BY_TASK:
         raise ModelError(
-            f"{where}: {kind} sends queries and documents through different modules, and this "
-            "package takes models that are one for both. Take such a model."
+            f"{where}: {kind} sends queries and documents through different modules; this package "
+            "needs one model for both. Choose such a model."
         )
     if kind not in _KINDS:
         raise ModelError(
-            f"{where}: this package takes no module {kind}. Take a model that is made of "
-            f"{', '.join(_KINDS)}."
+            f"{where}: this package does not support the module {kind}. Choose a model of the "
+            f"modules {', '.join(_KINDS)}."
         )
     names = _TRANSFORMER_SETTINGS if kind == "Transformer" else ("config.json",)
     settings = (read_object(path / folder / name) for name in names)
@@ -110,7 +110,7 @@ def _read_module(path: Path, entry: Any) -> Module:
 
 
 def read_object(path: Path) -> dict[str, Any]:
-    """Read a JSON object; {} when there is no such file."""
+    """Read a JSON object; {} if the file does not exist."""
     value = _read_json(path)
     if value is not None and not isinstance(value, dict):
         raise ModelError(f"{path} holds no JSON object.")
@@ -118,7 +118,7 @@ def read_object(path: Path) -> dict[str, Any]:
 
 
 def _read_json(path: Path) -> Any:
-    """Read a JSON file; None when there is none."""
+    """Read a JSON file; None if it does not exist."""
     if not path.is_file():
         return None
     try:

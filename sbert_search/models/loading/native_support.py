@@ -1,4 +1,4 @@
-"""Which model folders this package's own encoder computes; others go through the library."""
+"""Tell which model folders the native encoder supports; sentence-transformers runs the others."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sbert_search.models.loading.modules import POOLING_KEYS, Module
 
 _LAYERS = ("num_hidden_layers", "num_layers", "n_layers", "n_layer", "encoder_layers")
 _TANH = "torch.nn.modules.activation.Tanh"
-# Settings that the native modules read, by kind, and those that change nothing at this value.
+# Settings that the native modules read, by kind of module.
 _READ = {
     "Transformer": {"max_seq_length", "do_lower_case"},
     "Pooling": {
@@ -27,8 +27,9 @@ _READ = {
     "Normalize": set[str](),
 }
 _HIDDEN = {"text": {"method": "forward", "method_output_name": "last_hidden_state"}}
-# Tokenizers of transformers 5 that leave segments out, by how their names begin.
+# Prefixes of the names of tokenizers that return no segments, in transformers 5.
 _WITHOUT_SEGMENTS = ("albert", "roberta", "distilbert")
+# Other settings, with the value at which they change nothing.
 _PLAIN: dict[tuple[str, str], Any] = {
     ("Transformer", "transformer_task"): "feature-extraction",
     ("Transformer", "modality_config"): _HIDDEN,
@@ -43,26 +44,26 @@ _PLAIN: dict[tuple[str, str], Any] = {
 
 
 def require_kind(folder: ModelFolder, kind: str) -> None:
-    """Refuse a folder that says it is a model of another kind.
+    """Refuse a folder whose settings name another kind of model.
 
     Args:
-        folder: As read.
+        folder: The folder.
         kind: SentenceTransformer or CrossEncoder.
 
     Raises:
-        ModelError: It is another kind.
+        ModelError: The folder is of another kind.
     """
-    got = folder.settings.get("model_type") or kind
-    if got != kind:
-        raise ModelError(f"{folder.path} is a {got}; a {kind} is needed here.")
+    stated = folder.settings.get("model_type") or kind
+    if stated != kind:
+        raise ModelError(f"{folder.path} is a {stated}; a {kind} is needed here.")
 
 
 def require_sane(folder: ModelFolder) -> None:
-    """Refuse a folder that no engine can compute, before one tries.
+    """Refuse a folder that no engine can load.
 
     Raises:
-        ModelError: It has no tokenizer, which the library would replace by one without words; or
-            no layers, or more than can be made.
+        ModelError: It has no tokenizer (the library would make one without a vocabulary), or its
+            number of layers is not from 1 to `MOST_LAYERS`.
     """
     folder.tokenizer_sha256()
     for name, value in folder.transformer.items():
@@ -74,7 +75,7 @@ def require_sane(folder: ModelFolder) -> None:
 
 
 def why_not_native(folder: ModelFolder) -> str | None:
-    """Say what in a bi-encoder's folder our encoder cannot compute; None: nothing."""
+    """Reason why the native encoder cannot compute a bi-encoder's folder; None: it can."""
     kinds = [module.kind for module in folder.description.modules]
     if kinds[:2] != ["Transformer", "Pooling"] or set(kinds[2:]) - {"Dense", "Normalize"}:
         return f"the modules {', '.join(kinds)} are not encoder, pooling, dense and normalise"
@@ -82,7 +83,7 @@ def why_not_native(folder: ModelFolder) -> str | None:
 
 
 def why_no_native_pairs(folder: ModelFolder) -> str | None:
-    """Say what in a cross-encoder's folder our encoder cannot compute; None: nothing."""
+    """Reason why the native encoder cannot compute a cross-encoder's folder; None: it can."""
     modules = folder.description.modules
     bare = not (folder.path / "modules.json").is_file()
     if not bare and [module.kind for module in modules] != ["Transformer"]:
@@ -99,26 +100,26 @@ def why_no_native_pairs(folder: ModelFolder) -> str | None:
 
 
 def sends_segments(folder: ModelFolder) -> bool:
-    """Tell whether the library sends a cross-encoder the segments of a pair.
+    """Whether the library passes the segments of a pair to a cross-encoder.
 
-    The tokenizer's settings may say so; else its class does, or the one of the architecture.
+    The tokenizer's settings decide; if they do not say, its class or the architecture does.
     """
     names = folder.tokenizer.get("model_input_names")
     if names is not None:
         return "token_type_ids" in names
-    told = folder.tokenizer.get("tokenizer_class") or folder.description.architecture
-    return not str(told).lower().startswith(_WITHOUT_SEGMENTS)
+    name = folder.tokenizer.get("tokenizer_class") or folder.description.architecture
+    return not str(name).lower().startswith(_WITHOUT_SEGMENTS)
 
 
 def pair_activation(folder: ModelFolder) -> str | None:
-    """Find the class path of a cross-encoder's activation where v3, v4 or v6 put it."""
+    """Class path of a cross-encoder's activation, from where version 3, 4 or 6 writes it."""
     nested = folder.transformer.get("sentence_transformers") or {}
-    found = (
+    paths = (
         folder.settings.get("activation_fn"),
         nested.get("activation_fn"),
         folder.transformer.get("sbert_ce_default_activation_function"),
     )
-    return next((path for path in found if path), None)
+    return next((path for path in paths if path), None)
 
 
 def _why_no_native_encoder(folder: ModelFolder) -> str | None:
@@ -134,7 +135,7 @@ def _why_no_native_encoder(folder: ModelFolder) -> str | None:
 
 
 def _unusual(modules: Sequence[Module]) -> str | None:
-    """Name a setting with a value that the native modules do not know."""
+    """Name a setting whose value the native modules do not support; None: there is none."""
     for module in modules:
         path = module.settings.get("activation_function", _TANH)
         if path not in ACTIVATIONS:

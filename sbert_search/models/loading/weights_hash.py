@@ -1,4 +1,4 @@
-"""The content of a model in memory."""
+"""Hash the weights of a model in memory."""
 
 from __future__ import annotations
 

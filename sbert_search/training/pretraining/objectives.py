@@ -194,10 +194,10 @@ class DistilledObjective:
         everywhere = self._config.soft_at == "tokens"
         rows = torch.arange(given.tokens.total, device=given.positions.device)
         asked = rows if everywhere else given.positions
-        want_states = "cosine" in self._weights
-        ours: MaskedLMOutput = model(given.tokens, asked, want_states=want_states)
+        output_states = "cosine" in self._weights
+        ours: MaskedLMOutput = model(given.tokens, asked, output_states=output_states)
         with torch.no_grad():
-            theirs: MaskedLMOutput = self._teacher(given.tokens, asked, want_states=want_states)
+            theirs: MaskedLMOutput = self._teacher(given.tokens, asked, output_states=output_states)
         words = ours.token_logits[given.positions] if everywhere else ours.token_logits
         sums: dict[str, Sum] = {}
         if "soft" in self._weights:

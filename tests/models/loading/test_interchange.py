@@ -87,11 +87,14 @@ def test_a_model_of_another_kind_is_refused(tmp_path: Path, kind: str) -> None:
     [
         ("Router", "Router sends queries and documents through different modules"),
         ("Asym", "Asym sends queries and documents through different modules"),
-        ("CNN", "takes no module CNN. Take a model that is made of Transformer, Pooling"),
-        ("LSTM", "takes no module LSTM"),
-        ("BoW", "takes no module BoW"),
-        ("WordEmbeddings", "takes no module WordEmbeddings"),
-        ("CLIPModel", "takes no module CLIPModel"),
+        (
+            "CNN",
+            "does not support the module CNN. Choose a model of the modules Transformer, Pooling",
+        ),
+        ("LSTM", "does not support the module LSTM"),
+        ("BoW", "does not support the module BoW"),
+        ("WordEmbeddings", "does not support the module WordEmbeddings"),
+        ("CLIPModel", "does not support the module CLIPModel"),
     ],
 )
 @pytest.mark.parametrize("engine", ["native", "sentence-transformers", "onnx"])
@@ -109,5 +112,5 @@ def test_modules_that_cannot_be_computed_are_refused(
 def test_an_object_of_another_kind_is_refused() -> None:
     with pytest.raises(ConfigError, match="A list is no model"):
         Embedder([1, 2])  # type: ignore[arg-type]
-    with pytest.raises(ConfigError, match="A list is no cross-encoder"):
+    with pytest.raises(ConfigError, match="A list is not a CrossEncoder"):
         Reranker([1, 2])  # type: ignore[arg-type]

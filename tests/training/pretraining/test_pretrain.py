@@ -182,7 +182,7 @@ BAD: dict[str, tuple[tuple[str, ...], type[SbertSearchError], str]] = {
     "pairs in roberta": (
         ("model.layout=roberta", "model.position_offset=1", "model.token_type_vocab=1"),
         ConfigError,
-        "'roberta' .* cannot judge pairs",
+        "'roberta' .* cannot classify pairs",
     ),
     "layout that cannot hold it": (("model.embedding_size=8",), ConfigError, "cannot hold"),
     "decoder without its layout": (("mask_decoder=true",), ConfigError, "layout 'deberta'"),
