@@ -1,1 +1,1 @@
-"""Tensors in, loss out: no loss sees a model, and none gathers across ranks."""
+"""Losses: functions of embeddings or logits. They take no model and do not gather across ranks."""

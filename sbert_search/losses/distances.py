@@ -1,4 +1,4 @@
-"""How far apart embeddings are: row by row, or every row from every other."""
+"""Distances between embeddings: row by row, or of all pairs of rows."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Distance = Literal["cosine", "euclidean"]
 
 
 def distances(x: Tensor, y: Tensor, kind: Distance) -> Tensor:
-    """Measure each row of one matrix from the same row of another.
+    """Distance of each row of one matrix to the same row of another.
 
     Args:
         x: Float (batch, dim).
@@ -20,18 +20,18 @@ def distances(x: Tensor, y: Tensor, kind: Distance) -> Tensor:
         kind: ``cosine`` is 1 - cos, from 0 to 2.
 
     Returns:
-        Float (batch,). Where two rows are equal the Euclidean gradient is 0, not NaN.
+        Float (batch,). For two equal rows the gradient of the Euclidean distance is 0, not NaN.
     """
     if kind == "cosine":
         return 1 - cosine_similarity(x, y, dim=-1)
-    apart: Tensor = torch.linalg.vector_norm(x - y, dim=-1)
-    return apart
+    euclidean: Tensor = torch.linalg.vector_norm(x - y, dim=-1)
+    return euclidean
 
 
 def all_distances(x: Tensor, kind: Distance) -> Tensor:
-    """Measure every row of a matrix (batch, dim) from every other; float (batch, batch)."""
+    """Distances of all pairs of rows of a matrix (batch, dim); float (batch, batch)."""
     if kind == "cosine":
         unit = normalize(x, dim=-1)
         return 1 - unit @ unit.T
-    # The product form is faster and loses the digits of small distances.
+    # The form by a matrix product is faster, but cancellation makes small distances inexact.
     return torch.cdist(x, x, compute_mode="donot_use_mm_for_euclid_dist")

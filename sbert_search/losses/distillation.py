@@ -1,4 +1,4 @@
-"""Losses against a teacher: one number a row, whose mean is the batch's."""
+"""Losses against a teacher: one value per row; the loss of a batch is their mean."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ def candidate_scores(anchors: Tensor, candidates: Tensor) -> Tensor:
 
 
 def margin_mse(scores: Tensor, teacher: Tensor) -> Tensor:
-    """Match how far the positive is ahead of each negative.
+    """Match the teacher's score margin between the positive and each negative.
 
     Args:
-        scores: Of the positive, then of its negatives, float (batch, 1 + negatives).
-        teacher: The same of the teacher, such as a cross-encoder's logits.
+        scores: Scores of the positive, then of its negatives, float (batch, 1 + negatives).
+        teacher: The teacher's scores, such as a cross-encoder's logits, of the same shape.
 
     Returns:
         Float (batch,).
@@ -31,8 +31,8 @@ def margin_mse(scores: Tensor, teacher: Tensor) -> Tensor:
     Source: Hofstätter et al. 2020, Cross-Architecture Knowledge Distillation, section 3
     (arXiv:2010.02666).
     """
-    ahead, teachers = (x[:, :1] - x[:, 1:] for x in (scores, teacher))
-    return (ahead - teachers).square().mean(dim=1)
+    margins, teacher_margins = (x[:, :1] - x[:, 1:] for x in (scores, teacher))
+    return (margins - teacher_margins).square().mean(dim=1)
 
 
 def score_divergence(scores: Tensor, teacher: Tensor, *, temperature: float = 1.0) -> Tensor:
@@ -40,26 +40,26 @@ def score_divergence(scores: Tensor, teacher: Tensor, *, temperature: float = 1.
 
     Args:
         scores: Float (batch, candidates).
-        teacher: The teacher's, of the same shape.
-        temperature: Divides the scores of both.
+        teacher: The teacher's scores, of the same shape.
+        temperature: Divides the scores of both models.
 
     Returns:
-        Kullback-Leibler divergence in nats, times the temperature squared, float (batch,).
+        KL(teacher || scores) in nats, times the squared temperature, float (batch,).
 
     Source: Hinton, Vinyals & Dean 2015, section 2 (arXiv:1503.02531).
     """
-    ours = (scores / temperature).log_softmax(dim=1)
-    theirs = (teacher / temperature).log_softmax(dim=1)
-    return (theirs.exp() * (theirs - ours)).sum(dim=1) * temperature**2
+    student = (scores / temperature).log_softmax(dim=1)
+    target = (teacher / temperature).log_softmax(dim=1)
+    return (target.exp() * (target - student)).sum(dim=1) * temperature**2
 
 
 def embedding_mse(embeddings: Tensor, teacher: Tensor) -> Tensor:
     """Match the teacher's embeddings.
 
     Args:
-        embeddings: Of the texts of each row, float (batch, texts, dim).
-        teacher: What all texts of a row should become, (batch, dim): that of the first text, when
-            the others are its translations or paraphrases.
+        embeddings: Embeddings of the texts of each row, float (batch, texts, dim).
+        teacher: Target of all texts of a row, (batch, dim), such as the teacher's embedding of the
+            first text, if the others are its translations or paraphrases.
 
     Returns:
         Mean squared difference, float (batch,).

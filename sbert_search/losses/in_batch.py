@@ -1,4 +1,4 @@
-"""Losses of a whole batch of embeddings, in which every text is a negative of the others."""
+"""Losses with in-batch negatives: each text is a negative of the other rows' anchors."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from torch.nn.functional import cross_entropy, normalize
 def multiple_negatives(
     anchors: Tensor, candidates: Tensor, *, scale: float = 20.0, symmetric: bool = False
 ) -> Tensor:
-    """Find each anchor's positive among all candidates of the batch, by cosine.
+    """Cross-entropy of each anchor's positive among all candidates of the batch, by cosine.
 
-    With one text in two dropout passes as anchor and positive this is SimCSE (Gao et al. 2021,
-    arXiv:2104.08821, section 3). Across ranks, the caller gathers both arguments.
+    If anchor and positive are one text, encoded twice with dropout, this is SimCSE (Gao et al.
+    2021, arXiv:2104.08821, section 3). Across ranks, the caller gathers both arguments.
 
     Args:
         anchors: Float (batch, dim).
-        candidates: Float (n, dim), n ≥ batch: row i is the positive of anchor i, the rows after
-            the positives are hard negatives, any number of them.
+        candidates: Float (n, dim), n ≥ batch: row i is the positive of anchor i; any rows after
+            the positives are hard negatives.
         scale: Inverse temperature of the softmax.
-        symmetric: Whether each positive has to find its anchor too; the two directions are
-            averaged.
+        symmetric: Whether to average with the cross-entropy of each positive's anchor among all
+            anchors.
 
     Returns:
         Mean cross-entropy, a scalar.
@@ -30,8 +30,8 @@ def multiple_negatives(
     sentence-transformers' MultipleNegativesRankingLoss.
     """
     scores = normalize(anchors, dim=-1) @ normalize(candidates, dim=-1).T * scale  # (batch, n)
-    own = torch.arange(len(anchors), device=anchors.device)
-    forth = cross_entropy(scores, own)
+    target = torch.arange(len(anchors), device=anchors.device)
+    forward = cross_entropy(scores, target)
     if not symmetric:
-        return forth
-    return (forth + cross_entropy(scores[:, : len(anchors)].T, own)) / 2
+        return forward
+    return (forward + cross_entropy(scores[:, : len(anchors)].T, target)) / 2

@@ -1,4 +1,4 @@
-"""One loss at several lengths, so that the leading numbers of an embedding are one as well."""
+"""Apply a loss at several truncated dimensions, so that every prefix is a usable embedding."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ def matryoshka(
     dims: Sequence[int],
     weights: Sequence[float] | None = None,
 ) -> Tensor:
-    """Add up a loss of embeddings cut to each length and scaled to length 1.
+    """Sum a loss over embeddings that are truncated to several dimensions and normalised.
 
     Args:
-        loss: Of embeddings (..., d) for any d.
+        loss: Function of embeddings (..., d) for any d.
         embeddings: Float (..., dim).
-        dims: Lengths, each at most ``dim``.
-        weights: Of each length; None: 1.
+        dims: Leading dimensions to keep, each at most ``dim``.
+        weights: Weight of the loss at each of ``dims``; None: 1.
 
     Returns:
-        What the loss returns, added up.
+        The weighted sum of the losses.
 
     Source: Kusupati et al. 2022, Matryoshka Representation Learning, section 3 (arXiv:2205.13147);
-    cutting and scaling as sentence-transformers' MatryoshkaLoss.
+    truncation and normalisation as sentence-transformers' MatryoshkaLoss.
     """
     parts = [
         weight * loss(normalize(embeddings[..., :dim], dim=-1))

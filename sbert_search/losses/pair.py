@@ -1,6 +1,7 @@
-"""Losses of two texts with a label or a score: one number a pair, whose mean is the batch's.
+"""Losses of pairs of texts with a label or a score: one value per pair.
 
-A pair's loss depends on no other pair, so batches in parts and on several ranks add up.
+The loss of a batch is their mean. The loss of a pair does not depend on other pairs, so the sums of
+parts of a batch, or of several ranks, add up.
 """
 
 from __future__ import annotations
@@ -19,11 +20,11 @@ CONCATENATIONS: Mapping[str, Callable[[Tensor, Tensor], Tensor]] = {
     "|u-v|": lambda u, v: (u - v).abs(),
     "u*v": lambda u, v: u * v,
 }
-"""What a classifier of pairs may see of two embeddings."""
+"""Features of two embeddings that a classifier of pairs can read."""
 
 
 def concatenate(u: Tensor, v: Tensor, parts: Sequence[str] = ("u", "v", "|u-v|")) -> Tensor:
-    """Put parts of two embeddings side by side, as a classifier of pairs sees them.
+    """Concatenate features of two embeddings, as the input of a classifier of pairs.
 
     Args:
         u: Embeddings of the first texts, float (batch, dim).
@@ -34,18 +35,18 @@ def concatenate(u: Tensor, v: Tensor, parts: Sequence[str] = ("u", "v", "|u-v|")
         Float (batch, dim x parts).
 
     Source: Reimers & Gurevych 2019, Sentence-BERT, section 3 and table 6 (arXiv:1908.10084). The
-    loss is the cross-entropy of a linear layer without activation over it.
+    loss is the cross-entropy of a linear layer over the result, without an activation.
     """
     return torch.cat([CONCATENATIONS[part](u, v) for part in parts], dim=-1)
 
 
 def cosine_mse(u: Tensor, v: Tensor, scores: Tensor) -> Tensor:
-    """Square the difference of each pair's cosine and its score.
+    """Squared difference between the cosine of each pair and its score.
 
     Args:
         u: Float (batch, dim).
         v: Float (batch, dim).
-        scores: What the cosines should be, (batch,).
+        scores: Target cosines, (batch,).
 
     Returns:
         Float (batch,).
@@ -58,14 +59,14 @@ def cosine_mse(u: Tensor, v: Tensor, scores: Tensor) -> Tensor:
 def contrastive(
     u: Tensor, v: Tensor, labels: Tensor, *, margin: float = 0.5, distance: Distance = "cosine"
 ) -> Tensor:
-    """Pull pairs of label 1 together and push those of label 0 apart, up to a margin.
+    """Contrastive loss: pull pairs of label 1 together, push pairs of label 0 apart to a margin.
 
     Args:
         u: Float (batch, dim).
         v: Float (batch, dim).
         labels: 1 for pairs that belong together, 0 for others, (batch,).
-        margin: Distance beyond which a pair of label 0 costs nothing.
-        distance: What is measured.
+        margin: Distance beyond which the loss of a pair of label 0 is 0.
+        distance: Distance function.
 
     Returns:
         Float (batch,).
@@ -73,6 +74,7 @@ def contrastive(
     Source: Hadsell, Chopra & LeCun 2006, Dimensionality Reduction by Learning an Invariant
     Mapping, section 2.1.
     """
-    apart = distances(u, v, distance)
-    together = labels.to(apart.dtype)
-    return 0.5 * (together * apart.square() + (1 - together) * relu(margin - apart).square())
+    pair_distances = distances(u, v, distance)
+    together = labels.to(pair_distances.dtype)
+    pull, push = pair_distances.square(), relu(margin - pair_distances).square()
+    return 0.5 * (together * pull + (1 - together) * push)

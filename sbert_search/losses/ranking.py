@@ -1,4 +1,4 @@
-"""Losses of a batch of pairs, which compare how similar one pair is with how similar others are."""
+"""Losses of a batch of pairs that compare the similarities of different pairs."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from torch.nn.functional import normalize, pad
 
 
 def cosent(similarities: Tensor, scores: Tensor, *, scale: float = 20.0) -> Tensor:
-    """Penalise every two pairs whose similarities stand against the order of their scores.
+    """CoSENT loss: penalise every two pairs whose similarities contradict the order of scores.
 
     Args:
-        similarities: Of each pair, float (batch,).
-        scores: What decides the order, (batch,); equal ones are not compared.
+        similarities: Similarity of each pair, float (batch,).
+        scores: Gold score of each pair, (batch,); pairs of equal score are not compared.
         scale: Inverse temperature.
 
     Returns:
@@ -22,19 +22,19 @@ def cosent(similarities: Tensor, scores: Tensor, *, scale: float = 20.0) -> Tens
     """
     scaled = similarities.float() * scale
     differences = scaled.unsqueeze(1) - scaled.unsqueeze(0)  # (batch, batch), [i, j] = i - j
-    against = differences[scores.unsqueeze(1) < scores.unsqueeze(0)]
-    return torch.cat([differences.new_zeros(1), against]).logsumexp(dim=0)
+    inverted = differences[scores.unsqueeze(1) < scores.unsqueeze(0)]
+    return torch.cat([differences.new_zeros(1), inverted]).logsumexp(dim=0)
 
 
 def angle_similarity(u: Tensor, v: Tensor) -> Tensor:
-    """Compare embeddings as complex numbers, whose angle does not saturate as the cosine does.
+    """Similarity of embeddings as complex vectors; its gradient does not saturate like a cosine's.
 
     Args:
-        u: Float (batch, dim); the second half of a vector is the imaginary part of its first.
+        u: Float (batch, dim); the first half holds real parts, the second half imaginary parts.
         v: Float (batch, dim).
 
     Returns:
-        Float (batch,), at least 0; `cosent` of it is the angle loss.
+        Float (batch,), at least 0. The angle loss is `cosent` of these similarities.
 
     Source: Li & Li 2024, AoE: Angle-optimized Embeddings, section 3 (arXiv:2309.12871).
     """
@@ -46,21 +46,23 @@ def angle_similarity(u: Tensor, v: Tensor) -> Tensor:
 
 
 def online_contrastive(pair_distances: Tensor, labels: Tensor, *, margin: float = 0.5) -> Tensor:
-    """Learn from the pairs of a batch that are still on the wrong side.
+    """Contrastive loss over the hard pairs of a batch only.
 
     Args:
         pair_distances: Distance of the two texts of each pair, float (batch,).
         labels: 1 for pairs that belong together, 0 for others, (batch,).
-        margin: Distance beyond which a pair of label 0 costs nothing.
+        margin: Distance beyond which the loss of a pair of label 0 is 0.
 
     Returns:
-        Sum over the positives farther than the nearest negative, and the negatives nearer than the
+        Sum over the positives farther than the nearest negative and the negatives nearer than the
         farthest positive, a scalar.
 
     Source: sentence-transformers' OnlineContrastiveLoss.
     """
-    together, apart = pair_distances[labels == 1], pair_distances[labels == 0]
-    floor = apart.amin() if len(apart) else together.mean()
-    ceiling = together.amax() if len(together) else apart.mean()
-    hard_positives, hard_negatives = together[together > floor], apart[apart < ceiling]
+    positives, negatives = pair_distances[labels == 1], pair_distances[labels == 0]
+    # Without pairs of the other label, the mean takes the place of their extreme.
+    nearest_negative = negatives.amin() if len(negatives) else positives.mean()
+    farthest_positive = positives.amax() if len(positives) else negatives.mean()
+    hard_positives = positives[positives > nearest_negative]
+    hard_negatives = negatives[negatives < farthest_positive]
     return hard_positives.square().sum() + (margin - hard_negatives).relu().square().sum()

@@ -1,6 +1,6 @@
-"""Losses of a cross-encoder's logits for a query's candidates; groups stand one behind another.
+"""Losses of a cross-encoder's logits for the candidates of queries, concatenated query by query.
 
-A term depends on one query alone, so batches in parts and on several ranks add up.
+A term depends on one query only, so the sums of parts of a batch, or of several ranks, add up.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 
 def ordered_pairs(grades: Tensor, sizes: Sequence[int]) -> Tensor:
-    """Find which candidate of a query should be above which other.
+    """Find all pairs of candidates of a query in which the first has the higher grade.
 
     Args:
         grades: Relevance of each candidate, float (n,).
@@ -23,12 +23,12 @@ def ordered_pairs(grades: Tensor, sizes: Sequence[int]) -> Tensor:
     Returns:
         Bool (queries, longest, longest), [q, i, j]: i has a higher grade than j.
     """
-    padded = _padded(grades, sizes, float("nan"))  # nothing is above or below nan
+    padded = _padded(grades, sizes, float("nan"))  # comparisons with NaN are false
     return padded.unsqueeze(2) > padded.unsqueeze(1)
 
 
 def pairwise_logistic(logits: Tensor, grades: Tensor, sizes: Sequence[int]) -> Tensor:
-    """Put each candidate above each one of lower grade.
+    """RankNet loss of each pair of candidates with different grades.
 
     Args:
         logits: Float (n,).
@@ -36,18 +36,19 @@ def pairwise_logistic(logits: Tensor, grades: Tensor, sizes: Sequence[int]) -> T
         sizes: Candidates of each query.
 
     Returns:
-        log(1 + exp(lower's logit - higher's)) of each of `ordered_pairs`, float (pairs,).
+        log(1 + exp(logit of the lower grade - logit of the higher)) of each of `ordered_pairs`,
+        float (pairs,).
 
-    Source: Burges et al. 2005, Learning to Rank using Gradient Descent (RankNet), section 3; in
-    nats, where sentence-transformers' RankNetLoss counts bits by default.
+    Source: Burges et al. 2005, Learning to Rank using Gradient Descent (RankNet), section 3.
+    In nats; sentence-transformers' RankNetLoss is in bits by default.
     """
     padded = _padded(logits, sizes, 0.0)
-    ahead = padded.unsqueeze(2) - padded.unsqueeze(1)
-    return softplus(-ahead[ordered_pairs(grades, sizes)])
+    margins = padded.unsqueeze(2) - padded.unsqueeze(1)
+    return softplus(-margins[ordered_pairs(grades, sizes)])
 
 
 def list_net(logits: Tensor, grades: Tensor, sizes: Sequence[int]) -> Tensor:
-    """Match the distribution over candidates that a softmax makes of their grades.
+    """ListNet loss: match the softmax of the grades of each query's candidates.
 
     Args:
         logits: Float (n,).
@@ -64,7 +65,7 @@ def list_net(logits: Tensor, grades: Tensor, sizes: Sequence[int]) -> Tensor:
 
 
 def list_softmax(logits: Tensor, grades: Tensor, sizes: Sequence[int]) -> Tensor:
-    """Find the relevant candidates of each query among all of its candidates.
+    """Cross-entropy of the relevant candidates of each query among all of its candidates.
 
     Args:
         logits: Float (n,).
@@ -81,9 +82,9 @@ def list_softmax(logits: Tensor, grades: Tensor, sizes: Sequence[int]) -> Tensor
     return _list_cross_entropy(logits, weights / weights.sum(dim=1, keepdim=True), sizes)
 
 
-def _list_cross_entropy(logits: Tensor, wanted: Tensor, sizes: Sequence[int]) -> Tensor:
+def _list_cross_entropy(logits: Tensor, target: Tensor, sizes: Sequence[int]) -> Tensor:
     padded = _padded(logits, sizes, torch.finfo(logits.dtype).min)
-    return -(wanted * padded.log_softmax(dim=1)).sum(dim=1)
+    return -(target * padded.log_softmax(dim=1)).sum(dim=1)
 
 
 def _padded(values: Tensor, sizes: Sequence[int], fill: float) -> Tensor:

@@ -1,7 +1,7 @@
-"""Losses that are sums over tokens, given as (sum, count).
+"""Losses over tokens, returned as (sum, count).
 
-The caller divides by the count over the whole batch, so a batch in parts, or on several ranks, has
-the loss of the batch in one piece however the terms fall.
+The caller divides the sum by the count over the whole batch, so splitting a batch into parts, or
+over ranks, does not change its loss.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from torch.nn.functional import (
 
 IGNORED = -100
 """The label of a position that is not scored."""
-_CACHED = 2**18  # logits judged at a time on a CPU: 1 MiB in fp32
+_CACHED = 2**18  # logits computed at a time on a CPU: 1 MiB in fp32, within a core's cache
 
 
 def token_cross_entropy(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """Score the true id of every labelled position; there may be none.
+    """Cross-entropy of the labelled positions; there may be none.
 
     Args:
-        logits: Of every class, float (..., classes).
-        labels: The true class, int64 (...); `IGNORED` where nothing is scored.
+        logits: Float (..., classes).
+        labels: The true class, int64 (...); `IGNORED` at positions without a label.
 
     Returns:
-        Negative log-likelihood in nats summed over the scored positions, and how many they are.
+        Sum of the negative log-likelihood in nats over the labelled positions, and their number.
     """
     flat, scores = labels.flatten(), logits.flatten(0, -2)
     if scores.device.type == "cpu" and scores.requires_grad:
@@ -41,49 +41,52 @@ def token_cross_entropy(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]
 
 
 class _CrossEntropy(torch.autograd.Function):
-    """The summed cross-entropy of some rows at a time, with its gradient while they are in cache.
+    """Summed cross-entropy in fp32, with its gradient computed in the forward pass.
 
-    In fp32 whatever the type of the logits. Over a vocabulary, each pass through all rows of what
-    torch computes one after another would wait for memory.
+    Both are computed for some rows at a time, while these are in a core's cache. Over a vocabulary,
+    each of torch's passes over all rows would be limited by memory bandwidth.
     """
 
     @staticmethod
     def forward(ctx: Any, logits: Tensor, labels: Tensor) -> Tensor:
         total = torch.zeros(())
-        gradient = torch.empty_like(logits)
+        grad_logits = torch.empty_like(logits)
         parts = (
-            torch.split(t, max(1, _CACHED // logits.shape[-1])) for t in (logits, labels, gradient)
+            torch.split(t, max(1, _CACHED // logits.shape[-1]))
+            for t in (logits, labels, grad_logits)
         )
-        for some_logits, some_labels, some_gradient in zip(*parts, strict=True):
+        for some_logits, some_labels, some_grad in zip(*parts, strict=True):
             scored = (some_labels != IGNORED).float().unsqueeze(1)
             at_label = some_labels.masked_fill(some_labels == IGNORED, 0).unsqueeze(1)
             scores = some_logits.float()
             probs = scores.softmax(dim=-1)
-            # The highest score has the highest probability, which has a logarithm.
+            # log-sum-exp = max(score) - log(max(prob)): the largest probability is at least 1 / n,
+            # so its logarithm is finite, and no second pass over the scores is needed.
             log_sums = scores.amax(-1, keepdim=True) - probs.amax(-1, keepdim=True).log()
             losses = log_sums - scores.gather(1, at_label)
             total += (losses * scored).sum()
             probs.scatter_add_(1, at_label, -torch.ones_like(losses))
-            some_gradient.copy_(probs.mul_(scored))
-        ctx.save_for_backward(gradient)
+            some_grad.copy_(probs.mul_(scored))
+        ctx.save_for_backward(grad_logits)
         return total
 
     @staticmethod
     @torch.autograd.function.once_differentiable
-    def backward(ctx: Any, of_total: Tensor) -> tuple[Tensor, None]:
-        (gradient,) = ctx.saved_tensors
-        return gradient.mul_(of_total), None  # a second time autograd refuses
+    def backward(ctx: Any, grad_total: Tensor) -> tuple[Tensor, None]:
+        (grad_logits,) = ctx.saved_tensors
+        # In place: autograd refuses a second backward pass through the same graph.
+        return grad_logits.mul_(grad_total), None
 
 
 def replaced_token_loss(logits: Tensor, replaced: Tensor) -> tuple[Tensor, int]:
-    """Score for every token how sure a discriminator is of whether it was replaced.
+    """Binary cross-entropy of a discriminator of replaced tokens.
 
     Args:
-        logits: Log-odds of a replaced token, float (n,).
+        logits: Log-odds that each token was replaced, float (n,).
         replaced: Whether it was, bool (n,).
 
     Returns:
-        Binary cross-entropy in nats summed over the tokens, and how many they are.
+        Sum in nats over the tokens, and their number.
 
     Source: Clark et al. 2020, ELECTRA, section 2 (arXiv:2003.10555).
     """
@@ -92,7 +95,7 @@ def replaced_token_loss(logits: Tensor, replaced: Tensor) -> tuple[Tensor, int]:
 
 
 def soft_target_loss(student: Tensor, teacher: Tensor, temperature: float) -> tuple[Tensor, int]:
-    """Compare the distribution of a student over a vocabulary with its teacher's.
+    """KL divergence between the distributions of teacher and student over a vocabulary.
 
     Args:
         student: Logits, float (n, vocab).
@@ -100,25 +103,25 @@ def soft_target_loss(student: Tensor, teacher: Tensor, temperature: float) -> tu
         temperature: Divides both logits; the loss is scaled back by its square.
 
     Returns:
-        Kullback-Leibler divergence in nats summed over the positions, and how many they are.
+        Sum of KL(teacher || student) in nats over the positions, and their number.
 
     Sources: Hinton et al. 2015 (arXiv:1503.02531) section 2; Sanh et al. 2019, DistilBERT, section
     3 (arXiv:1910.01108).
     """
-    ours = (student.float() / temperature).log_softmax(-1)
-    theirs = (teacher.detach().float() / temperature).log_softmax(-1)
-    return kl_div(ours, theirs, reduction="sum", log_target=True) * temperature**2, len(student)
+    logs = (student.float() / temperature).log_softmax(-1)
+    target = (teacher.detach().float() / temperature).log_softmax(-1)
+    return kl_div(logs, target, reduction="sum", log_target=True) * temperature**2, len(student)
 
 
 def cosine_loss(student: Tensor, teacher: Tensor) -> tuple[Tensor, int]:
-    """Turn the hidden states of a student towards its teacher's.
+    """Cosine distance between the hidden states of a student and its teacher.
 
     Args:
         student: Float (n, hidden).
         teacher: Float (n, hidden); no gradient flows into them.
 
     Returns:
-        1 - cosine summed over the tokens, and how many they are.
+        Sum of 1 - cosine over the tokens, and their number.
 
     Source: Sanh et al. 2019, DistilBERT, section 3 (arXiv:1910.01108).
     """

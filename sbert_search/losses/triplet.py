@@ -1,4 +1,4 @@
-"""Losses that want an anchor nearer to its positive than to a negative, by a margin.
+"""Triplet losses: an anchor should be nearer to its positive than to a negative, by a margin.
 
 Source: Schroff et al. 2015, FaceNet (arXiv:1503.03832); Hermans et al. 2017, In Defense of the
 Triplet Loss (arXiv:1703.07737), for triplets chosen inside a batch.
@@ -21,14 +21,14 @@ def triplet(
     margin: float = 1.0,
     distance: Distance = "euclidean",
 ) -> Tensor:
-    """Compare each anchor with its own positive and its own negative.
+    """Triplet loss of each anchor with its own positive and negative.
 
     Args:
         anchors: Float (batch, dim).
         positives: Float (batch, dim).
         negatives: Float (batch, dim).
-        margin: By how much the negative should be farther than the positive.
-        distance: What is measured. The paper has Euclidean distance and margin 1.
+        margin: Least difference between the distances to the negative and to the positive.
+        distance: Distance function. The paper uses Euclidean distance and margin 1.
 
     Returns:
         Float (batch,).
@@ -42,16 +42,16 @@ def triplet(
 def all_triplets(
     embeddings: Tensor, labels: Tensor, *, margin: float = 5.0, distance: Distance = "euclidean"
 ) -> Tensor:
-    """Average over every triplet of a batch whose margin is not kept.
+    """Mean loss of all triplets of a batch that violate the margin.
 
     Args:
         embeddings: Float (batch, dim).
         labels: Class of each, (batch,); embeddings of one class are each other's positives.
-        margin: By how much a negative should be farther than a positive.
-        distance: What is measured.
+        margin: Least difference between the distances to a negative and to a positive.
+        distance: Distance function.
 
     Returns:
-        A scalar; 0 when every margin is kept.
+        A scalar; 0 if no triplet violates the margin.
     """
     apart = all_distances(embeddings, distance)
     same = _same(labels)
@@ -64,10 +64,10 @@ def all_triplets(
 def hardest_triplets(
     embeddings: Tensor, labels: Tensor, *, margin: float = 5.0, distance: Distance = "euclidean"
 ) -> Tensor:
-    """Compare each anchor's farthest positive with its nearest negative.
+    """Triplet loss of each anchor with its farthest positive and its nearest negative.
 
-    Arguments and result are those of `all_triplets`. An anchor alone in its class counts its
-    positive at distance 0; in a batch of one class the farthest embedding is the negative.
+    Arguments and result are those of `all_triplets`. For an anchor alone in its class the distance
+    to the positive is 0. In a batch of one class the farthest embedding serves as the negative.
     """
     apart = all_distances(embeddings, distance)
     same = _same(labels)
@@ -79,19 +79,24 @@ def hardest_triplets(
 def semi_hard_triplets(
     embeddings: Tensor, labels: Tensor, *, margin: float = 5.0, distance: Distance = "euclidean"
 ) -> Tensor:
-    """Compare each positive with the nearest negative that is farther than it.
+    """Triplet loss of each positive with the nearest negative that is farther from the anchor.
 
-    Where no negative is farther, the farthest of them all is taken. Arguments and result are those
-    of `all_triplets`; the mean is over all pairs of anchor and positive.
+    If no negative is farther than the positive, the farthest negative is used. Arguments and result
+    are those of `all_triplets`; the mean is over all pairs of anchor and positive.
+
+    Source: Schroff et al. 2015, section 3.2, semi-hard negatives.
     """
     apart = all_distances(embeddings, distance)
     same = _same(labels)
-    negatives = apart.masked_fill(same, torch.inf).sort(dim=1).values
-    place = torch.searchsorted(negatives.detach(), apart.detach(), right=True)
-    outside = negatives.gather(1, place.clamp(max=len(same) - 1))
-    nearest_of_all = apart.amin(dim=1, keepdim=True)  # stands in where there is no negative
-    inside = torch.where(same, nearest_of_all, apart).amax(dim=1, keepdim=True)
-    gap = apart - torch.where(outside.isfinite(), outside, inside) + margin
+    # Sorted once per anchor, the negatives give the next farther one for every positive by binary
+    # search: O(batch^2) memory, where comparing all triplets would need O(batch^3).
+    negatives = apart.masked_fill(same, torch.inf).sort(dim=1).values  # (batch, batch), inf: none
+    index = torch.searchsorted(negatives.detach(), apart.detach(), right=True)
+    next_farther = negatives.gather(1, index.clamp(max=len(same) - 1))
+    # Filling with the row's minimum keeps the maximum finite for an anchor without a negative.
+    row_minimum = apart.amin(dim=1, keepdim=True)
+    farthest = torch.where(same, row_minimum, apart).amax(dim=1, keepdim=True)
+    gap = apart - torch.where(next_farther.isfinite(), next_farther, farthest) + margin
     positives = _positives(same)
     return (relu(gap) * positives).sum() / positives.sum().clamp(min=1)
 

@@ -1,1 +1,1 @@
-"""Arrays and runs to numbers: what a ranking or a similarity is worth."""
+"""Metrics of rankings, similarities and classifications, and the significance of differences."""

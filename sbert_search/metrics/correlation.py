@@ -11,30 +11,30 @@ from sbert_search.errors import EvaluationError
 
 
 def spearman(predicted: ArrayLike, gold: ArrayLike) -> float:
-    """Rank correlation; equal values share the mean of their ranks.
+    """Spearman's rank correlation; equal values get the mean of their ranks.
 
     Args:
         predicted: Similarities, (n,).
-        gold: Scores to agree with, (n,).
+        gold: Gold scores, (n,).
 
     Returns:
         A value from -1 to 1.
 
     Raises:
-        ValueError: The two are not one-dimensional and of one length of at least 2.
-        EvaluationError: A value is not finite, or all values of one side are equal, so that no
-            correlation is defined.
+        ValueError: The two are not one-dimensional and equally long, with at least 2 values.
+        EvaluationError: A value is not finite, or all values of one side are equal, so that the
+            correlation is undefined.
     """
     return float(_stats().spearmanr(*_checked(predicted, gold)).statistic)
 
 
 def pearson(predicted: ArrayLike, gold: ArrayLike) -> float:
-    """Linear correlation; arguments, result and errors as `spearman`."""
+    """Pearson's linear correlation; arguments, result and errors as `spearman`."""
     return float(_stats().pearsonr(*_checked(predicted, gold)).statistic)
 
 
 def ranks(values: ArrayLike) -> NDArray[np.float64]:
-    """Rank values from 1; equal ones share the mean of their ranks."""
+    """Rank values from 1, ascending; equal values get the mean of their ranks."""
     ranked: NDArray[np.float64] = _stats().rankdata(values)
     return ranked
 
@@ -44,20 +44,22 @@ def _checked(
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     x, y = np.asarray(predicted, dtype=np.float64), np.asarray(gold, dtype=np.float64)
     if x.ndim != 1 or x.shape != y.shape or len(x) < 2:
-        raise ValueError(f"Shapes {x.shape} and {y.shape} are not two equal lists of at least 2.")
+        raise ValueError(
+            f"Shapes {x.shape} and {y.shape} are not two lists of equal length of at least 2."
+        )
     for side, values in (("predicted", x), ("gold", y)):
         if not np.isfinite(values).all():
-            place = int(np.flatnonzero(~np.isfinite(values))[0])
-            raise EvaluationError(f"The {side} score at position {place} is {values[place]}.")
+            position = int(np.flatnonzero(~np.isfinite(values))[0])
+            raise EvaluationError(f"The {side} score at position {position} is {values[position]}.")
         if (values == values[0]).all():
             raise EvaluationError(
                 f"All {len(values)} {side} scores are {values[0]:g}; "
-                "a correlation with a constant is not defined."
+                "the correlation with a constant is undefined."
             )
     return x, y
 
 
 def _stats() -> Any:
-    from scipy import stats  # half a second that only evaluation pays
+    from scipy import stats  # the import takes half a second; only evaluation needs it
 
     return stats

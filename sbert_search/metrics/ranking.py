@@ -1,11 +1,10 @@
-"""Ranking metrics, one value a query, in trec_eval's definitions through ir-measures.
+"""Ranking metrics, one value per query, in the definitions of trec_eval, computed by ir-measures.
 
-A run is judged in the order it was shown. trec_eval itself sorts by score, keeps scores in 32 bits,
-and puts the larger document id first among equal ones, while its MRR@k cousin (MS MARCO) puts the
-smaller one first; so near-ties would be judged in an order that nobody saw. What is passed on is
-therefore ``n - rank``, which has no ties.
+A run is evaluated in the order in which users see it. trec_eval sorts by score in 32 bits and
+breaks ties by descending document id, MS MARCO's MRR@k by ascending id; either order can differ
+from what users see. ir-measures therefore gets ``n - rank`` as scores, which have no ties.
 
-Every judged query counts: one without an answer, or without a relevant document, scores 0.
+Every query with judgements counts; without hits, or without a relevant document, its value is 0.
 """
 
 from __future__ import annotations
@@ -20,13 +19,18 @@ from sbert_search.records import Qrels, Run
 DEFAULT_MEASURES = ("nDCG@10", "recall@100", "MRR@10", "MAP")
 
 PerQuery = dict[str, float]
-"""``per_query[query_id]`` is the value of one measure."""
+"""``per_query[query_id]`` is the value of one metric."""
 
-_NAMES = {"nDCG": "nDCG", "recall": "R", "MRR": "RR", "MAP": "AP"}  # ours -> ir-measures'
+_NAMES = {
+    "nDCG": "nDCG",
+    "recall": "R",
+    "MRR": "RR",
+    "MAP": "AP",
+}  # name here to name in ir-measures
 
 
 def ndcg_at_k(run: Run, qrels: Qrels, k: int = 10) -> PerQuery:
-    """Gain of the first k hits, grade over log2(rank + 1), as a share of the best possible order.
+    """Sum of grade / log2(rank + 1) over the first k hits, divided by that of the best order.
 
     Source: Järvelin & Kekäläinen 2002, Cumulated gain-based evaluation; trec_eval ``ndcg_cut``.
     """
@@ -39,37 +43,37 @@ def recall_at_k(run: Run, qrels: Qrels, k: int = 100) -> PerQuery:
 
 
 def mrr_at_k(run: Run, qrels: Qrels, k: int = 10) -> PerQuery:
-    """One over the rank of the first relevant document, 0 when it is not among the first k."""
+    """1 / rank of the first relevant document; 0 if none is among the first k."""
     return _one(f"MRR@{k}", run, qrels)
 
 
 def average_precision(run: Run, qrels: Qrels) -> PerQuery:
-    """Mean over the relevant documents of the precision at their rank; 0 for those not found."""
+    """Mean precision at the ranks of the relevant documents; 0 for a document without a rank."""
     return _one("MAP", run, qrels)
 
 
 def score_run(
     run: Run, qrels: Qrels, measures: Iterable[str] = DEFAULT_MEASURES
 ) -> dict[str, PerQuery]:
-    """Score a run query by query.
+    """Compute metrics of a run for each query.
 
     Args:
-        run: Hits of each query by falling score; equal scores in the order of the mapping.
-        qrels: Judgements; queries outside them are ignored.
+        run: Scores of the hits of each query; equal scores rank in the order of the mapping.
+        qrels: Judgements; queries without judgements are ignored.
         measures: Names such as nDCG@10, recall@100, MRR@10, MRR, MAP.
 
     Returns:
         ``scores[measure][query_id]``, queries in the order of the qrels.
 
     Raises:
-        EvaluationError: A measure has another name, or ir-measures is not installed.
+        EvaluationError: A metric is unknown, or ir-measures is not installed.
     """
     ir_measures = _ir_measures()
     names = {_parse(ir_measures, name): name for name in measures}
     scores = {name: dict.fromkeys(qrels, 0.0) for name in names.values()}
-    shown = {query: _by_rank(hits) for query, hits in run.items() if query in qrels}
+    ranked = {query: _by_rank(hits) for query, hits in run.items() if query in qrels}
     judged = {query: dict(grades) for query, grades in qrels.items()}
-    for metric in ir_measures.iter_calc(list(names), judged, shown):
+    for metric in ir_measures.iter_calc(list(names), judged, ranked):
         scores[names[metric.measure]][metric.query_id] = float(metric.value)
     return scores
 
@@ -81,7 +85,7 @@ def mean(per_query: Mapping[str, float]) -> float:
         ValueError: There is no query.
     """
     if not per_query:
-        raise ValueError("A mean over no query is not defined.")
+        raise ValueError("The mean over no queries is undefined.")
     return sum(per_query.values()) / len(per_query)
 
 
@@ -90,14 +94,14 @@ def _one(name: str, run: Run, qrels: Qrels) -> PerQuery:
 
 
 def _by_rank(hits: Mapping[str, float]) -> dict[str, float]:
-    shown = sorted(hits, key=lambda doc_id: -hits[doc_id])  # stable: equal scores keep their order
-    return {doc_id: float(len(shown) - place) for place, doc_id in enumerate(shown)}
+    ranked = sorted(hits, key=lambda doc_id: -hits[doc_id])  # stable: equal scores keep their order
+    return {doc_id: float(len(ranked) - rank) for rank, doc_id in enumerate(ranked)}
 
 
 def _parse(ir_measures: Any, name: str) -> Any:
     match = re.fullmatch(r"(nDCG|recall|MRR)@([1-9]\d*)|(MAP|MRR)", name)
     if match is None:
-        raise EvaluationError(f"{name!r} is no measure; use nDCG@k, recall@k, MRR@k, MRR or MAP.")
+        raise EvaluationError(f"{name!r} is not a metric; use nDCG@k, recall@k, MRR@k, MRR or MAP.")
     base, cutoff, whole = match.groups()
     if whole:
         return getattr(ir_measures, _NAMES[whole])

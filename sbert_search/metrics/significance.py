@@ -1,14 +1,13 @@
-"""Is one system better than another on the same items, or does it only look so?
+"""Confidence intervals and significance tests of the difference between two systems.
 
-Two systems are judged on the same queries or pairs of texts. A bootstrap over the items says how
-far the difference may move with other items; a randomisation test says how often a difference as
-large would come about if the two were exchangeable; Holm's correction pays for looking at several
-figures.
+Both systems are evaluated on the same items: queries or pairs of texts. A bootstrap over the items
+gives a confidence interval of the difference. A randomisation test gives the probability of a
+difference as large if the systems were exchangeable. Holm's correction adjusts several p-values.
 
-Of few items, a percentile interval of a mean is too short; that of a correlation is not. An
-interval of a mean therefore joins two: Student's, too short on one side where values are skewed,
-and the bias-corrected and accelerated bootstrap (BCa), too short where most values are equal.
-``tests/results/significance.json`` has what they cover.
+For few items, a percentile interval of a mean is too short; one of a correlation is not. The
+interval of a mean is therefore the union of two: Student's, which is too short on one side if
+values are skewed, and the bias-corrected and accelerated bootstrap (BCa), which is too short if
+most values are equal. ``tests/results/significance.json`` has their measured coverage.
 
 Source: Smucker, Allan & Carterette 2007, A comparison of statistical significance tests for
 information retrieval evaluation; Efron & Tibshirani 1993, An introduction to the bootstrap,
@@ -33,18 +32,18 @@ Correlation = Literal["spearman", "pearson"]
 
 DRAWS = 10_000
 LEVEL = 0.95
-_CELLS = 1 << 21  # of one block of draws x items: 16 MiB of float64
+_CELLS = 1 << 21  # elements of one block of draws x items: 16 MiB of float64
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """By how much a second system is above a first one.
+    """The difference between two systems.
 
     Attributes:
-        value: Second less first.
+        value: Value of the second system minus value of the first.
         low: Lower end of the bootstrap interval.
-        high: Its upper end.
-        p_value: Of the two-sided randomisation test, not corrected.
+        high: Upper end of the bootstrap interval.
+        p_value: p-value of the two-sided randomisation test, not corrected.
     """
 
     value: float
@@ -61,20 +60,21 @@ def mean_interval(
     level: float = LEVEL,
     seed: int = 0,
 ) -> tuple[float, float]:
-    """Interval of a mean over items, such as an average over queries.
+    """Confidence interval of a mean over items, such as a mean over queries.
 
-    Each end is the outer one of Student's interval and of the BCa bootstrap with Student's
-    quantiles, so it covers the mean at least as often as either. One value is its own interval.
+    It is the union of Student's interval and of the BCa bootstrap interval with Student's
+    quantiles, so it covers the mean at least as often as either. For a single value, or if all are
+    equal, both ends are the mean.
 
     Args:
-        values: One of each item, (n,).
-        within: What the measure lies between; the interval does not leave it.
+        values: Value of each item, (n,).
+        within: Range of the metric; the interval is clipped to it.
         draws: Resamples of the bootstrap.
-        level: Of the interval.
-        seed: Of the bootstrap.
+        level: Confidence level of the interval.
+        seed: Seed of the bootstrap.
 
     Raises:
-        ValueError: There are no values, or they are not one list of finite numbers.
+        ValueError: There are no values, or they are not a list of finite numbers.
     """
     (checked,) = _checked(values)
     mean = float(checked.mean())
@@ -84,7 +84,7 @@ def mean_interval(
         return mean, mean
     rng = np.random.default_rng(seed)
     means = [checked[picks].mean(axis=1) for picks in _resampled(rng, len(checked), draws)]
-    skew = float((spread**3).sum()) / (6 * squares**1.5)  # acceleration, and of a mean the bias too
+    skew = float((spread**3).sum()) / (6 * squares**1.5)  # acceleration; for a mean also the bias
     student = _student(level, len(checked))
     reach = student * math.sqrt(len(checked) / (len(checked) - 1))
     low, high = np.quantile(np.concatenate(means), [_bca(-reach, skew), _bca(reach, skew)])
@@ -101,17 +101,17 @@ def compare_means(
     level: float = LEVEL,
     seed: int = 0,
 ) -> Difference:
-    """Compare the means of two systems' values on the same items.
+    """Compare the means of two systems on the same items.
 
     Args:
-        first: Value of each item, such as nDCG@10 of each query, (n,).
-        second: Of the same items in the same order, (n,).
+        first: First system's value of each item, such as nDCG@10 of each query, (n,).
+        second: Second system's values of the same items, in the same order, (n,).
         draws: Resamples of the bootstrap, and sign flips of the test.
-        level: Of the interval.
-        seed: Of both.
+        level: Confidence level of the interval.
+        seed: Seed of bootstrap and test.
 
     Raises:
-        ValueError: The two are not lists of finite numbers of one length of at least 1.
+        ValueError: The two are not equally long lists of finite numbers, of at least 1.
     """
     a, b = _checked(first, second)
     gains, rng = b - a, np.random.default_rng(seed)
@@ -132,28 +132,29 @@ def compare_correlations(
     level: float = LEVEL,
     seed: int = 0,
 ) -> Difference:
-    """Compare how two systems' scores of the same items correlate with gold scores.
+    """Compare the correlations of two systems' scores with gold scores of the same items.
 
-    The bootstrap ranks every resample anew. The test exchanges the systems' ranks (for Pearson,
-    their standardised scores) item by item, since scores of two systems have no common scale.
+    The bootstrap ranks the values of every resample again. The test exchanges the systems' ranks
+    (for Pearson, their standardised scores) item by item, since the scores of two systems have no
+    common scale.
 
     Args:
-        first: Score of each item, such as the cosine of a pair of texts, (n,).
-        second: Of the same items in the same order, (n,).
-        gold: What both should agree with, (n,).
-        kind: Which correlation.
+        first: First system's score of each item, such as the cosine of a pair of texts, (n,).
+        second: Second system's scores of the same items, in the same order, (n,).
+        gold: Gold scores, (n,).
+        kind: The correlation coefficient.
         draws: Resamples of the bootstrap, and exchanges of the test.
-        level: Of the interval.
-        seed: Of both.
+        level: Confidence level of the interval.
+        seed: Seed of bootstrap and test.
 
     Raises:
-        ValueError: The three are not lists of finite numbers of one length of at least 2, or all
-            values of one are equal, so that no correlation is defined.
+        ValueError: The three are not equally long lists of finite numbers, of at least 2, or all
+            values of one are equal, so that the correlation is undefined.
     """
     checked = _checked(first, second, gold)
     if any((values == values[0]).all() for values in checked):
-        raise ValueError("All values of one side are equal; no correlation with them is defined.")
-    prepare: Callable[[Floats], _Prepared] = _Ranked if kind == "spearman" else _AsTheyAre
+        raise ValueError("All values of one side are equal; the correlation is undefined.")
+    prepare: Callable[[Floats], _Prepared] = _Ranked if kind == "spearman" else _Unranked
     sides = [prepare(values) for values in checked]
     n, rng = len(checked[0]), np.random.default_rng(seed)
     resampled = []
@@ -169,32 +170,32 @@ def compare_correlations(
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Correct p-values for their number; one below alpha then keeps the error of the family there.
+    """Adjust p-values by Holm's method, which controls the family-wise error rate.
 
-    The smallest of m is multiplied by m, the next by m - 1 and so on; none falls below one before
-    it, or rises above 1.
+    The smallest of m p-values is multiplied by m, the next by m - 1 and so on. A result is at least
+    the result before it, and at most 1.
     """
     order = np.argsort(p_values, kind="stable")
     corrected, largest = [0.0] * len(p_values), 0.0
-    for place, index in enumerate(order.tolist()):
-        largest = max(largest, min(1.0, (len(p_values) - place) * p_values[index]))
+    for rank, index in enumerate(order.tolist()):
+        largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[index]))
         corrected[index] = largest
     return corrected
 
 
-class _AsTheyAre:
-    """Values that a resample takes as they are."""
+class _Unranked:
+    """Values that a resample uses without ranking them."""
 
     def __init__(self, values: Floats) -> None:
         self.whole = values
 
     def weighted(self, counts: Floats) -> Floats:
-        """Give the values for resamples, (1, n)."""
+        """Return the values, the same for every resample, (1, n)."""
         return self.whole[None]
 
 
 class _Ranked:
-    """Values that every resample ranks anew; equal ones share the mean of their ranks."""
+    """Values that are ranked in every resample; equal values get the mean of their ranks."""
 
     def __init__(self, values: Floats) -> None:
         self._order = np.argsort(values, kind="stable")
@@ -204,7 +205,7 @@ class _Ranked:
         self.whole = self.weighted(np.ones((1, len(values))))[0]
 
     def weighted(self, counts: Floats) -> Floats:
-        """Rank resamples given by how often each item is in them, (draws, n); up to a constant."""
+        """Rank resamples, given as counts of each item, (draws, n); ranks are up to a constant."""
         upto = np.cumsum(counts[:, self._order], axis=1)[:, self._ends]
         below = np.pad(upto[:, :-1], ((0, 0), (1, 0)))
         ranks = np.empty_like(counts)
@@ -212,7 +213,7 @@ class _Ranked:
         return ranks
 
 
-_Prepared = _AsTheyAre | _Ranked
+_Prepared = _Unranked | _Ranked
 
 
 def _checked(*sides: ArrayLike) -> list[Floats]:
@@ -220,9 +221,9 @@ def _checked(*sides: ArrayLike) -> list[Floats]:
     shapes = {array.shape for array in arrays}
     if len(shapes) > 1 or arrays[0].ndim != 1 or not arrays[0].size:
         shown = " and ".join(str(array.shape) for array in arrays)
-        raise ValueError(f"Shapes {shown} are not lists of one length of at least 1.")
+        raise ValueError(f"Shapes {shown} are not equally long lists of at least 1 value.")
     if not all(np.isfinite(array).all() for array in arrays):
-        raise ValueError("A value is not finite; differences are not defined.")
+        raise ValueError("A value is not finite; differences are undefined.")
     return arrays
 
 
@@ -239,7 +240,7 @@ def _resampled(rng: np.random.Generator, n: int, draws: int) -> Iterator[NDArray
 
 
 def _swaps(rng: np.random.Generator, n: int, draws: int) -> Iterator[Floats]:
-    """Draw which items change sides, 0 or 1, (block, n) at a time."""
+    """Draw which items the systems exchange, 0 or 1, (block, n) at a time."""
     for block in _blocks(n, draws):
         bits = np.unpackbits(rng.integers(0, 256, (block, -(-n // 8)), dtype=np.uint8), axis=1)
         yield bits[:, :n].astype(np.float64)
@@ -253,7 +254,7 @@ def _counts(picks: NDArray[np.int64]) -> Floats:
 
 
 def _weighted_pearson(x: Floats, y: Floats, weights: Floats) -> Floats:
-    """Correlate along the last axis; nan where a resample holds one value alone."""
+    """Weighted correlation along the last axis; NaN if all values of a resample are equal."""
     total = weights.sum(axis=1, keepdims=True)
     x = x - (weights * x).sum(axis=1, keepdims=True) / total
     y = y - (weights * y).sum(axis=1, keepdims=True) / total
@@ -263,10 +264,8 @@ def _weighted_pearson(x: Floats, y: Floats, weights: Floats) -> Floats:
 
 
 def _exchanged(a: Floats, b: Floats, gold: Floats, swap: Floats) -> Floats:
-    """Correlate both sides with gold after items changed sides; second less first, (block,).
-
-    What a change of sides does to the sums of a correlation is linear in who changed.
-    """
+    """Difference of the correlations with gold after the systems exchange items, (block,)."""
+    # The sums in a correlation are linear in ``swap``, so one product gives them for all draws.
     n, moved = len(a), b - a
     shift, square, product = (swap @ part for part in (moved, b * b - a * a, moved * gold))
 
@@ -284,21 +283,22 @@ def _standardised(values: Floats) -> Floats:
 
 
 def _student(level: float, n: int) -> float:
-    """Return Student's quantile: how many standard errors an interval of n items goes each way."""
-    from scipy.special import stdtrit  # the rest of the package can do without scipy
+    """Student's quantile: half the width of an interval of n items, in standard errors."""
+    from scipy.special import stdtrit  # scipy is optional; only evaluation needs it
 
     return float(stdtrit(n - 1, (1 + level) / 2))
 
 
 def _bca(normal: float, skew: float) -> float:
-    """Return the share of resampled means below an end of the BCa interval.
+    """Share of resampled means below an end of the BCa interval.
 
     Args:
-        normal: Where the end is for a normal mean, in standard errors.
-        skew: The acceleration, which for a mean is the bias correction as well.
+        normal: The end for a normal mean, in standard errors.
+        skew: The acceleration, which for a mean is also the bias correction.
     """
-    moved = skew + normal
-    return NormalDist().cdf(skew + moved / max(1 - skew * moved, 0.01))
+    shifted = skew + normal
+    # For strongly skewed values the denominator can reach 0; 0.01 keeps the end finite.
+    return NormalDist().cdf(skew + shifted / max(1 - skew * shifted, 0.01))
 
 
 def _percentiles(draws: Floats, level: float) -> tuple[float, float]:
@@ -307,6 +307,7 @@ def _percentiles(draws: Floats, level: float) -> tuple[float, float]:
 
 
 def _two_sided(null: Floats, value: float) -> float:
-    """Share of draws at least as far from 0, what was seen being one of them."""
-    slack = 1e-12 * max(1.0, float(np.abs(null).max()))  # sums of the same terms in another order
+    """Share of draws at least as far from 0 as the observed value, which counts as a draw."""
+    # The same terms summed in another order differ by rounding; equal values must count as equal.
+    slack = 1e-12 * max(1.0, float(np.abs(null).max()))
     return float((1 + np.count_nonzero(np.abs(null) >= abs(value) - slack)) / (1 + len(null)))

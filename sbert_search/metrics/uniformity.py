@@ -1,7 +1,7 @@
-"""How embeddings lie on the sphere: near where texts mean the same, spread out otherwise.
+"""Alignment and uniformity of embeddings on the unit sphere.
 
 Source: Wang & Isola 2020, Understanding Contrastive Representation Learning through Alignment and
-Uniformity on the Hypersphere, section 4.1 (arXiv:2005.10242). Lower is better of both.
+Uniformity on the Hypersphere, section 4.1 (arXiv:2005.10242). Lower values of both are better.
 """
 
 from __future__ import annotations
@@ -11,18 +11,18 @@ from numpy.typing import NDArray
 
 Vectors = NDArray[np.floating]
 
-_ROWS = 1024  # compared with all others at once
+_ROWS = 1024  # rows compared with all others at a time
 
 
 def alignment(first: Vectors, second: Vectors) -> float:
-    """Mean squared distance of texts that mean the same.
+    """Mean squared distance between the embeddings of texts that mean the same.
 
     Args:
         first: Unit vectors, (n, dim), n at least 1.
-        second: Unit vector of the text that belongs to each, (n, dim).
+        second: Unit vectors of the matching texts, (n, dim).
 
     Returns:
-        From 0, where all pairs are equal, to 4.
+        From 0 (all pairs equal) to 4.
     """
     return float(np.square(first - second).sum(axis=1).mean())
 
@@ -32,13 +32,13 @@ def uniformity(vectors: Vectors, t: float = 2.0) -> float:
 
     Args:
         vectors: Unit vectors, (n, dim), n at least 2.
-        t: How fast the potential falls with squared distance.
+        t: Factor of the squared distance in the exponent.
 
     Returns:
-        From -4t, which no set of vectors reaches, to 0, where all are equal.
+        Above -4t, at most 0 (all vectors equal).
     """
     n, total = len(vectors), 0.0
     for start in range(0, n, _ROWS):
         squared = 2 - 2 * (vectors[start : start + _ROWS] @ vectors.T)
         total += float(np.exp(-t * squared, dtype=np.float64).sum())
-    return float(np.log((total - n) / (n * (n - 1))))  # a text is no pair with itself
+    return float(np.log((total - n) / (n * (n - 1))))  # without pairs of a text with itself

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from sbert_search.encoder.encoder import Encoder
 from sbert_search.encoder.packed import PackedTokens
+from sbert_search.encoder.tensors import first_names
 from sbert_search.encoder.weights import (
     Checkpoint,
     load_encoder,
@@ -198,7 +199,10 @@ def _refuse_left_over(model: CrossEncoder, read: Checkpoint, path: Path) -> None
     prefixes = {name.partition(".")[0] for name in layers}
     left = [n for n in read.head if n not in parts and n.partition(".")[0] in prefixes]
     if left:
-        raise WeightsError(f"{path}: the head has no place for {', '.join(sorted(left)[:5])}.")
+        raise WeightsError(
+            f"{path}: the head does not use {first_names(sorted(left))} of the weights. "
+            "Take config.json and weights from one model."
+        )
 
 
 def _fill(model: CrossEncoder, read: Checkpoint, path: Path) -> None:

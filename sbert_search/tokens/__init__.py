@@ -1,1 +1,1 @@
-"""Text to token ids."""
+"""From text to token ids: tokenizers, vocabularies, sentences, and pre-training examples."""

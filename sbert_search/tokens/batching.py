@@ -1,4 +1,4 @@
-"""Which texts go through a model together."""
+"""Group texts of similar length into batches."""
 
 from __future__ import annotations
 
@@ -11,20 +11,19 @@ from numpy.typing import NDArray
 def token_batches(
     lengths: NDArray[np.integer] | Sequence[int], budget: int, *, most: int | None = None
 ) -> list[NDArray[np.int64]]:
-    """Sort texts by length, longest first, and cut the order into batches of few enough tokens.
+    """Sort texts by length, longest first, and split the order into batches of at most a budget.
 
-    Packed batches hold no padding, so what a batch costs is its tokens, not its rows. Sorting keeps
-    attention in groups of like length. Equal lengths keep their order: the same lengths always give
-    the same batches.
+    Packed batches have no padding, so the cost of a batch depends on its tokens, not its rows.
+    Sorting lets attention work on groups of similar length. The sort is stable: the same lengths
+    always give the same batches.
 
     Args:
         lengths: Tokens of each text, (n,).
-        budget: Most tokens of a batch; a single longer text is a batch of its own.
-
-        most: Most rows of a batch; None: as many as the budget allows.
+        budget: Most tokens of a batch; a longer text is a batch by itself.
+        most: Most rows of a batch; None: no limit.
 
     Returns:
-        Rows of each batch, int64; together each row once.
+        Rows of each batch, int64; each row is in one batch.
 
     Raises:
         ValueError: ``budget`` or ``most`` is below 1.
@@ -34,10 +33,10 @@ def token_batches(
     sizes = np.asarray(lengths, dtype=np.int64)
     order = np.argsort(-sizes, kind="stable")
     batches, start, used = [], 0, 0
-    for place, size in enumerate(sizes[order].tolist()):
-        if used and (used + size > budget or place - start == most):
-            batches.append(order[start:place])
-            start, used = place, 0
+    for index, size in enumerate(sizes[order].tolist()):
+        if used and (used + size > budget or index - start == most):
+            batches.append(order[start:index])
+            start, used = index, 0
         used += size
     if start < len(order):
         batches.append(order[start:])

@@ -1,16 +1,16 @@
-"""Long texts as passages that a model reads whole, and as pieces that memory holds."""
+"""Split long texts into passages that fit a model, and into pieces that fit into memory."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-PIECE_CHARS = 1 << 17  # of a long text that is tokenised at a time: a token takes 300 bytes then
+PIECE_CHARS = 1 << 17  # characters to tokenise at a time: an encoding takes 300 bytes per token
 
 Spans = list[tuple[int, int]]
 
 
 def pieces(text: str, n_chars: int = PIECE_CHARS) -> Iterator[str]:
-    """Cut a text before blanks, or anywhere where there are none, into pieces of about a length."""
+    """Split a text into pieces of at most ``n_chars``, before a blank if there is one."""
     start = 0
     while len(text) - start > n_chars:
         stop = start + n_chars
@@ -22,24 +22,24 @@ def pieces(text: str, n_chars: int = PIECE_CHARS) -> Iterator[str]:
 
 
 def split_by_pieces(text: str, split: Callable[[str], Spans]) -> Spans:
-    """Cut a text into passages by a function that is never given much more than a piece of it.
+    """Split a text into passages by a function that gets only one piece of the text at a time.
 
-    The last passage of a piece is cut again with what follows it, so the passages are those that
-    the function makes of the whole text.
+    The last passage of a piece is split again together with the text after it, so the passages are
+    those that the function would make of the whole text.
 
     Args:
-        text: What to cut.
-        split: Start and end of each passage of a text, in characters.
+        text: The text.
+        split: Function that returns start and end of each passage of a text, in characters.
     """
     spans: Spans = []
     start, size = 0, PIECE_CHARS
     while start + size < len(text):
-        found = split(text[start : start + size])
-        if len(found) < 2:
+        passages = split(text[start : start + size])
+        if len(passages) < 2:
             size *= 2
             continue
-        spans += [(start + first, start + last) for first, last in found[:-1]]
-        start, size = start + found[-1][0], PIECE_CHARS
+        spans += [(start + first, start + last) for first, last in passages[:-1]]
+        start, size = start + passages[-1][0], PIECE_CHARS
     return spans + [(start + first, start + last) for first, last in split(text[start:])]
 
 
@@ -50,18 +50,19 @@ def windows(
     capacity: int,
     overlap: int = 0,
 ) -> list[tuple[int, int]]:
-    """Cut a text after at most ``capacity`` tokens, between words where that is possible.
+    """Split a text into passages of at most ``capacity`` tokens, between words if possible.
 
     Args:
         offsets: Start and end of each token in the text, in characters, in order.
-        words: Number of the word that each token belongs to.
-        n_chars: Length of the text.
-        capacity: Most tokens of a passage, special ones not counted.
-        overlap: Tokens that a passage shares with the one before, back to the start of a word.
+        words: Index of the word of each token.
+        n_chars: Length of the text in characters.
+        capacity: Most tokens of a passage, without special tokens.
+        overlap: Tokens that a passage shares with the one before; it may be more, since a passage
+            starts at the start of a word.
 
     Returns:
-        Start and end of each passage in characters. They cover the text from 0 to ``n_chars``;
-        without overlap each begins where the one before ends.
+        Start and end of each passage in characters. The passages cover the text; without overlap
+        each starts at the end of the one before.
 
     Raises:
         ValueError: ``capacity`` is below 1, or ``overlap`` is not below ``capacity``.
@@ -80,7 +81,7 @@ def windows(
 
 
 def _word_start(words: Sequence[int | None], token: int, lowest: int) -> int:
-    """Step back from a token to where its word starts, or stay when the word fills the passage."""
+    """First token of the word of a token; the token itself if the word fills the passage."""
     start = token
     while start > lowest and words[start] == words[start - 1]:
         start -= 1

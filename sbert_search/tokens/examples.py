@@ -1,4 +1,4 @@
-"""Pre-training examples with their tokens: a plan and the shards it was made for, joined."""
+"""Read the tokens of planned pre-training examples from shards."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from sbert_search.tokens.segments import Examples, document_borders
 
 @dataclass(frozen=True, slots=True)
 class PackedExamples:
-    """Some examples, end to end.
+    """Some examples, concatenated.
 
     Attributes:
         input_ids: Tokens, special ones included, int64 (total,).
-        token_type_ids: 0 up to the first [SEP] of a pair, 1 behind it, int64 (total,).
+        token_type_ids: 0 up to the first [SEP] of a pair, 1 after it, int64 (total,).
         lengths: Tokens of each example, int64 (n,).
         label: As in `Examples`, int64 (n,).
     """
@@ -31,17 +31,17 @@ class PackedExamples:
 def read_examples(
     shards: TokenShards, plan: Examples, rows: Ints, *, cls_id: int, sep_id: int
 ) -> PackedExamples:
-    """Read the tokens of some examples and put the special tokens in.
+    """Read the tokens of some examples and insert the special tokens.
 
-    A pair is ``[CLS] first [SEP] second [SEP]``; a single stretch ``[CLS] first [SEP]``, with a
-    [SEP] wherever another document begins in it.
+    A pair is ``[CLS] first [SEP] second [SEP]``. A single span is ``[CLS] first [SEP]``, with
+    another [SEP] before each document that begins inside the span.
 
     Args:
-        shards: What the plan was made for.
-        plan: Examples of an epoch.
-        rows: Which of them, (n,).
-        cls_id: Of [CLS].
-        sep_id: Of [SEP].
+        shards: The shards that the plan was made for.
+        plan: The examples of an epoch.
+        rows: Indices of the examples to read, (n,).
+        cls_id: Id of [CLS].
+        sep_id: Id of [SEP].
     """
     borders = document_borders(plan.first[rows], shards.document_tokens)
     cls, sep = np.array([cls_id]), np.array([sep_id])

@@ -1,4 +1,4 @@
-"""Which tokens a masked language model must guess, and what it sees in their place."""
+"""Choose the tokens that a masked language model predicts, and replace them in its input."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sbert_search.tokens.wordpiece_merges import CONTINUATION
 
 _MARKS = (CONTINUATION, "\u0120", "\u2581")  # the others: a space in byte-level BPE, SentencePiece
 
-_CHOICE, _EXTRA, _FATE, _SUBSTITUTE = range(4)  # what a draw is for
+_CHOICE, _EXTRA, _FATE, _SUBSTITUTE = range(4)  # purposes of random draws
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -24,11 +24,12 @@ class MaskSettings:
     """How tokens are masked.
 
     Attributes:
-        rate: Share of the tokens that are to be guessed, special ones aside.
+        rate: Share of the tokens to predict, special tokens excluded.
         mask_share: Share of these that become [MASK].
-        random_share: Share of these that become another token, drawn evenly; the rest stay.
-        whole_word: Choose words, so that all pieces of a word are to be guessed or none.
-        static: The same masks in every epoch, as in BERT; else new ones, as in RoBERTa.
+        random_share: Share of these that become a random token; the rest do not change.
+        whole_word: Whether to choose words, so that all pieces of a word are predicted or none.
+        static: Whether every epoch has the same masks, as in BERT; otherwise new ones, as in
+            RoBERTa.
     """
 
     rate: float = 0.15
@@ -44,18 +45,18 @@ class MaskSettings:
         if min(shares) < 0 or sum(shares) > 1:
             raise ConfigError(
                 f"mask.mask_share is {shares[0]} and mask.random_share {shares[1]}; neither may be "
-                "below 0, nor both together above 1."
+                "below 0, and their sum may not be above 1."
             )
 
 
 @dataclass(frozen=True, slots=True)
 class MaskVocabulary:
-    """What masking needs to know of a vocabulary.
+    """The properties of a vocabulary that masking needs.
 
     Attributes:
-        mask_id: Of [MASK].
-        special: Tokens never masked and never put in, bool (vocab,).
-        continues: Tokens that go on with the word before them, bool (vocab,).
+        mask_id: Id of [MASK].
+        special: Tokens that are never masked or used as random tokens, bool (vocab,).
+        continues: Tokens that continue the word of the token before, bool (vocab,).
     """
 
     mask_id: int
@@ -64,19 +65,19 @@ class MaskVocabulary:
 
     @classmethod
     def of(cls, vocabulary: Sequence[str], special_tokens: Sequence[str]) -> MaskVocabulary:
-        """Read it off a WordPiece vocabulary, pieces by id."""
+        """Describe a WordPiece vocabulary, given as pieces by id."""
         special = np.isin(np.array(vocabulary, dtype=np.str_), list(special_tokens))
         return cls(list(vocabulary).index("[MASK]"), special, continues_word(vocabulary))
 
 
 @dataclass(frozen=True, slots=True)
 class MaskedTokens:
-    """A packed batch with holes.
+    """A packed batch with masked tokens.
 
     Attributes:
-        input_ids: What the model sees, int64 (total,).
-        positions: Tokens to be guessed, rising, int64 (n_masked,).
-        labels: What stood there, int64 (n_masked,).
+        input_ids: Input of the model, int64 (total,).
+        positions: Indices of the tokens to predict, ascending, int64 (n_masked,).
+        labels: Original ids of these tokens, int64 (n_masked,).
     """
 
     input_ids: Ints
@@ -94,53 +95,55 @@ def mask_tokens(
     seed: int,
     epoch: int,
 ) -> MaskedTokens:
-    """Mask a packed batch; what happens to an example depends on (seed, epoch, example) alone.
+    """Mask a packed batch; the masks of an example depend only on seed, epoch and example.
 
-    An example of n maskable tokens gets ``rate * n`` holes: words (or tokens) are taken in random
-    order while they fit, and the one that does not fit is taken with the probability that makes the
-    expected number exact.
+    Of n maskable tokens of an example, ``rate * n`` are predicted in expectation: words (or tokens)
+    are taken in random order while they fit into this budget, and the first that does not fit is
+    taken with the probability that makes the expected number exact.
 
     Args:
-        input_ids: Tokens of all examples, end to end, (total,).
+        input_ids: Tokens of all examples, concatenated, (total,).
         lengths: Tokens of each example, (n,).
-        examples: Number of each example in its epoch, (n,).
-        vocabulary: What is special, and what goes on with a word.
+        examples: Index of each example in its epoch, (n,).
+        vocabulary: Which tokens are special, and which continue a word.
         settings: How to mask.
-        seed: Of the run.
-        epoch: Counted from 0.
+        seed: Seed of the run.
+        epoch: Number of the epoch, from 0.
 
     Source: Devlin et al. 2019, BERT, section 3.1 (arXiv:1810.04805); Liu et al. 2019, RoBERTa,
     section 4.1, for dynamic masks (arXiv:1907.11692).
     """
     when = 0 if settings.static else epoch
     row = np.repeat(np.arange(len(lengths)), lengths)
-    place = np.arange(len(input_ids)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+    position = np.arange(len(input_ids)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
     maskable = ~vocabulary.special[input_ids]
-    goes_on = np.zeros(len(input_ids), bool)
+    continues = np.zeros(len(input_ids), bool)
     if settings.whole_word:
-        goes_on[1:] = vocabulary.continues[input_ids[1:]] & maskable[:-1] & (place[1:] > 0)
-    heads = np.flatnonzero(maskable & ~goes_on)  # first tokens of words
-    word = np.cumsum(~goes_on & maskable) - 1  # word of each maskable token
+        continues[1:] = vocabulary.continues[input_ids[1:]] & maskable[:-1] & (position[1:] > 0)
+    heads = np.flatnonzero(maskable & ~continues)  # first tokens of words
+    word = np.cumsum(~continues & maskable) - 1  # word of each maskable token
     sizes = np.bincount(word[maskable], minlength=len(heads))
     budget = settings.rate * np.bincount(row[maskable], minlength=len(lengths))
     owners = row[heads]
-    order = uniforms(seed, "mask", when, examples[owners], place[heads], _CHOICE)
+    order = uniforms(seed, "mask", when, examples[owners], position[heads], _CHOICE)
     extra = uniforms(seed, "mask", when, examples, 0, _EXTRA)
     chosen = _choose(owners, sizes, order, budget, extra)
     positions = np.flatnonzero(maskable & np.append(chosen, False)[word])
-    where = when, examples[row[positions]], place[positions]
-    seen = input_ids.copy()
-    seen[positions] = _substitutes(input_ids[positions], where, vocabulary, settings, seed)
-    return MaskedTokens(seen, positions, input_ids[positions])
+    where = when, examples[row[positions]], position[positions]
+    masked = input_ids.copy()
+    masked[positions] = _substitutes(input_ids[positions], where, vocabulary, settings, seed)
+    return MaskedTokens(masked, positions, input_ids[positions])
 
 
 def continues_word(vocabulary: Sequence[str]) -> NDArray[np.bool_]:
-    """Tell which pieces go on with the word before them, bool (vocab,).
+    """Whether each piece continues the word of the piece before, bool (vocab,).
 
-    WordPiece marks these; byte-level BPE and SentencePiece mark the pieces that begin a word.
+    WordPiece marks these pieces; byte-level BPE and SentencePiece mark pieces that begin a word.
     """
     marked = {mark: [p.startswith(mark) for p in vocabulary] for mark in _MARKS}
-    mark = max(_MARKS, key=lambda mark: sum(marked[mark]))  # the others are letters in a few pieces
+    mark = max(
+        _MARKS, key=lambda mark: sum(marked[mark])
+    )  # other marks occur as letters in a few pieces
     return np.array([begins == (mark == CONTINUATION) for begins in marked[mark]])
 
 
@@ -151,14 +154,14 @@ def _choose(
     budget: NDArray[np.floating[Any]],
     extra: NDArray[np.float64],
 ) -> NDArray[np.bool_]:
-    """Take the words of each example in order until its budget is used up.
+    """Take the words of each example in random order until its budget is used.
 
     Args:
-        owners: Example of each word, rising, (words,).
+        owners: Example of each word, ascending, (words,).
         sizes: Tokens of each word, (words,).
-        order: What the words of an example are sorted by, (words,).
+        order: Sort key of the words of an example, (words,).
         budget: Tokens to take from each example, (n,).
-        extra: A draw that decides on the word that does not fit whole, (n,).
+        extra: Uniform draw that decides on the word that fits only in part, (n,).
     """
     sorted_words = np.lexsort((order, owners))
     sizes = sizes[sorted_words]
@@ -178,12 +181,12 @@ def _substitutes(
     settings: MaskSettings,
     seed: int,
 ) -> Ints:
-    """Give what the model sees instead of each token to be guessed."""
+    """Input of the model in position of each token to predict."""
     fate = uniforms(seed, "mask", *where, _FATE)
     ordinary = np.flatnonzero(~vocabulary.special)
     drawn = uniforms(seed, "mask", *where, _SUBSTITUTE)
-    others = ordinary[(drawn * len(ordinary)).astype(np.int64)]
+    random_tokens = ordinary[(drawn * len(ordinary)).astype(np.int64)]
     is_random = fate < settings.mask_share + settings.random_share
     return np.where(
-        fate < settings.mask_share, vocabulary.mask_id, np.where(is_random, others, tokens)
+        fate < settings.mask_share, vocabulary.mask_id, np.where(is_random, random_tokens, tokens)
     )

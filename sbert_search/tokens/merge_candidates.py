@@ -1,4 +1,4 @@
-"""Adjacent pairs of pieces: how often each is seen, and what merging it would gain."""
+"""Adjacent pairs of pieces, with their counts and the likelihood gain of merging them."""
 
 from __future__ import annotations
 
@@ -13,53 +13,53 @@ from sbert_search.runtime.arrays import Ints
 Floats = NDArray[np.float64]
 
 MIN_COUNT = 2
-TIE = 1e-9  # gains nearer than this part are equal: far above rounding, far below a count
+TIE = 1e-9  # relative difference of equal gains: far above rounding errors, far below one count
 
 
 def pair_keys(left: NDArray[np.int32], right: NDArray[np.int32]) -> Ints:
-    """Join two pieces to one number."""
+    """Combine the ids of two pieces into one integer key."""
     return (left.astype(np.int64) << 32) | right
 
 
 class PairTable:
-    """Every pair that is seen, one slot each, with its count and the steady part of its gain.
+    """Every pair that occurs, one slot each, with its count and the part of its gain without N.
 
-    The gain of merging a and b is, with f for counts and N for all pieces,
+    With counts f and N pieces in the corpus, the gain of merging a and b is
     ``f(ab) ln(f(ab) N / (f(a) f(b)))``. Written as ``f(ab) ln N + base``, a merge changes ``base``
-    only of the pairs that hold a merged piece; their gain may rise. N, which falls with each merge,
-    enters when the best is sought, in one pass over two arrays.
+    only for pairs that contain a merged piece. N decreases with each merge; `best` adds its part in
+    one pass over two arrays.
     """
 
     def __init__(self) -> None:
         self.left = np.zeros(1024, np.int32)
         self.right = np.zeros(1024, np.int32)
-        self._count = np.zeros(1024)  # whole numbers, exact below 2**53
+        self._count = np.zeros(1024)  # integers, exact below 2**53
         self._base = np.full(1024, -np.inf)
         self._gain = np.empty(1024)
         self._used = 0
         self._free: list[int] = []
         self._slots: dict[int, int] = {}
-        # By piece: slots of pairs that hold it, or once did.
+        # Piece to slots of pairs that contain it, or did before the slot was reused.
         self._holding: defaultdict[int, array[int]] = defaultdict(lambda: array("i"))
 
     def change(self, keys: Ints, amounts: Floats) -> None:
-        """Add to the counts of some pairs, each named once; a pair that is gone gives up its slot.
+        """Add amounts to the counts of distinct pairs; a pair with count 0 frees its slot.
 
-        The gains are stale until `rescore` has seen the pieces that were merged.
+        The gains are stale until `rescore` is called with the merged pieces.
         """
         known = list(map(self._slots.get, keys.tolist()))
-        for place, slot in enumerate(known):
+        for index, slot in enumerate(known):
             if slot is None:
-                known[place] = self._new_slot(int(keys[place]))
+                known[index] = self._new_slot(int(keys[index]))
         slots = np.array(known, np.int64)
         self._count[slots] += amounts
-        gone = self._count[slots] == 0
-        for key, slot in zip(keys[gone].tolist(), slots[gone].tolist(), strict=True):
+        unused = self._count[slots] == 0
+        for key, slot in zip(keys[unused].tolist(), slots[unused].tolist(), strict=True):
             del self._slots[key]
             self._free.append(slot)
 
     def rescore(self, pieces: set[int], frequency: Floats) -> None:
-        """Compute anew the gains of the pairs that hold one of some pieces."""
+        """Recompute the gains of the pairs that contain one of some pieces."""
         slots = np.concatenate([self._slots_holding(piece) for piece in pieces])
         count = self._count[slots]
         product = frequency[self.left[slots]] * frequency[self.right[slots]]
@@ -67,10 +67,10 @@ class PairTable:
         self._base[slots] = np.where(count < MIN_COUNT, -np.inf, base)
 
     def best(self, total: float) -> NDArray[np.intp]:
-        """Find the pairs of largest gain, all of them when they tie; none when none gains.
+        """Find the slots of the pairs with the largest gain; empty if no gain is positive.
 
         Args:
-            total: N, the pieces of the corpus.
+            total: N, the number of pieces in the corpus.
         """
         used = slice(self._used)
         gain = np.multiply(self._count[used], np.log(max(total, 1.0)), out=self._gain[used])
@@ -81,7 +81,7 @@ class PairTable:
         return np.flatnonzero(gain >= largest * (1 - TIE))
 
     def _slots_holding(self, piece: int) -> NDArray[np.int32]:
-        """Give the slots of a piece's pairs, forgetting those that went to other pairs."""
+        """Slots of a piece's pairs; may include slots that other pairs reuse."""
         slots = np.frombuffer(self._holding[piece], np.int32)
         held = (self.left[slots] == piece) | (self.right[slots] == piece)
         if 2 * np.count_nonzero(held) < len(slots):

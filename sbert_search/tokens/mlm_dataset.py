@@ -1,4 +1,4 @@
-"""A corpus as masked examples: what a masked language model learns from, or is judged by."""
+"""Masked examples of a corpus, to train or evaluate a masked language model."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from sbert_search.tokens.tokenizer import TextTokenizer
 
 @dataclass(frozen=True, slots=True)
 class MaskedExamples:
-    """Some examples, end to end, with holes.
+    """Some examples, concatenated, with masked tokens.
 
     Attributes:
-        input_ids: What the model sees, int64 (total,).
+        input_ids: Input of the model, int64 (total,).
         token_type_ids: Segment of each token, int64 (total,).
         lengths: Tokens of each example, int64 (n,).
-        positions: Tokens to be guessed, rising, int64 (n_masked,).
-        labels: What stood there, int64 (n_masked,).
+        positions: Indices of the tokens to predict, ascending, int64 (n_masked,).
+        labels: Original ids of these tokens, int64 (n_masked,).
         pair_labels: 1 where the second segment does not follow the first, int64 (n,).
     """
 
@@ -38,7 +38,7 @@ class MaskedExamples:
 
 
 class MaskedCorpus:
-    """The examples of some documents, cut once; masks are drawn when an example is read."""
+    """The examples of some documents, planned once; masks are drawn when an example is read."""
 
     def __init__(
         self,
@@ -50,18 +50,18 @@ class MaskedCorpus:
         seed: int,
         documents: tuple[int, int] | None = None,
     ) -> None:
-        """Cut documents into examples.
+        """Plan the examples of some documents.
 
         Args:
-            shards: Tokens of the documents, made by this tokenizer.
-            tokenizer: Says which tokens are special.
-            segments: What an example is.
-            masks: How it is masked.
-            seed: Of cuts, pairs and masks.
-            documents: The first one to use and the one behind the last; None: all.
+            shards: Tokens of the documents, made with this tokenizer.
+            tokenizer: Tells which tokens are special.
+            segments: How to form examples.
+            masks: How to mask them.
+            seed: Seed of lengths, pairs and masks.
+            documents: Index of the first document, and the index after the last; None: all.
 
         Raises:
-            CorpusError: These documents make no such examples.
+            CorpusError: The documents give no examples.
             ModelError: The tokenizer lacks a special token.
         """
         low, high = documents or (0, len(shards.document_starts) - 1)
@@ -87,23 +87,23 @@ class MaskedCorpus:
 
     @property
     def identity(self) -> Mapping[str, Any]:
-        """All that the examples depend on beside the seed, as JSON can hold it."""
+        """Everything that the examples depend on except the seed, for JSON."""
         return self._identity
 
     def read(self, rows: Ints, epoch: int = 0) -> MaskedExamples:
-        """Read some examples, masked as they are in an epoch.
+        """Read some examples with the masks of an epoch.
 
         Args:
-            rows: Which examples, (n,).
-            epoch: Each has other masks, unless they are static.
+            rows: Indices of the examples, (n,).
+            epoch: Number of the epoch; masks differ between epochs unless they are static.
         """
         special = self._special
-        found = read_examples(
+        examples = read_examples(
             self._shards, self._plan, rows, cls_id=special.cls_id, sep_id=special.sep_id
         )
-        holes = mask_tokens(
-            found.input_ids,
-            found.lengths,
+        masked = mask_tokens(
+            examples.input_ids,
+            examples.lengths,
             rows,
             self._vocabulary,
             self._masks,
@@ -111,10 +111,10 @@ class MaskedCorpus:
             epoch=epoch,
         )
         return MaskedExamples(
-            holes.input_ids,
-            found.token_type_ids,
-            found.lengths,
-            holes.positions,
-            holes.labels,
-            found.label,
+            masked.input_ids,
+            examples.token_type_ids,
+            examples.lengths,
+            masked.positions,
+            masked.labels,
+            examples.label,
         )

@@ -1,7 +1,7 @@
-"""Regular expressions of a tokenizer that may take for ever.
+"""Find regular expressions of a tokenizer that can take exponential time.
 
-The library that runs them goes back and tries again, and has no limit of time. A group that is
-repeated and holds something repeated, such as ``(a+)+``, can be matched in exponentially many ways.
+The library that runs them backtracks and has no time limit. A repeated group that contains a
+repetition, such as ``(a+)+``, can match a text in exponentially many ways.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ _PART = re.compile(
 
 
 def refuse_slow_patterns(tokenizer: Tokenizer) -> None:
-    """Refuse a tokenizer with a repeated group that holds something repeated.
+    """Refuse a tokenizer with an expression that `repeats_repeats`.
 
     Raises:
-        ModelError: Naming the expression.
+        ModelError: There is such an expression; the message names it.
     """
     for part in (tokenizer.normalizer, tokenizer.pre_tokenizer):
         if part is not None:
@@ -44,12 +44,12 @@ def refuse_slow_patterns(tokenizer: Tokenizer) -> None:
 
 
 def repeats_repeats(pattern: str) -> bool:
-    """Tell whether a group that holds an unbounded repetition is itself repeated without bound.
+    """Whether a group that contains an unbounded repetition is repeated without bound.
 
-    Possessive repetitions and atomic groups give nothing back, so they are no danger.
+    Possessive repetitions and atomic groups do not backtrack, so they are safe.
     """
-    inside, atomic = [False], [False]  # of each open group: holds a repetition; gives nothing back
-    closed, end = False, 0  # whether the group that ended here holds a repetition; where it ended
+    inside, atomic = [False], [False]  # of each open group: contains a repetition; is atomic
+    closed, end = False, 0  # whether the last closed group contains a repetition; its end
     for part in _PART.finditer(pattern):
         ended = closed and part.start() == end
         closed, end = False, part.end()
@@ -68,10 +68,10 @@ def repeats_repeats(pattern: str) -> bool:
 
 
 def _patterns(value: Any) -> Iterator[str]:
-    """Find every ``{"Regex": ...}`` in the settings of a normaliser or splitter."""
+    """Yield every ``{"Regex": ...}`` in the settings of a normaliser or pre-tokenizer."""
     if isinstance(value, dict):
-        if isinstance(found := value.get("Regex"), str):
-            yield found
+        if isinstance(pattern := value.get("Regex"), str):
+            yield pattern
         value = list(value.values())
     if isinstance(value, list):
         for part in value:

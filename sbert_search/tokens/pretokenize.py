@@ -1,4 +1,4 @@
-"""From documents to token shards: the text side of pre-training data."""
+"""Tokenise documents into shards for pre-training."""
 
 from __future__ import annotations
 
@@ -25,21 +25,23 @@ def write_token_shards(
     wrapped: bool = False,
     shard_tokens: int = SHARD_TOKENS,
 ) -> TokenShards:
-    """Cut documents into sentences and those into tokens, and keep them in shards on disk.
+    """Split documents into sentences, tokenise these, and write the tokens to shards on disk.
 
-    Killed and called again, it goes on behind the last whole shard; finished, it only opens them.
-    A title is read only where there is no text. What looks like a special token in a text is text.
+    An interrupted run resumes after the last complete shard. If the shards are complete, they are
+    only opened. A title is used only for a document without a text. A special token that is spelled
+    out in a text is tokenised as text.
 
     Args:
         reader: The documents.
-        tokenizer: Makes the tokens; it is not changed.
-        folder: Where the shards go.
-        wrapped: Line ends inside a paragraph are no sentence ends, as in books.
-        shard_tokens: Least tokens of a shard but the last.
+        tokenizer: The tokenizer; it is not modified.
+        folder: Folder for the shards.
+        wrapped: Whether lines were wrapped at a width, as in books, so that a line end inside a
+            paragraph does not end a sentence.
+        shard_tokens: Least tokens of each shard except the last.
 
     Raises:
-        CorpusError: A source cannot be read or gives no tokens, or the folder holds shards of
-            another source or tokenizer.
+        CorpusError: A source cannot be read or has no tokens, or the folder holds shards of another
+            source or tokenizer.
     """
     survey = reader.survey()
     text = tokenizer.to_str()
@@ -73,5 +75,5 @@ def _tokenised(
 ) -> list[list[list[int]]]:
     sentences = [split_sentences(d.text or d.title, wrapped=wrapped) for d in documents]
     flat = [sentence for document in sentences for sentence in document]
-    ids = (found.ids for found in tokenizer.encode_batch_fast(flat, add_special_tokens=False))
+    ids = (encoding.ids for encoding in tokenizer.encode_batch_fast(flat, add_special_tokens=False))
     return [list(islice(ids, len(document))) for document in sentences]

@@ -1,4 +1,4 @@
-"""The sections of a document, by its own headings."""
+"""Split a document into sections at its headings."""
 
 from __future__ import annotations
 
@@ -11,33 +11,33 @@ from sbert_search.tokens.sentences import split_sentences
 _MARKED = re.compile(
     r"#{1,6}\s+(?P<markdown>\S.*)|(?P<bars>={1,6})\s*(?P<wiki>[^=].*?)\s*(?P=bars)"
 )
-# What extracts of Wikipedia leave of a heading: a line of a few words that ends in a full stop.
+# A heading in plain-text extracts of Wikipedia: a line of a few words that ends in a full stop.
 _BARE = re.compile(r"[A-Z0-9][^.!?;:]*\.")
 _MAX_CHARS, _MAX_WORDS = 60, 8
 
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A part of a document; the heading of what stands before the first one is ""."""
+    """A part of a document; before the first heading, the heading is ""."""
 
     heading: str
     sentences: tuple[str, ...]
 
 
 def split_sections(text: str) -> list[Section]:
-    """Cut a text at its headings; a section without a sentence is left out.
+    """Split a text at its headings; a section without sentences is left out.
 
-    A heading is a line of its own: Markdown (``# History``) or wiki (``== History ==``); in a text
-    that has none of these, a short line that ends in a full stop and is followed by a longer one
+    A heading is a line in Markdown (``# History``) or wiki syntax (``== History ==``). In a text
+    without such lines, it is a short line that ends in a full stop, followed by a longer line
     (``History.``).
     """
     heading, paragraphs, sections = "", list[str](), list[Section]()
-    for line, found in _lines(text):
-        if found is None:
+    for line, line_heading in _lines(text):
+        if line_heading is None:
             paragraphs.append(line)
         else:
             sections.append(_section(heading, paragraphs))
-            heading, paragraphs = found, []
+            heading, paragraphs = line_heading, []
     sections.append(_section(heading, paragraphs))
     return [section for section in sections if section.sentences]
 
@@ -47,14 +47,14 @@ def _lines(text: str) -> Iterator[tuple[str, str | None]]:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     marked = [_MARKED.fullmatch(line) for line in lines]
     if any(marked):
-        found = [match and (match["markdown"] or match["wiki"]) for match in marked]
+        headings = [match and (match["markdown"] or match["wiki"]) for match in marked]
     else:
         short = [_looks_bare(line) for line in lines]
-        found = [None] * len(lines)
-        for place in range(1, len(lines) - 1):
-            if short[place] and not short[place + 1]:
-                found[place] = lines[place].removesuffix(".")
-    yield from zip(lines, found, strict=True)
+        headings = [None] * len(lines)
+        for index in range(1, len(lines) - 1):
+            if short[index] and not short[index + 1]:
+                headings[index] = lines[index].removesuffix(".")
+    yield from zip(lines, headings, strict=True)
 
 
 def _looks_bare(line: str) -> bool:

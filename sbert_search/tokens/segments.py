@@ -1,8 +1,8 @@
-"""Which stretches of a corpus make up each pre-training example.
+"""Plan the pre-training examples of a corpus as spans of its tokens.
 
-A corpus is one row of tokens with the starts of its sentences and documents, so an example is a
-stretch or two of it. A plan is a few integers an example, made from lengths alone; the tokens are
-read when the example's turn comes.
+A corpus is one sequence of tokens with the starts of its sentences and documents, and an example is
+one or two spans of it. A plan has a few integers per example and depends only on lengths; tokens
+are read when an example is used. docs/decisions.md: "Examples are planned from lengths".
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ from sbert_search.runtime.arrays import Ints
 from sbert_search.runtime.seed import generator
 
 Kind = Literal["nsp", "sop", "full-sentences", "document-sentences"]
-Stretch = tuple[int, int]  # first token, and the token behind the last
+Span = tuple[int, int]  # first token, and the token after the last
 
 PAIR_SPECIALS, SINGLE_SPECIALS = 3, 2  # [CLS] A [SEP] B [SEP]; [CLS] A [SEP]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SegmentSettings:
-    """What an example is.
+    """How to form examples.
 
     Attributes:
-        kind: ``nsp``: two segments, in half of the examples the second is from another document.
+        kind: ``nsp``: two segments; in half of the examples the second is from another document.
             ``sop``: two consecutive segments, swapped in half of the examples.
-            ``full-sentences``: consecutive sentences up to ``max_len``, also over the end of a
-            document, with a [SEP] between. ``document-sentences``: the same within a document.
-        max_len: Tokens of an example, special ones included.
-        short_share: Share of examples with a shorter length, drawn evenly (BERT: 0.1), so that
-            short inputs are met before fine-tuning.
+            ``full-sentences``: consecutive sentences up to ``max_len``, also across documents, with
+            a [SEP] between. ``document-sentences``: the same within one document.
+        max_len: Most tokens of an example, special tokens included.
+        short_share: Share of examples with a shorter length, drawn uniformly (BERT: 0.1), so that
+            the model sees short inputs before fine-tuning.
     """
 
     kind: Kind = "nsp"
@@ -55,7 +55,7 @@ class SegmentSettings:
 
     @property
     def room(self) -> int:
-        """Tokens of an example that are not special."""
+        """Most tokens of an example without special tokens."""
         return self.max_len - (PAIR_SPECIALS if self.pairs else SINGLE_SPECIALS)
 
 
@@ -64,11 +64,11 @@ class Examples:
     """The examples of an epoch.
 
     Attributes:
-        first: Token range of the first segment, int64 (n, 2).
-        second: Token range of the second, int64 (n, 2); empty ranges without pairs.
-        label: 1 where the second does not follow the first (another document, or swapped), 0 where
-            it does, int64 (n,).
-        lengths: Tokens, special ones included, int64 (n,).
+        first: Token span of the first segment, int64 (n, 2).
+        second: Token span of the second, int64 (n, 2); empty without pairs.
+        label: 1 if the second does not follow the first (another document, or swapped), 0 if it
+            does, int64 (n,).
+        lengths: Tokens of each example, special tokens included, int64 (n,).
     """
 
     first: Ints
@@ -88,18 +88,18 @@ def plan_examples(
     seed: int,
     epoch: int = 0,
 ) -> Examples:
-    """Choose the examples of an epoch, in the order of the corpus.
+    """Plan the examples of an epoch, in the order of the corpus.
 
     Args:
-        sentence_starts: Token where each sentence begins, and the end, (n_sentences + 1,).
-        document_starts: Sentence where each document begins, and the end, (n_documents + 1,); those
-            of a part of the corpus leave the other documents alone.
-        settings: What an example is.
-        seed: Of the run.
-        epoch: Each draws other borders, partners and labels.
+        sentence_starts: First token of each sentence, then the end, (n_sentences + 1,).
+        document_starts: First sentence of each document, then the end, (n_documents + 1,); a slice
+            of consecutive documents plans these only.
+        settings: How to form examples.
+        seed: Seed of the run.
+        epoch: Number of the epoch; each draws other lengths, partners and labels.
 
     Raises:
-        CorpusError: NSP with fewer than two documents, or no example comes out.
+        CorpusError: NSP with fewer than two documents, or there are no examples.
     """
     if settings.kind == "nsp" and len(document_starts) < 3:
         raise CorpusError(
@@ -116,8 +116,8 @@ def plan_examples(
         first, second, label = rows[:, :2], rows[:, 2:4], rows[:, 4]
         lengths = PAIR_SPECIALS + np.diff(first).ravel() + np.diff(second).ravel()
     else:
-        stretches = _packed(sentence_starts, document_starts, settings, rng)
-        first = np.array(list(stretches), np.int64).reshape(-1, 2)
+        spans = _packed(sentence_starts, document_starts, settings, rng)
+        first = np.array(list(spans), np.int64).reshape(-1, 2)
         second, label = np.zeros_like(first), np.zeros(len(first), np.int64)
         borders = document_borders(first, sentence_starts[document_starts])
         lengths = SINGLE_SPECIALS + np.diff(first).ravel() + np.diff(borders).ravel()
@@ -126,36 +126,37 @@ def plan_examples(
     return Examples(first, second, label, lengths)
 
 
-def document_borders(stretches: Ints, document_tokens: Ints) -> Ints:
-    """Give the range of documents that begin inside each stretch, not at its start.
+def document_borders(spans: Ints, document_tokens: Ints) -> Ints:
+    """Range of the documents that begin inside each span, not at its start.
 
     Args:
-        stretches: Token ranges, (n, 2).
-        document_tokens: Token where each document begins, and the end, rising.
+        spans: Token spans, (n, 2).
+        document_tokens: First token of each document, then the end, ascending.
 
     Returns:
-        First of these documents and the one behind the last, int64 (n, 2).
+        First of these documents and the one after the last, int64 (n, 2).
     """
-    low = np.searchsorted(document_tokens, stretches[:, 0], side="right")
-    high = np.searchsorted(document_tokens, stretches[:, 1], side="left")
+    low = np.searchsorted(document_tokens, spans[:, 0], side="right")
+    high = np.searchsorted(document_tokens, spans[:, 1], side="left")
     return np.stack([low, np.maximum(low, high)], axis=1)
 
 
 def _pairs(
     sentences: Ints, documents: Ints, settings: SegmentSettings, rng: np.random.Generator
 ) -> Iterator[tuple[int, int, int, int, int]]:
-    """Walk through each document, taking as many sentences as fill an example, and at least two.
+    """Go through each document, taking as many sentences as fill an example, and at least two.
 
-    As in BERT's data script, they are cut in two at a random sentence, and the half that a segment
-    of another document replaces is used again. Unlike there, the label is drawn first, so that the
-    classes are even; a sentence left alone at the end of a document makes no example.
+    As in BERT's data script, the sentences are split in two at a random sentence, and a half that a
+    segment of another document replaces is used for the next example. Unlike there, the label is
+    drawn first, so that the classes are balanced, and a single sentence left at the end of a
+    document is dropped.
     """
     for document, (at, end) in enumerate(pairwise(documents.tolist())):
         while end - at >= 2:
             target = _target(settings, rng)
             stop = max(_last_border(sentences[: end + 1], at, target), at + 2)
             cut = int(rng.integers(at + 1, stop))
-            first, second = _stretch(sentences, at, cut), _stretch(sentences, cut, stop)
+            first, second = _span(sentences, at, cut), _span(sentences, cut, stop)
             label = int(rng.integers(2))
             at = stop
             if label and settings.kind == "nsp":
@@ -169,37 +170,37 @@ def _pairs(
 
 def _elsewhere(
     document: int, target: int, sentences: Ints, documents: Ints, rng: np.random.Generator
-) -> Stretch:
-    """Take sentences from a random place of another document, one at least."""
+) -> Span:
+    """Take sentences from a random position of another document, at least one."""
     other = int(rng.integers(len(documents) - 2))
     other += other >= document
     at = int(rng.integers(documents[other], documents[other + 1]))
     stop = _last_border(sentences[: documents[other + 1] + 1], at, target)
-    return _stretch(sentences, at, max(stop, at + 1))
+    return _span(sentences, at, max(stop, at + 1))
 
 
-def _trimmed(
-    first: Stretch, second: Stretch, room: int, rng: np.random.Generator
-) -> tuple[Stretch, Stretch]:
-    """Shorten the longer segment until both fit, token by token from its front or its back."""
+def _trimmed(first: Span, second: Span, room: int, rng: np.random.Generator) -> tuple[Span, Span]:
+    """Shorten the longer segment until both fit, with each token cut from a random end."""
     keep_second = min(_size(second), max(room // 2, room - _size(first)))
     keep_first = min(_size(first), room - keep_second)
     return _shortened(first, keep_first, rng), _shortened(second, keep_second, rng)
 
 
-def _shortened(stretch: Stretch, keep: int, rng: np.random.Generator) -> Stretch:
-    front = int(rng.binomial(_size(stretch) - keep, 0.5))
-    return stretch[0] + front, stretch[0] + front + keep
+def _shortened(span: Span, keep: int, rng: np.random.Generator) -> Span:
+    front = int(rng.binomial(_size(span) - keep, 0.5))
+    return span[0] + front, span[0] + front + keep
 
 
 def _packed(
     sentences: Ints, documents: Ints, settings: SegmentSettings, rng: np.random.Generator
-) -> Iterator[Stretch]:
-    """Fill each example with whole sentences; one that is longer than an example is cut."""
+) -> Iterator[Span]:
+    """Fill each example with whole sentences; a sentence longer than an example is split."""
     begins = np.zeros(len(sentences) - 1, np.int64)
     begins[documents[:-1]] = 1
-    begun = np.cumsum(begins)  # documents begun, up to each sentence
-    needed = sentences[1:] + begun  # tokens up to the end of each sentence, with a [SEP] a document
+    begun = np.cumsum(begins)  # number of documents begun, up to each sentence
+    needed = (
+        sentences[1:] + begun
+    )  # tokens up to the end of each sentence, with a [SEP] per document
     at = int(sentences[0])
     while at < sentences[-1]:
         sentence = int(np.searchsorted(sentences, at, side="right")) - 1
@@ -219,13 +220,13 @@ def _target(settings: SegmentSettings, rng: np.random.Generator) -> int:
 
 
 def _last_border(sentences: Ints, at: int, target: int) -> int:
-    """Find the last sentence border at most ``target`` tokens behind sentence ``at``."""
+    """Last sentence boundary at most ``target`` tokens after the start of sentence ``at``."""
     return at - 1 + int(np.searchsorted(sentences[at:], sentences[at] + target, side="right"))
 
 
-def _stretch(sentences: Ints, start: int, stop: int) -> Stretch:
+def _span(sentences: Ints, start: int, stop: int) -> Span:
     return int(sentences[start]), int(sentences[stop])
 
 
-def _size(stretch: Stretch) -> int:
-    return stretch[1] - stretch[0]
+def _size(span: Span) -> int:
+    return span[1] - span[0]

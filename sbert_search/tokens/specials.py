@@ -1,4 +1,4 @@
-"""The special tokens of a tokenizer, by what they are for."""
+"""Find the special tokens of a tokenizer by their role."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _PAD = ("[PAD]", "<pad>")
 
 @dataclass(frozen=True, slots=True)
 class SpecialTokens:
-    """What pre-training puts between and in place of the tokens of a text.
+    """The special tokens that pre-training needs.
 
     Attributes:
-        cls_id: Before a text.
-        sep_id: Behind it.
-        mask_id: In place of a token to be guessed.
-        pad_id: Fills up batches of other libraries.
-        mask: How the token to be guessed is written.
+        cls_id: Id of the token before a text.
+        sep_id: Id of the token after a text.
+        mask_id: Id that replaces a token to predict.
+        pad_id: Id of padding, which other libraries use.
+        mask: The mask token as text.
     """
 
     cls_id: int
@@ -34,45 +34,45 @@ class SpecialTokens:
 
     @classmethod
     def of(cls, tokenizer: TextTokenizer) -> SpecialTokens:
-        """Read them off a tokenizer.
+        """Find the special tokens of a tokenizer.
 
         Raises:
-            ModelError: One is missing, or a text has more than one token at its start or end.
+            ModelError: One is missing, or the tokenizer adds several before or after a text.
         """
         before, after = tokenizer.single.before, tokenizer.single.after
         if len(before) != 1 or len(after) != 1:
             raise ModelError(
                 f"The tokenizer puts {len(before)} special tokens before a text and {len(after)} "
-                "behind it; pre-training needs one each, as [CLS] and [SEP]."
+                "after it; pre-training needs one of each, such as [CLS] and [SEP]."
             )
         (mask, mask_id), (_, pad_id) = _known(tokenizer, _MASK), _known(tokenizer, _PAD)
         return cls(before[0], after[0], mask_id, pad_id, mask)
 
 
 def mask_vocabulary(tokenizer: TextTokenizer) -> MaskVocabulary:
-    """Say which tokens of a tokenizer are special and which go on with a word.
+    """Tell which tokens of a tokenizer are special and which continue a word.
 
     Raises:
         ModelError: As `SpecialTokens.of`.
     """
-    named = SpecialTokens.of(tokenizer)
+    known = SpecialTokens.of(tokenizer)
     added = tokenizer.backend.get_added_tokens_decoder()
     ids = tokenizer.backend.get_vocab()
     size = max(ids.values()) + 1
-    special, pieces = np.ones(size, bool), [""] * size  # an id without a piece is never put in
-    for piece, number in ids.items():
-        pieces[number] = piece
-        special[number] = number in added and added[number].special
-    special[[named.cls_id, named.sep_id, named.mask_id, named.pad_id]] = True
-    return MaskVocabulary(named.mask_id, special, continues_word(pieces))
+    special, pieces = np.ones(size, bool), [""] * size  # an id without a piece counts as special
+    for piece, piece_id in ids.items():
+        pieces[piece_id] = piece
+        special[piece_id] = piece_id in added and added[piece_id].special
+    special[[known.cls_id, known.sep_id, known.mask_id, known.pad_id]] = True
+    return MaskVocabulary(known.mask_id, special, continues_word(pieces))
 
 
 def _known(tokenizer: TextTokenizer, names: tuple[str, ...]) -> tuple[str, int]:
-    """Find the first of some names that the tokenizer knows, and its id."""
+    """Find the first of some names that the tokenizer has, and its id."""
     for name in names:
-        if (number := tokenizer.backend.token_to_id(name)) is not None:
-            return name, number
+        if (token_id := tokenizer.backend.token_to_id(name)) is not None:
+            return name, token_id
     raise ModelError(
-        f"The tokenizer has no {' or '.join(names)}; add it to the vocabulary, or train one by "
+        f"The tokenizer has no {' or '.join(names)}; add it to the vocabulary, or train one with "
         "`sbert-search tokenizer train`."
     )

@@ -1,4 +1,4 @@
-"""Texts and pairs of texts to token ids, by the tokenizer that comes with a model."""
+"""Turn texts and pairs of texts into token ids with the tokenizer of a model."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ Ids = list[int]
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """The special tokens around one text, or around and between the two of a pair.
+    """The special tokens around one text, or around and between the two texts of a pair.
 
     Attributes:
         before: Ids before the first text.
-        between: Ids between the texts of a pair; none for a single text.
+        between: Ids between the texts of a pair; empty for a single text.
         after: Ids at the end.
-        types: Segments of: before, first text, between, second text, after.
+        types: Segment ids of: before, first text, between, second text, after.
     """
 
     before: Ids
@@ -52,7 +52,7 @@ class Frame:
 
     @property
     def size(self) -> int:
-        """Special tokens added."""
+        """Number of special tokens."""
         return len(self.before) + len(self.between) + len(self.after)
 
 
@@ -61,9 +61,9 @@ class EncodedPairs:
     """Pairs of texts as ids.
 
     Attributes:
-        ids: Of each pair, special tokens included.
-        types: Segment of each of these tokens.
-        lost: Tokens of each pair that were cut off, int32 (n,).
+        ids: Ids of each pair, special tokens included.
+        types: Segment id of each of these tokens.
+        lost: Tokens of each pair that were truncated, int32 (n,).
     """
 
     ids: list[Ids]
@@ -75,23 +75,23 @@ class EncodedPairs:
 
     @property
     def lengths(self) -> NDArray[np.int32]:
-        """Tokens of each pair that the model reads, int32 (n,)."""
+        """Tokens of each pair after truncation, int32 (n,)."""
         return np.fromiter(map(len, self.ids), dtype=np.int32, count=len(self.ids))
 
     def take(self, rows: NDArray[np.int64]) -> EncodedPairs:
-        """Return some of the pairs, in the order of ``rows``."""
-        picked = rows.tolist()
+        """Return the pairs at ``rows``, in this order."""
+        indices = rows.tolist()
         return EncodedPairs(
-            [self.ids[row] for row in picked], [self.types[row] for row in picked], self.lost[rows]
+            [self.ids[i] for i in indices], [self.types[i] for i in indices], self.lost[rows]
         )
 
 
 class TextTokenizer:
-    """A tokenizer that cuts to ``max_len`` and counts what it cuts off.
+    """A tokenizer that truncates to ``max_len`` and counts the truncated tokens.
 
     Attributes:
-        backend: The `tokenizers.Tokenizer`, set to neither cut nor pad.
-        max_len: Tokens of a text or pair that are kept, special ones included.
+        backend: The `tokenizers.Tokenizer`, with truncation and padding turned off.
+        max_len: Most tokens of a text or pair, special tokens included.
     """
 
     def __init__(self, backend: Tokenizer, max_len: int, *, folder: Path | None = None) -> None:
@@ -105,8 +105,8 @@ class TextTokenizer:
         self.pair = _frame(backend.encode("a", "a"))
         if self.pair.size >= max_len:
             raise ModelError(
-                f"A text may have {max_len} tokens and {self.pair.size} of a pair are special "
-                "ones; raise max_seq_length."
+                f"A text may have {max_len} tokens, and a pair needs {self.pair.size} special "
+                "tokens; raise max_seq_length."
             )
 
     @classmethod
@@ -116,12 +116,12 @@ class TextTokenizer:
         """Read tokenizer.json, or the vocab.txt of a BERT.
 
         Args:
-            folder: Where the tokenizer lies.
-            max_len: Tokens of a text or pair that are kept.
-            do_lower_case: Lower-case first, whatever the tokenizer does.
+            folder: Folder of the tokenizer.
+            max_len: Most tokens of a text or pair.
+            do_lower_case: Lower-case texts before the tokenizer's own normalisation.
 
         Raises:
-            ModelError: The folder holds neither file, or a broken one.
+            ModelError: The folder holds neither file, or the file is damaged.
         """
         try:
             if (folder / "tokenizer.json").is_file():
@@ -141,32 +141,34 @@ class TextTokenizer:
 
     @property
     def vocab_size(self) -> int:
-        """Tokens known, added ones included."""
+        """Size of the vocabulary, added tokens included."""
         return int(self.backend.get_vocab_size())
 
     def encode(self, texts: Sequence[str]) -> tuple[list[Ids], NDArray[np.int32]]:
         """Turn texts into ids.
 
         Returns:
-            Ids of each text, special tokens included, and the tokens cut off at the end of each,
-            int32 (n,).
+            Ids of each text, special tokens included, and the number of tokens truncated from the
+            end of each, int32 (n,).
 
         Raises:
-            CorpusError: A text holds a lone surrogate, which no encoding can carry.
+            CorpusError: A text has a lone surrogate, which UTF-8 cannot encode.
         """
         frame, room = self.single, self.max_len - self.single.size
         counted = self._counted(texts, room)
         lost = np.fromiter((max(0, count - room) for _, count in counted), np.int32, len(counted))
-        return [[*frame.before, *found[:room], *frame.after] for found, _ in counted], lost
+        return [[*frame.before, *ids[:room], *frame.after] for ids, _ in counted], lost
 
     def encode_pairs(self, pairs: Sequence[tuple[str, str]]) -> EncodedPairs:
-        """Turn pairs into ids; while a pair is too long its longer text is cut.
+        """Turn pairs into ids; of a pair that is too long, the longer text is truncated first.
 
         Raises:
-            CorpusError: A text holds a lone surrogate.
+            CorpusError: A text has a lone surrogate.
         """
         frame, room = self.pair, self.max_len - self.pair.size
-        queries = list(dict.fromkeys(first for first, _ in pairs))  # often one for many texts
+        queries = list(
+            dict.fromkeys(first for first, _ in pairs)
+        )  # often one query with many texts
         ids_of = dict(zip(queries, self._ids(queries), strict=True))
         seconds = self._ids([second for _, second in pairs])
         ids, types, lost = [], [], []
@@ -186,10 +188,10 @@ class TextTokenizer:
         return EncodedPairs(ids, types, np.array(lost, dtype=np.int32))
 
     def split(self, text: str, *, prompt: str = "") -> list[tuple[int, int]]:
-        """Cut a text into passages that each fit, behind the prompt, without losing a token.
+        """Split a text into passages that fit into ``max_len`` with the prompt, without truncation.
 
         Returns:
-            Start and end of each passage in characters; they follow one another without a gap.
+            Start and end of each passage in characters; the passages cover the text without gaps.
 
         Raises:
             ModelError: The prompt alone fills ``max_len``.
@@ -205,20 +207,20 @@ class TextTokenizer:
             sizes = map(len, self._ids([prompt + text[start:end] for start, end in spans]))
             if (excess := max(sizes, default=0) - room) <= 0:
                 return spans
-            capacity -= excess  # a cut inside a word can need more tokens than the whole word
+            capacity -= excess  # a word split in two can have more tokens than the whole word
         raise ModelError(f"The prompt {prompt!r} leaves no room in {self.max_len} tokens.")
 
     def sha256(self) -> str:
-        """Hash the tokenizer as JSON."""
+        """Hash of the tokenizer as JSON."""
         return hashlib.sha256(self.backend.to_str().encode()).hexdigest()
 
     def save(self, folder: Path, *, segments: bool = True) -> None:
         """Write the tokenizer's files into a folder, with ``max_len`` as its limit.
 
         Args:
-            folder: Where they go.
-            segments: Whether the model is to be sent segments. It is written down, since what the
-                classes of transformers send by default differs by class and version.
+            folder: Folder for the files.
+            segments: Whether the model gets segment ids. It is written to the settings, since the
+                default of transformers differs by class and version.
         """
         settings: dict[str, Any] = {"tokenizer_class": "PreTrainedTokenizerFast"}
         settings |= {f"{t[1:-1].lower()}_token": t for t in SPECIAL_TOKENS if self._knows(t)}
@@ -238,15 +240,15 @@ class TextTokenizer:
         return self.backend.token_to_id(token) is not None
 
     def _counted(self, texts: Sequence[str], room: int) -> list[tuple[Ids, int]]:
-        """Return at least the first ``room`` ids of each text, and how many there are."""
+        """Return at least the first ``room`` ids of each text, and the number of all its ids."""
         if all(len(text) <= PIECE_CHARS for text in texts if isinstance(text, str)):
             return [(ids, len(ids)) for ids in self._ids(texts)]
         return [self._counted_by_pieces(text, room) for text in texts]
 
     def _counted_by_pieces(self, text: str, room: int) -> tuple[Ids, int]:
-        """Count the tokens of a long text piece by piece; the count may be off by one a piece.
+        """Count the tokens of a long text piece by piece; the count may be off by one per piece.
 
-        The ids that are kept are exact unless the text has no blank for `PIECE_CHARS`.
+        The returned ids are exact unless the text has no blank within `PIECE_CHARS` characters.
         """
         kept: Ids = []
         count = 0
@@ -258,14 +260,14 @@ class TextTokenizer:
 
     def _ids(self, texts: Sequence[str]) -> list[Ids]:
         try:
-            found = self.backend.encode_batch_fast(list(texts), add_special_tokens=False)
+            encodings = self.backend.encode_batch_fast(list(texts), add_special_tokens=False)
         except (TypeError, UnicodeEncodeError) as error:
             raise _bad_text(texts, error) from error
-        return [encoding.ids for encoding in found]
+        return [encoding.ids for encoding in encodings]
 
 
 def _longest_first(first: int, second: int, room: int) -> tuple[int, int]:
-    """Tokens of each text to keep: the longer one is cut until both are equally long."""
+    """Tokens to keep of each text: the longer one is truncated until both are equally long."""
     if first + second <= room:
         return first, second
     short, half = min(first, second), room // 2
@@ -275,17 +277,17 @@ def _longest_first(first: int, second: int, room: int) -> tuple[int, int]:
 
 
 def _frame(probe: Encoding) -> Frame:
-    """Read the special tokens off an encoded probe."""
+    """Find the special tokens in an encoded text or pair."""
     owners = probe.sequence_ids
-    texts = [place for place, owner in enumerate(owners) if owner is not None]
+    texts = [index for index, owner in enumerate(owners) if owner is not None]
     first, last = texts[0], texts[-1]
-    middle = [place for place in range(first, last) if owners[place] is None]
+    middle = [index for index in range(first, last) if owners[index] is None]
     second = middle[-1] + 1 if middle else last
     between = probe.type_ids[middle[0]] if middle else 0
     types = (probe.type_ids[0], probe.type_ids[first], between, probe.type_ids[second])
     return Frame(
         probe.ids[:first],
-        [probe.ids[place] for place in middle],
+        [probe.ids[index] for index in middle],
         probe.ids[last + 1 :],
         (*types, probe.type_ids[-1]),
     )
@@ -293,18 +295,18 @@ def _frame(probe: Encoding) -> Frame:
 
 def _read_settings(folder: Path) -> dict[str, Any]:
     path = folder / _SETTINGS
-    found: dict[str, Any] = json.loads(path.read_text("utf-8")) if path.is_file() else {}
-    return found
+    settings: dict[str, Any] = json.loads(path.read_text("utf-8")) if path.is_file() else {}
+    return settings
 
 
 def _bad_text(texts: Sequence[str], error: Exception) -> CorpusError:
     for text in texts:
         if not isinstance(text, str):
-            return CorpusError(f"{text!r} is no text; it must be a string.")
-        if found := re.search("[\ud800-\udfff]", text):
-            near = text[max(0, found.start() - 20) : found.end()]
+            return CorpusError(f"{text!r} is not a string; every text must be one.")
+        if match := re.search("[\ud800-\udfff]", text):
+            near = text[max(0, match.start() - 20) : match.end()]
             return CorpusError(
                 f"The text ending here in {near!r} holds a lone surrogate at character "
-                f"{found.start()}; read its source as UTF-8, or remove it."
+                f"{match.start()}; read its source as UTF-8, or remove it."
             )
     return CorpusError(f"The texts cannot be tokenised: {error}.")

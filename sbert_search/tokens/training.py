@@ -1,4 +1,4 @@
-"""From sources to a vocabulary on disk."""
+"""Learn a vocabulary from documents and save it to a folder."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ MAX_PIECES = 10_000_000
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class VocabularySettings:
-    """What vocabulary to learn.
+    """Settings for learning a vocabulary.
 
     Attributes:
-        vocab_size: Pieces wanted, special tokens and alphabet included.
+        vocab_size: Target number of pieces, special tokens and alphabet included.
         algorithm: ``wordpiece`` merges by likelihood gain; ``bpe`` by count, in the `tokenizers`
-            library. Both are read longest match first.
-        alphabet_limit: Most characters to know.
-        rules: How text becomes words; with ``extend``, those of the old vocabulary hold.
-        extend: Folder or vocab.txt of a vocabulary to add to, its ids unchanged.
+            library. Both vocabularies encode by longest match first.
+        alphabet_limit: Most characters to include.
+        rules: How to split text into words; with ``extend``, the rules of the old vocabulary apply.
+        extend: Folder or vocab.txt of a vocabulary to extend; its ids do not change.
     """
 
     vocab_size: int = 30_522
@@ -58,14 +58,14 @@ class VocabularySettings:
 
 @dataclass(frozen=True, slots=True)
 class TrainedVocabulary:
-    """What came out.
+    """The result of `train_tokenizer`.
 
     Attributes:
         out: The folder.
-        vocab_size: Pieces; below what was asked for when the text has no more pairs to merge.
+        vocab_size: Number of pieces; below the target if the text has no more pairs to merge.
         documents: Documents read.
         rejected: Input rows that could not be used.
-        rejects_file: Where they are listed; None when there are none.
+        rejects_file: File that lists them; None if there are none.
     """
 
     out: Path
@@ -82,13 +82,13 @@ def train_tokenizer(
 
     Args:
         reader: The documents; `BATCH_ROWS` is a good size of its batches.
-        out: A folder that is not there yet.
-        settings: What to learn.
+        out: A folder that does not exist yet.
+        settings: Settings of the vocabulary.
         workers: Processes that count words.
 
     Raises:
-        ConfigError: ``out`` exists, or the size asked for is too small for the alphabet.
-        CorpusError: A source cannot be read, or holds no words.
+        ConfigError: ``out`` exists, or ``vocab_size`` is too small for the alphabet.
+        CorpusError: A source cannot be read, or has no words.
         ModelError: The vocabulary to extend cannot be used.
     """
     check_new(out)
@@ -109,7 +109,7 @@ def train_tokenizer(
     if len(vocabulary) < settings.vocab_size:
         note(
             f"{len(vocabulary):,} pieces instead of {settings.vocab_size:,}: the text has no "
-            "other pair of pieces that is seen twice and worth a merge."
+            "other pair of pieces that occurs twice and raises the likelihood."
         )
     save_vocabulary(out, vocabulary, rules)
     rejects.finish(was_read=reader.reads(rejects.path))
@@ -123,7 +123,7 @@ def train_tokenizer(
 
 
 def _merged(words: dict[str, int], old: list[str], settings: VocabularySettings) -> list[str]:
-    note(f"{sum(words.values()):,} words, {len(words):,} different ones.")
+    note(f"{sum(words.values()):,} words, {len(words):,} distinct.")
     with progress("Merging", settings.vocab_size - len(old), "pieces") as advance:
         return learn_wordpiece(
             words,

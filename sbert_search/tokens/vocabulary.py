@@ -1,4 +1,4 @@
-"""A vocabulary as a folder that `transformers` and `TextTokenizer` load."""
+"""Read and write a vocabulary as a folder that `transformers` and `TextTokenizer` load."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ _FILES = ("tokenizer.json", "vocab.txt", "tokenizer_config.json")
 
 
 def bert_tokenizer(vocabulary: Sequence[str], rules: WordRules) -> Tokenizer:
-    """Make BERT's tokenizer: normalise, split, longest match first, [CLS] and [SEP] around.
+    """Make BERT's tokenizer: normalise, split, match the longest piece first, add [CLS] and [SEP].
 
     Args:
         vocabulary: Pieces by id.
-        rules: How text becomes words.
+        rules: How to split text into words.
 
     Raises:
-        ModelError: A piece stands there twice, or a special token is missing.
+        ModelError: A piece occurs twice, or a special token is missing.
     """
-    ids = {piece: number for number, piece in enumerate(vocabulary)}
+    ids = {piece: piece_id for piece_id, piece in enumerate(vocabulary)}
     if len(ids) < len(vocabulary):
-        twice = next(piece for number, piece in enumerate(vocabulary) if ids[piece] != number)
+        twice = next(piece for piece_id, piece in enumerate(vocabulary) if ids[piece] != piece_id)
         raise ModelError(f"The vocabulary has {twice!r} twice; its ids would be ambiguous.")
     if missing := [token for token in SPECIAL_TOKENS if token not in ids]:
         raise ModelError(
@@ -54,14 +54,16 @@ def bert_tokenizer(vocabulary: Sequence[str], rules: WordRules) -> Tokenizer:
 
 
 def bert_frame(tokenizer: Tokenizer) -> processors.TemplateProcessing:
-    """Put [CLS] and [SEP] around a text, and a [SEP] behind each text of a pair.
+    """Make a template with [CLS] before the first text and [SEP] after each text.
 
     Raises:
-        ModelError: The tokenizer does not know one of them.
+        ModelError: The tokenizer lacks one of them.
     """
     ids = {token: tokenizer.token_to_id(token) for token in ("[CLS]", "[SEP]")}
-    if missing := [token for token, number in ids.items() if number is None]:
-        raise ModelError(f"The tokenizer has no {missing[0]} and does not say what to put around.")
+    if missing := [token for token, token_id in ids.items() if token_id is None]:
+        raise ModelError(
+            f"The tokenizer has no {missing[0]}, and no post-processor adds other special tokens."
+        )
     return processors.TemplateProcessing(
         single="[CLS] $A [SEP]",
         pair="[CLS] $A [SEP] $B:1 [SEP]:1",
@@ -72,10 +74,10 @@ def bert_frame(tokenizer: Tokenizer) -> processors.TemplateProcessing:
 def save_vocabulary(
     out: Path, vocabulary: Sequence[str], rules: WordRules, *, max_len: int = 512
 ) -> None:
-    """Write tokenizer.json, vocab.txt and tokenizer_config.json into a new folder, all or none.
+    """Write tokenizer.json, vocab.txt and tokenizer_config.json atomically into a new folder.
 
     Raises:
-        ConfigError: The folder is there already.
+        ConfigError: The folder exists.
         ModelError: As `bert_tokenizer`.
     """
     check_new(out)
@@ -103,41 +105,41 @@ def save_vocabulary(
 
 
 def check_new(out: Path) -> None:
-    """Refuse a folder that would be overwritten.
+    """Refuse a folder that `save_vocabulary` cannot make.
 
     Raises:
-        ConfigError: It is there already, or the folder it would lie in is not; or what it is
-            written as first is there, and not left by a killed process.
+        ConfigError: The folder exists, its parent does not, or its temporary folder exists and was
+            not left by an interrupted run.
     """
     if out.exists():
-        raise ConfigError(f"{out} is there already; name a new folder.")
+        raise ConfigError(f"{out} exists already; name a new folder.")
     if not out.absolute().parent.is_dir():
-        raise ConfigError(f"{out.absolute().parent} is no folder; make it first.")
+        raise ConfigError(f"{out.absolute().parent} is not a folder; make it first.")
     temporary = out.with_name(out.name + ".tmp")
     if os.path.lexists(temporary) and not _is_leftover(temporary):
         raise ConfigError(f"{temporary} is in the way; move it, or name another folder.")
 
 
 def _is_leftover(temporary: Path) -> bool:
-    """Whether a folder holds nothing but files of a vocabulary."""
+    """Whether a temporary folder holds only files of a vocabulary."""
     if temporary.is_symlink() or not temporary.is_dir():
         return False
     return all(entry.name in _FILES for entry in temporary.iterdir())
 
 
 def read_vocabulary(path: Path) -> tuple[list[str], WordRules]:
-    """Read pieces by id, and how text becomes words, from a folder or a vocab.txt.
+    """Read the pieces by id, and the rules for words, from a folder or a vocab.txt.
 
-    The rules are those of the tokenizer_config.json beside the vocabulary; without one, those of
-    an uncased BERT.
+    The rules come from the tokenizer_config.json beside the vocabulary; without one they are those
+    of an uncased BERT.
 
     Raises:
-        ModelError: The files cannot be read, or are no WordPiece vocabulary.
+        ModelError: The files cannot be read, or are not a WordPiece vocabulary.
     """
     file = path / "vocab.txt" if path.is_dir() else path
     config = file.with_name("tokenizer_config.json")
     try:
-        # Only a line feed ends a piece: a piece may be another kind of line end.
+        # Not splitlines(): a piece may be another line separator, such as U+2028.
         lines = file.read_bytes().decode("utf-8").split("\n")
         switches = json.loads(config.read_text("utf-8")) if config.is_file() else {}
     except (OSError, ValueError) as error:

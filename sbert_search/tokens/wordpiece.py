@@ -1,4 +1,4 @@
-"""Learn a WordPiece vocabulary from counted words, from nothing or on top of an existing one."""
+"""Learn a WordPiece vocabulary from word counts, from scratch or as an extension of another."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ def learn_wordpiece(
     alphabet_limit: int = 1_000,
     advance: Callable[[int], None] = lambda n: None,
 ) -> list[str]:
-    """Learn a vocabulary by likelihood gain (see `merging.grow_vocabulary`).
+    """Learn a vocabulary by likelihood gain (see `wordpiece_merges.grow_vocabulary`).
 
-    The characters that the vocabulary lacks come first. Then merging goes on from the pieces into
-    which it cuts the words, so an existing vocabulary is extended, and its ids stay.
+    First, the missing characters are added. Then merging starts from the pieces into which the
+    vocabulary splits the words, so an existing vocabulary is extended and its ids do not change.
 
     Args:
-        words: How often each word is seen.
-        vocab_size: Pieces wanted in all; fewer come out when the words are too few.
-        vocabulary: Pieces to begin with, by id.
-        alphabet_limit: Most characters of the words to know; a word with another is read as [UNK].
-        advance: Told of each piece merged.
+        words: Occurrences of each word.
+        vocab_size: Target number of pieces; too few words give fewer.
+        vocabulary: Initial pieces, by id.
+        alphabet_limit: Most characters to include; a word with another character becomes [UNK].
+        advance: Called with 1 for each merged piece.
 
     Returns:
         The pieces by id: ``vocabulary``, characters, merged pieces in the order of their merges.
@@ -62,15 +62,15 @@ def learn_wordpiece(
 def learn_bpe(
     batches: Iterable[Sequence[str]], rules: WordRules, vocab_size: int, alphabet_limit: int
 ) -> list[str]:
-    """Learn a vocabulary by merging the pair that is seen most, with the `tokenizers` library.
+    """Learn a vocabulary by merging the most frequent pair, with the `tokenizers` library.
 
-    Its "WordPiece trainer" is byte-pair encoding over characters, with ## written before pieces.
+    The library's `WordPieceTrainer` is byte-pair encoding over characters with the prefix ##.
 
     Args:
         batches: Texts.
-        rules: How a text is cut into words.
-        vocab_size: Pieces wanted in all.
-        alphabet_limit: Most characters to know.
+        rules: How to split a text into words.
+        vocab_size: Target number of pieces.
+        alphabet_limit: Most characters to include.
 
     Returns:
         The pieces by id: special tokens, characters, merged pieces.
@@ -102,10 +102,10 @@ def learn_bpe(
 
 
 def alphabet(words: Mapping[str, int], limit: int) -> list[str]:
-    """List the single characters of a vocabulary: those that begin words, then those within.
+    """List the characters of a vocabulary: as the start of a word, then as a continuation.
 
-    A character that is ever seen beside another gets both forms, so that every word of known
-    characters can be cut; one that always stands alone (punctuation, CJK) gets the first only.
+    A character of any word with several characters gets both forms, so that every word of known
+    characters can be split. A character that is always a word (punctuation, CJK) gets the first.
 
     Raises:
         CorpusError: There are no words.
@@ -124,19 +124,19 @@ def alphabet(words: Mapping[str, int], limit: int) -> list[str]:
 
 
 def _longest_match(words: Mapping[str, int], pieces: Sequence[str]) -> Segmentation:
-    """Cut all words into pieces, as encoding does; words that come out as [UNK] are left out."""
-    ids = {piece: number for number, piece in enumerate(pieces)}
+    """Split all words into pieces by longest match first; words that become [UNK] are left out."""
+    ids = {piece: piece_id for piece_id, piece in enumerate(pieces)}
     model = WordPiece(ids, unk_token=UNKNOWN, max_input_chars_per_word=MAX_WORD_CHARS)
-    numbers: list[int] = []
+    piece_ids: list[int] = []
     lengths, counts = [], []
     for word, count in words.items():
-        found = [token.id for token in model.tokenize(word)]
-        if found != [ids[UNKNOWN]]:
-            numbers += found
-            lengths.append(len(found))
+        word_ids = [token.id for token in model.tokenize(word)]
+        if word_ids != [ids[UNKNOWN]]:
+            piece_ids += word_ids
+            lengths.append(len(word_ids))
             counts.append(count)
     return Segmentation(
-        np.array(numbers, np.int32),
+        np.array(piece_ids, np.int32),
         np.array(lengths, np.int64),
         np.array(counts, np.int64),
         len(pieces),

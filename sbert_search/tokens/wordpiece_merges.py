@@ -1,4 +1,4 @@
-"""Pieces grow by merging: the loop that turns characters into a vocabulary."""
+"""Merge pieces into longer ones: the loop that turns characters into a vocabulary."""
 
 from __future__ import annotations
 
@@ -10,49 +10,49 @@ from numpy.typing import NDArray
 from sbert_search.runtime.arrays import Ints
 from sbert_search.tokens.merge_candidates import Floats, PairTable, pair_keys
 
-Places = NDArray[np.int32]
+Positions = NDArray[np.int32]
 
 CONTINUATION = "##"
 
 
 def join_pieces(left: str, right: str) -> str:
-    """Write two neighbours as one piece: ``un`` and ``##able`` give ``unable``."""
+    """Write two adjacent pieces as one: ``un`` and ``##able`` give ``unable``."""
     return left + right.removeprefix(CONTINUATION)
 
 
 class Segmentation:
-    """All different words, end to end, as linked pieces.
+    """All distinct words, concatenated, as linked lists of pieces.
 
-    A place is an index into the arrays; a merge keeps the place of the left piece and drops that of
-    the right one. -1 stands for no piece and no neighbour.
+    A position is an index into the arrays. A merge stores the new piece at the position of the left
+    piece and empties the position of the right one. -1 means no piece, or no adjacent piece.
 
     Args:
-        pieces: Pieces of all words, one word after the other, int (places,).
+        pieces: Piece ids of all words, word by word, int (positions,).
         lengths: Pieces of each word, int (words,).
-        counts: How often each word is seen, int (words,).
-        n_pieces: How many different pieces there are.
+        counts: Occurrences of each word, int (words,).
+        n_pieces: Number of distinct pieces.
     """
 
     def __init__(
         self, pieces: NDArray[np.integer], lengths: Ints, counts: Ints, n_pieces: int
     ) -> None:
-        self._piece: Places = pieces.astype(np.int32)
+        self._piece: Positions = pieces.astype(np.int32)
         self._weight: Floats = np.repeat(counts.astype(np.float64), lengths)
         ends = np.cumsum(lengths)
-        self._next: Places = np.arange(1, len(pieces) + 1, dtype=np.int32)
+        self._next: Positions = np.arange(1, len(pieces) + 1, dtype=np.int32)
         self._next[ends - 1] = -1
-        self._previous: Places = np.arange(-1, len(pieces) - 1, dtype=np.int32)
+        self._previous: Positions = np.arange(-1, len(pieces) - 1, dtype=np.int32)
         self._previous[ends - lengths] = -1
         order = np.argsort(self._piece, kind="stable").astype(np.int32)
         borders = np.searchsorted(self._piece[order], np.arange(1, n_pieces))
-        self._places: list[Places] = np.split(order, borders)
+        self._positions: list[Positions] = np.split(order, borders)
 
     def frequencies(self) -> Floats:
         """Count every piece, float (n_pieces,)."""
-        return _sums(self._piece, self._weight, len(self._places))
+        return _sums(self._piece, self._weight, len(self._positions))
 
     def pairs(self) -> tuple[Ints, Floats]:
-        """Count every pair of neighbours: keys, each once, and counts."""
+        """Count every pair of adjacent pieces: distinct keys, and their counts."""
         return _summed(*self._edges(np.arange(len(self._piece), dtype=np.int32)))
 
     def merge(self, left: int, right: int, merged: int) -> tuple[float, Ints, Floats]:
@@ -64,7 +64,7 @@ class Segmentation:
             merged: What they become; the next new number, or a piece that is there already.
 
         Returns:
-            How often it was merged, and by how much which pairs (keys, each once) are seen more.
+            The number of merges, and the distinct keys of pairs with the changes of their counts.
         """
         first = self._find(left, right)
         second = self._next[first]
@@ -76,25 +76,25 @@ class Segmentation:
         inside = third >= 0
         self._previous[third[inside]] = first[inside]
         after = self._edges(np.concatenate([self._previous[first], first]))
-        if merged == len(self._places):
-            self._places.append(first)
+        if merged == len(self._positions):
+            self._positions.append(first)
         else:
-            self._places[merged] = np.concatenate([self._places[merged], first])
+            self._positions[merged] = np.concatenate([self._positions[merged], first])
         keys, amounts = _summed(
             np.concatenate([before[0], after[0]]), np.concatenate([-before[1], after[1]])
         )
         changed = amounts != 0
         return float(self._weight[first].sum()), keys[changed], amounts[changed]
 
-    def _find(self, left: int, right: int) -> Places:
-        """Find where a pair stands; of overlapping ones (``aaa``) every second, from the left."""
-        first: Places
-        if len(self._places[left]) <= len(self._places[right]):
-            first = self._places_of(left)
+    def _find(self, left: int, right: int) -> Positions:
+        """Positions of a pair; of overlapping ones (``aaa``) every second, from the left."""
+        first: Positions
+        if len(self._positions[left]) <= len(self._positions[right]):
+            first = self._positions_of(left)
             follower = self._next[first]
             first = first[(follower >= 0) & (self._piece[follower] == right)]
         else:
-            first = self._previous[self._places_of(right)]
+            first = self._previous[self._positions_of(right)]
             first = first[(first >= 0) & (self._piece[first] == left)]
         if left != right:
             return first
@@ -102,17 +102,17 @@ class Segmentation:
         step = np.arange(len(first))
         starts = self._previous[first] != np.concatenate([[-1], first[:-1]])
         starts |= self._previous[first] < 0
-        place_in_run = step - np.maximum.accumulate(np.where(starts, step, 0))
-        every_second: Places = first[place_in_run % 2 == 0]
+        rank_in_run = step - np.maximum.accumulate(np.where(starts, step, 0))
+        every_second: Positions = first[rank_in_run % 2 == 0]
         return every_second
 
-    def _places_of(self, piece: int) -> Places:
-        places = self._places[piece]
-        self._places[piece] = places[self._piece[places] == piece]
-        return self._places[piece]
+    def _positions_of(self, piece: int) -> Positions:
+        positions = self._positions[piece]
+        self._positions[piece] = positions[self._piece[positions] == piece]
+        return self._positions[piece]
 
-    def _edges(self, left: Places) -> tuple[Ints, Floats]:
-        """Give key and weight of the pair that starts at each place; places may repeat."""
+    def _edges(self, left: Positions) -> tuple[Ints, Floats]:
+        """Key and weight of the pair that starts at each position; positions may repeat."""
         left = np.unique(left[left >= 0])
         left = left[self._next[left] >= 0]
         weights: Floats = self._weight[left]
@@ -135,16 +135,16 @@ def grow_vocabulary(
     *,
     advance: Callable[[int], None] = lambda n: None,
 ) -> list[str]:
-    """Merge the pair of largest gain in unigram log-likelihood until enough pieces are new.
+    """Merge the pair of largest gain in unigram log-likelihood until there are enough new pieces.
 
-    Gains within one part in 10^9 are equal; then the pair first in the order of its strings wins.
-    Merging stops early when no pair that is seen twice raises the likelihood.
+    Gains with a relative difference below 1e-9 count as equal; the first pair in the order of
+    strings then wins. Merging stops early if no pair that occurs twice raises the likelihood.
 
     Args:
-        segmentation: The words in pieces; it is used up.
-        pieces: Text of the pieces that ``segmentation`` begins with, by number.
-        n_new: How many to add.
-        advance: Told of each new piece.
+        segmentation: The words in pieces; it is modified.
+        pieces: Text of the initial pieces of ``segmentation``, by id.
+        n_new: Number of pieces to add.
+        advance: Called with 1 for each new piece.
 
     Returns:
         The new pieces, in the order of their merges.
@@ -152,7 +152,7 @@ def grow_vocabulary(
     Source: Schuster & Nakajima 2012, Japanese and Korean voice search, section 3; the gain is that
     of the pair model against the unigram model, f(ab) ln(f(ab) N / (f(a) f(b))).
     """
-    texts, number_of = list(pieces), {text: number for number, text in enumerate(pieces)}
+    texts, id_of = list(pieces), {text: piece_id for piece_id, text in enumerate(pieces)}
     frequency = segmentation.frequencies()
     total = float(frequency.sum())
     frequency = np.concatenate([frequency, np.zeros(n_new)])
@@ -163,7 +163,7 @@ def grow_vocabulary(
         pairs = zip(table.left[best].tolist(), table.right[best].tolist(), strict=True)
         left, right = min(pairs, key=lambda pair: (texts[pair[0]], texts[pair[1]]))
         text = join_pieces(texts[left], texts[right])
-        merged = number_of.setdefault(text, len(texts))
+        merged = id_of.setdefault(text, len(texts))
         if merged == len(texts):
             texts.append(text)
             advance(1)

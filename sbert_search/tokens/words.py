@@ -1,4 +1,4 @@
-"""How text becomes words, as BERT has it, and how often each word of a corpus is seen."""
+"""Split text into words by BERT's rules, and count the words of a corpus."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from tokenizers import normalizers, pre_tokenizers
 from sbert_search.errors import TrainingError
 from sbert_search.runtime.progress import note
 
-MAX_WORD_CHARS = 100  # BERT reads a longer word as [UNK]
+MAX_WORD_CHARS = 100  # BERT turns a longer word into [UNK]
 MAX_DISTINCT_WORDS = 10_000_000  # about 1 GiB of words and counts
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WordRules:
-    """BERT's normalisation: clean, space out CJK, lower-case, strip accents; then split.
+    """BERT's normalisation: clean, separate CJK, lower-case, strip accents; then split.
 
     Attributes:
-        lowercase: False for a cased vocabulary.
-        strip_accents: None means: as ``lowercase``.
-        split_cjk: Every CJK ideograph is a word of its own.
+        lowercase: Whether to lower-case; False for a cased vocabulary.
+        strip_accents: Whether to strip accents; None: as ``lowercase``.
+        split_cjk: Whether every CJK ideograph is a word.
     """
 
     lowercase: bool = True
@@ -35,7 +35,7 @@ class WordRules:
     split_cjk: bool = True
 
     def normalizer(self) -> normalizers.BertNormalizer:
-        """Make the library's normaliser."""
+        """Make the normaliser of the `tokenizers` library."""
         return normalizers.BertNormalizer(
             clean_text=True,
             handle_chinese_chars=self.split_cjk,
@@ -53,15 +53,15 @@ def count_words(
 ) -> dict[str, int]:
     """Count the words of a corpus, batch by batch, in several processes.
 
-    The result does not depend on the number of processes. Words longer than BERT reads are left
-    out. When more than ``max_distinct`` words are known, the rarest half is forgotten (with a note
-    on stderr), so memory stays bounded; the words that matter to a vocabulary are far above.
+    The result does not depend on the number of processes. Words longer than `MAX_WORD_CHARS` are
+    left out. If there are more than ``max_distinct`` distinct words, the rarest half is dropped
+    (with a note on stderr), so memory stays bounded; such rare words do not enter a vocabulary.
 
     Args:
-        batches: Texts, some megabytes a batch; read as fast as they are counted.
-        rules: How a text is cut into words.
-        workers: Processes; 1 counts in this one.
-        max_distinct: Most different words to keep.
+        batches: Texts, some megabytes per batch; read as fast as they are counted.
+        rules: How to split a text into words.
+        workers: Number of processes; 1 counts in this process.
+        max_distinct: Most distinct words to keep.
     """
     total: Counter[str] = Counter()
     for counts in _counted(batches, rules, workers):
@@ -75,8 +75,8 @@ def count_batch(texts: Sequence[str], rules: WordRules) -> dict[str, int]:
     """Count the words of some texts."""
     chunks: Counter[str] = Counter()
     for text in texts:
-        # BERT's rules see one character at a time, so what stands between two blanks can be
-        # counted first and cleaned once; the rarer kinds of white space are left to the rules.
+        # BERT's rules look at single characters, so equal chunks between blanks give equal words:
+        # count the chunks first, then normalise each once. Rarer white space is left to the rules.
         chunks.update(text.translate(_BLANKS).split(" "))
     normalize = rules.normalizer().normalize_str
     split = pre_tokenizers.BertPreTokenizer().pre_tokenize_str
@@ -94,7 +94,7 @@ _BLANKS = str.maketrans("\t\n\r", "   ")
 def _counted(
     batches: Iterable[Sequence[str]], rules: WordRules, workers: int
 ) -> Iterator[dict[str, int]]:
-    """Yield the counts of each batch in the order of the batches, few of which are in memory."""
+    """Yield the counts of each batch, in order; few batches are in memory at a time."""
     if workers == 1:
         for texts in batches:
             yield count_batch(texts, rules)
@@ -102,29 +102,29 @@ def _counted(
     context = multiprocessing.get_context("spawn")
     try:
         with ProcessPoolExecutor(
-            workers, mp_context=context, initializer=_leave_interrupts
+            workers, mp_context=context, initializer=_ignore_interrupts
         ) as pool:
-            waiting: deque[Future[dict[str, int]]] = deque()
+            pending: deque[Future[dict[str, int]]] = deque()
             for texts in batches:
-                waiting.append(pool.submit(count_batch, texts, rules))
-                if len(waiting) > workers:
-                    yield waiting.popleft().result()
-            while waiting:
-                yield waiting.popleft().result()
+                pending.append(pool.submit(count_batch, texts, rules))
+                if len(pending) > workers:
+                    yield pending.popleft().result()
+            while pending:
+                yield pending.popleft().result()
     except BrokenProcessPool as error:
         raise TrainingError(
-            "A process that counted words was killed, perhaps for want of memory; run it again "
-            "with fewer of them."
+            "A process that counted words was killed, perhaps because memory ran out; run it again "
+            "with fewer workers."
         ) from error
 
 
-def _leave_interrupts() -> None:
-    """Ignore Ctrl-C, which reaches every process, and which the first one answers for all."""
+def _ignore_interrupts() -> None:
+    """Ignore Ctrl-C, which reaches every process; the parent process handles it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def _without_rarest(counts: Counter[str], keep: int) -> Counter[str]:
     values = np.fromiter(counts.values(), np.int64, len(counts))
     floor = int(np.partition(values, -keep - 1)[-keep - 1])
-    note(f"{len(counts):,} different words: those seen fewer than {floor + 1} times are dropped.")
+    note(f"{len(counts):,} distinct words: those seen fewer than {floor + 1} times are dropped.")
     return Counter({word: count for word, count in counts.items() if count > floor})

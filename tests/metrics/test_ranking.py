@@ -64,12 +64,12 @@ def test_scores_that_differ_beyond_32_bits_keep_their_order() -> None:
 
 @pytest.mark.parametrize("name", ["nDCG", "ndcg@10", "MAP@10", "recall@0", "P@5"])
 def test_an_unknown_measure_is_named(name: str) -> None:
-    with pytest.raises(EvaluationError, match=f"'{name}' is no measure; use nDCG@k"):
+    with pytest.raises(EvaluationError, match=f"'{name}' is not a metric; use nDCG@k"):
         score_run(RUN, QRELS, [name])
 
 
 def test_a_mean_over_nothing_is_refused() -> None:
-    with pytest.raises(ValueError, match="no query"):
+    with pytest.raises(ValueError, match="no queries"):
         mean({})
 
 

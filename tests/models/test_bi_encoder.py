@@ -212,7 +212,7 @@ def test_a_module_outside_the_folder_is_refused(tmp_path: Path, where: str) -> N
     ("file", "content", "message"),
     [
         ("modules.json", "{}", "holds no list of modules"),
-        ("modules.json", "[3]", "3 is no module"),
+        ("modules.json", "[3]", "3 is not a module"),
         ("modules.json", "[", "cannot be read as JSON"),
         ("config.json", "[]", "holds no JSON object"),
         ("config_sentence_transformers.json", "nonsense", "cannot be read as JSON"),

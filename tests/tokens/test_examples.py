@@ -38,14 +38,14 @@ def test_a_pair_has_two_segments_between_special_tokens(shards: TokenShards) -> 
     assert found.lengths.tolist() == [6, 6]
 
 
-def test_documents_are_set_apart_in_one_stretch(shards: TokenShards) -> None:
+def test_documents_are_set_apart_in_one_span(shards: TokenShards) -> None:
     found = read(shards, "full-sentences")
     assert found.input_ids.tolist() == [2, 10, 11, 12, 3, 20, 21, 22, 3, 30, 3]
     assert not found.token_type_ids.any()
     assert found.lengths.tolist() == [11]
 
 
-def test_no_separator_stands_where_a_stretch_begins_with_a_document(shards: TokenShards) -> None:
+def test_no_separator_stands_where_a_span_begins_with_a_document(shards: TokenShards) -> None:
     found = read(shards, "document-sentences")
     assert found.input_ids.tolist() == [2, 10, 11, 12, 3, 2, 20, 21, 22, 3, 2, 30, 3]
     assert found.lengths.tolist() == [5, 5, 3]

@@ -71,9 +71,9 @@ def test_segments_are_consecutive_and_never_cross_documents(
     for first, second, label, length in zip(
         pairs.first, pairs.second, pairs.label, pairs.lengths, strict=True
     ):
-        for stretch in (first, second):
-            assert stretch[0] < stretch[1]
-            assert len(set(document_of(np.array([stretch[0], stretch[1] - 1]), corpus))) == 1
+        for span in (first, second):
+            assert span[0] < span[1]
+            assert len(set(document_of(np.array([span[0], span[1] - 1]), corpus))) == 1
         assert length == 3 + (first[1] - first[0]) + (second[1] - second[0]) <= max_len
         ahead, behind = (second, first) if kind == "sop" and label else (first, second)
         if length < max_len and not (kind == "nsp" and label):  # nothing was cut off

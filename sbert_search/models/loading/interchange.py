@@ -108,7 +108,10 @@ class LibraryEncoder:
 
     def __init__(self, model: SentenceTransformer) -> None:
         if not is_sentence_transformer(model):
-            raise ConfigError(f"A {type(model).__name__} is not a SentenceTransformer.")
+            raise ConfigError(
+                f"A {type(model).__name__} is not a model; pass a folder, a name on the hub or a "
+                "SentenceTransformer."
+            )
         self.model = model
         self.tokenizer = TextTokenizer(_backend(model), _max_len(model))
         self.dim = int(model.encode(["a"], prompt="", truncate_dim=_NO_LIMIT).shape[1])
@@ -153,7 +156,10 @@ class LibraryPairScorer:
 
     def __init__(self, model: CrossEncoder) -> None:
         if not is_cross_encoder(model):
-            raise ConfigError(f"A {type(model).__name__} is not a CrossEncoder.")
+            raise ConfigError(
+                f"A {type(model).__name__} is not a model; pass a folder, a name on the hub or a "
+                "CrossEncoder."
+            )
         self.model = model
         self.tokenizer = TextTokenizer(_backend(model), _max_len(model))
         self.num_labels = int(model.num_labels)
