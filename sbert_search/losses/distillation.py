@@ -35,7 +35,7 @@ def margin_mse(scores: Tensor, teacher: Tensor) -> Tensor:
     return (margins - teacher_margins).square().mean(dim=1)
 
 
-def score_divergence(scores: Tensor, teacher: Tensor, *, temperature: float = 1.0) -> Tensor:
+def kl_divergence(scores: Tensor, teacher: Tensor, *, temperature: float = 1.0) -> Tensor:
     """Match the teacher's distribution over the candidates of each anchor.
 
     Args:

@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy, normalize
 
 
-def multiple_negatives(
+def multiple_negatives_ranking(
     anchors: Tensor, candidates: Tensor, *, scale: float = 20.0, symmetric: bool = False
 ) -> Tensor:
     """Cross-entropy of each anchor's positive among all candidates of the batch, by cosine.

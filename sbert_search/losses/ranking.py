@@ -60,7 +60,7 @@ def online_contrastive(pair_distances: Tensor, labels: Tensor, *, margin: float 
     Source: sentence-transformers' OnlineContrastiveLoss.
     """
     positives, negatives = pair_distances[labels == 1], pair_distances[labels == 0]
-    # Without pairs of the other label, the mean takes the place of their extreme.
+    # Without pairs of one label, the mean distance of the other label replaces their extreme.
     nearest_negative = negatives.amin() if len(negatives) else positives.mean()
     farthest_positive = positives.amax() if len(positives) else negatives.mean()
     hard_positives = positives[positives > nearest_negative]

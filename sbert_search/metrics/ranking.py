@@ -82,7 +82,7 @@ def mean(per_query: Mapping[str, float]) -> float:
     """Average over the queries.
 
     Raises:
-        ValueError: There is no query.
+        ValueError: There are no queries.
     """
     if not per_query:
         raise ValueError("The mean over no queries is undefined.")

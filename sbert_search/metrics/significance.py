@@ -111,7 +111,7 @@ def compare_means(
         seed: Seed of bootstrap and test.
 
     Raises:
-        ValueError: The two are not equally long lists of finite numbers, of at least 1.
+        ValueError: The two are not equally long, non-empty lists of finite numbers.
     """
     a, b = _checked(first, second)
     gains, rng = b - a, np.random.default_rng(seed)
@@ -148,8 +148,8 @@ def compare_correlations(
         seed: Seed of bootstrap and test.
 
     Raises:
-        ValueError: The three are not equally long lists of finite numbers, of at least 2, or all
-            values of one are equal, so that the correlation is undefined.
+        ValueError: The three are not equally long, non-empty lists of finite numbers, or all values
+            of one are equal, so that the correlation is undefined.
     """
     checked = _checked(first, second, gold)
     if any((values == values[0]).all() for values in checked):

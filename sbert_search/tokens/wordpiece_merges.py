@@ -56,12 +56,12 @@ class Segmentation:
         return _summed(*self._edges(np.arange(len(self._piece), dtype=np.int32)))
 
     def merge(self, left: int, right: int, merged: int) -> tuple[float, Ints, Floats]:
-        """Merge a pair wherever it stands, from left to right.
+        """Merge all occurrences of a pair, from left to right.
 
         Args:
             left: The left piece of the pair.
             right: The right piece.
-            merged: What they become; the next new number, or a piece that is there already.
+            merged: Id of the merged piece: the next unused id, or that of an existing piece.
 
         Returns:
             The number of merges, and the distinct keys of pairs with the changes of their counts.

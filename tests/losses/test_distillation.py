@@ -6,8 +6,8 @@ import torch
 from sbert_search.losses.distillation import (
     candidate_scores,
     embedding_mse,
+    kl_divergence,
     margin_mse,
-    score_divergence,
 )
 from sbert_search.losses.matryoshka import matryoshka
 
@@ -23,9 +23,9 @@ def test_margins_of_a_positive_over_its_negatives() -> None:
 def test_divergence_of_two_distributions() -> None:
     scores, teacher = torch.tensor([[0.0, 0.0]]), torch.tensor([[math.log(3.0), 0.0]])
     expected = 0.75 * math.log(1.5) + 0.25 * math.log(0.5)
-    assert score_divergence(scores, teacher).item() == pytest.approx(expected, abs=1e-6)
-    assert score_divergence(teacher + 5, teacher).item() == pytest.approx(0.0, abs=1e-6)
-    warm = score_divergence(scores, 2 * teacher, temperature=2.0)
+    assert kl_divergence(scores, teacher).item() == pytest.approx(expected, abs=1e-6)
+    assert kl_divergence(teacher + 5, teacher).item() == pytest.approx(0.0, abs=1e-6)
+    warm = kl_divergence(scores, 2 * teacher, temperature=2.0)
     assert warm.item() == pytest.approx(4 * expected, abs=1e-6)
 
 

@@ -3,7 +3,7 @@ import math
 import pytest
 import torch
 
-from sbert_search.losses.in_batch import multiple_negatives
+from sbert_search.losses.in_batch import multiple_negatives_ranking
 
 
 def test_a_hand_worked_batch() -> None:
@@ -12,7 +12,7 @@ def test_a_hand_worked_batch() -> None:
     # cosines: anchor 0: 1, 0.6, 0; anchor 1: 0, 0.8, -1
     first = -math.log(math.exp(2) / (math.exp(2) + math.exp(1.2) + 1))
     second = -math.log(math.exp(1.6) / (1 + math.exp(1.6) + math.exp(-2)))
-    loss = multiple_negatives(anchors, candidates, scale=2.0)
+    loss = multiple_negatives_ranking(anchors, candidates, scale=2.0)
     assert loss.item() == pytest.approx((first + second) / 2, abs=1e-6)
 
 
@@ -21,5 +21,5 @@ def test_both_directions_are_averaged() -> None:
     # anchors: cosines (1, 1) and (0, 0); positives: (1, 0) and (1, 0), of which the last is wrong
     forth = math.log(2)
     back = (math.log(1 + math.exp(-2)) + math.log(1 + math.exp(2))) / 2
-    loss = multiple_negatives(anchors, positives, scale=2.0, symmetric=True)
+    loss = multiple_negatives_ranking(anchors, positives, scale=2.0, symmetric=True)
     assert loss.item() == pytest.approx((forth + back) / 2, abs=1e-6)

@@ -30,7 +30,7 @@ def test_equals_scipy() -> None:
 
 @pytest.mark.parametrize("correlation", [spearman, pearson])
 def test_undefined_correlations_are_named(correlation: Callable[..., float]) -> None:
-    with pytest.raises(EvaluationError, match=r"All 3 predicted scores are 0\.5; a correlation"):
+    with pytest.raises(EvaluationError, match=r"All 3 predicted scores are 0\.5; the correlation"):
         correlation([0.5, 0.5, 0.5], [1, 2, 3])
     with pytest.raises(EvaluationError, match="All 2 gold scores are 4"):
         correlation([0.5, 0.6], [4, 4])

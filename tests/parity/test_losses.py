@@ -19,10 +19,10 @@ from sbert_search.losses.distances import Distance, distances
 from sbert_search.losses.distillation import (
     candidate_scores,
     embedding_mse,
+    kl_divergence,
     margin_mse,
-    score_divergence,
 )
-from sbert_search.losses.in_batch import multiple_negatives
+from sbert_search.losses.in_batch import multiple_negatives_ranking
 from sbert_search.losses.matryoshka import matryoshka
 from sbert_search.losses.pair import concatenate, contrastive, cosine_mse
 from sbert_search.losses.ranking import angle_similarity, cosent, online_contrastive
@@ -57,11 +57,17 @@ case(
 )
 case("cosent", 2, lambda u, v: cosent(cosine_similarity(u, v), SCORES), library.CoSENTLoss, SCORES)
 case("angle", 2, lambda u, v: cosent(angle_similarity(u, v), SCORES), library.AnglELoss, SCORES)
-case("mnrl", 2, lambda u, v: multiple_negatives(u, v), library.MultipleNegativesRankingLoss, None)
+case(
+    "mnrl",
+    2,
+    lambda u, v: multiple_negatives_ranking(u, v),
+    library.MultipleNegativesRankingLoss,
+    None,
+)
 case(
     "mnrl, two hard negatives",
     4,
-    lambda u, *others: multiple_negatives(u, torch.cat(others), scale=7.0),
+    lambda u, *others: multiple_negatives_ranking(u, torch.cat(others), scale=7.0),
     library.MultipleNegativesRankingLoss,
     None,
     scale=7.0,
@@ -69,7 +75,7 @@ case(
 case(
     "mnrl, both directions",
     3,
-    lambda u, *others: multiple_negatives(u, torch.cat(others), symmetric=True),
+    lambda u, *others: multiple_negatives_ranking(u, torch.cat(others), symmetric=True),
     library.MultipleNegativesRankingLoss,
     None,
     directions=("query_to_doc", "doc_to_query"),
@@ -85,7 +91,7 @@ case(
 case(
     "divergence",
     4,
-    lambda *columns: score_divergence(_scores(*columns), TEACHER, temperature=2.0).mean(),
+    lambda *columns: kl_divergence(_scores(*columns), TEACHER, temperature=2.0).mean(),
     library.DistillKLDivLoss,
     TEACHER,
     temperature=2.0,
@@ -233,6 +239,6 @@ def test_matryoshka() -> None:
 
     def ours(u: Tensor, v: Tensor) -> Tensor:
         stacked = torch.stack([u, v])
-        return matryoshka(lambda e: multiple_negatives(e[0], e[1]), stacked, dims, weights)
+        return matryoshka(lambda e: multiple_negatives_ranking(e[0], e[1]), stacked, dims, weights)
 
     assert_equal(2, ours, theirs)

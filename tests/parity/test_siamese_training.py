@@ -21,7 +21,7 @@ from sentence_transformers.sentence_transformer.losses.triplet import TripletDis
 from torch import Tensor, nn
 from torch.utils.data import BatchSampler, SequentialSampler
 
-from sbert_search.losses.in_batch import multiple_negatives
+from sbert_search.losses.in_batch import multiple_negatives_ranking
 from sbert_search.models.bi_encoder import BiEncoder
 from sbert_search.training.bi_encoder import train
 from sbert_search.training.data.text_dataset import TextBatches
@@ -168,7 +168,7 @@ class OurLoss(nn.Module):
 
     def forward(self, features: list[dict[str, Tensor]], labels: Tensor | None = None) -> Tensor:
         anchors, *others = (self.model(column)["sentence_embedding"] for column in features)
-        return multiple_negatives(anchors, torch.cat(others))
+        return multiple_negatives_ranking(anchors, torch.cat(others))
 
 
 def test_our_loss_runs_inside_the_library_trainer(model: Path) -> None:

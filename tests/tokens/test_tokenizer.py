@@ -138,7 +138,9 @@ def test_one_made_in_memory_survives_saving(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("bad", ["cat \ud800", None, 3])
 def test_what_is_no_text_is_named(minilm: TextTokenizer, bad: str) -> None:
-    with pytest.raises(CorpusError, match=r"lone surrogate at character 4|None is no text|3 is no"):
+    with pytest.raises(
+        CorpusError, match=r"lone surrogate at character 4|None is not a string|3 is not"
+    ):
         minilm.encode(["fine", bad])
 
 
@@ -148,5 +150,5 @@ def test_segments_are_not_sent_to_a_model_without(tmp_path: Path, minilm: TextTo
 
 
 def test_a_limit_below_the_special_tokens_is_refused() -> None:
-    with pytest.raises(ModelError, match="3 of a pair are special"):
+    with pytest.raises(ModelError, match="a pair needs 3 special"):
         TextTokenizer.from_folder(MINILM, 3)

@@ -127,7 +127,7 @@ def test_settings_that_cannot_be_are_refused() -> None:
 def test_an_existing_folder_is_not_touched(source: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="exists already"):
         trained(source, tmp_path)
-    with pytest.raises(ConfigError, match="no folder"):
+    with pytest.raises(ConfigError, match="not a folder"):
         trained(source, tmp_path / "a" / "b")
 
 

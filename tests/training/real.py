@@ -11,7 +11,7 @@ from sbert_search.encoder.config import EncoderConfig
 from sbert_search.encoder.encoder import Encoder
 from sbert_search.encoder.packed import PackedTokens
 from sbert_search.encoder.weights import save_encoder
-from sbert_search.losses.in_batch import multiple_negatives
+from sbert_search.losses.in_batch import multiple_negatives_ranking
 from sbert_search.losses.token import IGNORED, token_cross_entropy
 from sbert_search.runtime.seed import generator
 from sbert_search.training.loop.batching import Batches, Rows
@@ -89,7 +89,7 @@ class MeanPairs:
         return (total / lengths).view(len(batch.rows), 2, -1)
 
     def loss(self, embeddings: Tensor, targets: Tensor | None) -> Losses:
-        return Losses({"mnrl": (multiple_negatives(embeddings[:, 0], embeddings[:, 1]), 1)})
+        return Losses({"mnrl": (multiple_negatives_ranking(embeddings[:, 0], embeddings[:, 1]), 1)})
 
 
 def pairs_of_texts(

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from sbert_search.config import from_mapping, with_overrides
-from sbert_search.losses.in_batch import multiple_negatives
+from sbert_search.losses.in_batch import multiple_negatives_ranking
 from sbert_search.losses.token import IGNORED, token_cross_entropy
 from sbert_search.runtime.disk.tensors import write_tensors
 from sbert_search.training.loop.batching import Batches, Rows
@@ -88,7 +88,7 @@ class PairObjective:
     def loss(self, embeddings: Tensor, targets: Tensor | None) -> Losses:
         assert targets is not None
         assert len(targets) == len(embeddings)
-        return Losses({"mnrl": (multiple_negatives(embeddings[:, 0], embeddings[:, 1]), 1)})
+        return Losses({"mnrl": (multiple_negatives_ranking(embeddings[:, 0], embeddings[:, 1]), 1)})
 
 
 def pair_batches(config: TrainConfig, rows: int = 200, tokens: int = 6) -> Batches:

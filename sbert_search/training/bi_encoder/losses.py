@@ -15,10 +15,10 @@ from sbert_search.losses.distances import Distance, distances
 from sbert_search.losses.distillation import (
     candidate_scores,
     embedding_mse,
+    kl_divergence,
     margin_mse,
-    score_divergence,
 )
-from sbert_search.losses.in_batch import multiple_negatives
+from sbert_search.losses.in_batch import multiple_negatives_ranking
 from sbert_search.losses.matryoshka import matryoshka
 from sbert_search.losses.pair import CONCATENATIONS, concatenate, contrastive, cosine_mse
 from sbert_search.losses.ranking import angle_similarity, cosent, online_contrastive
@@ -157,7 +157,7 @@ _ROW_LOSSES: Mapping[LossName, RowLoss] = {
         e[:, 0], e[:, 1], e[:, 2], margin=c.margin, distance=c.distance
     ),
     "margin_mse": lambda e, t, c: margin_mse(candidate_scores(e[:, 0], e[:, 1:]), t),
-    "score_divergence": lambda e, t, c: score_divergence(
+    "score_divergence": lambda e, t, c: kl_divergence(
         candidate_scores(e[:, 0], e[:, 1:]), t, temperature=c.temperature
     ),
     "embedding_mse": lambda e, t, c: embedding_mse(e, t),
@@ -222,7 +222,7 @@ def _mnrl(e: Tensor, t: Tensor, c: LossConfig) -> Tensor:
     """Rows may have different numbers of negatives; targets are their numbers of texts."""
     present = torch.arange(e.shape[1], device=e.device) < t.unsqueeze(1)
     candidates = torch.cat([e[:, 1], e[:, 2:][present[:, 2:]]])
-    return multiple_negatives(e[:, 0], candidates, scale=c.scale, symmetric=c.symmetric)
+    return multiple_negatives_ranking(e[:, 0], candidates, scale=c.scale, symmetric=c.symmetric)
 
 
 def _mined(loss: Callable[..., Tensor]) -> RowLoss:

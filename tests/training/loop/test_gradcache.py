@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from sbert_search.losses.in_batch import multiple_negatives
+from sbert_search.losses.in_batch import multiple_negatives_ranking
 from sbert_search.runtime.distributed import Ranks
 from sbert_search.training.loop.gradcache import add_in_batch_gradients
 from sbert_search.training.loop.gradients import Scene
@@ -41,7 +41,7 @@ def direct(batches: Sequence[Batch], dropout: float) -> tuple[dict[str, Tensor],
         with SCENE.forward(number):
             parts.append(PairObjective().embed(model, batch))
     embeddings = torch.cat(parts)
-    loss = multiple_negatives(embeddings[:, 0], embeddings[:, 1])
+    loss = multiple_negatives_ranking(embeddings[:, 0], embeddings[:, 1])
     torch.autograd.backward(loss)
     return gradients(model), loss.item()
 
