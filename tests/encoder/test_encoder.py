@@ -95,7 +95,7 @@ def test_segments_and_positions_matter() -> None:
 
 @pytest.mark.parametrize("output_attentions", [False, True])
 def test_dropout_is_off_in_evaluation_and_unbiased_in_training(output_attentions: bool) -> None:
-    """Averaged over many draws, attention with dropout is attention without it."""
+    """Over many draws, the mean of attention with dropout equals attention without it."""
     encoder = small_encoder(layers=1, attention_dropout=0.5, hidden_dropout=0.0)
     tokens = PackedTokens.from_lists([[1, 2, 3, 4]] * 2000)
     attention = cast(Block, encoder.blocks[0]).attention
@@ -155,7 +155,7 @@ def test_fresh_weights_are_drawn_as_in_bert() -> None:
 
 @pytest.mark.parametrize("shape", [{}, DISENTANGLED], ids=["plain", "disentangled"])
 def test_queries_from_elsewhere_ask_the_same_keys_and_values(shape: dict[str, Any]) -> None:
-    """As DeBERTa's mask decoder asks: only the queries, and the residual, come from elsewhere."""
+    """As in DeBERTa's mask decoder, only queries and residual come from other states."""
     encoder = small_encoder(**shape).requires_grad_(False)
     block, tokens = cast(Block, encoder.blocks[0]), PackedTokens.from_lists([[1, 2, 3], [4, 5, 6]])
     states = encoder.embeddings(tokens)

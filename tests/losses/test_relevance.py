@@ -27,8 +27,8 @@ def test_pairwise_by_hand() -> None:
 
 def test_list_net_by_hand() -> None:
     first = [math.log(sum(map(math.exp, (1, 0, 3)))) - x for x in (1, 0, 3)]
-    wanted = [math.e / (math.e + 2), 1 / (math.e + 2), 1 / (math.e + 2)]
-    expected = sum(w * x for w, x in zip(wanted, first, strict=True))
+    target = [math.e / (math.e + 2), 1 / (math.e + 2), 1 / (math.e + 2)]
+    expected = sum(w * x for w, x in zip(target, first, strict=True))
     assert list_net(LOGITS, GRADES, SIZES)[0].item() == pytest.approx(expected)
 
 

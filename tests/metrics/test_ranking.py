@@ -49,7 +49,7 @@ def test_every_judged_query_counts_and_no_other() -> None:
 
 @pytest.mark.parametrize("shown", [["a", "b"], ["b", "a"]])
 def test_equal_scores_are_judged_in_the_order_shown(shown: list[str]) -> None:
-    """trec_eval alone would put b first, MS MARCO's MRR a; neither looks at what was shown."""
+    """trec_eval would rank b first, MS MARCO's MRR a; neither uses the order that was shown."""
     run = {"q": dict.fromkeys(shown, 0.5)}
     expected = 1 / (1 + shown.index("a"))
     assert mrr_at_k(run, {"q": {"a": 1}})["q"] == expected
@@ -90,7 +90,7 @@ def test_equals_ir_measures_on_runs_without_ties(qrels: Any, data: st.DataObject
 
 
 def test_equals_trec_eval_itself() -> None:
-    """Without ir-measures between, on grades and a run as large as real ones."""
+    """Compared with pytrec_eval directly, on grades and a run of realistic size."""
     rng = np.random.default_rng(0)
     qrels = {f"q{n}": {f"d{d}": int(rng.integers(0, 4)) for d in range(40)} for n in range(20)}
     run = {q: {f"d{d}": float(rng.permutation(60)[0]) + d / 100 for d in range(60)} for q in qrels}

@@ -35,7 +35,7 @@ def test_a_difference_is_what_exact_enumeration_says() -> None:
 
 
 def with_student(level: float, n: int) -> float:
-    """The level whose normal quantiles are Student's of another one, for n items."""
+    """The level at which normal quantiles equal Student's quantiles of ``level`` for n items."""
     return float(2 * stats.norm.cdf(stats.t.ppf((1 + level) / 2, n - 1) * (n / (n - 1)) ** 0.5) - 1)
 
 
@@ -132,7 +132,7 @@ def test_what_has_no_difference_is_refused() -> None:
 
 
 def like_ndcg(rng: np.random.Generator, n: int) -> tuple[Floats, Floats]:
-    """Two systems of one quality: many equal queries, many at 0 or 1, as nDCG@10 has them."""
+    """Two equally good systems: many equal queries, many values of 0 or 1, as in nDCG@10."""
     values = rng.choice(NDCG, (2, n), p=NDCG_SHARES)
     values[1] = np.where(rng.random(n) < 0.5, values[0], values[1])
     return values[0], values[1]
@@ -151,7 +151,7 @@ def equal_correlations(rng: np.random.Generator, n: int, draws: int, seed: int) 
 
 
 def measured(first: str, second: str, collection: str = "scifact") -> Compare:
-    """Two systems of unlike quality: queries drawn from those of a committed evaluation."""
+    """Two systems of different quality: queries are drawn from a committed evaluation."""
     sides = []
     for system in (first, second):
         record = json.loads((REPORTS / system / f"{collection}.json").read_text())
@@ -159,7 +159,7 @@ def measured(first: str, second: str, collection: str = "scifact") -> Compare:
     a, b = (np.array([side[query] for query in sides[0]]) for side in sides)
 
     def compare(rng: np.random.Generator, n: int, draws: int, seed: int) -> Difference:
-        """Shifted by what is true, so that 0 is what the interval should cover."""
+        """Values minus the true difference, so that the interval should cover 0."""
         at = rng.integers(0, len(a), n)
         return compare_means(a[at], b[at] - (b - a).mean(), draws=draws, seed=seed)
 
@@ -167,7 +167,7 @@ def measured(first: str, second: str, collection: str = "scifact") -> Compare:
 
 
 def one_run(rng: np.random.Generator, n: int, draws: int, seed: int) -> Difference:
-    """Return the error of a run's mean: that of a sample of queries minus the true one."""
+    """Error of a run's mean: the mean of a sample of queries minus the true mean."""
     values = rng.choice(NDCG, n, p=NDCG_SHARES) - np.dot(NDCG, NDCG_SHARES)
     return Difference(values.mean(), *mean_interval(values, draws=draws, seed=seed), p_value=1.0)
 
@@ -188,7 +188,7 @@ def test_identical_systems_differ_in_5_percent_of_trials(compare: Compare) -> No
 
 
 def test_intervals_of_few_skewed_values_are_long_enough() -> None:
-    """Percentiles cover 0.91 of them."""
+    """A percentile interval covers the true value in 0.91 of the trials."""
     assert outcomes(one_run, trials=1_500, n=20, draws=300)[1] > 0.945
     assert outcomes(measured("dense", "hybrid"), trials=1_500, n=20, draws=300)[1] > 0.93
 
@@ -212,7 +212,7 @@ STUDIES: dict[str, tuple[Compare, float]] = {  # with the share of items that te
 def test_intervals_cover_and_identical_systems_differ_in_5_percent_of_many_trials(
     name: str,
 ) -> None:
-    """Where fewer than 7 of the queries are expected to differ, no interval can know enough."""
+    """With fewer than 7 expected differing queries, no interval has its nominal coverage."""
     found: dict[str, dict[str, float]] = {}
     compare, share_equal = STUDIES[name]
     for n in (20, 30, 76, 300):

@@ -37,7 +37,7 @@ SHAPE: dict[str, Any] = {
 
 
 class KnownGenerator(nn.Module):
-    """Draws each word with a known probability, whatever stands there, and no special token."""
+    """Predicts each word with a known probability at every position, and no special token."""
 
     def __init__(self, shares: Tensor) -> None:
         super().__init__()
@@ -49,7 +49,7 @@ class KnownGenerator(nn.Module):
 
 @dataclass(frozen=True)
 class Seen:
-    """All parts, end to end: the text, its holes, what the discriminator saw, and the losses."""
+    """All parts, concatenated: text, masked positions, input of the discriminator, and losses."""
 
     original: Tensor
     positions: Tensor
@@ -61,7 +61,7 @@ class Seen:
 
 @pytest.fixture(scope="module")
 def shares() -> Tensor:
-    """A few words are drawn often, most of them rarely."""
+    """Probabilities of the words: a few are frequent, most are rare."""
     return (1 / torch.arange(1.0, len(WORDS) + 1)) / (1 / torch.arange(1.0, len(WORDS) + 1)).sum()
 
 
@@ -94,7 +94,7 @@ def seen(tmp_path_factory: pytest.TempPathFactory, shares: Tensor) -> Seen:
 
 
 def masked(tokenizer: TextTokenizer, part: int) -> MaskedBatch:
-    """Examples of words that are all equally frequent, masked as the recipe has it."""
+    """Examples of equally frequent words, masked as in the recipe."""
     ids = np.random.default_rng(part).integers(FIRST, FIRST + len(WORDS), (EXAMPLES, LENGTH))
     ids[:, 0], ids[:, -1] = CLS, SEP
     lengths, rows = np.full(EXAMPLES, LENGTH), np.arange(EXAMPLES)

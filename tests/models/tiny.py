@@ -1,4 +1,4 @@
-"""Small models with fresh weights, for tests of folders and shapes."""
+"""Small models with random weights, for tests of folders and shapes."""
 
 import json
 import string
@@ -71,7 +71,7 @@ def tiny_tokenizer(folder: Path, max_len: int = 24) -> TextTokenizer:
 
 
 def tiny_encoder(**changes: Any) -> Encoder:
-    """Make a two-layer BERT with fresh weights."""
+    """Make a two-layer BERT with random weights."""
     torch.manual_seed(3)
     shape = {"vocab_size": len(TOKENS), "hidden_size": 16, "layers": 2, "heads": 2}
     config = EncoderConfig(**{**shape, "intermediate_size": 24, "max_positions": 32, **changes})

@@ -45,34 +45,34 @@ def masked(
 def test_shares_over_a_million_tokens(whole_word: bool) -> None:
     ids, lengths = packed(15_000)
     assert len(ids) > 1_000_000
-    holes = masked(ids, lengths, MaskSettings(whole_word=whole_word))
+    batch = masked(ids, lengths, MaskSettings(whole_word=whole_word))
     n_real = np.count_nonzero(~VOCABULARY.special[ids])
-    assert abs(len(holes.positions) / n_real - 0.15) < 0.001
-    seen = holes.input_ids[holes.positions]
-    kept = np.mean(seen == holes.labels)
+    assert abs(len(batch.positions) / n_real - 0.15) < 0.001
+    seen = batch.input_ids[batch.positions]
+    kept = np.mean(seen == batch.labels)
     became_mask = np.mean(seen == MASK)
     assert abs(became_mask - 0.8) < 0.005
     assert abs(kept - 0.1) < 0.005
     assert abs(1 - became_mask - kept - 0.1) < 0.005
-    substitutes = seen[(seen != MASK) & (seen != holes.labels)]
+    substitutes = seen[(seen != MASK) & (seen != batch.labels)]
     assert not VOCABULARY.special[substitutes].any()
     assert len(np.unique(substitutes)) == N_WORDS + N_PIECES
 
 
 def test_special_tokens_are_never_masked_and_the_rest_is_untouched() -> None:
     ids, lengths = packed(300)
-    holes = masked(ids, lengths, MaskSettings(rate=0.9))
-    assert not VOCABULARY.special[holes.labels].any()
-    assert np.array_equal(holes.labels, ids[holes.positions])
-    others = np.setdiff1d(np.arange(len(ids)), holes.positions)
-    assert np.array_equal(holes.input_ids[others], ids[others])
+    batch = masked(ids, lengths, MaskSettings(rate=0.9))
+    assert not VOCABULARY.special[batch.labels].any()
+    assert np.array_equal(batch.labels, ids[batch.positions])
+    others = np.setdiff1d(np.arange(len(ids)), batch.positions)
+    assert np.array_equal(batch.input_ids[others], ids[others])
 
 
 def test_words_are_masked_whole_or_not_at_all() -> None:
     ids, lengths = packed(400)
-    holes = masked(ids, lengths, MaskSettings(whole_word=True))
+    batch = masked(ids, lengths, MaskSettings(whole_word=True))
     is_hole = np.zeros(len(ids), bool)
-    is_hole[holes.positions] = True
+    is_hole[batch.positions] = True
     goes_on = VOCABULARY.continues[ids] & ~np.roll(VOCABULARY.special[ids], 1)
     assert np.array_equal(is_hole[goes_on], np.roll(is_hole, 1)[goes_on])
 
@@ -92,11 +92,11 @@ def test_an_example_is_masked_alike_in_any_company(whole_word: bool) -> None:
 def test_dynamic_masks_change_with_the_epoch_and_static_ones_do_not() -> None:
     ids, lengths = packed(50)
 
-    def holes(epoch: int, static: bool) -> bytes:
+    def batch(epoch: int, static: bool) -> bytes:
         return masked(ids, lengths, MaskSettings(static=static), epoch).positions.tobytes()
 
-    assert holes(0, static=False) == holes(0, static=False) != holes(1, static=False)
-    assert holes(0, static=True) == holes(1, static=True) == holes(0, static=False)
+    assert batch(0, static=False) == batch(0, static=False) != batch(1, static=False)
+    assert batch(0, static=True) == batch(1, static=True) == batch(0, static=False)
 
 
 def test_other_seeds_and_examples_have_other_masks() -> None:
@@ -110,8 +110,8 @@ def test_other_seeds_and_examples_have_other_masks() -> None:
 @pytest.mark.parametrize("ids", [[], [CLS, SEP], [CLS, 9, SEP]])
 def test_tiny_examples(ids: Sequence[int]) -> None:
     row = np.array(ids, np.int64)
-    holes = masked(row, np.array([len(row)]), MaskSettings(rate=0.99, whole_word=True))
-    assert set(holes.labels.tolist()) <= {9}
+    batch = masked(row, np.array([len(row)]), MaskSettings(rate=0.99, whole_word=True))
+    assert set(batch.labels.tolist()) <= {9}
 
 
 def test_rates_and_shares_that_cannot_be_are_refused() -> None:

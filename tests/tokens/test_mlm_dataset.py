@@ -1,4 +1,4 @@
-"""What reaches a model over a million tokens: shares of masks, pairs and special tokens."""
+"""Shares of masks, pairs and special tokens over a million tokens of model input."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> TextTokenizer:
 
 @pytest.fixture(scope="module")
 def shards(tmp_path_factory: pytest.TempPathFactory) -> TokenShards:
-    """Documents that each use one word of their own (by number, modulo the words)."""
+    """Documents of one word each (the word of the document's number, modulo the vocabulary)."""
     folder = tmp_path_factory.mktemp("shards") / "s"
     draw = np.random.default_rng(0)
     with ShardWriter(folder, vocab_size=FIRST + len(WORDS), identity={}) as writer:

@@ -1,4 +1,4 @@
-"""Which regular expressions of a tokenizer may take for ever."""
+"""Regular expressions of a tokenizer that can take exponential time."""
 
 from __future__ import annotations
 

@@ -32,8 +32,8 @@ def starts(corpus: Corpus) -> tuple[Ints, Ints]:
 
 
 def plan(corpus: Corpus, kind: Kind, max_len: int = 32, short: float = 0.0) -> Examples:
-    wanted = SegmentSettings(kind=kind, max_len=max_len, short_share=short)
-    return plan_examples(*starts(corpus), wanted, seed=5)
+    settings = SegmentSettings(kind=kind, max_len=max_len, short_share=short)
+    return plan_examples(*starts(corpus), settings, seed=5)
 
 
 def large_corpus() -> Corpus:
@@ -113,10 +113,10 @@ def test_short_examples_come_in_their_share() -> None:
 
 
 def test_a_plan_follows_from_seed_and_epoch() -> None:
-    corpus, wanted = [[5] * 9] * 4, SegmentSettings(kind="nsp", max_len=32)
+    corpus, settings = [[5] * 9] * 4, SegmentSettings(kind="nsp", max_len=32)
 
     def rows(seed: int, epoch: int) -> bytes:
-        return plan_examples(*starts(corpus), wanted, seed=seed, epoch=epoch).second.tobytes()
+        return plan_examples(*starts(corpus), settings, seed=seed, epoch=epoch).second.tobytes()
 
     assert rows(1, 0) == rows(1, 0)
     assert rows(1, 0) != rows(1, 1)

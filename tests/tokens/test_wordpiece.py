@@ -20,7 +20,7 @@ def merges(words: dict[str, int], n: int) -> list[str]:
 
 
 def reference_merges(words: dict[str, int], n: int) -> list[str]:
-    """The definition, word by word, everything counted anew after each merge."""
+    """The definition: after each merge, all pairs are counted again, word by word."""
     cut = {word: [word[0], *("##" + char for char in word[1:])] for word in words}
     known, new = {*alphabet(words, MANY)}, list[str]()
     while len(new) < n:

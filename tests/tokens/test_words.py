@@ -21,7 +21,7 @@ TEXTS = [
 
 
 def library_words(texts: list[str], rules: WordRules) -> dict[str, int]:
-    """What BERT's rules give on whole texts, chunk by chunk nothing."""
+    """Words by BERT's rules on whole texts, without splitting them into chunks first."""
     split = pre_tokenizers.BertPreTokenizer().pre_tokenize_str
     normalize = rules.normalizer().normalize_str
     return dict(Counter(word for text in texts for word, _ in split(normalize(text))))

