@@ -278,7 +278,7 @@ def test_a_vocabulary_that_does_not_extend_the_model_is_refused(tmp_path: Path) 
     done = pretrain(small_recipe("bert", tmp_path), tmp_path / "first")
     other = write_vocabulary(tmp_path / "other", leave_out="w7")
     init: Any = f"init_from={done.last / 'model'}"
-    message = r"does not extend that of the model \(205\): 'w10' has the id 14, there 15"
+    message = r"does not extend that of the model \(205\): 'w10' has the id 14, not 15"
     refused(tmp_path, ConfigError, message, init, f"tokenizer={other}")
 
 
