@@ -2,7 +2,7 @@
 
 With AVX-512, oneDNN is faster in float32 than MKL, which torch uses. In bfloat16 torch uses oneDNN
 too, but does not bring the weight into oneDNN's blocked layout, and copies the bias to all rows.
-docs/decisions.md: "oneDNN multiplies in float32 where gradients are wanted".
+docs/decisions.md: "oneDNN multiplies in float32 during training".
 """
 
 from __future__ import annotations

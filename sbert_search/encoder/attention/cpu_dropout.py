@@ -2,7 +2,7 @@
 
 torch has no fused CPU kernel with dropout. Recorded by autograd, each run of equally long texts
 costs some forty small operations and copies, and oneDNN compiles a kernel for every new shape.
-docs/decisions.md: "Attention with dropout has gradients of its own on a CPU".
+docs/decisions.md: "Attention with dropout has its own gradient on a CPU".
 """
 
 from __future__ import annotations
