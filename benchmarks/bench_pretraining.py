@@ -35,7 +35,7 @@ from sbert_search.tokens.vocabulary import save_vocabulary
 from sbert_search.tokens.wordpiece import SPECIAL_TOKENS
 from sbert_search.tokens.words import WordRules
 from sbert_search.training.loop.batching import Batches, BatchingConfig, Rows
-from sbert_search.training.loop.gradients import Scene
+from sbert_search.training.loop.gradients import StepContext
 from sbert_search.training.loop.objective import Batch
 from sbert_search.training.loop.optim import OptimConfig
 from sbert_search.training.loop.state import RunState
@@ -175,8 +175,8 @@ def our_steps(
         return Batch(given, rows, {"mlm": len(labels), "nsp": n})
 
     batches = Batches([LENGTH] * n, collate, BatchingConfig(size=n), seed=0, fingerprint="")
-    scene = Scene(device, dtype, Ranks(), 0)
-    stepper = Stepper(MaskedObjective("nsp"), batches, model, OptimConfig(lr=LR), scene)
+    context = StepContext(device, dtype, Ranks(), 0)
+    stepper = Stepper(MaskedObjective("nsp"), batches, model, OptimConfig(lr=LR), context)
     state = RunState()
     plan = stepper.plan(0, 0, None)
 

@@ -58,7 +58,7 @@ def token_objective(model: nn.Module, batch: Batch) -> Losses:
     return Losses(
         sums={"tokens": token_cross_entropy(logits, labels), "size": size},
         weights={"size": 1e-3},
-        figures={"accuracy": (right, scored.sum())},
+        metrics={"accuracy": (right, scored.sum())},
     )
 
 

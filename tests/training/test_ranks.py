@@ -9,7 +9,7 @@ from safetensors.torch import load_file
 
 from sbert_search.errors import CheckpointError, TrainingError
 from sbert_search.runtime.distributed import Ranks
-from sbert_search.training.loop.gradients import Scene
+from sbert_search.training.loop.gradients import StepContext
 from sbert_search.training.loop.loop import train
 from sbert_search.training.loop.optim import OptimConfig
 from sbert_search.training.loop.report import read_log
@@ -68,8 +68,8 @@ def test_rows_are_shared_out_once_and_balanced() -> None:
     batches, model = token_batches(settings()), TokenModel()
     shares = []
     for rank in range(3):
-        scene = Scene(torch.device("cpu"), torch.float32, Ranks(rank, 3), seed=0)
-        stepper = Stepper(token_objective, batches, model, OptimConfig(), scene)
+        context = StepContext(torch.device("cpu"), torch.float32, Ranks(rank, 3), seed=0)
+        stepper = Stepper(token_objective, batches, model, OptimConfig(), context)
         shares.append(next(stepper.plan(0, 0, None)).parts[0])
     assert sorted(row for share in shares for row in share) == sorted(batches.rows(0, 0).tolist())
     tokens = [batches.lengths[share].sum() for share in shares]
@@ -78,7 +78,7 @@ def test_rows_are_shared_out_once_and_balanced() -> None:
 
 def test_a_step_smaller_than_the_world_is_refused() -> None:
     batches = token_batches(settings("batching.size=2"))
-    scene = Scene(torch.device("cpu"), torch.float32, Ranks(2, 3), seed=0)
-    stepper = Stepper(token_objective, batches, TokenModel(), OptimConfig(), scene)
+    context = StepContext(torch.device("cpu"), torch.float32, Ranks(2, 3), seed=0)
+    stepper = Stepper(token_objective, batches, TokenModel(), OptimConfig(), context)
     with pytest.raises(TrainingError, match="2 rows is too small for 3 ranks"):
         next(stepper.plan(0, 0, None))

@@ -1,4 +1,4 @@
-"""Dev figures of a sentence encoder: correlation, accuracy of classes, of triplets, of finding."""
+"""Dev metrics of a sentence encoder: correlation, accuracy of classes, of triplets, of finding."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from sbert_search.metrics.correlation import spearman
 from sbert_search.models.bi_encoder import BiEncoder
 from sbert_search.tokens.batching import token_batches
 from sbert_search.training.bi_encoder.losses import LossConfig, Siamese, pair_logits
-from sbert_search.training.data.examples import DataConfig, Form, Wanted, read_examples
+from sbert_search.training.data.examples import DataConfig, Form, TargetKind, read_examples
 from sbert_search.training.data.text_dataset import TextRows, TokenTable, arrange
-from sbert_search.training.loop.early_stopping import DevFigures
+from sbert_search.training.loop.early_stopping import DevMetrics
 
 _TOKENS_AT_ONCE = 8192
 
-Figure = Callable[[Siamese, NDArray[np.float32]], float]
+Metric = Callable[[Siamese, NDArray[np.float32]], float]
 """The model and the embeddings of its rows, (n, width, dim), to a number."""
 
 
 def dev_evaluator(
     path: Path, data: DataConfig, loss: LossConfig, classes: tuple[str, ...], model: BiEncoder
-) -> DevFigures:
+) -> DevMetrics:
     """Read dev rows; what is measured follows from what they have.
 
     ``spearman`` of cosines where pairs have a score; ``accuracy`` of classes where the loss has a
@@ -47,25 +47,25 @@ def dev_evaluator(
         CorpusError: The file or a row does not fit.
     """
     task = _task(path, data, loss)
-    examples = read_examples(path, replace(data, form=task.form, limit=None), task.wanted)
-    rows = arrange([examples], classes if task.wanted == "label" else ())
+    examples = read_examples(path, replace(data, form=task.form, limit=None), task.target)
+    rows = arrange([examples], classes if task.target == "label" else ())
     table = TokenTable.of(rows.texts, model.tokenizer)
-    figure = task.figure(rows)
+    metric = task.metric(rows)
 
     def evaluate(module: nn.Module) -> Mapping[str, float]:
         assert isinstance(module, Siamese)
         vectors = embed_table(module.bi_encoder, table)
-        return {task.name: figure(module, vectors[rows.places])}
+        return {task.name: metric(module, vectors[rows.text_ids])}
 
-    return DevFigures((task.name,), evaluate)
+    return DevMetrics((task.name,), evaluate)
 
 
 @dataclass(frozen=True, slots=True)
 class _Task:
     name: str
     form: Form
-    wanted: Wanted
-    figure: Callable[[TextRows], Figure]
+    target: TargetKind
+    metric: Callable[[TextRows], Metric]
 
 
 def _task(path: Path, data: DataConfig, loss: LossConfig) -> _Task:
@@ -90,13 +90,13 @@ def embed_table(model: BiEncoder, table: TokenTable) -> NDArray[np.float32]:
     return vectors
 
 
-def _spearman(rows: TextRows) -> Figure:
+def _spearman(rows: TextRows) -> Metric:
     assert rows.targets is not None
     gold = rows.targets
     return lambda model, e: spearman(_cosines(e[:, 0], e[:, 1]), gold)
 
 
-def _accuracy(rows: TextRows, loss: LossConfig) -> Figure:
+def _accuracy(rows: TextRows, loss: LossConfig) -> Metric:
     assert rows.targets is not None
     gold = rows.targets
 

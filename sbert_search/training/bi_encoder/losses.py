@@ -29,7 +29,7 @@ from sbert_search.losses.triplet import (
     triplet,
 )
 from sbert_search.models.bi_encoder import BiEncoder
-from sbert_search.training.data.examples import Wanted
+from sbert_search.training.data.examples import TargetKind
 from sbert_search.training.data.text_dataset import StepTexts
 from sbert_search.training.loop.objective import Batch, Losses
 
@@ -89,23 +89,23 @@ class LossKind:
     Attributes:
         fewest: Texts of a row.
         most: Texts of a row.
-        wanted: What a row has beside its texts.
+        target: What a row has beside its texts.
         in_batch: Whether it is a loss of the whole batch, not a sum over rows.
-        apart: Whether texts of other rows are negatives, so that equal ones must not meet.
+        no_duplicates: Whether texts of other rows are negatives, so that equal ones must not meet.
         teacher: Whose numbers are the targets.
     """
 
     fewest: int
     most: int
-    wanted: Wanted = "nothing"
+    target: TargetKind = "nothing"
     in_batch: bool = False
-    apart: bool = False
+    no_duplicates: bool = False
     teacher: Teacher | None = None
 
     def describe(self) -> str:
         """Say which rows fit."""
         texts = {1: "single texts", 2: "pairs of texts", 3: "triplets of texts"}[self.fewest]
-        return texts if self.wanted == "nothing" else f"{texts} with a {self.wanted}"
+        return texts if self.target == "nothing" else f"{texts} with a {self.target}"
 
 
 _MANY = 1 << 10
@@ -118,14 +118,14 @@ KINDS: Mapping[LossName, LossKind] = {
     "all_triplets": LossKind(1, 1, "label", in_batch=True),
     "hardest_triplets": LossKind(1, 1, "label", in_batch=True),
     "semi_hard_triplets": LossKind(1, 1, "label", in_batch=True),
-    "mnrl": LossKind(2, _MANY, in_batch=True, apart=True),
+    "mnrl": LossKind(2, _MANY, in_batch=True, no_duplicates=True),
     "cosent": LossKind(2, 2, "score", in_batch=True),
     "angle": LossKind(2, 2, "score", in_batch=True),
     "margin_mse": LossKind(3, _MANY, teacher="cross-encoder"),
     "score_divergence": LossKind(3, _MANY, teacher="cross-encoder"),
     "embedding_mse": LossKind(1, _MANY, teacher="bi-encoder"),
 }
-BINARY = ("contrastive", "online_contrastive")  # label 0: apart, 1: together
+BINARY = ("contrastive", "online_contrastive")  # label 0: dissimilar, label 1: similar
 
 
 class Siamese(nn.Module):
@@ -183,7 +183,7 @@ class RowObjective:
             logits = pair_logits(model, embeddings, self.config)
             losses = cross_entropy(logits, batch.targets, reduction="sum")
             right = (logits.argmax(dim=1) == batch.targets).sum()
-            return Losses({name: (losses, n_rows)}, figures={"accuracy": (right, n_rows)})
+            return Losses({name: (losses, n_rows)}, metrics={"accuracy": (right, n_rows)})
 
 
 def pair_logits(model: Siamese, embeddings: Tensor, config: LossConfig) -> Tensor:

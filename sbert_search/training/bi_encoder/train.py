@@ -29,7 +29,7 @@ from sbert_search.training.bi_encoder.losses import (
     RowObjective,
     Siamese,
 )
-from sbert_search.training.data.examples import GIVES, DataConfig, Example, read_examples
+from sbert_search.training.data.examples import FORMS_BY_TARGET, DataConfig, Example, read_examples
 from sbert_search.training.data.mining import MiningConfig, mine_negatives
 from sbert_search.training.data.teachers import embed_by_teacher, score_by_teacher
 from sbert_search.training.data.text_dataset import (
@@ -117,12 +117,12 @@ def _train(
             "The model scales its vectors to length 1, and classes over such vectors can undo what "
             "it knows: see docs/training.md. Take unit_length=false, or the recipe mnrl-nli."
         )
-    files = [read_examples(path, data, loss.kind.wanted) for path in data.files]
+    files = [read_examples(path, data, loss.kind.target) for path in data.files]
     _check_widths(files, data, loss)
     if recipe.mining.negatives:
         mine = partial(_mine, files, recipe, model_name, out / "mining")
         files = ranks.first_alone(mine)
-    classes = _classes(files, recipe) if loss.kind.wanted == "label" else ()
+    classes = _classes(files, recipe) if loss.kind.target == "label" else ()
     rows = arrange(files, classes)
     check_targets(rows, classes, loss.name)
     rows = _teach(rows, recipe, bi_encoder.dim)
@@ -133,7 +133,7 @@ def _train(
         recipe.batching,
         seed=recipe.seed,
         summed=None if loss.kind.in_batch else loss.name,
-        apart=loss.kind.apart,
+        no_duplicates=loss.kind.no_duplicates,
         weights=data.weights,
     )
     evaluate = None
@@ -151,7 +151,7 @@ def _train(
         resume=resume,
         allow_inexact=allow_inexact,
     )
-    card = (recipe.data.files, to_mapping(recipe), len(rows.places))
+    card = (recipe.data.files, to_mapping(recipe), len(rows.text_ids))
     if ranks.first:
         publish(result, out / MODEL, *card)
     ranks.wait()
@@ -257,11 +257,11 @@ def _train_first(recipe: BiEncoderRecipe, out: Path) -> str:
 def _check_form(recipe: BiEncoderRecipe) -> None:
     """Refuse a way of reading that gives no target, where the loss needs one."""
     loss, form = recipe.loss, recipe.data.form
-    if form not in GIVES[loss.kind.wanted]:
+    if form not in FORMS_BY_TARGET[loss.kind.target]:
         raise ConfigError(
             f"The loss {loss.name} takes {loss.kind.describe()}, and data.form = {form!r} reads no "
-            f"{loss.kind.wanted}. Take another loss.name, or data.form = "
-            f"{' or '.join(GIVES[loss.kind.wanted])}."
+            f"{loss.kind.target}. Take another loss.name, or data.form = "
+            f"{' or '.join(FORMS_BY_TARGET[loss.kind.target])}."
         )
 
 

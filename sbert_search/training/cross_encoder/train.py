@@ -32,7 +32,7 @@ from sbert_search.training.data.pair_dataset import (
     read_rows,
 )
 from sbert_search.training.data.text_dataset import arrange, check_targets
-from sbert_search.training.loop.early_stopping import DevFigures
+from sbert_search.training.loop.early_stopping import DevMetrics
 from sbert_search.training.loop.loop import Result, TrainConfig
 from sbert_search.training.loop.loop import train as run_loop
 from sbert_search.training.loop.objective import Batch, Losses, Objective
@@ -128,7 +128,7 @@ def train_cross_encoder(
         allow_inexact=allow_inexact,
     )
     read = [*recipe.data.files, *recipe.data.runs, *recipe.data.judgements]
-    publish(result, out / MODEL, read, to_mapping(recipe), len(rows.places), kind="cross-encoder")
+    publish(result, out / MODEL, read, to_mapping(recipe), len(rows.text_ids), kind="cross-encoder")
     return result
 
 
@@ -160,8 +160,8 @@ def _objective(name: LossName) -> Objective:
     return objective
 
 
-def _evaluation(recipe: CrossEncoderRecipe) -> DevFigures | None:
-    """Make the function that gives the dev figures."""
+def _evaluation(recipe: CrossEncoderRecipe) -> DevMetrics | None:
+    """Make the function that gives the dev metrics."""
     data = recipe.data
     if data.dev is None:
         return None
@@ -179,9 +179,9 @@ def _evaluation(recipe: CrossEncoderRecipe) -> DevFigures | None:
             scores = rerank(found, Reranker(_cross_encoder(model))).per_query
             return {name: mean(values) for name, values in scores.items()}
 
-        return DevFigures(tuple(MEASURES), ranked)
-    wanted: Literal["label", "score"] = "label" if recipe.task == "classes" else "score"
-    examples = read_examples(data.dev, data, wanted)
+        return DevMetrics(tuple(MEASURES), ranked)
+    target: Literal["label", "score"] = "label" if recipe.task == "classes" else "score"
+    examples = read_examples(data.dev, data, target)
     pairs = [(example.texts[0], example.texts[1]) for example in examples]
 
     def judged(model: nn.Module) -> dict[str, float]:
@@ -194,7 +194,7 @@ def _evaluation(recipe: CrossEncoderRecipe) -> DevFigures | None:
         return {"accuracy": right / len(examples)}
 
     names = ("spearman", "pearson") if recipe.task == "scores" else ("accuracy",)
-    return DevFigures(names, judged)
+    return DevMetrics(names, judged)
 
 
 def _cross_encoder(model: nn.Module) -> CrossEncoder:

@@ -21,9 +21,9 @@ from sbert_search.runtime.progress import note
 from sbert_search.training.data.section_triplets import section_triplets
 
 Form = Literal["pairs", "nli", "triplets", "sections", "groups", "texts", "classes", "beir"]
-Wanted = Literal["nothing", "label", "score"]
+TargetKind = Literal["nothing", "label", "score"]
 
-GIVES: Mapping[Wanted, tuple[Form, ...]] = {
+FORMS_BY_TARGET: Mapping[TargetKind, tuple[Form, ...]] = {
     "nothing": get_args(Form),
     "label": ("pairs", "classes"),
     "score": ("pairs",),
@@ -96,24 +96,24 @@ class Example:
     group: str = ""
 
 
-def read_examples(path: Path, data: DataConfig, wanted: Wanted) -> list[Example]:
+def read_examples(path: Path, data: DataConfig, target: TargetKind) -> list[Example]:
     """Read one file.
 
     Args:
         path: The file.
         data: What its rows are.
-        wanted: What every row must have beside its texts.
+        target: What every row must have beside its texts.
 
     Raises:
         CorpusError: The file, a column or a row does not fit, with its place.
     """
-    examples = _READERS[data.form](path, data, wanted)
+    examples = _READERS[data.form](path, data, target)
     kept = [e for e in examples if e.target is None or e.target not in data.skip_labels]
     if len(kept) < len(examples):
         note(f"{path}: {len(examples) - len(kept):,} rows have a label in data.skip_labels.")
     if not kept:
         raise CorpusError(f"{path}: no row is left to learn from.")
-    if wanted == "label":
+    if target == "label":
         kept = [_known_label(example, data) for example in kept]
     return kept[: data.limit]
 
@@ -128,23 +128,23 @@ def _known_label(example: Example, data: DataConfig) -> Example:
     return Example(example.texts, label, example.source, example.group)
 
 
-def _pairs(path: Path, data: DataConfig, wanted: Wanted) -> list[Example]:
+def _pairs(path: Path, data: DataConfig, target: TargetKind) -> list[Example]:
     names = data.columns
     low, high = data.score_range
-    _require_column(path, data, wanted)
+    _require_column(path, data, target)
     pairs = read_pairs(
         path,
         text1=names.text1,
         text2=names.text2,
         score=names.score,
         label=names.label,
-        score_range=data.score_range if wanted == "score" else None,
-        need=[] if wanted == "nothing" else [wanted],
+        score_range=data.score_range if target == "score" else None,
+        need=[] if target == "nothing" else [target],
     )
     targets: Sequence[str | float | None] = [None] * len(pairs)
-    if wanted == "label":
+    if target == "label":
         targets = [pair.label for pair in pairs]
-    elif wanted == "score":
+    elif target == "score":
         targets = [((pair.score or 0.0) - low) / (high - low) for pair in pairs]
         _doubt(path, [pair.score or 0.0 for pair in pairs], data.score_range)
     return [
@@ -153,15 +153,15 @@ def _pairs(path: Path, data: DataConfig, wanted: Wanted) -> list[Example]:
     ]
 
 
-def _require_column(path: Path, data: DataConfig, wanted: Wanted) -> None:
+def _require_column(path: Path, data: DataConfig, target: TargetKind) -> None:
     """Refuse a file without the column that the loss compares with."""
     there = field_names(classify(path))
-    if wanted == "nothing" or there is None or getattr(data.columns, wanted) is not None:
+    if target == "nothing" or there is None or getattr(data.columns, target) is not None:
         return
-    if not set(COLUMNS[wanted]) & set(there):
+    if not set(COLUMNS[target]) & set(there):
         raise CorpusError(
-            f"{path}: the loss needs a {wanted}, and there is no such column among "
-            f"{', '.join(there)}. Name it by data.columns.{wanted}, or take a loss.name that needs "
+            f"{path}: the loss needs a {target}, and there is no such column among "
+            f"{', '.join(there)}. Name it by data.columns.{target}, or take a loss.name that needs "
             "none."
         )
 
@@ -175,7 +175,7 @@ def _doubt(path: Path, scores: Sequence[float], score_range: tuple[float, float]
         )
 
 
-def _nli(path: Path, data: DataConfig, wanted: Wanted) -> list[Example]:
+def _nli(path: Path, data: DataConfig, target: TargetKind) -> list[Example]:
     """Make an anchor of each premise, with what it entails and, in turn, what contradicts it."""
     hypotheses: dict[str, dict[str, list[tuple[str, str]]]] = defaultdict(lambda: defaultdict(list))
     for example in _pairs(path, data, "label"):
@@ -196,7 +196,7 @@ def _nli(path: Path, data: DataConfig, wanted: Wanted) -> list[Example]:
     return examples
 
 
-def _triplets(path: Path, data: DataConfig, wanted: Wanted) -> list[Example]:
+def _triplets(path: Path, data: DataConfig, target: TargetKind) -> list[Example]:
     names = data.columns
     triplets = read_triplets(
         path, anchor=names.text1, positive=names.text2, negative=names.negative
@@ -204,10 +204,10 @@ def _triplets(path: Path, data: DataConfig, wanted: Wanted) -> list[Example]:
     return [Example((t.anchor, t.positive, *t.negatives), None, t.source) for t in triplets]
 
 
-def _sections(path: Path, data: DataConfig, wanted: Wanted) -> list[Example]:
+def _sections(path: Path, data: DataConfig, target: TargetKind) -> list[Example]:
     """Make triplets of the sections of documents; a file that has triplets is read as it is."""
     if negative_columns(field_names(classify(path)) or []):
-        return _triplets(path, data, wanted)
+        return _triplets(path, data, target)
     examples: list[Example] = []
     for number, document in enumerate(_documents(path)):
         found = section_triplets(document.text, number, data.per_document)
@@ -222,7 +222,7 @@ def _sections(path: Path, data: DataConfig, wanted: Wanted) -> list[Example]:
     return examples
 
 
-def _beir(path: Path, data: DataConfig, wanted: Wanted) -> list[Example]:
+def _beir(path: Path, data: DataConfig, target: TargetKind) -> list[Example]:
     """Pair the queries of a BEIR folder with each document that is judged relevant."""
     queries = {query.query_id: query.text for query in read_queries(path)}
     qrels = read_qrels(path, data.split)
@@ -239,7 +239,7 @@ def _beir(path: Path, data: DataConfig, wanted: Wanted) -> list[Example]:
     return examples
 
 
-def _groups(path: Path, data: DataConfig, wanted: Wanted) -> list[Example]:
+def _groups(path: Path, data: DataConfig, target: TargetKind) -> list[Example]:
     """Pair each text of a group with the next one, the last with the first."""
     examples = []
     for group in read_groups(path, texts=data.columns.texts):
@@ -248,7 +248,7 @@ def _groups(path: Path, data: DataConfig, wanted: Wanted) -> list[Example]:
     return examples
 
 
-def _texts(path: Path, data: DataConfig, wanted: Wanted) -> list[Example]:
+def _texts(path: Path, data: DataConfig, target: TargetKind) -> list[Example]:
     """Take every distinct text twice; of a file of pairs, the texts of both sides."""
     try:
         pairs = read_pairs(path, text1=data.columns.text1, text2=data.columns.text2)
@@ -259,7 +259,7 @@ def _texts(path: Path, data: DataConfig, wanted: Wanted) -> list[Example]:
     return [Example((text, text), None, source) for text, source in found.items()]
 
 
-def _classes(path: Path, data: DataConfig, wanted: Wanted) -> list[Example]:
+def _classes(path: Path, data: DataConfig, target: TargetKind) -> list[Example]:
     """Read single texts with a label."""
     name = data.columns.label or "label"
     examples = []
@@ -275,7 +275,7 @@ def _documents(path: Path) -> Iterator[Document]:
     return (d for batch in CorpusReader([path]).batches() for d in batch.documents)
 
 
-_READERS: dict[Form, Callable[[Path, DataConfig, Wanted], list[Example]]] = {
+_READERS: dict[Form, Callable[[Path, DataConfig, TargetKind], list[Example]]] = {
     "pairs": _pairs,
     "nli": _nli,
     "triplets": _triplets,

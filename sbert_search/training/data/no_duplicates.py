@@ -11,7 +11,7 @@ import numpy as np
 from sbert_search.training.loop.batching import Rows
 
 
-def keep_apart(steps: Sequence[Rows], keys: Callable[[int], set[int]]) -> list[Rows]:
+def without_duplicates(steps: Sequence[Rows], keys: Callable[[int], set[int]]) -> list[Rows]:
     """Let rows that share a key with one before them in their step wait for the next step.
 
     Args:

@@ -191,7 +191,7 @@ class PairBatches(TextBatches):
         table = TokenTable.of(rows.texts, tokenizer)
         super().__init__(rows, table, config, seed=seed, summed=loss, weights=weights)
         frame = tokenizer.pair.size - 2 * tokenizer.single.size
-        numbers = (rows.places[row][: rows.sizes[row]] for row in range(len(rows.places)))
+        numbers = (rows.text_ids[row][: rows.sizes[row]] for row in range(len(rows.text_ids)))
         lengths = (table.lengths[texts] for texts in numbers)
         self.lengths[:] = [
             (own[0] + own[1:] + frame).clip(max=tokenizer.max_len).sum() for own in lengths

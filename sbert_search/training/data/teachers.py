@@ -26,7 +26,7 @@ def embed_by_teacher(rows: TextRows, teacher: str, dim: int, *, device: str) -> 
             f"The teacher {teacher} gives {embedder.dim} numbers and the model {dim}; take a "
             "teacher of the same length, or learn its scores by loss.name=margin_mse."
         )
-    anchors, row_of = np.unique(rows.places[:, 0], return_inverse=True)
+    anchors, row_of = np.unique(rows.text_ids[:, 0], return_inverse=True)
     vectors = embedder.encode([rows.texts[text] for text in anchors], show_progress_bar=True)
     return replace(rows, targets=vectors[row_of])
 
@@ -44,7 +44,7 @@ def score_by_teacher(rows: TextRows, teacher: str, *, device: str) -> TextRows:
             "every row. Give each the same number of negatives."
         )
     reranker = Reranker(resolve_model(teacher).path, device=device)
-    texts = [rows.row_texts(row) for row in range(len(rows.places))]
+    texts = [rows.row_texts(row) for row in range(len(rows.text_ids))]
     pairs = [(anchor, candidate) for anchor, *others in texts for candidate in others]
     scores = reranker.predict(pairs, show_progress_bar=True)
-    return replace(rows, targets=scores.reshape(len(rows.places), -1).astype(np.float32))
+    return replace(rows, targets=scores.reshape(len(rows.text_ids), -1).astype(np.float32))

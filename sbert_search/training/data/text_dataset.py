@@ -18,7 +18,7 @@ from sbert_search.runtime.progress import note
 from sbert_search.runtime.seed import generator
 from sbert_search.tokens.tokenizer import TextTokenizer
 from sbert_search.training.data.examples import Example
-from sbert_search.training.data.no_duplicates import keep_apart
+from sbert_search.training.data.no_duplicates import without_duplicates
 from sbert_search.training.loop.batching import Batches, BatchingConfig, Rows, plan_epoch
 from sbert_search.training.loop.objective import Batch
 
@@ -70,22 +70,22 @@ class StepTexts:
 
     Attributes:
         tokens: The texts.
-        place: Where each text stands among the (rows x width) places, int64 (texts,).
+        slots: Where each text stands among the (rows x width) text_ids, int64 (texts,).
         width: Most texts of a row.
     """
 
     tokens: PackedTokens
-    place: Tensor
+    slots: Tensor
     width: int
 
     def to(self, device: torch.device) -> StepTexts:
         """Copy the tensors to a device."""
-        return StepTexts(self.tokens.to(device), self.place.to(device), self.width)
+        return StepTexts(self.tokens.to(device), self.slots.to(device), self.width)
 
     def by_row(self, embeddings: Tensor, n_rows: int) -> Tensor:
         """Put embeddings (texts, dim) where their rows want them: (n_rows, width, dim)."""
         filled = embeddings.new_zeros(n_rows * self.width, embeddings.shape[-1])
-        return filled.index_copy(0, self.place, embeddings).view(n_rows, self.width, -1)
+        return filled.index_copy(0, self.slots, embeddings).view(n_rows, self.width, -1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,34 +94,34 @@ class TextRows:
 
     Attributes:
         texts: Every distinct text once.
-        places: Text of each place of each row, `NO_TEXT` where a row has fewer, int32 (n, width).
+        text_ids: Text of each place of each row, `NO_TEXT` where a row has fewer, int32 (n, width).
         groups: What must not meet in a batch beside equal texts, int64 (n,).
-        parts: File of each row, int16 (n,).
+        file_ids: File of each row, int16 (n,).
         targets: What the loss compares with, (n, ...), or None.
         sources: ``file:line`` of each row.
     """
 
     texts: list[str]
-    places: NDArray[np.int32]
+    text_ids: NDArray[np.int32]
     groups: NDArray[np.int64]
-    parts: NDArray[np.int16]
+    file_ids: NDArray[np.int16]
     targets: NDArray[np.generic] | None
     sources: list[str]
 
     @property
     def sizes(self) -> NDArray[np.int64]:
         """Texts of each row, (n,)."""
-        sizes: NDArray[np.int64] = np.sum(self.places != NO_TEXT, axis=1, dtype=np.int64)
+        sizes: NDArray[np.int64] = np.sum(self.text_ids != NO_TEXT, axis=1, dtype=np.int64)
         return sizes
 
     def row_texts(self, row: int) -> tuple[str, ...]:
         """Return the texts of a row."""
-        return tuple(self.texts[place] for place in self.places[row] if place != NO_TEXT)
+        return tuple(self.texts[place] for place in self.text_ids[row] if place != NO_TEXT)
 
     def fingerprint(self) -> str:
         """Hash all that is learned from."""
         digest = xxhash.xxh3_128("\0".join(self.texts).encode())
-        for array in (self.places, self.groups, self.parts, self.targets):
+        for array in (self.text_ids, self.groups, self.file_ids, self.targets):
             digest.update(b"" if array is None else np.ascontiguousarray(array).tobytes())
         return digest.hexdigest()
 
@@ -136,15 +136,15 @@ def arrange(files: Sequence[Sequence[Example]], classes: Sequence[str]) -> TextR
     examples = [example for file in files for example in file]
     number: dict[str, int] = {}
     width = max(len(example.texts) for example in examples)
-    places = np.full((len(examples), width), NO_TEXT, dtype=np.int32)
+    text_ids = np.full((len(examples), width), NO_TEXT, dtype=np.int32)
     for row, example in enumerate(examples):
         for place, text in enumerate(example.texts):
-            places[row, place] = number.setdefault(text, len(number))
+            text_ids[row, place] = number.setdefault(text, len(number))
     group: dict[str, int] = {"": -1}
     groups = [group.setdefault(example.group, len(group)) for example in examples]
     return TextRows(
         list(number),
-        places,
+        text_ids,
         np.array(groups, dtype=np.int64),
         np.repeat(np.arange(len(files), dtype=np.int16), [len(file) for file in files]),
         _targets(examples, classes),
@@ -162,7 +162,7 @@ def _targets(examples: Sequence[Example], classes: Sequence[str]) -> NDArray[np.
 
 
 class TextBatches(Batches):
-    """Batches of rows of texts: files mixed by weight, equal texts kept apart when asked for."""
+    """Batches of rows of texts: files mixed by weight, duplicates optionally kept apart."""
 
     def __init__(
         self,
@@ -172,7 +172,7 @@ class TextBatches(Batches):
         *,
         seed: int,
         summed: str | None,
-        apart: bool = False,
+        no_duplicates: bool = False,
         weights: Sequence[float] = (),
     ) -> None:
         """Take the data.
@@ -183,14 +183,14 @@ class TextBatches(Batches):
             config: How to group the rows.
             seed: Of the order.
             summed: Name of a loss that is a sum over rows; None: it is of the whole batch.
-            apart: Whether rows that share a text are kept out of each other's batch.
+            no_duplicates: Whether rows that share a text are kept out of each other's batch.
             weights: Of each file, how often an epoch has its rows.
         """
         self.text_rows, self.table = rows, table
-        self.summed, self.apart, self.weights = summed, apart, tuple(weights)
-        lengths = np.append(table.lengths, 0)[rows.places].sum(axis=1)  # NO_TEXT picks the 0
+        self.summed, self.no_duplicates, self.weights = summed, no_duplicates, tuple(weights)
+        lengths = np.append(table.lengths, 0)[rows.text_ids].sum(axis=1)  # NO_TEXT picks the 0
         super().__init__(lengths, self._batch, config, seed=seed, fingerprint=rows.fingerprint())
-        if apart:
+        if no_duplicates:
             _tell_duplicates(rows)
 
     def plan(self, epoch: int) -> list[Rows]:
@@ -198,7 +198,7 @@ class TextBatches(Batches):
         order = generator(self.seed, "order", epoch)
         drawn = self._draw(order)
         steps = [drawn[step] for step in plan_epoch(self.lengths[drawn], self.config, order)]
-        return keep_apart(steps, self._keys) if self.apart else steps
+        return without_duplicates(steps, self._keys) if self.no_duplicates else steps
 
     def _draw(self, order: np.random.Generator) -> Rows:
         every = np.arange(len(self.lengths))
@@ -206,7 +206,7 @@ class TextBatches(Batches):
             return every
         drawn = []
         for part, weight in enumerate(self.weights):
-            own = every[self.text_rows.parts == part]
+            own = every[self.text_rows.file_ids == part]
             share = order.permutation(own)[: round(weight % 1 * len(own))]
             drawn += [own] * int(weight) + [share]
         return np.concatenate(drawn)
@@ -214,15 +214,15 @@ class TextBatches(Batches):
     def _keys(self, row: int) -> set[int]:
         """Texts of a row, and its group."""
         group = int(self.text_rows.groups[row])
-        texts = {text for text in self.text_rows.places[row].tolist() if text != NO_TEXT}
+        texts = {text for text in self.text_rows.text_ids[row].tolist() if text != NO_TEXT}
         return texts if group < 0 else texts | {NO_TEXT - 1 - group}
 
     def _batch(self, rows: Rows, epoch: int) -> Batch:
-        places = self.text_rows.places[rows].ravel()
-        at = np.flatnonzero(places != NO_TEXT)
-        at = at[np.argsort(self.table.lengths[places[at]], kind="stable")]
+        text_ids = self.text_rows.text_ids[rows].ravel()
+        at = np.flatnonzero(text_ids != NO_TEXT)
+        at = at[np.argsort(self.table.lengths[text_ids[at]], kind="stable")]
         texts = StepTexts(
-            self.table.pack(places[at]), torch.from_numpy(at), self.text_rows.places.shape[1]
+            self.table.pack(text_ids[at]), torch.from_numpy(at), self.text_rows.text_ids.shape[1]
         )
         targets = self.text_rows.targets
         return Batch(
@@ -250,12 +250,12 @@ def check_targets(rows: TextRows, classes: Sequence[str], loss: str) -> None:
 
 
 def _tell_duplicates(rows: TextRows) -> None:
-    counts = Counter(map(tuple, rows.places.tolist()))
-    copies = len(rows.places) - len(counts)
+    counts = Counter(map(tuple, rows.text_ids.tolist()))
+    copies = len(rows.text_ids) - len(counts)
     if copies:
-        row = next(n for n, key in enumerate(rows.places.tolist()) if counts[tuple(key)] > 1)
+        row = next(n for n, key in enumerate(rows.text_ids.tolist()) if counts[tuple(key)] > 1)
         note(
-            f"{copies:,} of {len(rows.places):,} rows repeat the texts of another, such as that at "
-            f"{rows.sources[row]}. In this loss equal texts would be each other's negatives, so "
-            "they never share a batch; remove them to learn from each once."
+            f"{copies:,} of {len(rows.text_ids):,} rows repeat the texts of another, such as the "
+            f"one at {rows.sources[row]}. This loss would treat equal texts as each other's "
+            "negatives, so they never share a batch. Remove the copies to train on each text once."
         )

@@ -1,4 +1,4 @@
-"""When to look at the dev figures, which one decides, and when it has stopped getting better."""
+"""When to look at the dev metrics, which one decides, and when it has stopped getting better."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sbert_search.training.loop.state import RunState
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EvaluationConfig:
-    """How dev figures steer a run."""
+    """How dev metrics steer a run."""
 
     every: int | None = None  # steps; None: at the end of every epoch. The end of a run always
     figure: str | None = None  # the one that decides; None: the first that is reported
@@ -30,11 +30,11 @@ class EvaluationConfig:
 
 
 @dataclass(frozen=True, eq=False)
-class DevFigures:
-    """Computes the dev figures of a model, and knows their names before.
+class DevMetrics:
+    """Computes the dev metrics of a model, and knows their names before.
 
     Attributes:
-        names: Of the figures.
+        names: Of the metrics.
         compute: Gives them for a model in evaluation mode.
     """
 
@@ -42,11 +42,11 @@ class DevFigures:
     compute: Callable[[nn.Module], Mapping[str, float]]
 
     def __call__(self, model: nn.Module) -> Mapping[str, float]:
-        """Compute the figures of a model."""
+        """Compute the metrics of a model."""
         return self.compute(model)
 
 
-def require_figure(config: EvaluationConfig, names: Collection[str]) -> None:
+def require_metric(config: EvaluationConfig, names: Collection[str]) -> None:
     """Refuse, before anything is computed, a deciding figure that will not be reported.
 
     Raises:
@@ -57,7 +57,7 @@ def require_figure(config: EvaluationConfig, names: Collection[str]) -> None:
         raise ConfigError(f"{told} Set evaluation.figure to one that this run reports.")
 
 
-def judge(config: EvaluationConfig, state: RunState, figures: Mapping[str, float]) -> bool:
+def update_best(config: EvaluationConfig, state: RunState, metrics: Mapping[str, float]) -> bool:
     """Compare the deciding figure with the best one so far, and note the outcome in the state.
 
     Returns:
@@ -66,9 +66,9 @@ def judge(config: EvaluationConfig, state: RunState, figures: Mapping[str, float
     Raises:
         ConfigError: There is no such figure.
     """
-    name = config.figure or next(iter(figures))
-    require_figure(config, figures)
-    value, best = figures[name], state.best
+    name = config.figure or next(iter(metrics))
+    require_metric(config, metrics)
+    value, best = metrics[name], state.best
     better = best is None or (value > best if config.higher_is_better else value < best)
     if better and math.isfinite(value):
         state.best, state.best_step, state.stale = value, state.step, 0

@@ -16,23 +16,23 @@ import torch
 from numpy.typing import NDArray
 
 from sbert_search.errors import TrainingError
-from sbert_search.training.loop.gradients import StepFigures
+from sbert_search.training.loop.gradients import StepMetrics
 
-FLOOR_STEPS = 50  # this many losses in a row that are all the same are no accident
-_FLOOR_SPREAD = 1e-5  # relative; "the same" allows for rounding
+STUCK_STEPS = 50  # this many losses in a row that are all the same are no accident
+_SPREAD = 1e-5  # relative; "the same" allows for rounding
 _SHOWN_ROWS = 16
 _ALLOCATION_FAILED = ("can't allocate memory", "not enough memory")  # as torch says it of the CPU
 
 
-def not_finite(figures: StepFigures) -> str:
+def not_finite(metrics: StepMetrics) -> str:
     """Say which numbers of a step are not finite, or ""."""
-    wrong = [f"loss {name} is {x}" for name, x in figures.losses.items() if not math.isfinite(x)]
-    if not wrong and not math.isfinite(figures.gradient_norm):
-        wrong = [f"the gradient's norm is {figures.gradient_norm}"]
+    wrong = [f"loss {name} is {x}" for name, x in metrics.losses.items() if not math.isfinite(x)]
+    if not wrong and not math.isfinite(metrics.gradient_norm):
+        wrong = [f"the gradient's norm is {metrics.gradient_norm}"]
     return " and ".join(wrong)
 
 
-def refusal(wrong: str, step: int, lr: float, rows: NDArray[np.int64]) -> TrainingError:
+def non_finite_error(wrong: str, step: int, lr: float, rows: NDArray[np.int64]) -> TrainingError:
     """Make the error of a step whose numbers are not finite.
 
     Args:
@@ -49,26 +49,26 @@ def refusal(wrong: str, step: int, lr: float, rows: NDArray[np.int64]) -> Traini
     )
 
 
-class FloorWatch:
+class ConstantLossDetector:
     """Notices a loss that has stopped depending on the data."""
 
     def __init__(self) -> None:
-        self._recent: deque[float] = deque(maxlen=FLOOR_STEPS)
+        self._recent: deque[float] = deque(maxlen=STUCK_STEPS)
 
     def see(self, loss: float) -> str | None:
         """Take the loss of one step; return what to tell once it is stuck, and then start over."""
         self._recent.append(loss)
         low, high = min(self._recent), max(self._recent)
-        if len(self._recent) < FLOOR_STEPS or high - low > _FLOOR_SPREAD * max(abs(high), 1.0):
+        if len(self._recent) < STUCK_STEPS or high - low > _SPREAD * max(abs(high), 1.0):
             return None
         self._recent.clear()
-        if abs(high) <= _FLOOR_SPREAD:
+        if abs(high) <= _SPREAD:
             return (
-                f"The loss has been 0 for {FLOOR_STEPS} steps: these batches teach nothing more. "
+                f"The loss has been 0 for {STUCK_STEPS} steps: these batches teach nothing more. "
                 "Use harder examples or a larger margin, or stop."
             )
         return (
-            f"The loss has been {high:.6g} for {FLOOR_STEPS} steps, whatever the batch: the model "
+            f"The loss has been {high:.6g} for {STUCK_STEPS} steps, whatever the batch: the model "
             "no longer tells its inputs apart, or nothing of it is trained. Lower optim.lr, "
             "lengthen schedule.warmup, or look at the labels."
         )

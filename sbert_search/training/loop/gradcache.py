@@ -15,25 +15,25 @@ import torch
 from torch import Tensor, nn
 
 from sbert_search.runtime.distributed import Ranks
-from sbert_search.training.loop.gradients import Scene, Tally
+from sbert_search.training.loop.gradients import LossTotals, StepContext
 from sbert_search.training.loop.objective import Batch, InBatchObjective
 
 
 def add_in_batch_gradients(
-    model: nn.Module, objective: InBatchObjective, batches: Sequence[Batch], scene: Scene
-) -> Tally:
+    model: nn.Module, objective: InBatchObjective, batches: Sequence[Batch], context: StepContext
+) -> LossTotals:
     """Differentiate a loss over all embeddings of a step, on every rank and in every micro-batch.
 
     One micro-batch is embedded once, with its graph kept; several are embedded twice.
     """
     parts = []
     for number, batch in enumerate(batches):
-        with scene.forward(number), torch.set_grad_enabled(len(batches) == 1):
+        with context.forward(number), torch.set_grad_enabled(len(batches) == 1):
             parts.append(objective.embed(model, batch))
     own = torch.cat([part.detach().float() for part in parts])
-    whole, place = scene.ranks.gather(own)
+    whole, place = context.ranks.gather(own)
     whole = whole.requires_grad_()
-    losses = objective.loss(whole, _gather_targets(batches, scene))
+    losses = objective.loss(whole, _gather_targets(batches, context))
     counts = {name: float(count) for name, (_, count) in losses.sums.items()}
     torch.autograd.backward(losses.total(counts))
     assert whole.grad is not None
@@ -42,14 +42,14 @@ def add_in_batch_gradients(
         torch.autograd.backward(parts[0], gradients[0].to(parts[0].dtype))
     else:
         for number, (batch, gradient) in enumerate(zip(batches, gradients, strict=True)):
-            with scene.forward(number):
+            with context.forward(number):
                 embeddings = objective.embed(model, batch)
             torch.autograd.backward(embeddings, gradient.to(embeddings.dtype))
-    tally = Tally(Ranks())  # every rank has the loss of the whole step
-    tally.add(losses)
-    return tally
+    totals = LossTotals(Ranks())  # every rank has the loss of the whole step
+    totals.add(losses)
+    return totals
 
 
-def _gather_targets(batches: Sequence[Batch], scene: Scene) -> Tensor | None:
+def _gather_targets(batches: Sequence[Batch], context: StepContext) -> Tensor | None:
     targets = [batch.targets for batch in batches if batch.targets is not None]
-    return scene.ranks.gather(torch.cat(targets).to(scene.device))[0] if targets else None
+    return context.ranks.gather(torch.cat(targets).to(context.device))[0] if targets else None

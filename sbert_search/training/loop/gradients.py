@@ -20,7 +20,7 @@ from sbert_search.training.loop.objective import Batch, Losses, Objective
 
 
 @dataclass(frozen=True, slots=True)
-class Scene:
+class StepContext:
     """Where and when a step takes place."""
 
     device: torch.device
@@ -36,7 +36,7 @@ class Scene:
 
 
 @dataclass(slots=True)
-class Tally:
+class LossTotals:
     """Sums and counts of one step by name; tensors stay on the device until `read`.
 
     Attributes:
@@ -47,7 +47,7 @@ class Tally:
     ranks: Ranks
     counts: Mapping[str, float] = field(default_factory=dict)
     losses: dict[str, list[Tensor]] = field(default_factory=dict)  # [sum, count]
-    figures: dict[str, list[Tensor]] = field(default_factory=dict)  # [sum, count]
+    metrics: dict[str, list[Tensor]] = field(default_factory=dict)  # [sum, count]
     weights: dict[str, float] = field(default_factory=dict)
     finite: list[Tensor] = field(default_factory=list)  # by micro-batch: whether its losses are
 
@@ -57,28 +57,28 @@ class Tally:
         self.finite.append(
             torch.stack([v.detach() for v, _ in losses.sums.values()]).isfinite().all()
         )
-        for table, sums in ((self.losses, losses.sums), (self.figures, losses.figures)):
+        for table, sums in ((self.losses, losses.sums), (self.metrics, losses.metrics)):
             for name, (total, count) in sums.items():
                 value = total.detach().float()
                 pair = [value, torch.as_tensor(count, dtype=torch.float32, device=value.device)]
                 known = table.get(name)
                 table[name] = [a + b for a, b in zip(known, pair, strict=True)] if known else pair
 
-    def suspects(self, rows: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
+    def non_finite_rows(self, rows: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
         """Narrow the rows of the micro-batches down to those with a loss that is not finite."""
         wrong = [part for part, good in zip(rows, self.finite, strict=False) if not good]
         return np.concatenate(wrong or list(rows))
 
-    def read(self, norm: Tensor) -> StepFigures:
+    def read(self, norm: Tensor) -> StepMetrics:
         """Fetch all numbers of the step at once and add them up over the ranks.
 
         Raises:
             TrainingError: A loss summed another number of terms than its batches said.
         """
-        pairs = [*self.losses.values(), *self.figures.values()]
+        pairs = [*self.losses.values(), *self.metrics.values()]
         fetched = torch.stack([norm.float(), *(v for pair in pairs for v in pair)]).tolist()
         values = self.ranks.sum(fetched[1:])
-        names = [*self.losses, *self.figures]
+        names = [*self.losses, *self.metrics]
         means = {}
         for name, total, count in zip(names, values[::2], values[1::2], strict=True):
             if self.counts.get(name, count) != count:
@@ -87,43 +87,43 @@ class Tally:
                     f"{self.counts[name]:g}; make Batch.counts and the objective agree."
                 )
             means[name] = total / count if count else 0.0
-        return StepFigures(
+        return StepMetrics(
             loss=sum(self.weights.get(name, 1.0) * means[name] for name in self.losses),
             losses={name: means[name] for name in self.losses},
-            figures={name: means[name] for name in self.figures},
+            metrics={name: means[name] for name in self.metrics},
             gradient_norm=fetched[0],
         )
 
 
 @dataclass(frozen=True, slots=True)
-class StepFigures:
+class StepMetrics:
     """The numbers of one step over all micro-batches and ranks."""
 
     loss: float
     losses: Mapping[str, float]
-    figures: Mapping[str, float]
+    metrics: Mapping[str, float]
     gradient_norm: float  # before clipping
 
 
 def add_gradients(
-    model: nn.Module, objective: Objective, batches: Sequence[Batch], scene: Scene
-) -> Tally:
+    model: nn.Module, objective: Objective, batches: Sequence[Batch], context: StepContext
+) -> LossTotals:
     """Run and differentiate each micro-batch, divided by the counts of the whole step.
 
     Raises:
         TrainingError: The losses are not those that the batches count.
     """
     names = sorted(batches[0].counts)
-    counted = scene.ranks.sum([sum(batch.counts[name] for batch in batches) for name in names])
+    counted = context.ranks.sum([sum(batch.counts[name] for batch in batches) for name in names])
     counts = dict(zip(names, counted, strict=True))
-    tally = Tally(scene.ranks, counts)
+    totals = LossTotals(context.ranks, counts)
     for number, batch in enumerate(batches):
-        with scene.forward(number):
+        with context.forward(number):
             losses = objective(model, batch)
         if set(losses.sums) != set(names):
             raise TrainingError(
                 f"The objective has losses {sorted(losses.sums)}, the batch counts {names}."
             )
         torch.autograd.backward(losses.total(counts))
-        tally.add(losses)
-    return tally
+        totals.add(losses)
+    return totals

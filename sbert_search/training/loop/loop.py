@@ -25,17 +25,22 @@ from sbert_search.training.loop.checkpoint import (
     save_checkpoint,
 )
 from sbert_search.training.loop.early_stopping import (
-    DevFigures,
+    DevMetrics,
     EvaluationConfig,
-    judge,
-    require_figure,
+    require_metric,
+    update_best,
 )
 from sbert_search.training.loop.failure_checks import interrupts
-from sbert_search.training.loop.gradients import Scene
+from sbert_search.training.loop.gradients import StepContext
 from sbert_search.training.loop.objective import InBatchObjective, Objective
 from sbert_search.training.loop.optim import OptimConfig, optimizer_tensors
 from sbert_search.training.loop.report import Report, ReportConfig
-from sbert_search.training.loop.resume import circumstances, model_tensors, refuse_restart, restore
+from sbert_search.training.loop.resume import (
+    model_tensors,
+    refuse_restart,
+    restore,
+    run_fingerprint,
+)
 from sbert_search.training.loop.schedule import BudgetConfig, Schedule, ScheduleConfig
 from sbert_search.training.loop.state import RunState
 from sbert_search.training.loop.step import Stepper
@@ -97,7 +102,7 @@ def train(
         config: The settings of the loop.
         model: What is trained: all its parameters that want a gradient.
         out: Folder of the run: checkpoints, log, curves.
-        evaluate: Gives dev figures by name; called on the first rank, in eval mode.
+        evaluate: Gives dev metrics by name; called on the first rank, in eval mode.
         save_model: Writes the model as it is published into a new folder, for each checkpoint.
         recipe: The whole resolved recipe, where ``config`` is only a part of it.
         resume: Go on from the newest checkpoint in ``out``.
@@ -112,10 +117,10 @@ def train(
     with join_ranks() as ranks:
         run = _Run(objective, batches, config, model, out, evaluate, save_model, recipe, ranks)
         if resume:
-            run.go_on(allow_inexact=allow_inexact)
+            run.resume(allow_inexact=allow_inexact)
         else:
             run.start()
-        return run.to_the_end()
+        return run.run()
 
 
 @dataclass
@@ -134,17 +139,17 @@ class _Run:
 
     def __post_init__(self) -> None:
         config = self.config
-        if isinstance(self.evaluate, DevFigures):
-            require_figure(config.evaluation, self.evaluate.names)
+        if isinstance(self.evaluate, DevMetrics):
+            require_metric(config.evaluation, self.evaluate.names)
         device = resolve_device(config.device)
         if device.type == "cuda" and self.ranks.world > 1:
             device = torch.device("cuda", self.ranks.local_rank)
         self.model.to(device)
         dtype = resolve_precision(config.precision, device)
-        self.scene = Scene(device, dtype, self.ranks, config.seed)
-        self.stepper = Stepper(self.objective, self.batches, self.model, config.optim, self.scene)
+        self.context = StepContext(device, dtype, self.ranks, config.seed)
+        self.stepper = Stepper(self.objective, self.batches, self.model, config.optim, self.context)
         self.schedule = Schedule(config.schedule, config.budget, self.batches)
-        self.circumstances = circumstances(self.recipe, self.batches.fingerprint, self.scene)
+        self.fingerprint = run_fingerprint(self.recipe, self.batches.fingerprint, self.context)
         self.state = RunState()
 
     def start(self) -> None:
@@ -153,20 +158,20 @@ class _Run:
         self.out.mkdir(parents=True, exist_ok=True)
         self.ranks.start_equal(self.model)
 
-    def go_on(self, *, allow_inexact: bool) -> None:
+    def resume(self, *, allow_inexact: bool) -> None:
         """Return to where the newest checkpoint is."""
         self.state = restore(
             self.out,
             self.model,
             self.stepper.optimizer,
-            self.circumstances,
+            self.fingerprint,
             allow_inexact=allow_inexact,
         )
 
-    def to_the_end(self) -> Result:
+    def run(self) -> Result:
         """Take steps until the budget is used, the dev figure is stale, or somebody interrupts."""
         config, state, ranks = self.config, self.state, self.ranks
-        report = Report(config.report, self.out, self.model, state, self.scene, self.schedule)
+        report = Report(config.report, self.out, self.model, state, self.context, self.schedule)
         plan = self.stepper.plan(state.epoch, state.index, state.micro_size)
         self.model.train()
         with interrupts() as interrupt, closing(report), closing(prefetch(plan)) as planned_steps:
@@ -174,17 +179,17 @@ class _Run:
                 started = time.perf_counter()
                 planned = next(planned_steps)
                 lr = config.optim.lr * self.schedule.factor(state)
-                figures = self.stepper.take(planned, state, lr)
+                metrics = self.stepper.take(planned, state, lr)
                 elapsed = state.seconds + time.perf_counter() - started
                 state.seconds, interrupted = ranks.from_first([elapsed, interrupt.requested])
-                report.step(state, figures, lr)
+                report.step(state, metrics, lr)
 
                 ends = planned.ends_epoch
-                improved = self._is_time(config.evaluation.every, ends) and self._look(report)
+                improved = self._is_time(config.evaluation.every, ends) and self._evaluate(report)
                 if improved or interrupted or self._is_time(config.checkpoint.every, ends):
                     self._save(report)
                 if interrupted and not self._stopped():
-                    self._give_way(report)
+                    self._interrupt(report)
             report.line(state)
             report.curves()
         return self._result(stopped)
@@ -199,16 +204,16 @@ class _Run:
         regular = ends_epoch if every is None else self.state.step % every == 0
         return regular or self._stopped() is not None
 
-    def _look(self, report: Report) -> bool:
-        """Get the dev figures; tell whether the deciding one is the best so far."""
+    def _evaluate(self, report: Report) -> bool:
+        """Get the dev metrics; tell whether the deciding one is the best so far."""
         improved = False
         if self.evaluate is not None and self.ranks.first:
             self.model.eval()
             with torch.no_grad():
-                figures = self.evaluate(self.model)
+                metrics = self.evaluate(self.model)
             self.model.train()
-            improved = judge(self.config.evaluation, self.state, figures)
-            report.dev(self.state.step, figures)
+            improved = update_best(self.config.evaluation, self.state, metrics)
+            report.dev(self.state.step, metrics)
         best, stale = self.ranks.from_first([improved, self.state.stale])
         self.state.stale = int(stale)
         return bool(best)
@@ -223,13 +228,13 @@ class _Run:
             self.state.step,
             {f"model/{name}": tensor for name, tensor in model_tensors(self.model).items()}
             | {f"optim/{name}": tensor for name, tensor in moments.items()},
-            {"run": asdict(self.state), "circumstances": self.circumstances},
+            {"run": asdict(self.state), "circumstances": self.fingerprint},
             to_toml(self.recipe),
             self.save_model,
         )
         prune(self.out, self.config.checkpoint.keep, self.state.best_step)
 
-    def _give_way(self, report: Report) -> NoReturn:
+    def _interrupt(self, report: Report) -> NoReturn:
         report.event(
             self.state.step,
             f"Stopped at step {self.state.step}, which is saved. Go on by --resume {self.out} "

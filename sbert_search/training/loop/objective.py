@@ -48,12 +48,12 @@ class Losses:
     Attributes:
         sums: Each loss as (sum, count).
         weights: Factor of each loss in the total; 1 for one that is not named.
-        figures: Further named figures as (sum, count), such as accuracy; they get no gradient.
+        metrics: Further named metrics as (sum, count), such as accuracy; they get no gradient.
     """
 
     sums: Mapping[str, Sum]
     weights: Mapping[str, float] = field(default_factory=dict)
-    figures: Mapping[str, Sum] = field(default_factory=dict)
+    metrics: Mapping[str, Sum] = field(default_factory=dict)
 
     def total(self, counts: Mapping[str, float]) -> Tensor:
         """Add up the weighted losses, each divided by a count; one without terms adds nothing."""

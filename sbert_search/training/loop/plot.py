@@ -15,7 +15,7 @@ Points = list[tuple[float, float]]
 
 
 def draw_curves(log: Sequence[Mapping[str, Any]]) -> str:
-    """Draw the loss, the dev figures and the learning rate over the steps, a panel each.
+    """Draw the loss, the dev metrics and the learning rate over the steps, a panel each.
 
     Args:
         log: The lines of ``log.jsonl``.

@@ -17,8 +17,8 @@ from sbert_search.errors import ConfigError, TrainingError
 from sbert_search.runtime.device import matmul_rate, memory_bytes
 from sbert_search.runtime.disk import files
 from sbert_search.runtime.progress import note
-from sbert_search.training.loop.failure_checks import FloorWatch
-from sbert_search.training.loop.gradients import Scene, StepFigures
+from sbert_search.training.loop.failure_checks import ConstantLossDetector
+from sbert_search.training.loop.gradients import StepContext, StepMetrics
 from sbert_search.training.loop.plot import draw_curves
 from sbert_search.training.loop.schedule import Schedule
 from sbert_search.training.loop.state import RunState
@@ -93,12 +93,12 @@ class Report:
         out: Path,
         model: nn.Module,
         state: RunState,
-        scene: Scene,
+        context: StepContext,
         schedule: Schedule,
     ) -> None:
-        self.config, self.scene, self.schedule = config, scene, schedule
+        self.config, self.context, self.schedule = config, context, schedule
         self._picture = out / "curves.svg"
-        first = scene.ranks.first  # the others compute, and tell nothing
+        first = context.ranks.first  # the others compute, and tell nothing
         self._log = Log(out / LOG, state.step) if first else None
         self._board = _open_board(out, state.step) if first and config.tensorboard else None
         self._flops_per_token = 6 * matrix_parameters(model)
@@ -106,9 +106,9 @@ class Report:
         self._losses: list[float] = []
         self._last = replace(state)
         self._micro_size = state.micro_size
-        self._floor = FloorWatch()
+        self._floor = ConstantLossDetector()
 
-    def step(self, state: RunState, figures: StepFigures, lr: float) -> None:
+    def step(self, state: RunState, metrics: StepMetrics, lr: float) -> None:
         """Log the numbers of a step; show a line for people when it is time."""
         if state.micro_size != self._micro_size:
             self._micro_size = state.micro_size
@@ -117,20 +117,20 @@ class Report:
                 f"Step {state.step} did not fit in memory: {state.micro_size} go through the model "
                 "at once from now on, and gradients accumulate.",
             )
-        if stuck := self._floor.see(figures.loss):
+        if stuck := self._floor.see(metrics.loss):
             self.event(state.step, stuck)
-        self._losses.append(figures.loss)
-        numbers = {"loss": figures.loss, "lr": lr, "gradient_norm": figures.gradient_norm}
+        self._losses.append(metrics.loss)
+        numbers = {"loss": metrics.loss, "lr": lr, "gradient_norm": metrics.gradient_norm}
         where = {"epoch": state.epoch, "tokens": state.tokens}
-        parts = {"losses": figures.losses, "figures": figures.figures}
+        parts = {"losses": metrics.losses, "figures": metrics.metrics}
         self._write("step", state.step, {**where, **numbers, **parts})
         if state.seconds - self._last.seconds >= self.config.every_s:
             self.line(state)
 
-    def dev(self, step: int, figures: Mapping[str, float]) -> None:
+    def dev(self, step: int, metrics: Mapping[str, float]) -> None:
         """Log the numbers of an evaluation."""
-        self._dev = figures
-        self._write("dev", step, {"figures": figures})
+        self._dev = metrics
+        self._write("dev", step, {"figures": metrics})
 
     def event(self, step: int, message: str) -> None:
         """Log something that a person should know, and tell it."""
@@ -140,12 +140,12 @@ class Report:
 
     def line(self, state: RunState) -> None:
         """Show where the run is, with the mean loss and the speed since the line before."""
-        if not self._losses or not self.scene.ranks.first:
+        if not self._losses or not self.context.ranks.first:
             return
         seconds = max(state.seconds - self._last.seconds, 1e-9)
         tokens_per_s = (state.tokens - self._last.tokens) / seconds
         rows_per_s = (state.rows - self._last.rows) / seconds
-        device, dtype, ranks = self.scene.device, self.scene.dtype, self.scene.ranks
+        device, dtype, ranks = self.context.device, self.context.dtype, self.context.ranks
         gemm = matmul_rate(device, dtype).flops * ranks.world
         share = tokens_per_s * self._flops_per_token / gemm
         memory = memory_bytes(device)

@@ -16,7 +16,7 @@ from sbert_search.errors import CheckpointError, ConfigError
 from sbert_search.runtime.disk.same_file import same_file
 from sbert_search.runtime.progress import note
 from sbert_search.training.loop.checkpoint import checkpoints, newest_checkpoint
-from sbert_search.training.loop.gradients import Scene
+from sbert_search.training.loop.gradients import StepContext
 from sbert_search.training.loop.optim import restore_optimizer
 from sbert_search.training.loop.state import RunState
 from sbert_search.version import __version__
@@ -25,15 +25,15 @@ _WRITTEN = ("log.jsonl", "curves.svg", "model", "model.tmp")  # in the folder of
 _HARMLESS = ("checkpoint", "report")  # tables of a recipe that change no weight
 
 
-def circumstances(recipe: Mapping[str, Any], data: str, scene: Scene) -> dict[str, Any]:
+def run_fingerprint(recipe: Mapping[str, Any], data: str, context: StepContext) -> dict[str, Any]:
     """List all that the weights of a run depend on, as JSON can hold it."""
     return {
         "recipe": _steering(recipe),
         "data": data,
         "threads": torch.get_num_threads(),
-        "ranks": scene.ranks.world,
-        "device": scene.device.type,
-        "precision": str(scene.dtype).removeprefix("torch."),
+        "ranks": context.ranks.world,
+        "device": context.device.type,
+        "precision": str(context.dtype).removeprefix("torch."),
         "versions": {
             "numpy": np.__version__,
             "python": platform.python_version(),
@@ -78,12 +78,12 @@ def restore(
         out: Folder of the run.
         model: Of the same shapes; its parameters are overwritten.
         optimizer: Over the model's parameters.
-        now: The `circumstances` of this process.
+        now: The `run_fingerprint` of this process.
         allow_inexact: Go on although these differ, so that the weights will not be those of an
             uninterrupted run.
 
     Raises:
-        CheckpointError: No usable checkpoint, one of another model, or other circumstances.
+        CheckpointError: No usable checkpoint, one of another model, or other run_fingerprint.
     """
     checkpoint = newest_checkpoint(out)
     differing = differences(checkpoint.state["circumstances"], now)

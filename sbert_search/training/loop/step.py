@@ -11,9 +11,9 @@ from torch import nn
 from sbert_search.errors import TrainingError
 from sbert_search.runtime.memory import FreedMemory
 from sbert_search.training.loop.batching import Batches, Rows
-from sbert_search.training.loop.failure_checks import not_finite, out_of_memory, refusal
+from sbert_search.training.loop.failure_checks import non_finite_error, not_finite, out_of_memory
 from sbert_search.training.loop.gradcache import add_in_batch_gradients
-from sbert_search.training.loop.gradients import Scene, StepFigures, Tally, add_gradients
+from sbert_search.training.loop.gradients import LossTotals, StepContext, StepMetrics, add_gradients
 from sbert_search.training.loop.objective import Batch, InBatchObjective, Objective
 from sbert_search.training.loop.optim import OptimConfig, clip_gradients, make_optimizer
 from sbert_search.training.loop.state import RunState
@@ -40,12 +40,12 @@ class Stepper:
         batches: Batches,
         model: nn.Module,
         config: OptimConfig,
-        scene: Scene,
+        context: StepContext,
     ) -> None:
         self.objective, self.batches, self.model = objective, batches, model
-        self.config, self.scene = config, scene
+        self.config, self.context = config, context
         self.optimizer = make_optimizer(model, config)
-        self._freed = FreedMemory() if scene.device.type == "cpu" else None
+        self._freed = FreedMemory() if context.device.type == "cpu" else None
 
     def plan(self, epoch: int, index: int, micro_size: int | None) -> Iterator[PlannedStep]:
         """Make the batches of all steps from one on, without end; a thread may run ahead here."""
@@ -57,7 +57,7 @@ class Stepper:
                 yield PlannedStep(epoch, rows, number == last, micro_size, parts, batches)
             epoch, index = epoch + 1, 0
 
-    def take(self, planned: PlannedStep, state: RunState, lr: float) -> StepFigures:
+    def take(self, planned: PlannedStep, state: RunState, lr: float) -> StepMetrics:
         """Change the weights once and move the state on.
 
         Raises:
@@ -66,21 +66,21 @@ class Stepper:
         """
         for group in self.optimizer.param_groups:
             group["lr"] = lr
-        tally = self._gradients(planned, state)
-        self.scene.ranks.sum_gradients(self.model.parameters())
-        figures = tally.read(clip_gradients(self.model, self.config.clip))
-        if wrong := not_finite(figures):
-            raise refusal(wrong, state.step + 1, lr, tally.suspects(planned.parts))
+        totals = self._gradients(planned, state)
+        self.context.ranks.sum_gradients(self.model.parameters())
+        metrics = totals.read(clip_gradients(self.model, self.config.clip))
+        if wrong := not_finite(metrics):
+            raise non_finite_error(wrong, state.step + 1, lr, totals.non_finite_rows(planned.parts))
         self.optimizer.step()
         tokens = int(self.batches.lengths[planned.rows].sum())
         state.advance(len(planned.rows), tokens, ends_epoch=planned.ends_epoch)
         if self._freed is not None:
             self._freed.after_step()
-        return figures
+        return metrics
 
-    def _gradients(self, planned: PlannedStep, state: RunState) -> Tally:
+    def _gradients(self, planned: PlannedStep, state: RunState) -> LossTotals:
         """Run forward and backward, in parts of half the size as long as memory does not do."""
-        scene = replace(self.scene, step=state.step)
+        context = replace(self.context, step=state.step)
         while True:
             if planned.micro_size != state.micro_size:  # it was halved since this was planned
                 planned.micro_size = state.micro_size
@@ -89,12 +89,12 @@ class Stepper:
                 )
             self.optimizer.zero_grad()
             try:
-                batches = [batch.to(scene.device) for batch in planned.batches]
+                batches = [batch.to(context.device) for batch in planned.batches]
                 if isinstance(self.objective, InBatchObjective):
-                    return add_in_batch_gradients(self.model, self.objective, batches, scene)
-                return add_gradients(self.model, self.objective, batches, scene)
+                    return add_in_batch_gradients(self.model, self.objective, batches, context)
+                return add_gradients(self.model, self.objective, batches, context)
             except (RuntimeError, MemoryError) as error:
-                if not out_of_memory(error) or scene.ranks.world > 1:
+                if not out_of_memory(error) or context.ranks.world > 1:
                     raise
             state.micro_size = self._half(planned)  # the handler would keep the tensors alive
 
@@ -108,12 +108,12 @@ class Stepper:
                 "texts or use a smaller model."
             )
         self.optimizer.zero_grad()
-        if self.scene.device.type == "cuda":
+        if self.context.device.type == "cuda":
             torch.cuda.empty_cache()
         return (most_rows if self.batches.config.unit == "rows" else max(tokens)) // 2
 
     def _collate(self, rows: Rows, epoch: int, size: int | None) -> tuple[list[Rows], list[Batch]]:
-        ranks = self.scene.ranks
+        ranks = self.context.ranks
         own = rows[ranks.rank :: ranks.world]
         if not len(own):
             raise TrainingError(

@@ -25,7 +25,7 @@ from sbert_search.tokens.pretokenize import write_token_shards
 from sbert_search.tokens.segments import SegmentSettings
 from sbert_search.tokens.tokenizer import TextTokenizer
 from sbert_search.training.loop.batching import Batches, BatchingConfig, Rows
-from sbert_search.training.loop.early_stopping import DevFigures
+from sbert_search.training.loop.early_stopping import DevMetrics
 from sbert_search.training.loop.objective import Batch
 from sbert_search.training.pretraining.objectives import PretrainingObjective, Unit
 
@@ -41,7 +41,7 @@ class DataConfig:
 
     Attributes:
         train: What the command line calls SOURCE, or several of them.
-        dev: The same, for the held-out figures; None: a part of ``train``.
+        dev: The same, for the held-out metrics; None: a part of ``train``.
         held_out: Share of the documents of ``train``, its last ones, that are that part.
         dev_examples: Held-out examples that are used at most, drawn evenly.
         text_field: Field that holds the text, where it is not to be detected.
@@ -158,20 +158,20 @@ def masked_batch(
     return Batch(given, rows, {name: sizes[unit] for name, unit in units.items()})
 
 
-def dev_names(objective: PretrainingObjective) -> tuple[str, ...]:
-    """Name the figures that `evaluation_on` gives."""
+def dev_metric_names(objective: PretrainingObjective) -> tuple[str, ...]:
+    """Name the metrics that `dev_evaluation` gives."""
     more = ("perplexity",) if "mlm" in objective.units else ()
     return (*objective.units, *objective.accuracies, *more)
 
 
-def evaluation_on(
+def dev_evaluation(
     corpus: MaskedCorpus, objective: PretrainingObjective, most: int, *, segments: bool
-) -> DevFigures:
+) -> DevMetrics:
     """Make the function that judges a model on held-out examples.
 
     Args:
         corpus: The examples.
-        objective: Its losses and figures are averaged over all of them.
+        objective: Its losses and metrics are averaged over all of them.
         most: Examples that are used, drawn evenly.
         segments: Whether the encoder tells segments apart.
 
@@ -190,15 +190,15 @@ def evaluation_on(
             seed_all(_DEV_SEED, "sample", number)  # what a generator draws
             batch = masked_batch(corpus, part, objective.units, segments=segments)
             losses = objective(model, batch.to(device))
-            for name, (total, count) in {**losses.sums, **losses.figures}.items():
+            for name, (total, count) in {**losses.sums, **losses.metrics}.items():
                 before = sums.get(name, (0.0, 0.0))
                 sums[name] = (before[0] + float(total), before[1] + float(count))
-        figures = {name: total / max(count, 1) for name, (total, count) in sums.items()}
-        if "mlm" in figures:
-            figures["perplexity"] = math.exp(min(figures["mlm"], 700))
-        return figures
+        metrics = {name: total / max(count, 1) for name, (total, count) in sums.items()}
+        if "mlm" in metrics:
+            metrics["perplexity"] = math.exp(min(metrics["mlm"], 700))
+        return metrics
 
-    return DevFigures(dev_names(objective), evaluate)
+    return DevMetrics(dev_metric_names(objective), evaluate)
 
 
 def _shards(

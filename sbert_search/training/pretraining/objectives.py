@@ -71,7 +71,7 @@ class PretrainingObjective(Protocol):
 
     @property
     def accuracies(self) -> tuple[str, ...]:
-        """Names of the other figures that it gives in evaluation mode."""
+        """Names of the other metrics that it gives in evaluation mode."""
 
     def __call__(self, model: nn.Module, batch: Batch) -> Losses:
         """Run the model on a batch whose inputs are a `MaskedBatch`."""
@@ -98,7 +98,7 @@ class MaskedObjective:
 
     @property
     def accuracies(self) -> tuple[str, ...]:
-        """Names of the other figures."""
+        """Names of the other metrics."""
         return tuple(f"{name}_accuracy" for name in self.units)
 
     def __call__(self, model: nn.Module, batch: Batch) -> Losses:
@@ -106,14 +106,14 @@ class MaskedObjective:
         given: MaskedBatch = batch.inputs
         guesses: MaskedLMOutput = model(given.tokens, given.positions)
         sums: dict[str, Sum] = {"mlm": token_cross_entropy(guesses.token_logits, given.labels)}
-        figures = (
+        metrics = (
             {} if model.training else {"mlm_accuracy": _right(guesses.token_logits, given.labels)}
         )
         if self.pairs is not None:
             assert guesses.pair_logits is not None
             sums[self.pairs] = token_cross_entropy(guesses.pair_logits, given.pair_labels)
-            figures[f"{self.pairs}_accuracy"] = _right(guesses.pair_logits, given.pair_labels)
-        return Losses(sums, figures=figures)
+            metrics[f"{self.pairs}_accuracy"] = _right(guesses.pair_logits, given.pair_labels)
+        return Losses(sums, metrics=metrics)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +133,7 @@ class ReplacedObjective:
 
     @property
     def accuracies(self) -> tuple[str, ...]:
-        """Names of the other figures."""
+        """Names of the other metrics."""
         return ("rtd_accuracy", "rtd_recall", "rtd_precision")
 
     def __call__(self, model: nn.Module, batch: Batch) -> Losses:
@@ -149,7 +149,7 @@ class ReplacedObjective:
                 "rtd": replaced_token_loss(found.logits, found.replaced),
             },
             weights={"rtd": self.weight},
-            figures={
+            metrics={
                 "rtd_accuracy": ((told == found.replaced).sum(), len(told)),
                 "rtd_recall": (hits, found.replaced.sum()),
                 "rtd_precision": (hits, told.sum()),
@@ -184,7 +184,7 @@ class DistilledObjective:
 
     @property
     def accuracies(self) -> tuple[str, ...]:
-        """Names of the other figures."""
+        """Names of the other metrics."""
         return ("mlm_accuracy",)
 
     def __call__(self, model: nn.Module, batch: Batch) -> Losses:
@@ -208,8 +208,8 @@ class DistilledObjective:
             sums["mlm"] = token_cross_entropy(words, given.labels)
         if ours.hidden_states is not None and theirs.hidden_states is not None:
             sums["cosine"] = cosine_loss(ours.hidden_states, theirs.hidden_states)
-        figures = {} if model.training else {"mlm_accuracy": _right(words, given.labels)}
-        return Losses(sums, self._weights, figures)
+        metrics = {} if model.training else {"mlm_accuracy": _right(words, given.labels)}
+        return Losses(sums, self._weights, metrics)
 
 
 def _right(logits: Tensor, labels: Tensor) -> Sum:

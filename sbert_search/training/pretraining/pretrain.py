@@ -24,13 +24,13 @@ from sbert_search.tokens.masking import MaskSettings
 from sbert_search.tokens.segments import SegmentSettings
 from sbert_search.tokens.specials import SpecialTokens
 from sbert_search.tokens.tokenizer import TextTokenizer
-from sbert_search.training.loop.early_stopping import DevFigures, EvaluationConfig, require_figure
+from sbert_search.training.loop.early_stopping import DevMetrics, EvaluationConfig, require_metric
 from sbert_search.training.loop.loop import Result, TrainConfig, train
 from sbert_search.training.loop.resume import refuse_restart
 from sbert_search.training.pretraining.data import (
     DataConfig,
-    dev_names,
-    evaluation_on,
+    dev_evaluation,
+    dev_metric_names,
     make_batches,
     prepare,
 )
@@ -119,7 +119,7 @@ def pretrain(
     with join_ranks() as ranks:
         model, objective = build(recipe)
         if recipe.data.dev is not None or recipe.data.held_out > 0:
-            require_figure(recipe.evaluation, dev_names(objective))
+            require_metric(recipe.evaluation, dev_metric_names(objective))
         segments = model.encoder.config.token_type_vocab > 1
         corpora = prepare(
             recipe.data,
@@ -130,10 +130,10 @@ def pretrain(
             seed=recipe.seed,
             ranks=ranks,
         )
-        evaluate: DevFigures | None = None
+        evaluate: DevMetrics | None = None
         if corpora.dev is not None:
             most = recipe.data.dev_examples
-            evaluate = evaluation_on(corpora.dev, objective, most, segments=segments)
+            evaluate = dev_evaluation(corpora.dev, objective, most, segments=segments)
         batches = make_batches(
             corpora.train, recipe.batching, objective.units, segments=segments, seed=recipe.seed
         )

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from sbert_search.errors import ConfigError, CorpusError
-from sbert_search.training.data.examples import DataConfig, Example, Wanted, read_examples
+from sbert_search.training.data.examples import DataConfig, Example, TargetKind, read_examples
 
 SECTIONS = {
     "text": "Lead.\n# One\nThe first part begins right here. The first part ends right there.\n"
@@ -17,7 +17,7 @@ SECTIONS = {
 }
 
 
-def read(path: Path, rows: list[Any], wanted: Wanted = "nothing", **data: Any) -> list[Example]:
+def read(path: Path, rows: list[Any], wanted: TargetKind = "nothing", **data: Any) -> list[Example]:
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     return read_examples(path, DataConfig(train=path, **data), wanted)
 
@@ -131,7 +131,7 @@ def test_a_limit_takes_the_first_rows(path: Path) -> None:
     ],
 )
 def test_bad_rows_are_refused_with_their_place(
-    path: Path, row: Any, wanted: Wanted, data: dict[str, Any], message: str
+    path: Path, row: Any, wanted: TargetKind, data: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(CorpusError, match=message):
         read(path, [row], wanted, **data)

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sbert_search.training.data.no_duplicates import keep_apart
+from sbert_search.training.data.no_duplicates import without_duplicates
 
 Keys = list[set[int]]
 
@@ -14,7 +14,7 @@ Keys = list[set[int]]
 def steps_of(keys: Keys, size: int) -> list[list[int]]:
     rows = np.arange(len(keys))
     steps = [rows[start : start + size] for start in range(0, len(rows), size)]
-    return [step.tolist() for step in keep_apart(steps, keys.__getitem__)]
+    return [step.tolist() for step in without_duplicates(steps, keys.__getitem__)]
 
 
 def test_a_row_waits_for_the_next_step() -> None:

@@ -23,7 +23,7 @@ def batches(
     files: list[list[Example]],
     folder: Path,
     *,
-    apart: bool = False,
+    no_duplicates: bool = False,
     weights: tuple[float, ...] = (),
 ) -> TextBatches:
     rows = arrange(files, ())
@@ -32,8 +32,8 @@ def batches(
         TokenTable.of(rows.texts, tiny_tokenizer(folder, max_len=30)),
         BatchingConfig(size=8),
         seed=1,
-        summed=None if apart else "loss",
-        apart=apart,
+        summed=None if no_duplicates else "loss",
+        no_duplicates=no_duplicates,
         weights=weights,
     )
 
@@ -55,7 +55,8 @@ def test_a_batch_is_packed_by_length_and_knows_its_places(tmp_path: Path) -> Non
 
 
 def test_rows_of_different_widths_leave_places_empty(tmp_path: Path) -> None:
-    made = batches([[example("cat", "dog", "sun"), example("red", "mat")]], tmp_path, apart=True)
+    files = [[example("cat", "dog", "sun"), example("red", "mat")]]
+    made = batches(files, tmp_path, no_duplicates=True)
     batch = made.collate(np.array([0, 1]), 0)
     assert batch.targets is not None
     assert batch.targets.tolist() == [3, 2]
@@ -79,9 +80,9 @@ def test_rows_that_share_a_text_or_a_group_never_share_a_batch(
         [example(WORDS[n % 12], WORDS[20 + n], group="g" if n < 5 else "") for n in range(40)]
         + [example(WORDS[0], WORDS[20])]
     ]
-    made = batches(files, tmp_path, apart=True)
+    made = batches(files, tmp_path, no_duplicates=True)
     told = " ".join(capsys.readouterr().err.split())
-    assert "1 of 41 rows repeat the texts of another, such as that at file:1" in told
+    assert "1 of 41 rows repeat the texts of another, such as the one at file:1" in told
     steps = made.plan(0)
     for step in steps:
         texts = [text for row in step for text in made.text_rows.row_texts(row)]

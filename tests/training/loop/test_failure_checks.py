@@ -9,8 +9,8 @@ from torch import Tensor, nn
 
 from sbert_search.errors import TrainingError
 from sbert_search.training.loop.failure_checks import (
-    FLOOR_STEPS,
-    FloorWatch,
+    STUCK_STEPS,
+    ConstantLossDetector,
     interrupts,
     out_of_memory,
 )
@@ -78,13 +78,13 @@ def test_a_gradient_that_is_not_finite_changes_no_weight(tmp_path: Path) -> None
 
 
 def test_a_loss_at_its_floor_is_reported() -> None:
-    watch = FloorWatch()
-    said = [watch.see(0.0) for _ in range(2 * FLOOR_STEPS)]
-    assert [i for i, text in enumerate(said) if text] == [FLOOR_STEPS - 1, 2 * FLOOR_STEPS - 1]
-    assert "teach nothing more" in (said[FLOOR_STEPS - 1] or "")
-    said = [watch.see(3.465736 + 1e-6 * (i % 3)) for i in range(FLOOR_STEPS)]
+    watch = ConstantLossDetector()
+    said = [watch.see(0.0) for _ in range(2 * STUCK_STEPS)]
+    assert [i for i, text in enumerate(said) if text] == [STUCK_STEPS - 1, 2 * STUCK_STEPS - 1]
+    assert "teach nothing more" in (said[STUCK_STEPS - 1] or "")
+    said = [watch.see(3.465736 + 1e-6 * (i % 3)) for i in range(STUCK_STEPS)]
     assert "no longer tells its inputs apart" in (said[-1] or "")
-    assert not any(watch.see(3.0 + 1e-3 * (i % 7)) for i in range(3 * FLOOR_STEPS))
+    assert not any(watch.see(3.0 + 1e-3 * (i % 7)) for i in range(3 * STUCK_STEPS))
 
 
 def test_a_run_tells_of_its_floor(tmp_path: Path) -> None:
@@ -92,9 +92,9 @@ def test_a_run_tells_of_its_floor(tmp_path: Path) -> None:
         def loss(self, embeddings: Tensor, targets: Tensor | None) -> Losses:
             return Losses({"flat": ((embeddings * 0).sum(), 1)})
 
-    run(Flat(), tmp_path, f"budget.steps={FLOOR_STEPS}")
+    run(Flat(), tmp_path, f"budget.steps={STUCK_STEPS}")
     events = [line for line in read_log(tmp_path / "log.jsonl") if line["kind"] == "event"]
-    assert [line["step"] for line in events] == [FLOOR_STEPS]
+    assert [line["step"] for line in events] == [STUCK_STEPS]
 
 
 def no_room(rows: int) -> Callable[[Batch], None]:

@@ -11,11 +11,11 @@ from torch import Tensor
 from sbert_search.losses.in_batch import multiple_negatives_ranking
 from sbert_search.runtime.distributed import Ranks
 from sbert_search.training.loop.gradcache import add_in_batch_gradients
-from sbert_search.training.loop.gradients import Scene
+from sbert_search.training.loop.gradients import StepContext
 from sbert_search.training.loop.objective import Batch
 from tests.training.small import PairObjective, TokenModel, pair_batches, settings
 
-SCENE = Scene(torch.device("cpu"), torch.float32, Ranks(), seed=5, step=3)
+CONTEXT = StepContext(torch.device("cpu"), torch.float32, Ranks(), seed=5, step=3)
 
 
 def micro_batches(size: int) -> list[Batch]:
@@ -30,15 +30,15 @@ def gradients(model: TokenModel) -> dict[str, Tensor]:
 
 def cached(batches: Sequence[Batch], dropout: float) -> tuple[dict[str, Tensor], float]:
     model = TokenModel(dropout)
-    tally = add_in_batch_gradients(model, PairObjective(), batches, SCENE)
-    return gradients(model), tally.losses["mnrl"][0].item()
+    totals = add_in_batch_gradients(model, PairObjective(), batches, CONTEXT)
+    return gradients(model), totals.losses["mnrl"][0].item()
 
 
 def direct(batches: Sequence[Batch], dropout: float) -> tuple[dict[str, Tensor], float]:
     """One graph over all micro-batches, as no large batch could have it."""
     model, parts = TokenModel(dropout), []
     for number, batch in enumerate(batches):
-        with SCENE.forward(number):
+        with CONTEXT.forward(number):
             parts.append(PairObjective().embed(model, batch))
     embeddings = torch.cat(parts)
     loss = multiple_negatives_ranking(embeddings[:, 0], embeddings[:, 1])

@@ -10,7 +10,7 @@ from transformers.optimization import get_linear_schedule_with_warmup
 
 from sbert_search.errors import ConfigError, TrainingError
 from sbert_search.losses.token import IGNORED
-from sbert_search.training.loop.early_stopping import DevFigures
+from sbert_search.training.loop.early_stopping import DevMetrics
 from sbert_search.training.loop.loop import Result, train
 from sbert_search.training.loop.objective import Batch, Losses
 from sbert_search.training.loop.report import read_log
@@ -138,7 +138,7 @@ def test_an_unknown_dev_figure_is_named(tmp_path: Path) -> None:
 
 
 def test_an_unknown_dev_figure_is_refused_before_the_first_step(tmp_path: Path) -> None:
-    figures = DevFigures(("spearman",), lambda model: {"spearman": 1.0})
+    figures = DevMetrics(("spearman",), lambda model: {"spearman": 1.0})
     with pytest.raises(ConfigError, match="did you mean 'spearman'"):
         run(tmp_path / "run", "evaluation.figure=spearmen", evaluate=figures)
     assert not (tmp_path / "run").exists()

@@ -103,7 +103,7 @@ def start(out: Path, *overrides: str, steps: int = 4) -> None:
     train(token_objective, token_batches(config), config, model=TokenModel(), out=out)
 
 
-def go_on(out: Path, *overrides: str, rows: int = 200, allow_inexact: bool = False) -> int:
+def resume(out: Path, *overrides: str, rows: int = 200, allow_inexact: bool = False) -> int:
     config = settings("budget.steps=4", *overrides)
     batches = token_batches(config, rows)
     if rows != 200:
@@ -122,13 +122,13 @@ def go_on(out: Path, *overrides: str, rows: int = 200, allow_inexact: bool = Fal
 def test_a_finished_run_has_nothing_to_do(tmp_path: Path) -> None:
     start(tmp_path)
     before = (tmp_path / "log.jsonl").read_bytes()
-    assert go_on(tmp_path) == 4
+    assert resume(tmp_path) == 4
     assert (tmp_path / "log.jsonl").read_bytes() == before
 
 
 def test_nothing_starts_or_restarts_silently(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="no usable checkpoint"):
-        go_on(tmp_path)
+        resume(tmp_path)
     start(tmp_path)
     with pytest.raises(CheckpointError, match="got to ckpt-00000004"):
         start(tmp_path)
@@ -139,23 +139,23 @@ def test_other_circumstances_are_refused_unless_allowed(
 ) -> None:
     start(tmp_path)
     with pytest.raises(CheckpointError, match=r"recipe.optim.lr was 0.01, is 0.02.*allow_inexact"):
-        go_on(tmp_path, "optim.lr=0.02")
+        resume(tmp_path, "optim.lr=0.02")
     with pytest.raises(CheckpointError, match="data was 'token data 3', is 'other data'"):
-        go_on(tmp_path, rows=100)
+        resume(tmp_path, rows=100)
     with monkeypatch.context() as patch:
         patch.setattr(torch, "__version__", "9.9")
         with pytest.raises(CheckpointError, match=r"versions.torch was .*, is '9.9'"):
-            go_on(tmp_path)
+            resume(tmp_path)
     torch.set_num_threads(2)
     with pytest.raises(CheckpointError, match="threads was 1, is 2"):
-        go_on(tmp_path)
-    assert go_on(tmp_path, "budget.steps=6", rows=100, allow_inexact=True) == 6
+        resume(tmp_path)
+    assert resume(tmp_path, "budget.steps=6", rows=100, allow_inexact=True) == 6
     assert "Going on inexactly" in capsys.readouterr().err
 
 
 def test_what_is_shown_or_kept_may_change(tmp_path: Path) -> None:
     start(tmp_path)
-    assert go_on(tmp_path, "report.every_s=1", "checkpoint.keep=5") == 4
+    assert resume(tmp_path, "report.every_s=1", "checkpoint.keep=5") == 4
 
 
 def test_another_model_is_refused(tmp_path: Path) -> None:
