@@ -1,1 +1,1 @@
-"""Records in, checkpoints out: one loop for every model."""
+"""Training: one loop for all models, and the objectives, data and recipes of each kind."""

@@ -1,4 +1,4 @@
-"""The finished model: a folder that others can load, with a card that says how it was made."""
+"""Publish the trained model: a folder that sentence-transformers loads, with a model card."""
 
 from __future__ import annotations
 
@@ -16,13 +16,16 @@ from sbert_search.training.loop.loop import Result
 from sbert_search.training.loop.report import LOG, read_log
 from sbert_search.training.recipe import Kind
 
-MODEL = "model"  # folder of the finished model in that of its run
+MODEL = "model"  # folder of the published model, inside the folder of the run
+
+# The published folder has the layout of sentence-transformers, which many tools and the Hub load.
+# So the card shows its API and `library_name` names it, although this package trained the model.
 _USE: Mapping[Kind, str] = {
     "bi-encoder": """pipeline_tag: sentence-similarity
 tags: [sentence-transformers, sentence-similarity, feature-extraction, sbert-search]
 ---
 
-# A sentence encoder made by sbert-search
+# A sentence encoder trained with sbert-search
 
 ```python
 from sentence_transformers import SentenceTransformer
@@ -30,13 +33,13 @@ from sentence_transformers import SentenceTransformer
 vectors = SentenceTransformer("path/of/this/folder").encode(["A text.", "Another one."])
 ```
 
-`sbert-search index build SOURCE --out my.index --model path/of/this/folder` searches with it.
+`sbert-search index build SOURCE --out my.index --model path/of/this/folder` indexes with it.
 """,
     "cross-encoder": """pipeline_tag: text-ranking
 tags: [sentence-transformers, cross-encoder, reranker, sbert-search]
 ---
 
-# A scorer of pairs of texts made by sbert-search
+# A cross-encoder trained with sbert-search
 
 ```python
 from sentence_transformers import CrossEncoder
@@ -83,19 +86,28 @@ def publish(
     *,
     kind: Kind = "bi-encoder",
 ) -> None:
-    """Copy the best model of a run, or the last one, to a folder of its own, with its card.
+    """Copy the best model of a run, or the last one, to a folder of its own, with a model card.
 
-    The folder is there whole or not at all; one that is there already is replaced.
+    The folder is written under a temporary name and renamed, so it is complete or absent. An
+    existing folder is replaced.
+
+    Args:
+        result: How the run ended.
+        folder: Where the model is published.
+        data: Training files, for the card.
+        recipe: The resolved recipe.
+        n_rows: Training rows, for the card.
+        kind: Which example of use the card shows.
     """
     chosen = result.best or result.last
-    making = folder.with_name(folder.name + ".tmp")
-    files.remove_tree(making)
-    _copy(chosen / "model", making)
+    temporary = folder.with_name(folder.name + ".tmp")
+    files.remove_tree(temporary)
+    _copy(chosen / "model", temporary)
     card = _card(result, chosen, data, recipe, n_rows, kind)
-    files.write_new(making / "README.md", card.encode())
-    files.disk.fsync_folder(making)
+    files.write_new(temporary / "README.md", card.encode())
+    files.disk.fsync_folder(temporary)
     files.remove_tree(folder)
-    files.disk.replace(making, folder)
+    files.disk.replace(temporary, folder)
     files.disk.fsync_folder(folder.parent)
 
 
@@ -121,7 +133,7 @@ def _card(
     named = [("train", path) for path in data]
     if recipe["data"].get("dev"):
         named.append(("dev", Path(recipe["data"]["dev"])))
-    listed = [f"- {use}: `{path.name}`, sha256 `{_sha256(path)}`" for use, path in named]
+    data_lines = [f"- {use}: `{path.name}`, sha256 `{_sha256(path)}`" for use, path in named]
     manifest = {
         **code(),
         "seed": recipe["seed"],
@@ -130,7 +142,7 @@ def _card(
     }
     return _CARD.format(
         use=_USE[kind],
-        data="\n".join(listed),
+        data="\n".join(data_lines),
         rows=n_rows,
         steps=state.step,
         epochs=state.epoch,
@@ -143,14 +155,14 @@ def _card(
 
 
 def _sha256(path: Path) -> str:
-    """Hash a file, or what is read of a folder."""
+    """Hash a file, or the files that are read of a folder."""
     return sha256_of(path) if path.is_file() else content_sha256([classify(path)])
 
 
 def _scores(result: Result, chosen: Path) -> str:
     evaluations = [r for r in read_log(result.last.parent / LOG) if r["kind"] == "dev"]
     if not evaluations:
-        return "None: there were no dev data. This is the model of the last step."
+        return "None: the recipe names no dev data. This is the model of the last step."
     names = list(evaluations[0]["figures"])
     lines = [f"| step | {' | '.join(names)} |", "|---" * (len(names) + 1) + "|"]
     for line in evaluations:

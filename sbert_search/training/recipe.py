@@ -1,4 +1,4 @@
-"""Recipes: TOML of frozen dataclasses, shipped by name or given as a file, any key settable."""
+"""Recipes: TOML files of settings, shipped with the package or your own, with overrides."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ T = TypeVar("T")
 Kind = Literal["pretrain", "bi-encoder", "cross-encoder"]
 
 SHIPPED = Path(__file__).parent / "recipes"
-"""Holds a folder of recipes for each kind of training."""
+"""Folder of the shipped recipes, with a subfolder for each kind of training."""
 
 
 def load_recipe(cls: type[T], kind: Kind, recipe: str, overrides: Iterable[str] = ()) -> T:
     """Read a recipe and make its settings.
 
-    A recipe may hold tables ``[sizes.NAME...]``: those of the size asked for, by a top-level
-    ``size = "mini"`` or the override ``size=mini``, are laid over the rest, under the overrides.
-    An override of the budget takes the place of the recipe's, whatever its unit.
+    A recipe may hold tables ``[sizes.NAME...]``. The tables of the selected size (a top-level
+    ``size = "mini"`` or the override ``size=mini``) replace values of the recipe; overrides replace
+    both. An override of the budget replaces the whole budget, whatever its unit.
 
     Args:
         cls: The dataclass of the settings.
-        kind: What is trained; a shipped name means a recipe of this kind.
+        kind: What is trained; shipped recipes are looked up among those of this kind.
         recipe: Name of a shipped recipe, or path of a TOML file.
-        overrides: Such as ``optim.lr=1e-4``.
+        overrides: Settings such as ``optim.lr=1e-4``.
 
     Raises:
-        ConfigError: No such recipe, size or setting; the nearest name is suggested.
+        ConfigError: There is no such recipe, size or setting; the message suggests the nearest.
     """
     values = read_toml(find_recipe(kind, recipe))
     sizes = values.pop("sizes", {})
@@ -40,14 +40,14 @@ def load_recipe(cls: type[T], kind: Kind, recipe: str, overrides: Iterable[str] 
     if chosen is not None and sizes:
         if chosen not in sizes:
             raise ConfigError(unknown_name(str(chosen), str(chosen), sizes, "size"))
-        values = _laid_over(values, sizes[chosen])
+        values = _merged(values, sizes[chosen])
     for override in overrides:
-        _make_room(values, override.partition("=")[0].strip().split("."))
+        _clear_budget(values, override.partition("=")[0].strip().split("."))
     return from_mapping(cls, with_overrides(values, overrides))
 
 
 def find_recipe(kind: Kind, recipe: str) -> Path:
-    """Find a recipe's file; what ends in ``.toml`` is a path, anything else a shipped name."""
+    """Find a recipe's file: a path if the name ends in ``.toml``, otherwise a shipped recipe."""
     if recipe.endswith(".toml"):
         return Path(recipe)
     names = shipped_recipes(kind)
@@ -57,12 +57,12 @@ def find_recipe(kind: Kind, recipe: str) -> Path:
 
 
 def shipped_recipes(kind: Kind) -> list[str]:
-    """List the names of the recipes that come with the package."""
+    """List the names of the shipped recipes of a kind."""
     return sorted(path.stem for path in (SHIPPED / kind).glob("*.toml"))
 
 
-def _make_room(values: dict[str, Any], path: list[str]) -> None:
-    """Empty the budget that an override sets: it never has two units at once."""
+def _clear_budget(values: dict[str, Any], path: list[str]) -> None:
+    """Empty the budget table that an override sets, so that it never has two units at once."""
     *tables, table, _ = ["", *path] if len(path) < 2 else path
     for name in tables:
         values = values.get(name, {})
@@ -70,9 +70,9 @@ def _make_room(values: dict[str, Any], path: list[str]) -> None:
         values["budget"] = {}
 
 
-def _laid_over(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    merged = dict(below)
-    for name, value in above.items():
+def _merged(base: Mapping[str, Any], overlay: Mapping[str, Any]) -> dict[str, Any]:
+    merged = dict(base)
+    for name, value in overlay.items():
         both_tables = isinstance(value, Mapping) and isinstance(merged.get(name), Mapping)
-        merged[name] = _laid_over(merged[name], value) if both_tables else value
+        merged[name] = _merged(merged[name], value) if both_tables else value
     return merged

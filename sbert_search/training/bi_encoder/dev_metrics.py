@@ -1,4 +1,4 @@
-"""Dev metrics of a sentence encoder: correlation, accuracy of classes, of triplets, of finding."""
+"""Dev metrics of a sentence encoder: Spearman correlation, or accuracy of labels or ranking."""
 
 from __future__ import annotations
 
@@ -24,27 +24,28 @@ from sbert_search.training.loop.early_stopping import DevMetrics
 _TOKENS_AT_ONCE = 8192
 
 Metric = Callable[[Siamese, NDArray[np.float32]], float]
-"""The model and the embeddings of its rows, (n, width, dim), to a number."""
+"""Maps the model and the embeddings of the dev rows, (n, width, dim), to a value."""
 
 
 def dev_evaluator(
     path: Path, data: DataConfig, loss: LossConfig, classes: tuple[str, ...], model: BiEncoder
 ) -> DevMetrics:
-    """Read dev rows; what is measured follows from what they have.
+    """Read the dev rows and choose the metric that fits them.
 
-    ``spearman`` of cosines where pairs have a score; ``accuracy`` of classes where the loss has a
-    classifier; of ``triplets``: share whose anchor is nearer to its positive; ``found``: share of
-    anchors that have their own positive before those of all other rows.
+    - ``spearman``, where the pairs have scores: correlation of cosines and scores;
+    - ``accuracy``, where the loss has a classifier: share of pairs with the right label;
+    - ``triplets``: share of triplets whose anchor is nearer to its positive than its negative;
+    - ``found``: share of anchors whose own positive ranks first among the positives of all rows.
 
     Args:
         path: The dev file.
-        data: How it is read; a file with scores is read as scored pairs whatever the form.
-        loss: What is trained.
+        data: How to read it; a file with scores is read as scored pairs, whatever ``data.form``.
+        loss: The training loss.
         classes: Labels of the classifier, in order.
-        model: What tokenises.
+        model: The model whose tokenizer is used.
 
     Raises:
-        CorpusError: The file or a row does not fit.
+        CorpusError: The file or a row cannot be used.
     """
     task = _task(path, data, loss)
     examples = read_examples(path, replace(data, form=task.form, limit=None), task.target)
@@ -69,9 +70,9 @@ class _Task:
 
 
 def _task(path: Path, data: DataConfig, loss: LossConfig) -> _Task:
-    names = field_names(classify(path)) or []
+    fields = field_names(classify(path)) or []
     scores = [data.columns.score] if data.columns.score else COLUMNS["score"]
-    if any(name in names for name in scores):
+    if any(name in fields for name in scores):
         return _Task("spearman", "pairs", "score", _spearman)
     if loss.name == "softmax":
         return _Task("accuracy", "pairs", "label", lambda rows: _accuracy(rows, loss))

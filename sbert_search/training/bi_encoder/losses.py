@@ -1,4 +1,4 @@
-"""The losses of sentence encoders as the training loop takes them: rows that add up, or a batch."""
+"""The losses of sentence encoders as objectives of the training loop: per row, or per batch."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ Teacher = Literal["bi-encoder", "cross-encoder"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LossConfig:
-    """Which loss, and its numbers; those that it does not read change nothing."""
+    """The loss and its parameters; a parameter that the loss does not read has no effect."""
 
     name: LossName
     margin: float = 1.0  # triplets and contrastive losses
@@ -63,7 +63,7 @@ class LossConfig:
     symmetric: bool = False  # mnrl
     temperature: float = 1.0  # score_divergence
     concatenation: tuple[str, ...] = ("u", "v", "|u-v|")  # softmax
-    matryoshka: tuple[int, ...] = ()  # lengths at which the loss is taken; none: the whole
+    matryoshka: tuple[int, ...] = ()  # truncated dimensions with a loss each; (): full only
 
     def __post_init__(self) -> None:
         for part in self.concatenation:
@@ -74,25 +74,28 @@ class LossConfig:
             if not getattr(self, name) > 0:
                 raise ConfigError(f"loss.{name} is {getattr(self, name)}; it must be above 0.")
         if self.matryoshka and self.name in ("softmax", "embedding_mse"):
-            raise ConfigError(f"The loss {self.name} has one length; leave loss.matryoshka away.")
+            raise ConfigError(
+                f"The loss {self.name} works on full embeddings only; remove loss.matryoshka."
+            )
 
     @property
     def kind(self) -> LossKind:
-        """What this loss asks of the data."""
+        """The data that this loss needs."""
         return KINDS[self.name]
 
 
 @dataclass(frozen=True, slots=True)
 class LossKind:
-    """What a loss asks of the data.
+    """The data that a loss needs.
 
     Attributes:
-        fewest: Texts of a row.
-        most: Texts of a row.
-        target: What a row has beside its texts.
-        in_batch: Whether it is a loss of the whole batch, not a sum over rows.
-        no_duplicates: Whether texts of other rows are negatives, so that equal ones must not meet.
-        teacher: Whose numbers are the targets.
+        fewest: Minimum number of texts in a row.
+        most: Maximum number of texts in a row.
+        target: The target of a row.
+        in_batch: Whether the loss is of the whole batch, not a sum over rows.
+        no_duplicates: Whether texts of other rows are negatives; equal texts must then not share a
+            batch.
+        teacher: The kind of model whose outputs are the targets.
     """
 
     fewest: int
@@ -103,12 +106,12 @@ class LossKind:
     teacher: Teacher | None = None
 
     def describe(self) -> str:
-        """Say which rows fit."""
+        """Describe the rows that fit."""
         texts = {1: "single texts", 2: "pairs of texts", 3: "triplets of texts"}[self.fewest]
         return texts if self.target == "nothing" else f"{texts} with a {self.target}"
 
 
-_MANY = 1 << 10
+_MANY = 1 << 10  # texts of a row: in effect no limit
 KINDS: Mapping[LossName, LossKind] = {
     "softmax": LossKind(2, 2, "label"),
     "cosine_mse": LossKind(2, 2, "score"),
@@ -129,11 +132,11 @@ BINARY = ("contrastive", "online_contrastive")  # label 0: dissimilar, label 1: 
 
 
 class Siamese(nn.Module):
-    """A bi-encoder with what only training needs.
+    """A bi-encoder with the classifier that only training needs.
 
     Attributes:
         bi_encoder: The model.
-        classifier: Of pairs, for the softmax loss.
+        classifier: Classifier of pairs, for the softmax loss.
     """
 
     def __init__(self, bi_encoder: BiEncoder, classifier: nn.Linear | None = None) -> None:
@@ -146,7 +149,7 @@ class Siamese(nn.Module):
 
 
 RowLoss = Callable[[Tensor, Tensor, LossConfig], Tensor]
-"""Embeddings (n, width, dim) and targets (n, ...) to losses, (n,)."""
+"""Maps embeddings (n, width, dim) and targets (n, ...) to losses, (n,)."""
 
 _ROW_LOSSES: Mapping[LossName, RowLoss] = {
     "cosine_mse": lambda e, t, c: cosine_mse(e[:, 0], e[:, 1], t),
@@ -165,20 +168,20 @@ _ROW_LOSSES: Mapping[LossName, RowLoss] = {
 
 
 class RowObjective:
-    """A loss that is a sum over rows, with the accuracy of the classifier if there is one."""
+    """A loss that is a sum over rows; with a classifier, its accuracy is a metric."""
 
     def __init__(self, config: LossConfig) -> None:
         self.config = config
 
     def __call__(self, model: nn.Module, batch: Batch) -> Losses:
-        """Embed and compare; the loss itself is computed in fp32."""
+        """Embed the texts and compute the loss, the latter in fp32."""
         assert isinstance(model, Siamese)
         assert batch.targets is not None
         name, n_rows = self.config.name, len(batch.rows)
         embeddings = model(batch.inputs, n_rows)
         with torch.autocast(embeddings.device.type, enabled=False):
             if name != "softmax":
-                losses = _at_lengths(_ROW_LOSSES[name], embeddings, batch.targets, self.config)
+                losses = _at_dims(_ROW_LOSSES[name], embeddings, batch.targets, self.config)
                 return Losses({name: (losses.sum(), n_rows)})
             logits = pair_logits(model, embeddings, self.config)
             losses = cross_entropy(logits, batch.targets, reduction="sum")
@@ -189,8 +192,8 @@ class RowObjective:
 def pair_logits(model: Siamese, embeddings: Tensor, config: LossConfig) -> Tensor:
     """Classify pairs by their embeddings (n, 2, dim); float (n, classes)."""
     assert model.classifier is not None
-    seen = concatenate(embeddings[:, 0], embeddings[:, 1], config.concatenation)
-    logits: Tensor = model.classifier(seen)
+    features = concatenate(embeddings[:, 0], embeddings[:, 1], config.concatenation)
+    logits: Tensor = model.classifier(features)
     return logits
 
 
@@ -206,20 +209,20 @@ class BatchObjective:
         return embeddings
 
     def loss(self, embeddings: Tensor, targets: Tensor | None) -> Losses:
-        """Judge the embeddings of the whole step."""
+        """Compute the loss of all embeddings of a step."""
         assert targets is not None
         loss = _BATCH_LOSSES[self.config.name]
-        return Losses({self.config.name: (_at_lengths(loss, embeddings, targets, self.config), 1)})
+        return Losses({self.config.name: (_at_dims(loss, embeddings, targets, self.config), 1)})
 
 
-def _at_lengths(loss: RowLoss, embeddings: Tensor, targets: Tensor, config: LossConfig) -> Tensor:
+def _at_dims(loss: RowLoss, embeddings: Tensor, targets: Tensor, config: LossConfig) -> Tensor:
     if not config.matryoshka:
         return loss(embeddings, targets, config)
     return matryoshka(lambda e: loss(e, targets, config), embeddings, config.matryoshka)
 
 
 def _mnrl(e: Tensor, t: Tensor, c: LossConfig) -> Tensor:
-    """Rows may have different numbers of negatives; targets are their numbers of texts."""
+    """MNRL of rows with different numbers of texts, which are the targets, (n,)."""
     present = torch.arange(e.shape[1], device=e.device) < t.unsqueeze(1)
     candidates = torch.cat([e[:, 1], e[:, 2:][present[:, 2:]]])
     return multiple_negatives_ranking(e[:, 0], candidates, scale=c.scale, symmetric=c.symmetric)
@@ -229,7 +232,7 @@ def _mined(loss: Callable[..., Tensor]) -> RowLoss:
     return lambda e, t, c: loss(e[:, 0], t, margin=c.margin, distance=c.distance)
 
 
-# As `RowLoss`, to one loss of the whole batch.
+# The signature of `RowLoss`; each returns one loss of the whole batch.
 _BATCH_LOSSES: Mapping[LossName, RowLoss] = {
     "mnrl": _mnrl,
     "cosent": lambda e, t, c: cosent(

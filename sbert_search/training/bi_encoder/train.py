@@ -1,4 +1,4 @@
-"""Train a sentence encoder: from a recipe and files of pairs or triplets to a model folder."""
+"""Train a sentence encoder from a recipe and files of pairs or triplets into a model folder."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ from sbert_search.training.loop.loop import Result, TrainConfig, train
 from sbert_search.training.loop.resume import refuse_restart
 from sbert_search.training.model_card import MODEL, publish
 
-FIRST = "first"  # and of the run before it
+FIRST = "first"  # subfolder of the preliminary run, `BiEncoderRecipe.first`
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,26 +52,26 @@ class BiEncoderRecipe(TrainConfig):
 
     data: DataConfig
     loss: LossConfig
-    model: str = ""  # folder or name of a bi-encoder or bare encoder; or a preset, made afresh
-    tokenizer: str | None = None  # folder or name of a model that has it; presets need one
+    model: str = ""  # folder or name of a bi-encoder or bare encoder; or a preset, with new weights
+    tokenizer: str | None = None  # folder or name of a model with a tokenizer; presets need it
     pooling: tuple[str, ...] | None = None  # None: the model's own; mean for a bare encoder
     max_len: int | None = None  # tokens of a text; None: the model's own
-    unit_length: bool | None = None  # scale vectors to length 1 or do not; None: as the model does
-    mining: MiningConfig = field(default_factory=MiningConfig)  # of losses that take negatives
-    teacher: str | None = None  # model whose vectors or scores are learned
-    first: BiEncoderRecipe | None = None  # trained before, from the same model; this one goes on
+    unit_length: bool | None = None  # whether embeddings have norm 1; None: as the model does
+    mining: MiningConfig = field(default_factory=MiningConfig)  # for losses that take negatives
+    teacher: str | None = None  # model whose embeddings or scores are the targets
+    first: BiEncoderRecipe | None = None  # preliminary run; this one starts from its model
 
     def __post_init__(self) -> None:
         super().__post_init__()
         kind = self.loss.kind
         if self.mining.negatives and kind.most < 2 + self.mining.negatives:
             raise ConfigError(
-                f"mining.negatives is {self.mining.negatives}, and the loss {self.loss.name} takes "
-                f"{kind.describe()}; take mnrl, or set mining.negatives=0."
+                f"mining.negatives is {self.mining.negatives}, but the loss {self.loss.name} takes "
+                f"{kind.describe()}. Use loss.name=mnrl, or set mining.negatives=0."
             )
         if kind.teacher and not self.teacher:
             raise ConfigError(
-                f"The loss {self.loss.name} learns from a {kind.teacher}; name it by teacher=..."
+                f"The loss {self.loss.name} learns from a {kind.teacher}; set teacher=MODEL."
             )
 
 
@@ -80,22 +80,22 @@ def train_bi_encoder(
 ) -> Result:
     """Train a sentence encoder.
 
-    The model with the best dev figure, or without dev data the last one, is written to
-    ``out/model``, a plain sentence-transformers folder with a model card.
+    The model with the best dev metric, or without dev data the last one, is written to
+    ``out/model``, a sentence-transformers folder with a model card.
 
     Args:
         recipe: All settings.
-        out: Folder of the run. A recipe that is trained first gets ``out/first``; if that is done
-            already, its model is taken.
-        resume: Go on from the newest checkpoint in ``out``.
-        allow_inexact: Go on although data, recipe, threads or versions differ.
+        out: Folder of the run. The preliminary run ``recipe.first`` uses ``out/first``; if its
+            model exists, that run is skipped.
+        resume: Resume from the newest checkpoint in ``out``.
+        allow_inexact: Resume although data, recipe, threads or versions differ.
 
     Raises:
-        ConfigError: A loss that does not fit the data, a setting that cannot be, or a file or
-            folder that the run reads and would write.
-        CorpusError: A file, a column or a row does not fit, with its place.
+        ConfigError: The loss does not fit the data, a setting has an invalid value, or the run
+            would write over a file or folder that it reads.
+        CorpusError: A file, a column or a row cannot be used; the message names it.
         ModelError: The model cannot be loaded.
-        TrainingError: As `loop.train`; or data from which nothing can be learned.
+        TrainingError: As `loop.train`, or all rows have the same target.
         CheckpointError: As `loop.train`.
     """
     _check_form(recipe)
@@ -114,8 +114,8 @@ def _train(
     data, loss = recipe.data, recipe.loss
     if loss.name == "softmax" and recipe.unit_length is None and _scales(bi_encoder):
         note(
-            "The model scales its vectors to length 1, and classes over such vectors can undo what "
-            "it knows: see docs/training.md. Take unit_length=false, or the recipe mnrl-nli."
+            "The model scales its embeddings to norm 1, and the softmax loss over such embeddings "
+            "can make it worse: see docs/training.md. Use unit_length=false or the recipe mnrl-nli."
         )
     files = [read_examples(path, data, loss.kind.target) for path in data.files]
     _check_widths(files, data, loss)
@@ -125,7 +125,7 @@ def _train(
     classes = _classes(files, recipe) if loss.kind.target == "label" else ()
     rows = arrange(files, classes)
     check_targets(rows, classes, loss.name)
-    rows = _teach(rows, recipe, bi_encoder.dim)
+    rows = _with_teacher_targets(rows, recipe, bi_encoder.dim)
     siamese = Siamese(bi_encoder, _classifier(loss, bi_encoder.dim, len(classes)))
     batches = TextBatches(
         rows,
@@ -168,20 +168,20 @@ def _mine(
 
 
 def open_model(recipe: BiEncoderRecipe) -> BiEncoder:
-    """Load the model to start from, or make one of a published shape with fresh weights.
+    """Load the model to start from, or make one with a preset's shape and new weights.
 
     Raises:
-        ConfigError: No model is named, or a preset without a tokenizer.
+        ConfigError: No model is named, or a preset is named without a tokenizer.
         ModelError: The model or tokenizer cannot be loaded.
     """
     if not recipe.model:
-        raise ConfigError("Name the model to start from, a folder or a name: --set model=...")
+        raise ConfigError("No model to start from; set it with --set model=FOLDER_OR_NAME.")
     if recipe.model in PRESETS and not Path(recipe.model).is_dir():
         model = _fresh(recipe)
     else:
         folder = read_folder(resolve_model(recipe.model).path)
         model = BiEncoder.from_folder(folder)
-    if all(asked is None for asked in (recipe.pooling, recipe.max_len, recipe.unit_length)):
+    if all(option is None for option in (recipe.pooling, recipe.max_len, recipe.unit_length)):
         return model
     changed = BiEncoder(
         model.encoder,
@@ -212,8 +212,8 @@ def _scales(model: BiEncoder) -> bool:
 def _fresh(recipe: BiEncoderRecipe) -> BiEncoder:
     if recipe.tokenizer is None:
         raise ConfigError(
-            f"The model {recipe.model} is made afresh and has no tokenizer; set tokenizer= a model "
-            "folder or name that has one. (A folder of that name would be loaded: ./NAME.)"
+            f"{recipe.model} is a preset without a tokenizer; set tokenizer=MODEL, a folder or "
+            f"name of a model with one. To load a folder of that name, set model=./{recipe.model}."
         )
     tokenizer = load_tokenizer(read_folder(resolve_model(recipe.tokenizer).path))
     shape = replace(PRESETS[recipe.model], vocab_size=tokenizer.vocab_size)
@@ -229,18 +229,18 @@ def _cut_at(tokenizer: TextTokenizer, max_len: int | None) -> TextTokenizer:
 
 
 def _trainable(model: BiEncoder) -> BiEncoder:
-    """Hold a pooler as it is, since sentence embeddings do not pass it."""
+    """Freeze the pooler: sentence embeddings do not use it, so it would get no gradient."""
     if model.encoder.pooler is not None:
         model.encoder.pooler.requires_grad_(False)
     return model
 
 
 def _train_first(recipe: BiEncoderRecipe, out: Path) -> str:
-    """Train what comes before, unless it is done; return the folder of its model."""
+    """Run the preliminary training, unless its model exists; return the folder of its model."""
     assert recipe.first is not None
     done = out / FIRST / MODEL
     if done.is_dir():
-        note(f"{done} is there; going on from it.")
+        note(f"{done} exists; the preliminary run is skipped.")
     else:
         first = replace(
             recipe.first,
@@ -255,36 +255,36 @@ def _train_first(recipe: BiEncoderRecipe, out: Path) -> str:
 
 
 def _check_form(recipe: BiEncoderRecipe) -> None:
-    """Refuse a way of reading that gives no target, where the loss needs one."""
+    """Refuse a ``data.form`` without targets for a loss that needs them."""
     loss, form = recipe.loss, recipe.data.form
     if form not in FORMS_BY_TARGET[loss.kind.target]:
         raise ConfigError(
             f"The loss {loss.name} takes {loss.kind.describe()}, and data.form = {form!r} reads no "
-            f"{loss.kind.target}. Take another loss.name, or data.form = "
+            f"{loss.kind.target}. Use another loss.name, or data.form = "
             f"{' or '.join(FORMS_BY_TARGET[loss.kind.target])}."
         )
 
 
 def _check_widths(files: Sequence[Sequence[Example]], data: DataConfig, loss: LossConfig) -> None:
-    """Refuse rows that the loss cannot take."""
+    """Refuse rows with too few or too many texts for the loss."""
     kind = loss.kind
     for examples in files:
         bad = next((e for e in examples if not kind.fewest <= len(e.texts) <= kind.most), None)
         if bad is not None:
             raise ConfigError(
                 f"The loss {loss.name} takes {kind.describe()}; {bad.source} has "
-                f"{len(bad.texts)} texts as data.form = {data.form!r} reads it. Take another "
+                f"{len(bad.texts)} texts as data.form = {data.form!r} reads it. Use another "
                 "loss.name or data.form."
             )
 
 
 def _classes(files: Sequence[Sequence[Example]], recipe: BiEncoderRecipe) -> tuple[str, ...]:
-    found = sorted({str(example.target) for examples in files for example in examples})
-    classes = recipe.data.labels or tuple(found)
+    labels = {str(example.target) for examples in files for example in examples}
+    classes = recipe.data.labels or tuple(sorted(labels))
     if recipe.loss.name in BINARY and len(classes) != 2:
         raise ConfigError(
-            f"The loss {recipe.loss.name} takes two labels, and there are {', '.join(classes)}; "
-            "set data.labels to the label of unlike pairs and that of like pairs."
+            f"The loss {recipe.loss.name} takes two labels, but there are {', '.join(classes)}; "
+            "set data.labels to the label of dissimilar pairs and the label of similar pairs."
         )
     return classes
 
@@ -293,7 +293,7 @@ def _classifier(loss: LossConfig, dim: int, n_classes: int) -> nn.Linear | None:
     return nn.Linear(len(loss.concatenation) * dim, n_classes) if loss.name == "softmax" else None
 
 
-def _teach(rows: TextRows, recipe: BiEncoderRecipe, dim: int) -> TextRows:
+def _with_teacher_targets(rows: TextRows, recipe: BiEncoderRecipe, dim: int) -> TextRows:
     if recipe.teacher is None or recipe.loss.kind.teacher is None:
         return rows
     if recipe.loss.kind.teacher == "bi-encoder":

@@ -1,1 +1,1 @@
-"""Training of cross-encoders, which read two texts together and score the pair."""
+"""Training of cross-encoders: models that read two texts together and score the pair."""

@@ -1,4 +1,4 @@
-"""Cross-encoders: classes or scores of pairs, and the relevance of candidates to a query."""
+"""Train a cross-encoder: labels or scores of pairs, or relevance of candidates to a query."""
 
 from __future__ import annotations
 
@@ -64,19 +64,25 @@ class CrossEncoderRecipe(TrainConfig):
     task: PairTask
     loss: LossName
     data: PairDataConfig
-    model: str | None = None  # folder or name of any encoder; None: the installed all-MiniLM-L6-v2
+    model: str | None = None  # folder or name of an encoder; None: the installed all-MiniLM-L6-v2
     max_len: int = 256  # tokens of a pair
-    mining: MiningConfig = field(default_factory=MiningConfig)  # for pairs that belong together
+    mining: MiningConfig = field(default_factory=MiningConfig)  # for files of positive pairs only
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.loss not in _FITTING[self.task]:
             fitting = ", ".join(_FITTING[self.task])
-            raise ConfigError(f"The loss {self.loss} does not fit {self.task}; take {fitting}.")
+            raise ConfigError(
+                f"The loss {self.loss} does not fit the task {self.task}; use {fitting}."
+            )
         if self.mining.negatives and self.task != "relevance":
-            raise ConfigError(f"Negatives are mined for relevance, not for {self.task}.")
+            raise ConfigError(
+                f"mining.negatives is for the task relevance, not for {self.task}; set it to 0."
+            )
         if self.task == "classes" and len(self.data.labels) < 2:
-            raise ConfigError("data.labels must name the classes, in the order of the logits.")
+            raise ConfigError(
+                "data.labels must name two or more classes, in the order of the logits."
+            )
 
 
 def train_cross_encoder(
@@ -84,18 +90,18 @@ def train_cross_encoder(
 ) -> Result:
     """Train a cross-encoder.
 
-    The model with the best dev figure, or without dev data the last one, is written to
-    ``out/model``, a plain folder that sentence-transformers' CrossEncoder loads, with a model card.
+    The model with the best dev metric, or without dev data the last one, is written to
+    ``out/model``, a folder with a model card that sentence-transformers' CrossEncoder loads.
 
     Args:
         recipe: All settings.
         out: Folder of the run.
-        resume: Go on from the newest checkpoint in ``out``.
-        allow_inexact: Go on although data, recipe, threads or versions differ.
+        resume: Resume from the newest checkpoint in ``out``.
+        allow_inexact: Resume although data, recipe, threads or versions differ.
 
     Raises:
-        CorpusError: The data cannot be read or do not fit.
-        ModelError: There is no encoder to start from.
+        CorpusError: The data cannot be read or used.
+        ModelError: The encoder to start from cannot be loaded.
         TrainingError: As for `training.loop.train`.
     """
     if not resume:
@@ -133,7 +139,7 @@ def train_cross_encoder(
 
 
 def _examples(recipe: CrossEncoderRecipe, model: Path, out: Path) -> list[list[Example]]:
-    """Read every file, and mine negatives for those that hold positives alone."""
+    """Read every file, and mine negatives for those that hold only positive pairs."""
     data, mining = recipe.data, recipe.mining
     parts = read_rows(data, recipe.task, recipe.seed, positives=mining.negatives > 0)
     if not mining.negatives:
@@ -161,40 +167,40 @@ def _objective(name: LossName) -> Objective:
 
 
 def _evaluation(recipe: CrossEncoderRecipe) -> DevMetrics | None:
-    """Make the function that gives the dev metrics."""
+    """Read the dev data and make the function that computes the dev metrics."""
     data = recipe.data
     if data.dev is None:
         return None
     if recipe.task == "relevance":
         if data.dev.is_dir():
             if data.dev_run is None:
-                raise ConfigError("data.dev is a folder; name data.dev_run, the run to reorder.")
-            found = judged_candidates(
+                raise ConfigError("data.dev is a folder; set data.dev_run, the run to rerank.")
+            candidates = judged_candidates(
                 data.dev, data.dev_run, split=data.dev_split, depth=data.depth
             )
         else:
-            found = labelled_file(data.dev, data)
+            candidates = labelled_file(data.dev, data)
 
-        def ranked(model: nn.Module) -> dict[str, float]:
-            scores = rerank(found, Reranker(_cross_encoder(model))).per_query
+        def ranking_metrics(model: nn.Module) -> dict[str, float]:
+            scores = rerank(candidates, Reranker(_cross_encoder(model))).per_query
             return {name: mean(values) for name, values in scores.items()}
 
-        return DevMetrics(tuple(MEASURES), ranked)
+        return DevMetrics(tuple(MEASURES), ranking_metrics)
     target: Literal["label", "score"] = "label" if recipe.task == "classes" else "score"
     examples = read_examples(data.dev, data, target)
     pairs = [(example.texts[0], example.texts[1]) for example in examples]
 
-    def judged(model: nn.Module) -> dict[str, float]:
+    def pair_metrics(model: nn.Module) -> dict[str, float]:
         predicted = Reranker(_cross_encoder(model)).predict(pairs)
         if recipe.task == "scores":
             gold = [float(example.target or 0.0) for example in examples]
             return {"spearman": spearman(predicted, gold), "pearson": pearson(predicted, gold)}
-        chosen = [data.labels[place] for place in predicted.argmax(axis=1)]
-        right = sum(a == example.target for a, example in zip(chosen, examples, strict=True))
+        labels = [data.labels[index] for index in predicted.argmax(axis=1)]
+        right = sum(a == example.target for a, example in zip(labels, examples, strict=True))
         return {"accuracy": right / len(examples)}
 
     names = ("spearman", "pearson") if recipe.task == "scores" else ("accuracy",)
-    return DevMetrics(names, judged)
+    return DevMetrics(names, pair_metrics)
 
 
 def _cross_encoder(model: nn.Module) -> CrossEncoder:

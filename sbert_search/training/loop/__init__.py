@@ -1,1 +1,1 @@
-"""The training loop that all models share: steps, schedules, checkpoints, logs, resuming."""
+"""The training loop of all models: steps, schedules, checkpoints, logs, resuming."""

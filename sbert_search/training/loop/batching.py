@@ -1,4 +1,4 @@
-"""Which rows make up each step: a function of (seed, epoch, step), the same on every rank."""
+"""Group rows into steps by (seed, epoch, step) alone, so that every rank makes the same steps."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ Unit = Literal["rows", "tokens"]
 class BatchingConfig:
     """How rows are grouped into steps."""
 
-    unit: Unit = "rows"  # what size and micro_size count
-    size: int = 32  # of one optimizer step, over all ranks
-    micro_size: int | None = None  # of one forward pass on one rank; None: the rank's whole share
+    unit: Unit = "rows"  # unit of size and micro_size
+    size: int = 32  # rows or tokens of one optimizer step, over all ranks
+    micro_size: int | None = None  # of one forward pass on one rank; None: one pass a step
     window: int = 64  # steps whose rows are sorted by length together; 1 sorts within a step
 
     def __post_init__(self) -> None:
@@ -35,9 +35,9 @@ class BatchingConfig:
 
 
 class Batches:
-    """The data of a run: rows by step, and the tensors of given rows.
+    """The data of a run: the rows of each step, and the batch made from given rows.
 
-    Subclass it and replace `plan` to group rows in another way, such as without duplicates.
+    A subclass overrides `plan` to group rows in another way, such as without duplicates.
     """
 
     def __init__(
@@ -49,15 +49,15 @@ class Batches:
         seed: int,
         fingerprint: str,
     ) -> None:
-        """Take the data.
+        """Plan steps over rows of known lengths.
 
         Args:
             lengths: Real tokens of each row, over all its texts, (n,).
-            collate: Makes the batch of some rows in an epoch, a pure function: what it draws, it
-                draws from `runtime.seed.generator` of (seed, purpose, epoch, row).
+            collate: Makes the batch of given rows in an epoch. It must be a pure function: its
+                random draws come from `runtime.seed.generator` of (seed, purpose, epoch, row).
             config: How to group the rows.
-            seed: Of the order.
-            fingerprint: Checksum of the data; a checkpoint made with another is refused.
+            seed: Seed of the order.
+            fingerprint: Checksum of the data. Resuming requires the checkpoint's to be equal.
 
         Raises:
             TrainingError: There are no rows.
@@ -66,7 +66,7 @@ class Batches:
         self.collate, self.config, self.seed, self.fingerprint = collate, config, seed, fingerprint
         self._planned: tuple[int, list[Rows]] = (-1, [])
         if not len(self.lengths):
-            raise TrainingError("There are no rows to train on; look at the data named.")
+            raise TrainingError("There are no rows to train on; check the recipe's data files.")
 
     def plan(self, epoch: int) -> list[Rows]:
         """Group all rows into the steps of an epoch."""
@@ -78,15 +78,15 @@ class Batches:
         return len(self._steps(epoch))
 
     def rows(self, epoch: int, index: int) -> Rows:
-        """Give the rows of one step, over all ranks."""
+        """Return the rows of one step, over all ranks."""
         return self._steps(epoch)[index]
 
     def micro_batches(self, rows: Rows, size: int | None = None) -> list[Rows]:
-        """Cut a rank's share of a step into what goes through the model at once.
+        """Split a rank's rows of a step into micro-batches, one forward pass each.
 
         Args:
-            rows: The share.
-            size: In place of the configured one, if not None.
+            rows: The rows of this rank.
+            size: Size of a micro-batch; None: the configured one.
         """
         size = size or self.config.micro_size
         return [rows] if size is None else cut(rows, self.lengths, self.config.unit, size)
@@ -100,14 +100,15 @@ class Batches:
 def plan_epoch(lengths: Rows, config: BatchingConfig, order: np.random.Generator) -> list[Rows]:
     """Shuffle the rows, sort them by length within windows, cut them into steps, shuffle the steps.
 
-    Neighbours in length share a step, so that attention works on groups of equal length, while a
-    window is wide enough that the company a row keeps changes with every epoch. A short tail joins
-    the step before it: every row comes once an epoch, and no step is too small to share out.
+    Rows of similar length share a step, so that attention works on groups of equal length. A window
+    holds many steps, so that a step has different rows in every epoch. A last step of less than
+    half the size joins the step before it: every row comes once an epoch, and every step is large
+    enough to be split over the ranks.
 
     Args:
         lengths: Tokens of each row, (n,).
         config: Size of a step and of a window.
-        order: The generator of this epoch.
+        order: Random generator of this epoch.
 
     Returns:
         The rows of each step.
@@ -125,7 +126,7 @@ def plan_epoch(lengths: Rows, config: BatchingConfig, order: np.random.Generator
 def cut(rows: Rows, lengths: Rows, unit: Unit, size: int) -> list[Rows]:
     """Cut rows, in their order, into pieces of at most `size` rows or tokens.
 
-    A single row of more tokens is a piece of its own.
+    A row of more than `size` tokens is a piece of its own.
     """
     if unit == "rows":
         return [rows[start : start + size] for start in range(0, len(rows), size)]

@@ -1,14 +1,14 @@
-"""Checkpoints: folders that are whole or absent, checked before they are used.
+"""Checkpoints: folders that are complete or absent, verified before they are used.
 
 A checkpoint is written as ``ckpt-00000120.tmp``, made durable and renamed; a folder without
 ``.tmp`` is complete, so the names of the folders alone say which one is the newest. Inside:
 
-    state.json           where the run is and what it was made with; size and digest of every file
-    state.safetensors    the parameters and buffers (model/...) and the optimizer's (optim/...)
-    recipe.toml          the resolved recipe, to be read again
-    model/               the model in the layout it is published in
+    state.json           position and fingerprint of the run; size and digest of every file
+    state.safetensors    parameters and buffers (model/...), optimizer state (optim/...)
+    recipe.toml          the resolved recipe, which can be passed to a new run
+    model/               the model in its published layout
 
-Nothing here can run code when it is read.
+Reading a checkpoint never runs code: the files are JSON, safetensors and TOML.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ _NAME = re.compile(r"ckpt-(\d{8})")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CheckpointConfig:
-    """When to save, and what to keep."""
+    """When to save, and how many checkpoints to keep."""
 
-    every: int | None = None  # steps; None: at the end of every epoch. The end of a run always
-    keep: int = 2  # newest ones; the one with the best dev figure is kept as well
+    every: int | None = None  # steps; None: every epoch. The last step is always saved
+    keep: int = 2  # newest checkpoints; the one with the best dev metric is kept as well
 
     def __post_init__(self) -> None:
         if (self.every is not None and self.every < 1) or self.keep < 1:
@@ -50,7 +50,7 @@ class CheckpointConfig:
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """One checkpoint whose every byte was compared with what was written."""
+    """One checkpoint whose files all have the recorded digests."""
 
     path: Path
     state: Mapping[str, Any]  # as given to `save_checkpoint`
@@ -75,18 +75,18 @@ def save_checkpoint(
     recipe: str,
     save_model: Callable[[Path], object] | None,
 ) -> Path:
-    """Write a checkpoint; it exists whole once its folder has its final name.
+    """Write a checkpoint; it is complete once its folder has its final name.
 
     Args:
         out: Folder of the run.
         step: Optimizer steps done.
-        tensors: What going on needs, by ``model/name`` and ``optim/slot/name``.
-        state: What else going on needs, as JSON can hold.
+        tensors: Tensors needed to resume, by ``model/name`` and ``optim/slot/name``.
+        state: Further JSON values needed to resume.
         recipe: The resolved recipe, TOML.
-        save_model: Writes the model into a new folder, through `runtime.files`.
+        save_model: Writes the model into a new folder, through `runtime.disk.files`.
 
     Raises:
-        CheckpointError: The disk refused; earlier checkpoints are untouched.
+        CheckpointError: A write failed; earlier checkpoints are untouched.
     """
     final = checkpoint_path(out, step)
     temporary = final.with_name(final.name + ".tmp")
@@ -100,7 +100,7 @@ def save_checkpoint(
         _write_state(temporary, state)
         for folder in (*(p for p in temporary.rglob("*") if p.is_dir()), temporary):
             files.disk.fsync_folder(folder)
-        files.remove_tree(final)  # a damaged one that the run went back behind
+        files.remove_tree(final)  # damaged: the run resumed from an earlier checkpoint
         files.disk.replace(temporary, final)
         files.disk.fsync_folder(out)
     except OSError as error:
@@ -115,32 +115,32 @@ def save_checkpoint(
 
 
 def prune(out: Path, keep: int, best_step: int | None) -> None:
-    """Remove all checkpoints but the newest ones and the best one; a failure is only told."""
+    """Remove all checkpoints but the newest ones and the best one; a failure is only reported."""
     try:
         for path in checkpoints(out)[:-keep]:
             if _step(path) != best_step:
                 doomed = path.with_name(path.name + ".tmp")
-                files.disk.replace(path, doomed)  # half-removed, it must not look complete
+                files.disk.replace(path, doomed)  # a partly removed folder must not look complete
                 files.remove_tree(doomed)
     except OSError as error:
         note(f"An old checkpoint could not be removed: {error}.")
 
 
 def newest_checkpoint(out: Path) -> Checkpoint:
-    """Find the newest checkpoint that is undamaged, saying which damaged ones were passed over.
+    """Find the newest undamaged checkpoint, with a note about each damaged one it skips.
 
     Raises:
-        CheckpointError: There is none: a run never silently starts from step 0.
+        CheckpointError: There is none. A resumed run never silently starts from step 0.
     """
-    damage = []
+    problems = []
     for path in reversed(checkpoints(out)):
         try:
             return read_checkpoint(path)
         except CheckpointError as error:
-            damage.append(str(error))
-            note(f"{error} Trying the one before it.")
+            problems.append(str(error))
+            note(f"{error} Trying the previous checkpoint.")
     raise CheckpointError(
-        f"{out} has no usable checkpoint to go on from. {' '.join(damage)} "
+        f"{out} has no usable checkpoint to resume from. {' '.join(problems)} "
         "Start again in an empty folder."
     )
 
@@ -158,7 +158,7 @@ def read_checkpoint(path: Path) -> Checkpoint:
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise CheckpointError(f"{state_file} is damaged: {error}.") from error
     if digest != _digest(content):
-        raise CheckpointError(f"{state_file} is damaged: its content has another checksum.")
+        raise CheckpointError(f"{state_file} is damaged: its checksum does not match its content.")
     if content["format"] != FORMAT:
         raise CheckpointError(
             f"{path} has format {content['format']}; this version reads {FORMAT}."

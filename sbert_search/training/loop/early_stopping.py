@@ -1,4 +1,4 @@
-"""When to look at the dev metrics, which one decides, and when it has stopped getting better."""
+"""When to compute dev metrics, which one selects the best model, and when to stop early."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from sbert_search.training.loop.state import RunState
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EvaluationConfig:
-    """How dev metrics steer a run."""
+    """When a run is evaluated, which dev metric selects the best model, and early stopping."""
 
-    every: int | None = None  # steps; None: at the end of every epoch. The end of a run always
-    figure: str | None = None  # the one that decides; None: the first that is reported
+    every: int | None = None  # steps; None: every epoch. The last step is always evaluated
+    figure: str | None = None  # dev metric that selects the best model; None: the first one
     higher_is_better: bool = True
-    patience: int | None = None  # evaluations without a better figure before the run stops
+    patience: int | None = None  # evaluations without improvement before the run stops
 
     def __post_init__(self) -> None:
         for name in ("every", "patience"):
@@ -31,11 +31,11 @@ class EvaluationConfig:
 
 @dataclass(frozen=True, eq=False)
 class DevMetrics:
-    """Computes the dev metrics of a model, and knows their names before.
+    """Computes the dev metrics of a model; their names are known in advance.
 
     Attributes:
-        names: Of the metrics.
-        compute: Gives them for a model in evaluation mode.
+        names: Names of the metrics.
+        compute: Returns the metrics of a model in evaluation mode, by name.
     """
 
     names: tuple[str, ...]
@@ -47,24 +47,24 @@ class DevMetrics:
 
 
 def require_metric(config: EvaluationConfig, names: Collection[str]) -> None:
-    """Refuse, before anything is computed, a deciding figure that will not be reported.
+    """Refuse a configured metric that the run does not report, before anything is computed.
 
     Raises:
-        ConfigError: Naming those that are.
+        ConfigError: The metric is unknown; the message lists the known ones.
     """
     if config.figure is not None and config.figure not in names:
-        told = unknown_name(config.figure, config.figure, names, "dev figure")
-        raise ConfigError(f"{told} Set evaluation.figure to one that this run reports.")
+        problem = unknown_name(config.figure, config.figure, names, "dev metric")
+        raise ConfigError(f"{problem} Set evaluation.figure to a metric that this run reports.")
 
 
 def update_best(config: EvaluationConfig, state: RunState, metrics: Mapping[str, float]) -> bool:
-    """Compare the deciding figure with the best one so far, and note the outcome in the state.
+    """Compare the selecting metric with its best value so far, and update the state.
 
     Returns:
-        Whether it is the best so far; a figure that is not finite never is.
+        Whether it is the best value so far; a value that is not finite never is.
 
     Raises:
-        ConfigError: There is no such figure.
+        ConfigError: There is no such metric.
     """
     name = config.figure or next(iter(metrics))
     require_metric(config, metrics)

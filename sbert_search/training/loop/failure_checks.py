@@ -1,4 +1,4 @@
-"""What stops a run, or is said of it, when its numbers go wrong."""
+"""Checks that stop a run or warn: values that are not finite, a constant loss, memory, Ctrl-C."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from numpy.typing import NDArray
 from sbert_search.errors import TrainingError
 from sbert_search.training.loop.gradients import StepMetrics
 
-STUCK_STEPS = 50  # this many losses in a row that are all the same are no accident
-_SPREAD = 1e-5  # relative; "the same" allows for rounding
+STUCK_STEPS = 50  # this many equal losses in a row: training is stuck
+_SPREAD = 1e-5  # relative; losses count as equal within rounding error
 _SHOWN_ROWS = 16
-_ALLOCATION_FAILED = ("can't allocate memory", "not enough memory")  # as torch says it of the CPU
+_ALLOCATION_FAILED = ("can't allocate memory", "not enough memory")  # torch's CPU allocator
 
 
 def not_finite(metrics: StepMetrics) -> str:
-    """Say which numbers of a step are not finite, or ""."""
+    """Name the values of a step that are not finite; "" when all are."""
     wrong = [f"loss {name} is {x}" for name, x in metrics.losses.items() if not math.isfinite(x)]
     if not wrong and not math.isfinite(metrics.gradient_norm):
         wrong = [f"the gradient's norm is {metrics.gradient_norm}"]
@@ -33,30 +33,30 @@ def not_finite(metrics: StepMetrics) -> str:
 
 
 def non_finite_error(wrong: str, step: int, lr: float, rows: NDArray[np.int64]) -> TrainingError:
-    """Make the error of a step whose numbers are not finite.
+    """Make the error of a step with values that are not finite.
 
     Args:
-        wrong: Which numbers, from `not_finite`.
+        wrong: The values, from `not_finite`.
         step: Number of the step, from 1.
-        lr: Its learning rate.
-        rows: Rows of the data that may be to blame.
+        lr: Learning rate of the step.
+        rows: Rows of the data that may have caused it.
     """
     shown = ", ".join(map(str, rows[:_SHOWN_ROWS].tolist()))
     rest = f" and {len(rows) - _SHOWN_ROWS} more" if len(rows) > _SHOWN_ROWS else ""
     return TrainingError(
         f"Step {step} (learning rate {lr:.3g}): {wrong}. Rows {shown}{rest}. "
-        "The weights were not changed; look at these rows, or lower optim.lr."
+        "The weights were not changed; check these rows, or lower optim.lr."
     )
 
 
 class ConstantLossDetector:
-    """Notices a loss that has stopped depending on the data."""
+    """Detects a loss that no longer depends on the data."""
 
     def __init__(self) -> None:
         self._recent: deque[float] = deque(maxlen=STUCK_STEPS)
 
     def see(self, loss: float) -> str | None:
-        """Take the loss of one step; return what to tell once it is stuck, and then start over."""
+        """Take the loss of one step; return a warning after `STUCK_STEPS` equal ones."""
         self._recent.append(loss)
         low, high = min(self._recent), max(self._recent)
         if len(self._recent) < STUCK_STEPS or high - low > _SPREAD * max(abs(high), 1.0):
@@ -83,33 +83,35 @@ def out_of_memory(error: BaseException) -> bool:
 
 @dataclass(slots=True)
 class Interrupt:
-    """Whether somebody asked this run to stop."""
+    """Whether the user or the system asked this run to stop."""
 
     requested: bool = False
 
 
 @contextmanager
 def interrupts() -> Iterator[Interrupt]:
-    """Turn the first Ctrl-C (or SIGTERM) into a request; the second one acts as it always does.
+    """Turn the first Ctrl-C (or SIGTERM) into a request; the second one acts as usual.
 
-    Outside the main thread no signal can be caught, and none is.
+    Python allows signal handlers only in the main thread; in another thread nothing is caught.
     """
     interrupt = Interrupt()
     if threading.current_thread() is not threading.main_thread():
         yield interrupt
         return
-    kinds = (signal.SIGINT, signal.SIGTERM)
-    before = {kind: signal.getsignal(kind) or signal.SIG_DFL for kind in kinds}
+    handled = (signal.SIGINT, signal.SIGTERM)
+    previous = {number: signal.getsignal(number) or signal.SIG_DFL for number in handled}
 
-    def ask(kind: int, frame: FrameType | None) -> None:
+    def restore() -> None:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+
+    def request_stop(number: int, frame: FrameType | None) -> None:
         interrupt.requested = True
-        for each in kinds:
-            signal.signal(each, before[each])
+        restore()  # the second signal ends the process
 
-    for kind in kinds:
-        signal.signal(kind, ask)
+    for number in handled:
+        signal.signal(number, request_stop)
     try:
         yield interrupt
     finally:
-        for kind in kinds:
-            signal.signal(kind, before[kind])
+        restore()

@@ -1,8 +1,10 @@
-"""Large in-batch losses in the memory of a small batch.
+"""GradCache: the gradient of a large in-batch loss in the memory of a small batch.
 
-The texts of a step are embedded in parts without keeping activations; the loss of all embeddings
-gives the gradient of each; then every part is embedded again, from the same dropout, and takes its
-share of that gradient back into the model. The result is the gradient of the direct step.
+1. Embed the texts of a step micro-batch by micro-batch, without keeping activations.
+2. Compute the loss of all embeddings and its gradient with respect to each of them.
+3. Embed every micro-batch again, with the same dropout, and backpropagate its gradient.
+
+The result equals the gradient of one large step.
 
 Source: Gao et al. 2021, Scaling Deep Contrastive Learning Batch Size (arXiv:2101.06983), section 3.
 """
@@ -22,22 +24,22 @@ from sbert_search.training.loop.objective import Batch, InBatchObjective
 def add_in_batch_gradients(
     model: nn.Module, objective: InBatchObjective, batches: Sequence[Batch], context: StepContext
 ) -> LossTotals:
-    """Differentiate a loss over all embeddings of a step, on every rank and in every micro-batch.
+    """Add the gradients of a loss over all embeddings of a step, over ranks and micro-batches.
 
-    One micro-batch is embedded once, with its graph kept; several are embedded twice.
+    A single micro-batch is embedded once and keeps its graph; several are embedded twice.
     """
     parts = []
     for number, batch in enumerate(batches):
         with context.forward(number), torch.set_grad_enabled(len(batches) == 1):
             parts.append(objective.embed(model, batch))
     own = torch.cat([part.detach().float() for part in parts])
-    whole, place = context.ranks.gather(own)
-    whole = whole.requires_grad_()
-    losses = objective.loss(whole, _gather_targets(batches, context))
+    gathered, own_rows = context.ranks.gather(own)
+    gathered = gathered.requires_grad_()
+    losses = objective.loss(gathered, _gather_targets(batches, context))
     counts = {name: float(count) for name, (_, count) in losses.sums.items()}
     torch.autograd.backward(losses.total(counts))
-    assert whole.grad is not None
-    gradients = torch.split(whole.grad[place], [len(part) for part in parts])
+    assert gathered.grad is not None
+    gradients = torch.split(gathered.grad[own_rows], [len(part) for part in parts])
     if len(batches) == 1:
         torch.autograd.backward(parts[0], gradients[0].to(parts[0].dtype))
     else:
@@ -45,7 +47,7 @@ def add_in_batch_gradients(
             with context.forward(number):
                 embeddings = objective.embed(model, batch)
             torch.autograd.backward(embeddings, gradient.to(embeddings.dtype))
-    totals = LossTotals(Ranks())  # every rank has the loss of the whole step
+    totals = LossTotals(Ranks())  # every rank computed the loss of the whole step: nothing to sum
     totals.add(losses)
     return totals
 

@@ -1,4 +1,4 @@
-"""The gradient of one step, from micro-batches whose losses add up."""
+"""The gradient of one step, summed over micro-batches and ranks."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from sbert_search.training.loop.objective import Batch, Losses, Objective
 
 @dataclass(frozen=True, slots=True)
 class StepContext:
-    """Where and when a step takes place."""
+    """Device, precision, rank, seed and number of a step."""
 
     device: torch.device
     dtype: torch.dtype
@@ -30,18 +30,18 @@ class StepContext:
     step: int = 0
 
     def forward(self, micro: int) -> AbstractContextManager[Any]:
-        """Enter a forward pass, whose dropout is a function of seed, step, rank and micro-batch."""
+        """Seed dropout by (seed, step, rank, micro-batch) and enter autocast."""
         seed_all(self.seed, "dropout", self.step, self.ranks.rank, micro)
         return autocast(self.device, self.dtype)
 
 
 @dataclass(slots=True)
 class LossTotals:
-    """Sums and counts of one step by name; tensors stay on the device until `read`.
+    """Sums and counts of the losses and metrics of one step; they stay on the device until `read`.
 
     Attributes:
-        ranks: Those that each saw a part of the step.
-        counts: What each loss was divided by, where that was settled before the forward pass.
+        ranks: The ranks that share the step.
+        counts: Expected number of terms of each loss; absent where the forward pass decides it.
     """
 
     ranks: Ranks
@@ -49,10 +49,10 @@ class LossTotals:
     losses: dict[str, list[Tensor]] = field(default_factory=dict)  # [sum, count]
     metrics: dict[str, list[Tensor]] = field(default_factory=dict)  # [sum, count]
     weights: dict[str, float] = field(default_factory=dict)
-    finite: list[Tensor] = field(default_factory=list)  # by micro-batch: whether its losses are
+    finite: list[Tensor] = field(default_factory=list)  # by micro-batch: all losses finite?
 
     def add(self, losses: Losses) -> None:
-        """Add what the objective said of one micro-batch."""
+        """Add the losses and metrics of one micro-batch."""
         self.weights.update(losses.weights)
         self.finite.append(
             torch.stack([v.detach() for v, _ in losses.sums.values()]).isfinite().all()
@@ -61,19 +61,19 @@ class LossTotals:
             for name, (total, count) in sums.items():
                 value = total.detach().float()
                 pair = [value, torch.as_tensor(count, dtype=torch.float32, device=value.device)]
-                known = table.get(name)
-                table[name] = [a + b for a, b in zip(known, pair, strict=True)] if known else pair
+                so_far = table.get(name)
+                table[name] = [a + b for a, b in zip(so_far, pair, strict=True)] if so_far else pair
 
     def non_finite_rows(self, rows: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
-        """Narrow the rows of the micro-batches down to those with a loss that is not finite."""
+        """Return the rows of micro-batches with a loss that is not finite; all rows if none has."""
         wrong = [part for part, good in zip(rows, self.finite, strict=False) if not good]
         return np.concatenate(wrong or list(rows))
 
     def read(self, norm: Tensor) -> StepMetrics:
-        """Fetch all numbers of the step at once and add them up over the ranks.
+        """Copy all values of the step to the host in one transfer and sum them over the ranks.
 
         Raises:
-            TrainingError: A loss summed another number of terms than its batches said.
+            TrainingError: The number of terms of a loss differs from `Batch.counts`.
         """
         pairs = [*self.losses.values(), *self.metrics.values()]
         fetched = torch.stack([norm.float(), *(v for pair in pairs for v in pair)]).tolist()
@@ -97,7 +97,7 @@ class LossTotals:
 
 @dataclass(frozen=True, slots=True)
 class StepMetrics:
-    """The numbers of one step over all micro-batches and ranks."""
+    """Loss, metrics and gradient norm of one step over all micro-batches and ranks."""
 
     loss: float
     losses: Mapping[str, float]
@@ -108,10 +108,10 @@ class StepMetrics:
 def add_gradients(
     model: nn.Module, objective: Objective, batches: Sequence[Batch], context: StepContext
 ) -> LossTotals:
-    """Run and differentiate each micro-batch, divided by the counts of the whole step.
+    """Run and backpropagate each micro-batch, its losses divided by the counts of the whole step.
 
     Raises:
-        TrainingError: The losses are not those that the batches count.
+        TrainingError: The names of the losses differ from those in `Batch.counts`.
     """
     names = sorted(batches[0].counts)
     counted = context.ranks.sum([sum(batch.counts[name] for batch in batches) for name in names])

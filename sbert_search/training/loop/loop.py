@@ -1,4 +1,4 @@
-"""The one training loop: step, look, save; what is killed goes on to the same weights."""
+"""The training loop: step, evaluate, save. A resumed run reaches the same weights."""
 
 from __future__ import annotations
 
@@ -50,10 +50,10 @@ Stopped = Literal["budget", "patience"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TrainConfig:
-    """All settings of a run; `training/recipes` holds some as TOML."""
+    """All settings of a run; `training/recipes` holds TOML examples."""
 
     budget: BudgetConfig
-    seed: int = 0  # of the order of the data, dropout and whatever collation draws
+    seed: int = 0  # of data order, dropout and random draws of collation
     device: str = "auto"
     precision: Literal["auto", "fp32", "bf16"] = "auto"  # of matrix products; weights stay fp32
     batching: BatchingConfig = field(default_factory=BatchingConfig)
@@ -75,7 +75,7 @@ class Result:
     state: RunState
     stopped: Stopped
     last: Path  # checkpoint of the last step
-    best: Path | None  # checkpoint with the best dev figure
+    best: Path | None  # checkpoint with the best dev metric
 
 
 def train(
@@ -93,24 +93,25 @@ def train(
 ) -> Result:
     """Train a model, in place.
 
-    The same call on every rank that torchrun started trains on all of them. What a step does is a
-    function of the settings, the data and the step's number alone.
+    Under torchrun every rank makes this call, and all ranks share each step. A step depends only on
+    the settings, the data and the number of the step.
 
     Args:
-        objective: The loss; in-batch ones go through GradCache when a step has several parts.
+        objective: The loss. An in-batch loss uses GradCache when a step has several micro-batches.
         batches: The data.
         config: The settings of the loop.
-        model: What is trained: all its parameters that want a gradient.
+        model: Every parameter with ``requires_grad`` is trained.
         out: Folder of the run: checkpoints, log, curves.
-        evaluate: Gives dev metrics by name; called on the first rank, in eval mode.
-        save_model: Writes the model as it is published into a new folder, for each checkpoint.
+        evaluate: Returns dev metrics by name; called on the first rank, in eval mode.
+        save_model: Writes the model in its published layout into a new folder, at each checkpoint.
         recipe: The whole resolved recipe, where ``config`` is only a part of it.
-        resume: Go on from the newest checkpoint in ``out``.
-        allow_inexact: Go on although data, recipe, threads or versions differ.
+        resume: Resume from the newest checkpoint in ``out``.
+        allow_inexact: Resume although data, recipe, threads or versions differ.
 
     Raises:
-        TrainingError: A number that is not finite, or a row that does not fit in memory.
-        CheckpointError: Nothing to go on from, something in the way, or a disk that refuses.
+        TrainingError: A loss or gradient is not finite, or a row does not fit in memory.
+        CheckpointError: There is no usable checkpoint to resume from, ``out`` holds another run, or
+            a write failed.
         KeyboardInterrupt: After Ctrl-C, once a checkpoint is saved.
     """
     recipe = to_mapping(config) if recipe is None else recipe
@@ -159,7 +160,7 @@ class _Run:
         self.ranks.start_equal(self.model)
 
     def resume(self, *, allow_inexact: bool) -> None:
-        """Return to where the newest checkpoint is."""
+        """Restore model, optimizer and state from the newest checkpoint."""
         self.state = restore(
             self.out,
             self.model,
@@ -169,7 +170,7 @@ class _Run:
         )
 
     def run(self) -> Result:
-        """Take steps until the budget is used, the dev figure is stale, or somebody interrupts."""
+        """Take steps until the budget is used, patience runs out, or a signal arrives."""
         config, state, ranks = self.config, self.state, self.ranks
         report = Report(config.report, self.out, self.model, state, self.context, self.schedule)
         plan = self.stepper.plan(state.epoch, state.index, state.micro_size)
@@ -205,7 +206,7 @@ class _Run:
         return regular or self._stopped() is not None
 
     def _evaluate(self, report: Report) -> bool:
-        """Get the dev metrics; tell whether the deciding one is the best so far."""
+        """Compute the dev metrics; return whether the selecting one is the best so far."""
         improved = False
         if self.evaluate is not None and self.ranks.first:
             self.model.eval()
@@ -237,7 +238,7 @@ class _Run:
     def _interrupt(self, report: Report) -> NoReturn:
         report.event(
             self.state.step,
-            f"Stopped at step {self.state.step}, which is saved. Go on by --resume {self.out} "
+            f"Stopped at step {self.state.step}, which is saved. Resume with --resume {self.out} "
             "(resume=True).",
         )
         raise KeyboardInterrupt

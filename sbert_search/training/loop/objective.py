@@ -1,4 +1,4 @@
-"""What the loop asks of a task: batches of tensors, and the losses that a model gets on them."""
+"""The interface between the loop and a task: batches of tensors, and losses of a model on them."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ Sum = tuple[Tensor, Tensor | int]
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """One micro-batch: what goes through the model at once.
+    """One micro-batch: the input of one forward pass.
 
     Attributes:
         inputs: Nested tensors, or anything with a ``to(device)``; only the objective looks inside.
-        rows: Row of the data of each example, int64 (n,); named when something goes wrong.
-        counts: Terms of each loss that is a sum, by the loss's name. They are known before the
-            model runs, so that every micro-batch can be divided by the count of the whole batch.
-        targets: What an in-batch loss needs beside the embeddings, (n, ...).
+        rows: Data row of each example, int64 (n,); error messages name them.
+        counts: Number of terms of each summed loss, by name. They are known before the forward
+            pass, so that each micro-batch can be divided by the count of the whole batch.
+        targets: Targets of an in-batch loss, (n, ...).
     """
 
     inputs: Any
@@ -43,12 +43,12 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class Losses:
-    """What an objective says of a batch.
+    """Losses and metrics of one batch.
 
     Attributes:
         sums: Each loss as (sum, count).
-        weights: Factor of each loss in the total; 1 for one that is not named.
-        metrics: Further named metrics as (sum, count), such as accuracy; they get no gradient.
+        weights: Factor of each loss in the total; 1 where absent.
+        metrics: Metrics as (sum, count), such as accuracy; no gradient flows through them.
     """
 
     sums: Mapping[str, Sum]
@@ -56,7 +56,7 @@ class Losses:
     metrics: Mapping[str, Sum] = field(default_factory=dict)
 
     def total(self, counts: Mapping[str, float]) -> Tensor:
-        """Add up the weighted losses, each divided by a count; one without terms adds nothing."""
+        """Add up the weighted losses, each divided by its count; a loss without terms adds 0."""
         parts = [
             self.weights.get(name, 1.0) / max(counts[name], 1) * value
             for name, (value, _) in self.sums.items()
@@ -68,7 +68,7 @@ class Objective(Protocol):
     """A loss that is a sum over examples or tokens: micro-batches add up to the batch."""
 
     def __call__(self, model: nn.Module, batch: Batch) -> Losses:
-        """Run the model; the names in `Losses.sums` are those of `Batch.counts`."""
+        """Run the model; `Losses.sums` has the same names as `Batch.counts`."""
 
 
 @runtime_checkable
@@ -76,7 +76,7 @@ class InBatchObjective(Protocol):
     """A loss over all embeddings of a step, in which examples are each other's negatives."""
 
     def embed(self, model: nn.Module, batch: Batch) -> Tensor:
-        """Embed the texts of a micro-batch: float (n, ...), a row for each example."""
+        """Embed the texts of a micro-batch; float (n, ...), one row per example."""
 
     def loss(self, embeddings: Tensor, targets: Tensor | None) -> Losses:
-        """Judge the embeddings of the whole step, over micro-batches and ranks, in fp32."""
+        """Compute the loss of all embeddings of a step, over micro-batches and ranks, in fp32."""

@@ -1,4 +1,4 @@
-"""AdamW as BERT is trained with it: no decay of biases and norms, clipped gradients."""
+"""AdamW as in BERT: no weight decay of biases and norms, clipped gradients."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from sbert_search.errors import CheckpointError, ConfigError
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OptimConfig:
-    """AdamW; the defaults are those of fine-tuning in Devlin et al. 2019, appendix A.3."""
+    """AdamW; the defaults are the fine-tuning values of Devlin et al. 2019, appendix A.3."""
 
     lr: float = 2e-5  # after warm-up
     beta1: float = 0.9
     beta2: float = 0.999
     eps: float = 1e-8
     weight_decay: float = 0.01  # of matrices; biases and norms have none
-    clip: float = 1.0  # longest norm of the whole gradient; 0 leaves it as it is
+    clip: float = 1.0  # maximum norm of the whole gradient; 0 turns clipping off
 
     def __post_init__(self) -> None:
         for name in ("lr", "eps", "weight_decay", "clip"):
@@ -33,9 +33,9 @@ class OptimConfig:
 
 
 def make_optimizer(model: nn.Module, config: OptimConfig) -> torch.optim.AdamW:
-    """Make AdamW over the parameters that are to be trained, in two groups.
+    """Make AdamW over the trainable parameters, in two groups.
 
-    Parameters of one dimension are biases, norms and scales; they are not decayed.
+    Parameters of one dimension are biases, norms and scales; they have no weight decay.
     """
     trained = [p for p in model.parameters() if p.requires_grad]
     groups = [
@@ -51,22 +51,22 @@ def make_optimizer(model: nn.Module, config: OptimConfig) -> torch.optim.AdamW:
     )
 
 
-def clip_gradients(model: nn.Module, longest: float) -> Tensor:
-    """Shorten the whole gradient to a norm, in place.
+def clip_gradients(model: nn.Module, max_norm: float) -> Tensor:
+    """Scale the gradients so that their total norm is at most ``max_norm``, in place; 0: do not.
 
     Returns:
-        The norm before, a scalar; not finite when any gradient is not.
+        The norm before clipping, a scalar; not finite if any gradient is not.
     """
     gradients = [p.grad for p in model.parameters() if p.grad is not None]
     norm = nn.utils.get_total_norm(gradients)
-    if longest:
+    if max_norm:
         parameters = [p for p in model.parameters() if p.grad is not None]
-        nn.utils.clip_grads_with_norm_(parameters, longest, norm)
+        nn.utils.clip_grads_with_norm_(parameters, max_norm, norm)
     return norm
 
 
 def optimizer_tensors(optimizer: torch.optim.Optimizer, model: nn.Module) -> dict[str, Tensor]:
-    """Name all that the optimizer remembers: ``exp_avg/encoder.layer.0.weight`` and so on."""
+    """Return the optimizer state by name, such as ``exp_avg/encoder.layer.0.weight``."""
     return {
         f"{slot}/{name}": value
         for name, parameter in model.named_parameters()
@@ -77,7 +77,7 @@ def optimizer_tensors(optimizer: torch.optim.Optimizer, model: nn.Module) -> dic
 def restore_optimizer(
     optimizer: torch.optim.Optimizer, model: nn.Module, tensors: Mapping[str, Tensor]
 ) -> None:
-    """Give the optimizer back what `optimizer_tensors` named.
+    """Load what `optimizer_tensors` returned into an optimizer.
 
     Raises:
         CheckpointError: A tensor belongs to no parameter of this model, or has another shape.

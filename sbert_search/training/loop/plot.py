@@ -1,4 +1,4 @@
-"""The curves of a run as SVG, from its log alone."""
+"""The training curves of a run as SVG, drawn from its log."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from typing import Any
 from sbert_search.runtime.svg import Axis, Panel, document
 
 PANEL, TOP = 190, 26  # pixels: height of a panel, and of its title
-MOST_POINTS = 600  # of one curve; more are thinned, since no screen shows them
+MOST_POINTS = 600  # of one curve; longer ones are averaged, since a screen cannot show more
 
 Points = list[tuple[float, float]]
 
 
 def draw_curves(log: Sequence[Mapping[str, Any]]) -> str:
-    """Draw the loss, the dev metrics and the learning rate over the steps, a panel each.
+    """Draw loss, dev metrics and learning rate over the steps, one panel each.
 
     Args:
         log: The lines of ``log.jsonl``.
 
     Returns:
-        An SVG document; values that are not finite are left out of it.
+        An SVG document without the values that are not finite.
     """
     steps = [line for line in log if line["kind"] == "step"]
     dev = [line for line in log if line["kind"] == "dev"]
@@ -42,7 +42,7 @@ def _panel(number: int, title: str, points: Points, x: Axis) -> str:
 
 
 def _thinned(points: Points) -> Points:
-    """Average neighbours until few enough points are left."""
+    """Average groups of neighbouring points, so that at most `MOST_POINTS` are left."""
     size = -(-len(points) // MOST_POINTS)
     groups = [points[i : i + size] for i in range(0, len(points), size)] if points else []
     return [(group[-1][0], sum(y for _, y in group) / len(group)) for group in groups]

@@ -1,4 +1,4 @@
-"""What a run tells: a log for programs, a line for people, TensorBoard on request."""
+"""Reports of a run: a JSON log for programs, lines on stderr for people, TensorBoard if enabled."""
 
 from __future__ import annotations
 
@@ -28,22 +28,22 @@ LOG = "log.jsonl"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ReportConfig:
-    """What is written and shown; nothing here changes a weight."""
+    """What is written and shown; no setting here affects the weights."""
 
-    every_s: float = 10.0  # between two lines for people
-    unit: str = "tokens"  # what speed is counted in: tokens, or a name for rows such as pairs
+    every_s: float = 10.0  # between two progress lines
+    unit: str = "tokens"  # of the speed shown: tokens, or a name for rows such as pairs
     tensorboard: bool = False  # event files beside the log
 
 
 class Log:
-    """``log.jsonl``: one JSON object a line, by ``kind``.
+    """``log.jsonl``: one JSON object per line, each with a ``kind``.
 
-    ``step`` has the numbers of one step and ``dev`` those of an evaluation: both are the same in a
-    run that was killed and went on as in one that was not. ``speed`` and ``event`` are not.
+    ``step`` has the losses and metrics of one step, ``dev`` those of an evaluation. Both are equal
+    in a resumed and an uninterrupted run; ``speed`` and ``event`` may differ.
     """
 
     def __init__(self, path: Path, after_step: int) -> None:
-        """Open the log, dropping what a killed process wrote beyond its last checkpoint."""
+        """Open the log; lines after the step of the checkpoint are dropped."""
         self.path = path
         kept = [line for line in read_log(path) if line["step"] <= after_step] if after_step else []
         with self._told():
@@ -55,10 +55,10 @@ class Log:
         line = json.dumps({"kind": kind, "step": step, **values}).encode() + b"\n"
         with self._told():
             if files.disk.write(self._fd, memoryview(line)) < len(line):
-                raise OSError("the disk took only a part of a line")
+                raise OSError("only a part of a line was written")
 
     def sync(self) -> None:
-        """Make the lines durable, as the checkpoint about to be written needs them to be."""
+        """Make the lines durable; a checkpoint may only follow a durable log."""
         with self._told():
             files.disk.fsync(self._fd)
 
@@ -72,12 +72,12 @@ class Log:
             yield
         except OSError as error:
             raise TrainingError(
-                f"{self.path} cannot be written: {error}. Make room, then go on by --resume."
+                f"{self.path} cannot be written: {error}. Free disk space, then use --resume."
             ) from error
 
 
 def read_log(path: Path) -> list[dict[str, Any]]:
-    """Read a log; a last line that was cut off by a kill is left out."""
+    """Read a log; an incomplete last line, left by a killed process, is dropped."""
     if not path.exists():
         return []
     lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
@@ -85,7 +85,7 @@ def read_log(path: Path) -> list[dict[str, Any]]:
 
 
 class Report:
-    """The voice of a run, on the rank that writes."""
+    """Writes the log and progress lines of a run; on every rank but the first it writes nothing."""
 
     def __init__(
         self,
@@ -98,7 +98,7 @@ class Report:
     ) -> None:
         self.config, self.context, self.schedule = config, context, schedule
         self._picture = out / "curves.svg"
-        first = context.ranks.first  # the others compute, and tell nothing
+        first = context.ranks.first  # the other ranks report nothing
         self._log = Log(out / LOG, state.step) if first else None
         self._board = _open_board(out, state.step) if first and config.tensorboard else None
         self._flops_per_token = 6 * matrix_parameters(model)
@@ -106,40 +106,40 @@ class Report:
         self._losses: list[float] = []
         self._last = replace(state)
         self._micro_size = state.micro_size
-        self._floor = ConstantLossDetector()
+        self._constant_loss = ConstantLossDetector()
 
     def step(self, state: RunState, metrics: StepMetrics, lr: float) -> None:
-        """Log the numbers of a step; show a line for people when it is time."""
+        """Log a step; show a progress line when `ReportConfig.every_s` have passed."""
         if state.micro_size != self._micro_size:
             self._micro_size = state.micro_size
             self.event(
                 state.step,
-                f"Step {state.step} did not fit in memory: {state.micro_size} go through the model "
-                "at once from now on, and gradients accumulate.",
+                f"Step {state.step} did not fit in memory. From now on the micro-batch size is "
+                f"{state.micro_size}, and gradients accumulate.",
             )
-        if stuck := self._floor.see(metrics.loss):
-            self.event(state.step, stuck)
+        if warning := self._constant_loss.see(metrics.loss):
+            self.event(state.step, warning)
         self._losses.append(metrics.loss)
-        numbers = {"loss": metrics.loss, "lr": lr, "gradient_norm": metrics.gradient_norm}
-        where = {"epoch": state.epoch, "tokens": state.tokens}
-        parts = {"losses": metrics.losses, "figures": metrics.metrics}
-        self._write("step", state.step, {**where, **numbers, **parts})
+        scalars = {"loss": metrics.loss, "lr": lr, "gradient_norm": metrics.gradient_norm}
+        position = {"epoch": state.epoch, "tokens": state.tokens}
+        named = {"losses": metrics.losses, "figures": metrics.metrics}
+        self._write("step", state.step, {**position, **scalars, **named})
         if state.seconds - self._last.seconds >= self.config.every_s:
             self.line(state)
 
     def dev(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Log the numbers of an evaluation."""
+        """Log the metrics of an evaluation."""
         self._dev = metrics
         self._write("dev", step, {"figures": metrics})
 
     def event(self, step: int, message: str) -> None:
-        """Log something that a person should know, and tell it."""
+        """Log a message and show it."""
         if self._log is not None:
             self._log.write("event", step, message=message)
             note(message)
 
     def line(self, state: RunState) -> None:
-        """Show where the run is, with the mean loss and the speed since the line before."""
+        """Show the progress, mean loss and speed since the previous line."""
         if not self._losses or not self.context.ranks.first:
             return
         seconds = max(state.seconds - self._last.seconds, 1e-9)
@@ -172,7 +172,7 @@ class Report:
         self._losses, self._last = [], replace(state)
 
     def curves(self) -> None:
-        """Draw the log; a picture that cannot be written stops nothing."""
+        """Draw the log; a picture that cannot be written is only reported."""
         if self._log is None:
             return
         try:
@@ -196,7 +196,7 @@ class Report:
         return min(1.0, self.schedule.done(state) / self.schedule.total)
 
     def _seconds_left(self, state: RunState) -> float:
-        """Go on at the average speed so far."""
+        """Estimate the time left from the average speed so far."""
         done = self._done(state)
         return state.seconds * (1 - done) / done if done else math.inf
 
@@ -209,10 +209,10 @@ class Report:
 
 
 def matrix_parameters(model: nn.Module) -> int:
-    """Count the parameters that every token is multiplied with: matrices, but no lookup tables.
+    """Count the parameters of matrix products: all matrices except embedding tables.
 
-    A training step costs 6 FLOPs for each of them and a token; attention scores, and the second use
-    of weights that layers share, come on top.
+    A training step costs about 6 FLOPs per such parameter and token. Attention scores, and the
+    further uses of weights that layers share, are not counted.
 
     Source: Chowdhery et al. 2022, PaLM (arXiv:2204.02311), appendix B, without the attention term.
     """

@@ -1,4 +1,4 @@
-"""Going on from a checkpoint: with what it was made, or not at all."""
+"""Resume from a checkpoint, if the run has the fingerprint that the checkpoint was made with."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from sbert_search.training.loop.state import RunState
 from sbert_search.version import __version__
 
 _WRITTEN = ("log.jsonl", "curves.svg", "model", "model.tmp")  # in the folder of a run
-_HARMLESS = ("checkpoint", "report")  # tables of a recipe that change no weight
+_NO_EFFECT = ("checkpoint", "report")  # tables of a recipe that do not affect the weights
 
 
 def run_fingerprint(recipe: Mapping[str, Any], data: str, context: StepContext) -> dict[str, Any]:
-    """List all that the weights of a run depend on, as JSON can hold it."""
+    """Collect everything that the weights of a run depend on, as JSON values."""
     return {
-        "recipe": _steering(recipe),
+        "recipe": _effective(recipe),
         "data": data,
         "threads": torch.get_num_threads(),
         "ranks": context.ranks.world,
@@ -44,22 +44,22 @@ def run_fingerprint(recipe: Mapping[str, Any], data: str, context: StepContext) 
 
 
 def refuse_restart(out: Path, recipe: Mapping[str, Any]) -> None:
-    """Refuse to start from step 0 where a run has left checkpoints, or over what the run reads.
+    """Refuse to start a run that would overwrite another run's checkpoints or its own inputs.
 
     Raises:
-        CheckpointError: There are checkpoints.
-        ConfigError: A file or folder that the run writes is one that its recipe names.
+        CheckpointError: The folder holds checkpoints.
+        ConfigError: The run would write over a file or folder that its recipe names.
     """
-    if there := checkpoints(out):
+    if existing := checkpoints(out):
         raise CheckpointError(
-            f"{out} holds a run that got to {there[-1].name}. Go on with it by --resume {out} "
+            f"{out} holds a run that got to {existing[-1].name}. Resume it with --resume {out} "
             "(resume=True), or train into another folder."
         )
     for path in filter(Path.exists, map(Path, _texts(recipe))):
         for name in _WRITTEN:
             if same_file(out / name, [path, *path.resolve().parents]):
                 raise ConfigError(
-                    f"The run would overwrite {out / name}, of which its recipe names {path}. "
+                    f"The run would overwrite {out / name}, and its recipe reads {path}. "
                     "Train into another folder."
                 )
 
@@ -68,58 +68,59 @@ def restore(
     out: Path,
     model: nn.Module,
     optimizer: torch.optim.Optimizer,
-    now: Mapping[str, Any],
+    current: Mapping[str, Any],
     *,
     allow_inexact: bool,
 ) -> RunState:
-    """Bring model and optimizer to where the newest undamaged checkpoint has them.
+    """Load model and optimizer from the newest undamaged checkpoint.
 
     Args:
         out: Folder of the run.
-        model: Of the same shapes; its parameters are overwritten.
-        optimizer: Over the model's parameters.
-        now: The `run_fingerprint` of this process.
-        allow_inexact: Go on although these differ, so that the weights will not be those of an
-            uninterrupted run.
+        model: A model of the same shapes; its parameters are overwritten.
+        optimizer: The optimizer of these parameters; its state is overwritten.
+        current: The `run_fingerprint` of this process.
+        allow_inexact: Resume although the fingerprints differ; the weights then differ from those
+            of an uninterrupted run.
 
     Raises:
-        CheckpointError: No usable checkpoint, one of another model, or other run_fingerprint.
+        CheckpointError: There is no usable checkpoint, or it is of another model or fingerprint.
     """
     checkpoint = newest_checkpoint(out)
-    differing = differences(checkpoint.state["circumstances"], now)
+    differing = differences(checkpoint.state["circumstances"], current)
     if differing:
-        said = f"{checkpoint.path} was made with other settings: {'; '.join(differing)}."
+        problem = f"{checkpoint.path} was made with other settings: {'; '.join(differing)}."
         if not allow_inexact:
             raise CheckpointError(
-                f"{said} Restore them, or go on inexactly by --allow-inexact (allow_inexact=True)."
+                f"{problem} Restore them, or resume inexactly with --allow-inexact "
+                "(allow_inexact=True)."
             )
-        note(f"{said} Going on inexactly.")
+        note(f"{problem} Resuming inexactly.")
     _restore_model(model, checkpoint.tensors("model"))
     restore_optimizer(optimizer, model, checkpoint.tensors("optim"))
     return from_mapping(RunState, checkpoint.state["run"])
 
 
 def model_tensors(model: nn.Module) -> dict[str, Tensor]:
-    """Name every parameter once, under its first name if it is shared, and every saved buffer."""
+    """Return every parameter once, by the first of its names, and every saved buffer."""
     shared = dict(model.named_parameters(remove_duplicate=False))
     buffers = {name: t for name, t in model.state_dict().items() if name not in shared}
     return {**dict(model.named_parameters()), **buffers}
 
 
-def differences(then: Mapping[str, Any], now: Mapping[str, Any], path: str = "") -> list[str]:
-    """Say what differs between two nested mappings, value by value."""
-    found = []
-    for name in sorted({*then, *now}):
-        before, after = then.get(name), now.get(name)
+def differences(saved: Mapping[str, Any], current: Mapping[str, Any], path: str = "") -> list[str]:
+    """Describe every differing value of two nested mappings."""
+    lines = []
+    for name in sorted({*saved, *current}):
+        before, after = saved.get(name), current.get(name)
         if isinstance(before, Mapping) and isinstance(after, Mapping):
-            found += differences(before, after, f"{path}{name}.")
+            lines += differences(before, after, f"{path}{name}.")
         elif before != after:
-            found.append(f"{path}{name} was {before!r}, is {after!r}")
-    return found
+            lines.append(f"{path}{name} was {before!r}, is {after!r}")
+    return lines
 
 
 def _texts(values: Mapping[str, Any] | Sequence[Any]) -> Iterator[str]:
-    """Find every text of a recipe: file names are among them."""
+    """Yield every string of a recipe; file names are among them."""
     for value in values.values() if isinstance(values, Mapping) else values:
         if isinstance(value, str):
             yield value
@@ -127,23 +128,23 @@ def _texts(values: Mapping[str, Any] | Sequence[Any]) -> Iterator[str]:
             yield from _texts(value)
 
 
-def _steering(recipe: Mapping[str, Any]) -> dict[str, Any]:
+def _effective(recipe: Mapping[str, Any]) -> dict[str, Any]:
     return {
-        name: _steering(value) if isinstance(value, Mapping) else value
+        name: _effective(value) if isinstance(value, Mapping) else value
         for name, value in recipe.items()
-        if not (name in _HARMLESS and isinstance(value, Mapping))
+        if not (name in _NO_EFFECT and isinstance(value, Mapping))
     }
 
 
 @torch.no_grad()
 def _restore_model(model: nn.Module, saved: Mapping[str, Tensor]) -> None:
     own = model_tensors(model)
-    unlike = [n for n in {*own, *saved} if n not in own or n not in saved]
-    unlike += [n for n in own if n in saved and own[n].shape != saved[n].shape]
-    if unlike:
+    mismatched = [n for n in {*own, *saved} if n not in own or n not in saved]
+    mismatched += [n for n in own if n in saved and own[n].shape != saved[n].shape]
+    if mismatched:
         raise CheckpointError(
-            f"The checkpoint is of another model: {', '.join(sorted(unlike)[:5])} "
-            f"({len(unlike)} tensors) do not fit."
+            f"The checkpoint is of another model: {', '.join(sorted(mismatched)[:5])} "
+            f"({len(mismatched)} tensors) do not fit."
         )
     for name, tensor in own.items():
         tensor.copy_(saved[name])

@@ -1,4 +1,4 @@
-"""How long a run lasts, and the learning rate on the way there."""
+"""The budget of a run, and the learning-rate schedule over it."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ ScheduleKind = Literal["linear", "cosine", "constant"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BudgetConfig:
-    """When a run is done; exactly one of these is set."""
+    """When a run ends; exactly one of these is set."""
 
     steps: int | None = None  # optimizer steps
     epochs: float | None = None
-    tokens: int | None = None  # real tokens through the encoder, over all ranks
+    tokens: int | None = None  # tokens without padding, over all ranks
     minutes: float | None = None  # of training; such a run is not reproducible
 
     def __post_init__(self) -> None:
@@ -42,7 +42,7 @@ class ScheduleConfig:
     """The learning rate over a run, as a factor of optim.lr."""
 
     kind: ScheduleKind = "linear"  # after the warm-up; linear and cosine end at 0
-    warmup: float = 0.1  # from 0 to optim.lr; below 1: share of the budget, else optimizer steps
+    warmup: float = 0.1  # below 1: share of the budget; from 1 on: optimizer steps
 
     def __post_init__(self) -> None:
         if self.warmup < 0:
@@ -50,7 +50,7 @@ class ScheduleConfig:
 
 
 class Schedule:
-    """How far a run is within its budget, in the budget's own unit."""
+    """Progress of a run through its budget, in the unit of the budget."""
 
     def __init__(self, config: ScheduleConfig, budget: BudgetConfig, batches: Batches) -> None:
         self.config, self.budget = config, budget
@@ -59,34 +59,34 @@ class Schedule:
         if config.warmup >= 1 and not in_steps:
             raise ConfigError(
                 f"schedule.warmup is {config.warmup:g} steps, but the budget is in "
-                f"{'tokens' if budget.tokens else 'minutes'}; give the warm-up as a share of it."
+                f"{'tokens' if budget.tokens else 'minutes'}; set schedule.warmup below 1."
             )
         share = config.warmup if config.warmup >= 1 else config.warmup * self.total
         self.warmup = math.ceil(share) if in_steps else share
 
     def done(self, state: RunState) -> float:
-        """How much of the budget is used."""
+        """Return the used part of the budget: steps, tokens or seconds."""
         if self.budget.tokens is not None:
             return state.tokens
         return state.step if self.budget.minutes is None else state.seconds
 
     def over(self, state: RunState) -> bool:
-        """Whether all of the budget is used."""
+        """Whether the whole budget is used."""
         return self.done(state) >= self.total
 
     def factor(self, state: RunState) -> float:
-        """Give the factor of the learning rate for the next step."""
+        """Return the factor of the learning rate for the next step."""
         return lr_factor(self.config.kind, self.done(state), self.total, self.warmup)
 
 
 def lr_factor(kind: ScheduleKind, done: float, total: float, warmup: float) -> float:
-    """Rise linearly from 0 to 1, then follow a line or a half cosine to 0, or stay.
+    """Warm up linearly from 0 to 1; then decay by a line or a half cosine to 0, or stay at 1.
 
     Args:
-        kind: The way after the warm-up.
+        kind: Shape after the warm-up.
         done: Steps (or tokens, or seconds) before this one.
-        total: All of them.
-        warmup: How many of them the rise takes.
+        total: Steps (or tokens, or seconds) of the whole run.
+        warmup: Steps (or tokens, or seconds) of the warm-up.
 
     Source: the values of transformers' get_linear_, get_cosine_ and
     get_constant_schedule_with_warmup.

@@ -1,4 +1,4 @@
-"""Where a run is: all that is not a tensor and that going on needs."""
+"""The position of a run: everything needed to resume that is not a tensor."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from dataclasses import dataclass
 
 @dataclass(kw_only=True, slots=True)
 class RunState:
-    """The position of a run and what it has seen of its dev figure."""
+    """The position of a run, and the best dev metric so far."""
 
     step: int = 0  # optimizer steps done
     epoch: int = 0
-    index: int = 0  # steps done of this epoch
-    tokens: int = 0  # through the encoder, over all ranks
+    index: int = 0  # steps done in this epoch
+    tokens: int = 0  # without padding, over all ranks
     rows: int = 0
-    seconds: float = 0.0  # of training, over all the processes that carried it
-    micro_size: int | None = None  # None: the recipe's; smaller once memory did not do
-    best: float | None = None  # dev figure
+    seconds: float = 0.0  # of training, summed over interrupted and resumed processes
+    micro_size: int | None = None  # None: as configured; smaller after running out of memory
+    best: float | None = None  # value of the selecting dev metric
     best_step: int | None = None
-    stale: int = 0  # evaluations since the best one
+    stale: int = 0  # evaluations since the best value
 
     def advance(self, rows: int, tokens: int, *, ends_epoch: bool) -> None:
         """Move on by one step."""

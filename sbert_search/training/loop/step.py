@@ -1,4 +1,4 @@
-"""From the rows of a step to changed weights."""
+"""One optimizer step: collate rows, compute gradients, check them, update the weights."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from sbert_search.training.loop.state import RunState
 
 @dataclass(slots=True)
 class PlannedStep:
-    """A step whose batches are made."""
+    """A step with its collated micro-batches."""
 
     epoch: int
     rows: Rows  # over all ranks
     ends_epoch: bool
     micro_size: int | None
-    parts: list[Rows]  # of this rank, by micro-batch
+    parts: list[Rows]  # rows of each micro-batch of this rank
     batches: list[Batch]
 
 
@@ -48,7 +48,7 @@ class Stepper:
         self._freed = FreedMemory() if context.device.type == "cpu" else None
 
     def plan(self, epoch: int, index: int, micro_size: int | None) -> Iterator[PlannedStep]:
-        """Make the batches of all steps from one on, without end; a thread may run ahead here."""
+        """Yield all steps from one on, without end; a prefetching thread consumes this."""
         while True:
             last = self.batches.n_steps(epoch) - 1
             for number in range(index, last + 1):
@@ -58,11 +58,11 @@ class Stepper:
             epoch, index = epoch + 1, 0
 
     def take(self, planned: PlannedStep, state: RunState, lr: float) -> StepMetrics:
-        """Change the weights once and move the state on.
+        """Update the weights once and advance the state.
 
         Raises:
-            TrainingError: A number that is not finite, before it reaches the weights; a row that
-                does not fit in memory.
+            TrainingError: A loss or gradient is not finite (the weights are then unchanged), or a
+                row does not fit in memory.
         """
         for group in self.optimizer.param_groups:
             group["lr"] = lr
@@ -79,10 +79,10 @@ class Stepper:
         return metrics
 
     def _gradients(self, planned: PlannedStep, state: RunState) -> LossTotals:
-        """Run forward and backward, in parts of half the size as long as memory does not do."""
+        """Run forward and backward; halve the micro-batch size while memory is not enough."""
         context = replace(self.context, step=state.step)
         while True:
-            if planned.micro_size != state.micro_size:  # it was halved since this was planned
+            if planned.micro_size != state.micro_size:  # halved after this step was planned
                 planned.micro_size = state.micro_size
                 planned.parts, planned.batches = self._collate(
                     planned.rows, planned.epoch, state.micro_size
@@ -96,9 +96,10 @@ class Stepper:
             except (RuntimeError, MemoryError) as error:
                 if not out_of_memory(error) or context.ranks.world > 1:
                     raise
-            state.micro_size = self._half(planned)  # the handler would keep the tensors alive
+            # After the handler: inside it, the traceback keeps the tensors of the step alive.
+            state.micro_size = self._halved_size(planned)
 
-    def _half(self, planned: PlannedStep) -> int:
+    def _halved_size(self, planned: PlannedStep) -> int:
         tokens = [int(self.batches.lengths[part].sum()) for part in planned.parts]
         most_rows = max(map(len, planned.parts))
         if most_rows == 1:

@@ -232,7 +232,7 @@ def test_classes_over_vectors_of_length_1_are_warned_of(
 ) -> None:
     open_model(recipe_of(given, "nli", "nli", f"unit_length={unit_length}")).save(tmp_path / "m")
     train_bi_encoder(recipe_of(given, "nli", "nli", f"model={tmp_path / 'm'}"), tmp_path / "run")
-    assert ("scales its vectors to length 1" in capsys.readouterr().err) == warned
+    assert ("scales its embeddings to norm 1" in capsys.readouterr().err) == warned
 
 
 @pytest.mark.parametrize(
@@ -240,8 +240,8 @@ def test_classes_over_vectors_of_length_1_are_warned_of(
     [
         ("nli", "triplets", ("data.form=triplets",), ConfigError, "reads no label"),
         ("triplet", "pairs", ("data.form=pairs",), ConfigError, r":1 has 2 texts as data\.form"),
-        ("distill", "texts", (), ConfigError, "learns from a bi-encoder; name it by teacher"),
-        ("stsb", "nli", ("loss.name=contrastive",), ConfigError, "takes two labels, and there are"),
+        ("distill", "texts", (), ConfigError, "learns from a bi-encoder; set teacher=MODEL"),
+        ("stsb", "nli", ("loss.name=contrastive",), ConfigError, "takes two labels, but there are"),
         ("nli", "sts", ('loss.concatenation=["w"]',), ConfigError, "has 'w'; known: u, v"),
         ("stsb", "sts", ("data.limit=1",), TrainingError, "have the score 0"),
     ],

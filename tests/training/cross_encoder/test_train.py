@@ -191,9 +191,9 @@ def test_shipped_recipes_hold_together(name: str, tmp_path: Path) -> None:
 
 def test_settings_and_data_that_do_not_fit_are_named(start: Path, tmp_path: Path) -> None:
     data = files(tmp_path, lambda row: row | {"score": 5.0, "label": "2"})
-    with pytest.raises(ConfigError, match="loss pairwise does not fit scores; take bce, mse"):
+    with pytest.raises(ConfigError, match="does not fit the task scores; use bce, mse"):
         recipe(start, data, task="scores", loss="pairwise")
-    with pytest.raises(ConfigError, match=r"data\.labels must name the classes"):
+    with pytest.raises(ConfigError, match=r"data\.labels must name two or more classes"):
         recipe(start, data, task="classes", loss="cross_entropy")
     with pytest.raises(ConfigError, match=r"has 1 folders and data\.runs 0 files"):
         recipe(start, {"train": str(tmp_path)}, task="relevance", loss="bce")

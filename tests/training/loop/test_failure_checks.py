@@ -125,7 +125,10 @@ def test_out_of_memory_halves_the_micro_batch_and_changes_nothing_else(
     run(TASKS[kind][0], tmp_path / "large", "schedule.warmup=0")
     curves = [step_losses(read_log(tmp_path / name / "log.jsonl")) for name in ("small", "large")]
     assert curves[0] == pytest.approx(curves[1], abs=1e-5)
-    assert "Step 1 did not fit in memory: 8 " in capsys.readouterr().err
+    assert (
+        "Step 1 did not fit in memory. From now on the micro-batch size is 8,"
+        in capsys.readouterr().err
+    )
 
 
 def test_a_row_that_never_fits_is_named(tmp_path: Path) -> None:
@@ -165,7 +168,7 @@ def test_an_interrupt_saves_and_says_how_to_go_on(
         run(interrupted, tmp_path)
     assert signal.getsignal(kind) == before
     assert sorted(path.name for path in tmp_path.glob("ckpt-*"))[-1] == "ckpt-00000005"
-    assert f"Go on by --resume {tmp_path}" in capsys.readouterr().err
+    assert f"Resume with --resume {tmp_path}" in capsys.readouterr().err
 
 
 def test_the_second_interrupt_is_not_held_back() -> None:

@@ -80,7 +80,7 @@ def test_a_log_that_cannot_be_written_stops_the_run_by_name(tmp_path: Path, faul
     log = Log(tmp_path / "log.jsonl", after_step=0)
     with use_disk(FaultDisk(1, fault)), pytest.raises(TrainingError, match=r"log\.jsonl cannot"):
         log.write("step", 1, loss=0.1)
-    with use_disk(FaultDisk(1, "eio")), pytest.raises(TrainingError, match="Make room"):
+    with use_disk(FaultDisk(1, "eio")), pytest.raises(TrainingError, match="Free disk space"):
         log.sync()
     log.close()
 

@@ -150,7 +150,7 @@ def test_other_circumstances_are_refused_unless_allowed(
     with pytest.raises(CheckpointError, match="threads was 1, is 2"):
         resume(tmp_path)
     assert resume(tmp_path, "budget.steps=6", rows=100, allow_inexact=True) == 6
-    assert "Going on inexactly" in capsys.readouterr().err
+    assert "Resuming inexactly" in capsys.readouterr().err
 
 
 def test_what_is_shown_or_kept_may_change(tmp_path: Path) -> None:
@@ -213,8 +213,6 @@ def test_a_run_does_not_start_over_what_its_recipe_names(tmp_path: Path, name: s
     elsewhere.symlink_to(named)
     for path in (named, elsewhere):
         recipe = {"device": "auto", "first": {"data": {"train": ["absent", str(path)]}}}
-        with pytest.raises(
-            ConfigError, match=f"would overwrite .*, of which its recipe names {path}"
-        ):
+        with pytest.raises(ConfigError, match=f"would overwrite .*, and its recipe reads {path}"):
             refuse_restart(tmp_path, recipe)
         refuse_restart(tmp_path / "other", recipe)

@@ -284,7 +284,7 @@ def test_a_vocabulary_that_does_not_extend_the_model_is_refused(tmp_path: Path) 
 
 def test_a_figure_that_the_objective_does_not_report_is_refused_first(tmp_path: Path) -> None:
     recipe = small_recipe("bert", tmp_path, "evaluation.figure=rtd")
-    with pytest.raises(ConfigError, match=r"Unknown dev figure 'rtd'; known: mlm, .*Set eval"):
+    with pytest.raises(ConfigError, match=r"Unknown dev metric 'rtd'; known: mlm, .*Set eval"):
         pretrain(recipe, tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
@@ -293,7 +293,7 @@ def test_a_distillation_without_true_words_needs_another_figure(tmp_path: Path) 
     teacher = pretrain(small_recipe("bert", tmp_path), tmp_path / "teacher").last / "model"
     options = (f"teacher={teacher}", "objective.mlm_weight=0", "model.layers=1")
     recipe = small_recipe("distilbert", tmp_path, *options)
-    with pytest.raises(ConfigError, match=r"Unknown dev figure 'mlm'; .*mlm_accuracy"):
+    with pytest.raises(ConfigError, match=r"Unknown dev metric 'mlm'; .*mlm_accuracy"):
         pretrain(recipe, tmp_path / "run")
     assert not (tmp_path / "run").exists()
     fitting = small_recipe("distilbert", tmp_path, *options, "evaluation.figure=soft")
