@@ -1,4 +1,4 @@
-"""Settings: frozen dataclasses to and from TOML and JSON, dotted overrides, "did you mean ...?"."""
+"""Settings: convert frozen dataclasses to and from TOML and JSON; overrides; name suggestions."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ from sbert_search.errors import ConfigError
 T = TypeVar("T")
 
 MAX_TOML_BYTES = 16 << 20
-MAX_SEED = 2**63 - 1  # the largest integer of TOML, in which recipes are written
+MAX_SEED = 2**63 - 1  # the largest integer of TOML, the format of recipes
 
 
 class UnknownSettingError(ConfigError):
-    """A name that no setting has, as in a file of a newer version of this package."""
+    """A setting has an unknown name, for example in a file of a newer version of this package."""
 
 
 def from_mapping(cls: type[T], values: Mapping[str, Any], *, where: str = "") -> T:
     """Make a settings dataclass from nested plain values, checking names and types.
 
     Args:
-        cls: A dataclass; nested dataclasses are filled from nested tables.
-        values: What TOML or JSON gave.
+        cls: A dataclass; nested dataclasses come from nested tables.
+        values: Values as TOML or JSON parsers return them.
         where: Dotted path of this table, for messages.
 
     Raises:
-        UnknownSettingError: An unknown name; the nearest known one is suggested.
-        ConfigError: A missing name, or a value of the wrong type.
+        UnknownSettingError: A name is unknown; the message suggests the nearest known one.
+        ConfigError: A required name is missing, or a value has the wrong type.
     """
     fields = _fields(typing.cast(Hashable, cls))
     for name in values:
@@ -47,7 +47,8 @@ def from_mapping(cls: type[T], values: Mapping[str, Any], *, where: str = "") ->
     for name, (hint, is_needed) in fields.items():
         if name in values:
             value = values[name]
-            if type(value) is not hint or not _may_be(value):  # most often it is and may
+            # A fast path: reading an index converts thousands of values of exactly this type.
+            if type(value) is not hint or not _is_storable(value):
                 value = _coerce(hint, value, f"{where}{name}")
             made[name] = value
         elif is_needed:
@@ -63,16 +64,18 @@ def to_mapping(settings: Any) -> dict[str, Any]:
 def with_overrides(values: Mapping[str, Any], overrides: Iterable[str]) -> dict[str, Any]:
     """Apply overrides such as ``optim.lr=2e-5`` to nested plain values.
 
-    The right-hand side is read as a TOML value, and as a plain string when it is none.
+    The right-hand side is parsed as a TOML value; if that fails, it is a plain string.
 
     Raises:
-        ConfigError: An override without ``=``, or one that goes through a value that is no table.
+        ConfigError: An override has no ``=``, or its path goes through a value that is not a table.
     """
     merged: dict[str, Any] = json.loads(json.dumps(values, default=str))
     for override in overrides:
         path, equals, text = override.partition("=")
         if not equals or not path.strip():
-            raise ConfigError(f"{override!r} is no override; write name=value, as optim.lr=2e-5.")
+            raise ConfigError(
+                f"{override!r} is not an override; write name=value, such as optim.lr=2e-5."
+            )
         *parents, last = path.strip().split(".")
         table = merged
         for parent in parents:
@@ -87,7 +90,7 @@ def read_toml(path: Path) -> dict[str, Any]:
     """Read a TOML file.
 
     Raises:
-        ConfigError: The file is absent, unreadable or no TOML; the message has file and line.
+        ConfigError: The file is absent, unreadable or not TOML; the message has file and line.
     """
     try:
         with path.open("rb") as file:
@@ -97,19 +100,19 @@ def read_toml(path: Path) -> dict[str, Any]:
         return tomllib.loads(data.decode("utf-8"))
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} cannot be read: {error}.") from error
-    except ValueError as error:  # also an integer of thousands of digits
+    except ValueError as error:  # includes integers of thousands of digits
         raise ConfigError(f"{path} is not valid TOML: {error}.") from error
     except RecursionError:
         raise ConfigError(f"{path} is nested too deeply; write it flatter.") from None
 
 
 def to_toml(values: Mapping[str, Any]) -> str:
-    """Write nested plain values as TOML; what is None is left out, since TOML has no such value."""
+    """Write nested plain values as TOML, without those that are None, which TOML cannot hold."""
     return "\n".join(_toml_lines(values, "")) + "\n"
 
 
 def unknown_name(shown: str, name: str, known: Iterable[str], kind: str) -> str:
-    """Write the message for an unknown name, with the nearest known one if any is near."""
+    """Return the message for an unknown name, with the nearest known name or all known names."""
     known = sorted(known)
     near = difflib.get_close_matches(name, known, n=1)
     hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(known)}."
@@ -118,7 +121,7 @@ def unknown_name(shown: str, name: str, known: Iterable[str], kind: str) -> str:
 
 @functools.cache
 def _fields(cls: Hashable) -> dict[str, tuple[Any, bool]]:
-    """List what a dataclass can be made of: its type, and whether it has no default."""
+    """Return the type of each init field of a dataclass, and whether the field is required."""
     hints, no = typing.get_type_hints(cls), dataclasses.MISSING
     return {
         field.name: (hints[field.name], field.default is no and field.default_factory is no)
@@ -187,8 +190,8 @@ def _coerce(hint: Any, value: Any, where: str) -> Any:
     return _coerce_scalar(hint, value, where)
 
 
-def _may_be(value: Any) -> bool:
-    """Whether a value is none that no setting may have: a text with a NUL, a number not finite."""
+def _is_storable(value: Any) -> bool:
+    """Whether a setting may hold this value: no NUL character, no infinity, no NaN."""
     kind = type(value)
     return "\0" not in value if kind is str else kind is not float or math.isfinite(value)
 
@@ -196,8 +199,8 @@ def _may_be(value: Any) -> bool:
 def _coerce_scalar(hint: Any, value: Any, where: str) -> Any:
     if hint is Any:
         return value
-    if isinstance(value, str) and not _may_be(value):
-        raise ConfigError(f"{where} is {value!r}; it must not hold a NUL character.")
+    if isinstance(value, str) and not _is_storable(value):
+        raise ConfigError(f"{where} is {value!r}; it must not contain a NUL character.")
     number = isinstance(value, (int, float)) and not isinstance(value, bool)
     if hint is float and number:
         try:
@@ -205,7 +208,7 @@ def _coerce_scalar(hint: Any, value: Any, where: str) -> Any:
                 return real
         except OverflowError:
             pass
-        raise ConfigError(f"{where} must be a finite number that 64 bits hold.")
+        raise ConfigError(f"{where} must be a finite number within 64 bits.")
     if hint is Path and isinstance(value, (str, Path)):
         return Path(value)
     if isinstance(hint, type) and isinstance(value, hint) and (hint is not int or number):

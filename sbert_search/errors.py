@@ -1,46 +1,46 @@
-"""Every error a caller may want to catch.
+"""The errors that a caller may want to catch.
 
 SbertSearchError
-├── ConfigError            a setting is unknown or has a value it cannot have
-├── CorpusError            a source of documents or pairs cannot be read, or holds a bad row
-├── ModelError             a model folder cannot be loaded, or gives wrong numbers
-│   └── WeightsError       weights that do not fit the model they claim to be
+├── ConfigError            a setting is unknown or has an invalid value
+├── CorpusError            a data source cannot be read, or contains a bad row
+├── ModelError             a model cannot be loaded, or computes wrong values on this device
+│   └── WeightsError       the weights do not match the model's configuration
 ├── CheckpointError        a training checkpoint is unusable or belongs to another run
 ├── IndexStoreError        an index on disk cannot be used
-│   ├── NotAnIndex         the folder holds no index
+│   ├── NotAnIndex         the folder contains no index
 │   ├── CorruptIndex       a file differs from what the manifest recorded
 │   ├── IndexLocked        another process is writing
-│   ├── CommitUnknown      a commit failed after the point of no return: reopen to see
+│   ├── CommitUnknown      a commit failed at its last step: reopen to see its outcome
 │   ├── ModelMismatch      the index was built with another model
-│   └── NoLexicalData      the index was made without what a search by words needs
+│   └── NoLexicalData      the index has no lexical data
 ├── QueryError             a query, a filter or a search setting is wrong
 ├── EvaluationError        a task, a run or a report cannot be evaluated
-└── TrainingError          training stopped: numbers that are not finite, data that do not fit
+└── TrainingError          training stopped: a value is not finite, or data cannot be used
 
-Messages name the thing, its value and the next step; for data also file and line.
+A message names what failed, its value and a remedy; for data also file and line.
 """
 
 from __future__ import annotations
 
 
 class SbertSearchError(Exception):
-    """Root of all errors that this package raises on purpose."""
+    """Base class of all errors that this package raises on purpose."""
 
 
 class ConfigError(SbertSearchError):
-    """A setting is unknown or has a value it cannot have."""
+    """A setting is unknown or has an invalid value."""
 
 
 class CorpusError(SbertSearchError):
-    """A source of documents or pairs cannot be read, or holds a bad row."""
+    """A source of documents or pairs cannot be read, or contains a bad row."""
 
 
 class ModelError(SbertSearchError):
-    """A model cannot be loaded, or gives wrong numbers on this device."""
+    """A model cannot be loaded, or computes wrong values on this device."""
 
 
 class WeightsError(ModelError):
-    """Weights do not fit the model they claim to be."""
+    """The weights do not match the configuration of the model."""
 
 
 class CheckpointError(SbertSearchError):
@@ -52,7 +52,7 @@ class IndexStoreError(SbertSearchError):
 
 
 class NotAnIndex(IndexStoreError):  # noqa: N818 (reads as the fact it states)
-    """The folder holds no index."""
+    """The folder contains no index."""
 
 
 class CorruptIndex(IndexStoreError):  # noqa: N818
@@ -69,15 +69,15 @@ class IndexLocked(IndexStoreError):  # noqa: N818
 
 
 class CommitUnknown(IndexStoreError):  # noqa: N818
-    """A commit failed at or after the manifest swap: reopen the index to see which state holds."""
+    """A commit failed at or after the manifest swap; reopen the index to see its state."""
 
 
 class ModelMismatch(IndexStoreError):  # noqa: N818
-    """The index was built with another model than the one asked to search it."""
+    """The index was built with a different model than the one used to search it."""
 
 
 class NoLexicalData(IndexStoreError):  # noqa: N818
-    """The index was made without what a search by words needs."""
+    """The index was built without the data that a lexical search needs."""
 
 
 class QueryError(SbertSearchError):
@@ -89,4 +89,4 @@ class EvaluationError(SbertSearchError):
 
 
 class TrainingError(SbertSearchError):
-    """Training stopped on purpose: numbers that are not finite, or data that do not fit."""
+    """Training stopped: a value is not finite, or the data cannot be used."""

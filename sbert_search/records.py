@@ -1,4 +1,4 @@
-"""The records that rooms hand to each other: frozen, without behaviour beyond their own fields."""
+"""Records that packages exchange: documents, queries, hits, pairs. Frozen dataclasses."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from types import MappingProxyType
 
 MetadataValue = str | int | float | bool | datetime | date | None
 
-_RECORD_BYTES, _VALUE_BYTES = 512, 64  # beside the values: the record, and a place in a mapping
+_RECORD_BYTES, _VALUE_BYTES = 512, 64  # overhead of a record, and of a value in a mapping
 
 NO_METADATA: Mapping[str, MetadataValue] = MappingProxyType({})
 
@@ -21,10 +21,10 @@ class Document:
 
     Attributes:
         doc_id: The user's id, unique in an index.
-        text: The body; may be empty when there is a title.
-        title: A short name, or "".
-        metadata: Typed columns that filters can name.
-        source: Where the row was read, as ``file:line`` or ``file:row group:row``.
+        text: The body; may be empty if there is a title.
+        title: The title, or "".
+        metadata: Typed columns that filters can use.
+        source: Origin of the row, as ``file:line`` or ``file:row group:row``.
     """
 
     doc_id: str
@@ -35,12 +35,12 @@ class Document:
 
     @property
     def full_text(self) -> str:
-        """What is embedded: ``title + " " + text``, or the one of the two that is there."""
+        """The text to embed: ``title + " " + text``, or whichever of the two is not empty."""
         return f"{self.title} {self.text}" if self.title and self.text else self.title or self.text
 
     @property
     def held_bytes(self) -> int:
-        """Bytes of memory that it takes, about."""
+        """Estimated memory of this record, in bytes."""
         taken = _RECORD_BYTES + getsizeof(self.title) + getsizeof(self.text)
         if self.metadata:
             taken += _VALUE_BYTES * len(self.metadata)
@@ -58,7 +58,7 @@ class Query:
 
 @dataclass(frozen=True, slots=True)
 class StageScore:
-    """What one stage of a search (dense, lexical, fused, rerank) said of a hit."""
+    """Rank and score of a hit in one stage of a search: dense, lexical, fused or rerank."""
 
     rank: int
     score: float
@@ -66,21 +66,21 @@ class StageScore:
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """One document found, best first.
+    """One document of a search result.
 
     Attributes:
         rank: From 1.
         doc_id: The user's id.
-        score: The score that the order shown follows; higher is better.
+        score: The score that results are sorted by; higher is better.
         text: The document's text (not its title).
         title: The document's title, or "".
         metadata: The document's typed columns.
         row: Row of the best passage in the index.
         passage: Start and end of the best passage in ``Document.full_text``, in characters.
-        best_sentence: The sentence of the passage nearest to the query, or "" if not asked for.
-        matched_words: Words of the query that the document holds, in any form of the word; those
-            of many documents only where no other matched.
-        stages: Rank and score of every stage that saw the document, by stage name.
+        best_sentence: The sentence of the passage nearest to the query, or "" if not requested.
+        matched_words: Words of the query that occur in the document, in any inflection; common
+            words only if no other word matched.
+        stages: Rank and score in every stage that returned the document, by stage name.
     """
 
     rank: int
@@ -100,12 +100,12 @@ Qrels = Mapping[str, Mapping[str, int]]
 """``qrels[query_id][doc_id]`` is a relevance grade."""
 
 Run = Mapping[str, Mapping[str, float]]
-"""``run[query_id][doc_id]`` is a score; the order shown to the user is by falling score."""
+"""``run[query_id][doc_id]`` is a score; results are sorted by descending score."""
 
 
 @dataclass(frozen=True, slots=True)
 class TextPair:
-    """Two texts with what is known of them: a score (STS), a label (NLI, relevance), or neither."""
+    """Two texts with a score (STS), a label (NLI, relevance), or neither."""
 
     text1: str
     text2: str
@@ -116,7 +116,7 @@ class TextPair:
 
 @dataclass(frozen=True, slots=True)
 class Triplet:
-    """An anchor, a text that belongs to it and texts that do not."""
+    """An anchor, a positive text and negative texts."""
 
     anchor: str
     positive: str
@@ -126,7 +126,7 @@ class Triplet:
 
 @dataclass(frozen=True, slots=True)
 class TextGroup:
-    """Texts that mean the same, such as captions of one picture."""
+    """Texts of the same meaning, such as captions of one picture."""
 
     texts: tuple[str, ...]
     source: str = ""
@@ -134,7 +134,7 @@ class TextGroup:
 
 @dataclass(frozen=True, slots=True)
 class RowCounts:
-    """Where every input row ended; the four parts add up to the rows read."""
+    """Number of input rows by outcome; the four outcomes add up to the rows read."""
 
     indexed: int = 0
     replaced: int = 0

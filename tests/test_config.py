@@ -54,7 +54,7 @@ def test_overrides_read_toml_values_and_fall_back_to_text() -> None:
     assert merged == {"steps": 1, "optim": {"lr": 2e-5}, "out": "a/b"}
     with pytest.raises(ConfigError, match="steps is a value, not a table"):
         with_overrides({"steps": 1}, ["steps.x=1"])
-    with pytest.raises(ConfigError, match="no override"):
+    with pytest.raises(ConfigError, match="not an override"):
         with_overrides({}, ["steps"])
 
 
@@ -84,7 +84,7 @@ def test_toml_that_python_cannot_hold_is_named(tmp_path: Path, content: str, mes
 
 
 def test_values_that_no_path_or_number_can_have_are_named() -> None:
-    with pytest.raises(ConfigError, match=r"out is 'a\\x00b'; it must not hold a NUL character"):
+    with pytest.raises(ConfigError, match=r"out is 'a\\x00b'; it must not contain a NUL character"):
         from_mapping(Settings, {"steps": 1, "out": "a\0b"})
     for number in (10**400, float("inf"), float("nan")):
         with pytest.raises(ConfigError, match=r"optim\.lr must be a finite number"):

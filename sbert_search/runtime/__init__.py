@@ -1,1 +1,1 @@
-"""How a process runs: files, devices, seeds, progress."""
+"""Process-level services: files, memory, devices, seeds, threads, progress."""

@@ -1,4 +1,4 @@
-"""The user's cache folder: what is made once, can be made again, and may be removed at any time."""
+"""The user's cache folder, for results that can be recomputed and removed at any time."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from sbert_search.runtime.disk import files
 
 
 def cache_folder(name: str) -> Path:
-    """Find the folder of one kind of cached things; it need not exist.
+    """Return the cache folder for one kind of result; it need not exist.
 
-    ``$XDG_CACHE_HOME/sbert-search`` holds them all, or ``~/.cache/sbert-search`` without that
-    variable or with a relative path in it.
+    It is a subfolder of ``$XDG_CACHE_HOME/sbert-search``, or of ``~/.cache/sbert-search`` if that
+    variable is unset or a relative path.
 
     Source: the XDG Base Directory Specification 0.8.
     """
@@ -27,27 +27,27 @@ def cache_folder(name: str) -> Path:
 
 
 def digest_of(key: object) -> str:
-    """Name what a JSON value describes."""
+    """Return the SHA-256 of a JSON value, in hexadecimal."""
     return hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()
 
 
 def remembered(
     name: str, key: object, compute: Callable[[], Any], is_valid: Callable[[Any], bool]
 ) -> Any:
-    """Return what an earlier process computed of the same key, or compute and keep it.
+    """Return the cached value of a key, or compute and cache it.
 
     Args:
-        name: Kind of the value; a folder of the cache.
-        key: All that the value depends on, as JSON has it.
-        compute: Gives a JSON value; what it raises is not kept.
-        is_valid: Says whether a value read back can be one; if not it is computed again.
+        name: Kind of the value; the name of its cache folder.
+        key: Everything that the value depends on, as a JSON value.
+        compute: Returns a JSON value; its exceptions are not cached.
+        is_valid: Checks a value read from the cache; an invalid one is computed again.
     """
     path = cache_folder(name) / f"{digest_of(key)}.json"
     with contextlib.suppress(OSError, ValueError):
         if is_valid(value := json.loads(path.read_bytes())):
             return value
     value = compute()
-    with contextlib.suppress(OSError):  # a read-only home: computed again next time
+    with contextlib.suppress(OSError):  # a read-only home: compute again next time
         path.parent.mkdir(parents=True, exist_ok=True)
         files.replace_file(path, json.dumps(value).encode())
     return value

@@ -1,4 +1,4 @@
-"""How many cores a process has to itself, and how many threads it should use."""
+"""The number of usable cores, and of threads to start."""
 
 from __future__ import annotations
 
@@ -12,6 +12,6 @@ def usable_cores() -> int:
 
 
 def thread_count() -> int:
-    """As many threads as there are cores to use, or as OMP_NUM_THREADS says."""
-    asked = os.environ.get("OMP_NUM_THREADS", "")
-    return int(asked) if asked.isdecimal() and int(asked) else usable_cores()
+    """Return OMP_NUM_THREADS if it is set, otherwise the number of usable cores."""
+    requested = os.environ.get("OMP_NUM_THREADS", "")
+    return int(requested) if requested.isdecimal() and int(requested) else usable_cores()

@@ -1,4 +1,4 @@
-"""Where tensors live and in which precision, and what the machine at hand can do."""
+"""Devices and precisions: choose them, copy to and from them, measure their speed."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ _DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 def resolve_device(name: str = "auto") -> torch.device:
-    """Find the device of a name; "auto" takes CUDA, then MPS, then the CPU.
+    """Return the device of a name; "auto" chooses CUDA, then MPS, then the CPU.
 
     Raises:
-        ConfigError: It is no device, or several, or one that this machine or this build of torch
-            does not have.
+        ConfigError: The name is invalid or lists several devices, or this machine or build of torch
+            does not have the device.
     """
     if len(device_names(name)) > 1:
-        raise ConfigError(f"{name!r} are several devices; this takes one.")
+        raise ConfigError(f"{name!r} names several devices; name one.")
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
         if name == "cpu" and torch.backends.mps.is_available():
@@ -49,20 +49,20 @@ def resolve_device(name: str = "auto") -> torch.device:
 def resolve_precision(
     precision: Precision, device: torch.device, *, bf16_on_cpu: bool = False
 ) -> torch.dtype:
-    """Choose the type of matrix products; "auto" is bf16 on a CUDA device that has it, else fp32.
+    """Choose the dtype of matrix products; "auto" is bf16 where CUDA supports it, otherwise fp32.
 
     Args:
         precision: auto, fp32, bf16 or fp16.
         device: Where they are computed.
-        bf16_on_cpu: Whether "auto" is bf16 too on a CPU that has instructions for it, as is fast
-            and exact enough for inference.
+        bf16_on_cpu: Whether "auto" is also bf16 on a CPU with bf16 instructions, which is fast and
+            accurate enough for inference.
 
     Raises:
-        ConfigError: An unknown name, or fp16 on the CPU.
+        ConfigError: The name is unknown, or it is fp16 on the CPU.
     """
     if precision == "auto":
-        wanted = device.type == "cuda" or (device.type == "cpu" and bf16_on_cpu)
-        return torch.bfloat16 if wanted and has_bf16(device) else torch.float32
+        allowed = device.type == "cuda" or (device.type == "cpu" and bf16_on_cpu)
+        return torch.bfloat16 if allowed and has_bf16(device) else torch.float32
     if precision not in _DTYPES:
         raise ConfigError(f"precision is {precision!r}; use auto, {', '.join(_DTYPES)}.")
     if precision == "fp16" and device.type == "cpu":
@@ -74,16 +74,16 @@ def has_bf16(device: torch.device) -> bool:
     """Whether a CUDA device, or this CPU (AVX-512), has instructions for bfloat16 products."""
     if device.type == "cuda":
         return bool(torch.cuda.is_bf16_supported(including_emulation=False))
-    return bool(torch.cpu._is_avx512_bf16_supported())
+    return bool(torch.cpu._is_avx512_bf16_supported())  # torch has no public equivalent
 
 
 def autocast(device: torch.device, dtype: torch.dtype) -> AbstractContextManager[Any]:
-    """Run matrix products in `dtype`; float32 leaves everything as it is."""
+    """Run matrix products in ``dtype``; float32 changes nothing."""
     return torch.autocast(device.type, dtype, enabled=dtype != torch.float32)
 
 
 def to_device(tree: Any, device: torch.device) -> Any:
-    """Copy the tensors of nested dicts, lists and tuples, and what has a ``to``, to a device."""
+    """Copy tensors, in nested dicts, lists and tuples or in objects with ``to``, to a device."""
     if isinstance(tree, Tensor):
         return tree.to(device, non_blocking=True)
     if isinstance(tree, dict):
@@ -95,7 +95,7 @@ def to_device(tree: Any, device: torch.device) -> Any:
 
 @contextmanager
 def plain_memory_errors() -> Iterator[None]:
-    """Raise MemoryError, which needs no torch to be caught, where a device is out of memory."""
+    """Turn torch's out-of-memory error into MemoryError, which callers catch without torch."""
     try:
         yield
     except torch.OutOfMemoryError as error:
@@ -103,7 +103,7 @@ def plain_memory_errors() -> Iterator[None]:
 
 
 def send(values: NDArray[Any], device: torch.device | str) -> Tensor:
-    """Copy an array to a device; to CUDA through pinned memory, without waiting for it."""
+    """Copy an array to a device; to CUDA through pinned memory, asynchronously."""
     tensor = torch.from_numpy(values)
     if torch.device(device).type != "cuda":
         return tensor.to(device)
@@ -111,13 +111,13 @@ def send(values: NDArray[Any], device: torch.device | str) -> Tensor:
 
 
 def fetch(tensor: Tensor) -> Callable[[], NDArray[np.float32]]:
-    """Start copying float32 numbers back; what is returned waits for them when called.
+    """Start copying a float32 tensor to the host; the returned function waits for the copy.
 
-    On CUDA the next batch can be launched meanwhile, so the device is never idle between two.
+    On CUDA the next batch can start meanwhile, so the device is not idle between batches.
     """
     if tensor.device.type != "cuda":
-        numbers = tensor.cpu().numpy()
-        return lambda: numbers
+        values = tensor.cpu().numpy()
+        return lambda: values
     host = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
     host.copy_(tensor, non_blocking=True)
     copied = torch.cuda.current_stream(tensor.device).record_event()
@@ -130,14 +130,14 @@ def fetch(tensor: Tensor) -> Callable[[], NDArray[np.float32]]:
 
 
 def has_onednn(dtype: torch.dtype) -> bool:
-    """Whether oneDNN multiplies this type on this CPU by factors in its own layout."""
+    """Whether oneDNN on this CPU multiplies this dtype with weights in its own packed layout."""
     if dtype == torch.bfloat16 and not torch.ops.mkldnn._is_mkldnn_bf16_supported():
         return False
     return dtype in (torch.float32, torch.bfloat16) and torch._C._has_mkldnn
 
 
 class MatmulRate(NamedTuple):
-    """FLOP/s of a large matrix product, and what multiplied: torch_mm or onednn."""
+    """FLOP/s of a large matrix product, and the faster kernel: torch_mm or onednn."""
 
     flops: float
     by: str
@@ -145,13 +145,13 @@ class MatmulRate(NamedTuple):
 
 @lru_cache(maxsize=8)
 def matmul_rate(device: torch.device, dtype: torch.dtype, size: int | None = None) -> MatmulRate:
-    """Measure a square matrix product: the best of five, about a second once.
+    """Measure a square matrix product: the best of five runs, about a second, cached.
 
-    On a CPU oneDNN takes its turn, with a factor in its own layout; the faster one counts.
+    On a CPU oneDNN with a packed factor is measured as well, and the faster of the two counts.
 
     Args:
-        device: Where.
-        dtype: Type of both factors.
+        device: Where to multiply.
+        dtype: Dtype of both factors.
         size: Rows and columns; by default 8192 on CUDA, 1024 elsewhere.
     """
     size = size or (8192 if device.type == "cuda" else 1024)
@@ -167,7 +167,7 @@ def matmul_rate(device: torch.device, dtype: torch.dtype, size: int | None = Non
 
 def _best_seconds(work: Callable[[], Tensor], device: torch.device) -> float:
     best = float("inf")
-    for _ in range(6):  # the first one warms up; being the slowest it drops out
+    for _ in range(6):  # the first run warms up and is not the best
         _synchronize(device)
         start = time.perf_counter()
         work()
@@ -177,7 +177,7 @@ def _best_seconds(work: Callable[[], Tensor], device: torch.device) -> float:
 
 
 def memory_bytes(device: torch.device) -> int:
-    """Memory that counts on a device: the most allocated (CUDA), else held anonymously now."""
+    """Return the peak allocated memory (CUDA) or the current anonymous memory (other devices)."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
     return anonymous_bytes()

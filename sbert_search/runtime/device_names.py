@@ -1,4 +1,4 @@
-"""What devices are called. Whether one is there, only torch can tell: `device` asks it."""
+"""Syntax of device names, without importing torch; `device` checks that a device exists."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ _NAMES = re.compile(r"auto|mps|cuda|(cpu|cuda:\d\d?)(,(cpu|cuda:\d\d?))*")
 
 
 def device_names(text: str) -> list[str]:
-    """Read the name of a device, or several with commas between.
+    """Parse the name of a device, or several separated by commas.
 
     Raises:
-        ConfigError: It is none.
+        ConfigError: The text is not a device name.
     """
     if not _NAMES.fullmatch(text):
         raise ConfigError(
-            f"{text!r} is no device; use auto, cpu, cuda, cuda:N or mps, or several as cpu,cuda:0."
+            f"{text!r} is not a device; use auto, cpu, cuda, cuda:N, mps, or a list as cpu,cuda:0."
         )
     return text.split(",")

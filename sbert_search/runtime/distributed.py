@@ -1,7 +1,7 @@
-"""The ranks of a run that torchrun started; alone, a process is a world of one.
+"""Communication between the ranks that torchrun started; a single process has a world size of 1.
 
-Gradients are summed after the backward pass, not averaged: the loss of a rank is already divided by
-the count of the whole batch, so the sum is the gradient of the whole batch.
+Gradients are summed after the backward pass, not averaged: each rank divides its loss by the count
+of the whole batch, so the sum is the gradient of the whole batch.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from sbert_search.runtime.progress import set_quiet
 
 T = TypeVar("T")
 
-BUCKET_ELEMENTS = 1 << 25  # gradients sent together: 128 MiB in fp32
-TIMEOUT = timedelta(hours=4)  # others wait this long while the first rank evaluates or saves
+BUCKET_ELEMENTS = 1 << 25  # gradients of one all-reduce: 128 MiB in fp32
+TIMEOUT = timedelta(hours=4)  # ranks wait while the first one evaluates or saves
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +31,8 @@ class Ranks:
 
     Attributes:
         rank: From 0; rank 0 writes the log and the checkpoints.
-        world: How many there are.
-        local_rank: Number among the ranks of this machine, which is that of its CUDA device.
+        world: Number of ranks.
+        local_rank: Number among the ranks of this machine, and of its CUDA device.
     """
 
     rank: int = 0
@@ -41,11 +41,11 @@ class Ranks:
 
     @property
     def first(self) -> bool:
-        """Whether this rank is the one that writes."""
+        """Whether this is rank 0, which writes."""
         return self.rank == 0
 
     def sum(self, values: Sequence[float]) -> list[float]:
-        """Add up numbers over the ranks, in float64, without touching the accelerator."""
+        """Sum values over the ranks, in float64 on the CPU."""
         if self.world == 1 or not values:
             return list(values)
         total = torch.tensor(values, dtype=torch.float64)
@@ -53,15 +53,15 @@ class Ranks:
         return total.tolist()
 
     def from_first(self, values: Sequence[float]) -> list[float]:
-        """Give every rank the numbers of rank 0."""
+        """Return the values of rank 0 on every rank."""
         return self.sum(values if self.first else [0.0] * len(values))
 
     def wait(self) -> None:
-        """Go on once every rank is here."""
+        """Wait until every rank has called this."""
         self.sum([0.0])
 
     def first_alone(self, work: Callable[[], T]) -> T:
-        """Let the first rank do something that the others, after it, will find done on disk."""
+        """Run work on the first rank, then on the others, which find its results on disk."""
         if self.first:
             done = work()
         self.wait()
@@ -70,16 +70,16 @@ class Ranks:
         return done
 
     def gather(self, rows: Tensor) -> tuple[Tensor, slice]:
-        """Concatenate the rows of all ranks, which may have different numbers of them.
+        """Concatenate the rows of all ranks; the number of rows may differ.
 
-        No gradient flows through: a caller computes the loss of the whole batch on every rank and
-        sends the gradient of its own rows back, which together is the whole gradient.
+        No gradient flows through. The caller computes the loss of the whole batch on every rank and
+        backpropagates the gradient of its own rows; over all ranks that is the whole gradient.
 
         Args:
             rows: This rank's rows, (n, ...).
 
         Returns:
-            The rows of rank 0, 1, ..., and where this rank's are among them.
+            The rows of rank 0, 1, ..., and the slice of this rank's rows.
         """
         if self.world == 1:
             return rows, slice(0, len(rows))
@@ -94,7 +94,7 @@ class Ranks:
         return whole, slice(start, start + len(rows))
 
     def sum_gradients(self, parameters: Iterable[nn.Parameter]) -> None:
-        """Add up the gradients over the ranks; one that a rank lacks counts as zero there."""
+        """Sum the gradients over the ranks; a missing gradient counts as zero."""
         if self.world == 1:
             return
         every = list(parameters)
@@ -116,10 +116,10 @@ class Ranks:
 
 @contextmanager
 def join_ranks() -> Iterator[Ranks]:
-    """Meet the ranks that torchrun started, for as long as the context is open.
+    """Join the ranks that torchrun started, for the duration of the context.
 
-    Gloo carries what lives on the CPU, NCCL what lives on CUDA devices. A process group that is
-    open already is used and left open. Only the first rank goes on talking to the person.
+    CPU tensors use Gloo, CUDA tensors NCCL. An existing process group is used and left open. Only
+    the first rank shows progress and notes.
     """
     if int(os.environ.get("WORLD_SIZE", "1")) == 1 and not dist.is_initialized():
         yield Ranks()

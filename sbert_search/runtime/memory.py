@@ -1,4 +1,4 @@
-"""How much memory this process holds, what a budget leaves of it, and when it is given back."""
+"""Memory of this process: measure it, divide a budget, control when glibc returns it."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from sbert_search.errors import ConfigError
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # M_... of malloc.h
 _KEPT_BYTES = 1 << 30
-_GIVEN_BACK_BYTES = 4 << 20  # from this size on a freed block goes back to the kernel at once
+_GIVEN_BACK_BYTES = 4 << 20  # glibc returns freed blocks of this size to the kernel at once
 
 MAX_ROW_BYTES = 64 << 20
 MAX_BATCH_BYTES = 16 << 20
 MAX_WAITING_BYTES = 256 << 20
-_FIXED_BYTES = 128 << 20  # of any work on documents: tokens, vectors, postings
-_SHARED_BYTES = 1 << 30  # more than this is never used for the rows that are worked on
-_FIRST_STEPS = 4  # that show what a process takes
+_FIXED_BYTES = 128 << 20  # for tokens, vectors and postings of any work on documents
+_SHARED_BYTES = 1 << 30  # maximum for the rows being processed
+_FIRST_STEPS = 4  # training steps that show the normal memory of the process
 
 
 def anonymous_bytes() -> int:
     """Return the memory that the kernel cannot drop: RssAnon + RssShmem, without mapped files.
 
-    Where there is no /proc it is the peak of all resident memory, which is more.
+    Without /proc it is the peak resident memory, which is an upper bound.
     """
     status = Path("/proc/self/status")
     if not status.exists():
@@ -39,20 +39,20 @@ def anonymous_bytes() -> int:
 
 
 def room(memory_bytes: int | None) -> int | None:
-    """Return what a budget for the whole process still leaves, in bytes; None: no limit."""
+    """Return the unused part of a memory budget of the process, in bytes; None: no limit."""
     return None if memory_bytes is None else max(memory_bytes - anonymous_bytes(), 0)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Shares:
-    """What the parts of work on documents may take, in bytes.
+    """Memory limits of the stages that process documents, in bytes.
 
     Attributes:
-        budget: Of the whole process; None: no limit.
-        row: One row of a source, as it is held in memory.
-        batch: Documents that are embedded and committed together; one row may be more.
-        waiting: Batches between reading and commit, together; one batch may be more.
-        work: All of it, beside what the process holds before.
+        budget: Limit of the whole process; None: no limit.
+        row: One row of a source in memory.
+        batch: Documents that are embedded and committed together; a single row may exceed it.
+        waiting: All batches between reading and commit; a single batch may exceed it.
+        work: All stages together, in addition to the memory held before.
     """
 
     budget: int | None
@@ -63,10 +63,10 @@ class Shares:
 
 
 def shares(budget: int | None) -> Shares:
-    """Divide a budget for the whole process; None gives the limits that hold without one.
+    """Divide a memory budget of the process; None gives the default limits.
 
-    Of a row there are up to a dozen copies at a time: its bytes, its text, its words, the columns
-    of the commit. So a row gets 1/64 of the budget, and rows together a quarter.
+    A row exists in up to a dozen copies at a time: its bytes, its text, its words, the columns of
+    the commit. So a row gets 1/64 of the budget, and all rows together a quarter.
     """
     if budget is None:
         return Shares(budget=None)
@@ -80,16 +80,16 @@ def shares(budget: int | None) -> Shares:
 
 
 class FreedMemory:
-    """Memory that steps of training free: glibc keeps blocks of up to 1 GiB for the next step.
+    """Makes glibc keep freed blocks of up to 1 GiB for the next training step.
 
-    Every step on a CPU asks for large tensors again; given back to the kernel in between, each
-    costs a page fault for every 4 KiB. But their sizes differ from step to step, and what is left
-    between them adds up, without end. So once the process holds half as much again as at first, it
-    gives back what is free. Elsewhere than on glibc nothing happens.
+    Every training step on a CPU allocates large tensors. If glibc returned them to the kernel after
+    each step, the next step would pay a page fault for every 4 KiB. But tensor sizes vary between
+    steps, so kept memory fragments and grows without bound. Once the process holds 1.5 times its
+    initial memory, the free blocks are returned. Without glibc this class does nothing.
     """
 
     def __init__(self) -> None:
-        """Have it kept from now on."""
+        """Make glibc keep freed blocks from now on."""
         self._libc = _glibc()
         self._first: list[int] = []
         if self._libc is not None:
@@ -97,7 +97,7 @@ class FreedMemory:
             self._libc.mallopt(_TRIM_THRESHOLD, 2 * _KEPT_BYTES - 1)
 
     def after_step(self) -> bool:
-        """Give it back if fragments have made the process grow by half; tell whether they have."""
+        """Return free blocks to the kernel if the process grew by half; return whether it did."""
         if self._libc is None:
             return False
         held = anonymous_bytes()
@@ -117,12 +117,12 @@ def _glibc() -> ctypes.CDLL | None:
 
 
 def let_freed_memory_stay() -> None:
-    """Have glibc keep up to 62 MiB of freed memory for the next request, from now on.
+    """Make glibc keep up to 62 MiB of freed memory for later allocations.
 
-    It gives back what exceeds twice the largest block that was ever mapped and freed, of those up
-    to 32 MiB: so one such block is enough. A step of an encoder on a CPU asks for the same tensors
-    again, a search for the same scores, and would pay a page fault for every 4 KiB. Elsewhere than
-    on glibc nothing happens.
+    An encoder step on a CPU allocates the same tensors again, and a search the same scores; fresh
+    memory would cost a page fault for every 4 KiB. glibc adapts: when a mapped block of up to
+    32 MiB is freed, it keeps up to twice that size from then on. So this function allocates and
+    frees one block of 31 MiB. Without glibc it has no effect.
 
     Source: mallopt(3), M_MMAP_THRESHOLD, "dynamic".
     """
@@ -130,29 +130,29 @@ def let_freed_memory_stay() -> None:
 
 
 def require(memory_bytes: int | None, needed_bytes: int, what: str) -> None:
-    """Refuse, before any of it, work that a budget for the whole process cannot hold.
+    """Refuse work that would exceed the memory budget of the process, before it starts.
 
     Args:
         memory_bytes: The budget; None: no limit.
-        needed_bytes: What the work takes beside what the process holds already.
-        what: The work, as the beginning of a sentence.
+        needed_bytes: Memory of the work, in addition to what the process holds.
+        what: The work, as the subject of the error message.
 
     Raises:
-        ConfigError: With both numbers.
+        ConfigError: The work needs more memory than the budget leaves.
     """
     left = room(memory_bytes)
     if left is not None and needed_bytes > left:
         raise ConfigError(
-            f"{what} takes about {mib(needed_bytes)}, and {mib(left)} of --memory are left; "
+            f"{what} takes about {mib(needed_bytes)}, but {mib(left)} of --memory are left; "
             f"allow {mib(needed_bytes + anonymous_bytes())} or more."
         )
 
 
 def give_back_freed(memory_bytes: int | None) -> None:
-    """Have glibc give freed blocks of 4 MiB and more to the kernel at once, if there is a budget.
+    """Make glibc return freed blocks of 4 MiB and more to the kernel at once, if there is a budget.
 
-    Otherwise what a large row has taken stays with the thread that read it. Elsewhere than on
-    glibc nothing happens.
+    Otherwise the memory of a large row stays in the arena of the thread that read it. Without glibc
+    this does nothing.
     """
     libc = None if memory_bytes is None else _glibc()
     if libc is not None:
@@ -161,5 +161,5 @@ def give_back_freed(memory_bytes: int | None) -> None:
 
 
 def mib(n_bytes: float) -> str:
-    """Show a size in MiB, with a decimal where it is small."""
+    """Format a size in MiB, with one decimal below 10 MiB."""
     return f"{n_bytes / 2**20:,.{0 if n_bytes >= 10 << 20 else 1}f} MiB"

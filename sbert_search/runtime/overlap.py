@@ -1,4 +1,4 @@
-"""Stages of a pipeline that work at the same time: one thread a stage, a bounded queue between."""
+"""Concurrent pipeline stages: one thread per stage, bounded queues between them."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ T = TypeVar("T")
 
 
 class Allowance:
-    """Bytes that the items of a pipeline may take together, from its first stage to its last.
+    """Limits the total memory of the items in a pipeline, from its first stage to its last.
 
     Args:
-        limit: How many; a single item may be larger.
+        limit: Bytes; a single item may be larger.
     """
 
     def __init__(self, limit: int) -> None:
@@ -23,7 +23,7 @@ class Allowance:
         self._changed = threading.Condition()
 
     def take(self, n_bytes: int) -> None:
-        """Wait until there is room for an item, or there is no other one."""
+        """Wait until an item fits, or until no other item is in the pipeline."""
         with self._changed:
             self._changed.wait_for(
                 lambda: not self._taken or self._taken + n_bytes <= self._limit or self._lifted
@@ -31,13 +31,13 @@ class Allowance:
             self._taken += n_bytes
 
     def give_back(self, n_bytes: int) -> None:
-        """Tell that an item is gone."""
+        """Release the bytes of an item that left the pipeline."""
         with self._changed:
             self._taken -= n_bytes
             self._changed.notify_all()
 
     def close(self) -> None:
-        """Let everything pass: the pipeline ends, and nothing may wait for what will not come."""
+        """Lift the limit when the pipeline ends, so that no thread waits for ever."""
         with self._changed:
             self._lifted = True
             self._changed.notify_all()
@@ -45,21 +45,21 @@ class Allowance:
 
 @dataclass(frozen=True, slots=True)
 class _End:
-    """The last thing in a queue: the producer is through, or was stopped by an error."""
+    """The last element of a queue: the producer finished, or failed with an error."""
 
     error: BaseException | None
 
 
 def prefetch(items: Iterable[T], depth: int = 2) -> Generator[T]:
-    """Yield the items, in order, while a thread already makes the next ones.
+    """Yield the items, in order, while a thread makes the next ones.
 
-    An exception of the producer is raised here, after the items made before it. `close` (by
-    ``with contextlib.closing(...)``, so that an error or Ctrl-C in the consumer gets there) waits
-    for the thread, which stops after the item it is at and closes its source, if a generator.
+    An exception of the producer is raised here, after the items made before it. The caller must
+    close this generator, for example with ``contextlib.closing``, also after an error or Ctrl-C.
+    `close` waits for the thread, which finishes its current item and closes a generator source.
 
     Args:
-        items: The source; only the thread touches it.
-        depth: How many finished items may wait; the memory bound of the stage.
+        items: The source; only the thread iterates over it.
+        depth: Maximum number of finished items that wait; bounds the memory of the stage.
 
     Raises:
         ValueError: ``depth`` is below 1.
@@ -68,7 +68,7 @@ def prefetch(items: Iterable[T], depth: int = 2) -> Generator[T]:
         raise ValueError(f"depth is {depth}; it must be at least 1.")
     waiting: queue.Queue[T | _End] = queue.Queue(depth)
     stopped = threading.Event()
-    # Not a daemon: the interpreter must not die under a thread that is inside native code.
+    # Not a daemon: the interpreter must not exit while the thread runs native code.
     thread = threading.Thread(target=_produce, args=(items, waiting, stopped), name="prefetch")
     thread.start()
     try:
@@ -78,7 +78,7 @@ def prefetch(items: Iterable[T], depth: int = 2) -> Generator[T]:
             raise item.error
     finally:
         stopped.set()
-        # A put may be in flight; it is the last one, and the emptied queue has room for it.
+        # The thread may be blocked in its last put; emptying the queue lets it finish.
         while not waiting.empty():
             waiting.get_nowait()
         thread.join()

@@ -1,4 +1,4 @@
-"""What a person sees while work goes on: one line on stderr, none when stderr is no terminal."""
+"""Progress bars and notes on stderr; bars only where stderr is a terminal."""
 
 from __future__ import annotations
 
@@ -14,27 +14,26 @@ _quiet = False
 
 
 def set_quiet(quiet: bool) -> None:
-    """Turn all progress and notes of this process off or on."""
+    """Turn progress bars and notes of this process off or on."""
     global _quiet
     _quiet = quiet
 
 
 def is_quiet() -> bool:
-    """Whether progress and notes are off."""
+    """Whether progress bars and notes are off."""
     return _quiet
 
 
 def note(message: str) -> None:
-    """Tell the person something on stderr, unless quiet."""
+    """Write a message to stderr, unless notes are off."""
     if not _quiet:
         tell(message)
 
 
 def tell(message: str) -> None:
-    """Write a line to stderr, control characters as escapes.
+    """Write a line to stderr, with control characters escaped.
 
-    A line that cannot be written is lost: that is no reason to stop the work. A daemon may have no
-    stderr at all.
+    Errors of stderr are ignored, since they should not stop the work; a daemon may have none.
     """
     if sys.stderr is not None:
         with contextlib.suppress(OSError, ValueError):
@@ -46,13 +45,13 @@ def tell(message: str) -> None:
 def progress(
     label: str, total: int | None, unit: str = "docs", *, hidden: bool = False
 ) -> Iterator[Advance]:
-    """Show a bar with the rate and the time left; yields ``advance(n)``.
+    """Show a progress bar with rate and time left; yields ``advance(n)``.
 
     Args:
-        label: What is going on, such as "Embedding".
-        total: How many units there are, or None when nobody knows yet.
-        unit: Plural name of what is counted.
-        hidden: Whether the caller wants no bar.
+        label: Name of the work, such as "Embedding".
+        total: Number of units, or None if unknown.
+        unit: Plural name of the units.
+        hidden: Whether to show no bar.
     """
     if hidden or _quiet or not (sys.stderr and sys.stderr.isatty()):
         yield lambda n: None

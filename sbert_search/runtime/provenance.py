@@ -1,4 +1,4 @@
-"""What a number was made with: the machine, the code and the versions of the libraries."""
+"""Provenance of results: the machine, the code and the versions of the libraries."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ LIBRARIES = (
 
 
 def made_with() -> dict[str, Any]:
-    """Give version and commit, machine, libraries and the running command, as records hold them."""
+    """Return version and commit, machine, libraries and the running command, for a record."""
     return {**code(), "machine": machine(), "libraries": library_versions(), "command": command()}
 
 
 def machine() -> dict[str, Any]:
-    """Describe the processor, the memory, the system and the devices that torch has found."""
+    """Describe the processor, the memory, the system and torch's CUDA devices."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return {
         "cpu": _cpu_name(),
@@ -48,7 +48,7 @@ def machine() -> dict[str, Any]:
 
 
 def code() -> dict[str, str | None]:
-    """Give the package's version and, in a git checkout, the commit, marked when files differ."""
+    """Return the package's version and, in a git checkout, the commit, with -dirty if changed."""
     root = Path(__file__).parents[2]
     commit = _git(root, "rev-parse", "HEAD") if (root / ".git").exists() else None
     if commit and _git(root, "status", "--porcelain", "--untracked-files=no"):
@@ -57,9 +57,10 @@ def code() -> dict[str, str | None]:
 
 
 def command() -> str:
-    """Write the running command, with names of options in place of absolute paths.
+    """Return the running command without absolute paths, which would reveal the machine's folders.
 
-    The script keeps the name of its folder, a path that no option names its last part.
+    The path of an option becomes the option's name in capitals, any other path its last component;
+    the script keeps the name of its folder.
     """
     script = Path(sys.argv[0])
     shown = (_without_path(before, word) for before, word in pairwise(sys.argv))
@@ -68,9 +69,9 @@ def command() -> str:
 
 
 def library_versions(names: Iterable[str] = LIBRARIES) -> dict[str, str]:
-    """Give the versions of those libraries that are installed."""
-    found = {name: _installed(name) for name in names}
-    return {name: number for name, number in found.items() if number is not None}
+    """Return the versions of the installed libraries."""
+    versions = {name: _installed(name) for name in names}
+    return {name: number for name, number in versions.items() if number is not None}
 
 
 def _without_path(before: str, word: str) -> str:
@@ -89,7 +90,7 @@ def _cpu_name() -> str:
 
 
 def _torch_devices() -> dict[str, Any]:
-    torch = sys.modules.get("torch")  # what a process without torch did needs no device
+    torch = sys.modules.get("torch")  # not imported: no device was used
     if torch is None:
         return {}
     devices = [torch.cuda.get_device_name(n) for n in range(torch.cuda.device_count())]

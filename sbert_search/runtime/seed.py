@@ -1,7 +1,6 @@
-"""Randomness as a function of where we are, so that no generator's state need ever be kept.
+"""Random numbers as a function of (seed, purpose, epoch, step, ...), without generator state.
 
-A draw depends on (seed, what it is for, epoch, step, ...) alone: work that is killed and goes on,
-or that repeats a part, draws what it would have drawn.
+So resumed work, and work that repeats a part, draws the same values as uninterrupted work.
 """
 
 from __future__ import annotations
@@ -15,30 +14,30 @@ from sbert_search.runtime.arrays import Ints
 
 PURPOSES = ("init", "order", "dropout", "mask", "sample")
 
-_GOLDEN = np.array([0x9E3779B97F4A7C15], np.uint64)  # an array: its products wrap around
+_GOLDEN = np.array([0x9E3779B97F4A7C15], np.uint64)  # array products wrap around silently
 
 
-def generator(seed: int, purpose: str, *place: int) -> np.random.Generator:
-    """Make the generator of one place in the work, such as ``(seed, "order", epoch)``."""
-    return np.random.Generator(np.random.Philox(_sequence(seed, purpose, place)))
+def generator(seed: int, purpose: str, *position: int) -> np.random.Generator:
+    """Return the generator of one position, such as ``(seed, "order", epoch)``."""
+    return np.random.Generator(np.random.Philox(_sequence(seed, purpose, position)))
 
 
-def uniforms(seed: int, purpose: str, *place: int | Ints) -> NDArray[np.float64]:
-    """Draw one number in [0, 1) for each of many places at once.
+def uniforms(seed: int, purpose: str, *position: int | Ints) -> NDArray[np.float64]:
+    """Draw one number in [0, 1) for each of many positions at once.
 
-    Each is a hash of its own place, so it does not depend on which others are drawn with it.
+    Each number is a hash of its position, so it does not depend on the other positions.
 
     Args:
-        seed: Of the run, at least 0.
+        seed: Seed of the run, at least 0.
         purpose: One of `PURPOSES`.
-        place: Numbers of at least 0 and arrays of them, such as epoch, examples, positions; they
-            broadcast.
+        position: Integers of at least 0 and arrays of them, such as epoch, example and token
+            numbers; they broadcast.
 
-    Source: Steele, Lea & Flood 2014, SplitMix64: each part of a place picks an output of the
-    generator that the parts before it seed.
+    Source: Steele, Lea & Flood 2014, SplitMix64; each component of a position selects an output of
+    the generator that the components before it seed.
     """
     state = np.array([seed], np.uint64)
-    for part in (PURPOSES.index(purpose), *place):
+    for part in (PURPOSES.index(purpose), *position):
         state = state + (np.asarray(part).astype(np.uint64) + np.uint64(1)) * _GOLDEN
         state = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
         state = (state ^ (state >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -46,18 +45,18 @@ def uniforms(seed: int, purpose: str, *place: int | Ints) -> NDArray[np.float64]
     return (state >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 
-def seed_all(seed: int, purpose: str, *place: int) -> None:
-    """Seed the global generators of torch (every device), Python and numpy for one place.
+def seed_all(seed: int, purpose: str, *position: int) -> None:
+    """Seed the global generators of torch (every device), Python and NumPy for one position.
 
-    Dropout has no other generator to draw from; code of our own uses `generator`.
+    Dropout can only draw from the global generator; the code of this package uses `generator`.
     """
     import torch
 
-    word = int(_sequence(seed, purpose, place).generate_state(1, np.uint64)[0])
+    word = int(_sequence(seed, purpose, position).generate_state(1, np.uint64)[0])
     torch.manual_seed(word)
     random.seed(word)
     np.random.seed(word % 2**32)  # noqa: NPY002 (the legacy generator is the global one)
 
 
-def _sequence(seed: int, purpose: str, place: tuple[int, ...]) -> np.random.SeedSequence:
-    return np.random.SeedSequence((seed, PURPOSES.index(purpose), *place))
+def _sequence(seed: int, purpose: str, position: tuple[int, ...]) -> np.random.SeedSequence:
+    return np.random.SeedSequence((seed, PURPOSES.index(purpose), *position))

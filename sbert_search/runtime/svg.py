@@ -1,4 +1,4 @@
-"""Panels with axes, as SVG: what every picture of this package is drawn with."""
+"""Draw panels with axes, lines and dots as SVG."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ COLOURS = (COLOUR, "#c8553d", "#3a7d44", "#8e5ea2", "#b8860b", "#4d4d4d", "#d16b
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """Values from ``low`` to ``high``, evenly or by their logarithms."""
+    """A linear or logarithmic axis from ``low`` to ``high``."""
 
     low: float
     high: float
@@ -22,14 +22,14 @@ class Axis:
 
     @classmethod
     def of(cls, values: Sequence[float], *, log: bool = False) -> Axis:
-        """Make an axis that holds all values."""
+        """Make an axis that spans all values."""
         low, high = min(values, default=1.0), max(values, default=2.0)
         if high <= low:
             low, high = (low / 2, high * 2) if log else (low - 0.5, high + 0.5)
         return cls(low, high, log)
 
     def share(self, value: float) -> float:
-        """Return how far along the axis a value lies, from 0 to 1."""
+        """Return the position of a value along the axis, from 0 to 1."""
         if self.log:
             return math.log(value / self.low) / math.log(self.high / self.low)
         return (value - self.low) / (self.high - self.low)
@@ -37,19 +37,19 @@ class Axis:
     def ticks(self) -> list[float]:
         """Return three to seven round values: steps of 1, 2 or 5 times a power of ten."""
         if self.log:
-            for kept in ((1,), (1, 2, 5)):
-                found = [x for x in self._powers(kept) if self.low <= x <= self.high]
-                if len(found) >= 3:
-                    return found[:: -(-len(found) // 7)]
+            for factors in ((1,), (1, 2, 5)):
+                ticks = [x for x in self._powers(factors) if self.low <= x <= self.high]
+                if len(ticks) >= 3:
+                    return ticks[:: -(-len(ticks) // 7)]
         power = 10 ** math.floor(math.log10((self.high - self.low) / 6))
         step = next(power * by for by in (1, 2, 5, 10) if (self.high - self.low) / by <= 6 * power)
         first, last = math.ceil(self.low / step), math.floor(self.high / step)
         return [float(f"{step * number:.10g}") for number in range(first, last + 1)]
 
-    def _powers(self, times: Sequence[int]) -> list[float]:
-        """Return multiples of every power of ten from ``low`` to ``high``."""
+    def _powers(self, factors: Sequence[int]) -> list[float]:
+        """Return the multiples of all powers of ten around the axis."""
         first, last = math.floor(math.log10(self.low)), math.ceil(math.log10(self.high))
-        return [float(f"{by}e{power}") for power in range(first, last + 1) for by in times]
+        return [float(f"{by}e{power}") for power in range(first, last + 1) for by in factors]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +57,8 @@ class Panel:
     """A frame with a title, from ``top`` to ``bottom`` in pixels, and its two axes.
 
     Attributes:
-        names: What stands beside the grid, by y; empty: the round numbers of the axis.
-        left: Where the axis begins, in pixels.
+        names: Labels of the y axis, by value; empty: the ticks of the axis.
+        left: Left end of the x axis, in pixels.
     """
 
     title: str
@@ -70,7 +70,7 @@ class Panel:
     left: float = LEFT
 
     def frame(self) -> str:
-        """Draw the title, the grid and the numbers beside it."""
+        """Draw the title, the grid and the tick labels."""
         named = self.names or {value: f"{value:,.10g}" for value in self.y.ticks()}
         title = (
             f'<text x="{self.left}" y="{self.top - 8}" font-weight="bold">'
@@ -90,20 +90,20 @@ class Panel:
         return f"{title}\n{base}\n{across}{up}"
 
     def line(self, points: Sequence[tuple[float, float]], colour: str = COLOUR) -> str:
-        """Join points by a line."""
-        places = [f"{x:.1f} {y:.1f}" for x, y in (self.place(*point) for point in points)]
-        if not places:
+        """Draw a line through points."""
+        coordinates = [f"{x:.1f} {y:.1f}" for x, y in (self.place(*point) for point in points)]
+        if not coordinates:
             return ""
-        return f'<path d="M{"L".join(places)}" fill="none" stroke="{colour}"/>\n'
+        return f'<path d="M{"L".join(coordinates)}" fill="none" stroke="{colour}"/>\n'
 
     def dot(self, point: tuple[float, float], colour: str, label: str) -> str:
-        """Mark a point; the label shows when the pointer rests on it."""
+        """Draw a dot; its label is a tooltip."""
         x, y = self.place(*point)
         title = f"<title>{escape(label)}</title>"
         return f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3.5" fill="{colour}">{title}</circle>\n'
 
     def place(self, x: float, y: float) -> tuple[float, float]:
-        """Return where a point lies, in pixels."""
+        """Return the coordinates of a point, in pixels."""
         across, up = self.x.share(x), self.y.share(y)
         return (
             self.left + (WIDTH - RIGHT - self.left) * across,
@@ -112,7 +112,7 @@ class Panel:
 
 
 def legend(names: Sequence[str], top: float) -> str:
-    """Name the colours, one a line."""
+    """Draw a legend: one colour and name per line."""
     return "".join(
         f'<circle cx="{LEFT + 8}" cy="{top + 16 * i - 4}" r="4" fill="{colour_of(i)}"/>'
         f'<text x="{LEFT + 18}" y="{top + 16 * i}">{escape(name)}</text>\n'
@@ -121,12 +121,12 @@ def legend(names: Sequence[str], top: float) -> str:
 
 
 def colour_of(number: int) -> str:
-    """Return one of the colours, again from the first when they are used up."""
+    """Return a colour by number; the colours repeat."""
     return COLOURS[number % len(COLOURS)]
 
 
 def document(body: str, height: float) -> str:
-    """Make an SVG document of drawn parts."""
+    """Make an SVG document from drawn parts."""
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{height:g}" '
         f'viewBox="0 0 {WIDTH} {height:g}" font-family="sans-serif" font-size="11">\n'

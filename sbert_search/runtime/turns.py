@@ -1,4 +1,4 @@
-"""A bound on how many threads work at once, under which no thread waits for ever."""
+"""A fair semaphore: limits how many threads work at once, and no thread waits for ever."""
 
 from __future__ import annotations
 
@@ -14,19 +14,18 @@ FORK_WAIT_S = 10.0
 
 
 class Turns:
-    """Lets so many threads work at once; the others wait in line, first come, first served.
+    """Context manager that lets ``n_turns`` threads work at once; the others queue in FIFO order.
 
-    A context manager. A turn that ends goes to the thread that has waited longest, not to whoever
-    asks next, as with `threading.Semaphore`: there, the thread that has just ended its turn is the
-    next to ask, and a few threads that work in a loop keep all others out. A thread that has a turn
-    enters again without waiting.
+    A finished turn goes to the thread that has waited longest. With `threading.Semaphore` it goes
+    to whichever thread asks next, usually the one that has just finished, so that a few threads in
+    a loop starve all others. A thread that has a turn can enter again without waiting.
 
-    A fork waits until the other threads have ended their turns, at most `FORK_WAIT_S`: what they
-    have locked in the middle of their work, in libraries too, would stay locked in the child. There
-    all turns are free but that of the thread that forked.
+    A fork waits at most `FORK_WAIT_S` until the other threads have finished their turns: locks that
+    they hold in the middle of their work, also inside libraries, would stay locked in the child. In
+    the child all turns are free, except that of the forking thread.
 
     Args:
-        n_turns: How many threads.
+        n_turns: Number of threads that may work at once.
     """
 
     def __init__(self, n_turns: int) -> None:
@@ -53,18 +52,18 @@ class Turns:
 
     @property
     def n_waiting(self) -> int:
-        """How many threads wait in line."""
+        """Number of waiting threads."""
         return len(self._line)
 
     @property
     def _depth(self) -> int:
-        """How many times this thread has entered."""
+        """Number of times this thread has entered without leaving."""
         return getattr(self._mine, "depth", 0)
 
     def _await_turn(self, *, first: bool = False, timeout_s: float = -1) -> bool:
-        """Get a turn; False when the time was over before (-1: it never is)."""
+        """Wait for a turn; return False after ``timeout_s`` (-1: wait for ever)."""
         with self._guard:
-            if self._n_free:  # then nobody waits
+            if self._n_free:  # a free turn means that no thread waits
                 self._n_free -= 1
                 return True
             gate = threading.Lock()
@@ -74,7 +73,7 @@ class Turns:
         try:
             came = gate.acquire(timeout=timeout_s)  # until `_pass_on` of another thread opens it
         finally:
-            if not came:  # Ctrl-C, or the time is over
+            if not came:  # Ctrl-C or a timeout
                 self._leave_line(gate)
         return came
 
@@ -83,11 +82,11 @@ class Turns:
             waits = gate in self._line
             if waits:
                 self._line.remove(gate)
-        if not waits:  # the turn came at the same moment
+        if not waits:  # another thread passed the turn on at this moment: give it away
             self._pass_on()
 
     def _pass_on(self) -> None:
-        """Give a turn to the first in line; with nobody there it is free."""
+        """Give the turn to the first waiting thread; without one it becomes free."""
         with self._guard:
             if self._line:
                 self._line.popleft().release()
@@ -100,7 +99,7 @@ class Turns:
         self._line: deque[threading.Lock] = deque()
 
     def _take_others(self, end: float) -> int:
-        """Take all turns but this thread's own, up to a time; return how many were to be had."""
+        """Take all turns but this thread's own, until a deadline; return how many were taken."""
         others = range(self.n_turns - min(self._depth, 1))
         wait_s = (max(0.0, end - time.monotonic()) for _ in others)
         turns = (self._await_turn(first=True, timeout_s=wait) for wait in wait_s)
@@ -108,11 +107,11 @@ class Turns:
 
 
 class _Fork:
-    """Stops the turns of this process while one of its threads forks."""
+    """Hooks that take all turns of this process while one of its threads forks."""
 
     def __init__(self) -> None:
         self.all: WeakSet[Turns] = WeakSet()
-        self._one = threading.Lock()  # two that fork at once would wait for each other's turns
+        self._one = threading.Lock()  # else two forking threads would wait for each other's turns
         self._mine = threading.local()
 
     def before(self) -> None:

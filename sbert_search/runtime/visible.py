@@ -1,4 +1,4 @@
-"""Text of unknown origin, made fit for a terminal."""
+"""Escape control characters of untrusted text before it reaches a terminal."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ _HIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
 def visible(text: str) -> str:
-    r"""Write control characters as escapes, so that no terminal obeys a document or a file name.
+    r"""Escape control characters, so that a document or file name cannot control the terminal.
 
-    Line ends and tabs stay. Lone surrogates, which no encoding can write, become escapes too.
-    ``\x1b[2J``, which would clear a screen, is shown as these six characters.
+    Line ends and tabs stay. Lone surrogates, which UTF-8 cannot encode, are escaped too.
+    The escape sequence that clears a screen is shown as the text ``\x1b[2J``.
     """
     return text if text.isprintable() else _HIDDEN.sub(_escape, text)
 

@@ -49,8 +49,8 @@ def test_devices(text: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--device", "gpu"], "'gpu' is no device; use auto, cpu, cuda, cuda:N or mps"),
-        (["--device", "cuda:0,auto"], "'cuda:0,auto' is no device;"),
+        (["--device", "gpu"], "'gpu' is not a device; use auto, cpu, cuda, cuda:N, mps"),
+        (["--device", "cuda:0,auto"], "'cuda:0,auto' is not a device;"),
         (["--seed", str(2**63)], f"{2**63} is not in the range 0<=x<={2**63 - 1}"),
         (["--on-error", "ignore"], "'ignore' is not one of 'stop', 'skip'"),
     ],

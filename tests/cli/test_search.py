@@ -97,7 +97,7 @@ def test_a_reader_that_leaves_early_is_no_crash(index: Path) -> None:
         (["water", "-k", "0"], "k is 0; ask for at least 1 hit."),
         (["water", "-k", "many"], "'many' is not a valid integer"),
         (["water", "--mode", "psychic"], "'psychic' is not one of 'dense'"),
-        (["water", "--device", "gpu"], "'gpu' is no device; use auto, cpu, cuda, cuda:N or mps"),
+        (["water", "--device", "gpu"], "'gpu' is not a device; use auto, cpu, cuda, cuda:N, mps"),
         (["water", "--where", "yaer > 3"], "yaer > 3\n  ^"),
         (["water", "--where", "year >"], "year >"),
         ([], "Ask one QUERY, or name a file of them with --queries."),

@@ -34,7 +34,7 @@ def test_a_budget_is_kept_by_whatever_writes_or_searches(
     tight, enough = (1 << 30) + (128 << 20), 2 << 30
     with pytest.raises(
         ConfigError,
-        match=r"takes about 416 MiB, and 128 MiB of --memory are left; allow 1,440 MiB or more",
+        match=r"takes about 416 MiB, but 128 MiB of --memory are left; allow 1,440 MiB or more",
     ):
         Index.build(corpus, out=tmp_path / "i", model="hashing:32", memory_bytes=tight)
     index = Index.build(corpus, out=tmp_path / "i", model="hashing:32", memory_bytes=enough)

@@ -21,9 +21,9 @@ CPU = torch.device("cpu")
 def test_devices_are_found_by_name_and_absent_ones_refused() -> None:
     assert resolve_device("cpu") == CPU
     assert resolve_device("auto").type in {"cpu", "cuda", "mps"}
-    with pytest.raises(ConfigError, match="is no device"):
+    with pytest.raises(ConfigError, match="is not a device"):
         resolve_device("tpu9")
-    with pytest.raises(ConfigError, match="'cpu,cpu' are several devices; this takes one"):
+    with pytest.raises(ConfigError, match="'cpu,cpu' names several devices; name one"):
         resolve_device("cpu,cpu")
     with pytest.raises(ConfigError, match="no device 'cuda:63' here"):
         resolve_device("cuda:63")

@@ -1,1 +1,1 @@
-"""Labelled text as training rows: pairs, triplets, mined negatives, targets of a teacher."""
+"""Training data: pairs, triplets, labelled texts, mined negatives, targets of a teacher."""

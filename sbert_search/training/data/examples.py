@@ -1,4 +1,4 @@
-"""What a sentence encoder learns from: rows of texts with a label or a score, read from files."""
+"""Read the training examples of a sentence encoder: texts with a label, a score or no target."""
 
 from __future__ import annotations
 
@@ -28,50 +28,52 @@ FORMS_BY_TARGET: Mapping[TargetKind, tuple[Form, ...]] = {
     "label": ("pairs", "classes"),
     "score": ("pairs",),
 }
-"""Forms whose rows have a target."""
+"""Values of ``data.form`` that give each kind of target."""
 
 ENTAILMENT, CONTRADICTION = "entailment", "contradiction"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ColumnNames:
-    """Columns of the files; None: found by usual names, see `corpus.pairs`, `corpus.triplets`."""
+    """Columns of the files; None: the usual names, see `corpus.pairs`, `corpus.triplets`."""
 
-    text1: str | None = None  # or the anchor of a triplet
-    text2: str | None = None  # or its positive
+    text1: str | None = None  # first text of a pair, anchor of a triplet
+    text2: str | None = None  # second text of a pair, positive of a triplet
     negative: str | None = None
-    texts: str | None = None  # a list of texts that mean the same
+    texts: str | None = None  # a list of texts with the same meaning
     score: str | None = None
     label: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DataConfig:
-    """Which files, and what their rows are."""
+    """The data files, and how their rows are read."""
 
     train: Path | tuple[Path, ...]
     dev: Path | None = None
-    weights: tuple[float, ...] = ()  # of each file: how often an epoch has its rows; 0.5: half
+    weights: tuple[float, ...] = ()  # for each file: times its rows occur in an epoch; 0.5: half
     form: Form = "pairs"
     columns: ColumnNames = field(default_factory=ColumnNames)
-    labels: tuple[str, ...] = ()  # classes, in order; none: those found, sorted
+    labels: tuple[str, ...] = ()  # classes, in order; (): all labels of the files, sorted
     rename: Mapping[str, str] = field(default_factory=dict)  # a file's label to one of `labels`
-    skip_labels: tuple[str, ...] = ("-",)  # of rows that are passed over
-    score_range: tuple[float, float] = (0.0, 5.0)  # becomes 0 to 1
-    split: str = "train"  # of the judgements of a BEIR folder
-    per_document: int = 4  # triplets made of the sections of one document
-    limit: int | None = None  # rows taken of each file, from its start
+    skip_labels: tuple[str, ...] = ("-",)  # rows with these labels are skipped
+    score_range: tuple[float, float] = (0.0, 5.0)  # scaled to 0..1
+    split: str = "train"  # of the relevance judgements of a BEIR folder
+    per_document: int = 4  # triplets drawn from the sections of one document
+    limit: int | None = None  # rows read from the start of each file
 
     def __post_init__(self) -> None:
         if self.weights and len(self.weights) != len(self.files):
             raise ConfigError(
-                f"data.weights has {len(self.weights)} numbers for {len(self.files)} files; "
+                f"data.weights has {len(self.weights)} values for {len(self.files)} files; "
                 "give one for each file of data.train."
             )
         if any(weight <= 0 for weight in self.weights):
             raise ConfigError(f"data.weights is {self.weights}; every weight must be above 0.")
         if not self.score_range[0] < self.score_range[1]:
-            raise ConfigError(f"data.score_range is {self.score_range}; it must rise.")
+            raise ConfigError(
+                f"data.score_range is {self.score_range}; the first value must be the smaller one."
+            )
 
     @property
     def files(self) -> tuple[Path, ...]:
@@ -81,13 +83,13 @@ class DataConfig:
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """Texts that a loss compares, with what is known of them.
+    """Texts that a loss compares, with their target.
 
     Attributes:
         texts: Anchor first.
         target: A label, a score from 0 to 1, or None.
         source: ``file:line``.
-        group: Texts of one group belong together, whatever their rows; "": only those of the row.
+        group: Texts of rows with the same group are positives of each other; "": no such rows.
     """
 
     texts: tuple[str, ...]
@@ -101,18 +103,18 @@ def read_examples(path: Path, data: DataConfig, target: TargetKind) -> list[Exam
 
     Args:
         path: The file.
-        data: What its rows are.
-        target: What every row must have beside its texts.
+        data: How its rows are read.
+        target: The target that every row must have.
 
     Raises:
-        CorpusError: The file, a column or a row does not fit, with its place.
+        CorpusError: The file, a column or a row cannot be used; the message names it.
     """
     examples = _READERS[data.form](path, data, target)
     kept = [e for e in examples if e.target is None or e.target not in data.skip_labels]
     if len(kept) < len(examples):
         note(f"{path}: {len(examples) - len(kept):,} rows have a label in data.skip_labels.")
     if not kept:
-        raise CorpusError(f"{path}: no row is left to learn from.")
+        raise CorpusError(f"{path}: no row is left; all have a label in data.skip_labels.")
     if target == "label":
         kept = [_known_label(example, data) for example in kept]
     return kept[: data.limit]
@@ -146,7 +148,7 @@ def _pairs(path: Path, data: DataConfig, target: TargetKind) -> list[Example]:
         targets = [pair.label for pair in pairs]
     elif target == "score":
         targets = [((pair.score or 0.0) - low) / (high - low) for pair in pairs]
-        _doubt(path, [pair.score or 0.0 for pair in pairs], data.score_range)
+        _warn_of_range(path, [pair.score or 0.0 for pair in pairs], data.score_range)
     return [
         Example((pair.text1, pair.text2), target, pair.source)
         for pair, target in zip(pairs, targets, strict=True)
@@ -154,29 +156,30 @@ def _pairs(path: Path, data: DataConfig, target: TargetKind) -> list[Example]:
 
 
 def _require_column(path: Path, data: DataConfig, target: TargetKind) -> None:
-    """Refuse a file without the column that the loss compares with."""
-    there = field_names(classify(path))
-    if target == "nothing" or there is None or getattr(data.columns, target) is not None:
+    """Refuse a file without the column of the target."""
+    names = field_names(classify(path))
+    if target == "nothing" or names is None or getattr(data.columns, target) is not None:
         return
-    if not set(COLUMNS[target]) & set(there):
+    if not set(COLUMNS[target]) & set(names):
         raise CorpusError(
-            f"{path}: the loss needs a {target}, and there is no such column among "
-            f"{', '.join(there)}. Name it by data.columns.{target}, or take a loss.name that needs "
-            "none."
+            f"{path}: the loss needs a {target}, but there is no such column among "
+            f"{', '.join(names)}. Name it with data.columns.{target}, or use a loss.name without a "
+            f"{target}."
         )
 
 
-def _doubt(path: Path, scores: Sequence[float], score_range: tuple[float, float]) -> None:
+def _warn_of_range(path: Path, scores: Sequence[float], score_range: tuple[float, float]) -> None:
     low, high = score_range
     if max(scores) <= low + 0.25 * (high - low):
         note(
-            f"{path}: no score is above {max(scores):g}, in a range of {low:g} to {high:g}. If "
-            f"that is not meant, set data.score_range=[{low:g}, {max(scores):g}]."
+            f"{path}: the highest score is {max(scores):g}, but data.score_range is {low:g} to "
+            f"{high:g}. If the scale is another one, set data.score_range=[{low:g}, "
+            f"{max(scores):g}]."
         )
 
 
 def _nli(path: Path, data: DataConfig, target: TargetKind) -> list[Example]:
-    """Make an anchor of each premise, with what it entails and, in turn, what contradicts it."""
+    """Make triplets of each premise: an entailed hypothesis, and in turn a contradicting one."""
     hypotheses: dict[str, dict[str, list[tuple[str, str]]]] = defaultdict(lambda: defaultdict(list))
     for example in _pairs(path, data, "label"):
         label = data.rename.get(str(example.target), str(example.target))
@@ -191,7 +194,7 @@ def _nli(path: Path, data: DataConfig, target: TargetKind) -> list[Example]:
     if not examples:
         raise CorpusError(
             f"{path}: no row has the label {ENTAILMENT!r}. Set data.rename.<label> = "
-            f"{ENTAILMENT!r}, or data.form = 'pairs' if all its pairs belong together."
+            f"{ENTAILMENT!r}, or data.form = 'pairs' if all its pairs are positive."
         )
     return examples
 
@@ -205,13 +208,13 @@ def _triplets(path: Path, data: DataConfig, target: TargetKind) -> list[Example]
 
 
 def _sections(path: Path, data: DataConfig, target: TargetKind) -> list[Example]:
-    """Make triplets of the sections of documents; a file that has triplets is read as it is."""
+    """Draw triplets from the sections of documents; a file of triplets is read as such."""
     if negative_columns(field_names(classify(path)) or []):
         return _triplets(path, data, target)
     examples: list[Example] = []
     for number, document in enumerate(_documents(path)):
-        found = section_triplets(document.text, number, data.per_document)
-        examples += [Example(three, None, document.source) for three in found]
+        triplets = section_triplets(document.text, number, data.per_document)
+        examples += [Example(triplet, None, document.source) for triplet in triplets]
         if data.limit is not None and len(examples) >= data.limit:
             break
     if not examples:
@@ -223,7 +226,7 @@ def _sections(path: Path, data: DataConfig, target: TargetKind) -> list[Example]
 
 
 def _beir(path: Path, data: DataConfig, target: TargetKind) -> list[Example]:
-    """Pair the queries of a BEIR folder with each document that is judged relevant."""
+    """Pair each query of a BEIR folder with each of its relevant documents."""
     queries = {query.query_id: query.text for query in read_queries(path)}
     qrels = read_qrels(path, data.split)
     relevant = {doc_id for grades in qrels.values() for doc_id in grades if grades[doc_id] > 0}
@@ -240,7 +243,7 @@ def _beir(path: Path, data: DataConfig, target: TargetKind) -> list[Example]:
 
 
 def _groups(path: Path, data: DataConfig, target: TargetKind) -> list[Example]:
-    """Pair each text of a group with the next one, the last with the first."""
+    """Pair each text of a group with the next one, and the last with the first."""
     examples = []
     for group in read_groups(path, texts=data.columns.texts):
         ring = (*group.texts, group.texts[0]) if len(group.texts) > 2 else group.texts
@@ -249,14 +252,14 @@ def _groups(path: Path, data: DataConfig, target: TargetKind) -> list[Example]:
 
 
 def _texts(path: Path, data: DataConfig, target: TargetKind) -> list[Example]:
-    """Take every distinct text twice; of a file of pairs, the texts of both sides."""
+    """Pair every distinct text with itself; a file of pairs gives the texts of both sides."""
     try:
         pairs = read_pairs(path, text1=data.columns.text1, text2=data.columns.text2)
     except CorpusError:
-        found = {document.full_text: document.source for document in _documents(path)}
+        sources = {document.full_text: document.source for document in _documents(path)}
     else:
-        found = {text: pair.source for pair in pairs for text in (pair.text1, pair.text2)}
-    return [Example((text, text), None, source) for text, source in found.items()]
+        sources = {text: pair.source for pair in pairs for text in (pair.text1, pair.text2)}
+    return [Example((text, text), None, source) for text, source in sources.items()]
 
 
 def _classes(path: Path, data: DataConfig, target: TargetKind) -> list[Example]:
@@ -266,7 +269,9 @@ def _classes(path: Path, data: DataConfig, target: TargetKind) -> list[Example]:
     for document in _documents(path):
         label = document.metadata.get(name)
         if label is None:
-            raise CorpusError(f"{document.source}: no {name!r}; name it by data.columns.label.")
+            raise CorpusError(
+                f"{document.source}: no {name!r}; name the column with data.columns.label."
+            )
         examples.append(Example((document.full_text,), str(label), document.source))
     return examples
 

@@ -1,4 +1,4 @@
-"""Steps in which no two rows have something in common, such as a text."""
+"""Steps in which no two rows share a key, such as a text."""
 
 from __future__ import annotations
 
@@ -12,31 +12,31 @@ from sbert_search.training.loop.batching import Rows
 
 
 def without_duplicates(steps: Sequence[Rows], keys: Callable[[int], set[int]]) -> list[Rows]:
-    """Let rows that share a key with one before them in their step wait for the next step.
+    """Move a row that shares a key with an earlier row of its step to a later step.
 
     Args:
-        steps: Rows of each step, as they would be.
-        keys: What a row has that no other of its step may have.
+        steps: Planned rows of each step.
+        keys: Returns the keys of a row.
 
     Returns:
-        Steps of the same sizes, in the same order but for the rows that waited. When too many of
-        those that are left share a key to fill half a step, they are left out.
+        Steps of the same sizes and order, except for the moved rows. If the last rows share so many
+        keys that a step would be less than half full, they are dropped.
     """
     queue = deque(chain.from_iterable(step.tolist() for step in steps))
     made: list[Rows] = []
     for size in chain(map(len, steps), repeat(len(steps[-1]))):
         step: list[int] = []
         taken: set[int] = set()
-        passed_over: list[int] = []
+        postponed: list[int] = []
         while queue and len(step) < size:
             row = queue.popleft()
             if taken.isdisjoint(own := keys(row)):
                 taken |= own
                 step.append(row)
             else:
-                passed_over.append(row)
+                postponed.append(row)
         if made and 2 * len(step) < size:
             break
         made.append(np.array(step, dtype=np.int64))
-        queue.extendleft(reversed(passed_over))
+        queue.extendleft(reversed(postponed))
     return made

@@ -1,4 +1,4 @@
-"""What a cross-encoder learns from: a text with others, read together pair by pair."""
+"""Training data of a cross-encoder: rows of a text and the texts it is paired with."""
 
 from __future__ import annotations
 
@@ -28,18 +28,20 @@ PairTask = Literal["classes", "scores", "relevance"]
 
 @dataclass(frozen=True, kw_only=True)
 class PairDataConfig(DataConfig):
-    """Which files, and what their rows are.
+    """The data files, and how their rows are read.
 
-    For the task relevance a BEIR folder gives the candidates that a run found for its judged
-    queries, and a file of pairs with labels from 0 those that share the first text; with the form
-    ``beir`` a folder gives its relevant pairs alone, for which negatives are mined.
+    For the task ``relevance``, the candidates of a query come from:
+
+    - a BEIR folder: the documents that a TREC run retrieved for its judged queries;
+    - a file of pairs with labels from 0: the pairs with the same first text;
+    - a BEIR folder with the form ``beir``: only its relevant pairs; negatives are mined.
     """
 
     runs: tuple[Path, ...] = ()  # TREC run of each BEIR folder of data.train, in order
-    dev_run: Path | None = None  # where data.dev is a BEIR folder
+    dev_run: Path | None = None  # TREC run of data.dev, if that is a BEIR folder
     dev_split: str = "dev"
     depth: int = 50  # candidates of a query, from the top of the run
-    negatives: int = 7  # of a row, beside its one relevant text
+    negatives: int = 7  # of a row, in addition to its relevant text
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -49,17 +51,17 @@ class PairDataConfig(DataConfig):
         folders = [path for path in self.files if self.by_run(path)]
         if len(self.runs) != len(folders):
             raise ConfigError(
-                f"data.train has {len(folders)} folders and data.runs {len(self.runs)} files; name "
-                "the run of each folder, such as one that `search --queries --run-out` wrote."
+                f"data.train has {len(folders)} folders, but data.runs has {len(self.runs)} files. "
+                "Name one run for each folder; `search --queries --run-out` writes one."
             )
 
     def by_run(self, path: Path) -> bool:
-        """Tell whether a path gives what a run found."""
+        """Whether the candidates of a path come from a TREC run."""
         return path.is_dir() and self.form != "beir"
 
     @property
     def judgements(self) -> list[Path]:
-        """The file of judgements of each BEIR folder."""
+        """The relevance judgements of each BEIR folder."""
         return [path / "qrels" / f"{self.split}.tsv" for path in self.files if path.is_dir()]
 
 
@@ -69,14 +71,13 @@ def read_rows(
     """Read the training rows of every file.
 
     Args:
-        data: Which files.
-        task: What is learned from them.
-        seed: Of the order in which irrelevant texts share out.
-        positives: Whether what no run found are texts that belong together, for which negatives
-            are mined.
+        data: The files and how they are read.
+        task: The training task.
+        seed: Seed of the order in which irrelevant texts are distributed over rows.
+        positives: Whether files without a run hold positive pairs, for which negatives are mined.
 
     Raises:
-        CorpusError: A file does not fit, or no query has both a relevant text and another.
+        CorpusError: A file cannot be used, or no query has both relevant and other texts.
     """
     if task != "relevance":
         return [
@@ -87,15 +88,16 @@ def read_rows(
     parts = []
     for path in data.files:
         if data.by_run(path):
-            found = judged_candidates(
+            candidates = judged_candidates(
                 path, next(runs), split=data.split, depth=data.depth, with_relevant=True
             )
         elif positives or data.form == "triplets":
             parts.append(read_examples(path, data, "nothing"))
             continue
         else:
-            found = labelled_file(path, data)
-        parts.append(_told(path, found, list(relevance_rows(found, data.negatives, seed))))
+            candidates = labelled_file(path, data)
+        rows = list(relevance_rows(candidates, data.negatives, seed))
+        parts.append(_checked(path, candidates, rows))
     return parts
 
 
@@ -108,16 +110,16 @@ def labelled_file(path: Path, data: DataConfig) -> list[Candidates]:
 def relevance_rows(
     candidates: Sequence[Candidates], negatives: int, seed: int
 ) -> Iterator[Example]:
-    """Put each relevant text in front of texts that are not, in rows that use all of them.
+    """Combine each relevant text with irrelevant ones into rows, so that all texts are used.
 
     Args:
-        candidates: A query without both kinds of text gives no row.
+        candidates: The queries; one without both kinds of text gives no row.
         negatives: Irrelevant texts of a row; fewer where a query has fewer.
-        seed: Of their order.
+        seed: Seed of the order of the irrelevant texts.
 
     Yields:
-        Query, relevant text, irrelevant ones. A query with more relevant texts than rows takes its
-        irrelevant ones again.
+        Query, relevant text, irrelevant texts. Where there are more relevant texts than groups of
+        irrelevant ones, the groups are used again.
     """
     for number, each in enumerate(candidates):
         texts = {doc_id: text for doc_id, text in each.texts.items() if text.strip()}
@@ -128,19 +130,19 @@ def relevance_rows(
         order = generator(seed, "sample", number).permutation(len(bad)).tolist()
         slices = [order[start : start + negatives] for start in range(0, len(bad), negatives)]
         for row in range(max(len(good), len(slices))):
-            others = (bad[place] for place in slices[row % len(slices)])
+            others = (bad[index] for index in slices[row % len(slices)])
             texts_of_row = (each.query, good[row % len(good)], *others)
             yield Example(texts_of_row, None, f"query {each.query_id}")
 
 
-def _told(path: Path, found: Sequence[Candidates], rows: list[Example]) -> list[Example]:
-    taught = {row.source for row in rows}
+def _checked(path: Path, candidates: Sequence[Candidates], rows: list[Example]) -> list[Example]:
+    used = {row.source for row in rows}
     if not rows:
         raise CorpusError(f"{path}: no query has both a relevant text and another.")
-    if len(taught) < len(found):
+    if len(used) < len(candidates):
         note(
-            f"{path}: {len(found) - len(taught):,} of {len(found):,} queries lack a relevant "
-            "text or another, and teach nothing."
+            f"{path}: {len(candidates) - len(used):,} of {len(candidates):,} queries are not used: "
+            "they lack a relevant text or an irrelevant one."
         )
     return rows
 
@@ -150,9 +152,9 @@ class PairTexts:
     """All pairs of a micro-batch as one packed batch.
 
     Attributes:
-        tokens: The pairs, those of a row one behind another.
-        sizes: Pairs of each row.
-        targets: A class of each pair, int64, or a score or grade, float32, (pairs,).
+        tokens: The pairs, row by row.
+        sizes: Number of pairs of each row.
+        targets: Class of each pair, int64, or score or grade, float32, (pairs,).
     """
 
     tokens: PackedTokens
@@ -165,7 +167,7 @@ class PairTexts:
 
 
 class PairBatches(TextBatches):
-    """Batches of rows whose first text is read together with each of the others."""
+    """Batches of rows; the first text of a row is paired with each of its other texts."""
 
     def __init__(
         self,
@@ -177,24 +179,25 @@ class PairBatches(TextBatches):
         loss: str,
         weights: Sequence[float] = (),
     ) -> None:
-        """Take the data.
+        """Count the tokens of all pairs.
 
         Args:
-            rows: What each row holds.
-            model: Whose tokenizer makes the pairs.
+            rows: The texts and targets of all rows.
+            model: The model whose tokenizer makes the pairs.
             config: How to group the rows.
-            seed: Of the order.
+            seed: Seed of the order.
             loss: Name of the loss, a sum over pairs, over rows or over ordered candidates.
-            weights: Of each file, how often an epoch has its rows.
+            weights: For each file, how often its rows occur in an epoch.
         """
         self.model, tokenizer = model, model.tokenizer
         table = TokenTable.of(rows.texts, tokenizer)
         super().__init__(rows, table, config, seed=seed, summed=loss, weights=weights)
-        frame = tokenizer.pair.size - 2 * tokenizer.single.size
-        numbers = (rows.text_ids[row][: rows.sizes[row]] for row in range(len(rows.text_ids)))
-        lengths = (table.lengths[texts] for texts in numbers)
+        # `table.lengths` counts the special tokens of single texts; a pair has its own template.
+        extra = tokenizer.pair.size - 2 * tokenizer.single.size
+        ids = (rows.text_ids[row][: rows.sizes[row]] for row in range(len(rows.text_ids)))
+        lengths = (table.lengths[texts] for texts in ids)
         self.lengths[:] = [
-            (own[0] + own[1:] + frame).clip(max=tokenizer.max_len).sum() for own in lengths
+            (own[0] + own[1:] + extra).clip(max=tokenizer.max_len).sum() for own in lengths
         ]
 
     def _batch(self, rows: Rows, epoch: int) -> Batch:

@@ -1,4 +1,4 @@
-"""Triplets of sentences from the sections of documents."""
+"""Draw triplets of sentences from the sections of documents."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from collections.abc import Iterator
 from sbert_search.runtime.seed import generator
 from sbert_search.tokens.sections import split_sections
 
-_MIN_WORDS = 5  # of a sentence
+_MIN_WORDS = 5  # per sentence
 
 
 def section_triplets(text: str, number: int, count: int) -> Iterator[tuple[str, str, str]]:
-    """Draw two sentences of one section and one of another, several times.
+    """Draw triplets: two sentences of one section and one of another section.
 
-    What stands before the first heading tells of the whole document, so it is left out; so are
-    sentences of fewer than five words.
+    The text before the first heading is about the whole document, so it is not used. Sentences of
+    fewer than five words are not used either.
 
     Args:
         text: A document with headings.
-        number: Of the document; decides what is drawn.
-        count: Triplets wanted.
+        number: Number of the document; seeds the draws.
+        count: Number of triplets to draw.
 
     Yields:
         Anchor, positive, negative; nothing from a document without two sections.
@@ -33,12 +33,12 @@ def section_triplets(text: str, number: int, count: int) -> Iterator[tuple[str, 
         if section.heading
     ]
     sections = [sentences for sentences in long if sentences]
-    rich = [place for place, sentences in enumerate(sections) if len(sentences) > 1]
-    if not rich or len(sections) < 2:
+    with_pair = [index for index, sentences in enumerate(sections) if len(sentences) > 1]
+    if not with_pair or len(sections) < 2:
         return
     draw = generator(0, "sample", number)
     for _ in range(count):
-        own = int(draw.choice(rich))
-        other = int(draw.choice([place for place in range(len(sections)) if place != own]))
+        own = int(draw.choice(with_pair))
+        other = int(draw.choice([index for index in range(len(sections)) if index != own]))
         anchor, positive = draw.choice(sections[own], 2, replace=False).tolist()
         yield anchor, positive, str(draw.choice(sections[other]))

@@ -1,4 +1,4 @@
-"""Targets that another model gives: a bi-encoder's vectors, or a cross-encoder's scores."""
+"""Targets from a teacher model: a bi-encoder's embeddings or a cross-encoder's scores."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from sbert_search.training.data.text_dataset import TextRows
 
 
 def embed_by_teacher(rows: TextRows, teacher: str, dim: int, *, device: str) -> TextRows:
-    """Make the teacher's vector of each row's first text its target, float32 (n, dim).
+    """Set the target of each row to the teacher's embedding of its first text, float32 (n, dim).
 
     Raises:
-        ConfigError: The teacher's vectors have another length.
+        ConfigError: The teacher's embeddings have another dimension.
         ModelError: The teacher cannot be loaded.
     """
     embedder = Embedder(resolve_model(teacher).path, device=device)
     if embedder.dim != dim:
         raise ConfigError(
-            f"The teacher {teacher} gives {embedder.dim} numbers and the model {dim}; take a "
-            "teacher of the same length, or learn its scores by loss.name=margin_mse."
+            f"The embeddings of the teacher {teacher} have {embedder.dim} dimensions, those of the "
+            f"model {dim}. Use a teacher of the same dimension, or loss.name=margin_mse."
         )
     anchors, row_of = np.unique(rows.text_ids[:, 0], return_inverse=True)
     vectors = embedder.encode([rows.texts[text] for text in anchors], show_progress_bar=True)
@@ -32,7 +32,7 @@ def embed_by_teacher(rows: TextRows, teacher: str, dim: int, *, device: str) -> 
 
 
 def score_by_teacher(rows: TextRows, teacher: str, *, device: str) -> TextRows:
-    """Make the teacher's scores of each row's candidates its target, float32 (n, width - 1).
+    """Set the target of each row to the teacher's scores of its pairs, float32 (n, width - 1).
 
     Raises:
         TrainingError: Rows have different numbers of candidates.
@@ -40,8 +40,8 @@ def score_by_teacher(rows: TextRows, teacher: str, *, device: str) -> TextRows:
     """
     if len(sizes := np.unique(rows.sizes)) > 1:
         raise TrainingError(
-            f"Rows have {sizes.min()} to {sizes.max()} texts; a teacher of scores needs as many in "
-            "every row. Give each the same number of negatives."
+            f"Rows have {sizes.min()} to {sizes.max()} texts; learning scores needs the same "
+            "number in every row. Give each row the same number of negatives."
         )
     reranker = Reranker(resolve_model(teacher).path, device=device)
     texts = [rows.row_texts(row) for row in range(len(rows.text_ids))]

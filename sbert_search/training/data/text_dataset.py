@@ -1,4 +1,4 @@
-"""Rows of texts as arrays of ids, and the batches of a sentence encoder made of them."""
+"""Rows of texts as arrays of text ids, and the batches of a sentence encoder."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ _TOKENIZED_AT_ONCE = 4096
 
 @dataclass(frozen=True, slots=True)
 class TokenTable:
-    """Ids of many texts, one after another.
+    """Token ids of many texts, concatenated.
 
     Attributes:
-        ids: Of all texts, int32 (tokens,).
-        starts: Where each text begins, then the end, int64 (texts + 1,).
+        ids: Token ids of all texts, int32 (tokens,).
+        starts: Offset of each text, and the total at the end, int64 (texts + 1,).
     """
 
     ids: NDArray[np.int32]
@@ -40,14 +40,14 @@ class TokenTable:
 
     @classmethod
     def of(cls, texts: Sequence[str], tokenizer: TextTokenizer) -> TokenTable:
-        """Tokenise, saying how many texts are longer than the model reads."""
+        """Tokenise the texts; a note says how many were truncated."""
         parts, lost = [], []
         for start in range(0, len(texts), _TOKENIZED_AT_ONCE):
             ids, cut = tokenizer.encode(texts[start : start + _TOKENIZED_AT_ONCE])
             parts += [np.array(each, dtype=np.int32) for each in ids]
             lost.append(cut)
         if n_long := int(np.count_nonzero(np.concatenate(lost))):
-            note(f"{n_long:,} of {len(texts):,} texts are cut to {tokenizer.max_len} tokens.")
+            note(f"{n_long:,} of {len(texts):,} texts are truncated to {tokenizer.max_len} tokens.")
         starts = np.cumsum([0, *(len(part) for part in parts)], dtype=np.int64)
         return cls(np.concatenate(parts), starts)
 
@@ -57,7 +57,7 @@ class TokenTable:
         return np.diff(self.starts)
 
     def pack(self, texts: NDArray[np.integer]) -> PackedTokens:
-        """Put the tokens of some texts one after another."""
+        """Pack some texts into one batch."""
         parts = [self.ids[self.starts[text] : self.starts[text + 1]] for text in texts.tolist()]
         return PackedTokens(
             torch.from_numpy(np.concatenate(parts).astype(np.int64)), tuple(map(len, parts))
@@ -70,8 +70,8 @@ class StepTexts:
 
     Attributes:
         tokens: The texts.
-        slots: Where each text stands among the (rows x width) text_ids, int64 (texts,).
-        width: Most texts of a row.
+        slots: Index of each text among the (rows x width) slots of the batch, int64 (texts,).
+        width: Maximum number of texts in a row.
     """
 
     tokens: PackedTokens
@@ -83,7 +83,7 @@ class StepTexts:
         return StepTexts(self.tokens.to(device), self.slots.to(device), self.width)
 
     def by_row(self, embeddings: Tensor, n_rows: int) -> Tensor:
-        """Put embeddings (texts, dim) where their rows want them: (n_rows, width, dim)."""
+        """Arrange embeddings (texts, dim) by row, (n_rows, width, dim); empty slots are 0."""
         filled = embeddings.new_zeros(n_rows * self.width, embeddings.shape[-1])
         return filled.index_copy(0, self.slots, embeddings).view(n_rows, self.width, -1)
 
@@ -94,10 +94,11 @@ class TextRows:
 
     Attributes:
         texts: Every distinct text once.
-        text_ids: Text of each place of each row, `NO_TEXT` where a row has fewer, int32 (n, width).
-        groups: What must not meet in a batch beside equal texts, int64 (n,).
+        text_ids: Ids of the texts of each row, padded with `NO_TEXT`, int32 (n, width).
+        groups: Group of each row, -1 for none, int64 (n,). Rows of one group must not share a batch
+            if duplicates must not.
         file_ids: File of each row, int16 (n,).
-        targets: What the loss compares with, (n, ...), or None.
+        targets: Target of each row, (n, ...), or None.
         sources: ``file:line`` of each row.
     """
 
@@ -116,10 +117,10 @@ class TextRows:
 
     def row_texts(self, row: int) -> tuple[str, ...]:
         """Return the texts of a row."""
-        return tuple(self.texts[place] for place in self.text_ids[row] if place != NO_TEXT)
+        return tuple(self.texts[text] for text in self.text_ids[row] if text != NO_TEXT)
 
     def fingerprint(self) -> str:
-        """Hash all that is learned from."""
+        """Hash the texts and all arrays."""
         digest = xxhash.xxh3_128("\0".join(self.texts).encode())
         for array in (self.text_ids, self.groups, self.file_ids, self.targets):
             digest.update(b"" if array is None else np.ascontiguousarray(array).tobytes())
@@ -127,19 +128,19 @@ class TextRows:
 
 
 def arrange(files: Sequence[Sequence[Example]], classes: Sequence[str]) -> TextRows:
-    """Number the texts of all files.
+    """Assign an id to every distinct text and put all examples into arrays.
 
     Args:
-        files: The examples of each.
-        classes: Labels in the order of their numbers; none where targets are no labels.
+        files: The examples of each file.
+        classes: Labels in the order of their class numbers; () where targets are not labels.
     """
     examples = [example for file in files for example in file]
     number: dict[str, int] = {}
     width = max(len(example.texts) for example in examples)
     text_ids = np.full((len(examples), width), NO_TEXT, dtype=np.int32)
     for row, example in enumerate(examples):
-        for place, text in enumerate(example.texts):
-            text_ids[row, place] = number.setdefault(text, len(number))
+        for slot, text in enumerate(example.texts):
+            text_ids[row, slot] = number.setdefault(text, len(number))
     group: dict[str, int] = {"": -1}
     groups = [group.setdefault(example.group, len(group)) for example in examples]
     return TextRows(
@@ -175,16 +176,16 @@ class TextBatches(Batches):
         no_duplicates: bool = False,
         weights: Sequence[float] = (),
     ) -> None:
-        """Take the data.
+        """Plan batches of tokenised rows.
 
         Args:
-            rows: What each row holds.
+            rows: The texts and targets of all rows.
             table: Tokens of `TextRows.texts`.
             config: How to group the rows.
-            seed: Of the order.
-            summed: Name of a loss that is a sum over rows; None: it is of the whole batch.
-            no_duplicates: Whether rows that share a text are kept out of each other's batch.
-            weights: Of each file, how often an epoch has its rows.
+            seed: Seed of the order.
+            summed: Name of a loss that is a sum over rows; None: the loss is of the whole batch.
+            no_duplicates: Whether rows that share a text or group are kept in separate batches.
+            weights: For each file, how often its rows occur in an epoch.
         """
         self.text_rows, self.table = rows, table
         self.summed, self.no_duplicates, self.weights = summed, no_duplicates, tuple(weights)
@@ -212,18 +213,17 @@ class TextBatches(Batches):
         return np.concatenate(drawn)
 
     def _keys(self, row: int) -> set[int]:
-        """Texts of a row, and its group."""
+        """Return the text ids of a row, and a negative key for its group."""
         group = int(self.text_rows.groups[row])
         texts = {text for text in self.text_rows.text_ids[row].tolist() if text != NO_TEXT}
         return texts if group < 0 else texts | {NO_TEXT - 1 - group}
 
     def _batch(self, rows: Rows, epoch: int) -> Batch:
         text_ids = self.text_rows.text_ids[rows].ravel()
-        at = np.flatnonzero(text_ids != NO_TEXT)
-        at = at[np.argsort(self.table.lengths[text_ids[at]], kind="stable")]
-        texts = StepTexts(
-            self.table.pack(text_ids[at]), torch.from_numpy(at), self.text_rows.text_ids.shape[1]
-        )
+        slots = np.flatnonzero(text_ids != NO_TEXT)
+        width = self.text_rows.text_ids.shape[1]
+        slots = slots[np.argsort(self.table.lengths[text_ids[slots]], kind="stable")]
+        texts = StepTexts(self.table.pack(text_ids[slots]), torch.from_numpy(slots), width)
         targets = self.text_rows.targets
         return Batch(
             texts,
@@ -234,7 +234,7 @@ class TextBatches(Batches):
 
 
 def check_targets(rows: TextRows, classes: Sequence[str], loss: str) -> None:
-    """Refuse targets from which nothing can be learned.
+    """Refuse targets that are all equal, from which nothing can be learned.
 
     Raises:
         TrainingError: All rows have one label, or one score.
@@ -245,7 +245,8 @@ def check_targets(rows: TextRows, classes: Sequence[str], loss: str) -> None:
     shown = f"label {classes[int(only)]!r}" if classes else f"score {float(only):g}"
     raise TrainingError(
         f"All {len(rows.sources):,} rows from {rows.sources[0]} to {rows.sources[-1]} have the "
-        f"{shown}; the loss {loss} needs two at least. Add rows of another, or take mnrl."
+        f"{shown}; the loss {loss} needs at least two different ones. Add rows with another, "
+        "or use loss.name=mnrl."
     )
 
 

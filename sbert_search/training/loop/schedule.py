@@ -59,7 +59,7 @@ class Schedule:
         if config.warmup >= 1 and not in_steps:
             raise ConfigError(
                 f"schedule.warmup is {config.warmup:g} steps, but the budget is in "
-                f"{'tokens' if budget.tokens else 'minutes'}; set schedule.warmup below 1."
+                f"{'tokens' if budget.tokens else 'minutes'}; set it to a share below 1."
             )
         share = config.warmup if config.warmup >= 1 else config.warmup * self.total
         self.warmup = math.ceil(share) if in_steps else share

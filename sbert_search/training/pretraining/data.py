@@ -1,4 +1,4 @@
-"""From raw text to the batches of a pre-training run, and to its held-out part."""
+"""Turn raw text into training batches and held-out examples for pre-training."""
 
 from __future__ import annotations
 
@@ -37,16 +37,17 @@ _DEV_ROWS = 32  # of one forward pass
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DataConfig:
-    """The text of a run.
+    """The training and held-out text of a run.
 
     Attributes:
-        train: What the command line calls SOURCE, or several of them.
-        dev: The same, for the held-out metrics; None: a part of ``train``.
-        held_out: Share of the documents of ``train``, its last ones, that are that part.
-        dev_examples: Held-out examples that are used at most, drawn evenly.
-        text_field: Field that holds the text, where it is not to be detected.
-        wrapped: Whether lines inside a paragraph are broken to a width, as in plain-text books.
-        folder: Where the tokens are kept; runs on one text can share it. None: in the run's folder.
+        train: One or several sources, as SOURCE on the command line.
+        dev: Sources of the held-out text; None: the last documents of ``train``.
+        held_out: Share of the documents of ``train`` to hold out where ``dev`` is None.
+        dev_examples: Maximum number of held-out examples, chosen at even intervals.
+        text_field: Name of the text field; None: detected.
+        wrapped: Whether lines inside a paragraph are wrapped, as in plain-text books.
+        folder: Where the tokens are stored; runs on the same text can share it. None: inside the
+            run's folder.
     """
 
     train: Sources = ()
@@ -66,7 +67,7 @@ class DataConfig:
 
 @dataclass(frozen=True, slots=True)
 class Corpora:
-    """The examples to learn from and those held out; the latter may be absent."""
+    """Training examples, and held-out examples if there are any."""
 
     train: MaskedCorpus
     dev: MaskedCorpus | None
@@ -82,23 +83,23 @@ def prepare(
     seed: int,
     ranks: Ranks,
 ) -> Corpora:
-    """Turn text into tokens on disk, once, and cut them into examples.
+    """Tokenise the text to disk, once, and make examples from the tokens.
 
     Args:
         data: The text.
-        tokenizer: Makes the tokens.
-        segments: What an example is.
-        masks: How it is masked; the held-out part always has the same masks.
+        tokenizer: The tokenizer.
+        segments: How examples are cut.
+        masks: How examples are masked; held-out examples always get the same masks.
         out: Folder of the run.
-        seed: Of cuts, pairs and masks.
-        ranks: The first one writes the tokens, the others wait for it.
+        seed: Seed of cuts, pairs and masks.
+        ranks: The first rank writes the tokens, the others wait for it.
 
     Raises:
-        CorpusError: The text cannot be read, or is too little for such examples.
-        ConfigError: There is no text.
+        CorpusError: The text cannot be read, or is too short for such examples.
+        ConfigError: No text is named.
     """
     if not data.train:
-        raise ConfigError("There is no text to learn from: --set data.train=SOURCE.")
+        raise ConfigError("No training text; name it with --set data.train=SOURCE.")
     folder = data.folder or out / "tokens"
     train = _shards(data, data.train, tokenizer, folder / "train", ranks)
     fixed = replace(masks, static=True)
@@ -107,11 +108,11 @@ def prepare(
         dev = _held_out(held, tokenizer, segments, fixed, None)
         return Corpora(MaskedCorpus(train, tokenizer, segments, masks, seed=seed), dev)
     n = len(train.document_starts) - 1
-    border = n - _n_held_out(n, data.held_out, segments)
-    kept = MaskedCorpus(train, tokenizer, segments, masks, seed=seed, documents=(0, border))
-    if border == n:
-        return Corpora(kept, None)
-    return Corpora(kept, _held_out(train, tokenizer, segments, fixed, (border, n)))
+    n_train = n - _n_held_out(n, data.held_out, segments)
+    corpus = MaskedCorpus(train, tokenizer, segments, masks, seed=seed, documents=(0, n_train))
+    if n_train == n:
+        return Corpora(corpus, None)
+    return Corpora(corpus, _held_out(train, tokenizer, segments, fixed, (n_train, n)))
 
 
 def make_batches(
@@ -126,10 +127,10 @@ def make_batches(
 
     Args:
         corpus: The examples.
-        config: How many make a step.
-        units: What each loss of the objective is a sum over.
-        segments: Whether the encoder tells segments apart.
-        seed: Of the order.
+        config: How to group the examples.
+        units: The unit that each loss of the objective is summed over.
+        segments: Whether the encoder has segment embeddings.
+        seed: Seed of the order.
     """
 
     def collate(rows: Rows, epoch: int) -> Batch:
@@ -149,17 +150,17 @@ def masked_batch(
     epoch: int = 0,
 ) -> Batch:
     """Read examples as the batch of an objective."""
-    given = MaskedBatch.of(corpus.read(rows, epoch), segments=segments)
+    inputs = MaskedBatch.of(corpus.read(rows, epoch), segments=segments)
     sizes: dict[Unit, int] = {
-        "masked": len(given.labels),
+        "masked": len(inputs.labels),
         "texts": len(rows),
-        "tokens": given.tokens.total,
+        "tokens": inputs.tokens.total,
     }
-    return Batch(given, rows, {name: sizes[unit] for name, unit in units.items()})
+    return Batch(inputs, rows, {name: sizes[unit] for name, unit in units.items()})
 
 
 def dev_metric_names(objective: PretrainingObjective) -> tuple[str, ...]:
-    """Name the metrics that `dev_evaluation` gives."""
+    """Return the names of the metrics of `dev_evaluation`."""
     more = ("perplexity",) if "mlm" in objective.units else ()
     return (*objective.units, *objective.accuracies, *more)
 
@@ -167,16 +168,16 @@ def dev_metric_names(objective: PretrainingObjective) -> tuple[str, ...]:
 def dev_evaluation(
     corpus: MaskedCorpus, objective: PretrainingObjective, most: int, *, segments: bool
 ) -> DevMetrics:
-    """Make the function that judges a model on held-out examples.
+    """Make the function that evaluates a model on held-out examples.
 
     Args:
         corpus: The examples.
-        objective: Its losses and metrics are averaged over all of them.
-        most: Examples that are used, drawn evenly.
-        segments: Whether the encoder tells segments apart.
+        objective: Its losses and metrics are averaged over the examples.
+        most: Maximum number of examples, chosen at even intervals.
+        segments: Whether the encoder has segment embeddings.
 
     Returns:
-        A function of the model that gives each loss in nats, each accuracy, and the perplexity.
+        A function of the model that returns each loss in nats, each accuracy and the perplexity.
     """
     step = max(1, math.ceil(len(corpus) / most))
     rows = np.arange(0, len(corpus), step)
@@ -187,7 +188,7 @@ def dev_evaluation(
         device = next(model.parameters()).device
         sums: dict[str, tuple[float, float]] = {}
         for number, part in enumerate(parts):
-            seed_all(_DEV_SEED, "sample", number)  # what a generator draws
+            seed_all(_DEV_SEED, "sample", number)  # for sampled replacement tokens
             batch = masked_batch(corpus, part, objective.units, segments=segments)
             losses = objective(model, batch.to(device))
             for name, (total, count) in {**losses.sums, **losses.metrics}.items():
@@ -195,7 +196,7 @@ def dev_evaluation(
                 sums[name] = (before[0] + float(total), before[1] + float(count))
         metrics = {name: total / max(count, 1) for name, (total, count) in sums.items()}
         if "mlm" in metrics:
-            metrics["perplexity"] = math.exp(min(metrics["mlm"], 700))
+            metrics["perplexity"] = math.exp(min(metrics["mlm"], 700))  # exp overflows beyond 709
         return metrics
 
     return DevMetrics(dev_metric_names(objective), evaluate)
@@ -226,19 +227,19 @@ def _held_out(
         return MaskedCorpus(shards, tokenizer, segments, masks, seed=_DEV_SEED, documents=documents)
     except CorpusError as error:
         raise CorpusError(
-            f"The held-out text: {error} Or name other text by data.dev, or a larger data.held_out."
+            f"The held-out text: {error} Or set data.dev to other text, or raise data.held_out."
         ) from error
 
 
 def _n_held_out(documents: int, share: float, segments: SegmentSettings) -> int:
-    """Count the documents to hold out: enough to draw pairs from, in both parts."""
+    """Return how many documents to hold out, so that both parts can give pairs."""
     least = 2 if segments.kind == "nsp" else 1
     if not share:
         return 0
     n = max(round(share * documents), least)
     if documents - n < least:
         raise CorpusError(
-            f"There are {documents} documents, too few to learn from some and hold others out; "
-            "name held-out text by data.dev, or set data.held_out=0."
+            f"There are {documents} documents, too few to train on some and hold others out; "
+            "set data.dev to held-out text, or data.held_out=0."
         )
     return n

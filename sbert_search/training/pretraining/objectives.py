@@ -1,4 +1,4 @@
-"""What a model is pre-trained for: masked words and pairs, replaced tokens, or a teacher."""
+"""Pre-training objectives: MLM with NSP or SOP, replaced token detection, distillation."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ from sbert_search.models.replaced_token_detection import ReplacedTokenModel
 from sbert_search.training.loop.objective import Batch, Losses, Sum
 
 Unit = Literal["masked", "texts", "tokens"]
-"""What a loss is a sum over: masked tokens, examples, or all tokens."""
+"""The unit that a loss is summed over: masked tokens, examples, or all tokens."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ObjectiveConfig:
-    """What is learnt; whether pairs are judged follows from ``segments.kind``.
+    """The objective and its weights; ``segments.kind`` decides whether NSP or SOP is added.
 
     Attributes:
-        kind: ``masked``: guess hidden words. ``replaced``: find the words that a generator put in.
-            ``distilled``: guess hidden words as a teacher does.
-        replaced_weight: λ, of the discriminator's loss beside the generator's.
-        temperature: Of the teacher's and the student's distributions.
-        soft_weight: Of the divergence from the teacher's distribution; 0 switches it off.
-        mlm_weight: Of the true words when distilling; 0 switches it off.
-        cosine_weight: Of the angle between last hidden states; 0 switches it off.
-        soft_at: Whether the teacher's distribution is compared at masked tokens or at all.
+        kind: ``masked``: masked language modelling. ``replaced``: replaced token detection.
+            ``distilled``: masked language modelling with a teacher.
+        replaced_weight: λ, the weight of the discriminator's loss.
+        temperature: Temperature of the teacher's and the student's distributions.
+        soft_weight: Weight of the divergence from the teacher's distribution; 0 turns it off.
+        mlm_weight: Weight of the MLM loss when distilling; 0 turns it off.
+        cosine_weight: Weight of the cosine loss of last hidden states; 0 turns it off.
+        soft_at: Whether the distributions are compared at masked tokens or at all tokens.
 
     Sources: Clark et al. 2020, ELECTRA, section 3.1; the weights and the temperature of
     huggingface/transformers' distillation example for DistilBERT.
@@ -59,19 +59,22 @@ class ObjectiveConfig:
         if self.temperature <= 0:
             raise ConfigError(f"objective.temperature is {self.temperature}; it must be above 0.")
         if self.kind == "distilled" and not any(map(self.__getattribute__, weights[1:])):
-            raise ConfigError("Every weight of the distillation is 0; switch one loss on.")
+            raise ConfigError(
+                "All distillation weights are 0; set one of objective.soft_weight, mlm_weight and "
+                "cosine_weight above 0."
+            )
 
 
 class PretrainingObjective(Protocol):
-    """An objective over masked examples that says what its losses count."""
+    """An objective over masked examples that declares the units of its losses."""
 
     @property
     def units(self) -> Mapping[str, Unit]:
-        """What each loss is a sum over."""
+        """The unit that each loss is summed over."""
 
     @property
     def accuracies(self) -> tuple[str, ...]:
-        """Names of the other metrics that it gives in evaluation mode."""
+        """Names of the further metrics in evaluation mode."""
 
     def __call__(self, model: nn.Module, batch: Batch) -> Losses:
         """Run the model on a batch whose inputs are a `MaskedBatch`."""
@@ -79,10 +82,10 @@ class PretrainingObjective(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class MaskedObjective:
-    """Masked words, and the pairs of segments when they are named.
+    """Masked language modelling, optionally with next sentence or sentence order prediction.
 
     Attributes:
-        pairs: Name of the loss of the pairs, nsp or sop; None: they are not judged.
+        pairs: The loss of segment pairs, nsp or sop; None: no such loss.
 
     Source: Devlin et al. 2019, BERT, section 3.1 (arXiv:1810.04805); Lan et al. 2020, ALBERT,
     section 3.1, for the order of segments (arXiv:1909.11942).
@@ -92,73 +95,71 @@ class MaskedObjective:
 
     @property
     def units(self) -> Mapping[str, Unit]:
-        """What each loss is a sum over."""
+        """The unit that each loss is summed over."""
         words: dict[str, Unit] = {"mlm": "masked"}
         return words if self.pairs is None else {**words, self.pairs: "texts"}
 
     @property
     def accuracies(self) -> tuple[str, ...]:
-        """Names of the other metrics."""
+        """Names of the further metrics."""
         return tuple(f"{name}_accuracy" for name in self.units)
 
     def __call__(self, model: nn.Module, batch: Batch) -> Losses:
-        """Sum the losses of a batch."""
-        given: MaskedBatch = batch.inputs
-        guesses: MaskedLMOutput = model(given.tokens, given.positions)
-        sums: dict[str, Sum] = {"mlm": token_cross_entropy(guesses.token_logits, given.labels)}
-        metrics = (
-            {} if model.training else {"mlm_accuracy": _right(guesses.token_logits, given.labels)}
-        )
+        """Compute the sums of the losses."""
+        inputs: MaskedBatch = batch.inputs
+        guesses: MaskedLMOutput = model(inputs.tokens, inputs.positions)
+        sums: dict[str, Sum] = {"mlm": token_cross_entropy(guesses.token_logits, inputs.labels)}
+        metrics = {} if model.training else {"mlm_accuracy": _correct(guesses.token_logits, inputs.labels)}
         if self.pairs is not None:
             assert guesses.pair_logits is not None
-            sums[self.pairs] = token_cross_entropy(guesses.pair_logits, given.pair_labels)
-            metrics[f"{self.pairs}_accuracy"] = _right(guesses.pair_logits, given.pair_labels)
+            sums[self.pairs] = token_cross_entropy(guesses.pair_logits, inputs.pair_labels)
+            metrics[f"{self.pairs}_accuracy"] = _correct(guesses.pair_logits, inputs.pair_labels)
         return Losses(sums, metrics=metrics)
 
 
 @dataclass(frozen=True, slots=True)
 class ReplacedObjective:
-    """The generator's masked words, and which tokens of its draws were replaced.
+    """Replaced token detection (ELECTRA): the generator's MLM loss and the discriminator's loss.
 
     Attributes:
-        weight: Of the discriminator's loss.
+        weight: Weight of the discriminator's loss.
     """
 
     weight: float = 50.0
 
     @property
     def units(self) -> Mapping[str, Unit]:
-        """What each loss is a sum over."""
+        """The unit that each loss is summed over."""
         return {"mlm": "masked", "rtd": "tokens"}
 
     @property
     def accuracies(self) -> tuple[str, ...]:
-        """Names of the other metrics."""
+        """Names of the further metrics."""
         return ("rtd_accuracy", "rtd_recall", "rtd_precision")
 
     def __call__(self, model: nn.Module, batch: Batch) -> Losses:
-        """Sum the losses of a batch, every real token counted."""
-        given: MaskedBatch = batch.inputs
+        """Compute the sums of the losses; the discriminator's is over all tokens."""
+        inputs: MaskedBatch = batch.inputs
         assert isinstance(model, ReplacedTokenModel)
-        found = model(given)
-        told = found.logits > 0
-        hits = (told & found.replaced).sum()
+        output = model(inputs)
+        predicted = output.logits > 0
+        hits = (predicted & output.replaced).sum()
         return Losses(
             {
-                "mlm": token_cross_entropy(found.generator_logits, given.labels),
-                "rtd": replaced_token_loss(found.logits, found.replaced),
+                "mlm": token_cross_entropy(output.generator_logits, inputs.labels),
+                "rtd": replaced_token_loss(output.logits, output.replaced),
             },
             weights={"rtd": self.weight},
             metrics={
-                "rtd_accuracy": ((told == found.replaced).sum(), len(told)),
-                "rtd_recall": (hits, found.replaced.sum()),
-                "rtd_precision": (hits, told.sum()),
+                "rtd_accuracy": ((predicted == output.replaced).sum(), len(predicted)),
+                "rtd_recall": (hits, output.replaced.sum()),
+                "rtd_precision": (hits, predicted.sum()),
             },
         )
 
 
 class DistilledObjective:
-    """What a teacher says of hidden words, and its hidden states.
+    """Distillation: a teacher's distributions of masked tokens and its hidden states.
 
     Source: Sanh et al. 2019, DistilBERT, section 3 (arXiv:1910.01108).
     """
@@ -174,7 +175,7 @@ class DistilledObjective:
 
     @property
     def units(self) -> Mapping[str, Unit]:
-        """What each loss is a sum over."""
+        """The unit that each loss is summed over."""
         units: dict[str, Unit] = {
             "soft": self._config.soft_at,
             "mlm": "masked",
@@ -184,34 +185,32 @@ class DistilledObjective:
 
     @property
     def accuracies(self) -> tuple[str, ...]:
-        """Names of the other metrics."""
+        """Names of the further metrics."""
         return ("mlm_accuracy",)
 
     def __call__(self, model: nn.Module, batch: Batch) -> Losses:
-        """Sum the losses of a batch; the teacher runs without dropout and without gradients."""
-        given: MaskedBatch = batch.inputs
-        self._teacher.to(given.positions.device)
-        everywhere = self._config.soft_at == "tokens"
-        rows = torch.arange(given.tokens.total, device=given.positions.device)
-        asked = rows if everywhere else given.positions
+        """Compute the sums of the losses; the teacher runs without dropout or gradients."""
+        inputs: MaskedBatch = batch.inputs
+        self._teacher.to(inputs.positions.device)
+        at_all_tokens = self._config.soft_at == "tokens"
+        rows = torch.arange(inputs.tokens.total, device=inputs.positions.device)
+        positions = rows if at_all_tokens else inputs.positions
         output_states = "cosine" in self._weights
-        ours: MaskedLMOutput = model(given.tokens, asked, output_states=output_states)
+        student: MaskedLMOutput = model(inputs.tokens, positions, output_states=output_states)
         with torch.no_grad():
-            theirs: MaskedLMOutput = self._teacher(given.tokens, asked, output_states=output_states)
-        words = ours.token_logits[given.positions] if everywhere else ours.token_logits
+            teacher: MaskedLMOutput = self._teacher(inputs.tokens, positions, output_states=output_states)
+        words = student.token_logits[inputs.positions] if at_all_tokens else student.token_logits
         sums: dict[str, Sum] = {}
         if "soft" in self._weights:
-            sums["soft"] = soft_target_loss(
-                ours.token_logits, theirs.token_logits, self._config.temperature
-            )
+            sums["soft"] = soft_target_loss(student.token_logits, teacher.token_logits, self._config.temperature)
         if "mlm" in self._weights:
-            sums["mlm"] = token_cross_entropy(words, given.labels)
-        if ours.hidden_states is not None and theirs.hidden_states is not None:
-            sums["cosine"] = cosine_loss(ours.hidden_states, theirs.hidden_states)
-        metrics = {} if model.training else {"mlm_accuracy": _right(words, given.labels)}
+            sums["mlm"] = token_cross_entropy(words, inputs.labels)
+        if student.hidden_states is not None and teacher.hidden_states is not None:
+            sums["cosine"] = cosine_loss(student.hidden_states, teacher.hidden_states)
+        metrics = {} if model.training else {"mlm_accuracy": _correct(words, inputs.labels)}
         return Losses(sums, self._weights, metrics)
 
 
-def _right(logits: Tensor, labels: Tensor) -> Sum:
-    """Count the labels that get the highest logit."""
+def _correct(logits: Tensor, labels: Tensor) -> Sum:
+    """Count the positions whose highest logit is the label's."""
     return (logits.argmax(-1) == labels).sum(), len(labels)

@@ -1,4 +1,4 @@
-"""Pre-training: a recipe to a model, its objective and its data, and those to the loop."""
+"""Pre-train an encoder: build model, objective and data from a recipe, then run the loop."""
 
 from __future__ import annotations
 
@@ -48,18 +48,18 @@ class PretrainRecipe(TrainConfig):
     """All settings of a pre-training run.
 
     Attributes:
-        size: Which of the recipe's sizes was taken; told, not read.
-        tokenizer: Folder of the vocabulary; None: that of ``init_from`` or ``teacher``. With
-            ``init_from``, one that extends the model's.
-        init_from: Model folder or name to go on from; None: fresh weights.
-        teacher: Model folder or name to learn from, of the objective ``distilled``.
-        model: Shape of a fresh encoder; its vocabulary is always that of the tokenizer.
-        generator: Shape of the generator, of the objective ``replaced``.
-        mask_decoder: Whether words are guessed through DeBERTa's mask decoder.
+        size: Name of the selected size of the recipe; recorded, not read.
+        tokenizer: Folder of the tokenizer; None: that of ``init_from`` or ``teacher``. With
+            ``init_from``, its vocabulary must extend the model's.
+        init_from: Folder or name of the model to start from; None: new weights.
+        teacher: Folder or name of the teacher, for the objective ``distilled``.
+        model: Shape of a new encoder; the vocabulary size always comes from the tokenizer.
+        generator: Shape of the generator, for the objective ``replaced``.
+        mask_decoder: Whether to use DeBERTa's enhanced mask decoder.
         data: The text.
-        segments: What an example is.
-        mask: Which words are hidden.
-        objective: What is learnt.
+        segments: How examples are cut.
+        mask: Which tokens are masked.
+        objective: The objective and its weights.
     """
 
     size: str | None = None
@@ -82,11 +82,11 @@ class PretrainRecipe(TrainConfig):
         kind = self.objective.kind
         needed = {"replaced": "generator", "distilled": "teacher"}.get(kind)
         if needed and getattr(self, needed) is None:
-            raise ConfigError(f"The objective {kind!r} needs a {needed}; set {needed} as well.")
+            raise ConfigError(f"The objective {kind!r} needs a {needed}; set {needed}.")
         if self.segments.pairs and kind != "masked":
             raise ConfigError(
-                f"segments.kind is {self.segments.kind!r}, but the objective {kind!r} does not "
-                "judge pairs; use full-sentences or document-sentences."
+                f"segments.kind is {self.segments.kind!r}, but the objective {kind!r} has no "
+                "loss for pairs; use full-sentences or document-sentences."
             )
 
 
@@ -100,18 +100,18 @@ def pretrain(
 
     Args:
         recipe: All settings.
-        out: Folder of the run; the tokens of the text are kept there too, unless told otherwise.
-        resume: Go on from the newest checkpoint in ``out``.
+        out: Folder of the run; holds the tokens too, unless ``data.folder`` is set.
+        resume: Resume from the newest checkpoint in ``out``.
         allow_inexact: As for `training.loop.train`.
 
     Returns:
-        How the run ended. The folder ``model`` in each checkpoint loads in transformers, by the
-        class that its ``config.json`` names, and is what a bi-encoder can be trained from.
+        How the run ended. transformers loads the folder ``model`` of each checkpoint with the class
+        that its ``config.json`` names; a bi-encoder can be trained from it.
 
     Raises:
-        ConfigError: Settings that do not fit each other.
-        CorpusError: The text cannot be read, or is too little.
-        ModelError: A model or tokenizer cannot be used, or they do not fit each other.
+        ConfigError: Settings contradict each other.
+        CorpusError: The text cannot be read, or is too short.
+        ModelError: A model or tokenizer cannot be loaded, or the two do not match.
         CheckpointError: As for `training.loop.train`.
     """
     if not resume:
@@ -152,11 +152,11 @@ def pretrain(
 
 
 def build(recipe: PretrainRecipe) -> tuple[PretrainedModel, PretrainingObjective]:
-    """Make the model and the objective of a recipe; fresh weights depend on its seed alone.
+    """Make the model and the objective of a recipe; new weights depend only on its seed.
 
     Raises:
-        ConfigError: Settings that do not fit each other, or a layout that cannot be saved.
-        ModelError: A model or tokenizer cannot be used, or they do not fit each other.
+        ConfigError: Settings contradict each other, or the model could not be saved.
+        ModelError: A model or tokenizer cannot be loaded, or the two do not match.
     """
     seed_all(recipe.seed, "init")
     objective: PretrainingObjective
@@ -208,14 +208,14 @@ def _replaced_model(recipe: PretrainRecipe) -> ReplacedTokenModel:
 def _own_tokenizer(recipe: PretrainRecipe) -> TextTokenizer:
     if recipe.tokenizer is None:
         raise ConfigError(
-            "A fresh model needs a vocabulary: --set tokenizer=FOLDER. "
+            "A new model needs a tokenizer: --set tokenizer=FOLDER. "
             "`sbert-search tokenizer train` makes one."
         )
     return TextTokenizer.from_folder(recipe.tokenizer, recipe.model.max_positions)
 
 
 def _start(recipe: PretrainRecipe, init_from: str) -> tuple[Checkpoint, TextTokenizer]:
-    """Read the model to go on from, with rows for the pieces that its vocabulary gained."""
+    """Read the model to start from, with embeddings for the tokens added to its vocabulary."""
     folder = read_folder(resolve_model(init_from).path)
     read, old = read_checkpoint(folder.transformer_path), load_tokenizer(folder)
     if recipe.tokenizer is None:
@@ -225,12 +225,15 @@ def _start(recipe: PretrainRecipe, init_from: str) -> tuple[Checkpoint, TextToke
         return read, old
     read = extend_vocabulary(read, old, new)
     added = new.vocab_size - old.vocab_size
-    note(f"{added:,} pieces are new to the model; each begins as the mean of its old pieces.")
+    note(
+        f"{added:,} tokens are new to the model; each embedding starts as the mean of the "
+        "embeddings of the tokens that it was split into before."
+    )
     return read, new
 
 
 def _sized(config: EncoderConfig, tokenizer: TextTokenizer) -> EncoderConfig:
-    """Give an encoder the size of a vocabulary, and check that it can be saved."""
+    """Set the vocabulary size of an encoder, and check that its shape can be saved."""
     special = SpecialTokens.of(tokenizer)
     sized = replace(config, vocab_size=tokenizer.vocab_size, pad_id=special.pad_id)
     to_settings(sized)

@@ -141,7 +141,7 @@ def test_negatives_are_mined_for_pairs_that_belong_together(start: Path, tmp_pat
     result = train_cross_encoder(settings, tmp_path / "run")
     assert result.state.rows == 16
     assert (tmp_path / "run" / "mining").is_dir()
-    with pytest.raises(ConfigError, match="mined for relevance, not for scores"):
+    with pytest.raises(ConfigError, match="for the task relevance, not for scores"):
         recipe(start, data, task="scores", loss="bce", mining=mining)
 
 
@@ -195,7 +195,7 @@ def test_settings_and_data_that_do_not_fit_are_named(start: Path, tmp_path: Path
         recipe(start, data, task="scores", loss="pairwise")
     with pytest.raises(ConfigError, match=r"data\.labels must name two or more classes"):
         recipe(start, data, task="classes", loss="cross_entropy")
-    with pytest.raises(ConfigError, match=r"has 1 folders and data\.runs 0 files"):
+    with pytest.raises(ConfigError, match=r"has 1 folders, but data\.runs has 0 files"):
         recipe(start, {"train": str(tmp_path)}, task="relevance", loss="bce")
     with pytest.raises(CorpusError, match="no query has both a relevant text and another"):
         train_cross_encoder(recipe(start, data, task="relevance", loss="bce"), tmp_path / "run")

@@ -118,16 +118,16 @@ def test_a_limit_takes_the_first_rows(path: Path) -> None:
 @pytest.mark.parametrize(
     ("row", "wanted", "data", "message"),
     [
-        (pair(), "label", {}, "needs a label, .* among sentence1, sentence2. Name it by"),
+        (pair(), "label", {}, "needs a label, .* among sentence1, sentence2. Name it with"),
         (pair(label=None), "label", {}, ":1: no 'label', which every pair must have"),
         (pair(label="x"), "label", {"labels": ("y", "xx")}, r":1: Unknown label 'x'; did you mean"),
-        (pair(), "score", {}, "needs a score, and there is no such column"),
+        (pair(), "score", {}, "needs a score, but there is no such column"),
         (pair(score=6), "score", {}, r":1: 'score' must be from 0 to 5 \(6\)"),
         (pair(sentence2=" "), "nothing", {}, ":1: 'sentence2' must be a text that is not blank"),
         (pair(label="no"), "nothing", {"form": "nli"}, "no row has the label 'entailment'"),
-        (pair(label="-"), "label", {}, "no row is left to learn from"),
+        (pair(label="-"), "label", {}, "no row is left; all have"),
         ({"text": "Plain."}, "nothing", {"form": "sections"}, "no document has two sections"),
-        ({"text": "x"}, "label", {"form": "classes"}, ":1: no 'label'; name it"),
+        ({"text": "x"}, "label", {"form": "classes"}, ":1: no 'label'; name the column"),
     ],
 )
 def test_bad_rows_are_refused_with_their_place(
@@ -145,9 +145,9 @@ def test_scores_of_another_range_are_doubted(
 
 
 def test_settings_that_cannot_be(path: Path) -> None:
-    with pytest.raises(ConfigError, match="1 numbers for 2 files"):
+    with pytest.raises(ConfigError, match="1 values for 2 files"):
         DataConfig(train=(path, path), weights=(1.0,))
     with pytest.raises(ConfigError, match="above 0"):
         DataConfig(train=path, weights=(0.0,))
-    with pytest.raises(ConfigError, match="must rise"):
+    with pytest.raises(ConfigError, match="must be the smaller one"):
         DataConfig(train=path, score_range=(1.0, 1.0))

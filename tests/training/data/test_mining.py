@@ -116,8 +116,8 @@ def test_a_recipe_mines_before_it_trains(model: Path, tmp_path: Path) -> None:
 
 
 def test_settings_that_cannot_be(model: Path, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="ranks rise from 1"):
+    with pytest.raises(ConfigError, match="use 1 <= first <= last"):
         MiningConfig(first=5, last=4)
     settings = [f"model={model}", "data.train=x.jsonl", "mining.negatives=2"]
-    with pytest.raises(ConfigError, match=r"mining\.negatives is 2, and the loss cosine_mse"):
+    with pytest.raises(ConfigError, match=r"mining\.negatives is 2, but the loss cosine_mse"):
         load_recipe(BiEncoderRecipe, "bi-encoder", "stsb", settings)
