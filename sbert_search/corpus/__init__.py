@@ -1,1 +1,1 @@
-"""Files become records: documents, queries, judgements and scored pairs."""
+"""Read files into records: documents, queries, relevance judgements, pairs and triplets."""

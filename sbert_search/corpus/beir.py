@@ -1,4 +1,4 @@
-"""Queries and judgements of a retrieval task in the folder layout of BEIR.
+"""Read queries and relevance judgements of a retrieval task in the BEIR folder layout.
 
 Source: Thakur et al. 2021, BEIR (arXiv:2104.08663); the layout is that of its repository:
 ``corpus.jsonl``, ``queries.jsonl``, ``qrels/<split>.tsv``.
@@ -19,7 +19,7 @@ from sbert_search.errors import ConfigError, CorpusError
 from sbert_search.records import Qrels, Query
 from sbert_search.runtime.memory import mib
 
-_QUERY_BYTES = 256  # beside its texts: the record, and its place in a mapping
+_QUERY_BYTES = 256  # overhead of a query: the record and its dict entry
 
 
 def read_queries(
@@ -30,12 +30,14 @@ def read_queries(
     Args:
         path: A JSON lines (or other table) file with the fields ``_id`` and ``text``, or a BEIR
             folder.
-        fields: Names of the id and text fields, where they are not to be detected.
-        memory_bytes: What the process may take, an eighth of it for the queries; None: no limit.
+        fields: Names of the id and text fields; None: detected.
+        memory_bytes: Memory budget of the process, of which queries may use an eighth; None: no
+            limit.
 
     Raises:
-        ConfigError: The queries take more than that.
-        CorpusError: The file is absent, empty or unreadable, or a row is no query or repeats an id.
+        ConfigError: The queries need more than their part of the budget.
+        CorpusError: The file is absent, empty or unreadable, or a row is not a query or repeats an
+            id.
     """
     file = classify(queries_file(path))
     queries: dict[str, Query] = {}
@@ -50,7 +52,7 @@ def read_queries(
                 raise BadRow("a query without text", row.values.get(roles.id or ""))
             parts = row_parts(row, roles, file.name)
             if parts.doc_id in queries:
-                raise BadRow("a query id that was there before", parts.doc_id)
+                raise BadRow("a query id that occurred before", parts.doc_id)
         except BadRow as bad:
             raise bad.at(row.source).error() from None
         queries[parts.doc_id] = Query(parts.doc_id, parts.text)
@@ -69,20 +71,20 @@ def read_qrels(folder: Path, split: str = "test") -> Qrels:
     """Read the judgements ``qrels/<split>.tsv``: a header, then query id, document id, grade.
 
     Raises:
-        CorpusError: There is no such split (the message lists those there are), the header is
-            missing, or a line is no judgement or contradicts an earlier one.
+        CorpusError: There is no such split (the message lists the existing ones), the header is
+            missing, or a line is not a judgement or contradicts an earlier one.
     """
     path = folder / "qrels" / f"{split}.tsv"
     if not path.exists():
         splits = sorted(file.stem for file in path.parent.glob("*.tsv"))
-        raise CorpusError(f"{path}: no such file; splits there are: {', '.join(splits) or 'none'}.")
+        raise CorpusError(f"{path}: no such file; existing splits: {', '.join(splits) or 'none'}.")
     qrels: dict[str, dict[str, int]] = {}
     with open_bytes(path) as stream:
-        for place, row in enumerate(read_text_lines(stream, str(path))):
+        for index, row in enumerate(read_text_lines(stream, str(path))):
             if isinstance(row, Reject):
                 raise row.error()
             try:
-                _add_judgement(qrels, row.values["text"], is_header=place == 0)
+                _add_judgement(qrels, row.values["text"], is_header=index == 0)
             except BadRow as bad:
                 raise bad.at(row.source).error() from None
     if not qrels:
@@ -101,17 +103,17 @@ def _add_judgement(qrels: dict[str, dict[str, int]], line: str, *, is_header: bo
             raise BadRow("a judgement where the header 'query-id corpus-id score' must be", line)
         return
     if not is_grade:
-        raise BadRow("a grade that is no integer", grade)
-    known = qrels.setdefault(query_id, {}).setdefault(doc_id, int(grade))
-    if known != int(grade):
-        raise BadRow(f"the same query and document were judged {known} before", line)
+        raise BadRow("a grade that is not an integer", grade)
+    first = qrels.setdefault(query_id, {}).setdefault(doc_id, int(grade))
+    if first != int(grade):
+        raise BadRow(f"the same query and document were judged {first} before", line)
 
 
 def queries_file(path: Path) -> Path:
-    """Find the file of queries: the path itself, or in a BEIR folder.
+    """Return the file of queries: the path itself, or ``queries.jsonl`` in a BEIR folder.
 
     Raises:
-        CorpusError: The folder has none.
+        CorpusError: The folder has no such file.
     """
     if not path.is_dir():
         return path

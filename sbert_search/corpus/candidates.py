@@ -1,4 +1,4 @@
-"""Queries with the texts that were found for them, and their grades: what a reranker sorts."""
+"""Queries with candidate texts and relevance grades, the input of a reranker."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from sbert_search.records import Qrels, Run, TextPair
 
 @dataclass(frozen=True, slots=True)
 class Candidates:
-    """One query.
+    """One query with its candidates.
 
     Attributes:
         query_id: Its id.
         query: Its text.
-        texts: Candidates by document id, in the order they were found.
-        grades: Relevance by document id, of all that were judged, found or not; others have 0.
+        texts: Candidate texts by document id, in retrieval order.
+        grades: Relevance of all judged documents by id; others have grade 0.
     """
 
     query_id: str
@@ -40,43 +40,45 @@ def judged_candidates(
     depth: int,
     with_relevant: bool = False,
 ) -> list[Candidates]:
-    """Read the candidates that a run found for the judged queries of a BEIR folder.
+    """Read the documents that a run retrieved for the judged queries of a BEIR folder.
 
     Args:
-        folder: The collection.
+        folder: The BEIR folder.
         run: A TREC run file.
-        split: Which judgements.
-        depth: Candidates of each query, from the top of the run.
-        with_relevant: Whether relevant documents that were not found are candidates too, at the
-            end, as training wants them.
+        split: Name of the judgements file.
+        depth: Candidates per query, from the top of the run.
+        with_relevant: Whether to append relevant documents that the run did not retrieve, as
+            training needs them.
 
     Raises:
-        CorpusError: A file cannot be read, or names a query or a document that is not there.
+        CorpusError: A file cannot be read, or names an unknown query or document.
     """
-    qrels, found = read_qrels(folder, split), read_run(run)
+    qrels, hits = read_qrels(folder, split), read_run(run)
     queries = {query.query_id: query.text for query in read_queries(folder)}
     _require(qrels, queries, f"{folder}: {split} judges the query")
-    wanted = {query: _wanted(query, qrels, found, depth, with_relevant) for query in qrels}
-    texts = _texts(folder, {doc_id for ids in wanted.values() for doc_id in ids})
+    candidates = {
+        query: _candidate_ids(query, qrels, hits, depth, with_relevant) for query in qrels
+    }
+    texts = _texts(folder, {doc_id for ids in candidates.values() for doc_id in ids})
     return [
         Candidates(query, queries[query], {doc_id: texts[doc_id] for doc_id in ids}, qrels[query])
-        for query, ids in wanted.items()
+        for query, ids in candidates.items()
     ]
 
 
 def labelled_candidates(
     path: Path, *, text1: str | None = None, text2: str | None = None, label: str | None = None
 ) -> list[Candidates]:
-    """Read a file of pairs with labels from 0, in which a query's candidates share the first text.
+    """Read a file of pairs with grades from 0; pairs with the same first text are one query.
 
     Args:
         path: A table file, as `read_pairs` reads it.
-        text1: Column of the query; columns not named are looked for by their usual names.
+        text1: Column of the query; an unnamed column is detected by its usual names.
         text2: Column of the candidate.
         label: Column of the grade.
 
     Raises:
-        CorpusError: The file cannot be read, or a label is no grade.
+        CorpusError: The file cannot be read, or a label is not a grade.
     """
     groups: dict[str, list[TextPair]] = {}
     for pair in read_pairs(path, text1=text1, text2=text2, label=label, need=["label"]):
@@ -94,24 +96,26 @@ def _labelled(query_id: str, query: str, pairs: Iterable[TextPair]) -> Candidate
     return Candidates(query_id, query, texts, grades)
 
 
-def _wanted(query: str, qrels: Qrels, run: Run, depth: int, with_relevant: bool) -> list[str]:
+def _candidate_ids(
+    query: str, qrels: Qrels, run: Run, depth: int, with_relevant: bool
+) -> list[str]:
     ids = list(islice(run.get(query, ()), depth))
     relevant = [doc_id for doc_id, grade in qrels[query].items() if grade > 0]
     return list(dict.fromkeys([*ids, *relevant])) if with_relevant else ids
 
 
-def _texts(folder: Path, wanted: Collection[str]) -> dict[str, str]:
+def _texts(folder: Path, doc_ids: Collection[str]) -> dict[str, str]:
     texts = {
         document.doc_id: document.full_text
         for batch in CorpusReader(folder).batches()
         for document in batch.documents
-        if document.doc_id in wanted
+        if document.doc_id in doc_ids
     }
-    _require(wanted, texts, f"{folder}: the run or the judgements name the document")
+    _require(doc_ids, texts, f"{folder}: the run or the judgements name the document")
     return texts
 
 
-def _require(wanted: Iterable[str], known: Collection[str], what: str) -> None:
-    for name in wanted:
+def _require(names: Iterable[str], known: Collection[str], what: str) -> None:
+    for name in names:
         if name not in known:
-            raise CorpusError(f"{what} {name!r}, which is not there; the files do not fit.")
+            raise CorpusError(f"{what} {name!r}, which does not exist; use files of one data set.")

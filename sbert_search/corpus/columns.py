@@ -1,4 +1,4 @@
-"""Types of metadata columns: learned from the rows, fixed for a whole source."""
+"""Infer the types of metadata columns from the rows, and convert values to them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sbert_search.corpus.formats.rows import BadRow, check_text
 from sbert_search.records import MetadataValue
 
 ColumnType = Literal["string", "int64", "float64", "bool", "timestamp", "date"]
-"""Nested values are kept as JSON text, so their type is ``string``."""
+"""Types of columns; nested values are stored as JSON text, of type ``string``."""
 
 MAX_COLUMNS = 1000
 
@@ -27,23 +27,24 @@ _TYPE_OF: Mapping[type, ColumnType] = {
 _INTEGER = re.compile(r"-?(0|[1-9][0-9]*)")  # "007" is a code, not a number
 _FLOAT = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]+)?")
 _MIN_INT64, _MAX_INT64 = -(1 << 63), (1 << 63) - 1
-_ALL_EXACT = 1 << 53  # float64 holds every integer up to this exactly, and some beyond
+_ALL_EXACT = 1 << 53  # float64 represents every integer up to this exactly, and some beyond
 _NUMBERS = {"int64", "float64"}
 
 
 class Columns:
-    """What is known of the metadata columns of a source.
+    """The types of the metadata columns of a source.
 
-    A typed value (JSON, Parquet) must fit the first type seen in its column, where int64 may widen
-    to float64 if no integer is rounded by that. A cell of CSV has no type of its own, so a column
-    of cells gets the narrowest type that all its cells fit: int64, float64 or bool, else string. A
-    string that is an ISO 8601 date or time fits a column known as such; a time without a zone is
-    one in UTC.
+    - A typed value (JSON, Parquet) must fit the type of the first value in its column. An int64
+      column may widen to float64 if that rounds no integer.
+    - CSV cells are untyped. A column of cells gets the narrowest type that fits all its cells:
+      int64, float64 or bool, otherwise string.
+    - A string with an ISO 8601 date or time fits a column of that type. Times without a time zone
+      are UTC.
 
     Args:
-        known: Types to start with, as those of an index.
-        widens: Whether a known column of int64 holds only integers that float64 holds exactly;
-            asked when it would widen.
+        known: Initial types, such as those of an index.
+        widens: Returns whether float64 represents all integers of a known int64 column exactly;
+            called when the column would widen.
     """
 
     def __init__(
@@ -53,43 +54,43 @@ class Columns:
     ) -> None:
         self.types: dict[str, ColumnType] = dict(known or {})
         self._widens = widens
-        self._unasked = {name for name, kind in self.types.items() if kind == "int64"}
-        self._loose: set[str] = set()  # seen only as cells of text so far
-        self._precise: set[str] = set()  # hold an integer that float64 would round
+        self._unchecked = {name for name, kind in self.types.items() if kind == "int64"}
+        self._untyped: set[str] = set()  # columns with only untyped cells so far
+        self._exact_only: set[str] = set()  # columns with an integer that float64 would round
 
     def learn(self, metadata: Mapping[str, Any], *, typed: bool) -> None:
-        """Take a row into account; a row that does not fit changes nothing.
+        """Update the types with a row; a row that does not fit changes nothing.
 
         Raises:
             BadRow: A value does not fit its column.
         """
-        news, precise = {}, set()
+        changed, exact_only = {}, set()
         for name, value in metadata.items():
             kind = self._type_with(name, value, typed)
             if kind != self.types.get(name):
-                news[name] = kind
+                changed[name] = kind
             if kind == "int64" and not _exact_as_float(value):
-                precise.add(name)
-        if added := news.keys() - self.types.keys():
+                exact_only.add(name)
+        if added := changed.keys() - self.types.keys():
             for name in added:
                 check_text(name, name)
             if len(self.types) + len(added) > MAX_COLUMNS:
                 raise BadRow(f"more than {MAX_COLUMNS} metadata columns", min(added))
         if typed:
-            self._loose.difference_update(metadata)
+            self._untyped.difference_update(metadata)
         else:
-            self._loose |= added
-        self.types |= news
-        self._precise |= precise
+            self._untyped |= added
+        self.types |= changed
+        self._exact_only |= exact_only
 
     def convert(self, metadata: Mapping[str, Any], *, typed: bool) -> dict[str, MetadataValue]:
-        """Give the values of a row the types of their columns.
+        """Convert the values of a row to the types of their columns.
 
         Raises:
             BadRow: A value does not fit its column.
         """
         if not metadata.keys() <= self.types.keys():
-            self.learn(metadata, typed=typed)  # only a row that was refused then: say why again
+            self.learn(metadata, typed=typed)  # a row that `learn` rejected: raises the same error
         values = {}
         for name, value in metadata.items():
             own = _type_of(value, name) if typed else _type_of_cell(value)
@@ -102,25 +103,25 @@ class Columns:
         if known == own or known is None:
             return own
         if {known, own} != _NUMBERS:
-            known = join_types(known, own) if name in self._loose else known
+            known = join_types(known, own) if name in self._untyped else known
         elif _exact_as_float(value) if own == "int64" else self._may_widen(name):
             known = "float64"
-        elif name in self._loose and not typed:
+        elif name in self._untyped and not typed:
             known = "string"
         _as_type(value, own, known, typed, name)
         return known
 
     def _may_widen(self, name: str) -> bool:
-        """Whether float64 holds all integers of a column exactly."""
-        if name in self._unasked:
-            self._unasked.discard(name)
+        """Whether float64 represents all integers of a column exactly."""
+        if name in self._unchecked:
+            self._unchecked.discard(name)
             if not self._widens(name):
-                self._precise.add(name)
-        return name not in self._precise
+                self._exact_only.add(name)
+        return name not in self._exact_only
 
 
 def join_types(a: ColumnType, b: ColumnType) -> ColumnType:
-    """Return the narrowest type that holds the text of both."""
+    """Return the narrowest type for cells of both types."""
     if a == b:
         return a
     return "float64" if {a, b} == _NUMBERS else "string"
@@ -129,7 +130,10 @@ def join_types(a: ColumnType, b: ColumnType) -> ColumnType:
 def _type_of(value: Any, name: str) -> ColumnType:
     kind = _TYPE_OF.get(type(value))
     if kind is None:
-        raise BadRow(f"column {name!r} holds a {type(value).__name__}, which no type holds", value)
+        raise BadRow(
+            f"column {name!r} contains a {type(value).__name__}, which no column type supports",
+            value,
+        )
     if kind == "float64" and not math.isfinite(value):
         raise BadRow(f"column {name!r} is not finite", value)
     if kind == "int64" and not _MIN_INT64 <= value <= _MAX_INT64:
@@ -153,7 +157,7 @@ def _exact_as_float(integer: int | str) -> bool:
 def _as_type(
     value: Any, own: ColumnType, kind: ColumnType, typed: bool, name: str
 ) -> MetadataValue:
-    """Convert a value of the type ``own`` to the type ``kind``."""
+    """Convert a value from type ``own`` to type ``kind``."""
     if own == kind:
         return value if typed or kind == "string" else _PARSE[kind](value)
     if kind == "string" and not typed:
@@ -168,7 +172,7 @@ def _as_type(
     if own == "string" and kind in ("timestamp", "date"):
         try:
             return _PARSE[kind](value)
-        except (ValueError, OverflowError):  # the latter: in UTC it is outside the years 1 to 9999
+        except (ValueError, OverflowError):  # overflow: in UTC the year is outside 1 to 9999
             pass
     raise BadRow(f"column {name!r} is of type {kind}, this value is of type {own}", value)
 

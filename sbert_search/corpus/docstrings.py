@@ -1,4 +1,4 @@
-"""The docstrings of the standard library: real text that every Python installation holds."""
+"""The docstrings of the standard library: a corpus that every Python installation contains."""
 
 from __future__ import annotations
 
@@ -36,17 +36,17 @@ _Documented = ast.Module | ast.ClassDef | _Function
 def stdlib_documents(folder: Path | None = None) -> Iterator[Document]:
     """Yield one document for each public module, class and function that has a docstring.
 
-    The sources are parsed, never imported. A document has an id such as ``textwrap.wrap``, which is
-    its title too, and the metadata ``package``, ``module``, ``kind`` (module, class, function or
-    method), ``line`` and ``words``. Docstrings under 5 words are left out; of those over 1,000
-    characters the first paragraphs are kept. Modules come in order of their paths, what they
-    define in order of its lines; of a name that is defined twice, the first.
+    The sources are parsed, never imported. The id and title of a document are a name such as
+    ``textwrap.wrap``; its metadata are ``package``, ``module``, ``kind`` (module, class, function
+    or method), ``line`` and ``words``. Docstrings of fewer than 5 words are skipped; of those over
+    1,000 characters the first paragraphs are kept. Documents are sorted by path and line. If a name
+    is defined twice, the first definition counts.
 
     Args:
-        folder: Of the library; None: that of this Python.
+        folder: Folder of the library; None: that of the running Python.
 
     Raises:
-        CorpusError: The folder holds no Python source.
+        CorpusError: The folder contains no Python source.
     """
     folder = folder or Path(sysconfig.get_path("stdlib"))
     paths = sorted(_source_files(folder))
@@ -72,7 +72,7 @@ def _documents(path: Path, module: str) -> Iterator[Document]:
     try:
         with warnings.catch_warnings(action="ignore"):  # old escapes in the library's own strings
             tree = ast.parse(path.read_bytes())
-    except (OSError, SyntaxError, ValueError):  # a template or a fixture, not a module
+    except (OSError, SyntaxError, ValueError):  # not a module, such as a template or fixture
         return
     seen = set()
     for name, kind, node in _definitions(tree, module, "module"):
@@ -95,10 +95,10 @@ def _definitions(node: ast.AST, name: str, kind: str) -> Iterator[tuple[str, str
     if isinstance(node, _Documented):
         yield name, kind, node
     if isinstance(node, _Function):
-        return  # what is inside cannot be called from outside
+        return  # nested definitions are not public
     inner = "method" if kind == "class" else "function"
     for child in ast.iter_child_nodes(node):
-        if isinstance(child, (ast.If, ast.Try)):  # one definition or another
+        if isinstance(child, (ast.If, ast.Try)):  # conditional definitions
             yield from _definitions(child, name, kind)
         elif isinstance(child, ast.ClassDef | _Function) and _is_public(child.name):
             own = "class" if isinstance(child, ast.ClassDef) else inner

@@ -1,4 +1,4 @@
-"""Documents from files, in bounded memory, with every input row accounted for."""
+"""Read documents from files, in bounded memory; every input row is read or rejected."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ class ReadBatch:
     Attributes:
         documents: In input order.
         rejects: In input order.
-        rows_end: Input rows consumed since the start of all sources, this batch among them: where
-            a later pass can go on.
+        rows_end: Input rows consumed since the start of all sources, including this batch; a later
+            pass can resume there.
     """
 
     documents: list[Document]
@@ -50,12 +50,12 @@ class ReadBatch:
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """What one pass over all sources found.
+    """The result of one pass over all sources.
 
     Attributes:
         rows: Input rows.
-        rejected: Rows among them that are rejected.
-        sha256: Of the sources, see `sources.content_sha256`.
+        rejected: Number of rejected rows.
+        sha256: Hash of the sources, see `sources.content_sha256`.
         columns: Type of every metadata column.
     """
 
@@ -67,11 +67,11 @@ class Survey:
 
 @dataclass(slots=True)
 class _FilePlan:
-    """What the survey finds in a file and decides for it."""
+    """The fields and row counts of a file, from the survey."""
 
     file: SourceFile
-    stamp: tuple[int, int]  # bytes, time of change
-    roles: Roles | None = None  # None: no good row
+    stamp: tuple[int, int]  # size and modification time
+    roles: Roles | None = None  # None: the file has no valid row
     first_good: str = ""
     rows: int = 0
     rejected: int = 0
@@ -80,27 +80,27 @@ class _FilePlan:
 class CorpusReader:
     """Reads documents from files, folders, globs and standard input.
 
-    A row is rejected when it cannot be read, has no id though its file has an id field, is blank
-    in title and text, or has a value of the wrong type. A blank line is no row. Without an id field
-    anywhere in a file, the id is ``<file name>#<line>``. Damage of a container (a cut gzip
-    file, a Parquet page that cannot be read) counts as rejected rows too: with ``on_error="skip"``
-    what stands before it is kept, and one reject names the place (for Parquet, one for each row of
-    the row group). Standard input is copied to a temporary file first, so that it can be surveyed
-    like any other source.
+    A row is rejected if it cannot be read, if it has no id although its file has an id field, if
+    its title and text are both blank, or if a value has the wrong type. Blank lines are not rows.
+    If a file has no id field, the id of a row is ``<file name>#<line>``.
+
+    A damaged container, such as a truncated gzip file, counts as one rejected row; a damaged
+    Parquet row group counts as one for each of its rows. With ``on_error="skip"`` the rows before
+    the damage are kept. Standard input is copied to a temporary file, so that it can be read twice.
 
     Args:
-        sources: Paths, globs, or ``-``; or one of them.
-        fields: Names of the id, text and title fields, where they are not to be detected.
-        on_error: Raise at the first bad row, or collect it as a `Reject`.
-        columns: Types of metadata columns that are known beforehand, as those of an index; int64
-            may still widen to float64.
-        widens: Whether float64 would hold all integers of such a column exactly.
-        batch_rows: Input rows in a batch; a batch of large rows ends early, at 16 MiB.
-        memory_bytes: What the process may take; rows and batches get a share of it, see
-            `memory.shares`. None: a row may have 64 MiB in its file.
+        sources: A path, a glob or ``-``, or several of them.
+        fields: Names of the id, text and title fields; None: detected.
+        on_error: Raise at the first bad row, or return it as a `Reject`.
+        columns: Known types of metadata columns, such as those of an index; int64 may still widen
+            to float64.
+        widens: Returns whether float64 represents all integers of a known column exactly.
+        batch_rows: Input rows per batch; a batch of large rows ends early, at 16 MiB.
+        memory_bytes: Memory budget of the process; `memory.shares` divides it. None: no budget; a
+            row may have 64 MiB in its file.
 
     Raises:
-        CorpusError: There is no source, or one cannot be found.
+        CorpusError: There is no source, or one does not exist.
     """
 
     def __init__(
@@ -132,19 +132,19 @@ class CorpusReader:
 
     @property
     def paths(self) -> list[Path]:
-        """The files that are read, those of a folder of text files among them."""
+        """The files that are read, including those in a folder of text files."""
         return [path for file in self._files for path, _ in members(file) if path is not None]
 
     def reads(self, path: Path) -> bool:
-        """Whether a file is read, under any of its names."""
+        """Whether a file is one of the sources, under any of its names."""
         return path.exists() and same_file(path, self.paths) is not None
 
     def survey(self) -> Survey:
-        """Check every row once, and fix id fields and column types for all of them.
+        """Check every row once, and decide the id fields and column types of all rows.
 
         Raises:
-            CorpusError: There is no row at all; with ``on_error="stop"`` also for the first bad
-                row, with its place, reason and value.
+            CorpusError: There are no rows; or, with ``on_error="stop"``, there is a bad row. The
+                message has its position, reason and value.
         """
         self._columns = Columns(self._known, self._widens)
         self._plans = [self._survey_file(file) for file in self._files]
@@ -157,10 +157,10 @@ class CorpusReader:
         return Survey(rows, rejected, sha256, dict(self._columns.types))
 
     def batches(self, *, skip_rows: int = 0) -> Iterator[ReadBatch]:
-        """Yield all rows in batches, in input order; surveys first when that was not done.
+        """Yield all rows in batches, in input order; calls `survey` first if needed.
 
         Args:
-            skip_rows: The ``rows_end`` of an earlier batch; the batches after it come out as in an
+            skip_rows: The ``rows_end`` of an earlier batch; later batches are the same as in an
                 uninterrupted pass.
 
         Raises:
@@ -197,11 +197,11 @@ class CorpusReader:
         return plan
 
     def _learn(self, row: RawRow, plan: _FilePlan) -> Reject | None:
-        assert plan.roles is not None  # this row is a good one
+        assert plan.roles is not None  # set, since the file has a valid row
         plan.first_good = plan.first_good or row.source
         if plan.roles.id is None and (late := first_id_field(row.values)):
             plan.roles = dataclasses.replace(plan.roles, id=late)
-            reason = f"no {late!r}, the id of the row, which {row.source} has"
+            reason = f"no id field {late!r}, but {row.source} has one"
             self._refuse(Reject(plan.first_good, reason))
             plan.rejected = plan.rows - 1
         try:
@@ -226,7 +226,7 @@ class CorpusReader:
             skip = 0
 
     def _document(self, row: RawRow, plan: _FilePlan) -> Document | Reject:
-        assert plan.roles is not None  # the survey saw this row
+        assert plan.roles is not None  # set by the survey
         try:
             parts = row_parts(row, plan.roles, plan.file.name)
             metadata = self._columns.convert(parts.metadata, typed=row.typed)

@@ -1,4 +1,4 @@
-"""Which fields of a row are its id, text and title, and what makes a row a document."""
+"""Detect the id, text and title fields of a row, and turn the row into document parts."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ class FieldNames:
     """Names of the fields of a row; None: detect them.
 
     Attributes:
-        id: Else the first of ``_id``, ``id``, ``doc_id``, ``docid`` that is there.
-        text: Else the first of ``text``, ``contents``, ``content``, ``body``, ``passage``,
-            ``document``, ``sentence``.
-        title: Else ``title``.
+        id: Default: the first existing one of ``_id``, ``id``, ``doc_id``, ``docid``.
+        text: Default: the first existing one of ``text``, ``contents``, ``content``, ``body``,
+            ``passage``, ``document``, ``sentence``.
+        title: Default: ``title``.
     """
 
     id: str | None = None
@@ -35,24 +35,22 @@ class FieldNames:
     def resolve(
         self, names: Iterable[str], shown: str, remedy: str = "Name it with --text-field."
     ) -> Roles:
-        """Choose the fields of one file by the names that its first rows have.
+        """Choose the fields of one file from the field names of its first rows.
 
         Args:
-            names: Those names.
-            shown: The file, for a message.
-            remedy: What to do where there is no text field.
+            names: The field names.
+            shown: Name of the file in messages.
+            remedy: The remedy in the message if there is no text field.
 
         Raises:
-            CorpusError: There is no text field, or a field that the user named is not there; the
-                message lists the names.
+            CorpusError: There is no text field, or a named field does not exist; the message lists
+                the field names.
         """
         names = list(names)
         named = ((self.id, "id"), (self.text, "text"), (self.title, "title"))
-        for wanted, role in named:
-            if wanted is not None and wanted not in names:
-                raise CorpusError(
-                    f"{shown}: {unknown_name(wanted, wanted, names, f'{role} field')}"
-                )
+        for field, role in named:
+            if field is not None and field not in names:
+                raise CorpusError(f"{shown}: {unknown_name(field, field, names, f'{role} field')}")
         text = self.text or _first(TEXT_FIELDS, names)
         if text is None:
             raise CorpusError(
@@ -67,7 +65,7 @@ class FieldNames:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Roles:
-    """The fields of one file; without an id field, ids are made of file name and line."""
+    """The fields of one file; if ``id`` is None, ids are made from file name and line."""
 
     id: str | None
     text: str
@@ -76,7 +74,7 @@ class Roles:
 
 @dataclass(frozen=True, slots=True)
 class RowParts:
-    """A checked row: what `Document` needs, metadata not yet typed."""
+    """The parts of a `Document`, checked; metadata values are not converted yet."""
 
     doc_id: str
     title: str
@@ -85,11 +83,11 @@ class RowParts:
 
 
 def row_parts(row: RawRow, roles: Roles, file_name: str) -> RowParts:
-    """Check a row and take it apart.
+    """Check a row and split it into its parts.
 
     Raises:
-        BadRow: No id where the file has an id field, an id, title or text of the wrong type, a
-            blank document, a lone surrogate or a NUL character anywhere.
+        BadRow: The id is missing although the file has an id field; the id, title or text has the
+            wrong type; title and text are both blank; or a string has a lone surrogate or a NUL.
     """
     metadata = dict(row.values)
     title = _text_of(metadata.pop(roles.title, None), roles.title)
@@ -104,7 +102,7 @@ def row_parts(row: RawRow, roles: Roles, file_name: str) -> RowParts:
 
 
 def first_id_field(names: Iterable[str]) -> str | None:
-    """Return the first id field among the names, if there is one."""
+    """Return the first of `ID_FIELDS` that is among the names, or None."""
     return _first(ID_FIELDS, list(names))
 
 
@@ -137,7 +135,7 @@ def _id_of(value: Any, name: str) -> str:
 
 
 def _flat(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """Leave out nulls, turn nested values into JSON text, check every string."""
+    """Drop nulls, convert nested values to JSON text, check every string."""
     flat: dict[str, Any] = {}
     for name, value in metadata.items():
         if value is None:

@@ -1,4 +1,4 @@
-"""A file of document ids, one a line."""
+"""Read a file of document ids, one per line."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from sbert_search.corpus.formats.rows import BadRow, decode
 
 
 def read_ids(stream: BinaryIO, shown: str) -> list[str]:
-    r"""Read ids, each as it stands, white space included.
+    r"""Read ids unchanged, including white space.
 
-    The file is UTF-8. A line ends in ``\n`` or ``\r\n`` and in nothing else, so an id may hold any
-    other separator of Unicode. A byte order mark at the start is dropped, an empty line is no id.
+    The file is UTF-8. Only ``\n`` and ``\r\n`` end a line, so an id may contain other Unicode line
+    separators. A byte order mark at the start and empty lines are dropped.
 
     Args:
         stream: Bytes of the file.
-        shown: How messages call it.
+        shown: Name of the file in messages.
 
     Raises:
-        CorpusError: A line is no UTF-8 or longer than 64 MiB; the message names it.
+        CorpusError: A line is not UTF-8 or is longer than 64 MiB; the message names it.
     """
     ids = []
     for number, data, problem in read_lines(stream):

@@ -1,4 +1,4 @@
-"""Pairs of texts with a score (STS) or a label (NLI, paraphrase, relevance)."""
+"""Read pairs of texts with a score (STS) or a label (NLI, paraphrase, relevance)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ COLUMNS = {
     "score": ("score", "similarity", "relatedness_score"),
     "label": ("label", "gold_label"),
 }
-"""Where the parts of a pair are looked for, in this order, when a column is not named."""
+"""Default column names of the parts of a pair, in order of preference."""
 
 
 def read_pairs(
@@ -36,15 +36,15 @@ def read_pairs(
 
     Args:
         path: The file.
-        text1: Column of the first text; columns not named are looked for by `COLUMNS`.
+        text1: Column of the first text; an unnamed column is detected by `COLUMNS`.
         text2: Column of the second text.
         score: Column of a number.
         label: Column of a string or an integer, which becomes its decimal text.
-        score_range: Least and greatest score that are allowed.
-        need: ``score`` or ``label``, where every pair must have one.
+        score_range: Minimum and maximum score.
+        need: Parts that every pair must have: ``score``, ``label`` or both.
 
     Raises:
-        CorpusError: The file or a column is absent, or a row is no pair, with its place.
+        CorpusError: The file or a column is absent, or a row is not a pair; the message names it.
     """
     file = classify(path)
     named = {"text1": text1, "text2": text2, "score": score, "label": label}
@@ -74,22 +74,25 @@ def find_columns(
     """Choose the column of each part of a record.
 
     Args:
-        named: Columns the user named, by part; None: look for it.
-        known: Where each part is looked for, in this order.
-        names: Columns there are.
-        shown: How messages call the file.
-        needed: Parts that must be found.
+        named: Columns that the user named, by part; None: detect the column.
+        known: Default column names of each part, in order of preference.
+        names: Columns of the file.
+        shown: Name of the file in messages.
+        needed: Parts that must have a column.
 
     Raises:
-        CorpusError: A named column, or a needed part, is not there; the message lists the columns.
+        CorpusError: A named column or the column of a needed part is missing; the message lists the
+            columns of the file.
     """
     columns = {}
     for part, name in named.items():
         if name is not None and name not in names:
             raise CorpusError(f"{shown}: {unknown_name(name, name, names, f'{part} column')}")
-        found = name or next((column for column in known[part] if column in names), None)
-        if found is not None:
-            columns[part] = found
+        column = name or next(
+            (known_name for known_name in known[part] if known_name in names), None
+        )
+        if column is not None:
+            columns[part] = column
         elif part in needed:
             raise CorpusError(f"{shown}: no {part} column among {', '.join(names)}; name it.")
     return columns
@@ -116,7 +119,7 @@ def _pair(
 
 
 def text_of(values: Mapping[str, Any], name: str) -> str:
-    """Return a text that is not blank; raises `BadRow` for any other value."""
+    """Return the text of a field; raises `BadRow` if it is blank or not a string."""
     value = values.get(name)
     if not isinstance(value, str) or not value.strip():
         raise BadRow(f"{name!r} must be a text that is not blank", value)

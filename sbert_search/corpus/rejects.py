@@ -1,4 +1,4 @@
-"""The list of rejected rows that work leaves beside the folder it makes."""
+"""The list of rejected rows, a file beside the folder that is built."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ _FIELDS = {field.name for field in dataclasses.fields(Reject)}
 class RejectLog:
     """JSON lines with the source, reason and value of every rejected row, in input order.
 
-    The file is ``<folder>.rejects.jsonl``, beside the folder. It lists what the last finished work
-    on it rejected, and is absent when that was nothing. Until the work is finished, its list grows
-    under another name and the older one stays: it may be what is read. An older list that somebody
-    has changed is kept as ``<folder>.rejects.old.jsonl``, unless all of it has been read and taken.
+    The file ``<folder>.rejects.jsonl`` lists the rejected rows of the last finished run; it is
+    absent if there were none. During a run the list grows under a temporary name, and the previous
+    list stays, since it may be a source of the run. A previous list that was edited by hand is kept
+    as ``<folder>.rejects.old.jsonl``, unless the run read all of it without a reject.
 
     Args:
-        folder: What is made of the other rows, such as an index.
-        keep: Lines of a stopped run that still count when it goes on; the rest is dropped.
+        folder: The folder that is built, such as an index.
+        keep: Lines of an interrupted run to keep when it is resumed; the rest is dropped.
     """
 
     def __init__(self, folder: Path, keep: int = 0) -> None:
-        if folder.name in ("", ".."):  # such as ".", which has no name of its own
+        if folder.name in ("", ".."):  # such as ".", which has no name
             folder = folder.resolve()
         self.path = folder.with_name(f"{folder.name}.rejects.jsonl")
         self._old = folder.with_name(f"{folder.name}.rejects.old.jsonl")
         self._growing = folder.with_name(f"{folder.name}.rejects.jsonl.partial")
         if keep and self.path.exists() and not self._growing.exists():
-            files.disk.replace(self.path, self._growing)  # stopped after all rows were read
+            files.disk.replace(self.path, self._growing)  # interrupted after `finish`
         self._log = files.LineLog(self._growing, keep)
 
     def append(self, rejects: Sequence[Reject]) -> None:
@@ -44,10 +44,10 @@ class RejectLog:
         self._log.append([json.dumps(dataclasses.asdict(reject)) for reject in rejects])
 
     def finish(self, *, was_read: bool) -> None:
-        """Let the list take the place of the older one.
+        """Replace the previous list by the new one.
 
         Args:
-            was_read: Whether the older one is a source of the work.
+            was_read: Whether the previous list was a source of the run.
         """
         rejected = self._growing.exists()
         if self.path.exists() and (rejected or not was_read) and _is_changed(self.path):
@@ -60,12 +60,12 @@ class RejectLog:
 
 
 def is_reject_list(path: Path) -> bool:
-    """Whether a file's name is that of a list of rejected rows."""
+    """Whether a file has the name of a list of rejected rows."""
     return _NAME.fullmatch(path.name) is not None
 
 
 def _is_changed(path: Path) -> bool:
-    """Whether a list holds anything but what a `RejectLog` writes."""
+    """Whether a list contains a line that no `RejectLog` writes."""
     with path.open("rb") as lines:
         return not all(map(_is_record, lines))
 

@@ -1,4 +1,4 @@
-"""Write token shards so that killed work goes on where it was, with the same shards at the end."""
+"""Write token shards; interrupted work resumes and ends with the same shards."""
 
 from __future__ import annotations
 
@@ -23,19 +23,20 @@ SHARD_TOKENS = 1 << 24
 
 
 class ShardWriter:
-    """Writes documents into shards; opened on unfinished shards, it goes on behind the last one.
+    """Writes documents into shards; on unfinished shards, it continues after the last one.
 
-    A context manager that holds the folder's lock. ``rows`` says how many input rows need not be
-    read again. Documents behind the last whole shard are lost when the block ends without `finish`.
+    A context manager that holds the folder's lock. ``rows`` is the number of input rows that need
+    not be read again. If the context ends without `finish`, documents after the last complete shard
+    are lost.
 
     Args:
-        folder: Where to write; made when it is not there.
+        folder: Where to write; created if absent.
         vocab_size: Every token must be below it.
-        identity: What makes the tokens: tokenizer, source, how it is cut.
-        shard_tokens: A shard ends with the batch that fills it up to this.
+        identity: What determines the tokens: tokenizer, source, sentence splitting.
+        shard_tokens: A shard ends with the batch that reaches this number of tokens.
 
     Raises:
-        CorpusError: The folder holds shards of another origin, or another process writes to it.
+        CorpusError: The folder contains other shards, or another process writes to it.
     """
 
     def __init__(
@@ -49,7 +50,7 @@ class ShardWriter:
         self._folder, self._shard_tokens = folder, shard_tokens
         self._manifest = ShardManifest(vocab_size=vocab_size, identity=dict(identity))
         self._lock = contextlib.ExitStack()
-        self._forget()
+        self._clear()
 
     def __enter__(self) -> ShardWriter:
         if not self._folder.is_dir():
@@ -60,7 +61,7 @@ class ShardWriter:
         except locks.LockHeld as error:
             raise CorpusError(f"Another process writes token shards: {error}") from error
         if (self._folder / NAME).exists():
-            self._go_on(read_manifest(self._folder))
+            self._resume(read_manifest(self._folder))
         self._remove_strays()
         return self
 
@@ -69,20 +70,20 @@ class ShardWriter:
 
     @property
     def rows(self) -> int:
-        """Input rows that are in whole shards."""
+        """Input rows in complete shards."""
         return self._manifest.rows
 
     @property
     def finished(self) -> bool:
-        """Whether nothing is left to add."""
+        """Whether the shards are complete."""
         return self._manifest.finished
 
     def add(self, documents: Iterable[Sequence[Sequence[int]]], rows_end: int) -> None:
-        """Add the documents of one batch; sentences and documents without tokens are left out.
+        """Add the documents of one batch, without empty sentences and documents.
 
         Args:
-            documents: Each a list of sentences, each a list of tokens.
-            rows_end: Input rows read up to here.
+            documents: Documents as lists of sentences, which are lists of tokens.
+            rows_end: Input rows read so far.
 
         Raises:
             CorpusError: A token is not in the vocabulary.
@@ -100,7 +101,7 @@ class ShardWriter:
             CorpusError: There is no token at all.
         """
         if not self._documents and not self._manifest.shards:
-            raise CorpusError(f"{self._folder}: the source gave no tokens; nothing to train on.")
+            raise CorpusError(f"{self._folder}: the source has no tokens; name another source.")
         self._commit(rows_end, finished=True)
 
     def _add_document(self, sentences: list[Sequence[int]]) -> None:
@@ -127,9 +128,9 @@ class ShardWriter:
         files.disk.fsync_folder(self._folder)
         files.replace_file(self._folder / NAME, text.encode("utf-8"))
         self._manifest = manifest
-        self._forget()
+        self._clear()
 
-    def _forget(self) -> None:
+    def _clear(self) -> None:
         self._tokens: list[NDArray[Any]] = []
         self._n_tokens = 0
         self._sentences, self._documents = array("i"), array("i")
@@ -148,17 +149,17 @@ class ShardWriter:
         file = npy.write(self._folder / f"{number:06d}.{kind}.npy", values)
         return ShardFile(name=file.place.name, size_bytes=file.n_bytes, xxh3_128=file.digest)
 
-    def _go_on(self, found: ShardManifest) -> None:
-        wanted = self._manifest
-        if (found.vocab_size, found.identity) != (wanted.vocab_size, wanted.identity):
+    def _resume(self, existing: ShardManifest) -> None:
+        expected = self._manifest
+        if (existing.vocab_size, existing.identity) != (expected.vocab_size, expected.identity):
             raise CorpusError(
-                f"{self._folder} holds token shards of another origin: {found.identity}, not "
-                f"{wanted.identity}. Name another folder."
+                f"{self._folder} holds token shards of another origin: {existing.identity}, not "
+                f"{expected.identity}. Name another folder."
             )
-        self._manifest = found
+        self._manifest = existing
 
     def _remove_strays(self) -> None:
-        """Remove what a killed writer left behind; only files that are named as ours."""
+        """Remove shard files that the manifest does not list, left by a killed writer."""
         kept = {file.name for shard in self._manifest.shards for file in shard.files}
         for path in self._folder.glob("[0-9]*.npy"):
             if path.name not in kept:

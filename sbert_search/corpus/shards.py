@@ -1,12 +1,12 @@
-"""Token shards: tokenised documents as mapped arrays, larger than memory, written once.
+"""Token shards: tokenised documents as memory-mapped arrays, larger than memory, written once.
 
-    MANIFEST.json           what made the tokens, how far the source was read, every shard and file
-    000003.tokens.npy       the tokens of all sentences, end to end (uint16, or uint32 from 65,536)
+    MANIFEST.json           identity of the tokens, input rows read, all shards and files
+    000003.tokens.npy       tokens of all sentences, concatenated (uint16; uint32 above 65,536)
     000003.sentences.npy    int32: tokens of each sentence
     000003.documents.npy    int32: sentences of each document
 
-The manifest is swapped after each shard, so work that was killed goes on behind the last whole one.
-This room knows numbers only; what they mean, the tokenizer named in the manifest says.
+The manifest is replaced after each shard, so interrupted work resumes after the last complete one.
+Shards contain token ids only; the manifest identifies the tokenizer.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _COUNTED = 1 << 22  # tokens read at a time
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ShardFile:
-    """A file as it was when it was written."""
+    """Size and digest of a file when it was written."""
 
     name: str
     size_bytes: int
@@ -61,11 +61,11 @@ class Shard:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ShardManifest:
-    """What a folder of shards holds.
+    """The content of a folder of shards.
 
     Attributes:
         vocab_size: Every token is below it.
-        identity: What made the tokens, any JSON object; work goes on only where it is equal.
+        identity: What determines the tokens, a JSON object; resuming requires an equal one.
         rows: Input rows read so far.
         finished: Whether the source was read to its end.
         shards: In the order of the source.
@@ -85,21 +85,21 @@ class ShardManifest:
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Type of the stored tokens."""
+        """Dtype of the stored tokens."""
         return np.dtype("u2" if self.vocab_size <= 1 << 16 else "u4")
 
 
 class TokenShards:
-    """Finished shards as one long row of tokens, mapped.
+    """Finished shards as one memory-mapped sequence of tokens.
 
     Attributes:
-        manifest: What made them.
-        sentence_starts: Token where each sentence begins, and the end, int64 (n_sentences + 1,).
-        document_starts: Sentence where each document begins, and the end, int64 (n_documents + 1,).
-        document_tokens: Token where each document begins, and the end, int64 (n_documents + 1,).
+        manifest: The manifest of the shards.
+        sentence_starts: First token of each sentence, then the end, int64 (n_sentences + 1,).
+        document_starts: First sentence of each document, then the end, int64 (n_documents + 1,).
+        document_tokens: First token of each document, then the end, int64 (n_documents + 1,).
 
     Raises:
-        CorpusError: The folder has no shards, unfinished ones, or a file that is not as written.
+        CorpusError: The folder has no shards, unfinished shards, or a damaged file.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -125,7 +125,7 @@ class TokenShards:
         return int(self._starts[-1])
 
     def tokens(self, start: int, end: int) -> Ints:
-        """Read the tokens from ``start`` up to ``end`` (not included), over shards if need be."""
+        """Read the tokens from ``start`` to ``end`` (exclusive), across shards."""
         first, last = np.searchsorted(self._starts, [start, end - 1], side="right") - 1
         parts = [
             self._tokens[n][max(start - self._starts[n], 0) : end - self._starts[n]]
@@ -134,7 +134,7 @@ class TokenShards:
         return np.concatenate(parts).astype(np.int64)
 
     def counts(self) -> Ints:
-        """Count how often each token stands in the text, int64 (vocab_size,)."""
+        """Count the occurrences of each token, int64 (vocab_size,)."""
         counts = np.zeros(self.manifest.vocab_size, np.int64)
         for tokens in self._tokens:
             for start in range(0, len(tokens), _COUNTED):
@@ -143,10 +143,10 @@ class TokenShards:
         return counts
 
     def verify(self) -> None:
-        """Read every file and compare its digest.
+        """Compare the digest of every file with the manifest.
 
         Raises:
-            CorpusError: One differs from what was written.
+            CorpusError: A file differs.
         """
         for file in (file for shard in self.manifest.shards for file in shard.files):
             got = files.xxh3_128_of(self.folder / file.name)
@@ -166,10 +166,10 @@ class TokenShards:
 
 
 def read_manifest(folder: Path) -> ShardManifest:
-    """Read what a folder of shards holds.
+    """Read the manifest of a folder of shards.
 
     Raises:
-        CorpusError: It has no manifest, or one that cannot be used.
+        CorpusError: There is no manifest, or it cannot be used.
     """
     try:
         return from_mapping(ShardManifest, json.loads((folder / NAME).read_text("utf-8")))

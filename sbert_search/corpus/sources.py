@@ -1,4 +1,4 @@
-"""From what the user names (files, folders, globs) to files whose format is known."""
+"""Expand sources (files, folders, globs) into files of known formats, and read their rows."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ FORMATS: dict[str, Format] = {
 }
 COMPRESSIONS = (".gz", ".zst", ".xz")
 
-_TWO_STARS = re.compile(r"(?:^|(?P<slash>/+))\*\*(?:/+\*\*)*(?:/+|$)")  # a whole part of a path
+_TWO_STARS = re.compile(r"(?:^|(?P<slash>/+))\*\*(?:/+\*\*)*(?:/+|$)")  # a whole path component
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,9 +58,9 @@ class SourceFile:
 
     Attributes:
         path: Where the bytes are.
-        shown: How messages and ``Document.source`` call it.
-        name: How ids made from line numbers call it.
-        format: What is in it.
+        shown: Its name in messages and ``Document.source``.
+        name: Its name in ids made from line numbers.
+        format: Its format.
     """
 
     path: Path
@@ -70,15 +70,15 @@ class SourceFile:
 
 
 def expand(sources: Sequence[str | Path], stdin: SourceFile | None = None) -> list[SourceFile]:
-    """Find the files of all sources: globs sorted, a BEIR folder as its corpus file.
+    """List the files of all sources; globs are sorted, a BEIR folder gives its corpus file.
 
     Args:
         sources: Paths, globs, or ``-``.
-        stdin: Stands for ``-``.
+        stdin: The file to read for ``-``.
 
     Raises:
-        CorpusError: A source is absent, of no known format, no regular file, or a glob or folder
-            has nothing to read.
+        CorpusError: A source is absent, of unknown format or not a regular file, or a glob or
+            folder contains no readable file.
     """
     files: list[SourceFile] = []
     for source in sources:
@@ -94,7 +94,7 @@ def expand(sources: Sequence[str | Path], stdin: SourceFile | None = None) -> li
 
 
 def classify(path: Path) -> SourceFile:
-    """Say what a path holds, by its extension or by what is in the folder.
+    """Determine the format of a path from its extension, or from the content of a folder.
 
     Raises:
         CorpusError: As `expand`.
@@ -110,14 +110,14 @@ def classify(path: Path) -> SourceFile:
         raise CorpusError(f"{shown}: not a regular file. Pipe JSON lines to '-' instead.")
     plain = path.name.lower()
     compression = next((suffix for suffix in COMPRESSIONS if plain.endswith(suffix)), "")
-    found = FORMATS.get(Path(plain.removesuffix(compression)).suffix)
-    if found is None or (compression and found in ("parquet", "arrow")):
+    file_format = FORMATS.get(Path(plain.removesuffix(compression)).suffix)
+    if file_format is None or (compression and file_format in ("parquet", "arrow")):
         raise CorpusError(
-            f"{shown}: no format is known by this extension. Known: {' '.join(FORMATS)}, the text "
+            f"{shown}: unknown file extension. Known: {' '.join(FORMATS)}, the text "
             f"formats also with {' '.join(COMPRESSIONS)}; a folder of .txt and .md files; a BEIR "
             "folder; '-' for JSON lines on standard input."
         )
-    return SourceFile(path, shown, printable(path.name), found)
+    return SourceFile(path, shown, printable(path.name), file_format)
 
 
 def read_rows(
@@ -126,9 +126,9 @@ def read_rows(
     """Yield one item for every row of a file, in bounded memory.
 
     Args:
-        file: What to read.
-        skip: Rows to pass over, as cheaply as the format allows.
-        limit: Of a row; one that is larger is rejected.
+        file: The file.
+        skip: Rows to skip, as cheaply as the format allows.
+        limit: Maximum size of a row; larger ones are rejected.
 
     Raises:
         CorpusError: The file cannot be opened, or has no usable header.
@@ -138,7 +138,7 @@ def read_rows(
             yield from read_text_folder(file.path, file.shown, skip=skip, limit=limit)
         case "parquet" | "arrow":
             read = read_parquet if file.format == "parquet" else read_arrow
-            with open_bytes(file.path, file.shown):  # a file that may not be read is no damaged one
+            with open_bytes(file.path, file.shown):  # a permission error is not damage
                 yield from read(file.path, file.shown, skip=skip, limit=limit)
         case _:
             with open_bytes(file.path, file.shown, limit=limit) as stream:
@@ -148,19 +148,19 @@ def read_rows(
 def field_names(
     file: SourceFile, *, n_rows: int = 100, limit: RowLimit = NO_BUDGET
 ) -> list[str] | None:
-    """Return the fields that the first good rows of a file have, or None when it has no good row.
+    """Return the fields of the first valid rows of a file, or None if it has no valid row.
 
     Raises:
         CorpusError: As `read_rows`.
     """
-    good = (row for row in read_rows(file, limit=limit) if isinstance(row, RawRow))
-    names = [tuple(row.values) for row in itertools.islice(good, n_rows)]
+    valid = (row for row in read_rows(file, limit=limit) if isinstance(row, RawRow))
+    names = [tuple(row.values) for row in itertools.islice(valid, n_rows)]
     return list(dict.fromkeys(itertools.chain.from_iterable(names))) if names else None
 
 
 @contextlib.contextmanager
 def open_bytes(path: Path, shown: str = "", *, limit: RowLimit = NO_BUDGET) -> Iterator[BinaryIO]:
-    """Open a regular file; by its extension, decompress it while it is read.
+    """Open a regular file, decompressing it according to its extension.
 
     Raises:
         CorpusError: It cannot be opened, or is a FIFO, a device or a folder.
@@ -173,7 +173,7 @@ def open_bytes(path: Path, shown: str = "", *, limit: RowLimit = NO_BUDGET) -> I
     except OSError as error:
         raise CorpusError(f"{shown}: cannot be read: {error.strerror}.") from error
     with raw:
-        match path.suffix.lower():  # no second buffer, which would lose the lines before a cut
+        match path.suffix.lower():  # gzip unbuffered: a buffer would lose lines before a truncation
             case ".gz":
                 yield cast(BinaryIO, gzip.open(raw))  # noqa: SIM115 (raw is closed)
             case ".xz":
@@ -186,10 +186,10 @@ def open_bytes(path: Path, shown: str = "", *, limit: RowLimit = NO_BUDGET) -> I
 
 
 def content_sha256(files: Sequence[SourceFile]) -> str:
-    """Hash what the files hold, in hexadecimal.
+    """Return the SHA-256 of the content of files, in hexadecimal.
 
-    One file: the sha256 of its bytes. Several files, or a folder of text files: the sha256 of the
-    lines ``<sha256>  <name>`` that the tool sha256sum prints for them.
+    For one file it is the hash of its bytes. For several files, or a folder of text files, it is
+    the hash of the lines ``<sha256>  <name>``, as sha256sum prints them.
     """
     digests = [(_sha256(path), name) for file in files for path, name in members(file)]
     if len(files) == 1 and files[0].format != "folder":
@@ -199,14 +199,14 @@ def content_sha256(files: Sequence[SourceFile]) -> str:
 
 
 def _sha256(path: Path | None) -> str:
-    if path is None or not path.is_file():  # of a folder; its row is rejected
+    if path is None or not path.is_file():  # in a folder: its row is rejected
         return "none"
     with path.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def members(file: SourceFile) -> list[tuple[Path | None, str]]:
-    """List the files of a source and their names in it; None where a row is rejected unread."""
+    """List the files of a source with their names; None for a file that is rejected unread."""
     if file.format != "folder":
         return [(file.path, file.name)]
     names = text_files(file.path)
@@ -232,22 +232,21 @@ def _read_stream(
 def _paths(source: str) -> list[Path]:
     if os.path.lexists(source) or not glob.has_magic(source):
         return [Path(source)]
-    found = sorted(_glob(source))
-    if not found:
+    paths = [Path(path) for path in sorted(_glob(source))]
+    if not paths:
         raise CorpusError(f"{source}: no file matches this pattern.")
-    paths = [Path(path) for path in found]
-    passed_over = [path for path in paths if is_reject_list(path)]
-    if len(passed_over) == len(paths):
+    skipped = [path for path in paths if is_reject_list(path)]
+    if len(skipped) == len(paths):
         return paths
-    for path in passed_over:
-        note(f"{printable(path)}: a list of rejected rows, passed over. Name it to read it.")
-    return [path for path in paths if path not in passed_over]
+    for path in skipped:
+        note(f"{printable(path)}: skipped, a list of rejected rows. Name it to read it.")
+    return [path for path in paths if path not in skipped]
 
 
 def _glob(pattern: str) -> set[str]:
-    """Find what `glob.glob` with ``recursive=True`` finds, but let ``**`` enter no linked folder.
+    """Return the matches of `glob.glob` with ``recursive=True``, but ``**`` follows no links.
 
-    Links to a folder above them would lead in circles, whose number doubles with each such link.
+    A link to a parent folder would make `glob` descend in circles; each further link doubles them.
     """
     deep = _TWO_STARS.search(pattern)
     if deep is None:

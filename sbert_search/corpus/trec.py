@@ -1,8 +1,8 @@
-"""Run files of TREC: ``query_id Q0 doc_id rank score tag``, one hit a line, rank from 1.
+"""TREC run files: ``query_id Q0 doc_id rank score tag``, one hit per line, rank from 1.
 
-White space is what C takes for it, as trec_eval does: any other space or line end of Unicode is
-part of an id. trec_eval reads the scores in 32 bits and breaks ties by document id, not by rank;
-`metrics` judges the order shown instead.
+Only ASCII white space separates cells, as in trec_eval: other Unicode spaces and line separators
+are part of an id. trec_eval reads scores in 32 bits and breaks ties by document id, not by rank;
+`metrics` uses the rank order instead.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ def write_run(
     *,
     tag: str = "sbert-search",
 ) -> None:
-    """Write a run atomically, each query's hits by falling score, equal scores in given order.
+    """Write a run atomically, the hits of a query by descending score, ties in the given order.
 
-    A run that comes query by query is never in memory as a whole.
+    An iterable run is written query by query and never in memory as a whole.
 
     Raises:
-        CorpusError: An id that the format cannot hold (empty, with white space, no UTF-8, or a
-            byte order mark where a line begins), a score that is not finite, or a file that
-            cannot be written.
+        CorpusError: The format cannot hold an id (it is empty, has white space, is not UTF-8, or
+            starts a line with a byte order mark), a score is not finite, or the file cannot be
+            written.
     """
     try:
         with replacing(path) as file:
@@ -58,12 +58,12 @@ def _lines(query_id: str, hits: Mapping[str, float], tag: str) -> Iterator[str]:
 
 
 def read_run(path: Path) -> Run:
-    """Read a run; each query's hits come by rank.
+    """Read a run; the hits of each query are sorted by rank.
 
     Raises:
-        CorpusError: The file cannot be read, or a line has not six cells, a rank or score that is
-            no number, a document or rank its query had before, or a higher score than the rank
-            above it.
+        CorpusError: The file cannot be read; or a line does not have six cells, its rank or score
+            is not a number, its query repeats a document or rank, or its score is higher than
+            that of the rank above.
     """
     ranked: dict[str, dict[int, tuple[str, float, str]]] = {}
     with open_bytes(path) as stream:

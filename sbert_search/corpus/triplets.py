@@ -1,4 +1,4 @@
-"""Triplets of texts, and groups of texts that mean the same."""
+"""Read triplets of texts, and groups of texts with the same meaning."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ COLUMNS = {
     "anchor": ("anchor", "query", "question", "sentence1", "premise"),
     "positive": ("positive", "passage", "answer", "entailment", "sentence2"),
 }
-"""Where the parts of a triplet are looked for, in this order, when a column is not named."""
+"""Default column names of the parts of a triplet, in order of preference."""
 
 _NEGATIVE = re.compile(r"(hard_)?negatives?(_?\d+)?|contradiction")
 _GROUPS = ("texts", "captions", "paraphrases", "sentences")
@@ -36,13 +36,13 @@ def read_triplets(
 
     Args:
         path: The file.
-        anchor: Column of the anchor; columns not named are looked for by `COLUMNS`.
-        positive: Column of the text that belongs to it.
-        negative: Column of a text that does not, or of a list of such texts. Not named: all columns
-            called negative, negatives, negative_1, ...
+        anchor: Column of the anchor; an unnamed column is detected by `COLUMNS`.
+        positive: Column of the positive text.
+        negative: Column of a negative text or a list of them; None: all columns named negative,
+            negatives, negative_1, ...
 
     Raises:
-        CorpusError: The file or a column is absent, or a row is no triplet, with its place.
+        CorpusError: The file or a column is absent, or a row is not a triplet (named).
     """
     file = classify(path)
     names = field_names(file) or []
@@ -64,12 +64,12 @@ def read_triplets(
 
 
 def negative_columns(names: Sequence[str]) -> list[str]:
-    """Find the columns of negatives by their names."""
+    """Return the columns whose names are those of negatives."""
     return sorted(name for name in names if _NEGATIVE.fullmatch(name))
 
 
 def read_groups(path: Path, *, texts: str | None = None) -> list[TextGroup]:
-    """Read groups of texts that mean the same, such as the captions of a picture.
+    """Read groups of texts with the same meaning, such as the captions of a picture.
 
     Args:
         path: A file of rows with a list of texts (JSON lines, Parquet, Arrow).
@@ -92,7 +92,7 @@ def read_groups(path: Path, *, texts: str | None = None) -> list[TextGroup]:
 
 
 def _read(path: Path, make: Callable[[Mapping[str, Any], str], R], kind: str) -> list[R]:
-    """Make a record of every row; the first row that gives none is an error with its place."""
+    """Make a record of every row; the first row that fails is an error that names it."""
     file = classify(path)
     records = []
     for row in read_rows(file):
@@ -108,7 +108,7 @@ def _read(path: Path, make: Callable[[Mapping[str, Any], str], R], kind: str) ->
 
 
 def _texts_of(values: Mapping[str, Any], name: str) -> list[str]:
-    """Return the texts of a list, or the one of a string; none for null."""
+    """Return the texts of a list, a string as a list of one, and null as an empty list."""
     value = values.get(name)
     if value is None:
         return []

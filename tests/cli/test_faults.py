@@ -52,7 +52,7 @@ def test_bad_rows_stop_a_build_before_anything_is_written(write: Write, tmp_path
     [
         ("absent.jsonl", "absent.jsonl: cannot be read: No such file or directory"),
         ("absent-*.jsonl", "absent-*.jsonl"),
-        ("docs.xyz", "docs.xyz: no format is known by this extension"),
+        ("docs.xyz", "docs.xyz: unknown file extension"),
         ("empty.jsonl", "empty.jsonl: holds no rows"),
         ("cut.jsonl.gz", "cut.jsonl.gz"),
         ("no-text.csv", "no text field among 'a', 'b'. Name it with --text-field."),

@@ -85,7 +85,7 @@ def test_search(
         assert "lies in" in assert_refused(capsys, *ask, built / inside, keeps=built)
     assert run([str(word) for word in (*ask, tmp_path / "run.trec")]) == 0
     assert run([str(word) for word in (*ask, tmp_path / "no" / "run.trec")]) == 2
-    assert "no is no folder. Make it first" in capsys.readouterr().err
+    assert "no is not a folder. Create it first" in capsys.readouterr().err
 
 
 def test_tune(capsys: pytest.CaptureFixture[str], built: Path, queries: Path) -> None:

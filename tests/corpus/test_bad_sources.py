@@ -40,12 +40,12 @@ def refusal(*sources: str | Path, fields: FieldNames | None = None) -> str:
         ("c.csv", b"id,te\xffxt\n1,a\n", "c.csv:1: invalid UTF-8 or a lone surrogate"),
         ("c.csv", b"id;text\n1;a\n", "c.csv: no text field among 'id;text'. Name it"),
         ("c.jsonl", b'{"id": "1", "tekst": "a"}\n', "no text field among 'id', 'tekst'. Name it"),
-        ("c.json", b"[]", "c.json: no format is known by this extension. Known: .jsonl"),
-        ("c.parquet.gz", b"", "c.parquet.gz: no format is known by this extension"),
+        ("c.json", b"[]", "c.json: unknown file extension. Known: .jsonl"),
+        ("c.parquet.gz", b"", "c.parquet.gz: unknown file extension"),
         ("c.parquet", b"PAR1 but not really PAR1", "c.parquet: damaged Parquet file"),
         ("c.parquet", b"", "c.parquet: damaged Parquet file"),
         ("c.arrow", b"ARROW1\0\0 but not really", "c.arrow:batch 0: damaged after this"),
-        ("c.feather", b"FEA1 old", "c.feather:batch 0: damaged after this, what follows is lost: "
+        ("c.feather", b"FEA1 old", "c.feather:batch 0: damaged after this batch; the rest is lost: "
          "Feather version 1; write it again as version 2"),
     ],
 )  # fmt: skip

@@ -42,9 +42,9 @@ def test_qrels_keep_their_order_and_grades(tmp_path: Path) -> None:
         (HEADER + "q1\td1\n", "test.tsv:2: not three cells"),
         (HEADER + "q1 d1 1\n", "test.tsv:2: not three cells"),
         (HEADER + "q1\t\t1\n", "test.tsv:2: not three cells"),
-        (HEADER + "q1\td1\t1.5\n", "test.tsv:2: a grade that is no integer ('1.5')"),
-        (HEADER + "q1\td1\t2\x1f\n", "test.tsv:2: a grade that is no integer"),
-        (HEADER + "q1\td1\t٣\n", "test.tsv:2: a grade that is no integer"),
+        (HEADER + "q1\td1\t1.5\n", "test.tsv:2: a grade that is not an integer ('1.5')"),
+        (HEADER + "q1\td1\t2\x1f\n", "test.tsv:2: a grade that is not an integer"),
+        (HEADER + "q1\td1\t٣\n", "test.tsv:2: a grade that is not an integer"),
         (
             HEADER + "q1\td1\t1\nq1\td1\t0\n",
             "test.tsv:3: the same query and document were judged",
@@ -89,7 +89,7 @@ def test_absent_files_are_named_with_what_there_is(tmp_path: Path) -> None:
     with pytest.raises(CorpusError, match=r"has no queries\.jsonl"):
         read_queries(tmp_path)
     write_qrels(tmp_path, HEADER, "dev")
-    with pytest.raises(CorpusError, match=r"test\.tsv: no such file; splits there are: dev"):
+    with pytest.raises(CorpusError, match=r"test\.tsv: no such file; existing splits: dev"):
         read_qrels(tmp_path)
 
 

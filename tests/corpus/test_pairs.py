@@ -50,7 +50,7 @@ def test_labels_and_named_columns(tmp_path: Path) -> None:
         (ROW % 1 + ROW % "true", "p.jsonl:2: 'score' must be a finite number (True)"),
         (ROW % '"high"', "p.jsonl:1: 'score' must be a finite number ('high')"),
         (ROW % "1e999", "p.jsonl:1: 'score' must be a finite number (inf)"),
-        (ROW % "NaN", "p.jsonl:1: NaN is no JSON value"),
+        (ROW % "NaN", "p.jsonl:1: NaN is not a JSON value"),
         (ROW % 7, "p.jsonl:1: 'score' must be from 0 to 5 (7)"),
         (ROW.replace('"a"', '" "') % 1, "p.jsonl:1: 'sentence1' must be a text that is"),
         (
@@ -62,7 +62,7 @@ def test_labels_and_named_columns(tmp_path: Path) -> None:
             "p.jsonl:1: invalid UTF-8 or a lone surrogate in",
         ),
         (ROW % '1, "label": [1]', "p.jsonl:1: 'label' must be a string or an integer ([1])"),
-        ("[1]\n", "p.jsonl:1: the row is no JSON object ([1])"),
+        ("[1]\n", "p.jsonl:1: the row is not a JSON object ([1])"),
     ],
 )
 def test_bad_pairs_are_named(tmp_path: Path, content: str, message: str) -> None:

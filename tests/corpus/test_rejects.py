@@ -124,7 +124,7 @@ def test_globs_and_folders_pass_over_lists_of_rejected_rows(
 ) -> None:
     report = index.upsert(tmp_path / "*.jsonl", model="hashing", settings=SKIP)
     assert report.counts.read == 4
-    assert "i.rejects.jsonl: a list of rejected rows, passed over" in capsys.readouterr().err
+    assert "i.rejects.jsonl: skipped, a list of rejected rows" in capsys.readouterr().err
     (tmp_path / "docs.jsonl").unlink()
     (tmp_path / "note.md").write_text("a note")
     assert index.upsert(tmp_path, model="hashing").counts.read == 1

@@ -76,4 +76,4 @@ def test_the_command_names_the_best_and_what_to_expect(data: Path) -> None:
     (record,) = sbert_search("eval", "fusion", data.with_name("i"), data, "--json").records
     assert (record["queries"], len(record["scores"]), len(record["folds"])) == (N_QUERIES, 13, 5)
     refused = sbert_search("eval", "fusion", data.with_name("i"), data, "--split", "dev")
-    assert (refused.code, "splits there are: train" in refused.err) == (1, True)
+    assert (refused.code, "existing splits: train" in refused.err) == (1, True)

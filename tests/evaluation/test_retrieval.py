@@ -115,7 +115,7 @@ def test_what_cannot_be_evaluated_is_named(data: Path) -> None:
     with pytest.raises(EvaluationError, match=r"no folder .*nowhere; point --data"):
         evaluate_retrieval(elsewhere, embedder, data=data)
     dev = EvalTask(name="mini", kind="retrieval", path=Path("mini"), split="dev")
-    with pytest.raises(CorpusError, match="splits there are: test"):
+    with pytest.raises(CorpusError, match="existing splits: test"):
         evaluate_retrieval(dev, embedder, data=data)
     revised = EvalTask(
         name="mini", kind="retrieval", path=Path("mini"), sha256={"mini/corpus.jsonl": "0" * 64}

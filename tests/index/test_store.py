@@ -244,7 +244,7 @@ def test_a_file_system_without_locks_is_refused_when_an_index_is_made(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("fcntl.flock", lambda fd, operation: None)
-    with pytest.raises(IndexStoreError, match="locks exclude nobody on this file system"):
+    with pytest.raises(IndexStoreError, match="this file system ignores locks"):
         IndexStore.create(tmp_path / "i", SETTINGS)
 
 

@@ -1,1 +1,1 @@
-"""One reader for each file format: bytes to rows, with bad rows named."""
+"""One reader per file format: bytes to rows, bad rows as rejects."""

@@ -1,4 +1,4 @@
-"""What the rows of Arrow columns take as Python values, before any are made."""
+"""Estimate the memory of Arrow rows as Python values, before creating them."""
 
 from __future__ import annotations
 
@@ -7,33 +7,33 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-_VALUE_BYTES, _DICT_BYTES = 64, 232  # of a value and its place in a list; of an empty dict
+_VALUE_BYTES, _DICT_BYTES = 64, 232  # a value with its list slot; an empty dict
 
 Sizes = NDArray[np.int64]
 
 
 def row_bytes(batch: pa.RecordBatch, *, held: bool) -> Sizes:
-    """Return what each row takes, (n_rows,).
+    """Return the estimated bytes of each row, int64 (n_rows,).
 
     Args:
-        batch: The rows; offsets are checked.
-        held: Count a character that may be wide as 4 bytes, which is what memory takes; otherwise
-            count the bytes of the file.
+        batch: The rows; their offsets must be validated.
+        held: Whether to estimate memory, with 4 bytes for each character of a string that may not
+            be ASCII; otherwise the bytes in the file.
     """
     sizes = (_sizes(column, held) for column in batch.columns)
     return sum(sizes, np.zeros(batch.num_rows, np.int64))
 
 
 def _sizes(column: pa.Array, held: bool) -> Sizes:
-    """Return what each value of a column takes; too much rather than too little."""
+    """Return the bytes of each value of a column, rather too many than too few."""
     kind, types = column.type, pa.types
     if isinstance(column, pa.ExtensionArray):
         return _sizes(column.storage, held)
     if types.is_dictionary(kind):
         return _picked(_sizes(column.dictionary, held), _integers(column.indices))
     if types.is_run_end_encoded(kind):
-        places = np.arange(column.offset, column.offset + len(column))
-        runs = np.searchsorted(_integers(column.run_ends), places, "right").astype(np.int64)
+        positions = np.arange(column.offset, column.offset + len(column))
+        runs = np.searchsorted(_integers(column.run_ends), positions, "right").astype(np.int64)
         return _picked(_sizes(column.values, held), runs)
     if types.is_struct(kind):
         fields = [_sizes(column.field(i), held) for i in range(kind.num_fields)]
@@ -44,6 +44,7 @@ def _sizes(column: pa.Array, held: bool) -> Sizes:
     if types.is_fixed_size_binary(kind):
         return sizes + int(kind.byte_width)
     if types.is_string_view(kind) or types.is_binary_view(kind):
+        # A view is 16 bytes, and its first 4 bytes are the length; pyarrow has no kernel for it.
         lengths = np.frombuffer(column.buffers()[1], "<i4")[::4].astype(np.int64)
         return sizes + (4 if held else 1) * lengths[column.offset : column.offset + len(column)]
     if types.is_string(kind) or types.is_large_string(kind):
@@ -75,11 +76,11 @@ def _sizes_of_lists(column: pa.Array, held: bool) -> Sizes:
     return own
 
 
-def _picked(sizes: Sizes, places: Sizes) -> Sizes:
-    """Take sizes by places; a null has place 0, where there may be nothing."""
-    return sizes[places] if len(sizes) else np.full(len(places), _VALUE_BYTES, np.int64)
+def _picked(sizes: Sizes, indices: Sizes) -> Sizes:
+    """Take sizes by index; nulls have index 0, even if there are no values."""
+    return sizes[indices] if len(sizes) else np.full(len(indices), _VALUE_BYTES, np.int64)
 
 
 def _integers(column: pa.Array) -> Sizes:
-    """Read whole numbers, nulls as 0."""
+    """Return integers as int64, nulls as 0."""
     return np.asarray(column.fill_null(0).to_numpy(zero_copy_only=False), np.int64)

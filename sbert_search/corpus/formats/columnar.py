@@ -1,4 +1,4 @@
-"""Parquet, Arrow IPC (file and stream) and Feather: typed columns, read block by block."""
+"""Read Parquet, Arrow IPC (file and stream) and Feather files, block by block."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def read_parquet(
 ) -> Iterator[RawRow | Reject]:
     """Yield the rows of a Parquet file; whole row groups are skipped unread.
 
-    Rows of a row group that is damaged, or takes too much memory to read, are rejected one by one,
-    so that every row is counted; a file whose footer cannot be read is one reject.
+    If a row group is damaged or needs too much memory, each of its rows becomes a reject, so that
+    every row is counted. A file with an unreadable footer becomes one reject.
     """
     try:
         file = pq.ParquetFile(path, buffer_size=1 << 20, page_checksum_verification=True)
@@ -49,7 +49,7 @@ def read_parquet(
 def _group_rows(metadata: pq.FileMetaData) -> list[int]:
     counts = [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]
     if sum(counts) != metadata.num_rows or not all(0 <= n <= MAX_GROUP_ROWS for n in counts):
-        raise ValueError("its footer contradicts itself on the number of rows")
+        raise ValueError("its footer has inconsistent numbers of rows")
     return counts
 
 
@@ -89,22 +89,22 @@ def read_arrow(
 ) -> Iterator[RawRow | Reject]:
     """Yield the rows of an Arrow IPC file or stream, or of a Feather file (version 2).
 
-    Damage ends the file in one reject; the batches before it are kept.
+    At the first damage the file ends with one reject; the batches before it are kept.
     """
-    number, place = 0, 0
+    number, index = 0, 0
     try:
-        for place, batch in enumerate(_record_batches(path), start=1):
+        for index, batch in enumerate(_record_batches(path), start=1):
             if number + batch.num_rows > skip:
                 rows = _rows_of(batch, limit)
-                yield from _named(rows, f"{shown}:batch {place}:row", number, skip - number)
+                yield from _named(rows, f"{shown}:batch {index}:row", number, skip - number)
             number += batch.num_rows
     except _DAMAGE as error:
-        reason = f"damaged after this, what follows is lost: {_first_line(error)}"
-        yield Reject(f"{shown}:batch {place}", reason)
+        reason = f"damaged after this batch; the rest is lost: {_first_line(error)}"
+        yield Reject(f"{shown}:batch {index}", reason)
 
 
 def _record_batches(path: Path) -> Iterator[pa.RecordBatch]:
-    """Read batches from a mapped file, with offsets checked before anything follows them."""
+    """Read batches from a mapped file; offsets are validated before any value is read."""
     with pa.memory_map(str(path)) as source:
         magic = source.read(6)
         source.seek(0)
@@ -116,14 +116,14 @@ def _record_batches(path: Path) -> Iterator[pa.RecordBatch]:
         else:
             batches = iter(pa.ipc.open_stream(source))
         for batch in batches:
-            for column in batch.columns:  # text by its offsets only: its bytes are checked by row
+            for column in batch.columns:  # only offsets of text: UTF-8 is checked row by row
                 is_text = pa.types.is_string(column.type)
                 (column.view(pa.binary()) if is_text else column).validate(full=True)
             yield batch
 
 
 def _rows_of(batch: pa.RecordBatch, limit: RowLimit) -> Iterator[dict[str, Any] | BadRow]:
-    """Yield the rows of a batch; only few that are large are held as values at a time."""
+    """Yield the rows of a batch in blocks, so that few large rows are in memory at a time."""
     sizes = row_bytes(batch, held=limit.budget is not None)
     ends = np.cumsum(sizes)
     start = 0
@@ -154,15 +154,16 @@ def _rows_of_block(batch: pa.RecordBatch) -> Iterator[dict[str, Any] | BadRow]:
 
 
 def _readable(column: pa.Array, name: str, first: int, bad: dict[int, BadRow]) -> list[Any]:
-    """Turn a column into values; a row whose value Python cannot hold becomes a bad one.
+    """Convert a column to Python values; rows that cannot be converted are added to ``bad``.
 
-    Such are times outside the years 1 to 9999, and in nested values text that is no UTF-8.
+    Those are times outside the years 1 to 9999, and nested text that is not UTF-8. Halving the
+    column finds them without converting every row on its own.
 
     Args:
-        column: What is read.
+        column: The column.
         name: Its name.
-        first: The row that it begins with.
-        bad: Takes the rows that cannot be read.
+        first: Number of its first row.
+        bad: Receives the bad rows by number.
     """
     try:
         return _values(column)
@@ -176,10 +177,10 @@ def _readable(column: pa.Array, name: str, first: int, bad: dict[int, BadRow]) -
 
 
 def _values(column: pa.Array) -> list[Any]:
-    """Turn a column into Python values.
+    """Convert a column to Python values.
 
-    Times become microseconds in UTC (those without a zone are taken as UTC), decimals floats, bytes
-    UTF-8 text, NaN a null.
+    Times become microseconds in UTC (without a zone: UTC is assumed), decimals become floats, bytes
+    UTF-8 text, and NaN null.
     """
     if isinstance(column, pa.ExtensionArray):
         return _values(column.storage)
@@ -209,12 +210,12 @@ _CASTS: tuple[tuple[Callable[[pa.DataType], bool], pa.DataType], ...] = (
 
 
 def _may_overflow(kind: pa.DataType) -> bool:
-    """Whether a cast to microseconds multiplies; one that divides drops what is smaller."""
+    """Whether a cast to microseconds can overflow; from a finer unit it truncates instead."""
     return pa.types.is_timestamp(kind) and kind.unit in ("s", "ms")
 
 
 def _text(value: bytes | None) -> str | None:
-    """Decode bytes; what is no UTF-8 becomes lone surrogates, which reject the row."""
+    """Decode UTF-8; invalid bytes become lone surrogates, for which the row is rejected later."""
     return None if value is None else value.decode("utf-8", "surrogateescape")
 
 

@@ -1,4 +1,4 @@
-"""CSV and TSV: a header, quoted cells that may hold line ends, every value text."""
+"""Read CSV and TSV files: a header, quoted cells with line ends, values as text."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ def read_delimited(
     skip: int = 0,
     limit: RowLimit = NO_BUDGET,
 ) -> Iterator[RawRow | Reject]:
-    """Yield one row a record; an empty line is no row, an empty cell is no value.
+    """Yield one row per record; empty lines are skipped, empty cells are absent values.
 
-    A quote that never closes takes what follows it into its record, which is then rejected.
+    An unclosed quote extends its record to the end of the file, and the record is rejected.
 
     Args:
         stream: Bytes of the file, decompressed.
-        shown: How messages call the file.
-        delimiter: Between the cells of a record.
-        skip: Rows to pass over.
-        limit: Of a row.
+        shown: Name of the file in messages.
+        delimiter: Separator of the cells.
+        skip: Rows to skip.
+        limit: Maximum size of a row.
 
     Raises:
-        CorpusError: The header cannot be read, or names a column twice.
+        CorpusError: The header cannot be read, or repeats a column.
     """
     header: list[str] | None = None
     for number, cells in read_records(stream, delimiter, limit):
@@ -48,7 +48,7 @@ def read_delimited(
 def read_records(
     stream: BinaryIO, delimiter: str, limit: RowLimit = NO_BUDGET
 ) -> Iterator[tuple[int, list[str] | BadRow]]:
-    """Yield the records of a stream with the line each begins on, or what is wrong with it."""
+    """Yield the records of a stream with their first line number; a bad record as `BadRow`."""
     csv.field_size_limit(MAX_ROW_BYTES)
     lines = _Lines(stream, delimiter, limit)
     records = csv.reader(lines, delimiter=delimiter, strict=True)
@@ -70,10 +70,9 @@ def read_records(
 
 
 class _Lines:
-    """Lines as text for `csv.reader`, which asks for another while a quote is open.
+    """Decoded lines for `csv.reader`, which requests further lines while a quote is open.
 
-    Bytes that are no UTF-8 become lone surrogates: the record is read to its end and then rejected,
-    as every row with such a character.
+    Invalid UTF-8 becomes lone surrogates, so that the record is read to its end and then rejected.
     """
 
     def __init__(self, stream: BinaryIO, delimiter: str, limit: RowLimit) -> None:
@@ -84,12 +83,12 @@ class _Lines:
         self._record_bytes = self._quotes = 0
 
     def begin_record(self) -> int:
-        """Return the line that the next record begins on."""
+        """Start a record and return the number of its first line."""
         self._record_bytes = self._quotes = 0
         return self.number + 1
 
     def finish_record(self) -> None:
-        """Pass over the lines up to the end of the quote that is open: they are no rows."""
+        """Skip the lines up to the end of an open quote: they belong to the rejected record."""
         while self._quotes % 2:
             line = next(self._lines, None)
             if line is None:
@@ -117,15 +116,15 @@ class _Lines:
 def _header(cells: list[str] | BadRow, source: str) -> list[str]:
     if isinstance(cells, BadRow):
         raise cells.at(source).error()
-    names = [cell.strip() or f"column{place}" for place, cell in enumerate(cells, start=1)]
+    names = [cell.strip() or f"column{number}" for number, cell in enumerate(cells, start=1)]
     try:
         for name in names:
             check_text(name, name)
     except BadRow as bad:
         raise bad.at(source).error() from None
-    twice = sorted({name for name in names if names.count(name) > 1})
-    if twice:
-        raise CorpusError(f"{source}: the header names {twice[0]!r} twice. Rename one of them.")
+    repeated = sorted({name for name in names if names.count(name) > 1})
+    if repeated:
+        raise CorpusError(f"{source}: the header names {repeated[0]!r} twice. Rename one of them.")
     return names
 
 

@@ -1,4 +1,4 @@
-"""JSON lines: one object a line, UTF-8."""
+"""Read JSON lines files: one object per line, UTF-8."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from sbert_search.corpus.formats.rows import BadRow, RawRow, Reject, decode
 def read_jsonl(
     stream: BinaryIO, shown: str, *, skip: int = 0, limit: RowLimit = NO_BUDGET
 ) -> Iterator[RawRow | Reject]:
-    """Yield one row a line; a blank line is no row.
+    """Yield one row per line; blank lines are skipped.
 
     Args:
         stream: Bytes of the file, decompressed.
-        shown: How messages call the file.
-        skip: Rows to pass over, unparsed.
-        limit: Of a row.
+        shown: Name of the file in messages.
+        skip: Rows to skip without parsing.
+        limit: Maximum size of a row.
     """
     for number, data, problem in read_filled_lines(stream, skip=skip, limit=limit):
         source = f"{shown}:{number}"
@@ -35,10 +35,10 @@ def read_jsonl(
 
 
 def parse_object(data: bytes) -> dict[str, Any]:
-    """Parse one JSON object strictly: UTF-8, no NaN or Infinity, no endless nesting.
+    """Parse one JSON object strictly: UTF-8, no NaN or Infinity, limited nesting.
 
     Raises:
-        BadRow: With the column of the problem.
+        BadRow: The line is not such an object; the reason has the column.
     """
     try:
         value = _DECODER.decode(decode(data))
@@ -50,12 +50,12 @@ def parse_object(data: bytes) -> dict[str, Any]:
     except ValueError as error:  # an integer of thousands of digits
         raise BadRow(f"broken JSON: {error}", data) from None
     if not isinstance(value, dict):
-        raise BadRow("the row is no JSON object", value)
+        raise BadRow("the row is not a JSON object", value)
     return value
 
 
 def _refuse_constant(name: str) -> NoReturn:
-    raise BadRow(f"{name} is no JSON value; write null")
+    raise BadRow(f"{name} is not a JSON value; write null")
 
 
 _DECODER = json.JSONDecoder(parse_constant=_refuse_constant)

@@ -1,4 +1,4 @@
-"""Physical lines of a byte stream, numbered, in bounded memory."""
+"""Read numbered lines of a byte stream, in bounded memory."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from sbert_search.corpus.formats.limits import NO_BUDGET, RowLimit
 BOM = b"\xef\xbb\xbf"
 
 Line = tuple[int, bytes, str]
-"""Number from 1, the line without its end, and what is wrong with it ("" when nothing is)."""
+"""Line number from 1, the line without its end, and the problem with it, or ""."""
 
 
 def read_lines(stream: BinaryIO, limit: RowLimit = NO_BUDGET) -> Iterator[Line]:
     r"""Yield the lines of a stream, which end in ``\n`` or ``\r\n``; a BOM at the start is dropped.
 
-    A line over the limit is not loaded: it comes empty, with its problem. A stream that breaks off
-    (a cut gzip file, a failing disk) ends in one line that has the damage as its problem, so the
-    lines before it are kept and the damage is counted like a bad row.
+    A line over the limit is not loaded; it is yielded empty, with its problem. A damaged stream (a
+    truncated gzip file, a failing disk) ends with one empty line that has the damage as its
+    problem. So the lines before are kept, and the damage counts as one bad row.
     """
     number = 0
     try:
@@ -35,13 +35,13 @@ def read_lines(stream: BinaryIO, limit: RowLimit = NO_BUDGET) -> Iterator[Line]:
             else:
                 yield number, data.removesuffix(b"\n").removesuffix(b"\r"), ""
     except (EOFError, OSError, zlib.error, lzma.LZMAError) as error:
-        yield number + 1, b"", f"the file is damaged here, what follows is lost: {error}"
+        yield number + 1, b"", f"the file is damaged here; the rest is lost: {error}"
 
 
 def read_filled_lines(
     stream: BinaryIO, *, skip: int = 0, limit: RowLimit = NO_BUDGET
 ) -> Iterator[Line]:
-    """Yield the lines that are not blank, without the first ``skip`` of them."""
+    """Yield the lines that are not blank, after skipping the first ``skip`` of them."""
     for line in read_lines(stream, limit):
         if line[2] or line[1].strip():
             if skip:

@@ -1,4 +1,4 @@
-"""How much of a row group of Parquet can be read at a time within a limit."""
+"""Plan how many rows of a Parquet row group to decode at a time within a memory limit."""
 
 from __future__ import annotations
 
@@ -13,41 +13,41 @@ from sbert_search.corpus.formats.rows import BadRow
 from sbert_search.runtime.memory import mib
 
 BLOCK_ROWS = 1024
-BUFFER_BYTES = 1 << 20  # of a column, that are read from the file at a time
-MAX_PAGE_BYTES = 256 << 20  # where there is no budget
+BUFFER_BYTES = 1 << 20  # read from the file at a time, per column
+MAX_PAGE_BYTES = 256 << 20  # without a budget
 
-_REPEATING = "DELTA_BYTE_ARRAY"  # where a value of few bytes can repeat the one before it
+_REPEATING = "DELTA_BYTE_ARRAY"  # an encoding in which few bytes can repeat the value before
 
 
 def plan_group(file: pq.ParquetFile, path: Path, group: int, limit: RowLimit) -> int:
     """Return how many rows of a row group to decode at a time.
 
     Raises:
-        BadRow: Its pages alone take too much.
-        ValueError: They are broken.
+        BadRow: Its pages alone need too much memory.
+        ValueError: The page headers are damaged.
     """
-    facts = file.metadata.row_group(group)
-    taken = row = largest = 0
+    metadata = file.metadata.row_group(group)
+    needed = row = largest = 0
     with path.open("rb") as stream:
-        for place in range(facts.num_columns):
-            chunk = facts.column(place)
+        for column in range(metadata.num_columns):
+            chunk = metadata.column(column)
             pages = ColumnPages.read(stream, chunk)
             largest = max(largest, pages.largest, pages.dictionary)
-            taken += min(BUFFER_BYTES, chunk.total_compressed_size)
-            taken += 2 * pages.largest + 3 * pages.dictionary
-            _check(taken, largest, limit)
+            needed += min(BUFFER_BYTES, chunk.total_compressed_size)
+            needed += 2 * pages.largest + 3 * pages.dictionary
+            _check(needed, largest, limit)
             value = _longest_value(path, group, chunk, pages, limit)
-            row += value * max(1, -(-chunk.num_values // max(1, facts.num_rows)))
-            if file.schema.column(place).max_repetition_level:
-                taken += max(chunk.total_uncompressed_size, value * chunk.num_values)
-                _check(taken, largest, limit)
+            row += value * max(1, -(-chunk.num_values // max(1, metadata.num_rows)))
+            if file.schema.column(column).max_repetition_level:
+                needed += max(chunk.total_uncompressed_size, value * chunk.num_values)
+                _check(needed, largest, limit)
     return max(1, min(BLOCK_ROWS, limit.block_bytes // max(1, row)))
 
 
-def _check(taken: int, largest: int, limit: RowLimit) -> None:
-    """Refuse a row group whose pages take too much, before any of them is decompressed."""
+def _check(total: int, largest: int, limit: RowLimit) -> None:
+    """Reject a row group whose pages need too much memory, before decompressing them."""
     budget = limit.budget
-    needed, allowed = (largest, MAX_PAGE_BYTES) if budget is None else (taken, budget // 8)
+    needed, allowed = (largest, MAX_PAGE_BYTES) if budget is None else (total, budget // 8)
     if needed > allowed:
         more = "" if budget is None else f" with --memory {mib(budget)}; allow more"
         raise BadRow(
@@ -59,7 +59,7 @@ def _check(taken: int, largest: int, limit: RowLimit) -> None:
 def _longest_value(
     path: Path, group: int, chunk: pq.ColumnChunkMetaData, pages: ColumnPages, limit: RowLimit
 ) -> int:
-    """Return the bytes that each value of a column may take in a block of rows."""
+    """Return an upper bound of the bytes of a value of a column in a block of rows."""
     if chunk.physical_type != "BYTE_ARRAY":
         return max(1, pages.widest)
     if _REPEATING in chunk.encodings:
@@ -72,7 +72,7 @@ def _longest_value(
 def _longest_in_dictionary(
     path: Path, group: int, chunk: pq.ColumnChunkMetaData, pages: ColumnPages
 ) -> int:
-    """Return the bytes of the longest value of a dictionary page, which any row can have."""
+    """Return the bytes of the longest value of a dictionary page; any row can have it."""
     name = chunk.path_in_schema
     if "." in name:
         return pages.dictionary

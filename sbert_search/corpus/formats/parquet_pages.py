@@ -1,7 +1,8 @@
-"""What the pages of a Parquet file take when they are read, from their headers alone.
+"""Read the decompressed sizes of Parquet pages from the page headers, without decompressing.
 
-A reader decompresses a page as a whole, so a small file can take any memory. The sizes stand in the
-header of each page, which is Thrift's compact protocol and not in the footer.
+A reader decompresses whole pages, so a small file can need any amount of memory. The sizes are not
+in the footer but in the header of each page, in Thrift's compact protocol. pyarrow does not expose
+them, so this module parses the headers.
 
 Source: Apache Parquet format, parquet.thrift: PageHeader; Thrift compact protocol encoding.
 """
@@ -14,7 +15,7 @@ from typing import Any, BinaryIO
 
 import pyarrow.parquet as pq
 
-_HEADER_BYTES = 1 << 12  # read at first; statistics make a header longer
+_HEADER_BYTES = 1 << 12  # read first; headers with statistics are longer
 _MAX_HEADER_BYTES = 1 << 24
 _MAX_DEPTH = 8
 _DICTIONARY_PAGE = 2
@@ -25,9 +26,9 @@ class ColumnPages:
     """The pages of one column of a row group.
 
     Attributes:
-        largest: Bytes of the largest data page, decompressed.
-        widest: Bytes of a value of the page whose values are largest, on average.
-        dictionary: Bytes of the dictionary page, decompressed; 0: there is none.
+        largest: Decompressed bytes of the largest data page.
+        widest: Maximum over the data pages of the mean bytes of a value.
+        dictionary: Decompressed bytes of the dictionary page; 0: none.
     """
 
     largest: int
@@ -39,9 +40,11 @@ class ColumnPages:
         """Read the headers of a column's pages.
 
         Raises:
-            ValueError: They are broken.
+            ValueError: A header is damaged.
         """
         largest = widest = dictionary = 0
+        # Fields of PageHeader: 1 type, 2 uncompressed size, 3 compressed size, 5 data page header,
+        # 8 data page header v2; field 1 of the latter two is the number of values.
         for header in _headers(stream, chunk):
             size = int(header[2])
             if header[1] == _DICTIONARY_PAGE:
@@ -65,7 +68,7 @@ def _headers(stream: BinaryIO, chunk: pq.ColumnChunkMetaData) -> Iterator[dict[i
 
 
 def _header(stream: BinaryIO, at: int) -> tuple[dict[int, Any], int]:
-    """Read a page header and its length."""
+    """Read the page header at an offset; return it with its length in bytes."""
     n_bytes = _HEADER_BYTES
     while True:
         stream.seek(at)
@@ -79,12 +82,12 @@ def _header(stream: BinaryIO, at: int) -> tuple[dict[int, Any], int]:
             continue
         sizes = [header.get(2, -1), header.get(3, -1)]
         if not isinstance(header.get(1), int) or min(sizes) < 0:
-            raise ValueError(f"no page header at byte {at}")
+            raise ValueError(f"there is no page header at byte {at}")
         return header, size
 
 
 def _struct(data: bytes, at: int, depth: int) -> tuple[dict[int, Any], int]:
-    """Read the fields of a struct by number: integers and structs; of others the place is None."""
+    """Read the integers and structs of a struct by field number; other values become None."""
     if depth > _MAX_DEPTH:
         raise ValueError("a page header nested too deep")
     fields: dict[int, Any] = {}

@@ -1,7 +1,7 @@
-"""What every format reader yields: rows as they stand in a file, and the rows that cannot be read.
+"""The output of all format readers: raw rows, and rejects for rows that cannot be read.
 
-A reader yields exactly one item for every input row, so counting items counts rows. It never knows
-whether the user wants to stop at a bad row or to skip it; `CorpusReader` decides that.
+A reader yields exactly one item per input row, so counting items counts rows. `CorpusReader`
+decides whether a bad row stops the work or is skipped.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ class Reject:
 
     Attributes:
         source: ``file:line``, or ``file:row group 3:row 17``.
-        reason: What is wrong with it.
-        value: A short excerpt of what stands there.
+        reason: The problem with it.
+        value: A short excerpt of its content.
     """
 
     source: str
@@ -33,20 +33,20 @@ class Reject:
     value: str = ""
 
     def error(self, remedy: str = "Fix it.") -> CorpusError:
-        """Say the same as an error, with what to do next."""
+        """Return the reject as an error, with a remedy."""
         shown = f" ({self.value})" if self.value else ""
         return CorpusError(f"{self.source}: {self.reason}{shown}. {remedy}")
 
 
 @dataclass(frozen=True, slots=True)
 class RawRow:
-    """One row as its file has it.
+    """One row of a file, unchecked.
 
     Attributes:
-        source: Where it stands, as in `Reject`.
+        source: Its position, as in `Reject`.
         number: Line (text formats) or row (Parquet, Arrow) in its file, from 1.
         values: Field name to value; None and absent mean the same.
-        typed: False when every value is text only because the format has no types (CSV, TSV).
+        typed: False if the format has no types (CSV, TSV), so that every value is text.
     """
 
     source: str
@@ -55,8 +55,8 @@ class RawRow:
     typed: bool = True
 
 
-class BadRow(Exception):  # noqa: N818 (never leaves this room: it becomes a Reject)
-    """A row breaks a rule."""
+class BadRow(Exception):  # noqa: N818 (never leaves `corpus`: it becomes a Reject)
+    """A row cannot be used."""
 
     def __init__(self, reason: str, value: object = None) -> None:
         self.reason = reason
@@ -64,12 +64,12 @@ class BadRow(Exception):  # noqa: N818 (never leaves this room: it becomes a Rej
         super().__init__(reason)
 
     def at(self, source: str) -> Reject:
-        """Name the place."""
+        """Return the reject of a row at a position."""
         return Reject(source, self.reason, self.value)
 
 
 def excerpt(value: object) -> str:
-    """Show a value in at most 80 characters that any terminal and file can hold."""
+    """Return the repr of a value in at most 80 characters."""
     if isinstance(value, (str, bytes)):
         value = value[: EXCERPT_CHARS + 1]
     shown = repr(value)
@@ -77,14 +77,14 @@ def excerpt(value: object) -> str:
 
 
 def printable(path: str | os.PathLike[str]) -> str:
-    """Return a path as text that UTF-8 can hold, whatever bytes its name has."""
+    """Return a path as valid Unicode; undecodable bytes become backslash escapes."""
     return os.fsencode(path).decode("utf-8", "backslashreplace")
 
 
 def check_text(value: str, name: str) -> str:
-    """Return the value when UTF-8 and C strings can hold it.
+    """Return the value if it is valid in UTF-8 and in C strings.
 
-    Readers decode bytes that are no UTF-8 to lone surrogates, so these are found here as well.
+    Readers decode invalid UTF-8 to lone surrogates, so this function finds it too.
 
     Raises:
         BadRow: It has a lone surrogate or a NUL character.
@@ -104,7 +104,7 @@ def decode(data: bytes) -> str:
     """Decode UTF-8.
 
     Raises:
-        BadRow: It is none; the message has the byte, from 1.
+        BadRow: The bytes are not UTF-8; the reason has the first bad byte, counted from 1.
     """
     try:
         return data.decode("utf-8")
@@ -114,5 +114,5 @@ def decode(data: bytes) -> str:
         raise BadRow(reason, _around(data, error.start)) from None
 
 
-def _around(value: _Text, place: int) -> _Text:
-    return value[max(0, place - 20) : place + 20]
+def _around(value: _Text, position: int) -> _Text:
+    return value[max(0, position - 20) : position + 20]

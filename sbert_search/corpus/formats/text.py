@@ -1,4 +1,4 @@
-"""Plain text: one document a line, or a folder with one document a file."""
+"""Read plain text: one document per line, or a folder with one document per file."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FILE_SUFFIXES = (".txt", ".md")
 def read_text_lines(
     stream: BinaryIO, shown: str, *, skip: int = 0, limit: RowLimit = NO_BUDGET
 ) -> Iterator[RawRow | Reject]:
-    """Yield one row a line, with the field ``text``; a blank line is no row."""
+    """Yield one row per line, with the field ``text``; blank lines are skipped."""
     for number, data, problem in read_filled_lines(stream, skip=skip, limit=limit):
         source = f"{shown}:{number}"
         try:
@@ -34,7 +34,7 @@ def read_text_lines(
 def read_text_folder(
     folder: Path, shown: str, *, skip: int = 0, limit: RowLimit = NO_BUDGET
 ) -> Iterator[RawRow | Reject]:
-    """Yield one row a file, with the fields ``id`` (the path inside the folder) and ``text``."""
+    """Yield one row per file, with the fields ``id`` (the path inside the folder) and ``text``."""
     for number, name in enumerate(text_files(folder)[skip:], start=skip + 1):
         source = f"{shown}/{printable(name)}:1"
         try:
@@ -48,10 +48,10 @@ def read_text_folder(
 
 
 def text_files(folder: Path) -> list[str]:
-    """List the .txt and .md files in a folder and its folders, sorted, hidden ones left out.
+    """List the .txt and .md files in a folder and its subfolders, sorted, without hidden ones.
 
     Returns:
-        Paths inside the folder, with ``/`` between their parts.
+        Paths relative to the folder, separated by ``/``.
 
     Raises:
         CorpusError: A folder cannot be listed.
@@ -72,7 +72,7 @@ def text_files(folder: Path) -> list[str]:
 
 
 def leads_out(folder: Path, name: str) -> bool:
-    """Whether a file in a folder is a link to one that is not in it."""
+    """Whether a file in a folder is a link to a file outside it."""
     path = folder / name
     return path.is_symlink() and not Path(os.path.realpath(path)).is_relative_to(
         os.path.realpath(folder)

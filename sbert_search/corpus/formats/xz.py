@@ -1,4 +1,4 @@
-"""Reading .xz files within a limit on their dictionary, which a header of a few bytes sets."""
+"""Read .xz files within a memory limit; the file header sets the size of the dictionary."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ _CHUNK_BYTES = 1 << 16
 
 
 class XzStream(io.RawIOBase):
-    """The content of one or several xz streams, one after the other.
+    """The decompressed content of one or several concatenated xz streams.
 
     Args:
         raw: The file.
-        shown: How messages call it.
-        most_bytes: What decompressing may take.
+        shown: Name of the file in messages.
+        most_bytes: Maximum memory for decompressing.
 
     Raises:
-        CorpusError: It takes more.
+        CorpusError: Decompressing needs more.
     """
 
     def __init__(self, raw: BinaryIO, shown: str, most_bytes: int) -> None:
@@ -32,7 +32,7 @@ class XzStream(io.RawIOBase):
         self._decoder = self._new()
 
     def readable(self) -> bool:
-        """Yes."""
+        """Return True, as readable file objects do."""
         return True
 
     def readinto(self, buffer: WriteableBuffer, /) -> int:

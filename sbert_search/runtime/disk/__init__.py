@@ -1,1 +1,1 @@
-"""Files: the only writer of indexes and checkpoints; locks, mapped files, arrays, tensors."""
+"""Disk access: the single writer of indexes and checkpoints, locks, mapped files, arrays."""

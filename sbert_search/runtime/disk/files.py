@@ -1,9 +1,9 @@
-"""The only writer of indexes, checkpoints and embedding caches.
+"""The single writer of indexes, checkpoints and embedding caches.
 
 Every change of the disk is one call of a `Disk` method, so a test can replace the disk and fail the
-n-th step. A file is written under its final name, opened exclusively, hashed while it is written,
-and fsynced before it is closed; nothing refers to it until a manifest or a folder rename does.
-An fsync that failed is never tried again: its data may be gone while a second call reports success.
+n-th step. A new file is opened exclusively, hashed while it is written, and fsynced before it is
+closed; it has no effect until a manifest refers to it or its folder is renamed. A failed fsync is
+never repeated: the kernel may have dropped the data, and a second call could report success.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from sbert_search.runtime.disk.folders import AnyFolder, Entry, Folder, Place, p
 from sbert_search.runtime.disk.mapping import mapped
 
 _READING = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOFOLLOW", 0)
-BUFFER_BYTES = 1 << 20  # small writes gather to this size; large ones go through in such steps
+BUFFER_BYTES = 1 << 20  # small writes are buffered up to this size; large ones are split
 
 
 class Disk:
-    """The operations that change a disk, one method a step.
+    """The operations that change a disk, one method per step.
 
-    A place is a path, or an entry of a folder that is held open.
+    A `Place` is a path, or an entry of an open folder.
     """
 
     def open_new(self, place: Place) -> int:
@@ -40,16 +40,16 @@ class Disk:
             return os.open(name, flags, 0o644, dir_fd=fd)
 
     def open_append(self, path: Path) -> int:
-        """Open a log that only grows, made if absent, and return its descriptor."""
+        """Open a file for appending, created if absent, and return its descriptor."""
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
         return os.open(path, flags, 0o644)
 
     def truncate(self, path: Path, n_bytes: int) -> None:
-        """Cut a file off."""
+        """Truncate a file."""
         os.truncate(path, n_bytes)
 
     def write(self, fd: int, data: memoryview) -> int:
-        """Write some of the data; return how much, as `os.write`."""
+        """Write some of the data; return the number of bytes written, as `os.write` does."""
         return os.write(fd, data)
 
     def fsync(self, fd: int) -> None:
@@ -76,12 +76,12 @@ class Disk:
             os.mkdir(name, dir_fd=fd)
 
     def replace(self, source: Place, target: Place) -> None:
-        """Rename atomically, over an existing target if there is one."""
+        """Rename atomically, replacing an existing target."""
         with parent_of(source) as (from_fd, old), parent_of(target) as (to_fd, new):
             os.replace(old, new, src_dir_fd=from_fd, dst_dir_fd=to_fd)
 
     def link(self, source: Place, target: Place) -> None:
-        """Give a file a second name."""
+        """Create a hard link."""
         with parent_of(source) as (from_fd, old), parent_of(target) as (to_fd, new):
             os.link(old, new, src_dir_fd=from_fd, dst_dir_fd=to_fd, follow_symlinks=False)
 
@@ -111,22 +111,21 @@ def use_disk(replacement: Disk) -> Iterator[None]:
 
 
 class NewFile(RawIOBase):
-    """A new file that knows its size and xxh3_128 and is durable once closed without an error.
+    """A new file with its size and xxh3_128; it is durable once the context exits without an error.
 
-    Used as a context manager; after an exception the file is left as it is, for a later
-    clean-up, since nothing refers to it.
+    After an exception the partial file stays for a later clean-up, since nothing refers to it.
     """
 
     def __init__(self, place: Place) -> None:
         self.place = place
         self.n_bytes = 0
-        self._waiting = bytearray()
+        self._buffer = bytearray()
         self._hash = xxhash.xxh3_128()
         self._fd = disk.open_new(place)
 
     @property
     def digest(self) -> str:
-        """xxh3_128 of what was written, in hexadecimal."""
+        """xxh3_128 of the written bytes, in hexadecimal."""
         return self._hash.hexdigest()
 
     def writable(self) -> bool:
@@ -134,19 +133,19 @@ class NewFile(RawIOBase):
         return True
 
     def tell(self) -> int:
-        """Return the number of bytes written."""
+        """Return the number of bytes accepted by `write`."""
         return self.n_bytes
 
     def write(self, data: Any) -> int:
-        """Take all of the data; small pieces wait in memory until there are enough of them."""
+        """Accept all of the data; small pieces are buffered."""
         view = memoryview(data).cast("B")
         self._hash.update(view)
         self.n_bytes += len(view)
-        if len(self._waiting) + len(view) < BUFFER_BYTES:
-            self._waiting += view
+        if len(self._buffer) + len(view) < BUFFER_BYTES:
+            self._buffer += view
         else:
-            self._write_through(self._waiting)
-            self._waiting = bytearray()
+            self._write_through(self._buffer)
+            self._buffer = bytearray()
             self._write_through(view)
         return len(view)
 
@@ -156,11 +155,11 @@ class NewFile(RawIOBase):
             while done < len(view):
                 step = disk.write(self._fd, view[done : done + BUFFER_BYTES])
                 if step <= 0:
-                    raise OSError(f"{self.place}: the disk took no more bytes.")
+                    raise OSError(f"{self.place}: the disk accepted no more bytes.")
                 done += step
 
     def flush(self) -> None:
-        """Do nothing: what still waits is written when the file ends."""
+        """Do nothing: the buffer is written when the context exits."""
 
     def __enter__(self) -> NewFile:
         return self
@@ -168,7 +167,7 @@ class NewFile(RawIOBase):
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         try:
             if kind is None:
-                self._write_through(self._waiting)
+                self._write_through(self._buffer)
                 disk.fsync(self._fd)
         finally:
             os.close(self._fd)
@@ -176,27 +175,27 @@ class NewFile(RawIOBase):
 
 
 def write_new(place: Place, data: bytes | memoryview) -> NewFile:
-    """Write a small new file durably; the result has its size and digest."""
+    """Write a small new file durably; the returned object has its size and digest."""
     with NewFile(place) as file:
         file.write(data)
     return file
 
 
 class ReplaceUnknown(OSError):  # noqa: N818 (each room turns it into an error of its own)
-    """A swap failed at or after the rename: the old or the new content may be there."""
+    """A replacement failed at or after the rename: the file may have its old or new content."""
 
 
 @contextlib.contextmanager
 def replacing(place: Place, *, ready: Callable[[], object] | None = None) -> Iterator[NewFile]:
-    """Write a file that takes its name, or an older one's place, once all of it is durable.
+    """Write a temporary file, and rename it over ``place`` once it is durable.
 
     Args:
-        place: Its name.
-        ready: Called right before the swap; what it raises leaves everything as it was.
+        place: The final name; an existing regular file is replaced.
+        ready: Called right before the rename; if it raises, the old file stays.
 
     Raises:
-        OSError: Nothing has changed. A folder, a device or a named pipe is not replaced.
-        ReplaceUnknown: Look at the disk to see whether the old or the new content is there.
+        OSError: Nothing has changed. Folders, devices and named pipes are not replaced.
+        ReplaceUnknown: The rename or its fsync failed; the file may have its old or new content.
     """
     if isinstance(place, Path) and place.exists() and not place.is_file():
         raise OSError(errno.EINVAL, "Not a regular file", str(place))
@@ -216,21 +215,21 @@ def replacing(place: Place, *, ready: Callable[[], object] | None = None) -> Ite
         disk.replace(temporary, place)
         disk.fsync_folder(place.parent)
     except OSError as error:
-        raise ReplaceUnknown(error.errno, f"{place} may or may not be swapped: {error}") from error
+        raise ReplaceUnknown(error.errno, f"{place} may or may not be replaced: {error}") from error
 
 
 def replace_file(place: Place, data: bytes, *, ready: Callable[[], object] | None = None) -> None:
-    """Swap a small file's content atomically and durably; arguments and errors as `replacing`."""
+    """Replace a small file atomically and durably; arguments and errors as `replacing`."""
     with replacing(place, ready=ready) as file:
         file.write(data)
 
 
 class LineLog:
-    """A file of lines that grows by durable appends; it is made with the first line.
+    """A file of lines with durable appends; it is created with the first line.
 
     Args:
         path: The file.
-        keep: Lines of an earlier process that stay, when there are so many; the rest is cut off.
+        keep: Number of lines of an earlier process to keep; the rest is truncated.
     """
 
     def __init__(self, path: Path, keep: int = 0) -> None:
@@ -257,7 +256,7 @@ class LineLog:
 
 
 def remove_tree(path: Path) -> None:
-    """Remove a folder and all it holds, without following links; absent is fine."""
+    """Remove a folder with its contents, or a file, without following links; may be absent."""
     if not path.is_dir() or path.is_symlink():
         with contextlib.suppress(FileNotFoundError):
             disk.unlink(path)
@@ -268,28 +267,28 @@ def remove_tree(path: Path) -> None:
 
 
 def open_lock(place: Place) -> int:
-    """Open a regular file to lock, made if absent, and return its descriptor.
+    """Open a regular file for locking, created if absent, and return its descriptor.
 
     Raises:
-        OSError: It cannot be made, or is a link or a pipe.
+        OSError: It cannot be created, or is a link or a pipe.
     """
     flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
     with parent_of(place) as (folder_fd, name):
         fd = os.open(name, flags, 0o644, dir_fd=folder_fd)
         if not stat.S_ISREG(os.fstat(fd).st_mode):
             os.close(fd)
-            raise OSError(errno.EINVAL, "No regular file", name)
+            raise OSError(errno.EINVAL, "Not a regular file", name)
         return fd
 
 
 def tells_of_the_file(error: OSError) -> bool:
-    """Whether a failure to read is about the file, not about rights, memory or descriptors."""
+    """Whether a read error is due to the file, and not to permissions, memory or descriptors."""
     process = (errno.EACCES, errno.EPERM, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
     return error.errno not in process
 
 
 def xxh3_128_of(path: Path) -> str:
-    """Hash a file in bounded memory."""
+    """Return the xxh3_128 of a file, in hexadecimal, in bounded memory."""
     digest = xxhash.xxh3_128()
     with path.open("rb") as file:
         while block := file.read(1 << 22):
@@ -298,24 +297,24 @@ def xxh3_128_of(path: Path) -> str:
 
 
 def map_file(path: Place) -> memoryview:
-    """Map a regular file for reading, without a descriptor; an empty file gives an empty view.
+    """Map a regular file for reading, without keeping a descriptor open.
 
     Raises:
-        OSError: It is absent, a link, or no regular file.
+        OSError: It is absent, a link, or not a regular file.
     """
     with parent_of(path) as (folder_fd, name):
         fd = os.open(name, _READING, dir_fd=folder_fd)
     try:
         status = os.fstat(fd)
         if not stat.S_ISREG(status.st_mode):
-            raise OSError(f"{path} is no regular file.")
+            raise OSError(f"{path} is not a regular file.")
         if status.st_size == 0:
-            return memoryview(b"")
+            return memoryview(b"")  # mmap refuses a length of 0
         return mapped(fd, status.st_size)
     finally:
         os.close(fd)
 
 
 def xxh3_128_of_view(view: memoryview) -> str:
-    """Hash mapped bytes."""
+    """Return the xxh3_128 of mapped bytes, in hexadecimal."""
     return xxhash.xxh3_128_hexdigest(view)

@@ -1,8 +1,8 @@
-"""A folder held open: what is in it is reached through its descriptor, and never through a link.
+"""Open folders: reach their files through a descriptor, never through a symbolic link.
 
-A path can come to name another folder between two steps: it is moved, replaced, or made a link. A
-descriptor cannot. What is below a `Folder` is named by an `Entry`, which the functions of
-`runtime/disk/files.py` take in the place of a path.
+Between two steps, another process can move a folder or replace it by a link; then its path names
+another folder, but a descriptor does not. An `Entry` names a file below a `Folder`; the functions
+of `runtime/disk/files.py` accept it in place of a path.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ Identity = tuple[int, int]  # device and inode
 
 
 def identity_of(status: os.stat_result) -> Identity:
-    """Return what no other file or folder has for as long as this one is there."""
+    """Return device and inode, which are unique while the file or folder exists."""
     return status.st_dev, status.st_ino
 
 
 class Folder:
     """An open folder and its sub-folders.
 
-    A sub-folder is opened whenever something in it is, never through a link, and must be the one
-    that it was the first time. So one descriptor is held, however many files there are.
+    Only the descriptor of the folder itself stays open. A sub-folder is opened for each access,
+    never through a link, and must be the same folder as at its first access.
 
     Args:
-        path: Where it is, absolute; for messages and `is_at_its_path`.
+        path: Its absolute path, for messages and `is_at_its_path`.
         fd: Its descriptor, closed with this object.
     """
 
@@ -41,7 +41,7 @@ class Folder:
         self.path, self.fd = path, fd
         self.identity = identity_of(os.fstat(fd))
         self._seen: dict[str, Identity] = {}
-        self._kept: dict[str, int] | None = None  # descriptors of sub-folders, where they are kept
+        self._kept: dict[str, int] | None = None  # descriptors of sub-folders, within `kept_open`
         self.close = weakref.finalize(self, os.close, fd)
 
     @classmethod
@@ -49,7 +49,7 @@ class Folder:
         """Open a folder; the path itself may be a link to it.
 
         Raises:
-            OSError: It is absent, no folder, or may not be read.
+            OSError: It is absent, not a folder, or not readable.
         """
         if os.open not in os.supports_dir_fd:
             raise OSError("Windows opens no files relative to a folder; use Linux, macOS or WSL")
@@ -63,53 +63,54 @@ class Folder:
         return str(self.path)
 
     def is_at_its_path(self) -> bool:
-        """Whether the path that it was opened by still leads to it."""
+        """Whether the path still leads to this folder."""
         with contextlib.suppress(OSError):
             return identity_of(os.stat(self.path)) == self.identity
         return False
 
     def moved_folders(self) -> list[str]:
-        """Name the sub-folders that were used and are no longer in their place."""
+        """Return the sub-folders that were accessed and have since been moved or replaced."""
         return [name for name, seen in self._seen.items() if self._identity(name) != seen]
 
     def stat(self, name: str) -> os.stat_result:
-        """Look at an entry itself, also where it is a link.
+        """Return the status of an entry; of a link, the status of the link itself.
 
         Raises:
-            OSError: There is none.
+            OSError: There is no such entry.
         """
         with self.parent_of(name) as (fd, last):
             return os.stat(last, dir_fd=fd, follow_symlinks=False)
 
     def has(self, name: str) -> bool:
-        """Whether there is an entry of this name, be it a link that leads nowhere."""
+        """Whether an entry of this name exists; a broken link counts."""
         return self._identity(name) is not None
 
     def listing(self, below: str = "") -> dict[str, bool]:
-        """Name the entries of this folder, or of a sub-folder, and which are regular files.
+        """Map the entries of this folder, or of a sub-folder, to whether they are regular files.
 
         Raises:
-            OSError: The sub-folder is absent, a link, or another one than before.
+            OSError: The sub-folder is absent, a link, or not the same as before.
         """
         with self.parent_of(f"{below}/" if below else "") as (fd, _), os.scandir(fd) as entries:
             return {entry.name: entry.is_file(follow_symlinks=False) for entry in entries}
 
     @contextlib.contextmanager
     def parent_of(self, name: str) -> Iterator[tuple[int, str]]:
-        """Give the descriptor of the folder that an entry is in, and its name there.
+        """Yield the descriptor of the folder that contains an entry, and the entry's name in it.
 
         Raises:
-            OSError: The sub-folder cannot be opened, or what the body raises; with the whole path.
+            OSError: The sub-folder cannot be opened. The path of an OSError, also of one raised in
+                the body, becomes the full path.
         """
         below, _, last = name.rpartition("/")
-        passing = None  # a descriptor for this time alone
+        temporary = None  # a descriptor for this access only
         try:
             fd = self.fd
             if below:
                 kept = self._kept.get(below) if self._kept is not None else None
                 fd = self._open_below(below) if kept is None else kept
                 if self._kept is None:
-                    passing = fd
+                    temporary = fd
                 else:
                     self._kept[below] = fd
             yield fd, last
@@ -118,15 +119,15 @@ class Folder:
                 error.filename = str(self.path / name)
             raise
         finally:
-            if passing is not None:
-                os.close(passing)
+            if temporary is not None:
+                os.close(temporary)
 
     @contextlib.contextmanager
     def kept_open(self, names: Iterable[str] = ()) -> Iterator[Folder]:
-        """Give this folder with its sub-folders open from their first use until the end.
+        """Yield this folder with its sub-folders kept open from their first use to the end.
 
-        Opening many files in a row is faster so, and no other folder gets the inode of one that
-        is open.
+        This makes opening many files faster. It also prevents the reuse of an inode: no new folder
+        gets the inode of an open one.
 
         Args:
             names: Sub-folders to open now.
@@ -148,13 +149,13 @@ class Folder:
         except OSError as error:
             if error.errno in (errno.ELOOP, errno.ENOTDIR):
                 raise OSError(
-                    error.errno, "A link or file in the place of a folder", name
+                    error.errno, "A link or file where a folder should be", name
                 ) from None
             raise
-        found = identity_of(os.fstat(fd))
-        if self._seen.setdefault(name, found) != found:
+        identity = identity_of(os.fstat(fd))
+        if self._seen.setdefault(name, identity) != identity:
             os.close(fd)
-            raise OSError(errno.ESTALE, "Another folder than before", name)
+            raise OSError(errno.ESTALE, "Not the same folder as before", name)
         return fd
 
     def _identity(self, name: str) -> Identity | None:
@@ -166,11 +167,11 @@ class Folder:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """What an open folder holds, or is to hold, under a name.
+    """A name below an open folder; the file need not exist.
 
     Attributes:
         folder: The folder.
-        below: The name in it, as ``seg/000012.vec.npy``.
+        below: The name relative to it, such as ``seg/000012.vec.npy``.
     """
 
     folder: Folder
@@ -178,17 +179,17 @@ class Entry:
 
     @property
     def path(self) -> Path:
-        """Where it was when the folder was opened, for messages."""
+        """Its path when the folder was opened, for messages."""
         return self.folder.path / self.below
 
     @property
     def name(self) -> str:
-        """The last part of the name."""
+        """The last component of the name."""
         return self.below.rpartition("/")[2]
 
     @property
     def parent(self) -> Folder | Entry:
-        """The folder that it is in."""
+        """The folder that contains it."""
         below = self.below.rpartition("/")[0]
         return Entry(self.folder, below) if below else self.folder
 
@@ -196,13 +197,13 @@ class Entry:
         """Open the folder of this name, which must not be a link.
 
         Raises:
-            OSError: There is none.
+            OSError: There is no such folder.
         """
         with self.folder.parent_of(self.below) as (fd, name):
             return Folder(self.path, os.open(name, _FOLDER | os.O_NOFOLLOW, dir_fd=fd))
 
     def with_name(self, name: str) -> Entry:
-        """Return the entry of another name beside this one."""
+        """Return the entry of another name in the same folder."""
         below = self.below.rpartition("/")[0]
         return Entry(self.folder, f"{below}/{name}" if below else name)
 
@@ -216,7 +217,7 @@ AnyFolder = Path | Entry | Folder
 
 @contextlib.contextmanager
 def parent_of(place: Place) -> Iterator[tuple[int | None, str | Path]]:
-    """Give what ``os`` functions take as ``dir_fd`` and path."""
+    """Yield the ``dir_fd`` and path arguments for ``os`` functions."""
     if isinstance(place, Entry):
         with place.folder.parent_of(place.below) as at:
             yield at

@@ -1,4 +1,4 @@
-"""A lock between processes that the kernel frees, and whether a file system can be relied on."""
+"""Locks between processes, and checks that a file system supports locks and renames."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _held: set[Lock] = set()
 
 
 class LockHeld(Exception):  # noqa: N818 (each room turns it into an error of its own)
-    """Another process holds the lock; ``pid`` and ``since`` say which and from when, if known."""
+    """Another process holds the lock; ``pid`` and ``since`` identify it, if known."""
 
     def __init__(self, place: Place, pid: int | None, since: str | None) -> None:
         self.place, self.pid, self.since = place, pid, since
@@ -28,26 +28,26 @@ class LockHeld(Exception):  # noqa: N818 (each room turns it into an error of it
 
 
 class Lock:
-    """An flock on a file; a fork of this process does not have it."""
+    """An flock on a file, held by this process but not by its forks."""
 
     def __init__(self, place: Place, fd: int) -> None:
         self.place, self._fd = place, fd
         _held.add(self)
 
     def is_in_place(self) -> bool:
-        """Whether this process has the lock, and its file is still the one of that name."""
+        """Whether this process holds the lock and ``place`` still names the locked file."""
         return self._fd >= 0 and _leads_to(self.place, self._fd)
 
     def write_holder(self) -> None:
-        """Say in the file who holds it; not where another name leads to the same bytes."""
+        """Write the holder into the lock file, unless it has a hard link elsewhere."""
         note = json.dumps({"pid": os.getpid(), "since": time.strftime("%Y-%m-%dT%H:%M:%S%z")})
-        with contextlib.suppress(OSError):  # a full disk: locked all the same, but unnamed
+        with contextlib.suppress(OSError):  # a full disk: the lock holds without the note
             if os.fstat(self._fd).st_nlink == 1:
                 os.ftruncate(self._fd, 0)
                 os.pwrite(self._fd, note.encode(), 0)
 
     def release(self) -> None:
-        """Let go of it."""
+        """Clear the holder and release the lock."""
         if self._fd < 0:
             return
         with contextlib.suppress(OSError):
@@ -56,7 +56,7 @@ class Lock:
         self.forget()
 
     def forget(self) -> None:
-        """Close its descriptor: a fork's own, while the process that has the lock keeps it."""
+        """Close the descriptor; in a fork this leaves the lock of the parent in place."""
         _held.discard(self)
         os.close(self._fd)
         self._fd = -1
@@ -73,20 +73,20 @@ if hasattr(os, "register_at_fork"):
 
 @contextlib.contextmanager
 def exclusive_lock(place: Place, *, wait_s: float = 0.0) -> Iterator[Lock]:
-    """Hold an flock on a file, which the kernel frees even when this process is killed.
+    """Hold an flock on a file; the kernel releases it even if this process is killed.
 
     Args:
-        place: The file; made if absent.
-        wait_s: How long to wait for another process to let go of it.
+        place: The file; created if absent.
+        wait_s: Seconds to wait for another process's lock.
 
     Raises:
-        LockHeld: Another process has it.
-        OSError: The file cannot be made or locked, as in a read-only folder, or locks exclude
-            nobody on its file system.
+        LockHeld: Another process still holds the lock.
+        OSError: The file cannot be created or locked, as in a read-only folder, or its file system
+            ignores locks.
     """
     if sys.platform == "win32":
         raise OSError("Windows is not supported for writing; use Linux, macOS or WSL")
-    lock = _taken(place, time.monotonic() + wait_s)
+    lock = _acquire(place, time.monotonic() + wait_s)
     try:
         lock.write_holder()
         yield lock
@@ -94,16 +94,16 @@ def exclusive_lock(place: Place, *, wait_s: float = 0.0) -> Iterator[Lock]:
         lock.release()
 
 
-def _taken(place: Place, until: float) -> Lock:
-    """Lock the file that has the name then, which may be another one than when waiting began."""
+def _acquire(place: Place, deadline: float) -> Lock:
+    """Lock the file of this name; reopen it on each try, since another process may replace it."""
     while True:
         fd = files.open_lock(place)
         try:
-            if _locks(fd):
+            if _try_lock(fd):
                 if _leads_to(place, fd):
                     _require_exclusion(place)
                     return Lock(place, fd)
-            elif time.monotonic() >= until:
+            elif time.monotonic() >= deadline:
                 holder = _read_holder(fd)
                 raise LockHeld(place, holder.get("pid"), holder.get("since"))
         except BaseException:
@@ -115,12 +115,12 @@ def _taken(place: Place, until: float) -> Lock:
 
 def _leads_to(place: Place, fd: int) -> bool:
     with contextlib.suppress(FileNotFoundError), parent_of(place) as (folder_fd, name):
-        found = os.stat(name, dir_fd=folder_fd, follow_symlinks=False)
-        return identity_of(found) == identity_of(os.fstat(fd))
+        status = os.stat(name, dir_fd=folder_fd, follow_symlinks=False)
+        return identity_of(status) == identity_of(os.fstat(fd))
     return False
 
 
-def _locks(fd: int) -> bool:
+def _try_lock(fd: int) -> bool:
     import fcntl
 
     try:
@@ -131,17 +131,17 @@ def _locks(fd: int) -> bool:
 
 
 def _require_exclusion(place: Place) -> None:
-    """Try a lock that is held a second time, which must fail."""
+    """Try to lock a locked file again, which must fail; some network file systems ignore locks."""
     fd = files.open_lock(place)
     try:
-        if _locks(fd):
-            raise OSError(f"{place.parent}: locks exclude nobody on this file system")
+        if _try_lock(fd):
+            raise OSError(f"{place.parent}: this file system ignores locks")
     finally:
         os.close(fd)
 
 
 def _read_holder(fd: int) -> dict[str, Any]:
-    """Read who holds a lock, waiting a moment for one who has only just got it."""
+    """Read the holder of a lock; wait a moment for one who has not written its note yet."""
     for _ in range(20):
         with contextlib.suppress(ValueError):
             holder = json.loads(os.pread(fd, 4096, 0))
@@ -151,12 +151,12 @@ def _read_holder(fd: int) -> dict[str, Any]:
 
 
 def check_renames(folder: Folder) -> None:
-    """Try on a folder what every commit relies on: a rename that replaces a file.
+    """Test in a folder that a rename replaces a file, which every commit relies on.
 
-    Its two files are removed, those of an earlier try that was killed, too.
+    The two test files are removed, including those of an earlier test that was killed.
 
     Raises:
-        OSError: The file system has no such thing, as some network mounts.
+        OSError: The file system does not support it, like some network mounts.
     """
     first, second = (folder / name for name in PROBES)
     _remove_probes(folder)

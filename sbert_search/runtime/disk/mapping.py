@@ -1,7 +1,7 @@
-"""Files in memory that hold no descriptor open.
+"""Map files into memory without keeping a descriptor open.
 
-Python's `mmap` keeps a descriptor for each file that it maps, and an index of many segments has
-more files than a process may have open, which is 256 on macOS unless told otherwise.
+Python's `mmap` keeps one descriptor per mapped file, and an index of many segments can have more
+files than a process may open (256 on macOS by default).
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ def mapped(fd: int, n_bytes: int) -> memoryview:
     """Map an open file for reading; the descriptor can be closed after that.
 
     Args:
-        fd: Of a regular file.
-        n_bytes: How much of it, at least 1.
+        fd: Descriptor of a regular file.
+        n_bytes: Bytes to map from its start, at least 1.
 
     Raises:
-        OSError: The file cannot be mapped, such as for want of address space.
+        OSError: The file cannot be mapped, for example because the address space is full.
     """
     return np.asarray(_Mapping(fd, n_bytes)).data
 
 
 class _Mapping:
-    """Mapped bytes that stay for as long as any array or view of them; NumPy holds on to this."""
+    """Owner of a mapping; NumPy arrays and views keep it alive through the array interface."""
 
     def __init__(self, fd: int, n_bytes: int) -> None:
         libc = _libc()
         address = libc.mmap(None, n_bytes, mmap.PROT_READ, mmap.MAP_SHARED, fd, 0)
         if address == _FAILED:
-            number = ctypes.get_errno()
-            raise OSError(number, os.strerror(number))
-        self._where, self._unmap = (address, n_bytes), libc.munmap
+            code = ctypes.get_errno()
+            raise OSError(code, os.strerror(code))
+        self._range, self._unmap = (address, n_bytes), libc.munmap
         self.__array_interface__ = {
             "version": 3,
             "typestr": "|u1",
@@ -47,13 +47,13 @@ class _Mapping:
         }
 
     def __del__(self) -> None:
-        if hasattr(self, "_where"):
-            self._unmap(*self._where)
+        if hasattr(self, "_range"):
+            self._unmap(*self._range)
 
 
 @cache
 def _libc() -> ctypes.CDLL:
-    """Load the C library; `mmap.mmap` itself can do without a descriptor from Python 3.13 on."""
+    """Load the C library; from Python 3.13 on, `mmap.mmap` could map without a descriptor too."""
     libc = ctypes.CDLL(None, use_errno=True)
     libc.mmap.restype = ctypes.c_void_p
     ints = (ctypes.c_int,) * 3  # protection, flags, descriptor

@@ -1,6 +1,7 @@
-"""`.npy` files: headers written and checked byte for byte, never parsed.
+"""`.npy` files: headers are compared byte for byte, never parsed.
 
-Who reads a file knows from a manifest which type and shape it has, so also its header.
+The manifest records the dtype and shape of each file, and these determine its header.
+
 Source: NumPy documentation, "A simple file format for NumPy arrays" (NEP 1), version 1.0.
 """
 
@@ -17,7 +18,7 @@ from sbert_search.runtime.disk.folders import Place
 
 
 class AnotherArray(ValueError):  # noqa: N818 (each room turns it into an error of its own)
-    """A file does not hold the array that it should: what was expected, and what is there."""
+    """A file does not contain an array of the expected dtype and shape."""
 
     def __init__(self, expected: str, got: str) -> None:
         self.expected, self.got = expected, got
@@ -43,10 +44,10 @@ def write(place: Place, array: NDArray[np.generic]) -> files.NewFile:
 
 
 def read(view: memoryview, dtype: DTypeLike, shape: tuple[int, ...]) -> NDArray[Any]:
-    """See mapped bytes as an array, without copying.
+    """View mapped bytes as an array, without copying.
 
     Raises:
-        AnotherArray: The header or the size is not that of this type and shape.
+        AnotherArray: The header or the size does not match the dtype and shape.
     """
     expected = header(dtype, shape)
     if bytes(view[: len(expected)]) != expected:

@@ -1,4 +1,4 @@
-"""Whether what is about to be written is something that is read, under whatever name."""
+"""Refuse outputs that would overwrite an input, also under another name of the same file."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from sbert_search.errors import ConfigError
 
 
 def same_file(path: Path, others: Iterable[Path]) -> Path | None:
-    """Return the first of some files that is this file: by another spelling, a link or a hard link.
+    """Return the first of ``others`` that is the same file: another spelling, a link, a hard link.
 
-    Files that are not there are none.
+    A file that does not exist equals no other.
     """
     if (own := _identity(path)) is None:
         return None
@@ -20,20 +20,20 @@ def same_file(path: Path, others: Iterable[Path]) -> Path | None:
 
 
 def require_apart(output: Path, inputs: Iterable[Path], option: str = "The output") -> None:
-    """Refuse to write over an input, or into a folder that is one.
+    """Refuse to write over an input, or into a folder that is an input.
 
     Args:
-        output: A file or folder to write; absent or not.
-        inputs: Files and folders that are read. Of a folder all belongs to it; where only some of
-            its files do, name these.
-        option: How the message calls the output.
+        output: A file or folder to write; it need not exist.
+        inputs: Files and folders that are read. A folder stands for all its files; if only some
+            are read, pass those.
+        option: Name of the output in the message.
 
     Raises:
-        ConfigError: It is one of them, or lies in one of them.
+        ConfigError: The output is an input, or lies in one.
     """
     inputs = list(inputs)
-    beside = Path(f"{output}.tmp")  # what `files.replacing` writes first
-    for written in (output, beside):
+    temporary = Path(f"{output}.tmp")  # `files.replacing` writes it first
+    for written in (output, temporary):
         if (read := same_file(written, inputs)) is not None:
             named = f" ({read})" if str(read) != str(written) else ""
             raise ConfigError(
@@ -47,15 +47,15 @@ def require_apart(output: Path, inputs: Iterable[Path], option: str = "The outpu
 
 
 def require_file_place(output: Path, option: str = "The output") -> None:
-    """Refuse a name under which no file can be written, before any work is done for it.
+    """Refuse an output path where no file can be written, before the work starts.
 
     Raises:
-        ConfigError: It is a folder, or the folder that it would lie in is not there.
+        ConfigError: It is a folder, or its parent folder does not exist.
     """
     if output.is_dir():
         raise ConfigError(f"{option}: {output} is a folder. Name a file.")
     if not output.absolute().parent.is_dir():
-        raise ConfigError(f"{option}: {output.parent} is no folder. Make it first.")
+        raise ConfigError(f"{option}: {output.parent} is not a folder. Create it first.")
 
 
 def _identity(path: Path) -> tuple[int, int] | None:

@@ -1,4 +1,4 @@
-"""Write tensors as safetensors through the one disk writer, a tensor at a time."""
+"""Write safetensors files through the single disk writer, one tensor at a time."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ _NAMES = {
 def write_tensors(
     path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str] | None = None
 ) -> NewFile:
-    """Write a new safetensors file, durable on return, without a second copy of the tensors.
+    """Write a new safetensors file durably, without copying all tensors at once.
 
     Args:
         path: A file that must not exist.
-        tensors: By name, on any device; written in the order given.
-        metadata: Strings for the header, such as ``{"format": "pt"}``.
+        tensors: Tensors by name, on any device; written in this order.
+        metadata: Strings of the header, such as ``{"format": "pt"}``.
 
     Returns:
-        The closed file, which knows its size and digest.
+        The closed file with its size and digest.
 
     Source: the safetensors format (8 bytes header size, JSON header, raw little-endian data).
     """
@@ -50,7 +50,7 @@ def write_tensors(
             "data_offsets": [start, end],
         }
     text = json.dumps(header, separators=(",", ":")).encode()
-    text += b" " * (-len(text) % 8)  # the data start at a multiple of 8
+    text += b" " * (-len(text) % 8)  # data must start at a multiple of 8 bytes
     with NewFile(path) as file:
         file.write(len(text).to_bytes(8, "little") + text)
         for tensor in tensors.values():

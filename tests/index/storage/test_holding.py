@@ -67,7 +67,7 @@ def test_a_linked_sub_folder_is_refused_and_what_it_leads_to_is_untouched(
     shutil.rmtree(index / name)
     (index / name).symlink_to(victim / name)
     with (
-        pytest.raises(IndexStoreError, match=rf"in the place of a folder: '{index}/{name}"),
+        pytest.raises(IndexStoreError, match=rf"where a folder should be: '{index}/{name}"),
         IndexStore.open(index).writer() as writer,
     ):
         change(writer)

@@ -47,9 +47,9 @@ def test_a_linked_sub_folder_is_refused_with_its_path(folder: Folder, tmp_path: 
     (tmp_path / "other").mkdir()
     (tmp_path / "f" / "ann").symlink_to(tmp_path / "other")
     for name in ("ann/000001.faiss", "ann/"):
-        with pytest.raises(OSError, match=f"in the place of a folder: '{tmp_path}/f/ann"):
+        with pytest.raises(OSError, match=f"where a folder should be: '{tmp_path}/f/ann"):
             folder.stat(name)
-    with pytest.raises(OSError, match="in the place of a folder"):
+    with pytest.raises(OSError, match="where a folder should be"):
         files.write_new(folder / "ann/000001.faiss", b"1")
     assert list((tmp_path / "other").iterdir()) == []
 
@@ -59,7 +59,7 @@ def test_another_sub_folder_than_before_is_refused(folder: Folder, tmp_path: Pat
     (tmp_path / "f" / "seg").rename(tmp_path / "seg")
     (tmp_path / "f" / "seg").mkdir()
     assert folder.moved_folders() == ["seg"]
-    with pytest.raises(OSError, match="Another folder than before"):
+    with pytest.raises(OSError, match="Not the same folder as before"):
         files.write_new(folder / "seg/b", b"1")
     (tmp_path / "f" / "seg").rmdir()
     (tmp_path / "seg").rename(tmp_path / "f" / "seg")

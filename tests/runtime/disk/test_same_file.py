@@ -67,6 +67,6 @@ def test_a_folder_that_is_read_takes_no_output(file: Path) -> None:
 def test_a_place_where_no_file_can_be_is_refused(file: Path) -> None:
     with pytest.raises(ConfigError, match=r"--svg: .*docs is a folder\. Name a file"):
         require_file_place(file.parent, "--svg")
-    with pytest.raises(ConfigError, match=r"--svg: .*absent is no folder\. Make it first"):
+    with pytest.raises(ConfigError, match=r"--svg: .*absent is not a folder\. Create it first"):
         require_file_place(file.parent / "absent" / "x.svg", "--svg")
     require_file_place(file)

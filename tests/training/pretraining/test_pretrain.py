@@ -186,7 +186,7 @@ BAD: dict[str, tuple[tuple[str, ...], type[SbertSearchError], str]] = {
     ),
     "layout that cannot hold it": (("model.embedding_size=8",), ConfigError, "cannot hold"),
     "decoder without its layout": (("mask_decoder=true",), ConfigError, "layout 'deberta'"),
-    "all held out": (("data.held_out=0.99",), CorpusError, "too few to learn from"),
+    "all held out": (("data.held_out=0.99",), CorpusError, "too few to train on"),
 }
 
 
@@ -208,7 +208,7 @@ def test_bad_texts_and_vocabularies_are_named(tmp_path: Path) -> None:
     one = write_texts(tmp_path / "one.jsonl", 1, sentences=4)
     (tmp_path / "empty.jsonl").write_text("")
     refused(tmp_path, CorpusError, "holds no rows", f"data.train={tmp_path / 'empty.jsonl'}")
-    refused(tmp_path, CorpusError, "too few to learn from", f"data.train={one}")
+    refused(tmp_path, CorpusError, "too few to train on", f"data.train={one}")
     alone = (f"data.train={one}", "data.held_out=0")
     refused(tmp_path, CorpusError, "NSP needs another document", *alone)
     apart = (f"data.dev={one}", f"data.folder={tmp_path / 'apart'}")
