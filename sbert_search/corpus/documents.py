@@ -201,7 +201,7 @@ class CorpusReader:
         plan.first_good = plan.first_good or row.source
         if plan.roles.id is None and (late := first_id_field(row.values)):
             plan.roles = dataclasses.replace(plan.roles, id=late)
-            reason = f"no id field {late!r}, but {row.source} has one"
+            reason = f"no {late!r}, the id of the row; {row.source} has one"
             self._refuse(Reject(plan.first_good, reason))
             plan.rejected = plan.rows - 1
         try:

@@ -1,1 +1,1 @@
-"""How good a model or an index is: tasks, runs, manifests and reports."""
+"""Evaluate models and indexes: tasks, metrics, manifests and reports."""

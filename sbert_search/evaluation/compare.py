@@ -1,4 +1,4 @@
-"""Two runs on the same tasks: is one better, by how much, and on which queries or pairs?"""
+"""Compare two runs on the same tasks: difference, significance, and changes per item."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from sbert_search.metrics.significance import (
 
 ALPHA = 0.05
 CORRELATIONS: tuple[Correlation, ...] = ("spearman", "pearson")
-_COUNTED = ("queries", "judgements", "documents", "pairs")  # must be equal where both have them
+_COUNTED = ("queries", "judgements", "documents", "pairs")  # must be equal in both runs
 
 Record = Mapping[str, Any]
 
@@ -34,11 +34,11 @@ class ItemChange:
     """One query, or one pair of texts, in both runs.
 
     Attributes:
-        item: Id of the query, or the pair's place in its file.
-        first: Its value in the first run; of a correlation: how far the pair is from its place in
-            the gold order, as a share of the list (lower is better).
+        item: Id of the query, or index of the pair in its file.
+        first: Its value in the first run. For a correlation: the difference between its predicted
+            and gold rank, as a share of the number of pairs (lower is better).
         second: Its value in the second run.
-        gain: By how much the second run does better.
+        gain: Improvement of the second run over the first.
     """
 
     item: str
@@ -49,16 +49,16 @@ class ItemChange:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """One measure of one task in both runs.
+    """One metric of one task in both runs.
 
     Attributes:
         task: Name of the task.
-        metric: Name of the measure.
+        metric: Name of the metric.
         first: Score of the first run.
         second: Score of the second run.
-        difference: Second less first, with interval and p-value.
-        corrected: The p-value, corrected for all that was compared at once.
-        changes: Every item, greatest gain first.
+        difference: Second minus first, with interval and p-value.
+        corrected: The p-value, corrected for the number of comparisons (Holm).
+        changes: All items, by descending gain.
     """
 
     task: str
@@ -71,19 +71,19 @@ class Comparison:
 
     @property
     def verdict(self) -> str:
-        """What may be said at a level of 5 %."""
+        """The conclusion at a significance level of 5 %."""
         if self.corrected >= ALPHA:
             return "no difference shown"
         return "second is better" if self.difference.value > 0 else "second is worse"
 
     @property
     def wins(self) -> list[ItemChange]:
-        """Items on which the second run does better, greatest gain first."""
+        """Items on which the second run is better, by descending gain."""
         return [change for change in self.changes if change.gain > 0]
 
     @property
     def losses(self) -> list[ItemChange]:
-        """Items on which it does worse, greatest loss first."""
+        """Items on which the second run is worse, by descending loss."""
         return [change for change in reversed(self.changes) if change.gain < 0]
 
 
@@ -99,26 +99,26 @@ def compare_runs(
 
     Args:
         first: A record that an evaluation wrote, or a folder of such records.
-        second: Another, of the same tasks.
-        metrics: Measures; none: the main metric of each task.
-        draws: Resamples and exchanges of each test.
-        seed: Of the tests.
+        second: Another one, of the same tasks.
+        metrics: Metrics to compare; (): the main metric of each task.
+        draws: Resamples of each interval and permutations of each test.
+        seed: Seed of the tests.
 
     Returns:
-        A comparison for each task and measure, p-values corrected for their number; and what was
-        not the same in the two runs, by name.
+        A comparison for each task and metric, with p-values corrected for their number; and the
+        settings that differ between the runs, by name.
 
     Raises:
-        EvaluationError: A record cannot be read or lacks a measure, or the two are of different
+        EvaluationError: A record cannot be read or lacks a metric, or the two runs have different
             tasks, data or queries.
     """
     pairs = _paired(read_runs(first), read_runs(second))
-    found = [
+    results = [
         (task, metric, *_compared(task, a, b, metric, draws, seed))
         for task, (a, b) in pairs.items()
         for metric in metrics or (a["task"]["main_metric"],)
     ]
-    corrected = holm([difference.p_value for _, _, difference, _ in found])
+    corrected = holm([difference.p_value for _, _, difference, _ in results])
     comparisons = [
         Comparison(
             task,
@@ -129,16 +129,16 @@ def compare_runs(
             p_value,
             sorted(changes, key=lambda change: -change.gain),
         )
-        for (task, metric, difference, changes), p_value in zip(found, corrected, strict=True)
+        for (task, metric, difference, changes), p_value in zip(results, corrected, strict=True)
     ]
-    return comparisons, _unlike_settings(next(iter(pairs.values())))
+    return comparisons, _differing_settings(next(iter(pairs.values())))
 
 
 def read_runs(path: Path) -> dict[str, Record]:
-    """Read one record, or all those of a folder, by the name of the task."""
+    """Read one record, or all records of a folder, by task name."""
     files = sorted(path.glob("*.json")) if path.is_dir() else [path]
     if not files:
-        raise EvaluationError(f"{path} holds no evaluation records; write some with eval --out.")
+        raise EvaluationError(f"{path} holds no evaluation records; eval --out writes them.")
     return {record["task"]["name"]: record for record in map(read_evaluation, files)}
 
 
@@ -157,7 +157,7 @@ def _paired(
 
 
 def _why_not_comparable(first: Record, second: Record) -> Iterator[str]:
-    """Name what differs of the data, the counts and the items."""
+    """Yield the differences in data, counts and items."""
     for name in ("kind", "split"):
         if first["task"][name] != second["task"][name]:
             yield f"{name} {first['task'][name]} and {second['task'][name]}"
@@ -194,7 +194,7 @@ def _compared_correlations(
 ) -> tuple[Difference, list[ItemChange]]:
     kind = next((known for known in CORRELATIONS if known == metric), None)
     if kind is None:
-        raise EvaluationError(f"{task}: no measure {metric!r}; there are: spearman, pearson.")
+        raise EvaluationError(f"{task}: no metric {metric!r}; known: spearman, pearson.")
     sides = (
         _values(task, first, "predicted"),
         _values(task, second, "predicted"),
@@ -223,13 +223,13 @@ def _changes(
     second: NDArray[np.float64],
     gains: NDArray[np.float64],
 ) -> list[ItemChange]:
-    gains = np.where(np.abs(gains) < 1e-12, 0.0, gains)
+    gains = np.where(np.abs(gains) < 1e-12, 0.0, gains)  # rounding errors are no wins or losses
     columns = (first.tolist(), second.tolist(), gains.tolist())
     return [ItemChange(*row) for row in zip(items, *columns, strict=True)]
 
 
-def _unlike_settings(records: tuple[Record, Record]) -> dict[str, tuple[object, object]]:
-    """Say what the runs were made with that was not the same, scores aside."""
+def _differing_settings(records: tuple[Record, Record]) -> dict[str, tuple[object, object]]:
+    """Return the settings, model facts, commits and seeds that differ, by name."""
     sides = []
     for record in records:
         manifest = record["manifest"]

@@ -1,4 +1,4 @@
-"""Scores that a model is known to reach, with tolerances, as ``eval/expected/`` holds them."""
+"""Expected scores of a model with tolerances, read from ``eval/expected/``."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from sbert_search.evaluation.manifest import Evaluation
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ExpectedScore:
-    """The main metric of one task.
+    """The expected main metric of one task.
 
     Attributes:
-        value: In the middle of what is accepted.
-        tolerance: Largest distance from it that is accepted.
-        published: What others report for these weights, if anyone does.
-        source: Who.
+        value: The expected score.
+        tolerance: Maximum accepted distance from it.
+        published: The published score of these weights, if any.
+        source: Where it is published.
     """
 
     value: float
@@ -30,7 +30,7 @@ class ExpectedScore:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ExpectedScores:
-    """What one set of weights reaches, by task name."""
+    """Expected scores of one set of weights, by task name."""
 
     model: str
     weights_sha256: str
@@ -39,7 +39,7 @@ class ExpectedScores:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """One score beside what was expected of it."""
+    """A score and its expected score."""
 
     task: str
     metric: str
@@ -52,25 +52,25 @@ class Verdict:
         return abs(self.score - self.expected.value) <= self.expected.tolerance
 
     def __str__(self) -> str:
-        wanted = f"{self.expected.value:.4f} ± {self.expected.tolerance:.4f}"
+        expected = f"{self.expected.value:.4f} ± {self.expected.tolerance:.4f}"
         verdict = "OK" if self.ok else "FAIL"
-        return f"{verdict:<4} {self.task} {self.metric} {self.score:.4f}, expected {wanted}"
+        return f"{verdict:<4} {self.task} {self.metric} {self.score:.4f}, expected {expected}"
 
 
 def load_expected(path: Path) -> ExpectedScores:
     """Read a file of expected scores.
 
     Raises:
-        ConfigError: It cannot be read, or a field is unknown, missing or wrong.
+        ConfigError: The file cannot be read, or a field is unknown, missing or invalid.
     """
     return from_mapping(ExpectedScores, read_toml(path))
 
 
 def judge(evaluation: Evaluation, expected: ExpectedScores) -> Verdict:
-    """Compare an evaluation with what is expected of its model.
+    """Compare an evaluation with the expected score of its model.
 
     Raises:
-        EvaluationError: The scores belong to other weights, or the task has none.
+        EvaluationError: The expected scores are of other weights, or have no such task.
     """
     task, weights = evaluation.task, evaluation.manifest["model"]["weights_sha256"]
     if weights != expected.weights_sha256:
@@ -80,5 +80,7 @@ def judge(evaluation: Evaluation, expected: ExpectedScores) -> Verdict:
         )
     if task.name not in expected.scores:
         known = ", ".join(sorted(expected.scores))
-        raise EvaluationError(f"No score is expected of the task {task.name}; there are: {known}.")
+        raise EvaluationError(
+            f"There is no expected score of the task {task.name}; known tasks: {known}."
+        )
     return Verdict(task.name, task.main_metric, evaluation.main_score, expected.scores[task.name])

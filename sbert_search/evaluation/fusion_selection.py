@@ -1,4 +1,4 @@
-"""Choosing how dense and lexical rankings are joined, on queries with known answers."""
+"""Select the fusion of dense and lexical rankings by cross-validation on judged queries."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ CANDIDATES = (
 
 @dataclass(frozen=True, slots=True)
 class FusionChoice:
-    """What was chosen and what it is worth.
+    """The selected fusion and its scores.
 
     Attributes:
-        fusion: The best over all queries; or the default, where choosing so did not gain on
-            queries held out.
-        scores: Mean over all queries of each way to fuse, by its name.
-        held_out: Mean over all queries when each is answered by what was best on the folds that it
-            is not in: an estimate for new queries.
-        default: The same mean for the default, which sees no labels.
-        folds: Names of what was best without each fold.
+        fusion: The best fusion over all queries; or the default, if selection does not beat it on
+            held-out queries.
+        scores: Mean score over all queries of each fusion, by name.
+        held_out: Cross-validated mean score: each query uses the fusion that is best on the other
+            folds. It estimates the score on new queries.
+        default: Mean score of the default fusion, which uses no judgements.
+        folds: Name of the best fusion without each fold.
     """
 
     fusion: Fusion
@@ -44,7 +44,7 @@ class FusionChoice:
 
 
 def name_of(fusion: Fusion) -> str:
-    """Name a way to fuse, for a table."""
+    """Return the name of a fusion for a table."""
     constant = f" k = {fusion.rrf_k}," if fusion.method == "rrf" else ""
     return f"{fusion.method},{constant} dense {fusion.dense_weight:g}"
 
@@ -59,20 +59,20 @@ def choose_fusion(
     folds: int = 5,
     seed: int = 0,
 ) -> FusionChoice:
-    """Compare ways to fuse by cross-validation, each stage searched once.
+    """Compare fusions by cross-validation; each stage is searched only once.
 
     Args:
-        index: What is searched, with lexical data.
-        embedder: Its model.
+        index: The index, with lexical data.
+        embedder: The model of the index.
         queries: Judged queries; never those of a test set.
         qrels: Their judgements.
-        measure: What is to be high.
-        folds: Parts that the queries are split into at random.
-        seed: Of the split.
+        measure: The metric to maximise.
+        folds: Number of random parts of the queries.
+        seed: Seed of the split.
 
     Raises:
-        EvaluationError: Fewer queries than folds.
-        NoLexicalData: The index was made without.
+        EvaluationError: There are fewer queries than folds.
+        NoLexicalData: The index has no lexical data.
     """
     if not 2 <= folds <= len(queries):
         raise EvaluationError(f"{len(queries)} judged queries cannot be split into {folds} folds.")
@@ -97,15 +97,15 @@ def _scores(
 ) -> np.ndarray:
     snapshot, depth = index.state, Fusion().depth
     texts = [query.text for query in queries]
-    words = matching_documents(snapshot, texts, depth)
+    lexical = matching_documents(snapshot, texts, depth)
     dense = nearest_documents(snapshot, embedder.encode_query(texts), depth)
     values = []
     for fusion in CANDIDATES:
         run = {}
-        for query, near, matching in zip(queries, dense, words, strict=True):
-            ranking = fuse(near, matching, fusion)
+        for query, dense_hits, lexical_hits in zip(queries, dense, lexical, strict=True):
+            ranking = fuse(dense_hits, lexical_hits, fusion)
             ids = snapshot.doc_ids(ranking.docs)
-            run[query.query_id] = {doc_id: -float(place) for place, doc_id in enumerate(ids)}
+            run[query.query_id] = {doc_id: -float(rank) for rank, doc_id in enumerate(ids)}
         per_query = score_run(run, qrels, [measure])[measure]
         values.append([per_query[query.query_id] for query in queries])
     return np.array(values)

@@ -1,4 +1,4 @@
-"""The result of one evaluation and the manifest that says what it was made with."""
+"""The result of one evaluation, and its manifest: data, model, settings, code and machine."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ FORMAT = 1
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Evaluation:
-    """What one model reached on one task.
+    """The scores of one model on one task.
 
     Attributes:
-        task: What was evaluated.
-        scores: Value of each measure, main metric included.
-        per_item: ``per_item[measure][item]``: of each query in retrieval; in STS what is predicted
-            and the gold score of each pair, by its place in the file.
-        counts: How many of what was seen: queries, documents, pairs left out.
-        manifest: What the scores were made with.
+        task: The task.
+        scores: Value of each metric, including the main metric.
+        per_item: ``per_item[metric][item]``: the value of each query; in STS the predicted and the
+            gold score of each pair, by its index in the file.
+        counts: Numbers of queries, documents, skipped pairs and so on.
+        manifest: Provenance of the scores.
         run: The hits of a retrieval task.
     """
 
@@ -49,12 +49,12 @@ class Evaluation:
 
     @property
     def interval(self) -> tuple[float, float] | None:
-        """Interval of 95 % of the main metric, where it is a mean over items, each from 0 to 1."""
+        """95 % interval of the main metric, if it is a mean over items with values from 0 to 1."""
         values = self.per_item.get(self.task.main_metric)
         return mean_interval([*values.values()], within=(0, 1)) if values else None
 
     def to_json(self) -> str:
-        """Write everything but the run, items one a line, floats so that they read back equal."""
+        """Return everything but the run as JSON, one item per line, with exact floats."""
         record = {
             "format": FORMAT,
             "task": to_mapping(self.task),
@@ -69,14 +69,14 @@ class Evaluation:
 
 @dataclass(slots=True)
 class Stopwatch:
-    """Seconds spent in the named parts of a run, from when it was made."""
+    """Seconds of the named parts of an evaluation, from its creation on."""
 
     started: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
     seconds: dict[str, float] = field(default_factory=dict)
     _last: float = field(default_factory=time.perf_counter)
 
     def lap(self, part: str) -> None:
-        """Book the time since the last lap under a name."""
+        """Record the time since the previous lap under a name."""
         now = time.perf_counter()
         self.seconds[part] = round(now - self._last, 3)
         self._last = now
@@ -90,14 +90,14 @@ def make_manifest(
     seed: int,
     clock: Stopwatch,
 ) -> dict[str, Any]:
-    """Gather what a score depends on, and what it took.
+    """Collect everything that a score depends on, and its running times.
 
     Args:
         data: sha256 of each data file.
-        model: Identity by content of what was evaluated; of a folder only the last name is kept.
-        settings: Choices that change the score, such as the index and the number of hits.
-        seed: Seed of the run.
-        clock: When it began and the seconds of its parts.
+        model: Content identity of the model; of a path only the last component is kept.
+        settings: Settings that affect the score, such as the index and the number of hits.
+        seed: Seed of the evaluation.
+        clock: Start time and seconds of the parts.
     """
     return {
         "data_sha256": dict(data),
@@ -113,15 +113,15 @@ def make_manifest(
 
 
 def read_evaluation(path: Path) -> dict[str, Any]:
-    """Read back what `Evaluation.to_json` wrote.
+    """Read a record written by `Evaluation.to_json`.
 
     Raises:
-        EvaluationError: The file is absent or is no such record.
+        EvaluationError: The file is absent or not such a record.
     """
     try:
         record = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise EvaluationError(f"{path} is no evaluation record: {error}.") from error
+        raise EvaluationError(f"{path} is not an evaluation record: {error}.") from error
     if not isinstance(record, dict) or record.get("format") != FORMAT:
-        raise EvaluationError(f"{path} is no evaluation record of format {FORMAT}.")
+        raise EvaluationError(f"{path} is not an evaluation record of format {FORMAT}.")
     return record

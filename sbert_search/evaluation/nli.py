@@ -1,4 +1,4 @@
-"""Natural language inference: does a cross-encoder name the relation of two texts?"""
+"""Evaluate a cross-encoder on natural language inference, by accuracy."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from sbert_search.evaluation.tasks import EvalTask, check_files
 from sbert_search.records import TextPair
 from sbert_search.search.reranker import Reranker
 
-NO_LABEL = "-"  # SNLI's mark of pairs on which people disagreed
+NO_LABEL = "-"  # SNLI's label of pairs without annotator agreement
 
 
 def evaluate_nli(task: EvalTask, model: Reranker, *, data: Path, seed: int = 0) -> Evaluation:
-    """Classify the pairs of a file and count how many get their label.
+    """Classify the pairs of a file and compute the accuracy.
 
     Args:
-        task: A file of pairs with labels; those labelled ``-`` are left out.
-        model: A cross-encoder whose classes have the names of the labels, in any case.
+        task: A file of pairs with labels; those labelled ``-`` are skipped.
+        model: A cross-encoder whose classes are named like the labels, ignoring case.
         data: Folder that the task's path is relative to.
         seed: Recorded; nothing here is random.
 
     Returns:
-        ``accuracy`` over the pairs, and ``balanced``, the mean of the accuracies of each label.
+        ``accuracy`` over the pairs, and ``balanced``, the mean of the per-label accuracies.
 
     Raises:
         CorpusError: The pairs cannot be read, or one has no label.
-        EvaluationError: The file is another revision, or has a label that is no class of the model.
+        EvaluationError: The file is another revision, or a label is not a class of the model.
     """
     clock = Stopwatch()
     hashes = check_files(task, data, [data / task.path])
@@ -38,10 +38,10 @@ def evaluate_nli(task: EvalTask, model: Reranker, *, data: Path, seed: int = 0) 
     pairs, n_left_out = _labelled(task, data, classes)
     scores = model.predict([(pair.text1, pair.text2) for pair, _ in pairs.values()])
     clock.lap("score")
-    found = [classes[place] for place in scores.argmax(axis=1)]
+    predicted = [classes[index] for index in scores.argmax(axis=1)]
     gold = [label for _, label in pairs.values()]
-    right = [float(a == b) for a, b in zip(found, gold, strict=True)]
-    of_label = {
+    right = [float(a == b) for a, b in zip(predicted, gold, strict=True)]
+    by_label = {
         label: [value for value, own in zip(right, gold, strict=True) if own == label]
         for label in sorted(set(gold))
     }
@@ -49,13 +49,13 @@ def evaluate_nli(task: EvalTask, model: Reranker, *, data: Path, seed: int = 0) 
         task=task,
         scores={
             "accuracy": sum(right) / len(right),
-            "balanced": sum(sum(v) / len(v) for v in of_label.values()) / len(of_label),
+            "balanced": sum(sum(v) / len(v) for v in by_label.values()) / len(by_label),
         },
         per_item={"accuracy": dict(zip(pairs, right, strict=True))},
         counts={
             "pairs": len(pairs),
             "pairs left out (no label)": n_left_out,
-            **{f"pairs labelled {label}": len(values) for label, values in of_label.items()},
+            **{f"pairs labelled {label}": len(values) for label, values in by_label.items()},
         },
         manifest=make_manifest(
             data=hashes, model=model.identity, settings={}, seed=seed, clock=clock
@@ -66,16 +66,16 @@ def evaluate_nli(task: EvalTask, model: Reranker, *, data: Path, seed: int = 0) 
 def _labelled(
     task: EvalTask, data: Path, classes: Sequence[str]
 ) -> tuple[dict[str, tuple[TextPair, str]], int]:
-    """Read the pairs that have a label, with it, by their place; and count the others."""
+    """Return the labelled pairs with their labels, by index in the file, and count the others."""
     names = task.columns
     pairs = read_pairs(
         data / task.path, text1=names.text1, text2=names.text2, label=names.label, need=["label"]
     )
     kept = {}
-    for place, pair in enumerate(pairs):
+    for index, pair in enumerate(pairs):
         label = str(pair.label).lower()
         if label != NO_LABEL and label not in classes:
             raise EvaluationError(f"{pair.source}: {unknown_name(label, label, classes, 'label')}")
         if label != NO_LABEL:
-            kept[str(place)] = pair, label
+            kept[str(index)] = pair, label
     return kept, len(pairs) - len(kept)

@@ -1,4 +1,4 @@
-"""How well a masked language model knows a text: held-out loss, and pseudo-perplexity."""
+"""Evaluate a masked language model on held-out text: loss, perplexity, pseudo-perplexity."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ _ROWS = 32  # of one forward pass
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class MaskedFigures:
-    """What a model reached on a text.
+class MaskedMetrics:
+    """The metrics of a masked language model on a text.
 
     Attributes:
         loss: Cross-entropy of a masked token, in nats.
         perplexity: Its exponential.
-        accuracy: Share of the masked tokens that were guessed.
-        masked: Tokens guessed.
-        unigram_entropy: Of the tokens of the text, in nats: the loss of a model that knows how
-            often each token stands in this very text, and nothing else.
-        pseudo_perplexity: With each token masked in turn, all others seen; None: not asked for.
-        pseudo_tokens: Tokens it was measured on.
+        accuracy: Share of the masked tokens that were predicted correctly.
+        masked: Number of masked tokens.
+        unigram_entropy: Entropy of the text's token frequencies, in nats: the loss of the best
+            model that ignores context.
+        pseudo_perplexity: Perplexity with each token masked in turn; None: not requested.
+        pseudo_tokens: Number of tokens of the pseudo-perplexity.
     """
 
     loss: float
@@ -60,20 +60,20 @@ def evaluate_masked(
     pseudo: int = 0,
     rate: float = 0.15,
     wrapped: bool = False,
-) -> MaskedFigures:
-    """Hide words of a text from a model, always the same ones, and let it guess.
+) -> MaskedMetrics:
+    """Compute the loss and accuracy of a model on masked tokens, the same ones in every call.
 
     Args:
-        model: In evaluation mode.
-        reader: The text; titles are read only where there is no text.
-        max_len: Tokens of an example, special ones included; whole sentences fill it.
-        most: Examples used, drawn evenly from the text.
-        pseudo: Examples used for pseudo-perplexity; it costs a forward pass a token.
-        rate: Share of tokens hidden; of these 80 % become [MASK], 10 % another token, 10 % stay.
-        wrapped: Whether lines inside a paragraph are broken to a width.
+        model: A model in evaluation mode.
+        reader: The text; a title is used only if a document has no text.
+        max_len: Maximum tokens of an example, including special ones; filled with whole sentences.
+        most: Maximum number of examples, chosen at even intervals.
+        pseudo: Number of examples for the pseudo-perplexity, with one forward pass per token.
+        rate: Share of masked tokens; 80 % become [MASK], 10 % a random token, 10 % stay.
+        wrapped: Whether lines inside a paragraph are wrapped.
 
     Raises:
-        CorpusError: The text cannot be read, or there is none.
+        CorpusError: The text cannot be read, or is empty.
         ModelError: The tokenizer lacks a special token.
 
     Sources: Devlin et al. 2019, BERT, section 3.1 (arXiv:1810.04805); Salazar et al. 2020, Masked
@@ -90,7 +90,7 @@ def evaluate_masked(
         entropy = unigram_entropy(shards, tokenizer)
         loss, right, masked = _masked_loss(model, corpus, _spread(len(corpus), most))
         hidden, pseudo_tokens = _pseudo_loss(model, corpus, _spread(len(corpus), pseudo))
-    return MaskedFigures(
+    return MaskedMetrics(
         loss=loss / masked,
         perplexity=math.exp(loss / masked),
         accuracy=right / masked,
@@ -102,7 +102,7 @@ def evaluate_masked(
 
 
 def unigram_entropy(shards: TokenShards, tokenizer: TextTokenizer) -> float:
-    """Entropy of how often each token stands in a text, special ones left out, in nats."""
+    """Return the entropy of the token frequencies of a text, without special tokens, in nats."""
     special = mask_vocabulary(tokenizer).special
     counts = shards.counts()[: len(special)][~special[: shards.manifest.vocab_size]]
     counts = counts[counts > 0]
@@ -114,7 +114,7 @@ def unigram_entropy(shards: TokenShards, tokenizer: TextTokenizer) -> float:
 def _masked_loss(
     model: MaskedLanguageModel, corpus: MaskedCorpus, rows: Ints
 ) -> tuple[float, int, int]:
-    """Sum the loss of the masked tokens; count those guessed, and all of them."""
+    """Return the summed loss, the correct predictions and the number of masked tokens."""
     loss, right, masked = 0.0, 0, 0
     with progress("Guessing", len(rows), "examples") as advance:
         for part in np.array_split(rows, math.ceil(len(rows) / _ROWS)):
@@ -129,7 +129,7 @@ def _masked_loss(
 
 @torch.no_grad()
 def _pseudo_loss(model: MaskedLanguageModel, corpus: MaskedCorpus, rows: Ints) -> tuple[float, int]:
-    """Mask each ordinary token of some examples in turn; sum its loss, and count them."""
+    """Mask each ordinary token of some examples in turn; return the summed loss and the count."""
     loss, tokens = 0.0, 0
     mask_id = SpecialTokens.of(model.tokenizer).mask_id
     special = torch.from_numpy(mask_vocabulary(model.tokenizer).special)
@@ -138,8 +138,8 @@ def _pseudo_loss(model: MaskedLanguageModel, corpus: MaskedCorpus, rows: Ints) -
             batch = _batch(model, corpus, np.array([row]))
             whole = batch.tokens.input_ids.clone()
             whole[batch.positions] = batch.labels
-            places = (~special.to(whole.device)[whole]).nonzero().squeeze(1)
-            for some in torch.split(places, _ROWS):
+            ordinary = (~special.to(whole.device)[whole]).nonzero().squeeze(1)
+            for some in torch.split(ordinary, _ROWS):
                 copies = whole.repeat(len(some), 1)
                 copies[torch.arange(len(some)), some] = mask_id
                 tokens_of = PackedTokens(copies.flatten(), (len(whole),) * len(some))
@@ -147,7 +147,7 @@ def _pseudo_loss(model: MaskedLanguageModel, corpus: MaskedCorpus, rows: Ints) -
                 loss += float(
                     token_cross_entropy(model(tokens_of, positions).token_logits, whole[some])[0]
                 )
-            tokens += len(places)
+            tokens += len(ordinary)
             advance(1)
     return loss, tokens
 
@@ -159,5 +159,5 @@ def _batch(model: MaskedLanguageModel, corpus: MaskedCorpus, rows: Ints) -> Mask
 
 
 def _spread(n: int, most: int) -> Ints:
-    """Choose at most so many of n rows, evenly."""
+    """Choose at most ``most`` of n rows, at even intervals."""
     return np.unique(np.linspace(0, n - 1, min(n, most)).astype(np.int64))

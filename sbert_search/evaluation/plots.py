@@ -1,4 +1,4 @@
-"""Pictures of records: what is in the JSON, and nothing else."""
+"""Draw evaluation records as SVG, from their JSON alone."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from sbert_search.runtime.svg import COLOUR, Axis, Panel, document
 
 _TOP, _HEIGHT, _GAP = 26, 190, 50  # pixels: above a panel, of it, below it
 _BINS = 40
-_MOST_DOTS = 1500  # of a scatter; more are thinned evenly, since no screen tells them apart
+_MOST_DOTS = 1500  # of a scatter plot; more are thinned evenly, since they would overlap
 
 
 def draw(record: Mapping[str, Any]) -> str:
-    """Draw a record that an evaluation wrote.
+    """Draw a record of an evaluation.
 
-    Textual similarity: predicted over gold scores, and a histogram of what was predicted. Other
-    tasks: the main metric of every query, best first.
+    STS: a scatter plot of predicted over gold scores, and a histogram of predicted scores. Other
+    tasks: the main metric of every item, in descending order.
 
     Args:
         record: As `evaluation.manifest.read_evaluation` returns it.
@@ -36,10 +36,10 @@ def draw(record: Mapping[str, Any]) -> str:
 
 
 def draw_sorted(title: str, values: Any) -> str:
-    """Draw values as one falling line, a step for each."""
-    falling = sorted(map(float, values), reverse=True)
-    panel = _panel(title, Axis(0, len(falling)), Axis.of([0.0, *falling]), 0)
-    points = [(place + side, value) for place, value in enumerate(falling) for side in (0, 1)]
+    """Draw values as a descending step line."""
+    descending = sorted(map(float, values), reverse=True)
+    panel = _panel(title, Axis(0, len(descending)), Axis.of([0.0, *descending]), 0)
+    points = [(n + side, value) for n, value in enumerate(descending) for side in (0, 1)]
     return document(panel.frame() + panel.line(points), _TOP + _HEIGHT + _GAP)
 
 

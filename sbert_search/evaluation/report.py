@@ -1,4 +1,4 @@
-"""Evaluations for people (Markdown, SVG) and for programs (JSON, TREC run files)."""
+"""Write reports of evaluations: Markdown, SVG, JSON and TREC run files."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from sbert_search.runtime.disk.files import replace_file
 from sbert_search.runtime.disk.same_file import require_apart
 
 _EXPLAINED: Mapping[Kind, str] = {
-    "sts": "Spearman and Pearson correlation, times 100, of what the model says of two texts (the "
-    'cosine, or the score of a cross-encoder) with the gold score, in the "all" setting: one '
+    "sts": "Spearman and Pearson correlation, times 100, of the predicted similarity (cosine, or "
+    'score of a cross-encoder) with the gold score, in the "all" setting: one '
     "correlation over the pooled pairs of a set. Alignment (of pairs with a gold score of at least "
     "4) and uniformity are those of Wang & Isola 2020; lower is better.",
-    "retrieval": "trec_eval's numbers, averaged over every judged query; a run is judged in the "
-    "order shown, and a query without an answer scores 0. MAP is over the depth retrieved. The "
+    "retrieval": "trec_eval's metrics, averaged over all judged queries, by the rank order of the "
+    "results; a query without results scores 0. MAP is over the depth retrieved. The "
     "interval is a bootstrap over the queries.",
-    "rerank": "trec_eval's numbers for the candidates of each query in the order of the scores. "
-    "raw: every query counts, one without a relevant candidate scores 0; clean: only queries with "
-    "relevant and other candidates. The interval is a bootstrap over the queries.",
-    "nli": "Share of the pairs that get their label; balanced: the mean of the shares of each "
-    "label. The interval is a bootstrap over the pairs.",
-    "triplets": "Share of the triplets whose anchor is nearer to its positive than to its "
-    "negatives, by Euclidean distance and by cosine. The interval is a bootstrap over them.",
+    "rerank": "trec_eval's metrics for the candidates of each query, sorted by score. "
+    "raw: all queries; one without a relevant candidate scores 0. clean: only queries with "
+    "relevant and irrelevant candidates. The interval is a bootstrap over the queries.",
+    "nli": "Accuracy over the pairs; balanced: the mean of the per-label accuracies."
+    " The interval is a bootstrap over the pairs.",
+    "triplets": "Share of the triplets whose anchor is nearer to its positive than to all "
+    "negatives, by Euclidean distance and by cosine. The interval is a bootstrap over triplets.",
 }
 _TITLES: Mapping[Kind, str] = {
     "sts": "Textual similarity",
@@ -50,9 +50,9 @@ Table = tuple[list[str], list[list[str]]]
 
 
 def score_table(evaluations: Sequence[Evaluation], suite: EvalSuite | None = None) -> Table:
-    """Make the column names and rows of a table: one row a task, absent ones with the reason.
+    """Return the columns and rows of a table: one row per task; absent tasks with the reason.
 
-    The mean of the main metric is added only where a suite asks for it and no task is absent.
+    The mean of the main metric is added only if the suite requests it and no task is absent.
     """
     first = evaluations[0]
     units = _UNITS[first.task.kind]
@@ -74,13 +74,13 @@ def score_table(evaluations: Sequence[Evaluation], suite: EvalSuite | None = Non
         metric = first.task.main_metric
         averaged = [e.scores[metric] for e in evaluations if e.task.name in suite.tasks]
         mean = _shown(metric, sum(averaged) / len(averaged))
-        place = columns.index(_shown_name(metric))
-        rows.append(["mean" if n == 0 else mean if n == place else "" for n in range(len(columns))])
+        index = columns.index(_shown_name(metric))
+        rows.append(["mean" if n == 0 else mean if n == index else "" for n in range(len(columns))])
     return columns, rows
 
 
 def system_table(systems: Mapping[str, Sequence[Evaluation]]) -> Table:
-    """Make a table of several systems: one row each, the main metric of each task."""
+    """Return a table with one row per system and the main metric of each task."""
     tasks = [e.task for e in next(iter(systems.values()))]
     columns = ["system", *(f"{task.name} {_shown_name(task.main_metric)}" for task in tasks)]
     rows = [
@@ -95,12 +95,12 @@ def markdown(
     suite: EvalSuite | None = None,
     beside: Mapping[str, Sequence[Evaluation]] | None = None,
 ) -> str:
-    """Write the report of tasks of one kind that one model was evaluated on.
+    """Return the Markdown report of one model on tasks of one kind.
 
     Args:
-        evaluations: Of the model.
-        suite: Which the tasks belong to.
-        beside: Of other systems on the same tasks, by their names.
+        evaluations: The evaluations of the model.
+        suite: The suite that the tasks belong to.
+        beside: Evaluations of other systems on the same tasks, by system name.
     """
     first = evaluations[0]
     kind, model = first.task.kind, first.manifest["model"]
@@ -118,15 +118,15 @@ def markdown(
 
 
 def require_room(tasks: Sequence[EvalTask], out: Path, read: Iterable[Path]) -> None:
-    """Refuse a folder of reports in which one would overwrite a file that the evaluation reads.
+    """Refuse a report folder in which a report would overwrite an input of the evaluation.
 
     Args:
-        tasks: What is evaluated.
+        tasks: The tasks.
         out: The folder, as for `write_reports`.
-        read: Files, and folders whose files at the top are meant.
+        read: Inputs; a folder stands for the files directly in it.
 
     Raises:
-        ConfigError: A report has the name of such a file, or the folder is a file.
+        ConfigError: A report would overwrite an input, or ``out`` is a file.
     """
     if out.exists() and not out.is_dir():
         raise ConfigError(f"{out} is a file; name a folder for the reports.")
@@ -144,9 +144,9 @@ def write_reports(
     suite: EvalSuite | None = None,
     beside: Mapping[str, Sequence[Evaluation]] | None = None,
 ) -> list[Path]:
-    """Write ``KIND.md``, and for each task ``TASK.json``, ``TASK.svg`` and ``TASK.trec`` of a run.
+    """Write ``KIND.md``, and ``TASK.json``, ``TASK.svg`` and a ``TASK.trec`` run for each task.
 
-    The records of other systems go to folders of their own.
+    Each other system in ``beside`` gets a subfolder of its own.
     """
     out.mkdir(parents=True, exist_ok=True)
     report = out / f"{evaluations[0].task.kind}.md"
@@ -178,7 +178,7 @@ def _folders(
 
 
 def _how(evaluation: Evaluation) -> str:
-    """Say how documents were found, where that is not told by the model alone."""
+    """Return the search mode and the reranker, for the title."""
     settings = evaluation.manifest["settings"]
     parts = [settings["mode"]] if "mode" in settings else []
     if "reranker" in settings:

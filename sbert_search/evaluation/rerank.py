@@ -1,4 +1,4 @@
-"""Reranking: does a cross-encoder put the relevant ones of given candidates first?"""
+"""Evaluate a reranker on given candidates, by ranking metrics."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ MEASURES = ("nDCG@10", "MAP", "MRR")
 
 @dataclass(frozen=True, slots=True)
 class Reranked:
-    """Candidates in a new order.
+    """Reranked candidates and their metrics.
 
     Attributes:
         run: Score of each candidate of each query.
-        per_query: ``per_query[measure][query_id]``.
+        per_query: ``per_query[metric][query_id]``.
     """
 
     run: Run
@@ -38,12 +38,12 @@ def rerank(
     scorer: Reranker | BestWindow,
     measures: Iterable[str] = MEASURES,
 ) -> Reranked:
-    """Score every candidate and judge the order that the scores give.
+    """Score every candidate and compute the metrics of the resulting ranking.
 
     Args:
-        candidates: Queries; one without candidates, or without a relevant one, scores 0.
-        scorer: Gives one score for a pair.
-        measures: As `metrics.ranking.score_run` names them.
+        candidates: The queries; one without a relevant candidate scores 0.
+        scorer: Returns one score per pair.
+        measures: Names of metrics, as in `metrics.ranking.score_run`.
     """
     pairs = [(each.query, text) for each in candidates for text in each.texts.values()]
     scores = iter(np.asarray(scorer.predict(pairs), np.float64).tolist() if pairs else ())
@@ -53,22 +53,22 @@ def rerank(
 
 
 def evaluate_rerank(task: EvalTask, reranker: Reranker, *, data: Path, seed: int = 0) -> Evaluation:
-    """Order the candidates of each query of a file of graded pairs, and judge the order.
+    """Rerank the candidates of each query in a file of graded pairs, and compute the metrics.
 
     Args:
-        task: A file of pairs with grades; its ``queries`` says which count.
-        reranker: What is evaluated.
+        task: A file of pairs with grades; its ``queries`` says which queries count.
+        reranker: The reranker to evaluate.
         data: Folder that the task's path is relative to.
         seed: Recorded; nothing here is random.
 
     Raises:
-        CorpusError: The file cannot be read, or a label is no grade.
-        EvaluationError: The file is another revision, or the model gives no single score.
+        CorpusError: The file cannot be read, or a label is not a grade.
+        EvaluationError: The file is another revision, or the model has several labels.
     """
     clock = Stopwatch()
     if reranker.num_labels != 1:
         raise EvaluationError(
-            f"The model has {reranker.num_labels} labels and so no single score to order by."
+            f"The model has {reranker.num_labels} labels; reranking needs one score for a pair."
         )
     file, names = data / task.path, task.columns
     hashes = check_files(task, data, [file])

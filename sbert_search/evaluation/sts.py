@@ -1,7 +1,7 @@
-"""Semantic textual similarity: does a model order pairs of texts as people do?
+"""Evaluate a model on semantic textual similarity (STS), by correlation with gold scores.
 
-The "all" setting: one correlation over the pooled pairs of a set, subsets included, as in the
-tables of SimCSE and MTEB. The mean over subsets, which older papers print, gives other numbers.
+The "all" setting: one correlation over the pooled pairs of all subsets, as in the tables of SimCSE
+and MTEB. Older papers report the mean over subsets, which has other values.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from sbert_search.records import TextPair
 from sbert_search.search.reranker import Reranker
 
 SETTING = "all"
-ALIKE = 4.0  # gold score from which the texts of a pair count as meaning the same
+ALIKE = 4.0  # minimum gold score of a positive pair for `alignment`
 
 
 def evaluate_sts(
@@ -35,23 +35,24 @@ def evaluate_sts(
     trained_on: Iterable[TextPair] = (),
     seed: int = 0,
 ) -> Evaluation:
-    """Correlate what a model says of a set's pairs with their gold scores.
+    """Correlate the predicted similarities of a model with the gold scores.
 
     Args:
-        task: A set of scored pairs.
-        model: An embedder, whose cosines are taken, or a cross-encoder with one score.
+        task: A file of scored pairs.
+        model: An embedder, for cosines, or a cross-encoder with one score.
         data: Folder that the task's path is relative to.
-        trained_on: Pairs the model has seen; those of the task, in either order, are left out.
+        trained_on: Training pairs of the model; the task's pairs among them, in either order, are
+            skipped.
         seed: Recorded; nothing here is random.
 
     Raises:
         CorpusError: The pairs cannot be read.
         EvaluationError: The file is another revision, a pair has no score, fewer than two pairs
-            are left, or a correlation is not defined.
+            are left, or a correlation is undefined.
     """
     clock = Stopwatch()
     hashes = check_files(task, data, [data / task.path])
-    places, kept, n_seen = unseen_pairs(task, data, trained_on)
+    ids, kept, n_seen = unseen_pairs(task, data, trained_on)
     gold = _gold_scores(task, kept)
     by_pair = isinstance(model, Reranker)
     judged = _judge_pairs(kept, model) if isinstance(model, Reranker) else _judge(kept, gold, model)
@@ -64,8 +65,8 @@ def evaluate_sts(
             **judged.geometry,
         },
         per_item={
-            "predicted": dict(zip(places, judged.predicted.tolist(), strict=True)),
-            "gold": dict(zip(places, gold, strict=True)),
+            "predicted": dict(zip(ids, judged.predicted.tolist(), strict=True)),
+            "gold": dict(zip(ids, gold, strict=True)),
         },
         counts={
             "pairs": len(kept),
@@ -84,12 +85,12 @@ def evaluate_sts(
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """What a model says of pairs.
+    """The predictions of a model for pairs.
 
     Attributes:
-        predicted: How alike the texts of each pair are, float32 (n,).
-        n_truncated: How many texts (of a cross-encoder: pairs) the model cut off.
-        geometry: Of embeddings, their alignment and uniformity.
+        predicted: Similarity of the two texts of each pair, float32 (n,).
+        n_truncated: Number of truncated texts (of truncated pairs for a cross-encoder).
+        geometry: Alignment and uniformity of the embeddings; empty for a cross-encoder.
     """
 
     predicted: NDArray[np.float32]
@@ -108,10 +109,10 @@ def _judge_pairs(pairs: Sequence[TextPair], model: Reranker) -> Judged:
 
 
 def _judge(pairs: Sequence[TextPair], gold: Sequence[float], embedder: TextEmbedder) -> Judged:
-    """Embed every distinct text once and compare the two of each pair.
+    """Embed every distinct text once and compute the cosine of each pair.
 
-    Cosines are computed in 64 bits and rounded, so that all pairs of two equal texts tie at 1.
-    Pairs with a gold score of at least `ALIKE` count as alike.
+    Cosines are computed in float64 and rounded to float32, so that all pairs of equal texts tie at
+    1. Pairs with a gold score of at least `ALIKE` are the positives of the alignment.
     """
     texts = list(dict.fromkeys(text for pair in pairs for text in (pair.text1, pair.text2)))
     tokens = embedder.tokenize(texts)
@@ -131,10 +132,10 @@ def _judge(pairs: Sequence[TextPair], gold: Sequence[float], embedder: TextEmbed
 def unseen_pairs(
     task: EvalTask, data: Path, trained_on: Iterable[TextPair]
 ) -> tuple[list[str], list[TextPair], int]:
-    """Read the pairs of a set that a model was not trained on, in either order.
+    """Read the pairs of a task that are not among the training pairs, in either order.
 
     Returns:
-        Their places in the file, the pairs, and how many others there are.
+        Their indices in the file as strings, the pairs, and the number of skipped pairs.
 
     Raises:
         CorpusError: The pairs cannot be read.

@@ -1,4 +1,4 @@
-"""What is evaluated: one revision of a data set with its split, licence and main metric."""
+"""Evaluation tasks: one revision of a data set, with its split, licence and main metric."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ DATA: Mapping[Kind, str] = {
     "triplets": "a file of triplets",
 }
 _FILE_NAME = re.compile(r"[^./\\\0][^/\\\0]*")
-SHIPPED = Path("eval/tasks")  # beside the package in a checkout, where a bare name is looked up
+SHIPPED = Path("eval/tasks")  # tasks named without a path, in a checkout
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -48,21 +48,21 @@ class EvalTask:
 
     Attributes:
         name: The file's stem, unless the file says otherwise.
-        kind: ``sts`` (scored pairs), ``retrieval`` (a BEIR folder), ``rerank`` (pairs with a grade,
-            candidates of a query sharing the first text), ``nli`` (pairs with a label) or
+        kind: ``sts`` (scored pairs), ``retrieval`` (a BEIR folder), ``rerank`` (pairs with a grade;
+            those with the same first text are one query), ``nli`` (pairs with a label) or
             ``triplets``.
         path: File of pairs or BEIR folder, relative to the data folder.
-        split: Which judgements of a BEIR folder; of pairs, a word for the report.
-        main_metric: What tables show first.
-        licence: Of the data, as its source states it.
-        source: Where this revision comes from.
-        note: What a reader of the score must know.
-        on_error: Whether a bad document stops the evaluation or is counted and left out.
-        columns: Where the two texts and the score or label of a pair are.
-        depth: Documents retrieved for each query.
-        queries: ``raw``: all that are judged; ``clean``: of candidates to rerank, only those that
-            hold relevant and other texts.
-        sha256: Hash of each data file, by its name relative to the data folder.
+        split: Split of the judgements of a BEIR folder; for pairs only shown in the report.
+        main_metric: The metric that tables show first.
+        licence: Licence of the data, as its source states it.
+        source: Origin of this revision.
+        note: A remark for readers of the score.
+        on_error: Whether a bad document stops the evaluation or is skipped and counted.
+        columns: Columns of the texts and of the score or label.
+        depth: Number of documents retrieved per query.
+        queries: ``raw``: all judged queries; ``clean``, for reranking: only queries with relevant
+            and irrelevant candidates.
+        sha256: Hash of each data file, by its path relative to the data folder.
     """
 
     name: str
@@ -83,7 +83,7 @@ class EvalTask:
         if self.depth < 1:
             raise ConfigError(f"{self.name}: depth is {self.depth}; it must be at least 1.")
         if not _FILE_NAME.fullmatch(self.name):
-            raise ConfigError(f"The task name {self.name!r} names files, and no file can have it.")
+            raise ConfigError(f"The task name {self.name!r} is not a valid file name; rename it.")
         if not self.main_metric:
             object.__setattr__(self, "main_metric", MAIN_METRICS[self.kind])
 
@@ -93,11 +93,11 @@ class EvalSuite:
     """Tasks that are reported together; a file ``eval/suites/NAME.toml`` holds these fields.
 
     Attributes:
-        title: What the tasks have in common.
-        tasks: Names of the tasks that belong here.
-        absent: Those among them that cannot be run, each with the reason.
-        average: Whether the mean over all of them is a figure that people compare.
-        beside: Names of tasks that are shown too and are no part of the mean.
+        title: Title of the report.
+        tasks: Names of the tasks.
+        absent: Tasks that cannot be run, each with the reason.
+        average: Whether the report shows the mean over all tasks, as publications do.
+        beside: Names of further tasks to show, not included in the mean.
     """
 
     title: str
@@ -116,7 +116,7 @@ def load_task(path: Path) -> EvalTask:
     """Read a task file.
 
     Raises:
-        ConfigError: It cannot be read, or a field is unknown, missing or wrong.
+        ConfigError: The file cannot be read, or a field is unknown, missing or invalid.
     """
     return from_mapping(EvalTask, {"name": path.stem, **read_toml(path)})
 
@@ -127,16 +127,16 @@ def load_suite(path: Path) -> EvalSuite:
 
 
 def find_task(kind: Kind, name: str, *, split: str = "test") -> EvalTask:
-    """Read what a person named: a task file, a shipped task's name, or the data themselves.
+    """Return the task that the user named: a task file, a shipped task, or a data path.
 
     Args:
-        kind: What the caller evaluates.
+        kind: Required kind of the task.
         name: A ``.toml`` file, a name under ``eval/tasks``, a BEIR folder or a file of pairs.
-        split: Judgements to use when the data are named directly.
+        split: Split of the judgements, if ``name`` is a data path.
 
     Raises:
         EvaluationError: Nothing of that name exists, or the task is of another kind.
-        ConfigError: The task file is wrong.
+        ConfigError: The task file is invalid.
     """
     path = Path(name)
     shipped = SHIPPED / f"{name}.toml"
@@ -144,7 +144,7 @@ def find_task(kind: Kind, name: str, *, split: str = "test") -> EvalTask:
         task = load_task(path if path.suffix == ".toml" else shipped)
     elif not path.exists():
         known = ", ".join(sorted(file.stem for file in SHIPPED.glob("*.toml"))) or "none here"
-        raise EvaluationError(f"{name} is no file, no folder and no shipped task ({known}).")
+        raise EvaluationError(f"{name} is not a file, a folder or a shipped task ({known}).")
     elif path.is_dir() != (kind == "retrieval"):
         raise EvaluationError(f"{name} is not {DATA[kind]}, which eval {kind} needs.")
     else:
@@ -158,22 +158,21 @@ def find_task(kind: Kind, name: str, *, split: str = "test") -> EvalTask:
 
 
 def distinct_tasks(tasks: Sequence[EvalTask]) -> list[EvalTask]:
-    """Give tasks names of their own, since the files of reports are called by them.
+    """Remove repeated tasks and make task names unique, since report files are named after them.
 
-    A task that was named twice is kept once. Namesakes get so many folders before their name that
-    it tells their data apart, such as ``a-pairs`` and ``b-pairs``; else the whole name of the file,
-    or a number.
+    Different tasks of the same name are renamed after their file, or with as many parent folders as
+    needed, such as ``a-pairs`` and ``b-pairs``; if that fails, they are numbered.
     """
-    kept = [task for place, task in enumerate(tasks) if task not in tasks[:place]]
+    kept = [task for index, task in enumerate(tasks) if task not in tasks[:index]]
     groups: dict[str, list[EvalTask]] = {}
     for task in kept:
         groups.setdefault(task.name.casefold(), []).append(task)
     names: dict[int, str] = {}
     for group in groups.values():
-        # Each way to name a group; the first that gives every task another name is taken.
-        ways = zip(*map(_possible_names, group), strict=False)
-        apart = (way for way in ways if len({name.casefold() for name in way}) == len(group))
-        for task, name in zip(group, next(apart, [task.name for task in group]), strict=True):
+        # The first naming scheme that gives every task of the group a different name is used.
+        schemes = zip(*map(_possible_names, group), strict=False)
+        unique = (way for way in schemes if len({name.casefold() for name in way}) == len(group))
+        for task, name in zip(group, next(unique, [task.name for task in group]), strict=True):
             names[id(task)] = name
     taken: set[str] = set()
     named = []
@@ -187,32 +186,32 @@ def distinct_tasks(tasks: Sequence[EvalTask]) -> list[EvalTask]:
 
 
 def _possible_names(task: EvalTask) -> list[str]:
-    """Name a task as it is, by its whole file, and with more and more folders before its name."""
+    """Return the task's name, its file name, and its name with one and more parent folders."""
     folders = [part for part in task.path.parent.parts if part.strip("/\\.")]
     longer = ["-".join([*folders[-n:], task.name]) for n in range(1, len(folders) + 1)]
     return [task.name, task.path.name, *longer]
 
 
 def check_files(task: EvalTask, data: Path, files: Sequence[Path]) -> dict[str, str]:
-    """Hash the files of a task and compare them with the revision that the task names.
+    """Hash the files of a task and compare them with the hashes in the task.
 
     Returns:
         sha256 of each file, by its path relative to the data folder.
 
     Raises:
-        EvaluationError: A file is absent, or is another revision.
+        EvaluationError: A file is absent, or its hash differs.
     """
-    found: dict[str, str] = {}
+    hashes: dict[str, str] = {}
     for file in files:
         if not file.is_file():
             raise EvaluationError(
                 f"{task.name}: {file} does not exist; point --data at the folder of the data sets."
             )
         name = file.relative_to(data).as_posix() if file.is_relative_to(data) else file.name
-        found[name] = sha256_of(file)
-        if task.sha256.get(name, found[name]) != found[name]:
+        hashes[name] = sha256_of(file)
+        if task.sha256.get(name, hashes[name]) != hashes[name]:
             raise EvaluationError(
-                f"{task.name}: {file} has sha256 {found[name]} and the task names "
+                f"{task.name}: {file} has sha256 {hashes[name]}, but the task names "
                 f"{task.sha256[name]}; scores on another revision cannot be compared."
             )
-    return found
+    return hashes

@@ -1,4 +1,4 @@
-"""Triplets: is a text nearer to one that belongs to it than to one that does not?"""
+"""Evaluate an embedder on triplets: is the anchor nearer to its positive than its negatives?"""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ def evaluate_triplets(
 
     Args:
         task: A file of triplets.
-        embedder: What is evaluated.
+        embedder: The embedder to evaluate.
         data: Folder that the task's path is relative to.
         seed: Recorded; nothing here is random.
 
     Returns:
         ``accuracy`` by Euclidean distance, as in Reimers & Gurevych 2019, section 4.4, and
-        ``cosine accuracy``. A tie is no hit.
+        ``cosine accuracy``. A tie counts as wrong.
 
     Raises:
         CorpusError: The triplets cannot be read.
@@ -43,17 +43,17 @@ def evaluate_triplets(
     vectors = embedder.encode_tokens(tokens).astype(np.float64)
     clock.lap("embed")
     units = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
-    hits: dict[str, dict[str, float]] = {}
+    correct: dict[str, dict[str, float]] = {}
     for name, space in (("accuracy", vectors), ("cosine accuracy", units)):
-        hits[name] = {}
+        correct[name] = {}
         for number, triplet in enumerate(triplets):
             others = space[[row[text] for text in (triplet.positive, *triplet.negatives)]]
-            apart = np.linalg.norm(others - space[row[triplet.anchor]], axis=1)
-            hits[name][str(number)] = float(apart[0] < apart[1:].min())
+            distances = np.linalg.norm(others - space[row[triplet.anchor]], axis=1)
+            correct[name][str(number)] = float(distances[0] < distances[1:].min())
     return Evaluation(
         task=task,
-        scores={name: float(np.mean([*values.values()])) for name, values in hits.items()},
-        per_item=hits,
+        scores={name: float(np.mean([*values.values()])) for name, values in correct.items()},
+        per_item=correct,
         counts={"triplets": len(triplets), "texts truncated": int(np.count_nonzero(tokens.lost))},
         manifest=make_manifest(
             data=hashes, model=embedder.identity, settings={}, seed=seed, clock=clock

@@ -114,7 +114,7 @@ def test_wrong_usage_is_named(data: Path) -> None:
     neither = sbert_search("eval", "sts", "--model", "hashing")
     assert (neither.code, "Name tasks or data sets, or one --suite" in neither.err) == (2, True)
     gone = sbert_search("eval", "sts", "gone", "--model", "hashing", cwd=data)
-    assert (gone.code, "gone is no file, no folder and no shipped task" in gone.err) == (1, True)
+    assert (gone.code, "gone is not a file, a folder or a shipped task" in gone.err) == (1, True)
     wrong_kind = sbert_search("eval", "sts", data / "mini", "--model", "hashing")
     assert (wrong_kind.code, "not a file of scored pairs" in wrong_kind.err) == (1, True)
 

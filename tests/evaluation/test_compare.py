@@ -117,5 +117,5 @@ def test_what_is_missing_is_named(tmp_path: Path) -> None:
         compare_runs(first, tmp_path / "empty")
     pairs = record("sts", {"predicted": [0.1, 0.2, 0.3], "gold": [1, 2, 3]}, kind="sts")
     second = write(tmp_path / "sts", pairs)
-    with pytest.raises(EvaluationError, match="no measure 'MAP'; there are: spearman, pearson"):
+    with pytest.raises(EvaluationError, match="no metric 'MAP'; known: spearman, pearson"):
         compare_runs(second, second, metrics=["MAP"])

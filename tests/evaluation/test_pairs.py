@@ -73,7 +73,7 @@ def test_clean_leaves_out_queries_that_cannot_go_wrong(tmp_path: Path) -> None:
 
 def test_what_cannot_be_reranked_is_named(tmp_path: Path) -> None:
     several = Reranker(tiny_cross_encoder(tmp_path / "tokenizer", labels=("a", "b")))
-    with pytest.raises(EvaluationError, match="2 labels and so no single score"):
+    with pytest.raises(EvaluationError, match="2 labels; reranking needs one score"):
         evaluate_rerank(graded(tmp_path), several, data=tmp_path)
     task = write(tmp_path / "bad.jsonl", "rerank", [{"text1": "a", "text2": "b", "label": "x"}])
     with pytest.raises(CorpusError, match=r"bad\.jsonl:1: label is 'x'; it must be 0, 1, 2"):

@@ -20,7 +20,7 @@ from sbert_search.runtime.disk.folders import Folder
 def test_lock_names_its_holder_and_dies_with_it(tmp_path: Path) -> None:
     lock = tmp_path / "LOCK"
     code = (
-        "import sys, time; from pathlib import Path; from sbert_search.runtime import locks\n"
+        "import sys, time; from pathlib import Path; from sbert_search.runtime.disk import locks\n"
         f"with locks.exclusive_lock(Path({str(lock)!r})):\n"
         "    print('held', flush=True); time.sleep(60)\n"
     )
@@ -45,7 +45,7 @@ def test_lock_names_its_holder_and_dies_with_it(tmp_path: Path) -> None:
 def test_a_fork_of_a_killed_holder_does_not_keep_the_lock(tmp_path: Path) -> None:
     lock = tmp_path / "LOCK"
     code = (
-        "import os, time; from pathlib import Path; from sbert_search.runtime import locks\n"
+        "import os, time; from pathlib import Path; from sbert_search.runtime.disk import locks\n"
         f"with locks.exclusive_lock(Path({str(lock)!r})) as lock:\n"
         "    if (child := os.fork()) == 0:\n"
         "        print(os.getpid(), lock.is_in_place(), flush=True); time.sleep(60)\n"
