@@ -143,6 +143,7 @@ def _type_of(value: Any, name: str) -> ColumnType:
 
 def _type_of_cell(cell: str) -> ColumnType:
     if _INTEGER.fullmatch(cell):
+        # An int64 has at most 20 characters; `int` of thousands of digits would be slow.
         return "int64" if len(cell) < 21 and _MIN_INT64 <= int(cell) <= _MAX_INT64 else "string"
     if _FLOAT.fullmatch(cell) and math.isfinite(float(cell)):
         return "float64"

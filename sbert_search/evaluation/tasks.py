@@ -85,6 +85,7 @@ class EvalTask:
         if not _FILE_NAME.fullmatch(self.name):
             raise ConfigError(f"The task name {self.name!r} is not a valid file name; rename it.")
         if not self.main_metric:
+            # The default depends on `kind`, and a frozen dataclass allows no plain assignment.
             object.__setattr__(self, "main_metric", MAIN_METRICS[self.kind])
 
 

@@ -49,7 +49,7 @@ def read_records(
     stream: BinaryIO, delimiter: str, limit: RowLimit = NO_BUDGET
 ) -> Iterator[tuple[int, list[str] | BadRow]]:
     """Yield the records of a stream with their first line number; a bad record as `BadRow`."""
-    csv.field_size_limit(MAX_ROW_BYTES)
+    csv.field_size_limit(MAX_ROW_BYTES)  # a global of the module; its default is 128 KiB
     lines = _Lines(stream, delimiter, limit)
     records = csv.reader(lines, delimiter=delimiter, strict=True)
     while True:

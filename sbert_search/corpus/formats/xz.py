@@ -60,6 +60,7 @@ class XzStream(io.RawIOBase):
         try:
             return self._decoder.decompress(fed, most)
         except (lzma.LZMAError, MemoryError) as error:
+            # liblzma has no error type of its own for the limit, only this word in the message.
             if "limit" not in str(error) and not isinstance(error, MemoryError):
                 raise
             raise CorpusError(

@@ -16,7 +16,7 @@ from sbert_search.runtime.disk.folders import Folder, Place, identity_of, parent
 PROBES = (".probe-1", ".probe-2")
 POLL_S = 0.02
 
-_held: set[Lock] = set()
+_held: set[Lock] = set()  # a fork inherits the descriptors and must close its copies
 
 
 class LockHeld(Exception):  # noqa: N818 (each room turns it into an error of its own)

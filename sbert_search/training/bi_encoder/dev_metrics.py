@@ -78,7 +78,7 @@ def _task(path: Path, data: DataConfig, loss: LossConfig) -> _Task:
         return _Task("accuracy", "pairs", "label", lambda rows: _accuracy(rows, loss))
     if data.form in ("triplets", "sections"):
         return _Task("triplets", data.form, "nothing", lambda rows: _triplets)
-    return _Task("found", data.form, "nothing", lambda rows: _found)
+    return _Task("found", data.form, "nothing", lambda rows: _positive_first)
 
 
 @torch.no_grad()
@@ -114,7 +114,7 @@ def _triplets(model: Siamese, e: NDArray[np.float32]) -> float:
     return float((positive < negative).mean())
 
 
-def _found(model: Siamese, e: NDArray[np.float32]) -> float:
+def _positive_first(model: Siamese, e: NDArray[np.float32]) -> float:
     anchors, positives = _unit(e[:, 0]), _unit(e[:, 1])
     best = [int((positives @ anchor).argmax()) for anchor in anchors]
     return float(np.mean([(positives[n] == positives[m]).all() for n, m in enumerate(best)]))

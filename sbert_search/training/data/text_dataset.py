@@ -216,7 +216,7 @@ class TextBatches(Batches):
         """Return the text ids of a row, and a negative key for its group."""
         group = int(self.text_rows.groups[row])
         texts = {text for text in self.text_rows.text_ids[row].tolist() if text != NO_TEXT}
-        return texts if group < 0 else texts | {NO_TEXT - 1 - group}
+        return texts if group < 0 else texts | {NO_TEXT - 1 - group}  # below all text ids
 
     def _batch(self, rows: Rows, epoch: int) -> Batch:
         text_ids = self.text_rows.text_ids[rows].ravel()

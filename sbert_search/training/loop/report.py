@@ -146,6 +146,7 @@ class Report:
         tokens_per_s = (state.tokens - self._last.tokens) / seconds
         rows_per_s = (state.rows - self._last.rows) / seconds
         device, dtype, ranks = self.context.device, self.context.dtype, self.context.ranks
+        # The share of the measured matrix-product rate: FLOPs utilisation without a data sheet.
         gemm = matmul_rate(device, dtype).flops * ranks.world
         share = tokens_per_s * self._flops_per_token / gemm
         memory = memory_bytes(device)
