@@ -35,7 +35,8 @@ class Columns:
     """The types of the metadata columns of a source.
 
     - A typed value (JSON, Parquet) must fit the type of the first value in its column. An int64
-      column may widen to float64 if that rounds no integer.
+      column may widen to float64 if that rounds no integer (docs/decisions.md, "No integer is
+      rounded where a column widens").
     - CSV cells are untyped. A column of cells gets the narrowest type that fits all its cells:
       int64, float64 or bool, otherwise string.
     - A string with an ISO 8601 date or time fits a column of that type. Times without a time zone

@@ -1,7 +1,8 @@
 """Communication between the ranks that torchrun started; a single process has a world size of 1.
 
 Gradients are summed after the backward pass, not averaged: each rank divides its loss by the count
-of the whole batch, so the sum is the gradient of the whole batch.
+of the whole batch, so the sum is the gradient of the whole batch. See "Gradients are summed after
+the backward pass" in docs/decisions.md.
 """
 
 from __future__ import annotations

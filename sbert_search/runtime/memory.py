@@ -122,7 +122,8 @@ def let_freed_memory_stay() -> None:
     An encoder step on a CPU allocates the same tensors again, and a search the same scores; fresh
     memory would cost a page fault for every 4 KiB. glibc adapts: when a mapped block of up to
     32 MiB is freed, it keeps up to twice that size from then on. So this function allocates and
-    frees one block of 31 MiB. Without glibc it has no effect.
+    frees one block of 31 MiB. Without glibc it has no effect. The measurement is under "glibc keeps
+    up to 62 MiB of freed memory" in docs/decisions.md.
 
     Source: mallopt(3), M_MMAP_THRESHOLD, "dynamic".
     """

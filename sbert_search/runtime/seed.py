@@ -1,6 +1,7 @@
 """Random numbers as a function of (seed, purpose, epoch, step, ...), without generator state.
 
-So resumed work, and work that repeats a part, draws the same values as uninterrupted work.
+So resumed work, and work that repeats a part, draws the same values as uninterrupted work. See "No
+generator state in a checkpoint" and "Masks are hashes of their position" in docs/decisions.md.
 """
 
 from __future__ import annotations

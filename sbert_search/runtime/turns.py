@@ -1,4 +1,8 @@
-"""A fair semaphore: limits how many threads work at once, and no thread waits for ever."""
+"""A fair semaphore: limits how many threads work at once, and no thread waits for ever.
+
+See "No more searches at once than cores" and "A fork waits for the searches under way" in
+docs/decisions.md.
+"""
 
 from __future__ import annotations
 

@@ -115,7 +115,7 @@ def test_a_record_reads_back_equal_and_a_repeat_gives_the_same_items(tmp_path: P
     assert "one correlation over the pooled pairs" in " ".join(report.read_text().split())
     assert picture.read_text() == draw(stored)
     record.write_text("{}")
-    with pytest.raises(EvaluationError, match="no evaluation record of format 1"):
+    with pytest.raises(EvaluationError, match="not an evaluation record of format 1"):
         read_evaluation(record)
 
 

@@ -1,7 +1,8 @@
 """Map files into memory without keeping a descriptor open.
 
 Python's `mmap` keeps one descriptor per mapped file, and an index of many segments can have more
-files than a process may open (256 on macOS by default).
+files than a process may open (256 on macOS by default). See "A mapped file holds no descriptor" in
+docs/decisions.md.
 """
 
 from __future__ import annotations

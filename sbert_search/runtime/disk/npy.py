@@ -1,6 +1,7 @@
 """`.npy` files: headers are compared byte for byte, never parsed.
 
-The manifest records the dtype and shape of each file, and these determine its header.
+The manifest records the dtype and shape of each file, and these determine its header. See
+"npy headers are compared, not parsed" in docs/decisions.md.
 
 Source: NumPy documentation, "A simple file format for NumPy arrays" (NEP 1), version 1.0.
 """

@@ -94,7 +94,8 @@ class LossKind:
         target: The target of a row.
         in_batch: Whether the loss is of the whole batch, not a sum over rows.
         no_duplicates: Whether texts of other rows are negatives; equal texts must then not share a
-            batch.
+            batch. See "Equal texts are kept apart only where others' texts are negatives" in
+            docs/decisions.md.
         teacher: The kind of model whose outputs are the targets.
     """
 

@@ -57,7 +57,10 @@ class _Anchor:
     hits: Sequence[tuple[str, float]]  # passage and similarity
 
     def negatives(self, config: MiningConfig) -> list[str]:
-        """Choose by rank and margin; none if a positive is not among the hits."""
+        """Choose by rank and margin; none if a positive is not among the hits.
+
+        See "A mined negative is below the positive that was found" in docs/decisions.md.
+        """
         scores = dict(self.hits)
         limit = min(scores.get(positive, -np.inf) for positive in self.positives) - config.margin
         others = [(text, score) for text, score in self.hits if text not in self.positives]

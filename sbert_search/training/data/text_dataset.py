@@ -68,6 +68,8 @@ class TokenTable:
 class StepTexts:
     """All texts of a micro-batch as one packed batch, sorted by length.
 
+    See "A step is one packed batch sorted by length" in docs/decisions.md.
+
     Attributes:
         tokens: The texts.
         slots: Index of each text among the (rows x width) slots of the batch, int64 (texts,).

@@ -4,7 +4,8 @@
 2. Compute the loss of all embeddings and its gradient with respect to each of them.
 3. Embed every micro-batch again, with the same dropout, and backpropagate its gradient.
 
-The result equals the gradient of one large step.
+The result equals the gradient of one large step. Every rank computes the whole loss: see "In-batch
+losses are computed whole on every rank" in docs/decisions.md.
 
 Source: Gao et al. 2021, Scaling Deep Contrastive Learning Batch Size (arXiv:2101.06983), section 3.
 """
@@ -47,7 +48,7 @@ def add_in_batch_gradients(
             with context.forward(number):
                 embeddings = objective.embed(model, batch)
             torch.autograd.backward(embeddings, gradient.to(embeddings.dtype))
-    totals = LossTotals(Ranks())  # every rank computed the loss of the whole step: nothing to sum
+    totals = LossTotals(Ranks())  # every rank computed the loss of the whole step
     totals.add(losses)
     return totals
 

@@ -113,6 +113,7 @@ def add_gradients(
     Raises:
         TrainingError: The names of the losses differ from those in `Batch.counts`.
     """
+    # See "Counts before the forward pass" in docs/decisions.md.
     names = sorted(batches[0].counts)
     counted = context.ranks.sum([sum(batch.counts[name] for batch in batches) for name in names])
     counts = dict(zip(names, counted, strict=True))
