@@ -109,7 +109,11 @@ class MaskedObjective:
         inputs: MaskedBatch = batch.inputs
         guesses: MaskedLMOutput = model(inputs.tokens, inputs.positions)
         sums: dict[str, Sum] = {"mlm": token_cross_entropy(guesses.token_logits, inputs.labels)}
-        metrics = {} if model.training else {"mlm_accuracy": _correct(guesses.token_logits, inputs.labels)}
+        metrics = (
+            {}
+            if model.training
+            else {"mlm_accuracy": _correct(guesses.token_logits, inputs.labels)}
+        )
         if self.pairs is not None:
             assert guesses.pair_logits is not None
             sums[self.pairs] = token_cross_entropy(guesses.pair_logits, inputs.pair_labels)
@@ -198,11 +202,15 @@ class DistilledObjective:
         output_states = "cosine" in self._weights
         student: MaskedLMOutput = model(inputs.tokens, positions, output_states=output_states)
         with torch.no_grad():
-            teacher: MaskedLMOutput = self._teacher(inputs.tokens, positions, output_states=output_states)
+            teacher: MaskedLMOutput = self._teacher(
+                inputs.tokens, positions, output_states=output_states
+            )
         words = student.token_logits[inputs.positions] if at_all_tokens else student.token_logits
         sums: dict[str, Sum] = {}
         if "soft" in self._weights:
-            sums["soft"] = soft_target_loss(student.token_logits, teacher.token_logits, self._config.temperature)
+            sums["soft"] = soft_target_loss(
+                student.token_logits, teacher.token_logits, self._config.temperature
+            )
         if "mlm" in self._weights:
             sums["mlm"] = token_cross_entropy(words, inputs.labels)
         if student.hidden_states is not None and teacher.hidden_states is not None:
