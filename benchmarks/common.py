@@ -17,7 +17,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from sbert_search.runtime.provenance import made_with
+from sbert_search.runtime.provenance import library_versions, made_with
+
+PEERS = ("chromadb", "hnswlib", "lancedb", "txtai", "usearch")
 
 
 def repeats_of(options: argparse.Namespace) -> int:
@@ -131,13 +133,15 @@ class Results:
         """Write the JSON file with the figures and the raw repeats."""
         if self.options.out is None:
             return
+        made = made_with()
+        made["libraries"] |= library_versions(PEERS)
         record = {
             "figures": {
                 name: {"value": f.value, "unit": f.unit, "peer": f.peer, "ratio": f.ratio}
                 for name, f in self.figures.items()
             },
             "repeats": {name: f.repeats for name, f in self.figures.items() if f.repeats},
-            **made_with(),
+            **made,
             "seed": self.options.seed,
         }
         self.options.out.parent.mkdir(parents=True, exist_ok=True)

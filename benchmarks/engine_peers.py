@@ -1,0 +1,177 @@
+"""txtai, LanceDB and Chroma as `bench_engines` measures them (extra ``bench``)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from engines import STUB, Row, TextModel, batches_of, rows_of, text_of
+
+
+class Txtai:
+    """txtai's `Embeddings` with content, hybrid as its documentation sets it up."""
+
+    def __init__(self, folder: Path, model: str, *, kill_after: int | None = None) -> None:
+        self.folder = folder
+        self._settings: dict[str, Any] = {"content": True, "hybrid": True, "path": model}
+        if model == STUB:
+            stub = TextModel(STUB, kill_after)
+            del self._settings["path"]
+            self._settings["transform"] = lambda texts: stub.encode(list(texts))
+
+    def create(self, docs: Path) -> None:
+        self._new()
+        self._embeddings.index(map(self._document, rows_of(docs)))
+        self._embeddings.save(str(self.folder))
+
+    def upsert(self, rows: list[Row]) -> None:
+        if not hasattr(self, "_embeddings"):
+            self.open(hybrid=True)
+        self._embeddings.upsert(map(self._document, rows))
+        self._embeddings.save(str(self.folder))
+
+    def open(self, *, hybrid: bool = False, once: bool = False) -> None:
+        self._new(loading=True)
+        changed = {k: v for k, v in self._settings.items() if k in ("path", "transform")}
+        self._embeddings.load(str(self.folder), config=changed)
+        if not hybrid:
+            self._embeddings.scoring = None  # else every search ranks by words as well
+
+    def _new(self, *, loading: bool = False) -> None:
+        from txtai import Embeddings
+
+        self._embeddings = Embeddings() if loading else Embeddings(self._settings)
+
+    @staticmethod
+    def _document(row: Row) -> Row:
+        return {"id": row["_id"], "text": text_of(row), "bucket": row["bucket"]}
+
+    def search(
+        self, query: str, k: int, *, hybrid: bool = False, bucket: int | None = None
+    ) -> list[tuple[str, str]]:
+        if bucket is None:
+            found = self._embeddings.search(query, k)
+        else:
+            sql = f"select id, text from txtai where similar(:query) and bucket = {bucket}"
+            found = self._embeddings.search(sql, k, parameters={"query": query})
+        return [(hit["id"], hit["text"]) for hit in found]
+
+    def refresh(self) -> None:
+        """It has no such call."""
+
+    def count(self) -> int:
+        return min(int(self._embeddings.count()), int(self._embeddings.database.count()))
+
+
+class LanceDb:
+    """A LanceDB table of vectors and texts with a full-text index, searched without a vector index.
+
+    So small a table needs none, by its documentation; the vectors are scanned.
+    """
+
+    def __init__(self, folder: Path, model: str, *, kill_after: int | None = None) -> None:
+        self.folder, self._model = folder, TextModel(model, kill_after)
+
+    def _rows(self, rows: Iterable[Row]) -> list[Row]:
+        rows = list(rows)
+        vectors = self._model.encode([text_of(row) for row in rows])
+        return [
+            {"id": r["_id"], "text": text_of(r), "bucket": r["bucket"], "vector": vector}
+            for r, vector in zip(rows, vectors, strict=True)
+        ]
+
+    def create(self, docs: Path) -> None:
+        import lancedb
+        from lancedb.index import FTS
+
+        database = lancedb.connect(self.folder)
+        first, *others = batches_of(docs)
+        self._table = database.create_table("docs", self._rows(first))
+        for rows in others:
+            self._table.add(self._rows(rows))
+        self._table.create_index("text", config=FTS())
+
+    def upsert(self, rows: list[Row]) -> None:
+        if not hasattr(self, "_table"):
+            self.open()
+        merge = self._table.merge_insert("id").when_matched_update_all()
+        merge.when_not_matched_insert_all().execute(self._rows(rows))
+
+    def open(self, *, hybrid: bool = False, once: bool = False) -> None:
+        import lancedb
+
+        self._table = lancedb.connect(self.folder).open_table("docs")
+
+    def search(
+        self, query: str, k: int, *, hybrid: bool = False, bucket: int | None = None
+    ) -> list[tuple[str, str]]:
+        vector = self._model.encode([query])[0]
+        if hybrid:
+            found = self._table.search(query_type="hybrid").vector(vector).text(query)
+        else:
+            found = self._table.search(vector)
+        if bucket is not None:
+            found = found.where(f"bucket = {bucket}")
+        return [(hit["id"], hit["text"]) for hit in found.limit(k).to_list()]
+
+    def refresh(self) -> None:
+        self._table.checkout_latest()
+
+    def count(self) -> int:
+        return int(self._table.count_rows())
+
+
+class Chroma:
+    """A Chroma collection on disk with its sentence-transformers embedding function.
+
+    For `STUB` the vectors are given with the documents instead.
+    """
+
+    def __init__(self, folder: Path, model: str, *, kill_after: int | None = None) -> None:
+        self.folder, self._stub, self._embed = folder, None, None
+        if model == STUB:
+            self._stub = TextModel(STUB, kill_after)
+            return
+        from chromadb.utils.embedding_functions import SentenceTransformerEmbeddingFunction
+
+        self._embed = SentenceTransformerEmbeddingFunction(model_name=model)
+
+    def _client(self) -> Any:
+        import chromadb
+        from chromadb.config import Settings
+
+        quiet = Settings(anonymized_telemetry=False)
+        return chromadb.PersistentClient(str(self.folder), settings=quiet)
+
+    def create(self, docs: Path) -> None:
+        self._collection = self._client().create_collection("docs", embedding_function=self._embed)
+        for rows in batches_of(docs):
+            self.upsert(rows)
+
+    def upsert(self, rows: list[Row]) -> None:
+        if not hasattr(self, "_collection"):
+            self.open()
+        texts = [text_of(row) for row in rows]
+        self._collection.upsert(
+            ids=[row["_id"] for row in rows],
+            documents=texts,
+            embeddings=self._stub.encode(texts) if self._stub else None,
+            metadatas=[{"bucket": row["bucket"]} for row in rows],
+        )
+
+    def open(self, *, hybrid: bool = False, once: bool = False) -> None:
+        self._collection = self._client().get_collection("docs", embedding_function=self._embed)
+
+    def search(
+        self, query: str, k: int, *, hybrid: bool = False, bucket: int | None = None
+    ) -> list[tuple[str, str]]:
+        where = None if bucket is None else {"bucket": bucket}
+        found = self._collection.query(query_texts=[query], n_results=k, where=where)
+        return list(zip(found["ids"][0], found["documents"][0], strict=True))
+
+    def refresh(self) -> None:
+        """It has no such call."""
+
+    def count(self) -> int:
+        return int(self._collection.count())
