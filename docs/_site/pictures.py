@@ -1,6 +1,8 @@
-"""Draw the pictures of the concept pages: python docs/_site/pictures.py.
+"""Draw the pictures of the overview and the concept pages: python docs/_site/pictures.py.
 
 Boxes and arrows on a fixed grid, as SVG text: no font, script or library is needed to see them.
+Each has a background of its own, so it can be read on a page of any colour, and dark colours where
+the reader's system is dark.
 """
 
 from __future__ import annotations
@@ -10,12 +12,20 @@ from html import escape
 from itertools import pairwise
 from pathlib import Path
 
-FOLDER = Path(__file__).resolve().parents[1] / "concepts"
-COLOURS = {
+FOLDER = Path(__file__).resolve().parents[1]
+LIGHT = {  # fill and stroke
     "data": ("#e3f2fd", "#1565c0"),
     "work": ("#f3e5f5", "#6a1b9a"),
     "file": ("#e8f5e9", "#2e7d32"),
     "warn": ("#fff3e0", "#e65100"),
+    "page": ("#fff", "none"),
+}
+DARK = {
+    "data": ("#12293f", "#64b5f6"),
+    "work": ("#2c1a36", "#ce93d8"),
+    "file": ("#16301a", "#81c784"),
+    "warn": ("#3a2408", "#ffb74d"),
+    "page": ("#1e2129", "none"),
 }
 
 
@@ -26,7 +36,7 @@ class Box:
     Attributes:
         x: Left edge; `y` is the upper one.
         width: Its height follows from the number of lines.
-        kind: Which of `COLOURS` it has.
+        kind: Which of the colours it has.
     """
 
     x: int
@@ -63,11 +73,10 @@ class Box:
 
     def draw(self) -> str:
         """Give the SVG of the box."""
-        fill, stroke = COLOURS[self.kind]
         middle = self.x + self.width // 2
         rows = [
             f'<rect x="{self.x}" y="{self.y}" width="{self.width}" height="{self.height}" rx="6" '
-            f'fill="{fill}" stroke="{stroke}"/>',
+            f'class="{self.kind}"/>',
             f'<text x="{middle}" y="{self.y + 22}" font-weight="600">{escape(self.title)}</text>',
         ]
         for place, line in enumerate(self.lines):
@@ -89,16 +98,60 @@ def arrow(start: tuple[int, int], end: tuple[int, int], label: str = "") -> str:
 def svg(title: str, width: int, height: int, parts: list[Box | str]) -> str:
     """Put a picture together; `title` is what a screen reader says."""
     body = "\n".join(part.draw() if isinstance(part, Box) else part for part in parts)
+    dark = style(DARK, text="#e8e8e8", small="#bbb", line="#aaa")
     return f"""<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" role="img">
 <title>{escape(title)}</title>
-<style>text{{font:14px system-ui,sans-serif;text-anchor:middle;fill:#1a1a1a}}
-.s{{font-size:12px;fill:#444}}.l{{text-anchor:start}}.a{{stroke:#555;fill:none;stroke-width:1.5}}</style>
+<style>text{{font:14px system-ui,sans-serif;text-anchor:middle}}
+.s{{font-size:12px}}.l{{text-anchor:start}}.a{{fill:none;stroke-width:1.5}}
+{style(LIGHT, text="#1a1a1a", small="#444", line="#555")}
+@media (prefers-color-scheme:dark){{{dark}}}</style>
 <defs><marker id="h" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="8" markerHeight="8"
-orient="auto"><path d="M0 0L8 4L0 8z" fill="#555"/></marker></defs>
-<rect width="{width}" height="{height}" rx="8" fill="#fff"/>
+orient="auto"><path d="M0 0L8 4L0 8z" class="h"/></marker></defs>
+<rect width="{width}" height="{height}" rx="8" class="page"/>
 {body}
 </svg>
 """
+
+
+def style(colours: dict[str, tuple[str, str]], *, text: str, small: str, line: str) -> str:
+    """Write the colours as CSS rules."""
+    kinds = (f".{kind}{{fill:{f};stroke:{s}}}" for kind, (f, s) in colours.items())
+    return (
+        "".join(kinds)
+        + f"text{{fill:{text}}}.s{{fill:{small}}}.a{{stroke:{line}}}.h{{fill:{line}}}"
+    )
+
+
+def chain() -> str:
+    """From raw text to judged rankings, each step with its command."""
+    steps = (
+        ("data", "Raw text", "your documents", "JSONL, CSV, Parquet"),
+        ("work", "WordPiece vocabulary", "tokenizer train", "from your own text"),
+        ("work", "Pre-trained encoder", "pretrain", "BERT and relatives"),
+        ("work", "Bi-encoder", "train bi-encoder", "one vector a text"),
+        ("file", "FAISS index + words", "index build", "updates, filters"),
+        ("work", "Hybrid search", "search --mode hybrid", "meaning and words"),
+        ("work", "Reranking", "search --rerank", "by a cross-encoder"),
+        ("data", "Evaluation", "eval retrieval", "nDCG, significance"),
+    )
+    boxes = [
+        Box(20 + 186 * (i % 4), 20 + 130 * (i // 4), 168, kind, title, (command, note))
+        for i, (kind, title, command, note) in enumerate(steps)
+    ]
+    return svg(
+        "From raw text to a search engine: raw text, WordPiece vocabulary, pre-trained encoder, "
+        "bi-encoder, FAISS index and words, hybrid search, cross-encoder reranking, evaluation",
+        766,
+        240,
+        [
+            *boxes,
+            *(arrow(a.right, b.left) for a, b in pairwise(boxes[:4])),
+            *(arrow(a.right, b.left) for a, b in pairwise(boxes[4:])),
+            arrow((60, boxes[0].bottom[1]), (60, boxes[4].y), "documents"),
+            '<path d="M662 90L662 120L150 120L150 149" class="a" marker-end="url(#h)"/>',
+            '<text x="406" y="115" class="s">vectors</text>',
+        ],
+    )
 
 
 def text_flow() -> str:
@@ -199,9 +252,10 @@ def promises() -> str:
 
 
 PICTURES = {
-    "text-flow.svg": text_flow,
-    "index-on-disk.svg": index_on_disk,
-    "promises.svg": promises,
+    "chain.svg": chain,
+    "concepts/text-flow.svg": text_flow,
+    "concepts/index-on-disk.svg": index_on_disk,
+    "concepts/promises.svg": promises,
 }
 
 if __name__ == "__main__":
