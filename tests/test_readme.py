@@ -1,56 +1,26 @@
-"""The README does what it says: its example prints its output, its commands run and exist."""
+"""README.md says what is so: commands exist, links lead to files, figures are measured ones.
+
+That its code runs and prints what is shown is tested with the pages of ``docs/``.
+"""
 
 from __future__ import annotations
 
 import re
-import shlex
-import subprocess
-import sys
-from pathlib import Path
+import runpy
 
 import click
 import pytest
 
 from sbert_search.cli.main import cli
-from tests.cli.process import ROOT, environment, sbert_search
+from tests.cli.process import ROOT
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-
-
-def block(language: str) -> str:
-    (found,) = re.findall(rf"^```{language}\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
-    return str(found)
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    (tmp_path / "docs.jsonl").write_text(block("json"), encoding="utf-8")
-    (tmp_path / "queries.jsonl").write_text('{"_id": "q1", "text": "germs"}\n')
-    return tmp_path
-
-
-def test_the_example_prints_its_output(folder: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", block("python")],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        env=environment({"HF_HUB_OFFLINE": "1"}),
-    )
-    assert done.stdout == block("text"), done.stderr
-
-
-def test_every_command_runs(folder: Path) -> None:
-    for line in block("console").splitlines():
-        program, *arguments = shlex.split(line)
-        assert program == "sbert-search"
-        done = sbert_search(*arguments, cwd=folder, env={"SBERT_SEARCH_MODEL": "hashing"})
-        assert done.code == 0, f"{line}\n{done.err}"
+TABLES = runpy.run_path(str(ROOT / "benchmarks/engine_table.py"))["TABLES"]
 
 
 def test_every_command_named_exists() -> None:
-    named = re.findall(r"sbert-search ([a-z][a-z -]*)", README)
-    assert len(named) > 10
+    named = re.findall(r"(?:`|\$ |&& )sbert-search ([a-z][a-z -]*)", README)
+    assert len(named) >= 4
     for words in named:
         command: click.Command | None = cli
         for word in words.split():
@@ -60,7 +30,7 @@ def test_every_command_named_exists() -> None:
             assert command is not None, f"sbert-search {words}"
 
 
-def test_both_set_up_commands_stand_as_they_are_used() -> None:
+def test_both_install_commands_stand_as_they_are_used() -> None:
     assert (
         'python -m pip install -c constraints.txt -e ".[cpu,model]" && sbert-search demo\n'
         in README
@@ -68,6 +38,23 @@ def test_both_set_up_commands_stand_as_they_are_used() -> None:
     assert (
         'python -m pip install -c constraints.txt -e ".[test]" && python -m pytest -q\n' in README
     )
+
+
+def test_it_is_short() -> None:
+    assert len(README.splitlines()) <= 150
+
+
+def test_every_link_leads_to_a_file() -> None:
+    links = re.findall(r"\]\(([^)#]+)", README)
+    assert len(links) > 20
+    missing = [link for link in links if not (ROOT / link).exists()]
+    assert missing == []
+
+
+@pytest.mark.parametrize("page", TABLES)
+def test_a_comparison_of_engines_is_what_was_measured(page: str) -> None:
+    table = "\n".join(TABLES[page]())
+    assert table in (ROOT / page).read_text(encoding="utf-8"), "run benchmarks/engine_table.py"
 
 
 def test_every_measurement_names_its_file() -> None:

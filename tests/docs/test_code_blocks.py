@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from sbert_search.cli.main import run
-from tests.docs.blocks import DOCS, PAGES, Block, agrees, blocks_of, commands_of
+from tests.docs.blocks import PAGES, ROOT, Block, agrees, blocks_of, commands_of
 
 RUN = ("python", "console")
 SHOWN = ("text", "json", "jsonl", "csv", "toml", "sql")
@@ -26,7 +26,7 @@ NEEDS = (
 
 
 def _names(page: Path) -> str:
-    return page.relative_to(DOCS).as_posix()
+    return page.relative_to(ROOT).as_posix()
 
 
 @pytest.mark.parametrize("page", PAGES, ids=_names)
@@ -93,7 +93,7 @@ def _command(line: str) -> tuple[int, str, str]:
             code = run(words[1:])
         return code, out.getvalue(), err.getvalue()
     shim = f'sbert-search() {{ "{sys.executable}" -m sbert_search "$@"; }}\n'
-    env = os.environ | {"PYTHONPATH": str(DOCS.parent)}
+    env = os.environ | {"PYTHONPATH": str(ROOT)}
     done = subprocess.run(["bash", "-c", shim + line], capture_output=True, text=True, env=env)
     return done.returncode, done.stdout, done.stderr
 
