@@ -6,7 +6,7 @@ import json
 import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from sbert_search.runtime.visible import visible
 
@@ -20,7 +20,7 @@ REJECTED_ROWS = 3  # exit code of a command that rejected rows
 _UNSAFE = re.compile("[\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 
 
-def emit(record: Mapping[str, Any]) -> None:
+def emit(record: Mapping[str, object]) -> None:
     """Print one JSON line; dates become ISO 8601 text.
 
     Control characters, line separators and characters that the encoding of stdout lacks are

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from sbert_search.cli.console import terminal
 from sbert_search.runtime.visible import visible
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 SNIPPET_CHARS = 300
 
 
-def hit_record(hit: Hit) -> dict[str, Any]:
+def hit_record(hit: Hit) -> dict[str, object]:
     """Return the JSON record of a hit."""
     return {
         "rank": hit.rank,

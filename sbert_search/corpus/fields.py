@@ -79,7 +79,7 @@ class RowParts:
     doc_id: str
     title: str
     text: str
-    metadata: Mapping[str, Any]
+    metadata: Mapping[str, object]
 
 
 def row_parts(row: RawRow, roles: Roles, file_name: str) -> RowParts:
@@ -134,9 +134,9 @@ def _id_of(value: Any, name: str) -> str:
     return check_text(value, name)
 
 
-def _flat(metadata: Mapping[str, Any]) -> dict[str, Any]:
+def _flat(metadata: Mapping[str, object]) -> dict[str, object]:
     """Drop nulls, convert nested values to JSON text, check every string."""
-    flat: dict[str, Any] = {}
+    flat: dict[str, object] = {}
     for name, value in metadata.items():
         if value is None:
             continue

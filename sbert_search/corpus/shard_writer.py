@@ -44,7 +44,7 @@ class ShardWriter:
         folder: Path,
         *,
         vocab_size: int,
-        identity: Mapping[str, Any],
+        identity: Mapping[str, object],
         shard_tokens: int = SHARD_TOKENS,
     ) -> None:
         self._folder, self._shard_tokens = folder, shard_tokens

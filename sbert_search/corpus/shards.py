@@ -74,7 +74,7 @@ class ShardManifest:
     format: str = FORMAT
     version: int = VERSION
     vocab_size: int
-    identity: Mapping[str, Any] = field(default_factory=dict)
+    identity: Mapping[str, object] = field(default_factory=dict)
     rows: int = 0
     finished: bool = False
     shards: tuple[Shard, ...] = ()

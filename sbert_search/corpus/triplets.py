@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from sbert_search.corpus.formats.rows import BadRow, Reject, check_text
 from sbert_search.corpus.pairs import find_columns, text_of
@@ -53,7 +53,7 @@ def read_triplets(
     if not negatives or not set(negatives) <= set(names):
         raise CorpusError(f"{file.shown}: no negative column among {', '.join(names)}; name it.")
 
-    def make(values: Mapping[str, Any], source: str) -> Triplet:
+    def make(values: Mapping[str, object], source: str) -> Triplet:
         others = [text for name in negatives for text in _texts_of(values, name)]
         if not others:
             raise BadRow(f"no text in {', '.join(map(repr, negatives))}")
@@ -82,7 +82,7 @@ def read_groups(path: Path, *, texts: str | None = None) -> list[TextGroup]:
     names = field_names(file) or []
     column = find_columns({"texts": texts}, {"texts": _GROUPS}, names, file.shown, ["texts"])
 
-    def make(values: Mapping[str, Any], source: str) -> TextGroup:
+    def make(values: Mapping[str, object], source: str) -> TextGroup:
         group = tuple(dict.fromkeys(_texts_of(values, column["texts"])))
         if len(group) < 2:
             raise BadRow(f"{column['texts']!r} must be a list of two or more different texts")
@@ -91,7 +91,7 @@ def read_groups(path: Path, *, texts: str | None = None) -> list[TextGroup]:
     return _read(path, make, "groups")
 
 
-def _read(path: Path, make: Callable[[Mapping[str, Any], str], R], kind: str) -> list[R]:
+def _read(path: Path, make: Callable[[Mapping[str, object], str], R], kind: str) -> list[R]:
     """Make a record of every row; the first row that fails is an error that names it."""
     file = classify(path)
     records = []
@@ -107,7 +107,7 @@ def _read(path: Path, make: Callable[[Mapping[str, Any], str], R], kind: str) ->
     return records
 
 
-def _texts_of(values: Mapping[str, Any], name: str) -> list[str]:
+def _texts_of(values: Mapping[str, object], name: str) -> list[str]:
     """Return the texts of a list, a string as a list of one, and null as an empty list."""
     value = values.get(name)
     if value is None:

@@ -12,7 +12,7 @@ import os
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -177,7 +177,7 @@ def make_graph(folder: ModelFolder) -> Path:
     return path
 
 
-def _inputs(folder: ModelFolder) -> dict[str, Any]:
+def _inputs(folder: ModelFolder) -> dict[str, object]:
     """Return everything that a graph depends on, as a JSON object."""
     modules = [[module.kind, dict(module.settings)] for module in folder.description.modules]
     return {
@@ -188,7 +188,7 @@ def _inputs(folder: ModelFolder) -> dict[str, Any]:
     }
 
 
-def _graph_folder(inputs: dict[str, Any]) -> Path:
+def _graph_folder(inputs: dict[str, object]) -> Path:
     return cache_folder("graphs") / digest_of(inputs)
 
 

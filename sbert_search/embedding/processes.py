@@ -160,7 +160,7 @@ def _end_with_parent() -> None:
     os._exit(1)
 
 
-def _open(make: Callable[..., WorkerEmbedder], options: dict[str, Any], sharers: int) -> _Opened:
+def _open(make: Callable[..., WorkerEmbedder], options: dict[str, object], sharers: int) -> _Opened:
     """Open the embedder of this worker; ``sharers`` workers share its device and threads."""
     import torch
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
-Vectors = NDArray[np.floating[Any]]
+Vectors = NDArray[np.floating]
 
 
 def normalised(vectors: Vectors) -> NDArray[np.float32]:

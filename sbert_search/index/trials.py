@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from sbert_search.index.spec import IndexSpec
 
@@ -70,5 +69,5 @@ class Tuning:
     verified: Trial
     sampled: tuple[Trial, ...] = ()
     seconds: float = 0.0
-    machine: Mapping[str, Any] = field(default_factory=dict)
+    machine: Mapping[str, object] = field(default_factory=dict)
     libraries: Mapping[str, str] = field(default_factory=dict)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -151,7 +150,7 @@ def _choose(
     owners: Ints,
     sizes: Ints,
     order: NDArray[np.float64],
-    budget: NDArray[np.floating[Any]],
+    budget: NDArray[np.floating],
     extra: NDArray[np.float64],
 ) -> NDArray[np.bool_]:
     """Take the words of each example in random order until its budget is used.

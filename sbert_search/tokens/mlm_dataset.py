@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from sbert_search.config import to_mapping
 from sbert_search.corpus.shards import TokenShards
@@ -86,7 +85,7 @@ class MaskedCorpus:
         return self._plan.lengths
 
     @property
-    def identity(self) -> Mapping[str, Any]:
+    def identity(self) -> Mapping[str, object]:
         """Everything that the examples depend on except the seed, for JSON."""
         return self._identity
 

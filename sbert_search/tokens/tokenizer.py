@@ -8,7 +8,6 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -222,7 +221,7 @@ class TextTokenizer:
             segments: Whether the model gets segment ids. It is written to the settings, since the
                 default of transformers differs by class and version.
         """
-        settings: dict[str, Any] = {"tokenizer_class": "PreTrainedTokenizerFast"}
+        settings: dict[str, object] = {"tokenizer_class": "PreTrainedTokenizerFast"}
         settings |= {f"{t[1:-1].lower()}_token": t for t in SPECIAL_TOKENS if self._knows(t)}
         if self.folder is None:
             files.replace_file(folder / "tokenizer.json", self.backend.to_str().encode())
@@ -293,9 +292,9 @@ def _frame(probe: Encoding) -> Frame:
     )
 
 
-def _read_settings(folder: Path) -> dict[str, Any]:
+def _read_settings(folder: Path) -> dict[str, object]:
     path = folder / _SETTINGS
-    settings: dict[str, Any] = json.loads(path.read_text("utf-8")) if path.is_file() else {}
+    settings: dict[str, object] = json.loads(path.read_text("utf-8")) if path.is_file() else {}
     return settings
 
 

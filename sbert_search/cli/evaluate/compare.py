@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -122,7 +122,9 @@ def _show_changes(comparison: Comparison) -> None:
         say(f"  B is {title} on {len(changes)} of {len(comparison.changes)}{most}")
 
 
-def _record(comparison: Comparison, differing: dict[str, tuple[object, object]]) -> dict[str, Any]:
+def _record(
+    comparison: Comparison, differing: dict[str, tuple[object, object]]
+) -> dict[str, object]:
     difference = comparison.difference
     return {
         **{"task": comparison.task, "metric": comparison.metric},

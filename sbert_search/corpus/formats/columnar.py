@@ -55,7 +55,7 @@ def _group_rows(metadata: pq.FileMetaData) -> list[int]:
 
 def _read_group(
     file: pq.ParquetFile, path: Path, group: int, n_rows: int, limit: RowLimit
-) -> Iterator[dict[str, Any] | BadRow]:
+) -> Iterator[dict[str, object] | BadRow]:
     row = 0
     try:
         block = plan_group(file, path, group, limit)
@@ -73,7 +73,7 @@ def _read_group(
 
 
 def _named(
-    rows: Iterable[dict[str, Any] | BadRow], place: str, first: int, skip: int
+    rows: Iterable[dict[str, object] | BadRow], place: str, first: int, skip: int
 ) -> Iterator[RawRow | Reject]:
     for row, values in enumerate(rows, start=1):
         if row > skip:
@@ -122,7 +122,7 @@ def _record_batches(path: Path) -> Iterator[pa.RecordBatch]:
             yield batch
 
 
-def _rows_of(batch: pa.RecordBatch, limit: RowLimit) -> Iterator[dict[str, Any] | BadRow]:
+def _rows_of(batch: pa.RecordBatch, limit: RowLimit) -> Iterator[dict[str, object] | BadRow]:
     """Yield the rows of a batch in blocks, so that few large rows are in memory at a time."""
     sizes = row_bytes(batch, held=limit.budget is not None)
     ends = np.cumsum(sizes)
@@ -143,7 +143,7 @@ def _rows_of(batch: pa.RecordBatch, limit: RowLimit) -> Iterator[dict[str, Any] 
         start = stop
 
 
-def _rows_of_block(batch: pa.RecordBatch) -> Iterator[dict[str, Any] | BadRow]:
+def _rows_of_block(batch: pa.RecordBatch) -> Iterator[dict[str, object] | BadRow]:
     names = batch.schema.names
     bad: dict[int, BadRow] = {}
     columns = [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from typing import Any, BinaryIO, NoReturn
+from typing import BinaryIO, NoReturn
 
 from sbert_search.corpus.formats.limits import NO_BUDGET, RowLimit
 from sbert_search.corpus.formats.lines import read_filled_lines
@@ -34,7 +34,7 @@ def read_jsonl(
             yield bad.at(source)
 
 
-def parse_object(data: bytes) -> dict[str, Any]:
+def parse_object(data: bytes) -> dict[str, object]:
     """Parse one JSON object strictly: UTF-8, no NaN or Infinity, limited nesting.
 
     Raises:

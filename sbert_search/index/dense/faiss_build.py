@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sbert_search.errors import ConfigError
 from sbert_search.index.dense import faiss_gpu
-from sbert_search.index.dense.faiss_runtime import import_faiss, single_threaded
+from sbert_search.index.dense.faiss_runtime import FaissIndex, import_faiss, single_threaded
 from sbert_search.index.norms import Vectors
 from sbert_search.index.spec import IndexSpec
 from sbert_search.index.storage.manifest import FileRecord, Metric, StoreSettings
@@ -83,7 +82,7 @@ def _refusal(settings: StoreSettings) -> str:
 
 def train(
     samples: Sequence[Vectors], settings: StoreSettings, memory_bytes: int | None = None
-) -> Any | None:
+) -> FaissIndex | None:
     """Train an empty FAISS index on a sample of the vectors of all segments.
 
     Args:
@@ -115,7 +114,7 @@ def train(
     return index
 
 
-def empty_index(spec: IndexSpec, dim: int, metric: Metric) -> Any:
+def empty_index(spec: IndexSpec, dim: int, metric: Metric) -> FaissIndex:
     """Create a FAISS index that is neither trained nor filled."""
     faiss = import_faiss()
     kind = faiss.METRIC_L2 if metric == "euclidean" else faiss.METRIC_INNER_PRODUCT
@@ -125,7 +124,7 @@ def empty_index(spec: IndexSpec, dim: int, metric: Metric) -> Any:
     return index
 
 
-def train_on(index: Any, vectors: NDArray[np.float32]) -> None:
+def train_on(index: FaissIndex, vectors: NDArray[np.float32]) -> None:
     """Train a FAISS index on vectors, (n, dim).
 
     The lists of an IVF are trained by all threads, codes by one: two threads on a busy machine take
@@ -141,7 +140,7 @@ def train_on(index: Any, vectors: NDArray[np.float32]) -> None:
         index.train(vectors)
 
 
-def fill(begun: Any, vectors: Vectors, advance: Advance = lambda n: None) -> Any:
+def fill(begun: FaissIndex, vectors: Vectors, advance: Advance = lambda n: None) -> FaissIndex:
     """Add the vectors (n_rows, dim) that a trained index does not hold yet.
 
     An empty index is copied first. One that holds the first vectors is changed in place, since a
@@ -158,7 +157,7 @@ def fill(begun: Any, vectors: Vectors, advance: Advance = lambda n: None) -> Any
     return index
 
 
-def write(folder: Folder, number: int, begun: Any, vectors: Vectors) -> FileRecord:
+def write(folder: Folder, number: int, begun: FaissIndex, vectors: Vectors) -> FileRecord:
     """Fill a trained index with the vectors of a segment, on a GPU if possible, and write it.
 
     Args:
@@ -181,7 +180,7 @@ def write(folder: Folder, number: int, begun: Any, vectors: Vectors) -> FileReco
     return record_of(file)
 
 
-def _reserve(index: Any, n_rows: int) -> None:
+def _reserve(index: FaissIndex, n_rows: int) -> None:
     """Allocate the vectors below a graph at once: while growing they would take twice the memory.
 
     The second resize sets the length back; the capacity of the C++ vector stays.

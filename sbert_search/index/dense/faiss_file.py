@@ -9,13 +9,13 @@ from __future__ import annotations
 import re
 import warnings
 from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sbert_search.errors import ConfigError, CorruptIndex
-from sbert_search.index.dense.faiss_runtime import import_faiss
+from sbert_search.index.dense.faiss_runtime import FaissIndex, FaissParameters, import_faiss
 from sbert_search.index.dense.query_plan import Plan, Selection
 from sbert_search.index.spec import IndexSpec
 from sbert_search.index.storage.manifest import FileRecord
@@ -36,7 +36,7 @@ class FaissFile:
         self._view = open_checked(folder, record, hash_up_to=0)
 
     @cached_property
-    def index(self) -> Any | None:
+    def index(self) -> FaissIndex | None:
         """The FAISS index, or None with a warning when it is damaged or FAISS is missing.
 
         Its lists, codes and links stay in the mapped file (docs/decisions.md: FAISS files are
@@ -51,11 +51,11 @@ class FaissFile:
 
         return None if self.index is None else faiss_gpu.load(self.index)
 
-    def copy(self) -> Any | None:
+    def copy(self) -> FaissIndex | None:
         """Read the FAISS index into memory, where vectors can be added; None as for `index`."""
         return self._read(mapped=False)
 
-    def _read(self, *, mapped: bool) -> Any | None:
+    def _read(self, *, mapped: bool) -> FaissIndex | None:
         try:
             faiss = import_faiss()
             check_hash(self._view, self.record)
@@ -87,7 +87,7 @@ class _Reader:
         return data
 
 
-def _require_known_kind(index: Any, name: str) -> None:
+def _require_known_kind(index: FaissIndex, name: str) -> None:
     """Refuse kinds of index that no spec makes, such as lists kept in another file."""
     faiss = import_faiss()
     index = faiss.downcast_index(index)
@@ -104,7 +104,7 @@ def _require_known_kind(index: Any, name: str) -> None:
 
 
 def search(
-    index: Any, plan: Plan, queries: NDArray[np.float32], selection: Selection | None
+    index: FaissIndex, plan: Plan, queries: NDArray[np.float32], selection: Selection | None
 ) -> NDArray[np.int64]:
     """Find candidates for the best positions of each query.
 
@@ -125,7 +125,7 @@ def search(
     return at
 
 
-def takes_bitmap(index: Any) -> bool:
+def takes_bitmap(index: FaissIndex) -> bool:
     """Whether an index can restrict a search to a bitmap of positions; fast scan cannot."""
     faiss = import_faiss()
     if isinstance(index, faiss.IndexPreTransform):
@@ -134,8 +134,8 @@ def takes_bitmap(index: Any) -> bool:
 
 
 def parameters(
-    index: Any, spec: IndexSpec, n_candidates: int, bits: NDArray[np.uint8] | None = None
-) -> Any:
+    index: FaissIndex, spec: IndexSpec, n_candidates: int, bits: NDArray[np.uint8] | None = None
+) -> FaissParameters:
     """Return FAISS's search parameters for an index.
 
     Args:
@@ -157,7 +157,7 @@ def parameters(
     return _made("SearchParameters", bits)
 
 
-def _made(kind: str, bits: NDArray[np.uint8] | None, **values: int) -> Any:
+def _made(kind: str, bits: NDArray[np.uint8] | None, **values: int) -> FaissParameters:
     if bits is None:
         return _unfiltered(kind, **values)
     faiss = import_faiss()
@@ -165,6 +165,6 @@ def _made(kind: str, bits: NDArray[np.uint8] | None, **values: int) -> Any:
 
 
 @lru_cache(maxsize=64)
-def _unfiltered(kind: str, **values: int) -> Any:
+def _unfiltered(kind: str, **values: int) -> FaissParameters:
     """Make search parameters once and reuse them, since making them takes 40 us."""
     return getattr(import_faiss(), kind)(**values)

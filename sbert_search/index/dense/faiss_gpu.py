@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from sbert_search.index.dense.faiss_runtime import import_faiss
+from sbert_search.index.dense.faiss_runtime import FaissIndex, import_faiss
 from sbert_search.index.dense.query_plan import Plan, Selection
 from sbert_search.index.norms import Vectors
 from sbert_search.runtime.progress import Advance, note
@@ -50,14 +50,14 @@ class Gpu:
         free, _ = torch.cuda.mem_get_info(self.number)
         return n_bytes + SCRATCH_BYTES <= SHARE * free
 
-    def upload(self, index: Any, n_rows: int, *, float16: bool) -> Any:
+    def upload(self, index: FaissIndex, n_rows: int, *, float16: bool) -> FaissIndex:
         """Copy a CPU index to the device, with room for ``n_rows``; call it by `run`."""
         options = self.faiss.GpuClonerOptions()
         options.useFloat16 = options.useFloat16CoarseQuantizer = float16
         options.reserveVecs = n_rows
         return self.faiss.index_cpu_to_gpu(self.resources, self.number, index, options)
 
-    def _open(self) -> Any:
+    def _open(self) -> FaissIndex:
         resources = self.faiss.StandardGpuResources()
         resources.setTempMemory(SCRATCH_BYTES)
         return resources
@@ -84,7 +84,7 @@ def find_gpu() -> Gpu | None:
     return gpu if right else None
 
 
-def can_hold(index: Any, n_rows: int) -> Gpu | None:
+def can_hold(index: FaissIndex, n_rows: int) -> Gpu | None:
     """Return the device if it supports this kind of index and has room for its rows, else None."""
     gpu = find_gpu()
     if gpu is None:
@@ -102,10 +102,10 @@ def can_hold(index: Any, n_rows: int) -> Gpu | None:
     return gpu
 
 
-def train(gpu: Gpu, index: Any, vectors: NDArray[np.float32]) -> Any | None:
+def train(gpu: Gpu, index: FaissIndex, vectors: NDArray[np.float32]) -> FaissIndex | None:
     """Train an index on the device and copy it back; None, with a note, when the device fails."""
 
-    def work() -> Any:
+    def work() -> FaissIndex:
         there = gpu.upload(index, 0, float16=False)
         there.train(vectors)
         return gpu.faiss.index_gpu_to_cpu(there)
@@ -113,7 +113,7 @@ def train(gpu: Gpu, index: Any, vectors: NDArray[np.float32]) -> Any | None:
     return _run_or_note(gpu, work, "Training")
 
 
-def fill(gpu: Gpu, begun: Any, vectors: Vectors, advance: Advance) -> Any | None:
+def fill(gpu: Gpu, begun: FaissIndex, vectors: Vectors, advance: Advance) -> FaissIndex | None:
     """Fill a copy of an index on the device and copy it back.
 
     Args:
@@ -126,7 +126,7 @@ def fill(gpu: Gpu, begun: Any, vectors: Vectors, advance: Advance) -> Any | None
         The index, on the CPU; None, with a note, when the device fails or loses vectors.
     """
 
-    def work() -> Any:
+    def work() -> FaissIndex:
         there = gpu.upload(begun, len(vectors), float16=False)
         chunk = _pinned(min(CHUNK_ROWS, len(vectors)), vectors.shape[1])
         for start in range(begun.ntotal, len(vectors), CHUNK_ROWS):
@@ -145,7 +145,7 @@ def fill(gpu: Gpu, begun: Any, vectors: Vectors, advance: Advance) -> Any | None
 class GpuIndex:
     """A float16 copy of a FAISS index on a device."""
 
-    def __init__(self, gpu: Gpu, index: Any) -> None:
+    def __init__(self, gpu: Gpu, index: FaissIndex) -> None:
         self._gpu = gpu
         self._there = gpu.run(lambda: gpu.upload(index, index.ntotal, float16=True))
         if self._there.ntotal != index.ntotal:
@@ -175,7 +175,7 @@ def supports(plan: Plan) -> bool:
     return plan.route == "fetch" and max(plan.n_candidates, plan.spec.nprobe) <= MOST
 
 
-def load(index: Any) -> GpuIndex | None:
+def load(index: FaissIndex) -> GpuIndex | None:
     """Copy an index to a device; None without a device, or with a note when the copy fails."""
     try:
         gpu = can_hold(index, index.ntotal)
@@ -234,7 +234,7 @@ def exact_candidates(
     return best_at if positions is None else positions[best_at]
 
 
-def _run_or_note(gpu: Gpu, work: Callable[[], Any], what: str) -> Any | None:
+def _run_or_note(gpu: Gpu, work: Callable[[], FaissIndex], what: str) -> FaissIndex | None:
     try:
         return gpu.run(work)
     except RuntimeError as error:

@@ -7,9 +7,12 @@ import importlib.util
 import os
 import sys
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, TypeAlias
 
 from sbert_search.errors import ConfigError, IndexStoreError
+
+FaissIndex: TypeAlias = Any  # FAISS ships no types
+FaissParameters: TypeAlias = Any
 
 _loaded_in = 0  # id of the process that loaded FAISS; 0: not loaded
 

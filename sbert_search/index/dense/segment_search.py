@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sbert_search.index.dense import faiss_file, faiss_gpu
 from sbert_search.index.dense.exact import TopK, exact_scores, scan
+from sbert_search.index.dense.faiss_runtime import FaissIndex
 from sbert_search.index.dense.query_plan import Plan, Selection, plan
 from sbert_search.index.norms import Vectors
 from sbert_search.index.storage.manifest import StoreSettings
@@ -64,7 +65,7 @@ def offer_approximate(
     top: TopK,
     queries: NDArray[np.float32],
     part: Rows,
-    index: Any,
+    index: FaissIndex,
     selection: Selection | None,
     settings: StoreSettings,
     on_gpu: faiss_gpu.GpuIndex | None = None,
@@ -92,7 +93,7 @@ class _Search:
     """The arguments of `offer_approximate` that do not depend on the queries."""
 
     part: Rows
-    index: Any
+    index: FaissIndex
     selection: Selection | None
     settings: StoreSettings
     on_gpu: faiss_gpu.GpuIndex | None

@@ -8,13 +8,13 @@ long as with warm caches. A short code path keeps the latency low. Results equal
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sbert_search.index.dense import faiss_file, faiss_runtime
 from sbert_search.index.dense.exact import exact_scores
+from sbert_search.index.dense.faiss_runtime import FaissIndex, FaissParameters
 from sbert_search.index.dense.query_plan import plan
 from sbert_search.index.storage.manifest import StoreSettings
 from sbert_search.index.storage.segments import Segment
@@ -31,9 +31,9 @@ class SingleQuerySearch:
     """
 
     segment: Segment
-    index: Any
+    index: FaissIndex
     settings: StoreSettings
-    _plans: dict[int, tuple[int, Any]] = field(default_factory=dict)
+    _plans: dict[int, tuple[int, FaissParameters]] = field(default_factory=dict)
 
     @classmethod
     def of(
@@ -65,7 +65,7 @@ class SingleQuerySearch:
         best = np.lexsort((rows, -scores))[:k]
         return scores.take(best)[None], rows.take(best)[None]
 
-    def _plan(self, k: int) -> tuple[int, Any]:
+    def _plan(self, k: int) -> tuple[int, FaissParameters]:
         """Plan a search for k rows, and remember the plan."""
         n, spec = self.segment.n_rows, self.settings.spec
         planned = plan(spec, n, n, n_live=n, k=k, n_queries=1, takes_bitmap=False)

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from sbert_search.corpus.documents import CorpusReader, Survey
 from sbert_search.embedding.embedder import Embedder
@@ -215,7 +214,7 @@ def _differences(manifest: Manifest, fixed: StoreSettings, start: BuildCursor) -
     return " and ".join(name for name, differs in differing.items() if differs)
 
 
-def _identity(embedder: TextEmbedder) -> Mapping[str, Any]:
+def _identity(embedder: TextEmbedder) -> Mapping[str, object]:
     """Describe the model; a folder by its absolute path, so that other working folders find it."""
     identity = embedder.identity
     if Path(identity.name).is_dir():

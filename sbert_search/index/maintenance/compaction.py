@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from sbert_search.index.dense import faiss_build
+from sbert_search.index.dense.faiss_runtime import FaissIndex
 from sbert_search.index.lexical.posting_files import write_lexical
 from sbert_search.index.lexical.postings import Live
 from sbert_search.index.maintenance.merge_policy import Group
@@ -121,7 +121,7 @@ def _with_dead_of(
     return dataclasses.replace(new, tombstones=(work.write_tombstones(rows, n_docs),))
 
 
-def _trained_before(snapshot: Snapshot) -> Any | None:
+def _trained_before(snapshot: Snapshot) -> FaissIndex | None:
     """Return an emptied copy of a trained FAISS index of a state, if it has one."""
     copies = (ann.copy() for ann in snapshot.anns if ann)
     empty = next((copy for copy in copies if copy is not None), None)
@@ -130,7 +130,7 @@ def _trained_before(snapshot: Snapshot) -> Any | None:
     return empty
 
 
-def _begun(snapshot: Snapshot, segment: Segment) -> Any | None:
+def _begun(snapshot: Snapshot, segment: Segment) -> FaissIndex | None:
     """Copy the FAISS index of the older segment whose rows are the first rows of this one."""
     for older, ann in zip(snapshot.segments, snapshot.anns, strict=True):
         n_rows = older.n_rows

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sbert_search.index.dense.faiss_runtime import import_faiss
+from sbert_search.index.dense.faiss_runtime import FaissIndex, import_faiss
 from sbert_search.index.maintenance.merge_policy import advice
 from sbert_search.index.snapshot import Snapshot
 
@@ -120,6 +119,6 @@ def _recall(snapshot: Snapshot, probes: NDArray[np.int64]) -> float:
     return float(np.mean(recalls))
 
 
-def _imbalance(ann: Any) -> float | None:
+def _imbalance(ann: FaissIndex) -> float | None:
     ivf = import_faiss().try_extract_index_ivf(ann.index)
     return None if ivf is None else float(ivf.invlists.imbalance_factor())

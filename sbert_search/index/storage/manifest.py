@@ -95,7 +95,7 @@ class StoreSettings:
     dim: int
     metric: Metric = "cosine"
     dtype: VectorType = "float32"
-    identity: Mapping[str, Any] = field(default_factory=dict)
+    identity: Mapping[str, object] = field(default_factory=dict)
     self_check: SelfCheck = SelfCheck()
     spec: IndexSpec = IndexSpec()  # noqa: RUF009 (frozen)
     lexical: LexicalSettings | None = None
@@ -199,7 +199,7 @@ class BuildCursor:
 
     source_sha256: str
     rows: int
-    settings: Mapping[str, Any] = field(default_factory=dict)
+    settings: Mapping[str, object] = field(default_factory=dict)
     counts: RowCounts = RowCounts()  # noqa: RUF009 (frozen)
     finished: bool = False
 

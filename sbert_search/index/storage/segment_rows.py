@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -52,7 +52,7 @@ class PassageBatch(Protocol):
         """Tokens cut off each passage because the model cannot read them, (n_rows,)."""
 
     @property
-    def vectors(self) -> NDArray[np.floating[Any]]:
+    def vectors(self) -> NDArray[np.floating]:
         """Embeddings, (n_rows, dim)."""
 
 
@@ -137,7 +137,7 @@ def _last_of_each_id(batch: PassageBatch) -> tuple[NDArray[np.int64], NDArray[np
 
 def _stored_vectors(
     batch: PassageBatch, rows: NDArray[np.int64], settings: StoreSettings
-) -> NDArray[np.floating[Any]]:
+) -> NDArray[np.floating]:
     vectors = np.asarray(batch.vectors)[rows]
     _check_finite(vectors, batch, rows, "")
     if settings.metric == "cosine":
@@ -149,7 +149,7 @@ def _stored_vectors(
 
 
 def _check_finite(
-    vectors: NDArray[np.floating[Any]], batch: PassageBatch, rows: NDArray[np.int64], how: str
+    vectors: NDArray[np.floating], batch: PassageBatch, rows: NDArray[np.int64], how: str
 ) -> None:
     finite = np.isfinite(vectors).all(axis=1)
     if not finite.all():

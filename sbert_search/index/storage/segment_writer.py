@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -29,7 +28,7 @@ class SegmentPart:
     """
 
     docs: pa.Table
-    vectors: NDArray[np.floating[Any]]
+    vectors: NDArray[np.floating]
 
 
 def write_segment(

@@ -159,7 +159,7 @@ class Segment:
         with self._corruption_named():
             return self._reader.get_batch(index)
 
-    def passages_at(self, positions: Sequence[int]) -> list[dict[str, Any]]:
+    def passages_at(self, positions: Sequence[int]) -> list[dict[str, object]]:
         """Read one or more rows as dictionaries of Python values by column name."""
         step = self.batch_rows
         rows = [self.batch(at // step).slice(at % step, 1) for at in positions]
@@ -169,7 +169,7 @@ class Segment:
             # One call of to_pylist for all rows takes a third of the time of a call for each.
             return list(pa.concat_batches(rows).to_pylist())
 
-    def passages(self, index: int) -> Iterator[dict[str, Any]]:
+    def passages(self, index: int) -> Iterator[dict[str, object]]:
         """Read the rows of one batch as dictionaries, at most `READ_BYTES` at a time."""
         batch = self.batch(index)
         with self._corruption_named():

@@ -5,14 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sbert_search.index.dense import faiss_build
 from sbert_search.index.dense.exact import QUERY_BLOCK, TopK
-from sbert_search.index.dense.faiss_runtime import import_faiss
+from sbert_search.index.dense.faiss_runtime import FaissIndex, import_faiss
 from sbert_search.index.dense.segment_search import offer_approximate, offer_exact
 from sbert_search.index.norms import largest_norm
 from sbert_search.index.spec import IndexSpec
@@ -95,7 +94,7 @@ def sweep(
         yield _measured(family, sample, truth, settings, budget, assign_s)
 
 
-def searching(sample: Sample, index: Any | None, settings: StoreSettings) -> Search:
+def searching(sample: Sample, index: FaissIndex | None, settings: StoreSettings) -> Search:
     """Return a search of a sample like that of a segment: by a FAISS index, or by a scan."""
 
     def search(queries: Floats, k: int) -> tuple[Floats, NDArray[np.int64]]:
@@ -249,7 +248,9 @@ def unmeasured(spec: IndexSpec, n_rows: int) -> Trial:
     )
 
 
-def _build(spec: IndexSpec, sample: Sample, settings: StoreSettings) -> tuple[Any, BuildTime]:
+def _build(
+    spec: IndexSpec, sample: Sample, settings: StoreSettings
+) -> tuple[FaissIndex, BuildTime]:
     start = time.perf_counter()
     index = faiss_build.empty_index(spec, settings.dim, settings.metric)
     if not index.is_trained:
@@ -260,7 +261,7 @@ def _build(spec: IndexSpec, sample: Sample, settings: StoreSettings) -> tuple[An
     return index, BuildTime(spec, sample.n_rows, trained - start, done - trained)
 
 
-def _size_of(index: Any) -> int:
+def _size_of(index: FaissIndex) -> int:
     """Return the bytes that a FAISS index would take in a file."""
     faiss = import_faiss()
     n_bytes = 0

@@ -9,7 +9,6 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any
 
 from sbert_search.config import from_mapping, to_mapping
 from sbert_search.runtime.cache import remembered
@@ -61,7 +60,7 @@ class ModelIdentity:
         return self.weights_sha256.startswith(IN_MEMORY)
 
     @classmethod
-    def from_mapping(cls, values: Mapping[str, Any]) -> ModelIdentity:
+    def from_mapping(cls, values: Mapping[str, object]) -> ModelIdentity:
         """Read the mapping that `to_mapping` returns.
 
         Raises:
@@ -69,7 +68,7 @@ class ModelIdentity:
         """
         return from_mapping(cls, values, where="model.")
 
-    def to_mapping(self) -> dict[str, Any]:
+    def to_mapping(self) -> dict[str, object]:
         """Return a mapping that JSON can hold."""
         return to_mapping(self)
 

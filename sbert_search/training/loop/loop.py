@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Literal, NoReturn
+from typing import Literal, NoReturn
 
 import torch
 from torch import nn
@@ -87,7 +87,7 @@ def train(
     out: Path,
     evaluate: Callable[[nn.Module], Mapping[str, float]] | None = None,
     save_model: Callable[[Path], object] | None = None,
-    recipe: Mapping[str, Any] | None = None,
+    recipe: Mapping[str, object] | None = None,
     resume: bool = False,
     allow_inexact: bool = False,
 ) -> Result:
@@ -135,7 +135,7 @@ class _Run:
     out: Path
     evaluate: Callable[[nn.Module], Mapping[str, float]] | None
     save_model: Callable[[Path], object] | None
-    recipe: Mapping[str, Any]
+    recipe: Mapping[str, object]
     ranks: Ranks
 
     def __post_init__(self) -> None:
