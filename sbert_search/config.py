@@ -27,7 +27,7 @@ class UnknownSettingError(ConfigError):
     """A setting has an unknown name, for example in a file of a newer version of this package."""
 
 
-def from_mapping(cls: type[T], values: Mapping[str, Any], *, where: str = "") -> T:
+def from_mapping(cls: type[T], values: Mapping[str, object], *, where: str = "") -> T:
     """Make a settings dataclass from nested plain values, checking names and types.
 
     Args:
@@ -61,7 +61,7 @@ def to_mapping(settings: Any) -> dict[str, Any]:
     return {f.name: _plain(getattr(settings, f.name)) for f in dataclasses.fields(settings)}
 
 
-def with_overrides(values: Mapping[str, Any], overrides: Iterable[str]) -> dict[str, Any]:
+def with_overrides(values: Mapping[str, object], overrides: Iterable[str]) -> dict[str, Any]:
     """Apply overrides such as ``optim.lr=2e-5`` to nested plain values.
 
     The right-hand side is parsed as a TOML value; if that fails, it is a plain string.
@@ -106,7 +106,7 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{path} is nested too deeply; write it flatter.") from None
 
 
-def to_toml(values: Mapping[str, Any]) -> str:
+def to_toml(values: Mapping[str, object]) -> str:
     """Write nested plain values as TOML, without those that are None, which TOML cannot hold."""
     return "\n".join(_toml_lines(values, "")) + "\n"
 
@@ -130,7 +130,7 @@ def _fields(cls: Hashable) -> dict[str, tuple[Any, bool]]:
     }
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> object:
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return to_mapping(value)
     if isinstance(value, Mapping):
@@ -147,7 +147,7 @@ def _toml_value(text: str) -> Any:
         return text
 
 
-def _toml_lines(values: Mapping[str, Any], path: str) -> list[str]:
+def _toml_lines(values: Mapping[str, object], path: str) -> list[str]:
     tables = {name: value for name, value in values.items() if isinstance(value, Mapping)}
     plain = {n: v for n, v in values.items() if n not in tables and v is not None}
     lines = [f"{_toml_key(name)} = {_toml_text(value)}" for name, value in plain.items()]
@@ -161,7 +161,7 @@ def _toml_key(name: str) -> str:
     return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else json.dumps(name, ensure_ascii=False)
 
 
-def _toml_text(value: Any) -> str:
+def _toml_text(value: object) -> str:
     if isinstance(value, Mapping):
         pairs = (f"{_toml_key(n)} = {_toml_text(v)}" for n, v in value.items() if v is not None)
         return "{" + ", ".join(pairs) + "}"
@@ -172,7 +172,7 @@ def _toml_text(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def _coerce(hint: Any, value: Any, where: str) -> Any:
+def _coerce(hint: Any, value: object, where: str) -> Any:
     origin, args = typing.get_origin(hint), typing.get_args(hint)
     if origin in (typing.Union, types.UnionType):
         return _coerce_union(args, value, where)
@@ -217,7 +217,7 @@ def _coerce_scalar(hint: Any, value: Any, where: str) -> Any:
     raise ConfigError(f"{where} is {value!r}; it must be of type {expected}.")
 
 
-def _coerce_union(args: tuple[Any, ...], value: Any, where: str) -> Any:
+def _coerce_union(args: tuple[Any, ...], value: object, where: str) -> Any:
     if value is None and type(None) in args:
         return None
     choices = [arg for arg in args if arg is not type(None)]
