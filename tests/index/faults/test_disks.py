@@ -83,7 +83,7 @@ def test_a_full_disk_stops_the_commit_and_keeps_all_before(tmp_path: Path, size_
         model = new_index(path, [put(5000, 5)])
         model, message = fill(path, model)
         assert "No space left" in message
-        assert "is as it was before this commit; see to the disk" in message
+        assert "is as it was before this commit; free or repair the disk" in message
         assert len(model) > 100
         assert_holds(IndexStore.open(path).snapshot, model)
         assert check(path).problems == ()

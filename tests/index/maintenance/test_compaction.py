@@ -369,7 +369,7 @@ def test_a_budget_refuses_what_it_cannot_hold_and_limits_the_training_sample(
     with store.writer() as writer:
         writer.commit(make_batch(some_documents(3_000), some_vectors(3_000, seed=1)))
         with pytest.raises(
-            ConfigError, match=r"3,000 vectors of 8 dimensions takes about 0.2 MiB, and 0.1"
+            ConfigError, match=r"3,000 vectors of 8 dimensions takes about 0.2 MiB, but 0.1"
         ):
             writer.compact(memory_bytes=1_100_000)
         assert sampled == []
