@@ -93,7 +93,7 @@ def test_the_folder_of_a_run_is_named_after_its_recipe(
 
 def test_wrong_usage_names_what_to_do(recipe: Path, tmp_path: Path) -> None:
     assert "Name a RECIPE" in run().output
-    assert "leave --out away" in run("--resume", tmp_path, "--out", tmp_path / "x").output
+    assert "omit --out" in run("--resume", tmp_path, "--out", tmp_path / "x").output
     assert isinstance(run("--resume", tmp_path).exception, CheckpointError)
     unknown = run(recipe, "--set", "optim.lrr=1")
     assert isinstance(unknown.exception, ConfigError)
