@@ -247,7 +247,9 @@ def test_an_update_stands_when_tidying_up_after_it_fails(
     index = Index.build(source, out=tmp_path / "i", model="hashing:64")
     with files.use_disk(FullForMerges()):
         assert index.delete([f"d{i}" for i in range(20)]) == 20
-    assert "The update is committed, but merging segments after it failed: " in capsys.readouterr().err
+    assert (
+        "The update is committed, but merging segments after it failed: " in capsys.readouterr().err
+    )
     assert len(Index.open(tmp_path / "i")) == 40
     assert index.delete(["d30"]) == 1
     assert Index.open(tmp_path / "i").info().dead_rows == 0
