@@ -6,8 +6,9 @@ import pytest
 from sbert_search.embedding.hashing import HashingEmbedder
 from sbert_search.errors import ConfigError, CorpusError, ModelMismatch
 from sbert_search.index.ingestion.recipe import IndexRecipe, load_recipe
+from tests.cli.process import ROOT
 
-RECIPES = sorted((Path(__file__).parents[2] / "indexes").glob("*.toml"))
+RECIPES = sorted((ROOT / "indexes").glob("*.toml"))
 
 
 @pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
