@@ -106,3 +106,10 @@ def test_the_options_of_a_search_are_those_of_the_api() -> None:
         kind = options[name].type
         assert isinstance(kind, click.Choice)
         assert tuple(kind.choices) == values
+
+
+def test_more_draws_than_an_interval_needs_are_refused() -> None:
+    command = dict(commands())["eval compare"]
+    result = CliRunner().invoke(command, [".", ".", "--draws", "1000001"])
+    assert result.exit_code == 2
+    assert "1000001 is not in the range 100<=x<=1000000" in result.output
