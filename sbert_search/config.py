@@ -13,9 +13,12 @@ import types
 import typing
 from collections.abc import Hashable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from sbert_search.errors import ConfigError
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 T = TypeVar("T")
 
@@ -27,13 +30,16 @@ class UnknownSettingError(ConfigError):
     """A setting has an unknown name, for example in a file of a newer version of this package."""
 
 
-def from_mapping(cls: type[T], values: Mapping[str, object], *, where: str = "") -> T:
+def from_mapping(
+    cls: type[T], values: Mapping[str, object], *, where: str = "", others: bool = False
+) -> T:
     """Make a settings dataclass from nested plain values, checking names and types.
 
     Args:
         cls: A dataclass; nested dataclasses come from nested tables.
         values: Values as TOML or JSON parsers return them.
         where: Dotted path of this table, for messages.
+        others: Ignore names that the dataclass does not have, as in files of other libraries.
 
     Raises:
         UnknownSettingError: A name is unknown; the message suggests the nearest known one.
@@ -41,9 +47,9 @@ def from_mapping(cls: type[T], values: Mapping[str, object], *, where: str = "")
     """
     fields = _fields(typing.cast(Hashable, cls))
     for name in values:
-        if name not in fields:
+        if name not in fields and not others:
             raise UnknownSettingError(unknown_name(f"{where}{name}", name, fields, "setting"))
-    made: dict[str, Any] = {}
+    made: dict[str, object] = {}
     for name, (hint, is_needed) in fields.items():
         if name in values:
             value = values[name]
@@ -56,12 +62,12 @@ def from_mapping(cls: type[T], values: Mapping[str, object], *, where: str = "")
     return cls(**made)
 
 
-def to_mapping(settings: Any) -> dict[str, Any]:
+def to_mapping(settings: DataclassInstance) -> dict[str, object]:
     """Turn a settings dataclass into nested plain values that JSON can hold."""
     return {f.name: _plain(getattr(settings, f.name)) for f in dataclasses.fields(settings)}
 
 
-def with_overrides(values: Mapping[str, object], overrides: Iterable[str]) -> dict[str, Any]:
+def with_overrides(values: Mapping[str, object], overrides: Iterable[str]) -> dict[str, object]:
     """Apply overrides such as ``optim.lr=2e-5`` to nested plain values.
 
     The right-hand side is parsed as a TOML value; if that fails, it is a plain string.
@@ -86,7 +92,7 @@ def with_overrides(values: Mapping[str, object], overrides: Iterable[str]) -> di
     return merged
 
 
-def read_toml(path: Path) -> dict[str, Any]:
+def read_toml(path: Path) -> dict[str, object]:
     """Read a TOML file.
 
     Raises:
@@ -140,7 +146,7 @@ def _plain(value: object) -> object:
     return str(value) if isinstance(value, Path) else value
 
 
-def _toml_value(text: str) -> Any:
+def _toml_value(text: str) -> object:
     try:
         return tomllib.loads(f"value = {text}")["value"]
     except (ValueError, RecursionError):
@@ -172,7 +178,7 @@ def _toml_text(value: object) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def _coerce(hint: Any, value: object, where: str) -> Any:
+def _coerce(hint: Any, value: object, where: str) -> object:
     origin, args = typing.get_origin(hint), typing.get_args(hint)
     if origin in (typing.Union, types.UnionType):
         return _coerce_union(args, value, where)
@@ -190,19 +196,20 @@ def _coerce(hint: Any, value: object, where: str) -> Any:
     return _coerce_scalar(hint, value, where)
 
 
-def _is_storable(value: Any) -> bool:
+def _is_storable(value: object) -> bool:
     """Whether a setting may hold this value: no NUL character, no infinity, no NaN."""
-    kind = type(value)
-    return "\0" not in value if kind is str else kind is not float or math.isfinite(value)
+    if isinstance(value, str):
+        return "\0" not in value
+    return not isinstance(value, float) or math.isfinite(value)
 
 
-def _coerce_scalar(hint: Any, value: Any, where: str) -> Any:
-    if hint is Any:
+def _coerce_scalar(hint: Any, value: object, where: str) -> object:
+    if hint in (Any, object):
         return value
     if isinstance(value, str) and not _is_storable(value):
         raise ConfigError(f"{where} is {value!r}; it must not contain a NUL character.")
-    number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if hint is float and number:
+    is_bool = isinstance(value, bool)
+    if hint is float and isinstance(value, (int, float)) and not is_bool:
         try:
             if math.isfinite(real := float(value)):
                 return real
@@ -211,13 +218,13 @@ def _coerce_scalar(hint: Any, value: Any, where: str) -> Any:
         raise ConfigError(f"{where} must be a finite number within 64 bits.")
     if hint is Path and isinstance(value, (str, Path)):
         return Path(value)
-    if isinstance(hint, type) and isinstance(value, hint) and (hint is not int or number):
+    if isinstance(hint, type) and isinstance(value, hint) and not (hint is int and is_bool):
         return value
     expected = getattr(hint, "__name__", str(hint))
     raise ConfigError(f"{where} is {value!r}; it must be of type {expected}.")
 
 
-def _coerce_union(args: tuple[Any, ...], value: object, where: str) -> Any:
+def _coerce_union(args: tuple[object, ...], value: object, where: str) -> object:
     if value is None and type(None) in args:
         return None
     choices = [arg for arg in args if arg is not type(None)]

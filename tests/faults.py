@@ -20,7 +20,7 @@ from typing import Any, Literal, get_args
 from sbert_search.runtime.disk import files
 from sbert_search.runtime.disk.files import Disk
 from sbert_search.runtime.disk.folders import Entry
-from sbert_search.runtime.provenance import code, machine
+from sbert_search.runtime.provenance import Code, code, machine
 
 FULL = os.environ.get("FAULT_SCALE", "ci") == "full"
 RESULTS = Path(__file__).parent / "results"
@@ -117,7 +117,7 @@ def every_step(
 
 
 @functools.cache
-def _code() -> dict[str, str | None]:
+def _code() -> Code:
     """Read the commit once: the first result kept changes the checkout."""
     return code()
 

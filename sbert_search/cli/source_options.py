@@ -61,8 +61,8 @@ def finish(
     counts = report.counts
     if as_json:
         facts = to_mapping(report)
-        rows = {"read": counts.read, **facts.pop("counts")}
-        emit({made: str(path), **rows, **facts})
+        del facts["counts"]
+        emit({made: str(path), "read": counts.read, **to_mapping(counts), **facts})
     else:
         say(
             f"{counts.read:,} rows read: {counts.indexed:,} indexed, {counts.replaced:,} replaced, "

@@ -84,7 +84,7 @@ def read_qrels(folder: Path, split: str = "test") -> Qrels:
             if isinstance(row, Reject):
                 raise row.error()
             try:
-                _add_judgement(qrels, row.values["text"], is_header=index == 0)
+                _add_judgement(qrels, row.text, is_header=index == 0)
             except BadRow as bad:
                 raise bad.at(row.source).error() from None
     if not qrels:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from sbert_search.config import unknown_name
 from sbert_search.corpus.formats.rows import BadRow, RawRow, check_text
@@ -110,7 +109,7 @@ def _first(candidates: Iterable[str], names: list[str]) -> str | None:
     return next((name for name in candidates if name in names), None)
 
 
-def _text_of(value: Any, name: str) -> str:
+def _text_of(value: object, name: str) -> str:
     if value is None:
         return ""
     if not isinstance(value, str):
@@ -119,7 +118,7 @@ def _text_of(value: Any, name: str) -> str:
     return check_text(value, name) if value.strip() else ""
 
 
-def _id_of(value: Any, name: str) -> str:
+def _id_of(value: object, name: str) -> str:
     if value is None or value == "":
         raise BadRow(f"no {name!r}, the id of the row")
     if isinstance(value, int) and not isinstance(value, bool):
@@ -146,7 +145,7 @@ def _flat(metadata: Mapping[str, object]) -> dict[str, object]:
     return flat
 
 
-def _json_text(value: Any, name: str) -> str:
+def _json_text(value: object, name: str) -> str:
     try:
         return json.dumps(value, ensure_ascii=False, default=str)
     except RecursionError:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from sbert_search.config import unknown_name
 from sbert_search.corpus.formats.rows import BadRow, Reject, check_text
@@ -99,7 +99,7 @@ def find_columns(
 
 
 def _pair(
-    values: Mapping[str, Any],
+    values: Mapping[str, object],
     columns: Mapping[str, str],
     score_range: tuple[float, float] | None,
     source: str,
@@ -118,7 +118,7 @@ def _pair(
     return pair
 
 
-def text_of(values: Mapping[str, Any], name: str) -> str:
+def text_of(values: Mapping[str, object], name: str) -> str:
     """Return the text of a field; raises `BadRow` if it is blank or not a string."""
     value = values.get(name)
     if not isinstance(value, str) or not value.strip():
@@ -127,15 +127,15 @@ def text_of(values: Mapping[str, Any], name: str) -> str:
 
 
 def _score(
-    values: Mapping[str, Any], name: str, score_range: tuple[float, float] | None
+    values: Mapping[str, object], name: str, score_range: tuple[float, float] | None
 ) -> float | None:
     value = values.get(name)
     if value is None:
         return None
-    try:
-        score = math.nan if isinstance(value, bool) else float(value)
-    except (TypeError, ValueError, OverflowError):
-        score = math.nan
+    score = math.nan
+    if isinstance(value, (str, int, float)) and not isinstance(value, bool):
+        with contextlib.suppress(ValueError, OverflowError):
+            score = float(value)
     if not math.isfinite(score):
         raise BadRow(f"{name!r} must be a finite number", value)
     if score_range and not score_range[0] <= score <= score_range[1]:
@@ -143,7 +143,7 @@ def _score(
     return score
 
 
-def _label(values: Mapping[str, Any], name: str) -> str | None:
+def _label(values: Mapping[str, object], name: str) -> str | None:
     value = values.get(name)
     if value is None:
         return None

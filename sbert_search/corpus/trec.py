@@ -71,7 +71,7 @@ def read_run(path: Path) -> Run:
             if isinstance(row, Reject):
                 raise row.error()
             try:
-                query_id, rank, doc_id, score = _parse(row.values["text"])
+                query_id, rank, doc_id, score = _parse(row.text)
                 hits = ranked.setdefault(query_id, {})
                 if rank in hits:
                     raise BadRow(f"query {query_id!r} had rank {rank} before", doc_id)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +18,7 @@ GAIN = 1.03  # factor by which another budget must be faster than the default
 Work = Callable[[NDArray[np.int64]], object]
 
 
-def find_budget(default: int, lengths: NDArray[np.int32], work: Work, key: Any) -> int:
+def find_budget(default: int, lengths: NDArray[np.int32], work: Work, key: object) -> int:
     """Find the fastest of half the default budget, the default, and twice the default.
 
     Another budget changes which texts share a batch; vectors differ by rounding only. The result is

@@ -20,6 +20,7 @@ from sbert_search.runtime.progress import note
 from sbert_search.tokens.batching import token_batches
 
 T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 OnTruncate = Literal["warn", "error", "chunk"]
 
 _STEPS_A_CALL = 4  # model batches in one call of the embedder
@@ -29,7 +30,7 @@ _CHUNK_COPIES = 6  # copies in memory of a text that is split: whole, as passage
 
 
 @dataclass(frozen=True, slots=True)
-class EmbeddedBatch(Generic[T]):
+class EmbeddedBatch(Generic[T_co]):
     """A batch of documents with the vectors of its passages.
 
     Attributes:
@@ -53,7 +54,7 @@ class EmbeddedBatch(Generic[T]):
     n_tokens: NDArray[np.int32]
     lost_tokens: NDArray[np.int32]
     vectors: Vectors
-    payload: T
+    payload: T_co
     held_bytes: int
 
 

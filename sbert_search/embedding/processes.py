@@ -15,7 +15,7 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from multiprocessing import get_context, parent_process
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -59,7 +59,7 @@ class ProcessEngine:
     """
 
     def __init__(
-        self, embedder: Callable[..., WorkerEmbedder], devices: Sequence[str], **options: Any
+        self, embedder: Callable[..., WorkerEmbedder], devices: Sequence[str], **options: object
     ) -> None:
         self._workers = [_Worker(device) for device in devices]
         opening = [
@@ -186,7 +186,7 @@ def open_processes(
     embedder: Callable[..., WorkerEmbedder],
     model: object,
     devices: Sequence[str],
-    **options: Any,
+    **options: object,
 ) -> OpenedModel[Engine]:
     """Open a model on several devices.
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from sbert_search.config import from_mapping, to_mapping
 from sbert_search.encoder.config import EncoderConfig
@@ -21,7 +20,7 @@ _ACTIVATIONS = {
 _NOT_IN_SETTINGS = ("pooler", "causal")  # read from the weights; only for tests
 
 
-def read_settings(path: Path) -> tuple[EncoderConfig, dict[str, Any]]:
+def read_settings(path: Path) -> tuple[EncoderConfig, dict[str, object]]:
     """Read a ``config.json``.
 
     Returns:
@@ -49,7 +48,7 @@ def read_settings(path: Path) -> tuple[EncoderConfig, dict[str, Any]]:
         raise ModelError(f"{path}: {error}") from error
 
 
-def most_positions(keys: Mapping[str, Any]) -> int | None:
+def most_positions(keys: Mapping[str, object]) -> int | None:
     """Most tokens of a text; None: no limit, or an unknown model type."""
     if keys.get("model_type") not in LAYOUTS:
         return None
@@ -60,33 +59,29 @@ def most_positions(keys: Mapping[str, Any]) -> int | None:
     return config.max_positions if config.position_embeddings else None
 
 
-def from_settings(keys: Mapping[str, Any]) -> EncoderConfig:
+def from_settings(keys: Mapping[str, object]) -> EncoderConfig:
     """Translate the keys of a ``config.json`` of a known layout.
 
     Raises:
         ConfigError: This encoder does not support a value.
     """
-    layout = LAYOUTS[keys["model_type"]]
+    layout = LAYOUTS[str(keys["model_type"])]
     keys = {**layout.defaults, **{key: value for key, value in keys.items() if value is not None}}
     for key, value in layout.required.items():
         if keys.get(key, value) != value:
             raise ConfigError(f"{key} is {keys[key]!r}; the native encoder needs {value!r}.")
     values = {name: keys[key] for name, key in layout.settings.items()}
-    if not isinstance(values["activation"], str) or values["activation"] not in _ACTIVATIONS:
+    activation = values["activation"]
+    if not isinstance(activation, str) or activation not in _ACTIVATIONS:
         raise ConfigError(
-            f"The activation {values['activation']!r} is unknown; known: {', '.join(_ACTIVATIONS)}."
+            f"The activation {activation!r} is unknown; known: {', '.join(_ACTIVATIONS)}."
         )
-    values["activation"] = _ACTIVATIONS[values["activation"]]
-    try:
-        values |= layout.read_more(keys) | {"layout": layout.model_type}
-    except (TypeError, AttributeError) as error:
-        raise ConfigError(
-            f"A value has the wrong type for {layout.model_type}: {error}."
-        ) from error
+    values |= layout.read_more(keys)
+    values |= {"activation": _ACTIVATIONS[activation], "layout": layout.model_type}
     return from_mapping(EncoderConfig, values)
 
 
-def to_settings(config: EncoderConfig) -> dict[str, Any]:
+def to_settings(config: EncoderConfig) -> dict[str, object]:
     """Translate to the keys of a ``config.json``.
 
     Raises:
@@ -104,8 +99,8 @@ def to_settings(config: EncoderConfig) -> dict[str, Any]:
     return keys
 
 
-def _write_keys(config: EncoderConfig, layout: Layout) -> dict[str, Any]:
-    keys: dict[str, Any] = {
+def _write_keys(config: EncoderConfig, layout: Layout) -> dict[str, object]:
+    keys: dict[str, object] = {
         "architectures": [layout.architecture],
         "model_type": layout.model_type,
     }

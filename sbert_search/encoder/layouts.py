@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from sbert_search.encoder.config import EncoderConfig
+from sbert_search.errors import ConfigError
+
+Keys = Mapping[str, object]  # of config.json
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,10 +43,10 @@ class Layout:
     architecture: str
     prefix: str
     settings: Mapping[str, str]
-    defaults: Mapping[str, Any]
-    read_more: Callable[[Mapping[str, Any]], dict[str, Any]] = lambda keys: {}
-    write_more: Callable[[EncoderConfig], dict[str, Any]] = lambda config: {}
-    required: Mapping[str, Any] = field(default_factory=dict)
+    defaults: Keys
+    read_more: Callable[[Keys], dict[str, object]] = lambda keys: {}
+    write_more: Callable[[EncoderConfig], dict[str, object]] = lambda config: {}
+    required: Keys = field(default_factory=dict)
     names: Mapping[str, tuple[str, ...]]
     block: str
     block_names: Mapping[str, tuple[str, ...]]
@@ -67,7 +69,7 @@ _SETTINGS = {
     "attention_dropout": "attention_probs_dropout_prob",
     "initializer_range": "initializer_range",
 }
-_DEFAULTS: dict[str, Any] = {
+_DEFAULTS: dict[str, object] = {
     "vocab_size": 30522,
     "pad_token_id": 0,
     "hidden_size": 768,
@@ -114,9 +116,20 @@ BERT = Layout(
 )
 
 
-def _read_roberta(keys: Mapping[str, Any]) -> dict[str, Any]:
-    offset = keys["pad_token_id"] + 1  # RoBERTa counts positions from the padding id + 1
-    return {"position_offset": offset, "max_positions": keys["max_position_embeddings"] - offset}
+def _whole(keys: Keys, name: str) -> int:
+    """Return a key's value that must be a whole number."""
+    value = keys[name]
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    raise ConfigError(f"{name} is {value!r}; it must be a whole number.")
+
+
+def _read_roberta(keys: Keys) -> dict[str, object]:
+    offset = _whole(keys, "pad_token_id") + 1  # RoBERTa counts positions from the padding id + 1
+    return {
+        "position_offset": offset,
+        "max_positions": _whole(keys, "max_position_embeddings") - offset,
+    }
 
 
 ROBERTA = replace(
@@ -215,7 +228,7 @@ DISTILBERT = Layout(
 )
 
 
-def _read_electra(keys: Mapping[str, Any]) -> dict[str, Any]:
+def _read_electra(keys: Keys) -> dict[str, object]:
     width = keys["embedding_size"]
     return {"embedding_size": None if width == keys["hidden_size"] else width}
 
@@ -246,11 +259,13 @@ ELECTRA = replace(
 )
 
 
-def _read_deberta(keys: Mapping[str, Any]) -> dict[str, Any]:
+def _read_deberta(keys: Keys) -> dict[str, object]:
     terms = keys["pos_att_type"]
     terms = terms.lower().split("|") if isinstance(terms, str) else terms
-    reach = keys["max_relative_positions"]
-    reach = reach if reach > 0 else keys["max_position_embeddings"]
+    if not isinstance(terms, list) or not all(isinstance(term, str) for term in terms):
+        raise ConfigError(f"pos_att_type is {terms!r}; it must be a list such as ['c2p', 'p2c'].")
+    reach = _whole(keys, "max_relative_positions")
+    reach = reach if reach > 0 else _whole(keys, "max_position_embeddings")
     return {
         "position_embeddings": keys["position_biased_input"],
         "key_bias": False,
@@ -259,7 +274,7 @@ def _read_deberta(keys: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _write_deberta(config: EncoderConfig) -> dict[str, Any]:
+def _write_deberta(config: EncoderConfig) -> dict[str, object]:
     return {
         "position_biased_input": config.position_embeddings,
         "relative_attention": config.relative_positions > 0,

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -39,7 +38,7 @@ class Checkpoint:
 
     encoder: Encoder
     head: dict[str, Tensor]
-    settings: dict[str, Any]
+    settings: dict[str, object]
 
 
 def load_encoder(folder: str | Path) -> Encoder:
@@ -57,7 +56,7 @@ def save_encoder(
     folder: str | Path,
     *,
     head: Mapping[str, Tensor] | None = None,
-    settings: Mapping[str, Any] | None = None,
+    settings: Mapping[str, object] | None = None,
 ) -> None:
     """Write an encoder in its published layout, durably, into a new or existing folder.
 
@@ -143,8 +142,12 @@ class _SkipInit(TorchFunctionMode):
     """Make modules without drawing initial weights, since a file provides them."""
 
     def __torch_function__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
-    ) -> Any:
+        self,
+        func: Callable[..., object],
+        types: object,
+        args: tuple[object, ...] = (),
+        kwargs: Mapping[str, object] | None = None,
+    ) -> object:
         if func in (Tensor.normal_, Tensor.uniform_):
             return args[0]
         return func(*args, **(kwargs or {}))

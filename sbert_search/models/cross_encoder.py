@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from torch import Tensor, nn
 
@@ -113,7 +112,7 @@ class CrossEncoder(nn.Module):
         if self.dense is not None:
             state = self.dense.state_dict()
             head |= {f"{layout.dense}.{name}": part for name, part in state.items()}
-        settings: dict[str, Any] = {
+        settings: dict[str, object] = {
             "architectures": [layout.architecture],
             "id2label": {str(n): label for n, label in enumerate(self.labels)},
             "label2id": {label: n for n, label in enumerate(self.labels)},
@@ -187,7 +186,8 @@ def _labels(read: Checkpoint, path: Path) -> list[str]:
     out = PAIR_HEADS[read.encoder.config.layout].out
     if f"{out}.weight" not in read.head:
         raise WeightsError(f"{path} holds no {out}.weight; it is not a classifier.")
-    names = read.settings.get("id2label") or {}
+    names = read.settings.get("id2label")
+    names = names if isinstance(names, dict) else {}
     count = read.head[f"{out}.weight"].shape[0]
     return [str(names.get(str(n), f"LABEL_{n}")) for n in range(count)]
 

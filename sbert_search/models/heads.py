@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from sbert_search.config import from_mapping
 from sbert_search.errors import ConfigError
 
 _CLASSES: tuple[type[nn.Module], ...] = (
@@ -42,6 +42,16 @@ def activation_path(activation: nn.Module) -> str:
     return f"{type(activation).__module__}.{type(activation).__name__}"
 
 
+@dataclass(frozen=True)
+class _DenseSettings:
+    """The keys of a dense layer's ``config.json`` that this package uses."""
+
+    in_features: int
+    out_features: int
+    bias: bool = True
+    activation_function: str = activation_path(nn.Tanh())
+
+
 class Dense(nn.Module):
     """A linear layer with an activation, as sentence-transformers stores it."""
 
@@ -58,21 +68,18 @@ class Dense(nn.Module):
         self.activation = nn.Tanh() if activation is None else activation
 
     @classmethod
-    def from_settings(cls, settings: Mapping[str, Any]) -> Dense:
+    def from_settings(cls, settings: Mapping[str, object]) -> Dense:
         """Make a layer from the ``config.json`` of its module.
 
         Raises:
-            ConfigError: The activation is unknown.
+            ConfigError: A size is missing, a value has the wrong type, or the activation is
+                unknown.
         """
-        path = settings.get("activation_function", activation_path(nn.Tanh()))
-        return cls(
-            settings["in_features"],
-            settings["out_features"],
-            bias=settings.get("bias", True),
-            activation=make_activation(path),
-        )
+        stated = from_mapping(_DenseSettings, settings, others=True)
+        activation = make_activation(stated.activation_function)
+        return cls(stated.in_features, stated.out_features, bias=stated.bias, activation=activation)
 
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> dict[str, object]:
         """Settings for ``config.json``."""
         return {
             "in_features": self.linear.in_features,

@@ -77,12 +77,12 @@ def has_bf16(device: torch.device) -> bool:
     return bool(torch.cpu._is_avx512_bf16_supported())  # torch has no public equivalent
 
 
-def autocast(device: torch.device, dtype: torch.dtype) -> AbstractContextManager[Any]:
+def autocast(device: torch.device, dtype: torch.dtype) -> AbstractContextManager[object]:
     """Run matrix products in ``dtype``; float32 changes nothing."""
     return torch.autocast(device.type, dtype, enabled=dtype != torch.float32)
 
 
-def to_device(tree: Any, device: torch.device) -> Any:
+def to_device(tree: object, device: torch.device) -> Any:
     """Copy tensors, in nested dicts, lists and tuples or in objects with ``to``, to a device."""
     if isinstance(tree, Tensor):
         return tree.to(device, non_blocking=True)

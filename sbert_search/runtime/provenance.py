@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from importlib.metadata import PackageNotFoundError, version
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import NotRequired, TypedDict
 
 from sbert_search.runtime.cores import usable_cores
 from sbert_search.version import __version__
@@ -29,25 +29,57 @@ LIBRARIES = (
 )
 
 
-def made_with() -> dict[str, Any]:
+class Machine(TypedDict):
+    """A machine; ``threads`` and ``devices`` are torch's and absent if torch is not loaded."""
+
+    cpu: str
+    cores: int
+    memory_gib: float
+    system: str
+    python: str
+    threads: NotRequired[int]
+    devices: NotRequired[list[str]]
+
+
+class Code(TypedDict):
+    """The version of the package and the commit of its checkout."""
+
+    version: str
+    commit: str | None
+
+
+class MadeWith(Code):
+    """The code, the machine and the command that made a record."""
+
+    machine: Machine
+    libraries: dict[str, str]
+    command: str
+
+
+def made_with() -> MadeWith:
     """Return version and commit, machine, libraries and the running command, for a record."""
     return {**code(), "machine": machine(), "libraries": library_versions(), "command": command()}
 
 
-def machine() -> dict[str, Any]:
+def machine() -> Machine:
     """Describe the processor, the memory, the system and torch's CUDA devices."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return {
+    described: Machine = {
         "cpu": _cpu_name(),
         "cores": usable_cores(),
         "memory_gib": round(memory / 2**30, 1),
         "system": f"{platform.system()} {platform.machine()}",
         "python": platform.python_version(),
-        **_torch_devices(),
     }
+    torch = sys.modules.get("torch")  # not imported: no device was used
+    if torch is not None:
+        described["threads"] = torch.get_num_threads()
+        if n_devices := torch.cuda.device_count():
+            described["devices"] = [torch.cuda.get_device_name(n) for n in range(n_devices)]
+    return described
 
 
-def code() -> dict[str, str | None]:
+def code() -> Code:
     """Return the package's version and, in a git checkout, the commit, with -dirty if changed."""
     root = Path(__file__).parents[2]
     commit = _git(root, "rev-parse", "HEAD") if (root / ".git").exists() else None
@@ -87,14 +119,6 @@ def _cpu_name() -> str:
             if line.startswith("model name"):
                 return line.partition(":")[2].strip()
     return platform.processor() or platform.machine()
-
-
-def _torch_devices() -> dict[str, Any]:
-    torch = sys.modules.get("torch")  # not imported: no device was used
-    if torch is None:
-        return {}
-    devices = [torch.cuda.get_device_name(n) for n in range(torch.cuda.device_count())]
-    return {"threads": torch.get_num_threads()} | ({"devices": devices} if devices else {})
 
 
 def _git(root: Path, *arguments: str) -> str | None:

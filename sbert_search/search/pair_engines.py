@@ -163,8 +163,9 @@ def _describe_object(
 def _open_folder(folder: ModelFolder, engine: EngineName) -> PairEngine:
     """Load a model on the CPU in fp32."""
     require_kind(folder, "CrossEncoder")
-    architecture = (folder.transformer.get("architectures") or ["of no known kind"])[0]
-    if not str(architecture).endswith(_CLASSIFIERS):
+    listed = folder.transformer.get("architectures")
+    architecture = str(listed[0]) if isinstance(listed, list) and listed else "of no known kind"
+    if not architecture.endswith(_CLASSIFIERS):
         raise ModelError(
             f"{folder.path} is not a cross-encoder: its architecture {architecture} does not score "
             "pairs. Pass a model whose architecture ends in ForSequenceClassification."

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from typing import Any
 
 from tokenizers import Tokenizer
 
@@ -67,7 +66,7 @@ def repeats_repeats(pattern: str) -> bool:
     return False
 
 
-def _patterns(value: Any) -> Iterator[str]:
+def _patterns(value: object) -> Iterator[str]:
     """Yield every ``{"Regex": ...}`` in the settings of a normaliser or pre-tokenizer."""
     if isinstance(value, dict):
         if isinstance(pattern := value.get("Regex"), str):

@@ -37,7 +37,7 @@ def load_recipe(cls: type[T], kind: Kind, recipe: str, overrides: Iterable[str] 
     sizes = values.pop("sizes", {})
     overrides = list(overrides)
     chosen = with_overrides(values, overrides).get("size")
-    if chosen is not None and sizes:
+    if chosen is not None and isinstance(sizes, dict) and sizes:
         if chosen not in sizes:
             raise ConfigError(unknown_name(str(chosen), str(chosen), sizes, "size"))
         values = _merged(values, sizes[chosen])

@@ -216,6 +216,8 @@ def test_a_module_outside_the_folder_is_refused(tmp_path: Path, where: str) -> N
         ("modules.json", "[", "cannot be read as JSON"),
         ("config.json", "[]", "holds no JSON object"),
         ("config_sentence_transformers.json", "nonsense", "cannot be read as JSON"),
+        ("config_sentence_transformers.json", '{"truncate_dim": "8"}', "truncate_dim is '8'"),
+        ("config_sentence_transformers.json", '{"prompts": ["a"]}', r"prompts is \['a'\]"),
         ("tokenizer_config.json", "\xff", "cannot be read as JSON"),
     ],
 )
@@ -227,6 +229,14 @@ def test_a_broken_description_is_named(
     with pytest.raises(ModelError, match=message) as error:
         read_folder(path)
     assert file in str(error.value)
+
+
+def test_keys_of_the_other_library_are_ignored(tmp_path: Path) -> None:
+    path = saved(tmp_path)
+    keys = {"similarity_fn_name": None, "model_kwargs": {"future": [1]}, "truncate_dim": 8}
+    edit(path / "config_sentence_transformers.json", **keys)
+    description = read_folder(path).description
+    assert (description.similarity, description.truncate_dim) == ("cosine", 8)
 
 
 def test_a_missing_config_is_named(tmp_path: Path) -> None:

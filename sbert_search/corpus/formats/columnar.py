@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -153,7 +152,7 @@ def _rows_of_block(batch: pa.RecordBatch) -> Iterator[dict[str, object] | BadRow
         yield bad.get(row) or dict(zip(names, values, strict=True))
 
 
-def _readable(column: pa.Array, name: str, first: int, bad: dict[int, BadRow]) -> list[Any]:
+def _readable(column: pa.Array, name: str, first: int, bad: dict[int, BadRow]) -> list[object]:
     """Convert a column to Python values; rows that cannot be converted are added to ``bad``.
 
     Those are times outside the years 1 to 9999, and nested text that is not UTF-8. Halving the
@@ -176,7 +175,7 @@ def _readable(column: pa.Array, name: str, first: int, bad: dict[int, BadRow]) -
         return head + _readable(column.slice(half), name, first + half, bad)
 
 
-def _values(column: pa.Array) -> list[Any]:
+def _values(column: pa.Array) -> list[object]:
     """Convert a column to Python values.
 
     Times become microseconds in UTC (without a zone: UTC is assumed), decimals become floats, bytes

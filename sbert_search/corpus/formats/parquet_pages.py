@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, BinaryIO
+from typing import BinaryIO, TypeAlias
 
 import pyarrow.parquet as pq
 
@@ -19,6 +19,10 @@ _HEADER_BYTES = 1 << 12  # read first; headers with statistics are longer
 _MAX_HEADER_BYTES = 1 << 24
 _MAX_DEPTH = 8
 _DICTIONARY_PAGE = 2
+
+
+Struct: TypeAlias = "dict[int, Field]"
+Field: TypeAlias = "int | Struct | None"  # None: a value that is neither an integer nor a struct
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,17 +50,18 @@ class ColumnPages:
         # Fields of PageHeader: 1 type, 2 uncompressed size, 3 compressed size, 5 data page header,
         # 8 data page header v2; field 1 of the latter two is the number of values.
         for header in _headers(stream, chunk):
-            size = int(header[2])
+            size = _integer(header, 2)
             if header[1] == _DICTIONARY_PAGE:
                 dictionary = max(dictionary, size)
                 continue
-            n_values = header.get(5, header.get(8, {})).get(1, 0)
+            data_header = header.get(5, header.get(8))
+            n_values = _integer(data_header, 1) if isinstance(data_header, dict) else 0
             largest = max(largest, size)
             widest = max(widest, size // max(1, n_values))
         return cls(largest, widest, dictionary)
 
 
-def _headers(stream: BinaryIO, chunk: pq.ColumnChunkMetaData) -> Iterator[dict[int, Any]]:
+def _headers(stream: BinaryIO, chunk: pq.ColumnChunkMetaData) -> Iterator[Struct]:
     first = chunk.data_page_offset
     if chunk.has_dictionary_page and 0 < chunk.dictionary_page_offset < first:
         first = chunk.dictionary_page_offset
@@ -64,10 +69,10 @@ def _headers(stream: BinaryIO, chunk: pq.ColumnChunkMetaData) -> Iterator[dict[i
     while at < end:
         header, size = _header(stream, at)
         yield header
-        at += size + int(header[3])
+        at += size + _integer(header, 3)
 
 
-def _header(stream: BinaryIO, at: int) -> tuple[dict[int, Any], int]:
+def _header(stream: BinaryIO, at: int) -> tuple[Struct, int]:
     """Read the page header at an offset; return it with its length in bytes."""
     n_bytes = _HEADER_BYTES
     while True:
@@ -80,17 +85,22 @@ def _header(stream: BinaryIO, at: int) -> tuple[dict[int, Any], int]:
                 raise ValueError(f"a page header at byte {at} is cut off") from None
             n_bytes *= 16
             continue
-        sizes = [header.get(2, -1), header.get(3, -1)]
-        if not isinstance(header.get(1), int) or min(sizes) < 0:
+        if min(_integer(header, number) for number in (1, 2, 3)) < 0:
             raise ValueError(f"there is no page header at byte {at}")
         return header, size
 
 
-def _struct(data: bytes, at: int, depth: int) -> tuple[dict[int, Any], int]:
+def _integer(header: Struct, number: int) -> int:
+    """Return an integer field; -1 if there is none of this number."""
+    value = header.get(number)
+    return value if isinstance(value, int) else -1
+
+
+def _struct(data: bytes, at: int, depth: int) -> tuple[Struct, int]:
     """Read the integers and structs of a struct by field number; other values become None."""
     if depth > _MAX_DEPTH:
         raise ValueError("a page header nested too deep")
-    fields: dict[int, Any] = {}
+    fields: Struct = {}
     number = 0
     while byte := data[at]:
         at += 1
@@ -102,7 +112,7 @@ def _struct(data: bytes, at: int, depth: int) -> tuple[dict[int, Any], int]:
     return fields, at + 1
 
 
-def _value(data: bytes, at: int, kind: int, depth: int) -> tuple[Any, int]:
+def _value(data: bytes, at: int, kind: int, depth: int) -> tuple[Field, int]:
     match kind:
         case 1 | 2:  # true, false
             return kind == 1, at

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from sbert_search.errors import CorpusError
 
@@ -51,8 +51,13 @@ class RawRow:
 
     source: str
     number: int
-    values: Mapping[str, Any]
+    values: Mapping[str, object]
     typed: bool = True
+
+    @property
+    def text(self) -> str:
+        """The field ``text``, of a format without types."""
+        return str(self.values["text"])
 
 
 class BadRow(Exception):  # noqa: N818 (never leaves `corpus`: it becomes a Reject)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import IO, cast
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -89,7 +89,7 @@ class _ParquetSink:
     def classify(self, documents: Sequence[Document], mode: Mode) -> list[Outcome]:
         return [Outcome.NEW] * len(documents)
 
-    def commit(self, batch: EmbeddedBatch[Any], *, cursor: BuildCursor | None) -> None:
+    def commit(self, batch: EmbeddedBatch[object], *, cursor: BuildCursor | None) -> None:
         rows = [batch.documents[at] for at in batch.doc_of.tolist()]
         spans = zip(rows, batch.char_start.tolist(), batch.char_end.tolist(), strict=True)
         vectors = pa.array(batch.vectors.reshape(-1))

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Literal, Protocol
 
 import numpy as np
 
@@ -35,7 +35,7 @@ class Sink(Protocol):
     def classify(self, documents: Sequence[Document], mode: Mode) -> list[Outcome]:
         """Return what adding each document would do, before it is embedded."""
 
-    def commit(self, batch: EmbeddedBatch[Any], *, cursor: BuildCursor | None) -> None:
+    def commit(self, batch: EmbeddedBatch[object], *, cursor: BuildCursor | None) -> None:
         """Write a batch."""
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Unpack
 
 from sbert_search.config import from_mapping, read_toml
 from sbert_search.embedding.protocol import TextEmbedder
@@ -13,6 +13,9 @@ from sbert_search.errors import CorpusError, ModelMismatch
 from sbert_search.index.ingestion.build import BuildSettings
 from sbert_search.index.ingestion.model_check import as_embedder
 from sbert_search.models.loading.identity import ModelIdentity, sha256_of
+
+if TYPE_CHECKING:
+    from sbert_search.embedding.arguments import EmbedderOptions
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -63,7 +66,7 @@ class IndexRecipe(BuildSettings):
                 f"{self.weights_sha256}; remove weights_sha256 from the recipe to build anyway."
             )
 
-    def open_model(self, **options: Any) -> TextEmbedder:
+    def open_model(self, **options: Unpack[EmbedderOptions]) -> TextEmbedder:
         """Open the model of the recipe, and compare its weights with the recipe.
 
         Args:

@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -359,7 +359,7 @@ def write(folder: Folder, manifest: Manifest, *, ready: Callable[[], object] | N
         ) from error
 
 
-def _check_version(values: Any) -> None:
+def _check_version(values: object) -> None:
     if not isinstance(values, dict) or values.get("format") != FORMAT:
         raise ConfigError("it is in no known format")
     version = values.get("version")

@@ -12,10 +12,11 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from sbert_search.config import from_mapping
 from sbert_search.encoder.hf_config import most_positions
-from sbert_search.errors import ModelError
+from sbert_search.errors import ConfigError, ModelError
 from sbert_search.models.loading.identity import sha256_of_files
 from sbert_search.models.loading.modules import Module, pooling_modes, read_modules, read_object
 from sbert_search.runtime.disk.files import replace_file
@@ -74,6 +75,16 @@ class ModelDescription:
         return self.modules[-1].kind == "Normalize"
 
 
+@dataclass(frozen=True)
+class _Stated:
+    """The keys of ``config_sentence_transformers.json`` that this package uses."""
+
+    prompts: Mapping[str, str | None] = field(default_factory=dict)
+    default_prompt_name: str | None = None
+    similarity_fn_name: str = "cosine"
+    truncate_dim: int | None = None
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ModelFolder:
     """A model folder.
@@ -89,9 +100,9 @@ class ModelFolder:
 
     path: Path
     description: ModelDescription
-    transformer: Mapping[str, Any]
-    tokenizer: Mapping[str, Any]
-    settings: Mapping[str, Any]
+    transformer: Mapping[str, object]
+    tokenizer: Mapping[str, object]
+    settings: Mapping[str, object]
 
     @property
     def stated_max_len(self) -> int:
@@ -148,7 +159,7 @@ def read_folder(path: Path) -> ModelFolder:
         raise ModelError(f"{root} holds no config.json; name a model folder.")
     tokenizer = read_object(root / "tokenizer_config.json")
     settings = read_object(path / "config_sentence_transformers.json")
-    prompts = settings.get("prompts") or {}
+    stated = _stated(path, settings)
     return ModelFolder(
         path=path,
         description=ModelDescription(
@@ -158,15 +169,24 @@ def read_folder(path: Path) -> ModelFolder:
                 _max_len(modules[0], tokenizer, transformer),
                 most_positions(transformer) or _NO_LIMIT,
             ),
-            prompts={name: text for name, text in prompts.items() if text},
-            default_prompt_name=settings.get("default_prompt_name"),
-            similarity=settings.get("similarity_fn_name") or "cosine",
-            truncate_dim=settings.get("truncate_dim"),
+            prompts={name: text for name, text in stated.prompts.items() if text},
+            default_prompt_name=stated.default_prompt_name,
+            similarity=stated.similarity_fn_name,
+            truncate_dim=stated.truncate_dim,
         ),
         transformer=transformer,
         tokenizer=tokenizer,
         settings=settings,
     )
+
+
+def _stated(path: Path, settings: Mapping[str, object]) -> _Stated:
+    """Check the keys of ``config_sentence_transformers.json`` that this package uses."""
+    values = {key: value for key, value in settings.items() if value is not None}
+    try:
+        return from_mapping(_Stated, values, others=True)
+    except ConfigError as error:
+        raise ModelError(f"{path / 'config_sentence_transformers.json'}: {error}") from error
 
 
 def load_tokenizer(folder: ModelFolder) -> TextTokenizer:
@@ -204,7 +224,7 @@ def write_legacy_form(path: Path, description: ModelDescription) -> None:
         }
         for n, m in enumerate(description.modules)
     ]
-    settings: dict[str, Any] = {
+    settings: dict[str, object] = {
         "__version__": {},
         "prompts": dict(description.prompts),
         "default_prompt_name": description.default_prompt_name,
@@ -221,7 +241,9 @@ def write_legacy_form(path: Path, description: ModelDescription) -> None:
         _write_json(path / module.folder / "config.json", module.settings)
 
 
-def _max_len(module: Module, tokenizer: Mapping[str, Any], transformer: Mapping[str, Any]) -> int:
+def _max_len(
+    module: Module, tokenizer: Mapping[str, object], transformer: Mapping[str, object]
+) -> int:
     """Most tokens of a text, from where versions 2 to 5 or 6 of the library write it."""
     limit = module.settings.get("max_seq_length")
     if limit is not None:
@@ -234,7 +256,7 @@ def _max_len(module: Module, tokenizer: Mapping[str, Any], transformer: Mapping[
     return min((n for n in limits if 0 < n < _NO_LIMIT), default=512)
 
 
-def _tokens(name: str, limit: Any) -> int:
+def _tokens(name: str, limit: object) -> int:
     if isinstance(limit, bool) or not isinstance(limit, (int, float)) or not abs(limit) < math.inf:
         raise ModelError(f"{name} is {limit!r}; it must be a number of tokens.")
     return int(limit)
@@ -253,5 +275,5 @@ def _weight_files(path: Path, folder: str) -> list[str]:
     return names
 
 
-def _write_json(path: Path, value: Any) -> None:
+def _write_json(path: Path, value: object) -> None:
     replace_file(path, (json.dumps(value, indent=2) + "\n").encode())

@@ -55,7 +55,7 @@ class Module:
 
     kind: str
     folder: str
-    settings: Mapping[str, Any] = field(default_factory=dict)
+    settings: Mapping[str, object] = field(default_factory=dict)
 
 
 def pooling_modes(module: Module) -> tuple[str, ...]:
@@ -63,7 +63,9 @@ def pooling_modes(module: Module) -> tuple[str, ...]:
     modes = module.settings.get("pooling_mode")
     if modes is None:
         modes = [mode for mode, key in POOLING_KEYS.items() if module.settings.get(key)]
-    return (modes,) if isinstance(modes, str) else tuple(modes) or ("mean",)
+    if isinstance(modes, list) and modes:
+        return tuple(map(str, modes))
+    return (str(modes or "mean"),)
 
 
 def read_modules(path: Path) -> tuple[Module, ...]:
@@ -81,7 +83,7 @@ def read_modules(path: Path) -> tuple[Module, ...]:
     return tuple(_read_module(path, entry) for entry in listing)
 
 
-def _read_module(path: Path, entry: Any) -> Module:
+def _read_module(path: Path, entry: object) -> Module:
     where = path / "modules.json"
     if not isinstance(entry, dict) or not isinstance(entry.get("type"), str):
         raise ModelError(f"{where}: {entry!r} is not a module; it needs a type and a path.")
@@ -109,7 +111,7 @@ def _read_module(path: Path, entry: Any) -> Module:
     return Module(kind, folder, next(filter(None, settings), {}))
 
 
-def read_object(path: Path) -> dict[str, Any]:
+def read_object(path: Path) -> dict[str, object]:
     """Read a JSON object; {} if the file does not exist."""
     value = _read_json(path)
     if value is not None and not isinstance(value, dict):

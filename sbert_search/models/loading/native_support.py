@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from sbert_search.encoder.config import MOST_LAYERS
 from sbert_search.encoder.hf_config import read_settings
@@ -30,7 +29,7 @@ _HIDDEN = {"text": {"method": "forward", "method_output_name": "last_hidden_stat
 # Prefixes of the names of tokenizers that return no segments, in transformers 5.
 _WITHOUT_SEGMENTS = ("albert", "roberta", "distilbert")
 # Other settings, with the value at which they change nothing.
-_PLAIN: dict[tuple[str, str], Any] = {
+_PLAIN: dict[tuple[str, str], object] = {
     ("Transformer", "transformer_task"): "feature-extraction",
     ("Transformer", "modality_config"): _HIDDEN,
     ("Transformer", "module_output_name"): "token_embeddings",
@@ -105,7 +104,7 @@ def sends_segments(folder: ModelFolder) -> bool:
     The tokenizer's settings decide; if they do not say, its class or the architecture does.
     """
     names = folder.tokenizer.get("model_input_names")
-    if names is not None:
+    if isinstance(names, list):
         return "token_type_ids" in names
     name = folder.tokenizer.get("tokenizer_class") or folder.description.architecture
     return not str(name).lower().startswith(_WITHOUT_SEGMENTS)
@@ -113,13 +112,13 @@ def sends_segments(folder: ModelFolder) -> bool:
 
 def pair_activation(folder: ModelFolder) -> str | None:
     """Class path of a cross-encoder's activation, from where version 3, 4 or 6 writes it."""
-    nested = folder.transformer.get("sentence_transformers") or {}
+    nested = folder.transformer.get("sentence_transformers")
     paths = (
         folder.settings.get("activation_fn"),
-        nested.get("activation_fn"),
+        nested.get("activation_fn") if isinstance(nested, dict) else None,
         folder.transformer.get("sbert_ce_default_activation_function"),
     )
-    return next((path for path in paths if path), None)
+    return next((str(path) for path in paths if path), None)
 
 
 def _why_no_native_encoder(folder: ModelFolder) -> str | None:

@@ -8,7 +8,6 @@ import os
 import sys
 import time
 from collections.abc import Iterator
-from typing import Any
 
 from sbert_search.runtime.disk import files
 from sbert_search.runtime.disk.folders import Folder, Place, identity_of, parent_of
@@ -22,7 +21,7 @@ _held: set[Lock] = set()  # a fork inherits the descriptors and must close its c
 class LockHeld(Exception):  # noqa: N818 (each room turns it into an error of its own)
     """Another process holds the lock; ``pid`` and ``since`` identify it, if known."""
 
-    def __init__(self, place: Place, pid: int | None, since: str | None) -> None:
+    def __init__(self, place: Place, pid: object, since: object) -> None:
         self.place, self.pid, self.since = place, pid, since
         super().__init__(f"{place} is held by process {pid} since {since}.")
 
@@ -140,7 +139,7 @@ def _require_exclusion(place: Place) -> None:
         os.close(fd)
 
 
-def _read_holder(fd: int) -> dict[str, Any]:
+def _read_holder(fd: int) -> dict[str, object]:
     """Read the holder of a lock; wait a moment for one who has not written its note yet."""
     for _ in range(20):
         with contextlib.suppress(ValueError):
