@@ -41,7 +41,7 @@ class XzStream(io.RawIOBase):
         data = b""
         while not data:
             if self._decoder.eof:
-                fed = (self._decoder.unused_data or self._raw.read(_CHUNK_BYTES)).lstrip(b"\0")
+                fed = self._next_stream()
                 if not fed:
                     return 0
                 self._decoder = self._new()
@@ -52,6 +52,16 @@ class XzStream(io.RawIOBase):
             data = self._decompressed(fed, len(view))
         view[: len(data)] = data
         return len(data)
+
+    def _next_stream(self) -> bytes:
+        """Read to the next stream, past its padding of zero bytes; b"" at the end of the file."""
+        fed = self._decoder.unused_data.lstrip(b"\0")
+        while not fed:
+            chunk = self._raw.read(_CHUNK_BYTES)
+            if not chunk:
+                return b""
+            fed = chunk.lstrip(b"\0")
+        return fed
 
     def _new(self) -> lzma.LZMADecompressor:
         return lzma.LZMADecompressor(memlimit=self._most)
