@@ -104,7 +104,7 @@ def _judge_pairs(pairs: Sequence[TextPair], model: Reranker) -> Judged:
             f"The model has {model.num_labels} labels; a correlation needs one score for a pair."
         )
     texts = [(pair.text1, pair.text2) for pair in pairs]
-    lost = model.opened.engine.tokenizer.encode_pairs(texts).lost
+    lost = model.tokenizer.encode_pairs(texts).lost
     return Judged(model.predict(texts), int(np.count_nonzero(lost)))
 
 

@@ -41,7 +41,7 @@ class BestWindow:
         self.reranker, self.most = reranker, most
         from sbert_search.tokens.tokenizer import TextTokenizer  # not loaded without a reranker
 
-        tokenizer = reranker.opened.engine.tokenizer
+        tokenizer = reranker.tokenizer
         extra = tokenizer.pair.size - tokenizer.single.size  # special tokens that only a pair has
         self._room = tokenizer.max_len - extra
         self._tokenizer = TextTokenizer(tokenizer.backend, self._room, folder=tokenizer.folder)

@@ -84,7 +84,8 @@ class Reranker:
         self.opened = open_pair_model(model, device=device, engine=engine, precision=precision)
         self._engine = self.opened.engine
         self.num_labels, self.labels = self._engine.num_labels, self._engine.labels
-        self.max_len = self._engine.tokenizer.max_len
+        self.tokenizer = self._engine.tokenizer
+        self.max_len = self.tokenizer.max_len
         self._steps = Steps(batch_tokens or self._engine.batch_tokens, self.opened.device)
 
     def __reduce__(self) -> tuple[Callable[[], Reranker], tuple[()]]:
@@ -195,4 +196,4 @@ class Reranker:
         size = self._steps.window
         for start in range(0, len(pairs), size):
             rows = order[start : start + size]
-            yield rows, self._engine.tokenizer.encode_pairs([pairs[row] for row in rows])
+            yield rows, self.tokenizer.encode_pairs([pairs[row] for row in rows])
