@@ -9,13 +9,14 @@ import time
 from collections.abc import Callable
 from functools import cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from sbert_search.cli.console import say
 from sbert_search.cli.hits import show_hits
 from sbert_search.cli.shared_options import embedder_options, shared_options
+from sbert_search.cli.source_options import model_options
 from sbert_search.runtime.progress import note
 
 if TYPE_CHECKING:
@@ -38,7 +39,8 @@ QUESTIONS = (
 )
 @embedder_options
 @shared_options("quiet")
-def demo(folder: Path | None, model: str | None, **options: Any) -> None:
+@click.pass_context
+def demo(ctx: click.Context, /, folder: Path | None, model: str | None, **_: object) -> None:
     """Index and search the docstrings of Python.
 
     The documents are the docstrings of the standard library, which every Python installation has,
@@ -47,7 +49,7 @@ def demo(folder: Path | None, model: str | None, **options: Any) -> None:
     from sbert_search.index.ingestion.model_check import as_embedder
     from sbert_search.search.engine import SearchEngine
 
-    open_model = cache(partial(as_embedder, model, **options))
+    open_model = cache(partial(as_embedder, model, **model_options(ctx)))
     folder = folder or cache_folder()
     corpus = folder / f"stdlib-{sys.version_info[0]}.{sys.version_info[1]}.jsonl"
     path = corpus.with_suffix(f".{Path(model).name}.index" if model else ".index")

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import click
 
-from sbert_search.cli.shared_options import embedder_options, given, shared_options
+from sbert_search.cli.shared_options import embedder_options, shared_options
 from sbert_search.cli.source_options import finish, model_options, read_as_given, source_options
 
 
@@ -20,7 +19,16 @@ from sbert_search.cli.source_options import finish, model_options, read_as_given
 @embedder_options
 @shared_options("batch-tokens", "on-truncate", "on-error", "memory", "quiet", "json")
 @click.pass_context
-def embed(ctx: click.Context, /, sources: tuple[str, ...], out: Path, **options: Any) -> None:
+def embed(
+    ctx: click.Context,
+    /,
+    sources: tuple[str, ...],
+    out: Path,
+    model: str | None,
+    memory_bytes: int | None,
+    as_json: bool,
+    **_: object,
+) -> None:
     """Embed the documents of SOURCE and write a Parquet file.
 
     The file has one row for each passage, with the columns doc_id, chunk, text, n_tokens,
@@ -30,9 +38,7 @@ def embed(ctx: click.Context, /, sources: tuple[str, ...], out: Path, **options:
     from sbert_search.index.ingestion.ingest import ReadSettings
     from sbert_search.index.ingestion.model_check import as_embedder
 
-    settings = read_as_given(ReadSettings(), given(ctx))
-    open_model = partial(as_embedder, options["model"], **model_options(ctx))
-    report = embed_to_parquet(
-        sources, out, open_model, settings, memory_bytes=options["memory_bytes"]
-    )
-    finish(ctx, report, out, "file", as_json=options["as_json"])
+    settings = read_as_given(ReadSettings(), ctx)
+    open_model = partial(as_embedder, model, **model_options(ctx))
+    report = embed_to_parquet(sources, out, open_model, settings, memory_bytes=memory_bytes)
+    finish(ctx, report, out, "file", as_json=as_json)

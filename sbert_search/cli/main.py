@@ -14,7 +14,7 @@ import click
 
 from sbert_search.cli import streams
 from sbert_search.cli.failures import describe
-from sbert_search.cli.lazy_group import LazyGroup
+from sbert_search.cli.lazy_group import lazy_group
 from sbert_search.errors import ConfigError, QueryError, SbertSearchError
 from sbert_search.runtime.progress import tell
 from sbert_search.version import __version__
@@ -36,8 +36,7 @@ _COMMANDS: dict[str, str] = {
 
 
 @click.group(
-    cls=LazyGroup,
-    homes=_COMMANDS,
+    cls=lazy_group(_COMMANDS),
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog="Exit codes: 0 done, 1 failed, 2 wrong usage, 3 finished with rejected rows, "
     "130 interrupted. Results go to stdout; progress, notes and errors go to stderr. Options that "

@@ -6,12 +6,12 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from sbert_search.cli.console import emit, say
-from sbert_search.cli.shared_options import Finite, embedder_options, given, shared_options
+from sbert_search.cli.shared_options import Finite, embedder_options, shared_options
 from sbert_search.cli.source_options import model_options, read_as_given, source_options
 from sbert_search.runtime.progress import note, progress
 
@@ -51,7 +51,7 @@ def pairs(
     top: int | None,
     as_clusters: bool,
     as_json: bool,
-    **_: Any,
+    **_: object,
 ) -> None:
     """Find pairs of similar documents in SOURCE.
 
@@ -91,7 +91,7 @@ def _open_index(ctx: click.Context, sources: tuple[str, ...]) -> Iterator[Index]
         index.require_finished()
         yield index
         return
-    settings = read_as_given(BuildSettings(lexical=None), given(ctx))
+    settings = read_as_given(BuildSettings(lexical=None), ctx)
     with tempfile.TemporaryDirectory(prefix="sbert-search-pairs-") as scratch:
         out, options = Path(scratch) / "index", model_options(ctx)
         index = Index.build(

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
-from sbert_search.cli.shared_options import Decorator, Finite, given
+from sbert_search.cli.shared_options import Decorator, F, Finite, given
 
 if TYPE_CHECKING:
     from sbert_search.search.options import SearchOptions
 
-_RANKING: tuple[Decorator[Any], ...] = (
+_RANKING: tuple[Decorator, ...] = (
     click.option(
         "--mode",
         type=click.Choice(["dense", "lexical", "hybrid"]),
@@ -62,15 +62,15 @@ _NEEDED_BY = dict.fromkeys(("method", "dense_weight"), "--mode hybrid") | dict.f
 )
 
 
-def ranking_options(command: Any) -> Any:
+def ranking_options(function: F) -> F:
     """Give a command the options of retrieval, fusion and reranking."""
     for decorate in reversed(_RANKING):
-        command = decorate(command)
-    return command
+        function = decorate(function)
+    return function
 
 
-def search_options(options: dict[str, Any]) -> SearchOptions:
-    """Take the options of a search out of those of the running command.
+def search_options(ctx: click.Context) -> SearchOptions:
+    """Make the options of a search from those of the running command.
 
     Raises:
         UsageError: An option was given that would have no effect.
@@ -79,16 +79,12 @@ def search_options(options: dict[str, Any]) -> SearchOptions:
     from sbert_search.search.fusion import Fusion
     from sbert_search.search.options import SearchOptions
 
-    context = click.get_current_context()
-    given_names = given(context)
-    holds = {
-        "--mode hybrid": context.params["mode"] == "hybrid",
-        "--rerank": bool(context.params["rerank"]),
-    }
-    for option in context.command.params:
+    params, given_names = ctx.params, given(ctx)
+    holds = {"--mode hybrid": params["mode"] == "hybrid", "--rerank": bool(params["rerank"])}
+    for option in ctx.command.params:
         needed = _NEEDED_BY.get(option.name or "")
         if needed and option.name in given_names and not holds[needed]:
             raise click.UsageError(f"{option.opts[0]} is for {needed}.")
-    fusion = Fusion(**{name: options.pop(name) for name in _FUSION})
-    names = [name for name in ("k", "mode", "where", "rerank_depth") if name in options]
-    return SearchOptions(fusion=fusion, **{name: options.pop(name) for name in names})
+    fusion = Fusion(**{name: params[name] for name in _FUSION})
+    names = [name for name in ("k", "mode", "where", "rerank_depth") if name in params]
+    return SearchOptions(fusion=fusion, **{name: params[name] for name in names})

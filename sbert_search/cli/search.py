@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -12,6 +12,7 @@ from sbert_search.cli.console import emit, say
 from sbert_search.cli.hits import hit_record, show_hits
 from sbert_search.cli.ranking_options import ranking_options, search_options
 from sbert_search.cli.shared_options import embedder_options, given, shared_options
+from sbert_search.cli.source_options import model_options
 from sbert_search.runtime.progress import note
 
 if TYPE_CHECKING:
@@ -33,16 +34,21 @@ if TYPE_CHECKING:
 @click.option("--run-out", type=click.Path(path_type=Path), help="TREC run file for --queries.")
 @embedder_options
 @shared_options("allow-inexact", "memory", "quiet", "json")
+@click.pass_context
 def search(
+    ctx: click.Context,
+    /,
     path: Path,
     query: str | None,
     queries: Path | None,
     run_out: Path | None,
     rerank: str | None,
     rerank_windows: int,
+    model: str | None,
+    allow_inexact: bool,
     memory_bytes: int | None,
     as_json: bool,
-    **options: Any,
+    **_: object,
 ) -> None:
     """Search the index DIR for QUERY.
 
@@ -59,13 +65,21 @@ def search(
     if run_out and queries is None:
         raise click.UsageError("--run-out is for --queries.")
     if queries and run_out:
-        _require_place(run_out, path, queries, options["model"], rerank)
-    chosen = search_options(options)
-    hardware = {name: options[name] for name in ("device", "engine", "precision")}
-    reranker = BestWindow(Reranker(rerank, **hardware), rerank_windows) if rerank else None
-    changed = given(click.get_current_context()).keys()
-    quick = bool(query) and reranker is None and not changed & hardware.keys()
-    engine = SearchEngine(path, options.pop("model"), reranker, quick=quick, **options)
+        _require_place(run_out, path, queries, model, rerank)
+    chosen, hardware = search_options(ctx), model_options(ctx)
+    reranker = None
+    if rerank:
+        scorer = Reranker(
+            rerank,
+            device=hardware["device"],
+            engine=hardware["engine"],
+            precision=hardware["precision"],
+        )
+        reranker = BestWindow(scorer, rerank_windows)
+    quick = bool(query) and reranker is None and not given(ctx) & hardware.keys()
+    engine = SearchEngine(
+        path, model, reranker, quick=quick, allow_inexact=allow_inexact, **hardware
+    )
     engine.require_memory(memory_bytes)
     if queries is not None:
         _answer_file(engine, queries, run_out, as_json, chosen, memory_bytes)

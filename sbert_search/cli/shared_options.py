@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import click
 from click.core import ParameterSource
@@ -15,8 +15,14 @@ from sbert_search.errors import ConfigError
 from sbert_search.runtime.device_names import device_names
 from sbert_search.runtime.progress import set_quiet
 
-F = TypeVar("F", bound=Callable[..., Any])
-Decorator = Callable[[F], F]
+F = TypeVar("F", bound=Callable[..., object])
+
+
+class Decorator(Protocol):
+    """Adds an option, an argument or several of them to the function of a command."""
+
+    def __call__(self, function: F, /) -> F:
+        """Return the same function."""
 
 
 def device(text: str) -> str:
@@ -48,7 +54,7 @@ class Finite(click.FloatRange):
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> float:
-        """Read the number."""
+        """Read the number; click declares a float and passes text."""
         number = float(super().convert(value, param, ctx))
         if not math.isfinite(number):
             self.fail(f"{str(value)[:40]!r} is not finite.", param, ctx)
@@ -64,7 +70,7 @@ def token_count(text: str) -> int | str:
     return text if text == "auto" else int(text)
 
 
-def choice(name: str, *values: str, help: str) -> Decorator[Any]:
+def choice(name: str, *values: str, help: str) -> Decorator:
     """Make an option that takes one of several values; the first is the default."""
     return click.option(
         f"--{name}",
@@ -84,7 +90,7 @@ def _obey_quiet(ctx: click.Context, param: click.Parameter, quiet: bool) -> None
     set_quiet(quiet)
 
 
-_SHARED: dict[str, Decorator[Any]] = {
+_SHARED: dict[str, Decorator] = {
     "model": click.option(
         "--model",
         envvar=_variable("model"),
@@ -186,13 +192,13 @@ _SHARED: dict[str, Decorator[Any]] = {
 }
 
 
-def shared_options(*names: str) -> Decorator[Any]:
+def shared_options(*names: str) -> Decorator:
     """Give a command some of the shared options, in this order in its help."""
 
-    def decorate(command: Any) -> Any:
+    def decorate(function: F) -> F:
         for name in reversed(names):
-            command = _SHARED[name](command)
-        return command
+            function = _SHARED[name](function)
+        return function
 
     return decorate
 
@@ -200,11 +206,7 @@ def shared_options(*names: str) -> Decorator[Any]:
 embedder_options = shared_options("model", "device", "engine", "precision")
 
 
-def given(ctx: click.Context) -> dict[str, Any]:
-    """Return the options that the user set, on the command line or by a variable."""
+def given(ctx: click.Context) -> set[str]:
+    """Return the names of the options that the user set, on the command line or by a variable."""
     default = (ParameterSource.DEFAULT, ParameterSource.DEFAULT_MAP)
-    return {
-        name: value
-        for name, value in ctx.params.items()
-        if ctx.get_parameter_source(name) not in default
-    }
+    return {name for name in ctx.params if ctx.get_parameter_source(name) not in default}

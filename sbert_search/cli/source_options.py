@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 import click
 
 from sbert_search.cli.console import REJECTED_ROWS, emit, say
+from sbert_search.cli.shared_options import F, given
 from sbert_search.config import to_mapping
 from sbert_search.runtime.progress import note
 
 if TYPE_CHECKING:
+    from sbert_search.embedding.arguments import EmbedderOptions
     from sbert_search.index.ingestion.ingest import IngestReport, ReadSettings
 
 R = TypeVar("R", bound="ReadSettings")
@@ -26,27 +27,34 @@ _SOURCE_HELP = """
     """
 
 
-def source_options(command: Any) -> Any:
+def source_options(function: F) -> F:
     """Add the argument SOURCE and the options that name the fields of a document."""
-    command.__doc__ += _SOURCE_HELP
+    function.__doc__ = f"{function.__doc__}{_SOURCE_HELP}"
     for name in ("title", "text", "id"):
         help = f"Field that holds the {name}.  [default: detected]"
-        command = click.option(f"--{name}-field", metavar="NAME", help=help)(command)
-    return click.argument("sources", nargs=-1, required=True, metavar="SOURCE...")(command)
+        function = click.option(f"--{name}-field", metavar="NAME", help=help)(function)
+    return click.argument("sources", nargs=-1, required=True, metavar="SOURCE...")(function)
 
 
-def read_as_given(settings: R, chosen: Mapping[str, Any]) -> R:
-    """Override settings with the user's options; missing options keep them."""
+def read_as_given(settings: R, ctx: click.Context) -> R:
+    """Override settings with the options that the user set; the others keep them."""
+    chosen = {name: ctx.params[name] for name in given(ctx)}
     rules = {name: chosen[name] for name in ("on_error", "on_truncate") if name in chosen}
-    fields = {name: chosen.get(f"{name}_field") for name in ("id", "text", "title")}
-    named = {name: value for name, value in fields.items() if value is not None}
+    fields = ("id", "text", "title")
+    named = {name: chosen[f"{name}_field"] for name in fields if f"{name}_field" in chosen}
     return replace(settings, fields=replace(settings.fields, **named), **rules)
 
 
-def model_options(ctx: click.Context) -> dict[str, Any]:
+def model_options(ctx: click.Context) -> EmbedderOptions:
     """Return the options that open a model: device, engine, precision, batch tokens."""
-    names = ("device", "engine", "precision", "batch_tokens")
-    return {name: ctx.params[name] for name in names if name in ctx.params}
+    options: EmbedderOptions = {
+        "device": ctx.params["device"],
+        "engine": ctx.params["engine"],
+        "precision": ctx.params["precision"],
+    }
+    if "batch_tokens" in ctx.params:
+        options["batch_tokens"] = ctx.params["batch_tokens"]
+    return options
 
 
 def finish(

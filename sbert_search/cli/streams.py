@@ -7,7 +7,10 @@ import os
 import select
 import sys
 from collections.abc import Callable
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, TextIO
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
 
 STDOUT = "standard output"
 
@@ -31,9 +34,9 @@ class _Stdout(io.FileIO):
 
     _failed = False
 
-    def write(self, data: Any) -> int:
+    def write(self, data: ReadableBuffer) -> int:
         try:
-            return len(data) if self._failed else _write(self.fileno(), super().write, data)
+            return _n_bytes(data) if self._failed else _write(self.fileno(), super().write, data)
         except OSError as error:
             self._failed = True
             error.filename = STDOUT
@@ -43,14 +46,18 @@ class _Stdout(io.FileIO):
 class _Stderr(io.FileIO):
     """Standard error; output that cannot be written is dropped."""
 
-    def write(self, data: Any) -> int:
+    def write(self, data: ReadableBuffer) -> int:
         try:
             return _write(self.fileno(), super().write, data)
         except OSError:
-            return len(data)
+            return _n_bytes(data)
 
 
-def _write(fd: int, write: Callable[[Any], int | None], data: Any) -> int:
+def _n_bytes(data: ReadableBuffer) -> int:
+    return memoryview(data).nbytes
+
+
+def _write(fd: int, write: Callable[[ReadableBuffer], int | None], data: ReadableBuffer) -> int:
     """Write some of the data; wait while a non-blocking pipe is full."""
     while (done := write(data)) is None:
         select.select([], [fd], [])

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Literal
 
 import click
 
 from sbert_search.cli.console import REJECTED_ROWS, emit, show_facts
 from sbert_search.cli.shared_options import shared_options
+
+if TYPE_CHECKING:
+    from sbert_search.tokens.training import Algorithm
 
 
 @click.group()
@@ -60,7 +63,21 @@ def tokenizer() -> None:
     help="Processes that count words.  [default: number of cores]",
 )
 @shared_options("on-error", "quiet", "json")
-def train(sources: tuple[str, ...], out: Path, as_json: bool, **options: Any) -> int:
+def train(
+    sources: tuple[str, ...],
+    out: Path,
+    vocab_size: int,
+    algorithm: Algorithm,
+    alphabet_limit: int,
+    cased: bool,
+    strip_accents: bool | None,
+    split_cjk: bool,
+    extend: Path | None,
+    text_field: str | None,
+    workers: int | None,
+    on_error: Literal["stop", "skip"],
+    as_json: bool,
+) -> int:
     """Train a WordPiece vocabulary on the documents of SOURCE and save it as a tokenizer.
 
     The folder loads in transformers (BertTokenizerFast) and in all commands that take a tokenizer.
@@ -70,25 +87,17 @@ def train(sources: tuple[str, ...], out: Path, as_json: bool, **options: Any) ->
     from sbert_search.tokens.training import BATCH_ROWS, VocabularySettings, train_tokenizer
     from sbert_search.tokens.words import WordRules
 
-    reader = CorpusReader(
-        sources,
-        fields=FieldNames(text=options["text_field"]),
-        on_error=options["on_error"],
-        batch_rows=BATCH_ROWS,
-    )
-    rules = WordRules(
-        lowercase=not options["cased"],
-        strip_accents=options["strip_accents"],
-        split_cjk=options["split_cjk"],
-    )
+    fields = FieldNames(text=text_field)
+    reader = CorpusReader(sources, fields=fields, on_error=on_error, batch_rows=BATCH_ROWS)
+    rules = WordRules(lowercase=not cased, strip_accents=strip_accents, split_cjk=split_cjk)
     settings = VocabularySettings(
-        vocab_size=options["vocab_size"],
-        algorithm=options["algorithm"],
-        alphabet_limit=options["alphabet_limit"],
+        vocab_size=vocab_size,
+        algorithm=algorithm,
+        alphabet_limit=alphabet_limit,
         rules=rules,
-        extend=options["extend"],
+        extend=extend,
     )
-    report = train_tokenizer(reader, out, settings, workers=options["workers"] or usable_cores())
+    report = train_tokenizer(reader, out, settings, workers=workers or usable_cores())
     facts = dataclasses.asdict(report)
     emit(facts) if as_json else show_facts(facts)
     return REJECTED_ROWS if report.rejected else 0

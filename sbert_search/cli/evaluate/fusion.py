@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import click
 
 from sbert_search.cli.console import emit, say, show_table
 from sbert_search.cli.shared_options import embedder_options, shared_options
+from sbert_search.cli.source_options import model_options
 from sbert_search.config import to_mapping
 
 _FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
@@ -24,15 +24,20 @@ _FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
 @click.option("--measure", default="nDCG@10", show_default=True, help="Metric to maximise.")
 @embedder_options
 @shared_options("allow-inexact", "seed", "quiet", "json")
+@click.pass_context
 def fusion(
+    ctx: click.Context,
+    /,
     path: Path,
     data: Path,
     split: str,
     folds: int,
     measure: str,
+    model: str | None,
+    allow_inexact: bool,
     seed: int,
     as_json: bool,
-    **options: Any,
+    **_: object,
 ) -> None:
     """Choose the fusion of `search --mode hybrid` on judged queries.
 
@@ -46,7 +51,7 @@ def fusion(
     qrels = read_qrels(data, split)
     queries = [query for query in read_queries(data) if query.query_id in qrels]
     index = Index.open(path)
-    embedder = index.matching_embedder(options.pop("model"), **options)
+    embedder = index.matching_embedder(model, allow_inexact=allow_inexact, **model_options(ctx))
     choice = choose_fusion(index, embedder, queries, qrels, measure=measure, folds=folds, seed=seed)
     if as_json:
         emit({"queries": len(queries), "measure": measure, **to_mapping(choice)})

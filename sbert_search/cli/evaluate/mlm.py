@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
 
 import click
 
@@ -29,7 +28,17 @@ from sbert_search.cli.shared_options import shared_options
     help="Join the lines of a paragraph, for text wrapped to a fixed width, as in books.",
 )
 @shared_options("device", "quiet", "json")
-def mlm(sources: tuple[str, ...], model: str, as_json: bool, **options: Any) -> None:
+def mlm(
+    sources: tuple[str, ...],
+    model: str,
+    max_len: int,
+    examples: int,
+    pseudo: int,
+    text_field: str | None,
+    wrapped: bool,
+    device: str,
+    as_json: bool,
+) -> None:
     """Measure how well a model predicts masked tokens of SOURCE.
 
     15 % of the tokens are masked, the same ones in every run. The output has the loss, the
@@ -44,12 +53,12 @@ def mlm(sources: tuple[str, ...], model: str, as_json: bool, **options: Any) -> 
 
     loaded = MaskedLanguageModel.load(resolve_model(model).path)
     report = evaluate_masked(
-        loaded.to(resolve_device(options["device"])),
-        CorpusReader(sources, fields=FieldNames(text=options["text_field"])),
-        max_len=options["max_len"],
-        most=options["examples"],
-        pseudo=options["pseudo"],
-        wrapped=options["wrapped"],
+        loaded.to(resolve_device(device)),
+        CorpusReader(sources, fields=FieldNames(text=text_field)),
+        max_len=max_len,
+        most=examples,
+        pseudo=pseudo,
+        wrapped=wrapped,
     )
     facts = dataclasses.asdict(report)
     emit(facts) if as_json else show_facts(facts)

@@ -4,27 +4,27 @@ from __future__ import annotations
 
 import click
 
-from sbert_search.cli.lazy_group import LazyGroup
+from sbert_search.cli.lazy_group import lazy_group
 
 _UPDATE = "sbert_search.cli.index.update"
 _MAINTAIN = "sbert_search.cli.index.maintain"
 
 
-@click.group(
-    cls=LazyGroup,
-    homes={
-        "build": f"{_UPDATE}:build",
-        "add": f"{_UPDATE}:add",
-        "upsert": f"{_UPDATE}:upsert",
-        "delete": f"{_UPDATE}:delete",
-        "info": f"{_MAINTAIN}:info",
-        "check": f"{_MAINTAIN}:check",
-        "repair": f"{_MAINTAIN}:repair",
-        "compact": f"{_MAINTAIN}:compact",
-        "lexical": f"{_MAINTAIN}:lexical",
-        "snapshot": f"{_MAINTAIN}:snapshot",
-        "tune": "sbert_search.cli.index.tune:tune",
-    },
-)
+_COMMANDS = {
+    "build": f"{_UPDATE}:build",
+    "add": f"{_UPDATE}:add",
+    "upsert": f"{_UPDATE}:upsert",
+    "delete": f"{_UPDATE}:delete",
+    "info": f"{_MAINTAIN}:info",
+    "check": f"{_MAINTAIN}:check",
+    "repair": f"{_MAINTAIN}:repair",
+    "compact": f"{_MAINTAIN}:compact",
+    "lexical": f"{_MAINTAIN}:lexical",
+    "snapshot": f"{_MAINTAIN}:snapshot",
+    "tune": "sbert_search.cli.index.tune:tune",
+}
+
+
+@click.group(cls=lazy_group(_COMMANDS))
 def index() -> None:
     """Build, update, check and tune an index."""

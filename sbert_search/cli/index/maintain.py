@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from sbert_search.index.maintenance.drift import DriftReport
     from sbert_search.index.maintenance.info import IndexInfo
 
-_folder: Decorator[Any] = click.argument("path", metavar="DIR", type=click.Path(path_type=Path))
+_folder: Decorator = click.argument("path", metavar="DIR", type=click.Path(path_type=Path))
 
 
 @click.command()
@@ -134,7 +134,7 @@ def compact(
 @click.option("--b", type=Finite(), help="BM25 b: strength of length normalisation, 0 to 1.")
 @shared_options("quiet", "json")
 @click.pass_context
-def lexical(ctx: click.Context, /, path: Path, as_json: bool, **_: Any) -> None:
+def lexical(ctx: click.Context, /, path: Path, as_json: bool, **_: object) -> None:
     """Add BM25 postings to DIR or change their settings.
 
     Settings that are not given keep their values. An index without postings starts with english,
@@ -143,8 +143,8 @@ def lexical(ctx: click.Context, /, path: Path, as_json: bool, **_: Any) -> None:
     from sbert_search.index.index import Index
     from sbert_search.index.lexical_settings import LexicalSettings
 
-    names = ("language", "title_weight", "k1", "b")
-    changes = {name: value for name, value in given(ctx).items() if name in names}
+    names = given(ctx) & {"language", "title_weight", "k1", "b"}
+    changes = {name: ctx.params[name] for name in names}
     if "language" in changes:
         changes["stop_words"] = None  # the stop words of the language
     index = Index.open(path)

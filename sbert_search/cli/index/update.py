@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Literal
+from typing import TYPE_CHECKING, BinaryIO, Literal
 
 import click
 
@@ -17,7 +16,7 @@ from sbert_search.cli.source_options import finish, model_options, read_as_given
 if TYPE_CHECKING:
     from sbert_search.index.ingestion.build import BuildSettings
 
-_folder: Decorator[Any] = click.argument("path", metavar="DIR", type=click.Path(path_type=Path))
+_folder: Decorator = click.argument("path", metavar="DIR", type=click.Path(path_type=Path))
 
 
 @click.command()
@@ -56,23 +55,22 @@ def build(
     recipe_file: Path | None,
     memory_bytes: int | None,
     as_json: bool,
-    **_: Any,
+    **_: object,
 ) -> None:
     """Build an index, or resume an interrupted build."""
     from sbert_search.index.ingestion.build import BuildSettings, build_index
     from sbert_search.index.ingestion.model_check import as_embedder
     from sbert_search.index.ingestion.recipe import load_recipe
 
-    overrides = given(ctx)
     settings: BuildSettings = BuildSettings()
     open_model = partial(as_embedder, ctx.params["model"], **model_options(ctx))
     if recipe_file:
         settings = recipe = load_recipe(recipe_file)
         for source in sources:
             recipe.check_corpus(Path(source))
-        if "model" not in overrides:
+        if "model" not in given(ctx):
             open_model = partial(recipe.open_model, **model_options(ctx))
-    settings = _with_overrides(settings, overrides)
+    settings = _with_overrides(settings, ctx)
     report = build_index(sources, out, open_model, settings, memory_bytes=memory_bytes)
     finish(ctx, report, out, "index", as_json=as_json)
 
@@ -85,7 +83,7 @@ def build(
     "batch-tokens", "allow-inexact", "on-truncate", "on-error", "memory", "wait", "quiet", "json"
 )
 @click.pass_context
-def add(ctx: click.Context, /, path: Path, as_json: bool, **_: Any) -> None:
+def add(ctx: click.Context, /, path: Path, as_json: bool, **_: object) -> None:
     """Add documents to the index DIR.
 
     A document is skipped if the index has the same id with the same content, so the command can
@@ -103,7 +101,7 @@ def add(ctx: click.Context, /, path: Path, as_json: bool, **_: Any) -> None:
     "batch-tokens", "allow-inexact", "on-truncate", "on-error", "memory", "wait", "quiet", "json"
 )
 @click.pass_context
-def upsert(ctx: click.Context, /, path: Path, as_json: bool, **_: Any) -> None:
+def upsert(ctx: click.Context, /, path: Path, as_json: bool, **_: object) -> None:
     """Add documents and replace those that changed.
 
     Unchanged documents of the index DIR are skipped. Fields and long texts are read as in the
@@ -158,10 +156,11 @@ def _update(ctx: click.Context, path: Path, mode: Literal["add", "upsert"], as_j
     from sbert_search.index.index import Index
 
     index = Index.open(path, wait_s=ctx.params["wait_s"])
-    report = getattr(index, mode)(
+    ingest = index.add if mode == "add" else index.upsert
+    report = ingest(
         ctx.params["sources"],
         model=ctx.params["model"],
-        settings=read_as_given(index.read_settings, given(ctx)),
+        settings=read_as_given(index.read_settings, ctx),
         allow_inexact=ctx.params["allow_inexact"],
         memory_bytes=ctx.params["memory_bytes"],
         **model_options(ctx),
@@ -169,14 +168,15 @@ def _update(ctx: click.Context, path: Path, mode: Literal["add", "upsert"], as_j
     finish(ctx, report, path, "index", as_json=as_json)
 
 
-def _with_overrides(settings: BuildSettings, overrides: Mapping[str, Any]) -> BuildSettings:
-    """Override default or recipe settings with the user's options."""
+def _with_overrides(settings: BuildSettings, ctx: click.Context) -> BuildSettings:
+    """Override default or recipe settings with the options that the user set."""
     from sbert_search.index.lexical_settings import LexicalSettings
 
-    stored = {name: overrides[name] for name in ("metric", "dtype") if name in overrides}
-    if "spec" in overrides:
-        stored["spec"] = replace(settings.spec, factory=overrides["spec"])
-    if "language" in overrides:
+    chosen = {name: ctx.params[name] for name in given(ctx)}
+    stored = {name: chosen[name] for name in chosen.keys() & {"metric", "dtype"}}
+    if "spec" in chosen:
+        stored["spec"] = replace(settings.spec, factory=chosen["spec"])
+    if "language" in chosen:
         base = settings.lexical or LexicalSettings()
-        stored["lexical"] = replace(base, language=overrides["language"], stop_words=None)
-    return replace(read_as_given(settings, overrides), **stored)
+        stored["lexical"] = replace(base, language=chosen["language"], stop_words=None)
+    return replace(read_as_given(settings, ctx), **stored)

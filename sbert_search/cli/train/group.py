@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import click
 
-from sbert_search.cli.lazy_group import LazyGroup
+from sbert_search.cli.lazy_group import lazy_group
 from sbert_search.cli.train.run import train_by_recipe, training_command
 
+_COMMANDS = {
+    "bi-encoder": "sbert_search.cli.train.group:bi_encoder",
+    "cross-encoder": "sbert_search.cli.train.group:cross_encoder",
+}
 
-@click.group(
-    cls=LazyGroup,
-    homes={
-        "bi-encoder": "sbert_search.cli.train.group:bi_encoder",
-        "cross-encoder": "sbert_search.cli.train.group:cross_encoder",
-    },
-)
+
+@click.group(cls=lazy_group(_COMMANDS))
 def train() -> None:
     """Train a bi-encoder or a cross-encoder on labelled text."""
 
 
 @training_command("bi-encoder")
-def bi_encoder(**_: Any) -> None:
+def bi_encoder(**_: object) -> None:
     """Train a sentence encoder.
 
     RECIPE is the name of a shipped recipe or a TOML file.
@@ -37,7 +34,7 @@ def bi_encoder(**_: Any) -> None:
 
 
 @training_command("cross-encoder")
-def cross_encoder(**_: Any) -> None:
+def cross_encoder(**_: object) -> None:
     """Train a cross-encoder.
 
     It predicts classes or scores of pairs of texts, or relevance for reranking. RECIPE is the name

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from sbert_search.cli.train.run import train_by_recipe, training_command
 
 
 @training_command("pretrain")
-def pretrain(**_: Any) -> None:
+def pretrain(**_: object) -> None:
     """Train an encoder on raw text.
 
     The run starts from random weights, or from a published encoder (recipe continue).

@@ -5,18 +5,18 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import click
 
 from sbert_search.cli.console import emit, show_facts
-from sbert_search.cli.shared_options import given, shared_options
+from sbert_search.cli.shared_options import Decorator, given, shared_options
 from sbert_search.training.recipe import Kind, load_recipe, shipped_recipes
 
 if TYPE_CHECKING:
     from sbert_search.training.loop.loop import Result
 
-Command = Callable[..., Any]
+Command = Callable[..., object]
 R = TypeVar("R", contravariant=True)
 
 _RECIPE_OPTIONS = ("device", "precision", "seed")  # options that are settings of every recipe
@@ -42,7 +42,7 @@ def training_command(kind: Kind) -> Callable[[Command], click.Command]:
     return decorate
 
 
-_PARAMETERS: tuple[Callable[[Command], Command], ...] = (
+_PARAMETERS: tuple[Decorator, ...] = (
     click.argument("recipe", required=False),
     click.option(
         "--set",
@@ -79,11 +79,9 @@ def train_by_recipe(kind: Kind, settings: type[R], trainer: Trainer[R]) -> None:
         CheckpointError: There is no checkpoint to resume from.
     """
     ctx = click.get_current_context()
-    options = ctx.params
-    recipe, out = _recipe_and_folder(options)
-    settings_given = [
-        f"{name}={value}" for name, value in given(ctx).items() if name in _RECIPE_OPTIONS
-    ]
+    options, chosen = ctx.params, given(ctx)
+    recipe, out = _recipe_and_folder(options["recipe"], options["out"], options["resume"])
+    settings_given = [f"{name}={options[name]}" for name in _RECIPE_OPTIONS if name in chosen]
     result = trainer(
         load_recipe(settings, kind, recipe, [*options["overrides"], *settings_given]),
         out,
@@ -95,9 +93,10 @@ def train_by_recipe(kind: Kind, settings: type[R], trainer: Trainer[R]) -> None:
         emit(facts) if options["as_json"] else show_facts(_flat(facts))
 
 
-def _recipe_and_folder(options: Mapping[str, Any]) -> tuple[str, Path]:
+def _recipe_and_folder(
+    recipe: str | None, out: Path | None, resume: Path | None
+) -> tuple[str, Path]:
     """Return the name or file of the recipe, and the folder of the run."""
-    recipe, out, resume = options["recipe"], options["out"], options["resume"]
     if resume is None:
         if recipe is None:
             raise click.UsageError("Name a RECIPE, or a run to resume with --resume.")
@@ -109,7 +108,7 @@ def _recipe_and_folder(options: Mapping[str, Any]) -> tuple[str, Path]:
     return recipe or str(newest_checkpoint(resume).path / "recipe.toml"), resume
 
 
-def _facts(result: Result) -> dict[str, Any]:
+def _facts(result: Result) -> dict[str, object]:
     """Return the final state of a run and the dev metrics of its last evaluation."""
     from sbert_search.training.loop.report import LOG, read_log
 
@@ -130,7 +129,9 @@ def _facts(result: Result) -> dict[str, Any]:
     }
 
 
-def _flat(facts: Mapping[str, Any]) -> dict[str, object]:
+def _flat(facts: Mapping[str, object]) -> dict[str, object]:
     """Flatten the dev metrics into the other facts."""
+    figures = facts["figures"]
+    assert isinstance(figures, Mapping)
     plain = {name: value for name, value in facts.items() if name != "figures"}
-    return {**plain, **{f"dev {name}": value for name, value in facts["figures"].items()}}
+    return {**plain, **{f"dev {name}": value for name, value in figures.items()}}

@@ -1,0 +1,112 @@
+"""The argument and the options that all evaluations share, and the models that they name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from sbert_search.cli.shared_options import F, choice, shared_options
+from sbert_search.runtime.progress import note
+
+if TYPE_CHECKING:
+    from sbert_search.embedding.engine_protocol import EngineName
+    from sbert_search.embedding.protocol import TextEmbedder
+    from sbert_search.runtime.device import Precision
+    from sbert_search.search.reranker import Reranker
+
+FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+FOLDER = click.Path(file_okay=False, path_type=Path)
+
+no_cache = click.option(
+    "--no-cache", is_flag=True, help="Do not read or write the cache of embeddings."
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EvalOptions:
+    """The values of `eval_options` and `no_cache`."""
+
+    tasks: tuple[str, ...]
+    suite: Path | None
+    data: Path
+    split: str
+    out: Path | None
+    expect: Path | None
+    model: str | None
+    device: str
+    engine: EngineName
+    precision: Precision
+    seed: int
+    as_json: bool
+    no_cache: bool = False
+
+    @classmethod
+    def of(cls, ctx: click.Context) -> EvalOptions:
+        """Collect the options of the running command."""
+        names = [field.name for field in fields(cls) if field.name in ctx.params]
+        return cls(**{name: ctx.params[name] for name in names})
+
+    @contextmanager
+    def embedder(self) -> Iterator[TextEmbedder]:
+        """Open the bi-encoder, with the cache of embeddings unless --no-cache is given."""
+        from sbert_search.embedding.cache import CachedEmbedder
+        from sbert_search.embedding.embedder import Embedder, open_embedder
+
+        embedder = open_embedder(
+            self.model, device=self.device, engine=self.engine, precision=self.precision
+        )
+        if self.no_cache or not isinstance(embedder, Embedder):
+            yield embedder
+            return
+        with closing(CachedEmbedder(embedder)) as cached:
+            yield cached
+            note(f"{cached.computed:,} texts were embedded, {cached.cached:,} came from the cache.")
+
+    def cross_encoder(self, model: str | None) -> Reranker:
+        """Open a cross-encoder.
+
+        Raises:
+            UsageError: None is named.
+        """
+        from sbert_search.search.reranker import Reranker
+
+        if model is None:
+            raise click.UsageError("Name a cross-encoder with --model.")
+        return Reranker(model, device=self.device, engine=self.engine, precision=self.precision)
+
+
+def eval_options(function: F) -> F:
+    """Add the argument and the options that all evaluations share; `EvalOptions` reads them."""
+    for decorate in (
+        shared_options("seed", "quiet", "json"),
+        choice(
+            "precision",
+            "fp32",
+            "auto",
+            "bf16",
+            "fp16",
+            help="Number format of the model's computation; published scores use fp32.",
+        ),
+        shared_options("model", "device", "engine"),
+        click.option(
+            "--expect", type=FILE, help="File of expected scores; exit with 1 if one differs."
+        ),
+        click.option("--out", type=FOLDER, help="Folder for reports with the score of each item."),
+        click.option("--split", default="test", show_default=True, help="Split of a DATA folder."),
+        click.option(
+            "--data",
+            type=FOLDER,
+            default="data",
+            show_default=True,
+            help="Folder that the paths in task files start from.",
+        ),
+        click.option("--suite", type=FILE, help="File that lists tasks for one report."),
+        click.argument("tasks", nargs=-1, metavar="[TASK|DATA]..."),
+    ):
+        function = decorate(function)
+    return function
