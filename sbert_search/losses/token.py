@@ -6,10 +6,11 @@ over ranks, does not change its loss.
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import cast
 
 import torch
 from torch import Tensor
+from torch.autograd.function import BackwardCFunction, FunctionCtx
 from torch.nn.functional import (
     binary_cross_entropy_with_logits,
     cosine_similarity,
@@ -48,7 +49,7 @@ class _CrossEntropy(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, logits: Tensor, labels: Tensor) -> Tensor:
+    def forward(ctx: FunctionCtx, logits: Tensor, labels: Tensor) -> Tensor:
         total = torch.zeros(())
         grad_logits = torch.empty_like(logits)
         parts = (
@@ -72,7 +73,7 @@ class _CrossEntropy(torch.autograd.Function):
 
     @staticmethod
     @torch.autograd.function.once_differentiable
-    def backward(ctx: Any, grad_total: Tensor) -> tuple[Tensor, None]:
+    def backward(ctx: BackwardCFunction, grad_total: Tensor) -> tuple[Tensor, None]:
         (grad_logits,) = ctx.saved_tensors
         # In place: autograd refuses a second backward pass through the same graph.
         return grad_logits.mul_(grad_total), None

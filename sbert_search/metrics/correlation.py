@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from types import ModuleType
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -59,7 +59,8 @@ def _checked(
     return x, y
 
 
-def _stats() -> Any:
+def _stats() -> ModuleType:
     from scipy import stats  # the import takes half a second; only evaluation needs it
 
-    return stats
+    module: ModuleType = stats
+    return module

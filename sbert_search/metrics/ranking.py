@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any
+from types import ModuleType
 
 from sbert_search.errors import EvaluationError
 from sbert_search.records import Qrels, Run
@@ -98,7 +98,7 @@ def _by_rank(hits: Mapping[str, float]) -> dict[str, float]:
     return {doc_id: float(len(ranked) - rank) for rank, doc_id in enumerate(ranked)}
 
 
-def _parse(ir_measures: Any, name: str) -> Any:
+def _parse(ir_measures: ModuleType, name: str) -> object:
     match = re.fullmatch(r"(nDCG|recall|MRR)@([1-9]\d*)|(MAP|MRR)", name)
     if match is None:
         raise EvaluationError(f"{name!r} is not a metric; use nDCG@k, recall@k, MRR@k, MRR or MAP.")
@@ -108,7 +108,7 @@ def _parse(ir_measures: Any, name: str) -> Any:
     return getattr(ir_measures, _NAMES[base]) @ int(cutoff)
 
 
-def _ir_measures() -> Any:
+def _ir_measures() -> ModuleType:
     try:
         import ir_measures
     except ModuleNotFoundError as error:
