@@ -87,8 +87,13 @@ def kept_evaluation(path: Path, search: SearchOptions) -> Evaluation:
         if recorded[name] != target[name]:
             sys.exit(f"{path}: made with {name} {recorded[name]}, not {target[name]}; remove it.")
     task = from_mapping(EvalTask, record["task"])
-    parts = {name: record[name] for name in ("scores", "per_item", "counts", "manifest")}
-    return Evaluation(task=task, **parts)
+    return Evaluation(
+        task=task,
+        scores=record["scores"],
+        per_item=record["per_item"],
+        counts=record["counts"],
+        manifest=record["manifest"],
+    )
 
 
 def compared(out: Path, tasks: Sequence[str]) -> list[dict[str, Any]]:

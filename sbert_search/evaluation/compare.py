@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sbert_search.errors import EvaluationError
-from sbert_search.evaluation.manifest import read_evaluation
+from sbert_search.evaluation.manifest import EvaluationRecord, read_evaluation
 from sbert_search.metrics.correlation import ranks
 from sbert_search.metrics.significance import (
     DRAWS,
@@ -25,8 +24,6 @@ from sbert_search.metrics.significance import (
 ALPHA = 0.05
 CORRELATIONS: tuple[Correlation, ...] = ("spearman", "pearson")
 _COUNTED = ("queries", "judgements", "documents", "pairs")  # must be equal in both runs
-
-Record = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +131,7 @@ def compare_runs(
     return comparisons, _differing_settings(next(iter(pairs.values())))
 
 
-def read_runs(path: Path) -> dict[str, Record]:
+def read_runs(path: Path) -> dict[str, EvaluationRecord]:
     """Read one record, or all records of a folder, by task name."""
     files = sorted(path.glob("*.json")) if path.is_dir() else [path]
     if not files:
@@ -143,8 +140,8 @@ def read_runs(path: Path) -> dict[str, Record]:
 
 
 def _paired(
-    first: Mapping[str, Record], second: Mapping[str, Record]
-) -> dict[str, tuple[Record, Record]]:
+    first: Mapping[str, EvaluationRecord], second: Mapping[str, EvaluationRecord]
+) -> dict[str, tuple[EvaluationRecord, EvaluationRecord]]:
     if unshared := sorted(first.keys() ^ second.keys()):
         raise EvaluationError(
             f"Only one of the two runs has {', '.join(unshared)}; compare runs of the same tasks, "
@@ -156,11 +153,13 @@ def _paired(
     return {task: (record, second[task]) for task, record in first.items()}
 
 
-def _why_not_comparable(first: Record, second: Record) -> Iterator[str]:
+def _why_not_comparable(first: EvaluationRecord, second: EvaluationRecord) -> Iterator[str]:
     """Yield the differences in data, counts and items."""
-    for name in ("kind", "split"):
-        if first["task"][name] != second["task"][name]:
-            yield f"{name} {first['task'][name]} and {second['task'][name]}"
+    tasks = first["task"], second["task"]
+    if tasks[0]["kind"] != tasks[1]["kind"]:
+        yield f"kind {tasks[0]['kind']} and {tasks[1]['kind']}"
+    if tasks[0]["split"] != tasks[1]["split"]:
+        yield f"split {tasks[0]['split']} and {tasks[1]['split']}"
     hashes = [
         {Path(name).name: sha256 for name, sha256 in record["manifest"]["data_sha256"].items()}
         for record in (first, second)
@@ -179,7 +178,7 @@ def _why_not_comparable(first: Record, second: Record) -> Iterator[str]:
 
 
 def _compared(
-    task: str, first: Record, second: Record, metric: str, draws: int, seed: int
+    task: str, first: EvaluationRecord, second: EvaluationRecord, metric: str, draws: int, seed: int
 ) -> tuple[Difference, list[ItemChange]]:
     if first["task"]["kind"] == "sts":
         return _compared_correlations(task, first, second, metric, draws, seed)
@@ -190,7 +189,7 @@ def _compared(
 
 
 def _compared_correlations(
-    task: str, first: Record, second: Record, metric: str, draws: int, seed: int
+    task: str, first: EvaluationRecord, second: EvaluationRecord, metric: str, draws: int, seed: int
 ) -> tuple[Difference, list[ItemChange]]:
     kind = next((known for known in CORRELATIONS if known == metric), None)
     if kind is None:
@@ -207,14 +206,13 @@ def _compared_correlations(
     return difference, _changes(items, x, y, x - y)
 
 
-def _values(task: str, record: Record, name: str) -> Mapping[str, float]:
+def _values(task: str, record: EvaluationRecord, name: str) -> Mapping[str, float]:
     if name not in record["per_item"]:
         known = ", ".join(record["per_item"])
         raise EvaluationError(
             f"{task}: a record has no {name!r} of each item; it has: {known}. Evaluate again."
         )
-    values: Mapping[str, float] = record["per_item"][name]
-    return values
+    return record["per_item"][name]
 
 
 def _changes(
@@ -228,7 +226,9 @@ def _changes(
     return [ItemChange(*row) for row in zip(items, *columns, strict=True)]
 
 
-def _differing_settings(records: tuple[Record, Record]) -> dict[str, tuple[object, object]]:
+def _differing_settings(
+    records: tuple[EvaluationRecord, EvaluationRecord],
+) -> dict[str, tuple[object, object]]:
     """Return the settings, model facts, commits and seeds that differ, by name."""
     sides = []
     for record in records:

@@ -72,7 +72,7 @@ def judge(evaluation: Evaluation, expected: ExpectedScores) -> Verdict:
     Raises:
         EvaluationError: The expected scores are of other weights, or have no such task.
     """
-    task, weights = evaluation.task, evaluation.manifest["model"]["weights_sha256"]
+    task, weights = evaluation.task, str(evaluation.manifest["model"]["weights_sha256"])
     if weights != expected.weights_sha256:
         raise EvaluationError(
             f"The expected scores are of {expected.model} with weights sha256 "

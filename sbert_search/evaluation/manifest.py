@@ -8,17 +8,52 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 from sbert_search.config import to_mapping
 from sbert_search.errors import EvaluationError
-from sbert_search.evaluation.tasks import EvalTask
+from sbert_search.evaluation.tasks import EvalTask, Kind
 from sbert_search.metrics.significance import mean_interval
 from sbert_search.models.loading.identity import ModelIdentity
 from sbert_search.records import Run
-from sbert_search.runtime.provenance import code, library_versions, machine
+from sbert_search.runtime.provenance import Code, Machine, code, library_versions, machine
 
 FORMAT = 1
+
+
+class Manifest(TypedDict):
+    """Everything that a score depends on, and its running times; see `make_manifest`."""
+
+    data_sha256: dict[str, str]
+    model: dict[str, object]
+    settings: dict[str, object]
+    seed: int
+    code: Code
+    libraries: dict[str, str]
+    machine: Machine
+    started: str
+    seconds: dict[str, float]
+
+
+class TaskRecord(TypedDict):
+    """The fields of an `EvalTask` that readers of a record need; the record has all fields."""
+
+    name: str
+    kind: Kind
+    split: str
+    main_metric: str
+
+
+class EvaluationRecord(TypedDict):
+    """What `Evaluation.to_json` writes."""
+
+    format: int
+    task: TaskRecord
+    scores: dict[str, float]
+    interval: tuple[float, float] | None
+    counts: dict[str, int]
+    manifest: Manifest
+    per_item: dict[str, dict[str, float]]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -39,7 +74,7 @@ class Evaluation:
     scores: Mapping[str, float]
     per_item: Mapping[str, Mapping[str, float]]
     counts: Mapping[str, int]
-    manifest: Mapping[str, Any]
+    manifest: Manifest
     run: Run | None = None
 
     @property
@@ -86,10 +121,10 @@ def make_manifest(
     *,
     data: Mapping[str, str],
     model: ModelIdentity,
-    settings: Mapping[str, Any],
+    settings: Mapping[str, object],
     seed: int,
     clock: Stopwatch,
-) -> dict[str, Any]:
+) -> Manifest:
     """Collect everything that a score depends on, and its running times.
 
     Args:
@@ -112,14 +147,14 @@ def make_manifest(
     }
 
 
-def read_evaluation(path: Path) -> dict[str, Any]:
+def read_evaluation(path: Path) -> EvaluationRecord:
     """Read a record written by `Evaluation.to_json`.
 
     Raises:
         EvaluationError: The file is absent or not such a record.
     """
     try:
-        record = json.loads(path.read_text(encoding="utf-8"))
+        record: EvaluationRecord = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise EvaluationError(f"{path} is not an evaluation record: {error}.") from error
     if not isinstance(record, dict) or record.get("format") != FORMAT:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
+from sbert_search.evaluation.manifest import EvaluationRecord
 from sbert_search.runtime.svg import COLOUR, Axis, Panel, document
 
 _TOP, _HEIGHT, _GAP = 26, 190, 50  # pixels: above a panel, of it, below it
@@ -14,7 +14,7 @@ _BINS = 40
 _MOST_DOTS = 1500  # of a scatter plot; more are thinned evenly, since they would overlap
 
 
-def draw(record: Mapping[str, Any]) -> str:
+def draw(record: EvaluationRecord) -> str:
     """Draw a record of an evaluation.
 
     STS: a scatter plot of predicted over gold scores, and a histogram of predicted scores. Other
@@ -35,7 +35,7 @@ def draw(record: Mapping[str, Any]) -> str:
     return document(parts, 2 * (_TOP + _HEIGHT + _GAP))
 
 
-def draw_sorted(title: str, values: Any) -> str:
+def draw_sorted(title: str, values: Iterable[float]) -> str:
     """Draw values as a descending step line."""
     descending = sorted(map(float, values), reverse=True)
     panel = _panel(title, Axis(0, len(descending)), Axis.of([0.0, *descending]), 0)

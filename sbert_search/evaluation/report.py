@@ -103,14 +103,14 @@ def markdown(
         beside: Evaluations of other systems on the same tasks, by system name.
     """
     first = evaluations[0]
-    kind, model = first.task.kind, first.manifest["model"]
+    kind, name = first.task.kind, str(first.manifest["model"]["name"])
     title = suite.title if suite else _TITLES[kind]
-    lines = [f"# {title}: {model['name']}{_how(first)}", "", _EXPLAINED[kind], ""]
+    lines = [f"# {title}: {name}{_how(first)}", "", _EXPLAINED[kind], ""]
     lines += [*_table(score_table(evaluations, suite), left=2), ""]
     if suite and suite.average and suite.absent:
         lines += ["Tasks are absent, so no mean is given.", ""]
     if beside:
-        systems = {model["name"]: evaluations, **beside}
+        systems = {name: evaluations, **beside}
         lines += ["## Beside it", "", *_table(system_table(systems), left=1), ""]
     for evaluation in evaluations:
         lines += _about_task(evaluation)
@@ -180,7 +180,7 @@ def _folders(
 def _how(evaluation: Evaluation) -> str:
     """Return the search mode and the reranker, for the title."""
     settings = evaluation.manifest["settings"]
-    parts = [settings["mode"]] if "mode" in settings else []
+    parts = [str(settings["mode"])] if "mode" in settings else []
     if "reranker" in settings:
         parts.append(f"reranked by {settings['reranker']}")
     return f", {', '.join(parts)}" if parts else ""

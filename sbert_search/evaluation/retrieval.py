@@ -6,7 +6,6 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from sbert_search.config import to_mapping
 from sbert_search.corpus.beir import read_qrels, read_queries
@@ -93,12 +92,12 @@ def _put_first(first: Run, then: Run) -> dict[str, dict[str, float]]:
 
 def _settings(
     index: Index, search: SearchOptions, depth: int, reranker: BestWindow | None
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """Gather the choices that change the scores; those that were not made are left out."""
     store = index.state.manifest.settings
     fusion = to_mapping(search.fusion)
     weight = fusion.pop("rerank_weight")
-    settings: dict[str, Any] = {
+    settings: dict[str, object] = {
         "mode": search.mode,
         "index": store.spec.factory,
         "metric": store.metric,

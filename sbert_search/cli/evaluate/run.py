@@ -219,7 +219,7 @@ def _show(
     if not as_json:
         show_table(*score_table(evaluations, suite))
         if others:
-            name = evaluations[0].manifest["model"]["name"]
+            name = str(evaluations[0].manifest["model"]["name"])
             show_table(*system_table({name: evaluations, **others}))
         return
     for system, its_evaluations in {"": evaluations, **others}.items():
