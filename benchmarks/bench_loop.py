@@ -69,6 +69,7 @@ def data(tokens: int, batch: int, seed: int) -> Batches:
 
 
 def objective(model: nn.Module, batch: Batch) -> Losses:
+    assert isinstance(batch.inputs, tuple)
     tokens, at, labels = batch.inputs
     return Losses({"mlm": token_cross_entropy(model(tokens, at), labels)})
 

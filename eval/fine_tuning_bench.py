@@ -39,7 +39,7 @@ from sbert_search.training.bi_encoder.train import (
 )
 from sbert_search.training.cross_encoder.train import CrossEncoderRecipe, train_cross_encoder
 from sbert_search.training.loop.checkpoint import checkpoints
-from sbert_search.training.loop.report import LOG, read_log
+from sbert_search.training.loop.log import LOG, read_log
 from sbert_search.training.model_card import MODEL
 from sbert_search.training.recipe import load_recipe
 

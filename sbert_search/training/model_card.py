@@ -5,15 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from sbert_search.config import to_toml
 from sbert_search.corpus.sources import classify, content_sha256
 from sbert_search.models.loading.identity import sha256_of
 from sbert_search.runtime.disk import files
 from sbert_search.runtime.provenance import code, library_versions, machine
+from sbert_search.training.loop.log import LOG, read_log
 from sbert_search.training.loop.loop import Result
-from sbert_search.training.loop.report import LOG, read_log
 from sbert_search.training.recipe import Kind
 
 MODEL = "model"  # folder of the published model, inside the folder of the run
@@ -81,7 +80,7 @@ def publish(
     result: Result,
     folder: Path,
     data: Sequence[Path],
-    recipe: Mapping[str, Any],
+    recipe: Mapping[str, object],
     n_rows: int,
     *,
     kind: Kind = "bi-encoder",
@@ -125,14 +124,15 @@ def _card(
     result: Result,
     chosen: Path,
     data: Sequence[Path],
-    recipe: Mapping[str, Any],
+    recipe: Mapping[str, object],
     n_rows: int,
     kind: Kind,
 ) -> str:
     state = result.state
     named = [("train", path) for path in data]
-    if recipe["data"].get("dev"):
-        named.append(("dev", Path(recipe["data"]["dev"])))
+    match recipe["data"]:
+        case {"dev": str(dev)}:
+            named.append(("dev", Path(dev)))
     data_lines = [f"- {use}: `{path.name}`, sha256 `{_sha256(path)}`" for use, path in named]
     manifest = {
         **code(),

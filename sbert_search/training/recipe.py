@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Literal, TypeVar
 
 from sbert_search.config import from_mapping, read_toml, unknown_name, with_overrides
 from sbert_search.errors import ConfigError
@@ -34,13 +34,13 @@ def load_recipe(cls: type[T], kind: Kind, recipe: str, overrides: Iterable[str] 
         ConfigError: There is no such recipe, size or setting; the message suggests the nearest.
     """
     values = read_toml(find_recipe(kind, recipe))
-    sizes = values.pop("sizes", {})
+    sizes = _table(values.pop("sizes", {}), "sizes")
     overrides = list(overrides)
     chosen = with_overrides(values, overrides).get("size")
-    if chosen is not None and isinstance(sizes, dict) and sizes:
-        if chosen not in sizes:
+    if chosen is not None and sizes:
+        if not isinstance(chosen, str) or chosen not in sizes:
             raise ConfigError(unknown_name(str(chosen), str(chosen), sizes, "size"))
-        values = _merged(values, sizes[chosen])
+        values = _merged(values, _table(sizes[chosen], f"sizes.{chosen}"))
     for override in overrides:
         _clear_budget(values, override.partition("=")[0].strip().split("."))
     return from_mapping(cls, with_overrides(values, overrides))
@@ -61,18 +61,28 @@ def shipped_recipes(kind: Kind) -> list[str]:
     return sorted(path.stem for path in (SHIPPED / kind).glob("*.toml"))
 
 
-def _clear_budget(values: dict[str, Any], path: list[str]) -> None:
+def _table(value: object, name: str) -> dict[str, object]:
+    if not isinstance(value, dict):
+        raise ConfigError(f"{name} is {value!r}; it must be a table of settings.")
+    return value
+
+
+def _clear_budget(values: dict[str, object], path: list[str]) -> None:
     """Empty the budget table that an override sets, so that it never has two units at once."""
     *tables, table, _ = ["", *path] if len(path) < 2 else path
+    place: object = values
     for name in tables:
-        values = values.get(name, {})
-    if table == "budget" and isinstance(values, dict):
-        values["budget"] = {}
+        place = place.get(name) if isinstance(place, dict) else None
+    if table == "budget" and isinstance(place, dict):
+        place["budget"] = {}
 
 
-def _merged(base: Mapping[str, Any], overlay: Mapping[str, Any]) -> dict[str, Any]:
+def _merged(base: Mapping[str, object], overlay: Mapping[str, object]) -> dict[str, object]:
     merged = dict(base)
     for name, value in overlay.items():
-        both_tables = isinstance(value, Mapping) and isinstance(merged.get(name), Mapping)
-        merged[name] = _merged(merged[name], value) if both_tables else value
+        old = merged.get(name)
+        if isinstance(old, Mapping) and isinstance(value, Mapping):
+            merged[name] = _merged(old, value)
+        else:
+            merged[name] = value
     return merged

@@ -25,7 +25,7 @@ from sbert_search.losses.in_batch import multiple_negatives_ranking
 from sbert_search.models.bi_encoder import BiEncoder
 from sbert_search.training.bi_encoder import train
 from sbert_search.training.data.text_dataset import TextBatches
-from sbert_search.training.loop.report import read_log
+from sbert_search.training.loop.log import read_log
 from sbert_search.training.recipe import load_recipe
 from tests.models.tiny import WORDS, tiny_encoder, tiny_tokenizer
 

@@ -49,10 +49,12 @@ class MaskedModel(nn.Module):
 
 def masked_objective(model: nn.Module, batch: Batch) -> Losses:
     assert isinstance(model, MaskedModel)
-    labels = batch.inputs["labels"]
+    inputs = batch.inputs
+    assert isinstance(inputs, dict)
+    labels = inputs["labels"]
     at = (labels != IGNORED).nonzero().squeeze(1)  # logits at masked positions only
     words = model.encoder.embeddings.word.weight
-    logits = linear(model.states(batch.inputs["tokens"])[at], words, model.bias)
+    logits = linear(model.states(inputs["tokens"])[at], words, model.bias)
     return Losses({"mlm": token_cross_entropy(logits, labels[at])})
 
 
@@ -81,6 +83,7 @@ class MeanPairs:
     def embed(self, model: nn.Module, batch: Batch) -> Tensor:
         assert isinstance(model, MaskedModel)
         tokens = batch.inputs
+        assert isinstance(tokens, PackedTokens)
         states = model.states(tokens)
         lengths = torch.tensor(tokens.lengths).unsqueeze(1)
         total = torch.zeros(len(lengths), states.shape[1]).index_add_(

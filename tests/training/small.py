@@ -14,9 +14,9 @@ from sbert_search.losses.token import IGNORED, token_cross_entropy
 from sbert_search.runtime.disk.tensors import write_tensors
 from sbert_search.training.loop.batching import Batches, Rows
 from sbert_search.training.loop.checkpoint import newest_checkpoint
+from sbert_search.training.loop.log import LogLine, read_log
 from sbert_search.training.loop.loop import TrainConfig
 from sbert_search.training.loop.objective import Batch, InBatchObjective, Losses, Objective
-from sbert_search.training.loop.report import read_log
 
 VOCAB, DIM = 40, 16
 
@@ -48,10 +48,16 @@ class TokenModel(nn.Module):
         write_tensors(folder / "model.safetensors", dict(self.named_parameters()))
 
 
+def table(batch: Batch) -> dict[str, Tensor]:
+    """The inputs of a batch of tokens or of pairs, by name."""
+    assert isinstance(batch.inputs, dict)
+    return batch.inputs
+
+
 def token_objective(model: nn.Module, batch: Batch) -> Losses:
     """Predict some of the tokens; most rows have a few scored ones, some have none."""
-    logits = model(batch.inputs["input_ids"])
-    labels = batch.inputs["labels"]
+    inputs = table(batch)
+    logits, labels = model(inputs["input_ids"]), inputs["labels"]
     scored = labels != IGNORED
     right = ((logits.argmax(-1) == labels) & scored).sum()
     size = (logits.pow(2).sum(), len(labels))
@@ -82,7 +88,7 @@ class PairObjective:
 
     def embed(self, model: nn.Module, batch: Batch) -> Tensor:
         assert isinstance(model, TokenModel)
-        ids = batch.inputs["input_ids"]  # (rows, 2, tokens)
+        ids = table(batch)["input_ids"]  # (rows, 2, tokens)
         return model.hidden(ids).mean(dim=2)  # (rows, 2, DIM)
 
     def loss(self, embeddings: Tensor, targets: Tensor | None) -> Losses:
@@ -116,11 +122,11 @@ def settings(*overrides: str, **values: Any) -> TrainConfig:
     return from_mapping(TrainConfig, with_overrides(quick | values, overrides))
 
 
-def step_losses(log: Sequence[dict[str, Any]]) -> list[float]:
+def step_losses(log: Sequence[LogLine]) -> list[float]:
     return [line["loss"] for line in log if line["kind"] == "step"]
 
 
-def lasting_lines(out: Path) -> list[dict[str, Any]]:
+def lasting_lines(out: Path) -> list[LogLine]:
     """Lines of the log that are a function of the settings and the data."""
     return [line for line in read_log(out / "log.jsonl") if line["kind"] in ("step", "dev")]
 

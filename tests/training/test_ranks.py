@@ -10,9 +10,9 @@ from safetensors.torch import load_file
 from sbert_search.errors import CheckpointError, TrainingError
 from sbert_search.runtime.distributed import Ranks
 from sbert_search.training.loop.gradients import StepContext
+from sbert_search.training.loop.log import read_log
 from sbert_search.training.loop.loop import train
 from sbert_search.training.loop.optim import OptimConfig
-from sbert_search.training.loop.report import read_log
 from sbert_search.training.loop.step import Stepper
 from tests.training.ranks_child import SHARED, main
 from tests.training.small import (

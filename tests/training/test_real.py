@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from sbert_search.encoder.weights import load_encoder
+from sbert_search.training.loop.log import read_log
 from sbert_search.training.loop.loop import train
-from sbert_search.training.loop.report import read_log
 from tests.training.real import (
     MaskedModel,
     MeanPairs,

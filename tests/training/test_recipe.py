@@ -83,6 +83,24 @@ def test_unknown_names_get_the_nearest_one(recipe: str) -> None:
         load_recipe(Task, "bi-encoder", "absent.toml")
 
 
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("sizes = 3", "sizes is 3; it must be a table"),
+        ('size = "a"\nsizes = {a = 1}', r"sizes\.a is 1; it must be a table"),
+        ("size = 5\nsizes = {a = {}}", "Unknown size '5'"),
+        ('train = 3\nsize = "a"\nsizes = {a = {}}', "train is a value, not a table"),
+    ],
+)
+def test_a_value_in_the_place_of_a_table_is_refused(
+    tmp_path: Path, text: str, message: str
+) -> None:
+    path = tmp_path / "task.toml"
+    path.write_text(text)
+    with pytest.raises(ConfigError, match=message):
+        load_recipe(Task, "bi-encoder", str(path), ["train.budget.steps=5"])
+
+
 def test_a_resolved_recipe_can_be_read_again(recipe: str, tmp_path: Path) -> None:
     overrides = ["names=['a', 'b']", 'prompts={"query: " = "ü\\n"}', "train.schedule.warmup=0.25"]
     task = load_recipe(Task, "bi-encoder", recipe, overrides)

@@ -110,7 +110,7 @@ def _recipe_and_folder(
 
 def _facts(result: Result) -> dict[str, object]:
     """Return the final state of a run and the dev metrics of its last evaluation."""
-    from sbert_search.training.loop.report import LOG, read_log
+    from sbert_search.training.loop.log import LOG, read_log
 
     state, run = result.state, result.last.parent
     evaluations = [r for r in read_log(run / LOG) if r["kind"] == "dev"]

@@ -19,7 +19,6 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import xxhash
 from safetensors import safe_open
@@ -53,7 +52,7 @@ class Checkpoint:
     """One checkpoint whose files all have the recorded digests."""
 
     path: Path
-    state: Mapping[str, Any]  # as given to `save_checkpoint`
+    state: Mapping[str, object]  # as given to `save_checkpoint`
 
     @property
     def step(self) -> int:
@@ -71,7 +70,7 @@ def save_checkpoint(
     out: Path,
     step: int,
     tensors: Mapping[str, Tensor],
-    state: Mapping[str, Any],
+    state: Mapping[str, object],
     recipe: str,
     save_model: Callable[[Path], object] | None,
 ) -> Path:
@@ -187,7 +186,7 @@ def _remove_unfinished(out: Path) -> None:
         files.remove_tree(path)
 
 
-def _write_state(folder: Path, state: Mapping[str, Any]) -> None:
+def _write_state(folder: Path, state: Mapping[str, object]) -> None:
     written = sorted(p for p in folder.rglob("*") if p.is_file())
     content = {
         "format": FORMAT,
@@ -198,15 +197,15 @@ def _write_state(folder: Path, state: Mapping[str, Any]) -> None:
     files.write_new(folder / "state.json", json.dumps(record, indent=1).encode())
 
 
-def _digest(content: Any) -> str:
+def _digest(content: object) -> str:
     return xxhash.xxh3_128(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
-def _measure(path: Path) -> dict[str, Any]:
+def _measure(path: Path) -> dict[str, int | str]:
     return {"bytes": path.stat().st_size, "xxh3_128": files.xxh3_128_of(path)}
 
 
-def _verify(path: Path, expected: Mapping[str, Any]) -> None:
+def _verify(path: Path, expected: object) -> None:
     try:
         got = _measure(path)
     except OSError as error:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import torch
@@ -29,7 +28,7 @@ class StepContext:
     seed: int
     step: int = 0
 
-    def forward(self, micro: int) -> AbstractContextManager[Any]:
+    def forward(self, micro: int) -> AbstractContextManager[object]:
         """Seed dropout by (seed, step, rank, micro-batch) and enter autocast."""
         seed_all(self.seed, "dropout", self.step, self.ranks.rank, micro)
         return autocast(self.device, self.dtype)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -29,7 +29,7 @@ class Batch:
         targets: Targets of an in-batch loss, (n, ...).
     """
 
-    inputs: Any
+    inputs: object
     rows: NDArray[np.int64]
     counts: Mapping[str, int] = field(default_factory=dict)
     targets: Tensor | None = None

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from sbert_search.runtime.svg import Axis, Panel, document
+from sbert_search.training.loop.log import LogLine
 
 PANEL, TOP = 190, 26  # pixels: height of a panel, and of its title
 MOST_POINTS = 600  # of one curve; longer ones are averaged, since a screen cannot show more
@@ -14,7 +14,7 @@ MOST_POINTS = 600  # of one curve; longer ones are averaged, since a screen cann
 Points = list[tuple[float, float]]
 
 
-def draw_curves(log: Sequence[Mapping[str, Any]]) -> str:
+def draw_curves(log: Sequence[LogLine]) -> str:
     """Draw loss, dev metrics and learning rate over the steps, one panel each.
 
     Args:
@@ -25,7 +25,7 @@ def draw_curves(log: Sequence[Mapping[str, Any]]) -> str:
     """
     steps = [line for line in log if line["kind"] == "step"]
     dev = [line for line in log if line["kind"] == "dev"]
-    panels = {"loss": [(line["step"], line["loss"]) for line in steps]}
+    panels: dict[str, Points] = {"loss": [(line["step"], line["loss"]) for line in steps]}
     for name in sorted({name for line in dev for name in line["figures"]}):
         panels[f"dev {name}"] = [(line["step"], line["figures"][name]) for line in dev]
     panels["learning rate"] = [(line["step"], line["lr"]) for line in steps]

@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
-import json
 import math
-import os
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Protocol
 
 from torch import nn
 
-from sbert_search.errors import ConfigError, TrainingError
+from sbert_search.errors import ConfigError
 from sbert_search.runtime.device import matmul_rate, memory_bytes
 from sbert_search.runtime.disk import files
 from sbert_search.runtime.progress import note
 from sbert_search.training.loop.failure_checks import ConstantLossDetector
 from sbert_search.training.loop.gradients import StepContext, StepMetrics
+from sbert_search.training.loop.log import LOG, LineKind, Log, read_log
 from sbert_search.training.loop.plot import draw_curves
 from sbert_search.training.loop.schedule import Schedule
 from sbert_search.training.loop.state import RunState
-
-LOG = "log.jsonl"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -35,53 +31,14 @@ class ReportConfig:
     tensorboard: bool = False  # event files beside the log
 
 
-class Log:
-    """``log.jsonl``: one JSON object per line, each with a ``kind``.
+class _Board(Protocol):
+    """The part of TensorBoard's ``SummaryWriter`` that is used; torch does not annotate it."""
 
-    ``step`` has the losses and metrics of one step, ``dev`` those of an evaluation. Both are equal
-    in a resumed and an uninterrupted run; ``speed`` and ``event`` may differ.
-    """
+    def add_scalar(self, tag: str, scalar_value: float, global_step: int, /) -> object:
+        """Add one value."""
 
-    def __init__(self, path: Path, after_step: int) -> None:
-        """Open the log; lines after the step of the checkpoint are dropped."""
-        self.path = path
-        kept = [line for line in read_log(path) if line["step"] <= after_step] if after_step else []
-        with self._told():
-            files.replace_file(path, "".join(json.dumps(line) + "\n" for line in kept).encode())
-            self._fd = files.disk.open_append(path)
-
-    def write(self, kind: str, step: int, **values: Any) -> None:
-        """Append one line."""
-        line = json.dumps({"kind": kind, "step": step, **values}).encode() + b"\n"
-        with self._told():
-            if files.disk.write(self._fd, memoryview(line)) < len(line):
-                raise OSError("only a part of a line was written")
-
-    def sync(self) -> None:
-        """Make the lines durable; a checkpoint may only follow a durable log."""
-        with self._told():
-            files.disk.fsync(self._fd)
-
-    def close(self) -> None:
-        """Close the file."""
-        os.close(self._fd)
-
-    @contextmanager
-    def _told(self) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            raise TrainingError(
-                f"{self.path} cannot be written: {error}. Free disk space, then use --resume."
-            ) from error
-
-
-def read_log(path: Path) -> list[dict[str, Any]]:
-    """Read a log; an incomplete last line, left by a killed process, is dropped."""
-    if not path.exists():
-        return []
-    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
-    return [json.loads(line) for line in lines if line.endswith("\n")]
+    def close(self) -> object:
+        """Close the event files."""
 
 
 class Report:
@@ -201,7 +158,7 @@ class Report:
         done = self._done(state)
         return state.seconds * (1 - done) / done if done else math.inf
 
-    def _write(self, kind: str, step: int, values: Mapping[str, Any]) -> None:
+    def _write(self, kind: LineKind, step: int, values: Mapping[str, object]) -> None:
         if self._log is not None:
             self._log.write(kind, step, **values)
         if self._board is not None:
@@ -221,11 +178,11 @@ def matrix_parameters(model: nn.Module) -> int:
     return sum(p.numel() for p in model.parameters() if p.ndim >= 2 and id(p) not in tables)
 
 
-def _flat(values: Mapping[str, Any], path: str) -> Iterator[tuple[str, float]]:
+def _flat(values: Mapping[str, object], path: str) -> Iterator[tuple[str, float]]:
     for name, value in values.items():
         if isinstance(value, Mapping):
             yield from _flat(value, f"{path}/{name}")
-        else:
+        elif isinstance(value, (int, float)):
             yield f"{path}/{name}", value
 
 
@@ -237,7 +194,7 @@ def _duration(seconds: float) -> str:
     return f"{hours} h {minutes:02d} min" if hours else f"{minutes} min {rest:02d} s"
 
 
-def _open_board(out: Path, step: int) -> Any:
+def _open_board(out: Path, step: int) -> _Board:
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError as error:

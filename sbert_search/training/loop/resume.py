@@ -5,7 +5,6 @@ from __future__ import annotations
 import platform
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -15,7 +14,7 @@ from sbert_search.config import from_mapping
 from sbert_search.errors import CheckpointError, ConfigError
 from sbert_search.runtime.disk.same_file import same_file
 from sbert_search.runtime.progress import note
-from sbert_search.training.loop.checkpoint import checkpoints, newest_checkpoint
+from sbert_search.training.loop.checkpoint import Checkpoint, checkpoints, newest_checkpoint
 from sbert_search.training.loop.gradients import StepContext
 from sbert_search.training.loop.optim import restore_optimizer
 from sbert_search.training.loop.state import RunState
@@ -25,7 +24,9 @@ _WRITTEN = ("log.jsonl", "curves.svg", "model", "model.tmp")  # in the folder of
 _NO_EFFECT = ("checkpoint", "report")  # tables of a recipe that do not affect the weights
 
 
-def run_fingerprint(recipe: Mapping[str, Any], data: str, context: StepContext) -> dict[str, Any]:
+def run_fingerprint(
+    recipe: Mapping[str, object], data: str, context: StepContext
+) -> dict[str, object]:
     """Collect everything that the weights of a run depend on, as JSON values."""
     return {
         "recipe": _effective(recipe),
@@ -43,7 +44,7 @@ def run_fingerprint(recipe: Mapping[str, Any], data: str, context: StepContext) 
     }
 
 
-def refuse_restart(out: Path, recipe: Mapping[str, Any]) -> None:
+def refuse_restart(out: Path, recipe: Mapping[str, object]) -> None:
     """Refuse to start a run that would overwrite another run's checkpoints or its own inputs.
 
     Raises:
@@ -68,7 +69,7 @@ def restore(
     out: Path,
     model: nn.Module,
     optimizer: torch.optim.Optimizer,
-    current: Mapping[str, Any],
+    current: Mapping[str, object],
     *,
     allow_inexact: bool,
 ) -> RunState:
@@ -86,7 +87,7 @@ def restore(
         CheckpointError: There is no usable checkpoint, or it is of another model or fingerprint.
     """
     checkpoint = newest_checkpoint(out)
-    differing = differences(checkpoint.state["circumstances"], current)
+    differing = differences(_table(checkpoint, "circumstances"), current)
     if differing:
         problem = f"{checkpoint.path} was made with other settings: {'; '.join(differing)}."
         if not allow_inexact:
@@ -97,7 +98,7 @@ def restore(
         note(f"{problem} Resuming inexactly.")
     _restore_model(model, checkpoint.tensors("model"))
     restore_optimizer(optimizer, model, checkpoint.tensors("optim"))
-    return from_mapping(RunState, checkpoint.state["run"])
+    return from_mapping(RunState, _table(checkpoint, "run"))
 
 
 def model_tensors(model: nn.Module) -> dict[str, Tensor]:
@@ -107,7 +108,9 @@ def model_tensors(model: nn.Module) -> dict[str, Tensor]:
     return {**dict(model.named_parameters()), **buffers}
 
 
-def differences(saved: Mapping[str, Any], current: Mapping[str, Any], path: str = "") -> list[str]:
+def differences(
+    saved: Mapping[str, object], current: Mapping[str, object], path: str = ""
+) -> list[str]:
     """Describe every differing value of two nested mappings."""
     lines = []
     for name in sorted({*saved, *current}):
@@ -119,7 +122,16 @@ def differences(saved: Mapping[str, Any], current: Mapping[str, Any], path: str 
     return lines
 
 
-def _texts(values: Mapping[str, Any] | Sequence[Any]) -> Iterator[str]:
+def _table(checkpoint: Checkpoint, name: str) -> Mapping[str, object]:
+    table = checkpoint.state.get(name)
+    if not isinstance(table, Mapping):
+        raise CheckpointError(
+            f"{checkpoint.path} has no table {name!r} in its state. Start again in an empty folder."
+        )
+    return table
+
+
+def _texts(values: Mapping[str, object] | Sequence[object]) -> Iterator[str]:
     """Yield every string of a recipe; file names are among them."""
     for value in values.values() if isinstance(values, Mapping) else values:
         if isinstance(value, str):
@@ -128,7 +140,7 @@ def _texts(values: Mapping[str, Any] | Sequence[Any]) -> Iterator[str]:
             yield from _texts(value)
 
 
-def _effective(recipe: Mapping[str, Any]) -> dict[str, Any]:
+def _effective(recipe: Mapping[str, object]) -> dict[str, object]:
     return {
         name: _effective(value) if isinstance(value, Mapping) else value
         for name, value in recipe.items()

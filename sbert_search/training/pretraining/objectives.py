@@ -106,7 +106,8 @@ class MaskedObjective:
 
     def __call__(self, model: nn.Module, batch: Batch) -> Losses:
         """Compute the sums of the losses."""
-        inputs: MaskedBatch = batch.inputs
+        inputs = batch.inputs
+        assert isinstance(inputs, MaskedBatch)
         guesses: MaskedLMOutput = model(inputs.tokens, inputs.positions)
         sums: dict[str, Sum] = {"mlm": token_cross_entropy(guesses.token_logits, inputs.labels)}
         metrics = (
@@ -143,7 +144,8 @@ class ReplacedObjective:
 
     def __call__(self, model: nn.Module, batch: Batch) -> Losses:
         """Compute the sums of the losses; the discriminator's is over all tokens."""
-        inputs: MaskedBatch = batch.inputs
+        inputs = batch.inputs
+        assert isinstance(inputs, MaskedBatch)
         assert isinstance(model, ReplacedTokenModel)
         output = model(inputs)
         predicted = output.logits > 0
@@ -194,7 +196,8 @@ class DistilledObjective:
 
     def __call__(self, model: nn.Module, batch: Batch) -> Losses:
         """Compute the sums of the losses; the teacher runs without dropout or gradients."""
-        inputs: MaskedBatch = batch.inputs
+        inputs = batch.inputs
+        assert isinstance(inputs, MaskedBatch)
         self._teacher.to(inputs.positions.device)
         at_all_tokens = self._config.soft_at == "tokens"
         rows = torch.arange(inputs.tokens.total, device=inputs.positions.device)

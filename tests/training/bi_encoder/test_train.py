@@ -17,7 +17,7 @@ from sbert_search.embedding.embedder import Embedder
 from sbert_search.errors import ConfigError, TrainingError
 from sbert_search.models.bi_encoder import BiEncoder
 from sbert_search.training.bi_encoder.train import BiEncoderRecipe, open_model, train_bi_encoder
-from sbert_search.training.loop.report import read_log
+from sbert_search.training.loop.log import read_log
 from sbert_search.training.recipe import load_recipe, shipped_recipes
 from tests.models.tiny import (
     TEXTS,

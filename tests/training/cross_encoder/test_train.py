@@ -19,7 +19,7 @@ from sbert_search.models.cross_encoder import CrossEncoder
 from sbert_search.search.reranker import Reranker
 from sbert_search.training.cross_encoder.train import CrossEncoderRecipe, train_cross_encoder
 from sbert_search.training.data.pair_dataset import relevance_rows
-from sbert_search.training.loop.report import read_log
+from sbert_search.training.loop.log import read_log
 from sbert_search.training.recipe import load_recipe
 from tests.models.tiny import tiny_bi_encoder, tiny_encoder, tiny_tokenizer
 from tests.training.small import unlike

@@ -12,7 +12,13 @@ import torch
 
 from sbert_search.errors import TrainingError
 from sbert_search.training.data.examples import Example
-from sbert_search.training.data.text_dataset import TextBatches, TokenTable, arrange, check_targets
+from sbert_search.training.data.text_dataset import (
+    StepTexts,
+    TextBatches,
+    TokenTable,
+    arrange,
+    check_targets,
+)
 from sbert_search.training.loop.batching import BatchingConfig
 from tests.models.tiny import tiny_tokenizer
 
@@ -45,6 +51,7 @@ def example(*texts: str, group: str = "") -> Example:
 def test_a_batch_is_packed_by_length_and_knows_its_places(tmp_path: Path) -> None:
     made = batches([[example("cat", "the cat sat on the mat"), example("dog", "a dog")]], tmp_path)
     batch = made.collate(np.array([1, 0]), 0)
+    assert isinstance(batch.inputs, StepTexts)
     tokens = batch.inputs.tokens
     assert list(tokens.lengths) == sorted(tokens.lengths)
     assert batch.counts == {"loss": 2}
@@ -60,6 +67,7 @@ def test_rows_of_different_widths_leave_places_empty(tmp_path: Path) -> None:
     batch = made.collate(np.array([0, 1]), 0)
     assert batch.targets is not None
     assert batch.targets.tolist() == [3, 2]
+    assert isinstance(batch.inputs, StepTexts)
     by_row = batch.inputs.by_row(torch.ones(5, 1), 2)[..., 0]
     assert by_row.tolist() == [[1, 1, 1], [1, 1, 0]]
 

@@ -14,9 +14,9 @@ from sbert_search.training.loop.failure_checks import (
     interrupts,
     out_of_memory,
 )
+from sbert_search.training.loop.log import read_log
 from sbert_search.training.loop.loop import train
 from sbert_search.training.loop.objective import Batch, InBatchObjective, Losses, Objective
-from sbert_search.training.loop.report import read_log
 from tests.training.small import (
     TASKS,
     PairObjective,

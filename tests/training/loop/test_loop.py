@@ -11,15 +11,16 @@ from transformers.optimization import get_linear_schedule_with_warmup
 from sbert_search.errors import ConfigError, TrainingError
 from sbert_search.losses.token import IGNORED
 from sbert_search.training.loop.early_stopping import DevMetrics
+from sbert_search.training.loop.log import read_log
 from sbert_search.training.loop.loop import Result, train
 from sbert_search.training.loop.objective import Batch, Losses
-from sbert_search.training.loop.report import read_log
 from tests.training.small import (
     TASKS,
     Task,
     TokenModel,
     settings,
     step_losses,
+    table,
     token_batches,
     token_objective,
 )
@@ -52,8 +53,8 @@ def test_twenty_steps_are_those_of_a_plain_loop(tmp_path: Path) -> None:
     steps = [(e, s) for e in range(4) for s in range(batches.n_steps(e))][:20]
     for (epoch, step), ours in zip(steps, losses, strict=True):
         batch = batches.collate(batches.rows(epoch, step), epoch)
-        logits = plain(batch.inputs["input_ids"])
-        loss = cross_entropy(logits, batch.inputs["labels"], ignore_index=IGNORED)
+        logits = plain(table(batch)["input_ids"])
+        loss = cross_entropy(logits, table(batch)["labels"], ignore_index=IGNORED)
         loss = loss + 1e-3 * logits.pow(2).sum(-1).mean()
         optimizer.zero_grad()
         torch.autograd.backward(loss)

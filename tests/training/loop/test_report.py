@@ -10,14 +10,15 @@ from torch import nn
 from sbert_search.errors import ConfigError, TrainingError
 from sbert_search.runtime.disk.files import use_disk
 from sbert_search.runtime.progress import set_quiet
+from sbert_search.training.loop.log import Log, LogLine, read_log
 from sbert_search.training.loop.loop import train
 from sbert_search.training.loop.plot import MOST_POINTS, draw_curves
-from sbert_search.training.loop.report import Log, matrix_parameters, read_log
+from sbert_search.training.loop.report import matrix_parameters
 from tests.faults import FaultDisk
 from tests.training.small import DIM, VOCAB, TokenModel, settings, token_batches, token_objective
 
 
-def run(out: Path, *overrides: str, dev: float = 0.5) -> list[dict[str, Any]]:
+def run(out: Path, *overrides: str, dev: float = 0.5) -> list[LogLine]:
     config = settings("budget.steps=8", "evaluation.every=4", *overrides)
     train(
         token_objective,
@@ -117,11 +118,15 @@ def test_curves_are_drawn_from_the_log(tmp_path: Path) -> None:
 
 
 def test_long_curves_are_thinned_and_empty_logs_drawn() -> None:
-    log = [{"kind": "step", "step": i, "loss": 1.0 / i, "lr": 0.1} for i in range(1, 10_001)]
+    log: list[LogLine] = [
+        {"kind": "step", "step": i, "loss": 1.0 / i, "lr": 0.1} for i in range(1, 10_001)
+    ]
     curve = next(part for part in draw_curves(log).split("<path ") if 'fill="none"' in part)
     assert 2 < curve.count("L") < MOST_POINTS
     assert ElementTree.fromstring(draw_curves([])) is not None
-    endless = [{**line, "loss": float("inf"), "lr": float("nan")} for line in log[:3]]
+    endless: list[LogLine] = [
+        {**line, "loss": float("inf"), "lr": float("nan")} for line in log[:3]
+    ]
     assert ElementTree.fromstring(draw_curves(endless)) is not None
     assert draw_curves([*log, *endless[:1]]).count("nan") == 0
 

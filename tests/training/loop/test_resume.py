@@ -8,10 +8,10 @@ from sbert_search.config import to_mapping
 from sbert_search.errors import CheckpointError, ConfigError, TrainingError
 from sbert_search.runtime.disk.files import use_disk
 from sbert_search.training.loop.batching import Batches, Rows
-from sbert_search.training.loop.checkpoint import checkpoints
+from sbert_search.training.loop.checkpoint import checkpoints, save_checkpoint
 from sbert_search.training.loop.loop import train
 from sbert_search.training.loop.objective import Batch
-from sbert_search.training.loop.resume import differences, refuse_restart
+from sbert_search.training.loop.resume import differences, refuse_restart, restore
 from tests.faults import FAULTS, FULL, Fault, FaultDisk, Killed
 from tests.training.small import (
     TASKS,
@@ -216,3 +216,11 @@ def test_a_run_does_not_start_over_what_its_recipe_names(tmp_path: Path, name: s
         with pytest.raises(ConfigError, match=f"would overwrite .*, and its recipe reads {path}"):
             refuse_restart(tmp_path, recipe)
         refuse_restart(tmp_path / "other", recipe)
+
+
+def test_a_checkpoint_without_the_state_of_a_run_is_refused(tmp_path: Path) -> None:
+    model = TokenModel()
+    save_checkpoint(tmp_path, 1, {"model/a": torch.zeros(1)}, {"circumstances": 1}, "", None)
+    optimizer = torch.optim.SGD(model.parameters())
+    with pytest.raises(CheckpointError, match="no table 'circumstances' in its state"):
+        restore(tmp_path, model, optimizer, {}, allow_inexact=False)

@@ -1,0 +1,90 @@
+"""The log of a run: ``log.jsonl``, one JSON object per line."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Literal, Required, TypedDict
+
+from sbert_search.errors import TrainingError
+from sbert_search.runtime.disk import files
+
+LOG = "log.jsonl"
+
+LineKind = Literal["step", "dev", "speed", "event"]
+
+
+class LogLine(TypedDict, total=False):
+    """One line of the log; which keys it has depends on its kind.
+
+    Attributes:
+        kind: ``step`` has the losses and metrics of one step, ``dev`` those of an evaluation. Both
+            are equal in a resumed and an uninterrupted run; ``speed`` and ``event`` may differ.
+        step: Optimizer steps done.
+        losses: Each loss of a step, by name.
+        figures: Each metric of a step or an evaluation, by name.
+    """
+
+    kind: Required[LineKind]
+    step: Required[int]
+    epoch: int
+    tokens: int
+    loss: float
+    lr: float
+    gradient_norm: float
+    losses: dict[str, float]
+    figures: dict[str, float]
+    tokens_per_s: float
+    rows_per_s: float
+    gemm_share: float
+    memory_bytes: int
+    seconds: float
+    message: str
+
+
+class Log:
+    """Writes `LogLine` objects."""
+
+    def __init__(self, path: Path, after_step: int) -> None:
+        """Open the log; lines after the step of the checkpoint are dropped."""
+        self.path = path
+        kept = [line for line in read_log(path) if line["step"] <= after_step] if after_step else []
+        with self._told():
+            files.replace_file(path, "".join(json.dumps(line) + "\n" for line in kept).encode())
+            self._fd = files.disk.open_append(path)
+
+    def write(self, kind: LineKind, step: int, **values: object) -> None:
+        """Append one line."""
+        line = json.dumps({"kind": kind, "step": step, **values}).encode() + b"\n"
+        with self._told():
+            if files.disk.write(self._fd, memoryview(line)) < len(line):
+                raise OSError("only a part of a line was written")
+
+    def sync(self) -> None:
+        """Make the lines durable; a checkpoint may only follow a durable log."""
+        with self._told():
+            files.disk.fsync(self._fd)
+
+    def close(self) -> None:
+        """Close the file."""
+        os.close(self._fd)
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise TrainingError(
+                f"{self.path} cannot be written: {error}. Free disk space, then use --resume."
+            ) from error
+
+
+def read_log(path: Path) -> list[LogLine]:
+    """Read a log; an incomplete last line, left by a killed process, is dropped."""
+    if not path.exists():
+        return []
+    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+    return [json.loads(line) for line in lines if line.endswith("\n")]
