@@ -1,4 +1,4 @@
-"""Types of arguments that public signatures share: models, and options to open and to encode."""
+"""Types that several public signatures share: models, options to open one, options to encode."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
     from sbert_search.runtime.device import Precision
 
 TorchModel: TypeAlias = Union[str, Path, "SentenceTransformer", "BiEncoder"]
-"""A model for `Embedder`: a folder, a name on the hub, or a model in memory."""
+"""A model for `Embedder`: a folder, a name on the Hugging Face hub, or a model in memory."""
 
 ModelLike: TypeAlias = TorchModel | TextEmbedder
 """A model for an index: a `TorchModel` or an embedder."""
 
 
 class EmbedderOptions(TypedDict, total=False):
-    """Options that open a model by its name or folder; see `Embedder`."""
+    """Options for opening a model by its name or folder; see `Embedder`."""
 
     device: str
     engine: EngineName
@@ -35,13 +35,13 @@ class EmbedderOptions(TypedDict, total=False):
 
 
 class MatchingOptions(EmbedderOptions, total=False):
-    """Options that open the model of an index; see `Index.matching_embedder`."""
+    """Options for opening the model that built an index; see `Index.matching_embedder`."""
 
     quick: bool
 
 
 class CheckedOptions(MatchingOptions, total=False):
-    """Options that open the model of an index and compare it; see `Index.matching_embedder`."""
+    """Options for opening a model and comparing it with an index; see `Index.matching_embedder`."""
 
     allow_inexact: bool
 

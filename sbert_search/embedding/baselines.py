@@ -1,6 +1,6 @@
-"""Baselines of a sentence encoder: plain averages of the same model's states and embeddings.
+"""Baselines of a sentence encoder: simple pooling of the encoder's hidden states or embeddings.
 
-Source: the rows above SBERT's own in Reimers & Gurevych 2019, table 1 (arXiv:1908.10084).
+Source: Reimers & Gurevych 2019, table 1, the baselines above the rows of SBERT (arXiv:1908.10084).
 """
 
 from __future__ import annotations
@@ -25,12 +25,13 @@ def open_baselines(
     """Open the three baselines of a model.
 
     Args:
-        model: As for `Embedder`; its architecture must have a native engine.
+        model: As for `Embedder`; this package's own encoder must support its architecture.
         device: Device of the encoder, which computes in fp32.
 
     Returns:
-        Embedders by name: the mean of the last hidden states, the last state of [CLS], and the
-        mean of the token embeddings below the first block. Heads of the model are not applied.
+        Embedders by name: the mean of the last hidden states, the last hidden state of [CLS], and
+        the mean of the token embeddings, without positions and without any layer of the encoder.
+        Dense and normalisation layers after the encoder are left out.
     """
     from sbert_search.encoder.weights import load_encoder  # torch loads here
     from sbert_search.models.bi_encoder import BiEncoder
@@ -79,7 +80,7 @@ class TokenMeanEmbedder:
     def tokenize(
         self, texts: Sequence[str], *, task: Task | None = None, prompt_name: str | None = None
     ) -> TokenizedTexts:
-        """Turn texts into ids without special tokens; prompts are ignored."""
+        """Turn texts into token ids without special tokens; prompts are ignored."""
         ids, lost = self._tokenizer.encode(texts)
         before, after = len(self._tokenizer.single.before), len(self._tokenizer.single.after)
         return TokenizedTexts(texts, "", [each[before : len(each) - after] for each in ids], lost)
@@ -89,7 +90,10 @@ class TokenMeanEmbedder:
         return self._tokenizer.split(text)
 
     def encode_tokens(self, tokens: TokenizedTexts) -> Vectors:
-        """Average embeddings, float32 (n, dim); a text without tokens gives (1, 0, ..., 0)."""
+        """Average the token embeddings of each text, float32 (n, dim).
+
+        A text without tokens gives (1, 0, ..., 0).
+        """
         rows = [self._table[ids].mean(axis=0) if ids else self._of_no_tokens for ids in tokens.ids]
         return np.stack(rows)
 

@@ -1,4 +1,4 @@
-"""Measure which batch size in tokens is fastest, once for each model and machine."""
+"""Measure, once for each model and machine, which batch size in tokens is fastest."""
 
 from __future__ import annotations
 
@@ -12,23 +12,25 @@ from sbert_search.runtime.cache import remembered
 from sbert_search.runtime.progress import note
 from sbert_search.tokens.batching import token_batches
 
-ROUNDS = 2
-GAIN = 1.03  # factor by which another budget must be faster than the default
+ROUNDS = 2  # measurements of each budget, of which the fastest counts
+GAIN = 1.03  # factor by which a budget must be faster than the default budget
 
 Work = Callable[[NDArray[np.int64]], object]
 
 
 def find_budget(default: int, lengths: NDArray[np.int32], work: Work, key: object) -> int:
-    """Find the fastest of half the default budget, the default, and twice the default.
+    """Find the fastest token budget among half the default, the default and twice the default.
 
-    Another budget changes which texts share a batch; vectors differ by rounding only. The result is
-    stored in the user's cache, so a resumed build makes the same batches as an uninterrupted one.
+    A token budget is the maximum number of tokens in a batch. It decides which texts share a batch;
+    their vectors then differ by rounding only. The result is stored in the user's cache, so that a
+    resumed build makes the same batches as an uninterrupted one.
 
     Args:
-        default: Default budget: tokens of one batch, at least 2.
+        default: Default budget, at least 2.
         lengths: Tokens of typical texts, (n,).
-        work: Computes some of these texts; raises MemoryError if the batch is too large.
-        key: JSON value that names what the result depends on.
+        work: Computes the texts at some indices into ``lengths``; raises MemoryError if the batch
+            is too large.
+        key: JSON value of everything that the result depends on: model, device and machine.
 
     Returns:
         Tokens of one batch; the default if no other budget is 3 % faster.
@@ -43,7 +45,10 @@ def find_budget(default: int, lengths: NDArray[np.int32], work: Work, key: objec
 
 
 def _fastest(budgets: tuple[int, int, int], seconds: Callable[[int], float]) -> int:
-    """Measure the budgets in turns, so that a drift of the machine's speed affects all equally."""
+    """Return the fastest budget, or the default (the second) if no budget is `GAIN` times faster.
+
+    The budgets are measured in turns, so that a drift of the machine's speed affects all equally.
+    """
     best = dict.fromkeys(budgets, float("inf"))
     seconds(budgets[0])  # warms up
     for _ in range(ROUNDS):
@@ -52,11 +57,12 @@ def _fastest(budgets: tuple[int, int, int], seconds: Callable[[int], float]) -> 
     fastest = min(best, key=best.__getitem__)
     if best[fastest] * GAIN >= best[default]:
         fastest = default
-    note(f"Steps of {fastest:,} tokens, the fastest of " + ", ".join(f"{b:,}" for b in budgets))
+    note(f"Batches of {fastest:,} tokens, the fastest of " + ", ".join(f"{b:,}" for b in budgets))
     return fastest
 
 
 def _seconds(lengths: NDArray[np.int32], rows: NDArray[np.int64], budget: int, work: Work) -> float:
+    """Measure how long the texts at ``rows`` take; infinity if memory runs out."""
     start = time.perf_counter()
     try:
         for part in token_batches(lengths[rows], budget):
@@ -67,7 +73,10 @@ def _seconds(lengths: NDArray[np.int32], rows: NDArray[np.int64], budget: int, w
 
 
 def _sample(lengths: NDArray[np.int32], tokens: int) -> NDArray[np.int64]:
-    """Pick every nth text by length, so that lengths keep their distribution, up to ``tokens``."""
+    """Pick texts with about ``tokens`` tokens together.
+
+    They are every nth text in the order of length, so that the distribution of lengths is kept.
+    """
     order = np.argsort(lengths, kind="stable")
     count = max(1, int(tokens / lengths.mean()))
     return order[:: max(1, len(order) // count)]

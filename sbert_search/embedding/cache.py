@@ -1,8 +1,9 @@
 """A cache of vectors on disk, with the token ids of a text as key.
 
-The cache of a model is a folder of blocks in the user's cache. A block holds a 16-byte key for each
-row and then the vectors; its name has the number of rows and the checksum of its bytes. Blocks are
-written whole and never changed. A damaged block is removed, and its texts are embedded again.
+The cache of a model is a folder of files, called blocks, in the user's cache folder. A block holds
+a 16-byte key for each vector and then the vectors. Its name has the number of vectors and the
+checksum of the file. Blocks are written whole and never changed. A damaged block is removed, and
+its texts are embedded again.
 """
 
 from __future__ import annotations
@@ -22,17 +23,18 @@ from sbert_search.runtime.cache import cache_folder, digest_of
 from sbert_search.runtime.disk import files
 from sbert_search.runtime.progress import note
 
-MAX_BYTES = 4 << 30  # of all models together; the least recently used blocks are removed first
+# Largest size of the caches of all models together; the least recently used blocks are removed.
+MAX_BYTES = 4 << 30
 _KEY_BYTES = 16
 _BLOCK_ROWS = 8192
 _NAME = re.compile(r"(\d+)-([0-9a-f]{32})\.vectors")
 
 
 class VectorCache:
-    """Vectors of one model by key; a crash loses at most the vectors of an unfinished block.
+    """Vectors of one model by key; a crash loses only vectors that are not yet in a block.
 
     Args:
-        folder: Folder of the blocks; made with the first block.
+        folder: Folder of the blocks; created when the first block is written.
         dim: Dimensions of a vector.
     """
 
@@ -64,7 +66,7 @@ class VectorCache:
             self.flush()
 
     def flush(self) -> None:
-        """Write the unwritten vectors as a block; an error of the disk is only noted."""
+        """Write the unwritten vectors as a block; an error of the disk is printed, not raised."""
         if not self._unwritten:
             return
         vectors = np.stack(list(self._unwritten.values())).astype("<f4")

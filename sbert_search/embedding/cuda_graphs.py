@@ -1,8 +1,8 @@
-"""Small batches on a CUDA device, each replayed as one CUDA graph.
+"""Small batches on a CUDA device, each computed by one launch of a CUDA graph.
 
-For a batch of a few texts, launching about a hundred kernels takes longer than computing them. Such
-a batch is padded to one of a few shapes, called buckets. The kernels of a bucket are recorded once,
-on tensors with fixed addresses, and are then replayed by one launch.
+For a batch of a few texts, launching about a hundred kernels takes longer than running them. A
+small batch is therefore padded to one of a few shapes, called buckets. The kernels for a bucket are
+recorded once as a CUDA graph, on tensors with fixed addresses. One launch then replays them all.
 
 Decision: docs/decisions.md, "CUDA graphs for small steps, no torch.compile".
 Source: torch.cuda.CUDAGraph; "CUDA semantics", section CUDA Graphs, of torch's documentation.
@@ -23,8 +23,8 @@ from sbert_search.encoder.packed import PackedTokens
 from sbert_search.runtime.device import send
 from sbert_search.runtime.progress import note
 
-MAX_TOKENS = 1024  # of a bucket; from a few thousand, arithmetic takes longer than launches
-_MIN_LENGTH = 16  # tokens of a text in a bucket
+MAX_TOKENS = 1024  # in a bucket; with a few thousand, running kernels takes longer than launches
+_MIN_LENGTH = 16  # smallest number of tokens to which a bucket pads each text
 
 Ids = Sequence[Sequence[int]]
 Compute = Callable[[PackedTokens], Tensor]
@@ -33,15 +33,18 @@ Record = Callable[[Work], Work]
 
 
 class Replayed:
-    """Computes packed batches and replays graphs for small ones; threads may share it.
+    """Computes packed batches; small ones by replaying a graph. Threads may share it.
+
+    In a packed batch, the tokens of all texts are concatenated without padding.
 
     Args:
-        compute: Maps a batch to float (batch, width); of a model that `reads_starts`. Its weights
+        compute: Maps a packed batch to float (batch, width). It must read the starts of texts from
+            ``PackedTokens.starts`` alone (`Encoder.reads_starts`), and the weights of its model
             must keep their addresses.
         device: Device of the model.
         longest: Maximum tokens of a text.
-        record: Turns a function into one that repeats its work into the same tensor. None:
-            `cuda_recorder`.
+        record: Records the kernels that a function launches. It returns a function that replays
+            them and writes the result to the same tensor each time. None: `cuda_recorder`.
     """
 
     def __init__(
@@ -51,20 +54,20 @@ class Replayed:
         self._record = record or cuda_recorder(device)
         self._buckets: dict[tuple[int, int, bool], _Bucket] = {}
         self._lock = threading.Lock()  # held from filling a bucket until its result is copied
-        self._records = True
+        self._uses_graphs = True
 
     def __call__(self, ids: Ids, types: Ids | None = None) -> Tensor:
         """Compute texts with these token ids and token types, float (batch, width)."""
         texts = _power_of_two(len(ids))
         length = min(_power_of_two(max(map(len, ids)), _MIN_LENGTH), self._longest)
-        if self._records and texts * length <= MAX_TOKENS:
+        if self._uses_graphs and texts * length <= MAX_TOKENS:
             with self._lock:
                 bucket = self._bucket(texts, length, types is not None)
                 bucket.fill(ids, types)
                 try:
                     return bucket.work()[: len(ids)].clone()
-                except RuntimeError as error:  # torch's out-of-memory error is one too
-                    self._records = False
+                except RuntimeError as error:  # includes torch's out-of-memory error
+                    self._uses_graphs = False
                     self._buckets.clear()
                     note(f"CUDA graphs are turned off on {self._device}: {error}")
         return self._compute(PackedTokens.from_lists(ids, types, device=self._device))
@@ -79,8 +82,8 @@ class Replayed:
 class _Bucket:
     """Tensors with fixed addresses for up to ``texts`` texts of up to ``length`` tokens each.
 
-    Token rows after the last text are padding. Unused texts are empty: they start and end at the
-    first padding row.
+    Tokens after the last text are padding. If the batch has fewer texts, the others are empty: they
+    start and end at the first padding token.
     """
 
     def __init__(
@@ -118,13 +121,13 @@ class _Bucket:
     def work(self) -> Work:
         """Function that computes the texts of the bucket, float (texts, width).
 
-        It is recorded on first use.
+        Its kernels are recorded on first use.
         """
         return self._record(lambda: self._compute(self._batch))
 
 
 def cuda_recorder(device: torch.device) -> Record:
-    """Return a function that records work as CUDA graphs, which share one memory pool."""
+    """Return a function that records work as a CUDA graph; all its graphs share a memory pool."""
     pool = torch.cuda.graph_pool_handle()
     stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
@@ -151,5 +154,5 @@ def cuda_recorder(device: torch.device) -> Record:
 
 
 def _power_of_two(number: int, minimum: int = 1) -> int:
-    """Return the smallest power of two from ``number``, but at least ``minimum``."""
+    """Return the smallest power of two that is at least ``number``, but at least ``minimum``."""
     return max(minimum, 1 << (number - 1).bit_length())

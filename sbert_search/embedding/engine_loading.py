@@ -1,4 +1,7 @@
-"""Load an engine, move it to its device and precision, and check its output."""
+"""Load an engine, move it to its device and precision, and check its output.
+
+An engine is the software that computes a model. The engines of this module use torch.
+"""
 
 from __future__ import annotations
 
@@ -21,12 +24,12 @@ PRECISIONS = {torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp1
 
 
 class MovableEngine(Protocol):
-    """A torch engine for texts or for pairs of texts."""
+    """An engine, for texts or for pairs of texts, that can move its model."""
 
     name: EngineName
 
     def move(self, device: torch.device, dtype: torch.dtype) -> None:
-        """Move the model to a device and a type."""
+        """Move the model to a device and convert it to a precision."""
 
 
 class TokenizingEngine(Protocol):
@@ -46,13 +49,13 @@ def open_engine(
     """Load an engine and move it; precision "auto" falls back to fp32 if bf16 fails the check.
 
     Args:
-        load: Loads a model on the CPU in fp32.
+        load: Loads an engine on the CPU in fp32.
         move_and_check: Moves the engine; raises ModelError if its output changes too much.
-        device: Name of a device.
-        precision: Precision of matrix products.
+        device: Name of a device, or auto.
+        precision: Precision of the model's weights and matrix products.
 
     Returns:
-        The engine, its device and its type.
+        The engine, its device and the torch type of its precision.
 
     Raises:
         ConfigError: The device or the precision is unknown or not available.
@@ -74,7 +77,7 @@ def open_engine(
 
 
 def describe_object(model: nn.Module, description: ModelDescription, engine: T) -> OpenedModel[T]:
-    """Describe an engine of a model in memory, which is neither moved nor converted."""
+    """Describe the engine of a model in memory, which stays on its device and in its precision."""
     weights = next(model.parameters())
     return OpenedModel(
         type(model).__name__,
@@ -89,7 +92,7 @@ def describe_object(model: nn.Module, description: ModelDescription, engine: T) 
 
 
 def check_engine(engine: str) -> None:
-    """Refuse an engine that torch does not run.
+    """Refuse an engine that does not use torch.
 
     Raises:
         ConfigError: The engine is neither native nor sentence-transformers.

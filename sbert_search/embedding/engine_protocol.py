@@ -17,13 +17,13 @@ EngineName = Literal["native", "onnx", "sentence-transformers"]
 
 
 class Engine(Protocol):
-    """Computes vectors of one batch at a time.
+    """The software that computes a model; it computes the vectors of one batch at a time.
 
     Attributes:
         name: Name of the engine.
-        dim: Dimensions of a vector before truncation.
+        dim: Number of dimensions of a vector before truncation.
         tokenizer: Tokenizer that truncates texts to the model's limit.
-        batch_tokens: Tokens of a batch at which the engine is fast.
+        batch_tokens: Number of tokens in a batch at which the engine is fast.
     """
 
     name: EngineName
@@ -54,14 +54,14 @@ class OpenedModel(Generic[E]):
 
     Attributes:
         name: Path or name that the caller gave.
-        origin: Where the model was found, as text for people.
+        origin: Where the model was found, as text for messages.
         description: Settings that change the output of the model.
         weights_sha256: Function that hashes the weights.
         tokenizer_sha256: Function that hashes the tokenizer.
         engine: Computes vectors or scores.
         precision: fp32, bf16 or fp16.
         device: Name of the device.
-        folder: Folder of the model; None: the caller gave an object.
+        folder: Folder of the model; None if the caller gave a model in memory.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""The torch engines of an `Embedder`, and the function that opens one."""
+"""The engines of an `Embedder` that use torch, and the function that opens one."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 class NativeEngine(PackedEngine):
-    """This package's own encoder; it computes packed batches."""
+    """This package's own encoder; it computes packed batches, which have no padding."""
 
     def __init__(self, model: BiEncoder) -> None:
         super().__init__(model, model)
@@ -68,7 +68,7 @@ class LibraryEngine:
         return lambda: vectors
 
     def move(self, device: torch.device, dtype: torch.dtype) -> None:
-        """Move the model to a device and a type."""
+        """Move the model to a device and convert it to a precision."""
         self.model.model.to(device, dtype)
 
 
@@ -84,7 +84,7 @@ def open_model(
 ) -> OpenedModel[Engine]:
     """Find a model, choose an engine that can compute it, load it and check its output.
 
-    A model in memory is neither moved nor converted; it is put into evaluation mode.
+    A model in memory stays on its device and in its precision; it is put into evaluation mode.
 
     Raises:
         ConfigError: The device, the engine or the precision is unknown or not available.
@@ -120,7 +120,8 @@ def _open_folder(folder: ModelFolder, engine: EngineName) -> TorchEngine:
 def _move_and_check(engine: TorchEngine, device: torch.device, dtype: torch.dtype) -> None:
     """Move a model from the CPU in fp32 and compare its vectors with those before the move.
 
-    The texts are compared as one batch and one by one, because the shapes choose the kernels.
+    The texts are compared as one batch and one by one: torch chooses kernels by the shape of a
+    batch, so one of the two can be wrong alone.
     """
     ids, lost = engine.tokenizer.encode(SELF_CHECK_TEXTS)
     texts = TokenizedTexts(SELF_CHECK_TEXTS, "", ids, lost)

@@ -1,4 +1,4 @@
-"""Export a bi-encoder as an ONNX graph with its weights in a separate file that can be mapped."""
+"""Export a bi-encoder as an ONNX graph. Its weights are in a separate file that can be mapped."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from sbert_search.runtime.disk import files
 if TYPE_CHECKING:
     from onnx import ModelProto
 
-_ALIGNMENT = 4096  # bytes; each tensor starts at a page of the weights file, so it can be mapped
-_IN_GRAPH = 1024  # bytes up to which a tensor stays in the graph, such as shapes
+_ALIGNMENT = 4096  # bytes of a page; each tensor starts at one, so that it can be mapped
+_IN_GRAPH = 1024  # largest tensor in bytes, such as a shape, that stays in the graph's file
 
 
 def export_graph(model: BiEncoder, graph: Path, weights: Path) -> None:
@@ -33,7 +33,7 @@ def export_graph(model: BiEncoder, graph: Path, weights: Path) -> None:
 
     Raises:
         ConfigError: The packages that the export needs are not installed.
-        ModelError: The model has no padded form.
+        ModelError: `PaddedBiEncoder` does not support the model.
     """
     padded = PaddedBiEncoder(model).eval()
     ids = torch.ones(2, 3, dtype=torch.int64)
@@ -76,7 +76,7 @@ def _move_weights(proto: ModelProto, path: Path) -> None:
 
 @contextlib.contextmanager
 def _silence() -> Iterator[None]:
-    """Silence the exporter, which warns about its own parts and about a missing torchvision."""
+    """Silence the exporter, which warns about its own code and about a missing torchvision."""
     logger = logging.getLogger("torch.onnx")
     before = logger.level
     logger.setLevel(logging.ERROR)

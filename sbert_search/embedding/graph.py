@@ -1,8 +1,9 @@
-"""The engine onnx: an exported graph in ONNX Runtime, so that a query does not load torch.
+"""The engine onnx: ONNX Runtime runs an exported graph, so that a query does not load torch.
 
-The graph of a model is exported once and stored in the user's cache. The name of its folder is a
-digest of the weights, the encoder's settings and the modules after it. A manifest in the folder has
-the sha256 of each file. A file that differs is not opened; the graph is then exported again.
+The graph of a model is exported once and stored in a folder in the user's cache. The name of this
+folder is a digest of the weights, the encoder's settings and the modules after the encoder. A
+manifest in the folder has the sha256 of each file. If a file does not match, it is not opened, and
+the graph is exported again.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from sbert_search.models.bi_encoder import BiEncoder
     from sbert_search.tokens.tokenizer import TextTokenizer
 
-FORMAT = 2  # increase it with every change of the export
+FORMAT = 2  # increase it with every change of the export, so that older graphs are not used
 GRAPH, WEIGHTS, MANIFEST = "model.onnx", "model.onnx.data", "manifest.json"
 _TOLERANCE = 1e-5  # absolute difference allowed from the native engine in fp32
 _PACKAGES = ("onnxruntime", "onnx", "onnxscript")
@@ -51,10 +52,10 @@ class GraphEngine:
     """
 
     name: EngineName = "onnx"
-    batch_tokens = 256  # small, so that the texts of a batch have similar lengths: less padding
+    batch_tokens = 256  # in a small batch, texts have similar lengths and need little padding
 
     def __init__(self, folder: Path, tokenizer: TextTokenizer) -> None:
-        os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # its wheel reports its use by default
+        os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # else onnxruntime reports its use
         try:
             import onnxruntime
         except ImportError as error:
@@ -95,7 +96,7 @@ def open_graph(model: str | Path | None, *, device: str, precision: str) -> Open
     Raises:
         ConfigError: The device is not the CPU, the precision is not fp32, or a package is not
             installed.
-        ModelError: The model cannot be found, or has no graph.
+        ModelError: The model cannot be found or exported, or its graph cannot be opened.
     """
     if device not in ("auto", "cpu") or precision not in ("auto", "fp32"):
         raise ConfigError(
@@ -122,7 +123,7 @@ def require_graph(model: str | Path) -> None:
 
 
 def keep_graph(folder: ModelFolder) -> None:
-    """Export the graph of a model for later searches; a failure is only noted."""
+    """Export the graph of a model for later searches; a failure is printed, not raised."""
     if cached_graph(folder) is not None or not all(map(find_spec, _PACKAGES)):
         return
     note(f"Exporting {folder.path} once, so that searches do not load torch.")
@@ -149,7 +150,7 @@ def make_graph(folder: ModelFolder) -> Path:
 
     Raises:
         ConfigError: A package that the export needs is not installed.
-        ModelError: The encoder cannot compute this model, or the output of its graph differs.
+        ModelError: The model cannot be exported, or the output of its graph differs too much.
     """
     from sbert_search.embedding.export import export_graph
     from sbert_search.models.bi_encoder import BiEncoder

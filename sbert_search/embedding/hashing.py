@@ -1,4 +1,4 @@
-"""An embedder without a model: it hashes words to signed dimensions of a vector.
+"""An embedder without a model: it hashes each word to a dimension of the vector and a sign.
 
 It ranks documents by shared words only. Benchmarks and crash tests of the index use it because it
 does not load torch; in tables of retrieval scores it is the simplest baseline.
@@ -20,13 +20,13 @@ from sbert_search.models.loading.identity import ModelIdentity
 from sbert_search.tokens.chunking import PIECE_CHARS, Spans, pieces, split_by_pieces, windows
 
 _WORD = re.compile(r"\w+")
-# Indexes store a hash of this text as the identity of the embedder: change it if and only if the
-# vectors change.
+# Indexes store a hash of this string as the identity of the embedder. Change the string if and only
+# if the vectors change.
 _RECIPE = "lower-cased \\w+, xxh3_64, sign from bit 63, place from the rest modulo dim, unit length"
 
 
 class HashingEmbedder:
-    """Feature hashing of the words of a text; gives unit vectors.
+    """Turns texts into unit vectors by feature hashing of their words.
 
     Source: Weinberger et al. 2009, Feature Hashing for Large Scale Multitask Learning, section 2
     (arXiv:0902.2206).
@@ -54,7 +54,11 @@ class HashingEmbedder:
     def tokenize(
         self, texts: Sequence[str], *, task: Task | None = None, prompt_name: str | None = None
     ) -> TokenizedTexts:
-        """Hash the words of each text; there are no prompts."""
+        """Hash the words of each text; the hashes take the place of token ids.
+
+        Raises:
+            ConfigError: ``prompt_name`` is given; this embedder has no prompts.
+        """
         if prompt_name is not None:
             raise ConfigError(f"The hashing embedder has no prompt {prompt_name!r}; it has none.")
         hashes, lost = [], []
@@ -86,7 +90,10 @@ class HashingEmbedder:
         return windows(offsets, range(len(offsets)), len(text), self.max_len)
 
     def encode_tokens(self, tokens: TokenizedTexts) -> Vectors:
-        """Sum the signed dimensions of the words; a text without words gives (1, 0, ..., 0)."""
+        """Compute unit vectors, float32 (n, dim); a text without words gives (1, 0, ..., 0).
+
+        Each word adds its sign, 1 or -1, to its dimension.
+        """
         rows = np.repeat(np.arange(len(tokens)), tokens.lengths)
         hashes = np.fromiter(chain.from_iterable(tokens.ids), np.uint64, len(rows))
         columns = (hashes & np.uint64(2**63 - 1)) % np.uint64(self.dim)

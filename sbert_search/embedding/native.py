@@ -1,4 +1,4 @@
-"""The native engine's base class, shared by bi-encoders and cross-encoders."""
+"""Base class of the engines that run this package's own bi-encoders and cross-encoders."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from sbert_search.models.cross_encoder import CrossEncoder
 from sbert_search.runtime.device import fetch, plain_memory_errors
 from sbert_search.runtime.memory import let_freed_memory_stay
 
-# Size of the states between the two feed-forward layers of a batch, on devices other than CUDA.
+# Largest size of a batch's states between the two feed-forward layers, on devices other than CUDA.
 # Decision: docs/decisions.md, "A step on the CPU keeps its widest states within 12 MiB".
 _WIDEST_BYTES = 12 << 20
 
 
 class PackedEngine:
-    """Runs a model on packed batches.
+    """Runs a model on packed batches: the tokens of all texts concatenated without padding.
 
     Args:
-        model: Model in memory; it is put into evaluation mode, and changed only by `move`.
+        model: Model in memory. It is put into evaluation mode; only `move` changes it further.
         compute: Maps a packed batch to float (batch, width).
     """
 
@@ -37,7 +37,10 @@ class PackedEngine:
         self._settle(next(model.parameters()).device)
 
     def move(self, device: torch.device, dtype: torch.dtype) -> None:
-        """Move the model and freeze it; modules after the encoder stay in fp32."""
+        """Move the model, convert its encoder to a precision and freeze the encoder.
+
+        Modules after the encoder stay in fp32. See `inference_layers.freeze`.
+        """
         freeze(self._module.to(device).encoder.to(dtype))
         self._settle(device)
         if self._module.reads_starts:

@@ -23,26 +23,29 @@ T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 OnTruncate = Literal["warn", "error", "chunk"]
 
-_STEPS_A_CALL = 4  # model batches in one call of the embedder
-_CALLS_AHEAD = 64  # finished calls that may wait while the consumer writes
+_STEPS_A_CALL = 4  # forward passes of the model in one call of the embedder
+_CALLS_AHEAD = 64  # finished calls whose vectors may wait while the consumer writes
 _CHARS_AT_ONCE = 1 << 20  # characters of the texts that are tokenised together
-_CHUNK_COPIES = 6  # copies in memory of a text that is split: whole, as passages, as token ids
+# Memory of a text that is split, as a multiple of the text: it is held whole, as passages and as
+# token ids.
+_CHUNK_COPIES = 6
 
 
 @dataclass(frozen=True, slots=True)
 class EmbeddedBatch(Generic[T_co]):
-    """A batch of documents with the vectors of its passages.
+    """A batch of documents with the vectors of its passages; each row is one passage.
 
     Attributes:
         documents: Documents in input order.
-        doc_of: Index into ``documents`` of each row, int64 (rows,), in ascending order.
-        chunk: Number of the row's passage in its document, from 0, int32 (rows,).
+        doc_of: Index into ``documents`` of each passage, int64 (rows,), in ascending order.
+        chunk: Number of the passage in its document, from 0, int32 (rows,).
         char_start: Where the passage starts in ``Document.full_text``, int64 (rows,).
-        char_end: Where it ends, int64 (rows,).
-        n_tokens: Tokens that the model read, special ones and prompt included, int32 (rows,).
-        lost_tokens: Tokens cut off at the end, int32 (rows,).
-        vectors: Float32 (rows, dim).
-        payload: Value that came with the batch, such as a cursor.
+        char_end: Where the passage ends there, int64 (rows,).
+        n_tokens: Number of tokens of the passage that the model read, special tokens and prompt
+            included, int32 (rows,).
+        lost_tokens: Number of tokens cut off at the end of the passage, int32 (rows,).
+        vectors: Vectors of the passages, float32 (rows, dim).
+        payload: Value that came with the batch, such as a position in the source.
         held_bytes: Approximate memory of the documents.
     """
 
@@ -66,20 +69,20 @@ def embed_batches(
     advance: Callable[[int], None] = lambda n: None,
     waiting_bytes: int = MAX_WAITING_BYTES,
 ) -> Generator[EmbeddedBatch[T]]:
-    """Embed documents batch by batch; reading, tokenising, encoding and the caller overlap.
+    """Embed documents batch by batch; reading, tokenising, encoding and the caller run in parallel.
 
     Texts are sorted by length within a batch and never across batches. A batch therefore has the
     same vectors in a resumed run as in an uninterrupted one.
 
     Args:
-        batches: Documents with a payload that is returned beside their vectors. An empty batch
-            gives an empty batch.
+        batches: Documents, and a payload that is returned with their vectors. An empty batch gives
+            an empty batch.
         embedder: Embedder that computes the vectors.
         on_truncate: Treatment of a text longer than the model's limit: ``warn`` cuts it and prints
             the number of such texts at the end, ``error`` stops, ``chunk`` splits it into passages.
         advance: Called with the number of documents that each call of the embedder has begun.
-        waiting_bytes: Memory limit of the batches between the source and the caller together; a
-            single batch may exceed it.
+        waiting_bytes: Limit of the memory of all batches that are read and not yet taken by the
+            caller; a single batch may exceed it.
 
     Raises:
         CorpusError: A text is too long and ``on_truncate`` is ``error``, or a text is not valid.
@@ -113,7 +116,7 @@ def embed_batches(
 def _admitted(
     batches: Iterable[tuple[Sequence[Document], T]], allowance: Allowance, on_truncate: OnTruncate
 ) -> Iterator[tuple[Sequence[Document], T, int]]:
-    """Pass a batch on as soon as the memory limit allows it."""
+    """Yield each batch, with its size in bytes, as soon as the memory limit allows it."""
     for documents, payload in batches:
         copies = _CHUNK_COPIES if on_truncate == "chunk" else 1
         n_bytes = copies * sum(document.held_bytes for document in documents)
@@ -127,7 +130,7 @@ def _tokenize(
     embedder: TextEmbedder,
     on_truncate: OnTruncate,
 ) -> Iterator[tuple[EmbeddedBatch[T], TokenizedTexts]]:
-    """Yield batches with unset vectors, and the tokens to compute the vectors from."""
+    """Yield batches whose vectors are not computed yet, and the tokens to compute them from."""
     for documents, payload, held_bytes in batches:
         texts = [document.full_text for document in documents]
         spans = [[(0, len(text))] for text in texts]
@@ -149,7 +152,7 @@ def _tokenize(
 
 
 def _tokens_of(texts: Sequence[str], embedder: TextEmbedder) -> TokenizedTexts:
-    """Tokenise texts, about a megabyte at a time.
+    """Tokenise texts, about a million characters at a time.
 
     Token ids are stored in arrays: an id takes 8 bytes there, and 40 in a list.
     """
@@ -165,7 +168,7 @@ def _tokens_of(texts: Sequence[str], embedder: TextEmbedder) -> TokenizedTexts:
 
 
 def _slices(texts: Sequence[str]) -> Iterator[Sequence[str]]:
-    """Cut a list of texts into parts of about `_CHARS_AT_ONCE`; an empty list gives one part."""
+    """Cut a list into parts of about `_CHARS_AT_ONCE` characters; an empty list gives one part."""
     start = n_chars = 0
     for end, text in enumerate(texts):
         if n_chars and n_chars + len(text) > _CHARS_AT_ONCE:
@@ -202,7 +205,12 @@ def _without_vectors(
 def _encode(
     tokenized: Iterable[tuple[EmbeddedBatch[T], TokenizedTexts]], embedder: TextEmbedder
 ) -> Iterator[int | EmbeddedBatch[T]]:
-    """Set the vectors of each batch; yield the documents begun by each call, then the batch."""
+    """Compute the vectors of each batch.
+
+    Yields:
+        After each call of the embedder, the number of documents that it began. After the last call
+        for a batch, the batch.
+    """
     for batch, tokens in tokenized:
         for rows in token_batches(tokens.lengths, _STEPS_A_CALL * embedder.batch_tokens):
             batch.vectors[rows] = embedder.encode_tokens(tokens.take(rows))

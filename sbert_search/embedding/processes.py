@@ -1,4 +1,4 @@
-"""Embed on several devices: one process a device, and a share of each batch for each process.
+"""Embed on several devices: each device has its own process and gets a share of each batch.
 
 Decision: docs/decisions.md, "Several devices are several processes".
 """
@@ -29,7 +29,8 @@ from sbert_search.runtime.progress import is_quiet, set_quiet
 from sbert_search.tokens.tokenizer import TextTokenizer
 
 T = TypeVar("T")
-_ALL = 1 << 30  # dimensions: workers do not truncate vectors, the embedder of this process does
+# Number of dimensions that workers keep: all, since the embedder of this process truncates vectors.
+_ALL = 1 << 30
 
 
 class WorkerEmbedder(Protocol):
@@ -39,19 +40,20 @@ class WorkerEmbedder(Protocol):
 
     @property
     def batch_tokens(self) -> int:
-        """Tokens of one batch of the model."""
+        """Maximum tokens of one batch of the model."""
 
     def encode_tokens(self, tokens: TokenizedTexts) -> Vectors:
         """Compute vectors, float32 (n, dim)."""
 
 
 class ProcessEngine:
-    """The embedders of several processes as one engine.
+    """The embedders of several worker processes as one engine.
 
     Args:
-        embedder: Makes the embedder of a process; it must be importable there, like a class.
-        devices: Device of each process; a device may occur more than once.
-        options: Other arguments of `Embedder`, with a model that each process can open.
+        embedder: Function or class that makes the embedder of a worker, which must be able to
+            import it.
+        devices: Device of each worker; a device may occur more than once.
+        options: Other arguments of `Embedder`; the model must be a folder or a name.
 
     Raises:
         ConfigError: As for `Embedder`.
@@ -75,7 +77,7 @@ class ProcessEngine:
         return self.start(tokens)()
 
     def start(self, tokens: TokenizedTexts) -> Callable[[], Vectors]:
-        """Send each process its share; return a function that waits for the vectors.
+        """Send each process its share of the texts; return a function that waits for the vectors.
 
         Raises:
             ModelError: A process has ended, or its device has too little memory for one text.
@@ -95,7 +97,10 @@ class ProcessEngine:
         return finish
 
     def _shares(self, lengths: NDArray[np.int32]) -> list[NDArray[np.int64]]:
-        """Split rows into one share a process, of similar lengths and about equal tokens."""
+        """Split texts, by index, into one share for each process.
+
+        All shares have about the same number of tokens. The texts of a share have similar lengths.
+        """
         order = np.argsort(-lengths, kind="stable")
         ends = np.cumsum(lengths[order])
         cuts = ends[-1] * np.arange(1, len(self._workers)) / len(self._workers)
@@ -111,18 +116,18 @@ class _Worker:
         weakref.finalize(self, self._pool.shutdown)
 
     def submit(self, work: Callable[..., T], *arguments: object) -> Callable[[], T]:
-        """Queue a call in the process; return a function that waits for its result."""
-        with self._named():
+        """Send a call to the process; return a function that waits for its result."""
+        with self._errors_naming_device():
             future = self._pool.submit(work, *arguments)
 
         def wait() -> T:
-            with self._named():
+            with self._errors_naming_device():
                 return future.result()
 
         return wait
 
     @contextmanager
-    def _named(self) -> Iterator[None]:
+    def _errors_naming_device(self) -> Iterator[None]:
         try:
             yield
         except BrokenProcessPool as error:
@@ -134,7 +139,7 @@ class _Worker:
 
 
 class _Opened(NamedTuple):
-    """Properties of the engine, which is the same in all processes."""
+    """Properties of the engine of a worker; they are the same in all workers."""
 
     name: EngineName
     dim: int
@@ -147,7 +152,7 @@ _embedders: list[WorkerEmbedder] = []  # in a worker process: its one embedder
 
 
 def _begin(quiet: bool) -> None:
-    """Ignore Ctrl-C, which the parent process handles, and end when the parent ends."""
+    """Start a worker: ignore Ctrl-C, which the parent process handles; end when the parent ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     set_quiet(quiet)
     threading.Thread(target=_end_with_parent, daemon=True).start()
@@ -161,7 +166,13 @@ def _end_with_parent() -> None:
 
 
 def _open(make: Callable[..., WorkerEmbedder], options: dict[str, object], sharers: int) -> _Opened:
-    """Open the embedder of this worker; ``sharers`` workers share its device and threads."""
+    """Open the embedder of this worker process.
+
+    Args:
+        make: Makes the embedder.
+        options: Arguments of ``make``.
+        sharers: Number of workers on the same device, this one included, which share its threads.
+    """
     import torch
 
     torch.set_num_threads(max(1, torch.get_num_threads() // sharers))
@@ -194,10 +205,10 @@ def open_processes(
         embedder: The class `Embedder`.
         model: A folder or a name, as for `Embedder`.
         devices: Names of the devices.
-        options: Engine, precision and batch tokens of each process.
+        options: Engine, precision and ``batch_tokens`` of each process.
 
     Raises:
-        ConfigError: The model is an object, or as for `Embedder`.
+        ConfigError: The model is an object in memory, or as for `Embedder`.
         ModelError: As for `Embedder`.
     """
     if model is not None and not isinstance(model, (str, Path)):

@@ -1,4 +1,4 @@
-"""The interface of embedders that indexes and searches use."""
+"""The interface of an embedder, as indexing and search use it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class TokenizedTexts:
     Attributes:
         texts: Texts in input order, without prompts.
         prompt: Prompt that was put before each text.
-        ids: Token ids of prompt and text, special tokens included, at most ``max_len`` a text.
+        ids: Token ids of prompt and text, special tokens included; at most ``max_len`` per text.
         lost: Number of tokens of each text that were cut off, int32 (n,).
     """
 
@@ -40,7 +40,7 @@ class TokenizedTexts:
         return np.fromiter(map(len, self.ids), dtype=np.int32, count=len(self.ids))
 
     def take(self, rows: Sequence[int] | NDArray[np.int64]) -> TokenizedTexts:
-        """Return some of the texts, in the order of ``rows``."""
+        """Return the texts at the indices ``rows``, in that order."""
         selected = [int(row) for row in rows]
         return TokenizedTexts(
             [self.texts[row] for row in selected],
@@ -51,15 +51,15 @@ class TokenizedTexts:
 
 
 class TextEmbedder(Protocol):
-    """Turns texts into vectors; `Embedder` and `HashingEmbedder` are two."""
+    """Interface of objects that turn texts into vectors, such as `Embedder`."""
 
     @property
     def dim(self) -> int:
-        """Dimensions of a vector."""
+        """Number of dimensions of a vector."""
 
     @property
     def max_len(self) -> int:
-        """Maximum tokens of a text, special ones included; longer texts are truncated."""
+        """Maximum tokens of a text, special tokens included; longer texts are truncated."""
 
     @property
     def identity(self) -> ModelIdentity:
@@ -76,7 +76,7 @@ class TextEmbedder(Protocol):
         task: Task | None = None,
         prompt_name: str | None = None,
     ) -> TokenizedTexts:
-        """Put the prompt before each text, turn it into token ids and truncate them."""
+        """Put the prompt before each text, turn both into token ids and truncate these."""
 
     def split(self, text: str, *, task: Task | None = None) -> list[tuple[int, int]]:
         """Cut a text into passages that need no truncation.

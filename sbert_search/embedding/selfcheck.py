@@ -1,4 +1,4 @@
-"""Check on eight texts that a device computes the same vectors as the CPU in fp32."""
+"""Check on eight texts that a device computes nearly the same vectors as the CPU in fp32."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ def check_vectors(reference: Vectors, vectors: Vectors, *, min_cosine: float, wh
 
     Args:
         reference: Float32 (8, dim), computed on the CPU in fp32.
-        vectors: The same texts computed elsewhere, float32 (8, dim).
-        min_cosine: Minimum cosine similarity for each text.
-        where: Device, precision and kind of batch, for the message.
+        vectors: Vectors of the same texts from the engine that is checked, float32 (8, dim).
+        min_cosine: Minimum cosine similarity of the two vectors of each text.
+        where: Engine, device, precision and kind of batch, for the message.
 
     Raises:
         ModelError: A vector is not finite, or its cosine similarity is too low.

@@ -1,4 +1,4 @@
-"""Similarity of two sets of vectors, by the measures that model folders name."""
+"""Similarity of two sets of vectors, by the functions that a model's configuration may name."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from sbert_search.errors import ConfigError
 
 
 def similarity(first: Vectors, second: Vectors, measure: str = "cosine") -> Vectors:
-    """Compute the similarity of each first vector to each second one; higher is nearer.
+    """Compute the similarity of each first vector to each second vector; higher is nearer.
 
     Args:
         first: Float (n, dim) or (dim,).
@@ -29,7 +29,7 @@ def similarity(first: Vectors, second: Vectors, measure: str = "cosine") -> Vect
 
 
 def unit(vectors: Vectors) -> Vectors:
-    """Scale rows to norm 1; a zero row stays zero."""
+    """Scale vectors to norm 1; a zero vector stays zero."""
     norms = np.linalg.norm(vectors, axis=1, keepdims=True)
     return np.asarray(vectors / np.maximum(norms, 1e-12), dtype=np.float32)
 

@@ -1,4 +1,7 @@
-"""Cut inputs into batches by a budget of tokens and start them without waiting in between."""
+"""Cut inputs into batches by a token budget, and start each before the previous one is done.
+
+A token budget is the maximum number of tokens in a batch.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,12 @@ Start = Callable[[NDArray[np.int64]], Callable[[], Vectors]]
 
 
 class Started(NamedTuple):
-    """Rows that are being computed, and a function that waits for their vectors or scores."""
+    """A batch that is being computed.
+
+    Attributes:
+        rows: Index of each input of the batch.
+        finish: Waits for the result, a vector or scores for each input, and returns it.
+    """
 
     rows: NDArray[np.int64]
     finish: Callable[[], Vectors]
@@ -53,9 +61,10 @@ def launch_windows(
     """Start the batches of all windows without waiting between windows.
 
     Args:
-        windows: Row numbers of some inputs, and these inputs tokenised.
-        launch: Starts the batches of one window, whose rows are numbered from 0.
-        advance: Called with the number of inputs of a window after they are started.
+        windows: Groups of inputs that are tokenised together: the index of each input, and these
+            inputs tokenised.
+        launch: Starts the batches of one window; its rows count from 0 in the window.
+        advance: Called with the number of inputs of a window after all its batches are started.
     """
     for rows, tokenized in windows:
         for step in launch(rows, tokenized):
@@ -64,10 +73,10 @@ def launch_windows(
 
 
 class Steps:
-    """Cuts inputs into batches by a budget of tokens, which shrinks when memory runs out.
+    """Cuts inputs into batches by a token budget, which shrinks when memory runs out.
 
     Attributes:
-        budget: Maximum tokens of one batch.
+        budget: Maximum tokens of one batch; a single input may have more.
         device: Name of the device, for messages.
     """
 
@@ -77,18 +86,18 @@ class Steps:
 
     @property
     def window(self) -> int:
-        """Number of texts to tokenise together: enough for a batch of short texts."""
+        """Number of inputs to tokenise together: enough to fill a batch even with short inputs."""
         return max(1024, self.budget // 16)
 
     def launch(
         self, lengths: NDArray[np.int32], start: Start, *, most: int | None = None
     ) -> Iterator[Started]:
-        """Cut rows into batches and start one batch each time the iterator is advanced.
+        """Cut inputs into batches and start one batch each time the iterator is advanced.
 
         Args:
-            lengths: Tokens of each input, (n,).
-            start: Begins to compute some rows and returns a function that waits for the result,
-                float32 (rows, width); raises MemoryError if the batch is too large.
+            lengths: Number of tokens of each input, (n,).
+            start: Begins to compute the inputs at some indices and returns a function that waits
+                for the result, float32 (rows, width); raises MemoryError if the batch is too large.
             most: Maximum inputs of a batch; None: only the budget limits a batch.
 
         Raises:

@@ -9,7 +9,8 @@ from sbert_search.index.dense.query_plan import RowMask
 from sbert_search.index.snapshot import Snapshot
 from sbert_search.search.ranking import Ranking
 
-_FIRST_FETCH = 2  # multiple of k rows that is fetched first where documents have several passages
+# Where documents have several passages, the first search fetches this many times k rows.
+_FIRST_FETCH = 2
 
 
 def nearest_documents(
@@ -17,15 +18,15 @@ def nearest_documents(
 ) -> list[Ranking]:
     """Find the k documents whose best passage is nearest to each query.
 
-    The score of a document is that of its best passage; equal scores are ordered by row. Where
-    documents have several passages, more rows are fetched until every query has k distinct
-    documents or has seen all rows.
+    A row is a passage in the index. The score of a document is that of its best passage; equal
+    scores are ordered by row. Where documents have several passages, more rows are fetched until
+    every query has k distinct documents or all rows have been fetched for it.
 
     Args:
         snapshot: The state to search.
         queries: Float32 (n_queries, dim), finite.
         k: Documents for each query, at least 1; fewer come back only when fewer match.
-        mask: The rows that a filter admits; None: all.
+        mask: The rows that a filter admits; None: all rows.
     """
     n_rows, n_docs = (mask or snapshot).n_rows, (mask or snapshot).n_docs
     empty = Ranking(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0))
@@ -48,7 +49,12 @@ def nearest_documents(
 
 
 def _one_row_each(scores: NDArray[np.float32], rows: NDArray[np.int64]) -> list[Ranking]:
-    """Rank documents of one passage each; both (n_queries, k), rows -1 where there are fewer."""
+    """Rank documents of one passage each.
+
+    Args:
+        scores: Of the rows, (n_queries, k).
+        rows: Best first, (n_queries, k); filled up with -1 where fewer rows match.
+    """
     wide, ranks = scores.astype(np.float64), np.arange(1, rows.shape[1] + 1)
     counts = np.count_nonzero(rows >= 0, axis=1).tolist()
     return [
@@ -60,7 +66,14 @@ def _one_row_each(scores: NDArray[np.float32], rows: NDArray[np.int64]) -> list[
 def _best_row_each(
     docs: NDArray[np.int64], rows: NDArray[np.int64], scores: NDArray[np.float32], k: int
 ) -> Ranking:
-    """Keep the first row of each document, which is its best; all are (fetched,), -1 where none."""
+    """Keep the best row of each document, which is its first one here.
+
+    Args:
+        docs: Row of the first passage of each row's document, (n_fetched,).
+        rows: Best first, (n_fetched,); filled up with -1 where fewer rows match.
+        scores: Of the rows, (n_fetched,).
+        k: Documents to keep.
+    """
     _, first = np.unique(docs[: np.count_nonzero(rows >= 0)], return_index=True)
     kept = np.sort(first)[:k]
     return Ranking(docs[kept], rows[kept], scores[kept].astype(np.float64)).with_stage("dense")

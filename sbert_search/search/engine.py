@@ -32,22 +32,24 @@ from sbert_search.search.lexical import (
     informative_words,
     matching_documents,
 )
-from sbert_search.search.options import SearchKeywords, SearchOptions, refuse_no_text
+from sbert_search.search.options import SearchKeywords, SearchOptions, require_queries
 from sbert_search.search.ranking import Ranking
 from sbert_search.search.rerank import PairScorer, rerank
 
-RUN_DEPTH = 100  # documents of a query in a run, by default
+RUN_DEPTH = 100  # documents that `SearchEngine.run` returns for a query by default
 
+# Largest numbers of items that are in memory for the queries answered together.
 _QUERIES_AT_ONCE = 256
-_HITS_AT_ONCE = 1 << 14  # hits, with their texts, of the queries answered together
-_RESULTS_AT_ONCE = 1 << 17  # ids and scores that are held for the queries answered together
-WORK_BYTES = 128 << 20  # of a search: blocks of vectors, scores, candidates; beside the texts found
-_PAIRS_AT_ONCE = 16_384  # pairs of query and text whose texts are in memory for a reranker
+_HITS_AT_ONCE = 1 << 14  # hits with their texts
+_RESULTS_AT_ONCE = 1 << 17  # documents of which only id and score are kept
+_PAIRS_AT_ONCE = 16_384  # pairs of query and text for a reranker
+# Memory of a search for blocks of vectors, scores and candidates; texts of hits take more.
+WORK_BYTES = 128 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class _Retrieved:
-    """A query, its vector (dim,) if there is one, and what was found."""
+    """A query, its vector (dim,) unless the search is lexical, and the documents found."""
 
     query: str
     vector: NDArray[np.float32] | None
@@ -57,18 +59,19 @@ class _Retrieved:
 class SearchEngine:
     """Searches one index with the model that built it.
 
-    The engine sees the state of its `Index` object: updates made through that object at once,
-    updates by other processes or objects after `refresh`. Threads may share an engine. As many
-    threads search at once as there are cores; the others wait in the order of their calls. A batch
-    of queries is answered in blocks of up to 256, so that other threads get their turn in between.
+    The engine searches the current state of its `Index` object. It sees updates made through that
+    object at once, and updates by other processes or objects after `refresh`. Threads may share an
+    engine. At most as many threads search at the same time as there are cores; the others wait in
+    the order of their calls. A batch of queries is answered in blocks of up to 256, so that other
+    threads can search between two blocks.
 
     Args:
-        index: An open index, which the engine shares; or a folder, which it opens for itself.
-        embedder: An `Embedder` or a ``SentenceTransformer``; or a name or a folder, which is
-            opened at the first query. None: the model named in the index.
-        reranker: Scores the first hits of every search again, by query and passage together.
-        allow_inexact: Accept an engine or precision whose vectors differ from the index's by more
-            than the tolerance.
+        index: An open index, or the folder of an index, which the engine opens.
+        embedder: An `Embedder` or a ``SentenceTransformer``; or the name or folder of a model,
+            which is opened at the first query. None: the model named in the index.
+        reranker: Scores the first hits of every search again. It reads query and passage together.
+        allow_inexact: Accept the index's model in another engine or precision even if its vectors
+            differ from those in the index by more than the tolerance.
         options: How to open a model by name: ``device``, ``engine``, ``precision``, ``quick``.
 
     Raises:
@@ -97,14 +100,14 @@ class SearchEngine:
             )
         self.reranker = reranker
         self._model = embedder
-        self._turns = Turns(usable_cores())  # more at once would only wait for each other
+        self._turns = Turns(usable_cores())  # more threads than cores would not search faster
         self._memory_bytes: int | None = None
         self._model_options: CheckedOptions = {"allow_inexact": allow_inexact, **options}
         if not (embedder is None or isinstance(embedder, (str, Path))):
             self.load_model()
 
     def __reduce__(self) -> tuple[Callable[..., SearchEngine], tuple[object, ...]]:
-        """Pickle the arguments; the other process opens the index and the model itself."""
+        """Pickle the arguments; the process that unpickles them opens index and model itself."""
         again = partial(SearchEngine, **self._model_options)
         return again, (self.index, self._model, self.reranker)
 
@@ -117,20 +120,20 @@ class SearchEngine:
         """Open the model now and not at the first query.
 
         Raises:
-            ModelError: It cannot be opened.
-            ModelMismatch: It is not the model that built the index.
+            ModelError: The model cannot be opened.
+            ModelMismatch: The model is not the one that built the index.
         """
         return self.embedder
 
     def refresh(self) -> bool:
-        """Move to the newest committed state of the index; as `Index.refresh`."""
+        """Move to the newest committed state of the index, by `Index.refresh`."""
         return self.index.refresh()
 
     def require_memory(self, memory_bytes: int | None) -> None:
         """Refuse a memory budget that this process would exceed with its model and a search.
 
         Raises:
-            ConfigError: With what is left of it.
+            ConfigError: The budget is too small; the message says how much of it is left.
         """
         self._memory_bytes = memory_bytes
         if memory_bytes is not None:
@@ -159,12 +162,12 @@ class SearchEngine:
                 ``rerank_depth``.
 
         Returns:
-            Hits, best first; equal scores in the order of their rows.
+            Hits, best first. Hits with equal scores are in the order of their rows in the index.
 
         Raises:
             QueryError: The query is blank or no string, an option is out of range, the filter is
                 wrong, the index holds no document, or a model returns values that are not finite.
-            NoLexicalData: The mode needs lexical data and the index was built without.
+            NoLexicalData: The mode needs lexical data and the index was built without it.
         """
         chosen = self._options(options, k, keywords)
         return next(self._answers([query], chosen, highlight=highlight))
@@ -190,7 +193,10 @@ class SearchEngine:
         options: SearchOptions | None = None,
         **keywords: Unpack[SearchKeywords],
     ) -> Iterator[list[Hit]]:
-        """Answer queries one after the other, few in memory; otherwise as `search_many`."""
+        """Yield the hits of one query after the other; arguments and errors as for `search`.
+
+        Only the hits of the queries that are answered together are in memory.
+        """
         return self._answers(queries, self._options(options, k, keywords))
 
     def run(
@@ -201,10 +207,10 @@ class SearchEngine:
         options: SearchOptions | None = None,
         **keywords: Unpack[SearchKeywords],
     ) -> dict[str, dict[str, float]]:
-        """Answer queries as a run: by query id, the ids and scores of documents, best first.
+        """Answer queries and return a run: for each query id, scores by document id, best first.
 
-        ``k`` is 100 by default. Texts are read only where a reranker needs them. Other arguments
-        and errors as for `search`.
+        ``k`` is 100 by default. Texts are read only if a reranker needs them. Other arguments and
+        errors as for `search`.
         """
         return dict(self.rankings(queries, k, options=options, **keywords))
 
@@ -216,7 +222,7 @@ class SearchEngine:
         options: SearchOptions | None = None,
         **keywords: Unpack[SearchKeywords],
     ) -> Iterator[tuple[str, dict[str, float]]]:
-        """Yield the id of each query with its ranking; few are in memory; otherwise as `run`."""
+        """Yield the items of `run` one by one, with few of them in memory; arguments as there."""
         chosen = self._options(options or SearchOptions(k=RUN_DEPTH), k, keywords)
         ranked = self._ranked([query.text for query in queries], chosen)
         return zip((query.query_id for query in queries), ranked, strict=True)
@@ -274,7 +280,7 @@ class SearchEngine:
                 f"{snapshot.path} holds no documents; add some with "
                 f"`sbert-search index add {snapshot.path} SOURCE`."
             )
-        refuse_no_text(queries)
+        require_queries(queries)
         depth = min(max(options.depth, options.fusion.depth), snapshot.n_docs)
         pairs = _PAIRS_AT_ONCE // max(1, options.rerank_depth)
         step = max(1, min(_QUERIES_AT_ONCE, pairs, at_once // depth))
@@ -321,10 +327,10 @@ class SearchEngine:
     def _within_memory(
         self, snapshot: Snapshot, block: Sequence[_Retrieved], options: SearchOptions
     ) -> Iterator[Sequence[_Retrieved]]:
-        """Split a block so that the texts of the hits of a part fit into the memory budget.
+        """Split queries into parts, so that the texts of a part's hits fit into the memory budget.
 
         Raises:
-            ConfigError: The texts of a single query's hits do not fit.
+            ConfigError: The texts of one query's hits do not fit.
         """
         budget = self._memory_bytes
         if budget is None:
@@ -337,8 +343,8 @@ class SearchEngine:
             if n_bytes > allowed:
                 raise ConfigError(
                     f"The documents found for {found.query[:60]!r} take {memory.mib(n_bytes)}, and "
-                    f"{memory.mib(allowed)} of --memory are for them; allow more, or ask for fewer "
-                    "with -k."
+                    f"{memory.mib(allowed)} of --memory are for them; allow more memory, or ask "
+                    "for fewer documents with -k."
                 )
             if part and taken + n_bytes > allowed:
                 yield part
@@ -350,7 +356,11 @@ class SearchEngine:
     def _read(
         self, snapshot: Snapshot, block: Sequence[_Retrieved], options: SearchOptions
     ) -> list[list[Hit]]:
-        """Read the documents found for each query, in their final order."""
+        """Read the documents found for each query, and order them by the reranker if there is one.
+
+        Returns:
+            Hits of each query in their final order.
+        """
         read = []
         for found in block:
             ranking = found.ranking.first(options.depth)
@@ -361,7 +371,7 @@ class SearchEngine:
         return rerank(self.reranker, queries, read, options.fusion.rerank_weight)
 
     def _highlight(self, snapshot: Snapshot, found: _Retrieved, hits: list[Hit]) -> list[Hit]:
-        """Say of each hit which sentence to show and which words of the query it holds."""
+        """Add to each hit the sentence to show and the words of the query that the hit contains."""
         if not hits:
             return hits
         bodies = [body_of(hit) for hit in hits]
@@ -378,6 +388,6 @@ class SearchEngine:
 
 
 def _scores(snapshot: Snapshot, rankings: Sequence[Ranking]) -> Iterator[dict[str, float]]:
-    """Yield ids and scores of documents of each ranking, best first; all ids are read at once."""
+    """Return the scores of each ranking by document id, best first; all ids are read at once."""
     doc_ids = iter(snapshot.doc_ids(np.concatenate([ranking.docs for ranking in rankings])))
     return (dict(zip(islice(doc_ids, len(r)), r.scores.tolist(), strict=True)) for r in rankings)

@@ -21,18 +21,20 @@ Method = Literal["weighted", "rrf"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Fusion:
-    """How two rankings become one; the defaults need no labels.
+    """Settings of the fusion of two rankings into one; the defaults need no labelled queries.
 
     Attributes:
         method: ``weighted``: weighted sum of scores, which are min-max scaled per query and stage
-            (1 for the best document, 0 for the one at ``depth``); ``rrf``: weighted sum of
-            ``1 / (rrf_k + rank)``. A stage adds 0 for a document that it did not find within
-            ``depth``.
-        dense_weight: Weight of the dense stage, from 0 to 1; the lexical stage has the rest.
-        depth: Documents of each stage that count, however many are requested.
+            (1 for the best document, 0 for the last one within ``depth``); ``rrf``: weighted sum
+            of ``1 / (rrf_k + rank)``. A stage, dense or lexical search, adds 0 for a document that
+            it did not find within ``depth``.
+        dense_weight: Weight of the dense stage, from 0 to 1; the weight of the lexical stage is 1
+            minus this.
+        depth: Number of best documents of each stage that count, however many hits are requested.
         rrf_k: The constant k of reciprocal rank fusion; a larger one weighs ranks more evenly.
-        rerank_weight: Weight of the reranker's score in the final order, from 0 to 1; the score
-            before reranking has the rest. Both are scaled to 0..1 over the reranked documents.
+        rerank_weight: Weight of the reranker's score in the final order, from 0 to 1; the weight
+            of the score before reranking is 1 minus this. Below 1, both scores are scaled to 0..1
+            over the reranked documents.
     """
 
     method: Method = "weighted"
@@ -55,16 +57,17 @@ class Fusion:
 def fuse(dense: Ranking, lexical: Ranking, settings: Fusion) -> Ranking:
     """Rank the documents of two rankings by their fused score.
 
-    Equal scores, such as those below the depth of both stages, are ordered by the better of the
-    two ranks, then by row. The best passage of a document is that of the dense stage if it found
-    the document.
+    Documents with equal fused scores, such as those below ``depth`` in both stages, are ordered by
+    the better of their two ranks, then by row. The best passage of a document is the one that the
+    dense stage chose, if the dense stage found the document.
     """
     docs = np.union1d(dense.docs, lexical.docs)
     rows, total = docs.copy(), np.zeros(len(docs))
     best_rank = np.full(len(docs), np.iinfo(np.int64).max)
     stages = {}
     weights = (1 - settings.dense_weight, settings.dense_weight)
-    # Lexical first: the rows that the dense stage found then replace its rows of first passages.
+    # The lexical ranking comes first, because its rows are only those of first passages: the dense
+    # ranking then overwrites them with the rows of best passages.
     for name, ranking, weight in zip(("lexical", "dense"), (lexical, dense), weights, strict=True):
         at, rank = np.searchsorted(docs, ranking.docs), np.arange(1, len(ranking) + 1)
         ranks, scores = np.zeros(len(docs), np.int64), np.zeros(len(docs))
@@ -80,9 +83,9 @@ def fuse(dense: Ranking, lexical: Ranking, settings: Fusion) -> Ranking:
 def mix_scores(
     scores: NDArray[np.float64], reranked: NDArray[np.float64], rerank_weight: float
 ) -> NDArray[np.float64]:
-    """Mix the scores of documents with those of a reranker, all (n,).
+    """Mix the scores of documents (n,) with those of a reranker (n,).
 
-    A weight of 1 gives the reranker's scores, not scaled.
+    A ``rerank_weight`` of 1 returns the reranker's scores as they are, not scaled.
     """
     if rerank_weight == 1:
         return reranked
@@ -90,7 +93,7 @@ def mix_scores(
 
 
 def min_max_scaled(scores: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Scale scores (n,) to 0..1, the lowest to 0; to 1 where all are equal."""
+    """Scale scores (n,) to 0..1: the lowest to 0, the highest to 1. Equal scores all become 1."""
     if len(scores) == 0:
         return scores
     low, high = scores.min(), scores.max()
@@ -98,7 +101,7 @@ def min_max_scaled(scores: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _points(scores: NDArray[np.float64], settings: Fusion) -> NDArray[np.float64]:
-    """Return what one stage adds to the fused scores before weighting, (n,)."""
+    """Return the terms, (n,), that one stage adds to the fused scores, before weighting."""
     if settings.method == "rrf":
         return 1 / (settings.rrf_k + np.arange(1.0, len(scores) + 1))
     return min_max_scaled(scores)

@@ -14,9 +14,11 @@ from sbert_search.embedding.protocol import TextEmbedder
 from sbert_search.index.norms import normalised
 from sbert_search.tokens.sentences import split_sentences
 
-SENTENCES = 16  # sentences of a passage that may be embedded
-CHARS = 1 << 17  # characters of a passage that are split into sentences
-TOKENS = 512  # tokens of all sentences embedded for one answer, beyond the first of each passage
+SENTENCES = 16  # most sentences of one passage that are embedded
+CHARS = 1 << 17  # characters from the start of a passage that are split into sentences
+# Most tokens of the sentences embedded for one query. The first sentence of each passage is
+# embedded even if it exceeds this number.
+TOKENS = 512
 
 _WORD = re.compile(r"\w+")
 
@@ -31,12 +33,13 @@ def best_sentences(
 
     Args:
         text: The query.
-        query: Its vector, float32 (dim,).
-        passages: The passages; one without any text gives "".
+        query: Vector of the query, float32 (dim,).
+        passages: The passages; a passage without text gives "".
         embedder: The embedder that made the query's vector.
 
     Returns:
-        One sentence for each passage; of equally near ones the one that shares rarer words.
+        One sentence for each passage. Of equally near sentences, it is the one that shares the
+        rarest words with the query.
     """
     # docs/decisions.md: The sentence shown of a hit is chosen among few.
     groups = _by_shared_words(
@@ -53,7 +56,10 @@ def best_sentences(
 
 
 def _by_shared_words(text: str, groups: Sequence[Sequence[str]]) -> list[list[str]]:
-    """Order the sentences of each passage by the rarity of the query's words in them."""
+    """Order the sentences of each passage by the words that they share with a query.
+
+    The sentence with the highest sum of the inverse document frequencies of these words is first.
+    """
     query_words = _words(text)
     counts = Counter(word for group in groups for s in group for word in query_words & _words(s))
     total = sum(map(len, groups))
@@ -66,7 +72,15 @@ def _by_shared_words(text: str, groups: Sequence[Sequence[str]]) -> list[list[st
 
 
 def _within_budget(starts: NDArray[np.int64], lengths: NDArray[np.int32]) -> Iterator[int]:
-    """Yield the first sentence of every passage, then the second of each, until tokens run out."""
+    """Yield sentence numbers: the first of every passage, then the second of each, and so on.
+
+    It stops at the first sentence after those firsts with which there are more than `TOKENS`
+    tokens.
+
+    Args:
+        starts: Number of the first sentence of each passage, and the number of all sentences.
+        lengths: Tokens of each sentence.
+    """
     used = 0
     for rank in range(int(np.diff(starts).max())):
         for row in (starts[:-1] + rank)[rank < np.diff(starts)].tolist():

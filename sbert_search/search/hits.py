@@ -1,4 +1,4 @@
-"""From a ranking of documents to hits with their texts."""
+"""Hits made from a ranking of documents, and the passage of a hit."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from sbert_search.search.ranking import Ranking
 
 
 def read_hits(snapshot: Snapshot, ranking: Ranking) -> list[Hit]:
-    """Read the documents of a ranking, best first."""
+    """Read the documents of a ranking and return them as hits, best first."""
     passages = snapshot.fetch(ranking.rows)
     return [
         Hit(
@@ -27,7 +27,7 @@ def read_hits(snapshot: Snapshot, ranking: Ranking) -> list[Hit]:
 
 
 def passage_of(hit: Hit) -> str:
-    """Return the text of the best passage of a hit, including the title if the passage does."""
+    """Return the text of the best passage of a hit, with the title if the passage contains it."""
     start, end = hit.passage
     return Document(hit.doc_id, hit.text, hit.title).full_text[start:end]
 

@@ -16,7 +16,7 @@ from sbert_search.search.ranking import Ranking
 from sbert_search.tokens.sentences import split_sentences
 
 COMMON = 0.1  # a word in more than this share of the documents is common
-FEW = 10  # a word in at most so many documents is never common, however small the index
+FEW = 10  # a word in at most this number of documents is never common, however small the index
 
 
 def matching_documents(
@@ -24,7 +24,8 @@ def matching_documents(
 ) -> list[Ranking]:
     """Find the k documents with the best BM25 score for each query; whole documents are scored.
 
-    The best passage is not known yet: rows are those of first passages.
+    Lexical search does not choose a passage: ``rows`` of the rankings are those of the documents'
+    first passages.
 
     Raises:
         NoLexicalData: The index has no lexical data.
@@ -36,8 +37,8 @@ def matching_documents(
 def best_passages(snapshot: Snapshot, query: str, ranking: Ranking) -> Ranking:
     """Set the best passage of documents that only lexical search found.
 
-    It is the passage with most of the query's words, the first among equals. The dense stage has
-    already set the best passage of the documents that it found.
+    It is the passage with the most words of the query, and the first of several such passages.
+    Dense search has already set the best passage of the documents that it found.
     """
     dense, _ = ranking.stages.get("dense", (np.zeros(len(ranking), np.int64), None))
     if snapshot.n_rows == snapshot.n_docs or dense.all():
@@ -53,7 +54,7 @@ def best_passages(snapshot: Snapshot, query: str, ranking: Ranking) -> Ranking:
 
 
 def best_sentence(reader: TermReader, query: str, passage: str) -> str:
-    """Pick the sentence with most of the query's words, the first among equals."""
+    """Pick the sentence with the most words of the query, and the first of several such ones."""
     sentences = split_sentences(passage[:CHARS], wrapped=True) or [""]
     return sentences[_most_words(reader, query, sentences)]
 
@@ -64,7 +65,8 @@ def informative_words(
     """Return the words of a query that each text contains, in any inflected form.
 
     Words that many documents of the index contain, such as "what", are returned only where no
-    other word matches. Stop words are never returned. An index without lexical data gives none.
+    other word matches. Stop words are never returned. Without lexical data in the index, no words
+    are returned.
     """
     settings = snapshot.settings.lexical
     if settings is None:
@@ -83,4 +85,5 @@ def _common_words(snapshot: Snapshot, reader: TermReader, query: str) -> set[str
 
 
 def _most_words(reader: TermReader, query: str, texts: Sequence[str]) -> int:
+    """Return the index of the text with the most words of the query."""
     return int(np.argmax([len(reader.matched_words(query, text)) for text in texts]))

@@ -15,7 +15,8 @@ from sbert_search.errors import ConfigError
 from sbert_search.models.loading.identity import ModelIdentity
 from sbert_search.search.reranker import Pair, Reranker
 
-_LEAST_ROOM = 16  # tokens left beside the query below which a text is cut instead of windowed
+# If the query leaves fewer tokens than this for a window, the text is truncated instead.
+_LEAST_ROOM = 16
 
 
 class BestWindow:
@@ -23,8 +24,9 @@ class BestWindow:
 
     Args:
         reranker: Scores each window; it must give one score for a pair.
-        most: Windows scored of a text. A text with more windows gives so many at equal distances,
-            including the first and the last. 1: long texts are cut, as by `Reranker`.
+        most: Most windows of a text that are scored. Of a text with more windows, this number at
+            equal distances is scored, including the first and the last. 1: long texts are
+            truncated, as by `Reranker`.
 
     Raises:
         ConfigError: ``most`` is below 1, or the reranker has several labels.
@@ -68,7 +70,7 @@ class BestWindow:
         return best
 
     def _windows(self, query: str, text: str) -> list[str]:
-        """Cut a text so that each window fits beside the query."""
+        """Cut a text into windows that fit into the model's limit together with the query."""
         used = len(self._tokenizer.encode([query])[0][0])
         if used + _LEAST_ROOM > self._room:
             return [text]

@@ -34,8 +34,8 @@ class SearchOptions:
             ``hybrid`` does both and fuses the two rankings.
         where: A filter over the metadata, such as ``year >= 2019 AND kind = 'class'``.
         fusion: How ``hybrid`` fuses its rankings, and how much a reranker's score counts.
-        rerank_depth: Documents that the reranker scores; k when that is more. Without a reranker
-            it has no effect.
+        rerank_depth: Documents that the reranker scores; it scores k documents if k is larger.
+            Without a reranker this has no effect.
 
     Raises:
         QueryError: The mode is unknown, k is below 1, or ``rerank_depth`` is out of range.
@@ -60,11 +60,11 @@ class SearchOptions:
 
     @property
     def depth(self) -> int:
-        """Documents to find before reranking."""
+        """Number of documents to find before reranking."""
         return max(self.k, self.rerank_depth)
 
     def with_keywords(self, k: int | None, **keywords: Unpack[SearchKeywords]) -> SearchOptions:
-        """Return these options with some of them replaced; None for k keeps it.
+        """Return these options with some of them replaced; if ``k`` is None, k stays the same.
 
         Raises:
             QueryError: As for `SearchOptions`.
@@ -82,14 +82,15 @@ class SearchOptions:
         )
 
 
-def refuse_no_text(queries: Sequence[str]) -> None:
-    """Refuse a query that is not a string or is blank; the error names its number.
+def require_queries(queries: Sequence[str]) -> None:
+    """Refuse queries that are not strings or are blank.
 
     Raises:
-        QueryError: For such a query, and for one string where a list of strings is expected.
+        QueryError: A query is not a string or is blank; the message names its number. Or
+            ``queries`` is a string and not a list of strings.
     """
     if isinstance(queries, str):
-        raise QueryError("These queries are one text; pass a list of texts, or use `search`.")
+        raise QueryError("The queries are one string; pass a list of strings, or use `search`.")
     for number, query in enumerate(queries, 1):
         which = "The query" if len(queries) == 1 else f"Query {number}"
         if not isinstance(query, str):

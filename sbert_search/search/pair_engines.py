@@ -38,20 +38,20 @@ if TYPE_CHECKING:
     import sentence_transformers
 
 _CHECK_PAIRS = list(zip(SELF_CHECK_TEXTS, reversed(SELF_CHECK_TEXTS), strict=True))
-# Largest difference from a score of the CPU in fp32, relative to the largest score of the check.
+# Largest allowed difference from the scores on the CPU in fp32, relative to the largest of these.
 _TOLERANCE = {torch.float32: 1e-3, torch.bfloat16: 0.05, torch.float16: 0.05}
 _CLASSIFIERS = ("ForSequenceClassification", "ForCausalLM")
 
 
 class PairEngine(Protocol):
-    """Scores one batch of pairs at a time.
+    """The software that computes a cross-encoder; it scores one batch of pairs at a time.
 
     Attributes:
         name: Name of the engine.
-        num_labels: Scores per pair.
-        labels: Their names.
-        tokenizer: Cuts pairs to the tokens that the model reads.
-        batch_tokens: Tokens of a batch at which the engine is fastest.
+        num_labels: Number of scores of a pair.
+        labels: Names of these scores.
+        tokenizer: Tokenizer that truncates pairs to the model's limit.
+        batch_tokens: Number of tokens in a batch at which the engine is fast.
     """
 
     name: EngineName
@@ -70,14 +70,17 @@ class PairEngine(Protocol):
     def start(
         self, pairs: Sequence[tuple[str, str]], encoded: EncodedPairs
     ) -> Callable[[], Vectors]:
-        """Start to score and return a function that waits for the scores; raises as a call."""
+        """Start to score; return a function that waits for the scores.
+
+        Both raise the errors of a call.
+        """
 
     def move(self, device: torch.device, dtype: torch.dtype) -> None:
         """Move the model to a device and a precision."""
 
 
 class NativePairEngine(PackedEngine):
-    """This package's own cross-encoder, on packed pairs."""
+    """This package's own cross-encoder; it computes packed batches, which have no padding."""
 
     def __init__(self, model: CrossEncoder) -> None:
         self.num_labels, self.labels = len(model.labels), model.labels
@@ -176,12 +179,12 @@ def _open_folder(folder: ModelFolder, engine: EngineName) -> PairEngine:
         if reason is None:
             return NativePairEngine(CrossEncoder.from_folder(folder))
         note(f"{folder.path}: {reason}; sentence-transformers computes it.")
-    folder.weights_sha256()  # called because it refuses pickles, which the library would open
+    folder.weights_sha256()  # refuses pickle files, which the library would load
     return LibraryPairEngine(LibraryPairScorer(load_cross_encoder(folder.path)))
 
 
 def _move_and_check(engine: PairEngine, device: torch.device, dtype: torch.dtype) -> None:
-    """Move a model that is on the CPU in fp32, and compare its scores before and after."""
+    """Move a model from the CPU in fp32, and compare its scores with those before the move."""
     encoded = engine.tokenizer.encode_pairs(_CHECK_PAIRS)
     where = f"{engine.name} on {device} in {PRECISIONS[dtype]}"
     reference = engine(_CHECK_PAIRS, encoded)

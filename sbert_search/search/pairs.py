@@ -1,7 +1,8 @@
 """Paraphrase mining: all pairs of documents whose vectors are close, and clusters of duplicates.
 
-The exact way compares every row with every later row, in tiles. The approximate way, for an index
-with FAISS files, searches the index for the neighbours of each row.
+A row is a passage of the index. The exact way compares every row with every later row; it computes
+the matrix of their scores in tiles. The approximate way searches an index that has FAISS files for
+the neighbours of each row.
 """
 
 from __future__ import annotations
@@ -19,10 +20,10 @@ from sbert_search.index.dense.exact import exact_scores
 from sbert_search.index.snapshot import Snapshot
 from sbert_search.runtime.progress import Advance
 
-LEFT_ROWS, RIGHT_ROWS = 2048, 4096  # rows of one tile, whose scores take 32 MiB
+LEFT_ROWS, RIGHT_ROWS = 2048, 4096  # height and width of a tile, whose scores take 32 MiB
 NEIGHBOURS = 64  # neighbours of each row that the approximate way fetches first
 
-_LEAST = float(np.finfo(np.float32).min)  # lowest score of a pair; -inf marks what is no pair
+_LEAST = float(np.finfo(np.float32).min)  # below it is only -inf, which marks rows that are no pair
 _ROUNDING = 1e-5  # error of a float32 dot product, relative to the norms of its vectors
 
 
@@ -32,8 +33,9 @@ class Pairs:
 
     Attributes:
         first: The earlier document, int64 (n,).
-        second: The later one, int64 (n,).
-        scores: float32 (n,); for documents with several passages, that of their closest two.
+        second: The later document, int64 (n,).
+        scores: Float32 (n,). Documents with several passages have the score of the two passages,
+            one of each document, that are closest to each other.
     """
 
     first: NDArray[np.int64]
@@ -50,7 +52,13 @@ class Pairs:
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    """The live rows of an index, ascending, and their documents, (n,) each."""
+    """The live (not deleted) rows of an index.
+
+    Attributes:
+        snapshot: State of the index.
+        rows: Row numbers, ascending, (n,).
+        docs: Row of the first passage of each row's document, (n,).
+    """
 
     snapshot: Snapshot
     rows: NDArray[np.int64]
@@ -69,7 +77,7 @@ class _Rows:
         return self.snapshot.vectors(self.rows[start:stop])
 
     def borders(self) -> list[int]:
-        """Return the borders of blocks of whole documents, of about `LEFT_ROWS` rows each."""
+        """Return the borders of blocks of about `LEFT_ROWS` rows that split no document."""
         positions = np.arange(0, len(self.docs), LEFT_ROWS)
         begins = np.searchsorted(self.docs, self.docs[positions])
         return [*np.unique(begins).tolist(), len(self.docs)]
@@ -77,11 +85,11 @@ class _Rows:
 
 @dataclass(frozen=True, slots=True)
 class _Limit:
-    """Which pairs are kept while the search goes on.
+    """The limits that decide which pairs are kept.
 
     Attributes:
-        floor: Returns the lowest score that is kept at this moment.
-        most: Best pairs of rows that are kept of one tile; None: all.
+        floor: Returns the lowest score that is kept; it may rise during the search.
+        most: Number of best pairs of rows that are kept of one tile; None: all pairs.
     """
 
     floor: Callable[[], float]
@@ -100,11 +108,11 @@ def close_pairs(
     Args:
         snapshot: The documents; its metric, cosine or dot, gives the scores.
         threshold: Lowest score of a pair.
-        advance: Called with the number of rows done.
-        exact: Compare all rows with each other; None: only where the index has no FAISS file.
+        advance: Called with the number of rows of each block after it is done.
+        exact: Compare all rows with each other. None: do so only if the index has no FAISS file.
 
     Yields:
-        Some pairs at a time; memory does not grow with the number of pairs.
+        Blocks of pairs; memory does not grow with the number of pairs.
 
     Raises:
         QueryError: The metric of the index is euclidean, or the threshold is NaN.
@@ -125,7 +133,7 @@ def best_pairs(
 
     Args:
         snapshot: As for `close_pairs`.
-        most: Pairs to return.
+        most: Maximum number of pairs to return.
         threshold: Lowest score of a pair.
         advance: As for `close_pairs`.
         exact: As for `close_pairs`.
@@ -135,7 +143,7 @@ def best_pairs(
     """
     _refuse_nan(threshold)
     live, best = _Rows.of(snapshot), _joined([])
-    # Two documents can have as many pairs of passages as the square of the most passages of one.
+    # Two documents can have this number squared of pairs of passages.
     passages = int(np.unique(live.docs, return_counts=True)[1].max(initial=1))
 
     def floor() -> float:
@@ -151,7 +159,8 @@ def clusters(pairs_found: Iterable[Pairs]) -> list[list[int]]:
     """Return the connected components of the graph whose edges are the pairs.
 
     Returns:
-        Rows of first passages, ascending in each cluster; the largest cluster first.
+        Clusters, the largest first. A document is named by the row of its first passage; these
+        rows are ascending in each cluster.
     """
     parent: dict[int, int] = {}
 
@@ -177,6 +186,7 @@ def _refuse_nan(threshold: float) -> None:
 
 
 def _find(live: _Rows, limit: _Limit, advance: Advance, exact: bool | None) -> Iterator[Pairs]:
+    """Yield the pairs of documents within a limit, for one block of rows after the other."""
     snapshot = live.snapshot
     exact = not any(snapshot.anns) if exact is None else exact
     find = _by_tiles if exact else _by_search
@@ -202,7 +212,7 @@ def _by_tiles(live: _Rows, start: int, stop: int, limit: _Limit) -> Iterator[Pai
         fast[live.docs[start:stop, None] >= live.docs[at : at + RIGHT_ROWS]] = -np.inf
         low = limit.floor() - slack
         if limit.most is not None and limit.most < fast.size:
-            # Twice: the score at the limit and the score compared with it may both be off.
+            # Twice the slack, since both the score at the limit and the compared score are rounded.
             low = max(low, np.partition(fast, -limit.most, axis=None)[-limit.most] - 2 * slack)
         one, other = np.nonzero(fast >= max(low, _LEAST))
         scores = exact_scores(left, right, one, other, metric)
@@ -213,7 +223,8 @@ def _by_tiles(live: _Rows, start: int, stop: int, limit: _Limit) -> Iterator[Pai
 def _by_search(live: _Rows, start: int, stop: int, limit: _Limit) -> Iterator[Pairs]:
     """Search the index for the neighbours of each row of a block.
 
-    A row whose neighbours are all good enough is searched again for eight times as many.
+    If all neighbours of a row are good enough, there may be more: the search is repeated for eight
+    times as many.
     """
     snapshot, k = live.snapshot, NEIGHBOURS
     max_k = snapshot.n_rows if limit.most is None else min(limit.most + 1, snapshot.n_rows)
@@ -245,5 +256,8 @@ def _joined(parts: list[Pairs]) -> Pairs:
 
 
 def _largest_norm(vectors: NDArray[np.float32]) -> float:
-    """Return the largest norm in float32: faster than `norms.largest_norm`, exact enough here."""
+    """Return the largest norm of some rows.
+
+    It is computed in float32, which is faster than `norms.largest_norm` and exact enough here.
+    """
     return float(np.sqrt(np.einsum("nd,nd->n", vectors, vectors).max()))

@@ -16,11 +16,11 @@ class Ranking:
     """Documents found for a query, best first.
 
     Attributes:
-        docs: Row of each document's first passage, which names it, int64 (n,).
-        rows: Row of its best passage, int64 (n,).
-        scores: Float64 (n,), descending.
-        stages: For each stage by name, the rank of each document in it, int64 (n,), 0 where the
-            stage did not find the document, and its score in it, float64 (n,).
+        docs: Row of each document's first passage, which is the number of the document, int64 (n,).
+        rows: Row of each document's best passage, int64 (n,).
+        scores: Score of each document, float64 (n,), descending.
+        stages: By the name of a stage of the search: the rank that the stage gave to each document,
+            int64 (n,), 0 if the stage did not find it; and its score in that stage, float64 (n,).
     """
 
     docs: NDArray[np.int64]
@@ -34,23 +34,23 @@ class Ranking:
         return len(self.docs)
 
     def with_stage(self, stage: str) -> Ranking:
-        """Record the present order and scores as those of a stage."""
+        """Return this ranking with its order and scores recorded as those of a stage."""
         stages = {**self.stages, stage: (np.arange(1, len(self) + 1), self.scores)}
         return Ranking(self.docs, self.rows, self.scores, stages)
 
     def first(self, k: int) -> Ranking:
-        """Keep the best k."""
+        """Return the k best documents."""
         if len(self) <= k:
             return self
         return self.take(np.arange(min(k, len(self))), self.scores[:k])
 
     def take(self, order: NDArray[np.int64], scores: NDArray[np.float64]) -> Ranking:
-        """Keep some documents in another order, with new scores, (n,)."""
+        """Return the documents at the indices ``order`` (m,), with new scores (m,)."""
         stages = {name: (r[order], s[order]) for name, (r, s) in self.stages.items()}
         return Ranking(self.docs[order], self.rows[order], scores, stages)
 
     def stages_of(self, index: int) -> dict[str, StageScore]:
-        """Return the rank and score that each stage gave to one document, if it found it."""
+        """Return the rank and score of one document in each stage that found it."""
         return {
             name: StageScore(int(ranks[index]), float(scores[index]))
             for name, (ranks, scores) in self.stages.items()

@@ -1,4 +1,4 @@
-"""Ordering hits by a reranker's scores, or by a mix of these with the hits' own scores."""
+"""Reranking: hits are ordered by a reranker's scores, or by a mix of these and their own scores."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from sbert_search.search.hits import passage_of
 
 
 class PairScorer(Protocol):
-    """The interface of a reranker; `Reranker` and sentence-transformers' ``CrossEncoder`` fit."""
+    """Interface of a reranker; `Reranker` and sentence-transformers' ``CrossEncoder`` have it."""
 
     def predict(self, pairs: list[tuple[str, str]], /) -> ArrayLike:
-        """Score pairs of query and text, (n,); higher is better."""
+        """Return the scores of pairs of query and text, (n,); higher is better."""
 
 
 def rerank(
     reranker: PairScorer, queries: Sequence[str], hits: Sequence[list[Hit]], weight: float
 ) -> list[list[Hit]]:
-    """Order the hits of each query again, with all pairs of query and passage in one call.
+    """Order the hits of each query again; one call of the reranker scores all pairs.
 
     Args:
         reranker: Scores pairs of query and passage.
         queries: The queries.
         hits: The hits of each query.
-        weight: Weight of the reranker's score; 1: its score alone.
+        weight: Weight of the reranker's score, from 0 to 1. 1: only that score counts.
 
     Raises:
         ConfigError: The reranker does not give one score per pair.
@@ -56,7 +56,7 @@ def rerank(
 
 
 def _reordered(hits: list[Hit], reranked: NDArray[np.float64], weight: float) -> list[Hit]:
-    """Sort hits by a reranker's score mixed with their own; equal scores keep their order."""
+    """Sort hits by a mix of the reranker's and their own scores; ties keep the present order."""
     scores = mix_scores(np.array([hit.score for hit in hits]), reranked, weight)
     ranks = np.empty(len(hits), np.int64)
     ranks[np.argsort(-reranked, kind="stable")] = np.arange(1, len(hits) + 1)

@@ -1,4 +1,4 @@
-"""The reranker that users hold: a cross-encoder that scores pairs of query and text."""
+"""The public class `Reranker`: a cross-encoder that scores pairs of query and text."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ class RankedText(TypedDict):
     """A text and its score with a query, as ``CrossEncoder.rank`` returns it.
 
     Attributes:
-        corpus_id: Position of the text in the list given.
-        score: The model's score, higher is better.
-        text: The text itself, where it was asked for.
+        corpus_id: Index of the text in the list of documents.
+        score: The model's score; higher is better.
+        text: The text itself, if ``return_documents`` is true.
     """
 
     corpus_id: int
@@ -47,14 +47,14 @@ class Reranker:
     """Scores pairs of texts.
 
     Args:
-        model: A folder, a name on the hub, a `CrossEncoder` of this package or of
+        model: A folder, a name on the Hugging Face hub, or a `CrossEncoder` of this package or of
             sentence-transformers.
         device: auto, cpu, cuda, cuda:N or mps.
-        engine: native (this package's encoder; architectures it does not support are computed by
-            sentence-transformers), or sentence-transformers.
-        precision: fp32, bf16, fp16, or auto: bf16 if the device supports it and it is accurate
-            enough, else fp32.
-        batch_tokens: Tokens of one forward pass; None: the engine's default.
+        engine: native (this package's encoder; sentence-transformers computes the architectures
+            that it does not support) or sentence-transformers.
+        precision: fp32, bf16, fp16, or auto: bf16 if the device supports it and its scores are
+            close enough to those of fp32, else fp32.
+        batch_tokens: Maximum tokens of one forward pass; None: the engine's default.
 
     Raises:
         ConfigError: A setting is invalid.
@@ -89,7 +89,7 @@ class Reranker:
         self._steps = Steps(batch_tokens or self._engine.batch_tokens, self.opened.device)
 
     def __reduce__(self) -> tuple[Callable[[], Reranker], tuple[()]]:
-        """Pickle the arguments; the other process opens the model by its name or folder."""
+        """Pickle the arguments; the process that unpickles them opens the model itself."""
         return self._again, ()
 
     @cached_property
@@ -119,14 +119,15 @@ class Reranker:
         """Score pairs; arguments are those of ``CrossEncoder.predict``.
 
         Args:
-            pairs: One pair of texts or several. A pair longer than ``max_len`` tokens is
-                truncated, the longer text first.
+            pairs: One pair of texts, or several. A pair longer than ``max_len`` tokens is
+                truncated; the longer text loses tokens first.
             batch_size: Maximum pairs of a forward pass; None: only the token budget limits it.
             show_progress_bar: Whether to show progress on stderr.
             apply_softmax: Whether to turn the logits of several labels into probabilities.
 
         Returns:
-            Float32 (n,), or (n, labels) for several labels; without the first axis for one pair.
+            Float32 (n,), or (n, labels) for a model with several labels. The first axis is left
+            out if ``pairs`` is one pair.
 
         Raises:
             CorpusError: A text holds a lone surrogate.
@@ -161,7 +162,7 @@ class Reranker:
         return_documents: bool = False,
         batch_size: int | None = None,
     ) -> list[RankedText]:
-        """Sort texts by their score with a query; returns the same as ``CrossEncoder.rank``.
+        """Sort texts by their score with a query, as ``CrossEncoder.rank`` does.
 
         Args:
             query: The first text of each pair.
@@ -171,7 +172,7 @@ class Reranker:
             batch_size: As for `predict`.
 
         Returns:
-            A `RankedText` for each text, best first; ties in the order given.
+            A `RankedText` for each text, best first. Equal scores keep the order of ``documents``.
 
         Raises:
             ConfigError: The model has several labels and therefore no single score.
@@ -191,7 +192,7 @@ class Reranker:
         return ranked
 
     def _windows(self, pairs: Sequence[Pair]) -> Iterator[tuple[NDArray[np.int64], EncodedPairs]]:
-        """Tokenise windows of pairs of similar length, longest first."""
+        """Sort pairs by length, longest first, and tokenise them in groups ("windows")."""
         order = np.argsort([-len(first) - len(second) for first, second in pairs], kind="stable")
         size = self._steps.window
         for start in range(0, len(pairs), size):

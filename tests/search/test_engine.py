@@ -152,7 +152,7 @@ def test_an_empty_query_among_many_is_named(engine: SearchEngine) -> None:
 @pytest.mark.parametrize(
     ("queries", "message"),
     [
-        ("one text", "one text; pass a list of texts, or use `search`"),
+        ("one text", "one string; pass a list of strings, or use `search`"),
         (["fine", 7], "Query 2 is of type int; it must be a text"),
         ([None], "The query is of type NoneType"),
     ],
