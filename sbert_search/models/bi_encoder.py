@@ -39,13 +39,14 @@ class BiEncoder(nn.Module):
 
     Attributes:
         encoder: Computes hidden states of tokens.
-        pooling: Pooling modes, concatenated in this order.
+        pooling: Pooling modes, whose results are concatenated in this order.
         head: Dense and Normalize modules, applied in order.
-        tokenizer: Turns texts into ids; its ``max_len`` is the model's.
+        tokenizer: Turns texts into token ids; its ``max_len`` is the limit of the model.
         prompts: Texts to put before an input, by name.
-        default_prompt_name: The prompt to use if none is named.
+        default_prompt_name: Name of the prompt to use if a call names no prompt.
         similarity: Similarity function for the embeddings: cosine, dot, euclidean or manhattan.
-        truncate_dim: Leading dimensions of an embedding that users keep; `forward` returns all.
+        truncate_dim: Number of leading dimensions of an embedding to keep, stored for users of the
+            model; `forward` returns all dimensions.
     """
 
     def __init__(
@@ -73,17 +74,17 @@ class BiEncoder(nn.Module):
 
     @property
     def dim(self) -> int:
-        """Dimensions of an embedding before truncation."""
+        """Number of dimensions of an embedding before truncation."""
         sizes = [part.linear.out_features for part in self.head if isinstance(part, Dense)]
         return sizes[-1] if sizes else self.encoder.config.hidden_size * len(self.pooling)
 
     @property
     def reads_starts(self) -> bool:
-        """As `Encoder.reads_starts`."""
+        """Whether encoder and pooling find texts by ``starts``; see `Encoder.reads_starts`."""
         return self.encoder.reads_starts and AT_ONCE.keys() >= set(self.pooling)
 
     def forward(self, tokens: PackedTokens) -> Tensor:
-        """Encode a batch; float32 (batch, dim) even if the encoder is bf16, not truncated."""
+        """Compute embeddings, float32 (batch, dim) even if the encoder is bf16, not truncated."""
         if self.pooling == (ATTENTION_MEAN,):
             output = self.encoder(tokens, output_attentions=True)
             pooled = attention_mean(output.hidden_states, tokens, output.attentions[-1])
@@ -93,7 +94,7 @@ class BiEncoder(nn.Module):
         return embeddings
 
     def describe(self) -> ModelDescription:
-        """Describe the model as its folder will.
+        """Return the description that the folder of this model will contain.
 
         Raises:
             ConfigError: A sentence-transformers folder cannot hold the pooling.
@@ -121,10 +122,11 @@ class BiEncoder(nn.Module):
         )
 
     def require_savable(self) -> ModelDescription:
-        """Refuse a model that `save` could not write; otherwise return `describe`.
+        """Refuse a model that `save` could not write; otherwise return its description.
 
         Raises:
-            ConfigError: A sentence-transformers folder cannot hold this pooling, or its order.
+            ConfigError: A sentence-transformers folder cannot hold these pooling modes, or not in
+                this order.
         """
         description = self.describe()
         if pooling_modes(description.modules[1]) != self.pooling:
@@ -138,8 +140,8 @@ class BiEncoder(nn.Module):
         """Write a folder that sentence-transformers v3, v5 and v6 load with equal embeddings.
 
         Raises:
-            ConfigError: As `require_savable`.
-            ModelError: The folder holds a model already.
+            ConfigError: As for `require_savable`.
+            ModelError: The folder already contains a model.
         """
         path, description = Path(path), self.require_savable()
         save_encoder(self.encoder, path)
@@ -153,17 +155,17 @@ class BiEncoder(nn.Module):
 
     @classmethod
     def load(cls, path: str | Path) -> BiEncoder:
-        """Read a folder of sentence-transformers or of plain transformers; float32, on the CPU.
+        """Load a folder of sentence-transformers or of plain transformers, in float32 on the CPU.
 
         Raises:
-            ModelError: The folder holds no such model, or this encoder cannot compute it.
-            WeightsError: The weights are damaged or do not fit.
+            ModelError: The folder contains no such model, or this encoder cannot compute it.
+            WeightsError: The weights are damaged or do not fit the model's settings.
         """
         return cls.from_folder(read_folder(Path(path)))
 
     @classmethod
     def from_folder(cls, folder: ModelFolder) -> BiEncoder:
-        """As `load`, from a folder that `read_folder` has read."""
+        """Load a model as `load` does, from a folder that `read_folder` has read."""
         if reason := why_not_native(folder):
             raise ModelError(f"{folder.path}: {reason}. Use the engine sentence-transformers.")
         description = folder.description
@@ -183,9 +185,9 @@ def check_tokenizer(encoder: Encoder, tokenizer: TextTokenizer) -> None:
     """Refuse a tokenizer that belongs to another model.
 
     Raises:
-        ModelError: It adds no special tokens.
-        WeightsError: It has more tokens than the embedding has rows, or its ``max_len`` is above
-            the positions of the encoder.
+        ModelError: The tokenizer adds no special tokens.
+        WeightsError: The tokenizer has more tokens than the embedding table has rows, or its
+            ``max_len`` is larger than the number of positions of the encoder.
     """
     if not tokenizer.single.size:
         raise ModelError("The tokenizer adds no special tokens to a text; encoders need them.")

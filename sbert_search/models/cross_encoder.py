@@ -1,4 +1,8 @@
-"""A model that reads a pair of texts together and gives a score, or a logit per class."""
+"""A model that reads a pair of texts together and gives a score, or a logit per class.
+
+A layout is the published file format of one model family, such as bert or roberta. It decides which
+layers the classifier has after the encoder.
+"""
 
 from __future__ import annotations
 
@@ -30,15 +34,15 @@ from sbert_search.tokens.tokenizer import EncodedPairs, TextTokenizer
 
 
 class CrossEncoder(nn.Module):
-    """A classifier or regressor over the first token of a pair.
+    """A classifier or regressor of text pairs, on the hidden state of a pair's first token.
 
     Attributes:
         encoder: Computes hidden states; it has a pooler in the layouts that classify with one.
-        dense: Layer before the last, in the other layouts.
-        out: Last layer, one row per label.
-        labels: Names of the classes; with a single one the model gives a score.
-        activation: Applied to logits at prediction, not in training.
-        tokenizer: Turns pairs into ids; its ``max_len`` is the model's.
+        dense: Linear layer before ``out``, in layouts without a pooler.
+        out: Last layer, with one output per label.
+        labels: Names of the classes; a model with a single label gives a score.
+        activation: Function applied to the logits for predictions, not in training.
+        tokenizer: Turns pairs into token ids; its ``max_len`` is the limit of the model.
         reads_segments: Whether the model gets segment ids, which tell the two texts apart.
     """
 
@@ -73,7 +77,7 @@ class CrossEncoder(nn.Module):
 
     @property
     def reads_starts(self) -> bool:
-        """As `Encoder.reads_starts`."""
+        """Whether the encoder finds texts by ``starts``; see `Encoder.reads_starts`."""
         return self.encoder.reads_starts
 
     def forward(self, tokens: PackedTokens) -> Tensor:
@@ -88,12 +92,12 @@ class CrossEncoder(nn.Module):
         return logits
 
     def scores(self, tokens: PackedTokens) -> Tensor:
-        """Compute scores, float32 (batch,), or (batch, labels) when there are several labels."""
+        """Compute scores, float32 (batch,), or (batch, labels) if the model has several labels."""
         scores: Tensor = self.activation(self(tokens).float())
         return scores.squeeze(-1) if len(self.labels) == 1 else scores
 
     def segments(self, pairs: EncodedPairs) -> Sequence[Sequence[int]] | None:
-        """Segment of each token; None if the model gets no segments."""
+        """Segment id of each token; None if the model gets no segment ids."""
         return pairs.types if self.reads_segments else None
 
     def pack(self, pairs: EncodedPairs) -> PackedTokens:
@@ -101,10 +105,10 @@ class CrossEncoder(nn.Module):
         return PackedTokens.from_lists(pairs.ids, self.segments(pairs))
 
     def save(self, path: str | Path) -> None:
-        """Write a folder that transformers and the CrossEncoder of v3, v5 and v6 load.
+        """Write a folder that transformers and sentence-transformers v3, v5 and v6 load.
 
         Raises:
-            ModelError: The folder holds a model already.
+            ModelError: The folder already contains a model.
         """
         path, layout = Path(path), self.layout
         activation = activation_path(self.activation)
@@ -117,18 +121,18 @@ class CrossEncoder(nn.Module):
             "id2label": {str(n): label for n, label in enumerate(self.labels)},
             "label2id": {label: n for n, label in enumerate(self.labels)},
             "sentence_transformers": {"activation_fn": activation},
-            "sbert_ce_default_activation_function": activation,  # what v3 reads
+            "sbert_ce_default_activation_function": activation,  # key of sentence-transformers v3
         }
         save_encoder(self.encoder, path, head=head, settings=settings)
         self.tokenizer.save(path, segments=self.reads_segments)
 
     @classmethod
     def load(cls, path: str | Path) -> CrossEncoder:
-        """Read a folder with a sequence classifier; float32, on the CPU.
+        """Load a folder with a sequence classifier, in float32 on the CPU.
 
         Raises:
-            ModelError: The folder holds no such model, or this encoder cannot compute it.
-            WeightsError: The weights are damaged or do not fit.
+            ModelError: The folder contains no such model, or this encoder cannot compute it.
+            WeightsError: The weights are damaged or do not fit the model's settings.
         """
         return cls.from_folder(read_folder(Path(path)))
 
@@ -140,12 +144,12 @@ class CrossEncoder(nn.Module):
 
         Args:
             path: A model folder.
-            labels: Names of the classes; with a single one the model gives a score.
-            max_len: Most tokens of a pair; None: as before.
+            labels: Names of the classes; a model with a single label gives a score.
+            max_len: Most tokens of a pair; None: the limit of the model in ``path``.
 
         Raises:
-            ModelError: The folder holds no model, or this encoder cannot compute it.
-            WeightsError: The weights are damaged or do not fit.
+            ModelError: The folder contains no model, or this encoder cannot compute it.
+            WeightsError: The weights are damaged or do not fit the model's settings.
         """
         folder = read_folder(Path(path))
         encoder = load_encoder(folder.transformer_path)
@@ -156,7 +160,7 @@ class CrossEncoder(nn.Module):
 
     @classmethod
     def from_folder(cls, folder: ModelFolder) -> CrossEncoder:
-        """As `load`, from a folder that `read_folder` has read."""
+        """Load a model as `load` does, from a folder that `read_folder` has read."""
         if reason := why_no_native_pairs(folder):
             raise ModelError(f"{folder.path}: {reason}. Use the engine sentence-transformers.")
         read = read_checkpoint(folder.transformer_path)
@@ -182,7 +186,7 @@ def _with_pooler(encoder: Encoder) -> Encoder:
 
 
 def _labels(read: Checkpoint, path: Path) -> list[str]:
-    """Names of the classes; without names LABEL_0 and so on, as in transformers."""
+    """Names of the classes. A class without a name is LABEL_0 and so on, as in transformers."""
     out = PAIR_HEADS[read.encoder.config.layout].out
     if f"{out}.weight" not in read.head:
         raise WeightsError(f"{path} holds no {out}.weight; it is not a classifier.")
@@ -193,7 +197,7 @@ def _labels(read: Checkpoint, path: Path) -> list[str]:
 
 
 def _refuse_left_over(model: CrossEncoder, read: Checkpoint, path: Path) -> None:
-    """Refuse tensors named like parts of the head that the head does not have."""
+    """Refuse tensors of a checkpoint that have the name of a head layer but no place in it."""
     layers = [name for name in (model.layout.dense, model.layout.out) if name is not None]
     parts = {f"{name}.{part}" for name in layers for part in ("weight", "bias")}
     prefixes = {name.partition(".")[0] for name in layers}

@@ -1,4 +1,4 @@
-"""Fill the masked positions of a text with a masked language model."""
+"""Fill the masks of a text with a masked language model."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ class FilledMask:
     """One predicted token for one mask.
 
     Attributes:
-        hole: Index of the mask in the text, from 0.
+        hole: Number of the mask in the text, from 0.
         rank: Rank of the token for this mask, from 1.
         token: The predicted token.
-        probability: Its probability over the whole vocabulary.
-        text: The text with the token in this mask.
+        probability: Probability of the token among the whole vocabulary.
+        text: The text with the token in place of this mask.
     """
 
     hole: int
@@ -33,15 +33,15 @@ class FilledMask:
 
 @torch.no_grad()
 def fill_mask(model: MaskedLanguageModel, text: str, *, k: int = 5) -> list[FilledMask]:
-    """Predict the token of each mask in a text, while the other masks stay.
+    """Predict the token of each mask in a text; one mask is filled and the other masks stay.
 
     Args:
-        model: In evaluation mode.
+        model: Model in evaluation mode.
         text: A text with at least one mask, written [MASK] or as the model's tokenizer writes it.
-        k: Tokens per mask.
+        k: Number of tokens to predict for each mask.
 
     Returns:
-        Mask by mask, the most probable token first.
+        Predictions in the order of the masks; for each mask, the most probable token first.
 
     Raises:
         QueryError: The text has no mask, is longer than the model reads, or ``k`` is below 1.

@@ -1,4 +1,7 @@
-"""Modules after an encoder: a dense layer, normalisation, the head of a cross-encoder."""
+"""Modules after an encoder: a dense layer, normalisation, the head of a cross-encoder.
+
+A layout is the published file format of one model family, such as bert or roberta.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +41,7 @@ def make_activation(path: str) -> nn.Module:
 
 
 def activation_path(activation: nn.Module) -> str:
-    """Class path of an activation, as model folders have it."""
+    """Class path of an activation, as it is written in model folders."""
     return f"{type(activation).__module__}.{type(activation).__name__}"
 
 
@@ -104,11 +107,11 @@ class Normalize(nn.Module):
 
 @dataclass(frozen=True, slots=True)
 class PairHead:
-    """How a published layout classifies a sequence by its first token.
+    """The layers with which a layout classifies a sequence by its first token.
 
     Attributes:
-        architecture: The class in transformers.
-        dense: Name of the layer before the last; None: the encoder's pooler.
+        architecture: Name of the class in transformers.
+        dense: Name of the linear layer before the last layer; None: the encoder's pooler is used.
         activation: Class of the activation after ``dense``.
         out: Name of the last layer.
     """

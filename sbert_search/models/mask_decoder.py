@@ -8,14 +8,14 @@ from sbert_search.encoder.config import EncoderConfig
 from sbert_search.encoder.encoder import Encoder
 from sbert_search.encoder.packed import PackedTokens
 
-STEPS = 2
+STEPS = 2  # applications of the last block
 
 
 class MaskDecoder(nn.Module):
-    """Applies the last block twice, with queries that have absolute positions.
+    """Applies the encoder's last block twice, with absolute positions added to the queries.
 
-    Source: He et al. 2021, DeBERTa, section 3.2 (arXiv:2006.03654); two steps and shared weights as
-    microsoft/DeBERTa's ``emd_context_layer``.
+    Source: He et al. 2021, DeBERTa, section 3.2 (arXiv:2006.03654). Two steps with shared weights
+    are those of ``emd_context_layer`` in microsoft/DeBERTa.
     """
 
     def __init__(self, config: EncoderConfig) -> None:
@@ -24,15 +24,15 @@ class MaskDecoder(nn.Module):
         nn.init.normal_(self.position.weight, std=config.initializer_range)
 
     def forward(self, encoder: Encoder, tokens: PackedTokens, before_last: Tensor) -> Tensor:
-        """Decode.
+        """Compute the states from which the token head predicts tokens.
 
         Args:
             encoder: The encoder whose last block is applied.
-            tokens: The batch, texts of equal length side by side.
-            before_last: Input of the last block, float (total, hidden).
+            tokens: The batch, in which texts of equal length must be adjacent.
+            before_last: Input of the last block for all tokens, float (tokens, hidden).
 
         Returns:
-            States for the token head, float (total, hidden).
+            Float (tokens, hidden).
         """
         block = encoder.blocks[encoder.config.block_order[-1]]
         distances = encoder.relative_distances(tokens)

@@ -1,7 +1,8 @@
 """A bi-encoder over padded batches, for export as a graph of fixed operations (ONNX).
 
-It has the embeddings, blocks and head of a packed model, with the same parameters. Only attention
-and pooling, which combine the tokens of a text, are written again here, with a mask.
+It shares the embeddings, blocks and head of a `BiEncoder`, which computes packed batches without
+padding. Only attention and pooling, which combine the tokens of a text, are computed by other code
+here: they ignore padding by a mask.
 """
 
 from __future__ import annotations
@@ -20,12 +21,12 @@ from sbert_search.models.bi_encoder import BiEncoder
 
 
 class PaddedTokens(NamedTuple):
-    """A padded batch, with what the embeddings read.
+    """A padded batch, with the attributes that `Embeddings` reads.
 
     Attributes:
         input_ids: Token ids, int64 (batch, seq_len).
-        positions: Position of each column, int64 (seq_len,).
-        token_type_ids: None: every text is one segment.
+        positions: Position of each token in its text, int64 (seq_len,).
+        token_type_ids: Always None, since every text is one segment.
     """
 
     input_ids: Tensor
@@ -34,7 +35,7 @@ class PaddedTokens(NamedTuple):
 
 
 class PaddedBiEncoder(nn.Module):
-    """Computes the embeddings of a `BiEncoder` from ids padded on the right, with its modules.
+    """Computes the embeddings of a `BiEncoder`, with its modules, from ids padded on the right.
 
     Raises:
         ModelError: The attention has relative positions or is causal, or the pooling needs
@@ -56,18 +57,18 @@ class PaddedBiEncoder(nn.Module):
         self.encoder, self.head, self.pooling = model.encoder, model.head, model.pooling
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
-        """Encode a batch.
+        """Compute embeddings.
 
         Args:
-            input_ids: Token ids, any id for padding, int64 (batch, seq_len).
+            input_ids: Token ids, with any id as padding, int64 (batch, seq_len).
             attention_mask: 1 for a real token, 0 for padding, int64 (batch, seq_len).
 
         Returns:
             Float32 (batch, dim), not truncated.
         """
         weights = attention_mask.unsqueeze(-1).float()
-        # Added to scores, float (batch, 1, 1, seq_len): 0 for a token, the lowest finite value for
-        # padding. With -inf the product would be NaN for tokens, 0 * -inf.
+        # Added to attention scores, float (batch, 1, 1, seq_len): 0 for a token, the lowest finite
+        # value for padding. With -inf instead, the bias of a token would be 0 * -inf, which is NaN.
         bias = (1.0 - weights).mT.unsqueeze(1) * torch.finfo(torch.float32).min
         positions = torch.arange(input_ids.shape[1], device=input_ids.device)
         states = self.encoder.embeddings(PaddedTokens(input_ids, positions))
@@ -80,7 +81,7 @@ class PaddedBiEncoder(nn.Module):
 
 
 def _attend(attention: Attention, states: Tensor, bias: Tensor) -> Tensor:
-    """Attend within each text, without padding; float (batch, seq_len, hidden)."""
+    """Compute attention within each text, without its padding; float (batch, seq_len, hidden)."""
     config = attention.config
     shape = (*states.shape[:2], config.heads, config.head_dim)
     query, key, value = (part.view(shape).transpose(1, 2) for part in attention.project(states))
@@ -99,7 +100,8 @@ def _max(states: Tensor, weights: Tensor) -> Tensor:
     return states.masked_fill(weights == 0, float("-inf")).amax(dim=1)
 
 
-# As `pooling.POOLINGS`, from (batch, seq_len, hidden) and weights (batch, seq_len, 1), 0 or 1.
+# The functions of `pooling.POOLINGS` for padded states (batch, seq_len, hidden). Their second
+# argument, (batch, seq_len, 1), is 1 for a token and 0 for padding.
 _POOLINGS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "cls": lambda states, weights: states[:, 0],
     "max": _max,

@@ -1,4 +1,8 @@
-"""Pooling: from the hidden states of tokens to one embedding per text, over packed batches."""
+"""Pooling: from the hidden states of tokens to one embedding per text, over packed batches.
+
+In a packed batch, the tokens of all texts are concatenated without padding. ``total`` is the number
+of tokens in the batch.
+"""
 
 from __future__ import annotations
 
@@ -10,15 +14,15 @@ from torch import Tensor
 from sbert_search.encoder.packed import PackedTokens
 from sbert_search.errors import ConfigError
 
-ATTENTION_MEAN = "attention_mean"
+ATTENTION_MEAN = "attention_mean"  # the mode that `attention_mean` computes
 
 
 def pool(hidden_states: Tensor, tokens: PackedTokens, modes: Sequence[str]) -> Tensor:
-    """Pool the states of each text and concatenate the modes.
+    """Pool the states of each text and concatenate the results of the modes.
 
-    Adjacent texts of equal length are reduced together, so a batch sorted by length takes few
-    operations. On CUDA, where each operation costs a kernel launch, the modes in `AT_ONCE` reduce
-    all texts together. Sums are float32 for states of any dtype.
+    Adjacent texts of equal length (a run) are pooled together, so a batch sorted by length takes
+    few operations. On CUDA, where each operation costs a kernel launch, the modes in `AT_ONCE` pool
+    all texts together. Sums are computed in float32 for states of any dtype.
 
     Args:
         hidden_states: Last-layer states, float (total, hidden).
@@ -82,7 +86,7 @@ def _sum(states: Tensor) -> Tensor:
 
 
 def _weighted_mean(states: Tensor) -> Tensor:
-    """Average with the position of each token, from 1, as its weight.
+    """Average the states of each text; the weight of a token is its position, counted from 1.
 
     Source: Muennighoff 2022, SGPT, section 3.1 (arXiv:2202.08904).
     """
@@ -91,7 +95,8 @@ def _weighted_mean(states: Tensor) -> Tensor:
     return torch.einsum("tlh,l->th", states.float(), weights / weights.sum())
 
 
-# From states (texts, length, hidden) to float32 (texts, hidden).
+# Functions from the states of texts of equal length (texts, length, hidden) to float32 (texts,
+# hidden).
 POOLINGS: dict[str, Callable[[Tensor], Tensor]] = {
     "cls": lambda states: states[:, 0].float(),
     "max": lambda states: states.amax(dim=1).float(),
@@ -105,11 +110,11 @@ POOLINGS: dict[str, Callable[[Tensor], Tensor]] = {
 
 def _segments(states: Tensor, tokens: PackedTokens, how: str) -> Tensor:
     offsets = tokens.starts.to(torch.int64)
-    # unsafe=True skips a check of the offsets that would wait for the device.
+    # unsafe=True skips a check of the offsets, for which the CPU would have to wait for the device.
     return torch.segment_reduce(states.float(), how, offsets=offsets, unsafe=True)
 
 
-# From the states of all texts (total, hidden) to float32 (batch, hidden).
+# Functions from the states of all texts of a batch (total, hidden) to float32 (batch, hidden).
 AT_ONCE: dict[str, Callable[[Tensor, PackedTokens], Tensor]] = {
     "cls": lambda states, tokens: states[tokens.first_rows].float(),
     "max": lambda states, tokens: _segments(states, tokens, "max"),

@@ -1,4 +1,8 @@
-"""A masked language model, optionally with a classifier of segment pairs (NSP, SOP)."""
+"""A masked language model, optionally with a classifier of segment pairs (NSP, SOP).
+
+A batch is packed: its rows are the tokens of all texts, one text after the other, without padding.
+A layout is the published file format of one model family, such as bert or roberta.
+"""
 
 from __future__ import annotations
 
@@ -26,10 +30,11 @@ class MaskedBatch:
     """Masked examples as tensors.
 
     Attributes:
-        tokens: Input of the model.
-        positions: Rows of the tokens to predict, int64 (n_masked,).
-        labels: Original ids of these tokens, int64 (n_masked,).
-        pair_labels: 1 where the second segment does not follow the first, int64 (n,).
+        tokens: Input of the model, with masks.
+        positions: Row of each token to predict, int64 (n_masked,).
+        labels: Original id of each token to predict, int64 (n_masked,).
+        pair_labels: For each example, 1 if the second segment does not follow the first, else 0,
+            int64 (n,).
     """
 
     tokens: PackedTokens
@@ -39,7 +44,7 @@ class MaskedBatch:
 
     @classmethod
     def of(cls, examples: MaskedExamples, *, segments: bool) -> MaskedBatch:
-        """Make tensors; without ``segments`` the batch has no segment ids."""
+        """Make tensors of examples; if ``segments`` is false, the batch has no segment ids."""
         tokens = PackedTokens(
             torch.from_numpy(examples.input_ids),
             tuple(examples.lengths.tolist()),
@@ -60,10 +65,11 @@ class MaskedLMOutput:
     """The output of a masked language model for a batch.
 
     Attributes:
-        token_logits: Logits over the vocabulary at the requested positions, (n_masked, vocab).
-        pair_logits: Logits of "follows" and "does not follow", float (n, 2); None without a pair
-            head.
-        hidden_states: Last-layer states of all tokens, float (total, hidden), if requested.
+        token_logits: Logits over the vocabulary for the tokens to predict, (n_masked, vocab).
+        pair_logits: Logits of "follows" and "does not follow", float (n, 2); None if the model has
+            no ``pair_head``.
+        hidden_states: Last-layer states of all tokens of the batch, float (total, hidden); None if
+            not requested.
     """
 
     token_logits: Tensor
@@ -76,9 +82,9 @@ class MaskedLanguageModel(nn.Module):
 
     Attributes:
         encoder: Computes hidden states.
-        tokenizer: Turns texts into ids; its ``max_len`` is the model's.
-        token_head: Computes logits over the vocabulary from states.
-        pair_head: Computes two logits from the pooled first state, for NSP and SOP.
+        tokenizer: Turns texts into token ids; its ``max_len`` is the limit of the model.
+        token_head: Computes logits over the vocabulary from hidden states.
+        pair_head: Computes two logits from the pooled state of the first token, for NSP and SOP.
         mask_decoder: DeBERTa's decoder between the encoder and the token head.
     """
 
@@ -93,7 +99,8 @@ class MaskedLanguageModel(nn.Module):
         """Add new heads to an encoder.
 
         Raises:
-            ConfigError: The layout cannot hold such a head, or ``pairs`` without a pooler.
+            ConfigError: The layout has no such head, or ``pairs`` is true and the encoder has no
+                pooler.
             WeightsError: The tokenizer does not fit the encoder.
         """
         super().__init__()
@@ -128,8 +135,8 @@ class MaskedLanguageModel(nn.Module):
 
         Args:
             tokens: The batch.
-            positions: Rows of the batch, int64 (n_masked,). For other rows the last block computes
-                keys and values only, unless ``output_states``.
+            positions: Row of each token to predict, int64 (n_masked,). For other tokens the last
+                block computes keys and values only, unless ``output_states`` is true.
             output_states: Whether to return the last-layer states of all tokens.
         """
         if self.mask_decoder is not None:
@@ -166,8 +173,8 @@ class MaskedLanguageModel(nn.Module):
         """Write a folder that transformers loads as the class named in its ``config.json``.
 
         Raises:
-            ConfigError: The layout cannot hold this encoder.
-            ModelError: The folder holds a model already.
+            ConfigError: The layout cannot store this encoder.
+            ModelError: The folder already contains a model.
         """
         state = self.state_dict()
         head = {names[0]: state[own].cpu() for own, names in self._published().items()}
@@ -178,11 +185,11 @@ class MaskedLanguageModel(nn.Module):
 
     @classmethod
     def load(cls, path: str | Path) -> MaskedLanguageModel:
-        """Read a folder with a masked-language head; float32, on the CPU, in evaluation mode.
+        """Load a folder with a masked-language head, in float32 on the CPU, in evaluation mode.
 
         Raises:
-            ModelError: The folder holds no such model, or this encoder cannot compute it.
-            WeightsError: The weights are damaged or do not fit.
+            ModelError: The folder contains no such model, or this encoder cannot compute it.
+            WeightsError: The weights are damaged or do not fit the model's settings.
         """
         folder = read_folder(Path(path))
         read = read_checkpoint(folder.transformer_path)
@@ -198,10 +205,10 @@ class MaskedLanguageModel(nn.Module):
     def on_checkpoint(
         cls, read: Checkpoint, tokenizer: TextTokenizer, *, pairs: bool
     ) -> MaskedLanguageModel:
-        """Add heads to the encoder of a checkpoint, with their weights if it has them.
+        """Add heads to the encoder of a checkpoint, with the weights of the heads if it has these.
 
         Raises:
-            ConfigError: As for the class.
+            ConfigError: As for `__init__`.
             WeightsError: A weight does not fit, or the output matrix is not the embedding table.
         """
         layout = TOKEN_HEADS[read.encoder.config.layout]
@@ -222,13 +229,13 @@ class MaskedLanguageModel(nn.Module):
         return model
 
     def _given(self, head: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Pick the weights of the heads that a checkpoint has, by parameter of this model."""
+        """Return the weights of heads that a checkpoint has, by parameter name of this model."""
         published = self._published().items()
-        # Reversed, so that the first of several published names wins.
+        # Reversed, so that the first of several published names overwrites the others.
         return {own: head[n] for own, names in published for n in reversed(names) if n in head}
 
     def _published(self) -> dict[str, tuple[str, ...]]:
-        """Published names of each parameter of a head; `save` writes the first."""
+        """Published names of each parameter of a head; `save` uses the first of them."""
         layout = self.layout
         names: dict[str, tuple[str, ...]] = {"token_head.bias": layout.biases}
         for part in ("weight", "bias"):

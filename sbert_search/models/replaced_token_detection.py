@@ -26,7 +26,7 @@ _SHARED = (
 )  # modules of `Embeddings` that both encoders share
 _HEAD = "discriminator_predictions"
 GENERATOR = "generator"
-"""Folder of the generator, inside the discriminator's."""
+"""Name of the generator's folder, which is inside the discriminator's folder."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,9 +34,10 @@ class ReplacedTokenOutput:
     """The output of generator and discriminator for a batch.
 
     Attributes:
-        generator_logits: The generator's logits at the masked positions, float (n_masked, vocab).
-        logits: The discriminator's log-odds of a replaced token, float (total,).
-        replaced: Whether the token was replaced by another one, bool (total,).
+        generator_logits: The generator's logits for the masked tokens, float (n_masked, vocab).
+        logits: The discriminator's log-odds that a token was replaced, for all tokens of the batch,
+            float (total,).
+        replaced: Whether each token was replaced by another one, bool (total,).
     """
 
     generator_logits: Tensor
@@ -45,12 +46,12 @@ class ReplacedTokenOutput:
 
 
 class ReplacedTokenModel(nn.Module):
-    """A discriminator and a generator that share the embeddings.
+    """A discriminator and a generator that share their embeddings.
 
     Attributes:
-        generator: Masked language model, trained by its own loss only.
-        encoder: The discriminator's encoder, the model to use after pre-training.
-        tokenizer: Turns texts into ids.
+        generator: Masked language model; the discriminator's loss does not train it.
+        encoder: The discriminator's encoder, which is used after pre-training.
+        tokenizer: Turns texts into token ids.
 
     Source: Clark et al. 2020, ELECTRA (arXiv:2003.10555), sections 2 and 3.2.
     """
@@ -61,7 +62,8 @@ class ReplacedTokenModel(nn.Module):
         """Add a new head to the encoder, and a new generator.
 
         Raises:
-            ConfigError: The layout is not electra, or the generator's tables have other sizes.
+            ConfigError: The file format (layout) is not electra's, or the embedding tables of the
+                generator have other sizes than those of the encoder.
         """
         super().__init__()
         config = encoder.config
@@ -83,7 +85,7 @@ class ReplacedTokenModel(nn.Module):
             fill_fresh(layer, config)
 
     def forward(self, batch: MaskedBatch) -> ReplacedTokenOutput:
-        """Replace masked tokens by draws from the generator, and detect the replaced ones."""
+        """Replace masked tokens by samples of the generator, and detect the replaced tokens."""
         token_logits = self.generator(batch.tokens, batch.positions).token_logits
         drawn = draw(token_logits.detach())
         ids = batch.tokens.input_ids.clone()
@@ -99,10 +101,10 @@ class ReplacedTokenModel(nn.Module):
         return logits.squeeze(-1)
 
     def save(self, path: str | Path) -> None:
-        """Write the discriminator as ElectraForPreTraining and the generator to a folder inside.
+        """Write the discriminator as ElectraForPreTraining, and the generator to a folder inside.
 
         Raises:
-            ModelError: The folder holds a model already.
+            ModelError: The folder already contains a model.
         """
         path = Path(path)
         layers = {"dense": self.dense, "dense_prediction": self.out}
@@ -125,7 +127,10 @@ class ReplacedTokenModel(nn.Module):
 
 
 def draw(logits: Tensor) -> Tensor:
-    """Draw a token from the distribution of each row with torch's generator; int64 (n,)."""
+    """Sample a token from the softmax of each row of logits (n, vocab); int64 (n,).
+
+    The samples come from torch's random number generator.
+    """
     # The argmax of logits + Gumbel(0, 1) noise is a draw from their softmax.
     noise = -torch.empty_like(logits, dtype=torch.float32).exponential_().log()
     return (logits.float() + noise).argmax(-1)

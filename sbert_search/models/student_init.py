@@ -1,4 +1,4 @@
-"""Initialise a student for distillation with layers of its teacher."""
+"""Initialise a student model for distillation with layers of its teacher model."""
 
 from __future__ import annotations
 
@@ -14,13 +14,15 @@ def make_student(teacher: MaskedLanguageModel, config: EncoderConfig) -> MaskedL
     """Make a student with copies of the embeddings, some blocks and the token head of its teacher.
 
     Args:
-        teacher: A model of the same width and vocabulary.
-        config: The student, with fewer layers and without segments.
+        teacher: A model of the same width and vocabulary as the student.
+        config: Configuration of the student's encoder, with at most as many layers as the teacher
+            and without segment embeddings, which are not copied.
 
     Raises:
-        ConfigError: The configurations do not allow a copy.
+        ConfigError: The two configurations do not allow a copy.
 
-    Source: Sanh et al. 2019, DistilBERT, section 3 (arXiv:1910.01108): every other layer.
+    Source: Sanh et al. 2019, DistilBERT, section 3 (arXiv:1910.01108), which takes every other
+    layer.
     """
     source = teacher.encoder.config
     differing = [name for name in _SAME if getattr(config, name) != getattr(source, name)]
@@ -43,7 +45,10 @@ def make_student(teacher: MaskedLanguageModel, config: EncoderConfig) -> MaskedL
 
 
 def alternate(layers: int, chosen: int) -> list[int]:
-    """Choose layers evenly from the first to the last; 6 of 12: 0, 2, 4, 7, 9, 11."""
+    """Return ``chosen`` layers, evenly spaced from the first to the last.
+
+    For 6 of 12 layers: 0, 2, 4, 7, 9, 11.
+    """
     if chosen == 1:
         return [0]
     return [round(n * (layers - 1) / (chosen - 1)) for n in range(chosen)]

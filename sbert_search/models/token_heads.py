@@ -1,4 +1,7 @@
-"""The token head, which predicts masked tokens, and its names in published layouts."""
+"""The token head, which predicts masked tokens, and the names of its tensors in published files.
+
+A layout is the published file format of one model family, such as bert or roberta.
+"""
 
 from __future__ import annotations
 
@@ -15,20 +18,21 @@ from sbert_search.encoder.linear import Linear, linear
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TokenHeadLayout:
-    """The published names of the heads for pre-training in one layout.
+    """The names that one layout gives to the heads for pre-training.
 
     Attributes:
-        masked: The class in transformers with the token head only.
-        dense: Layer before the output matrix.
-        norm: Layer norm after ``dense``.
-        biases: Names of the bias over the vocabulary; a checkpoint has any of them, and the first
-            is written.
-        decoder: Output matrix, which is the embedding table.
-        activation: Activation after ``dense``; None: the encoder's.
-        paired: The class that also classifies pairs of segments; None: the layout has none.
-        pair: Classifier of that class, after the pooler.
-        settings: Keys of ``config.json`` that the head needs.
-        positions: Position table of the mask decoder; None: the layout has none.
+        masked: Class in transformers that has the token head only.
+        dense: Name of the layer before the output matrix.
+        norm: Name of the layer norm after ``dense``.
+        biases: Names of the bias over the vocabulary; a checkpoint has one or more of them, and
+            `MaskedLanguageModel.save` writes the first.
+        decoder: Name of the output matrix, which equals the embedding table.
+        activation: Activation after ``dense``; None: the one of the encoder.
+        paired: Class in transformers that also classifies pairs of segments; None: the layout has
+            no such class.
+        pair: Name of the classifier of ``paired``, which follows the pooler.
+        settings: Keys of ``config.json`` that the head needs, with their values.
+        positions: Name of the position table of the mask decoder; None: the layout has no decoder.
     """
 
     masked: str
@@ -98,7 +102,7 @@ TOKEN_HEADS = {
 
 
 class TokenHead(nn.Module):
-    """Computes logits over the vocabulary, with the embedding table as the output matrix."""
+    """Computes logits over the vocabulary; the output matrix is the encoder's embedding table."""
 
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
@@ -116,7 +120,7 @@ class TokenHead(nn.Module):
 
         Args:
             states: Hidden states of the tokens to predict, float (n, hidden).
-            table: The embedding table, float (vocab, table width).
+            table: The embedding table, float (vocab, table_size).
 
         Returns:
             Float (n, vocab).

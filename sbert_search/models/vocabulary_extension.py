@@ -1,4 +1,4 @@
-"""Extend the vocabulary of a model: embedding rows for new pieces, computed from old rows."""
+"""Extend the vocabulary of a model by new word pieces, with embeddings computed from old ones."""
 
 from __future__ import annotations
 
@@ -17,19 +17,18 @@ _TABLE = "embeddings.word.weight"
 
 
 def extend_vocabulary(read: Checkpoint, old: TextTokenizer, new: TextTokenizer) -> Checkpoint:
-    """Add rows for new pieces to a model.
+    """Add an embedding for each new word piece to a model.
 
-    The old tokenizer splits a new piece into old pieces; the new row is the mean of their rows.
-    This applies to the embedding table, and to the matrix and the bias of a head over the
-    vocabulary.
+    The old tokenizer splits a new piece into old pieces; the new embedding is the mean of their
+    embeddings. A head over the vocabulary is extended in the same way, in its matrix and its bias.
 
     Args:
         read: The model; its tensors do not change.
-        old: Its tokenizer.
+        old: The tokenizer of the model.
         new: The tokenizer with the extended vocabulary.
 
     Raises:
-        ConfigError: The new vocabulary is not the old one followed by more pieces.
+        ConfigError: The new vocabulary does not keep all pieces of the old one with their ids.
 
     Source: Gee et al. 2022, Fast Vocabulary Transfer (arXiv:2402.09977), section 3.
     """

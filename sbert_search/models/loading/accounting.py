@@ -1,10 +1,10 @@
 """Check every tensor when sentence-transformers loads a model.
 
-If the files lack a parameter, transformers fills it with random numbers; if they have a tensor that
-the model does not use, transformers drops it. It only logs both. Here a missing parameter becomes
-NaN, so that every result that depends on it is NaN and is refused. A dropped tensor of the encoder
-is refused too; a dropped tensor of a head is not. docs/decisions.md: "Missing parameters become
-NaN".
+If the files lack a parameter, transformers fills the parameter with random numbers. If the files
+have a tensor that the model does not use, transformers drops the tensor. It logs both and raises no
+error. This module sets missing parameters to NaN. Every result that depends on one is then NaN, and
+such a model is refused. A model is also refused if a tensor of its encoder was dropped, but not if
+a tensor of an unused head was. docs/decisions.md: "Missing parameters become NaN".
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from sbert_search.encoder.layouts import LAYOUTS
 from sbert_search.encoder.tensors import first_names
 from sbert_search.errors import WeightsError
 
-# Buffers that older versions saved, with any prefix.
+# Names, after any prefix, of buffers that older versions of transformers saved.
 _BUFFER = re.compile(r"(^|\.)(position_ids|token_type_ids|inv_freq|masked_bias|attn\.bias)$")
 _patching = threading.Lock()
 
 
 @dataclass(frozen=True, eq=False)
 class Loaded:
-    """One model that transformers loaded, and its report.
+    """One model that transformers loaded, and the report of transformers on its tensors.
 
     Attributes:
-        model: The model, with missing parameters filled at random.
+        model: The model, with random numbers in missing parameters.
         missing: Parameters that no file has.
         unexpected: Tensors of the files that the model does not use.
         mismatched: Parameters that have another shape in the files.
@@ -52,8 +52,9 @@ def watched_loads() -> Iterator[list[Loaded]]:
 
     The table that transformers logs and its progress bar are turned off.
     """
-    # sentence-transformers has no argument that returns the report, so the method that it calls is
-    # patched: under a lock, and only for this thread, since other threads may load models too.
+    # sentence-transformers has no argument that returns the report, so the method of transformers
+    # that it calls is patched. The patch is made under a lock and acts on this thread only, since
+    # other threads may load models too.
     from transformers import PreTrainedModel
     from transformers.utils import logging
 
@@ -87,7 +88,7 @@ def watched_loads() -> Iterator[list[Loaded]]:
 
 @contextlib.contextmanager
 def _quiet(logging: Any) -> Iterator[None]:
-    """Let transformers log errors only, without a progress bar, in the context."""
+    """Make transformers log only errors and show no progress bar while the context is open."""
     before, bar = logging.get_verbosity(), logging.is_progress_bar_enabled()
     logging.set_verbosity_error()
     logging.disable_progress_bar()
@@ -110,7 +111,8 @@ def require_accounted(
         probe: Computes an embedding or a score with the model.
 
     Raises:
-        WeightsError: Tensors are missing, of another shape, or left over; the message names them.
+        WeightsError: Tensors are missing, have another shape, or are not used; the message names
+            them.
     """
     for load in loads:
         _refuse_left_over(where, load)
@@ -119,18 +121,18 @@ def require_accounted(
         wrong_shape = {name for load in loads for name in load.mismatched}
         shown = [f"{name} (other shape)" if name in wrong_shape else name for name in absent]
         raise WeightsError(
-            f"{where}: the weights lack {first_names(shown)}, which the model computes with. "
+            f"{where}: the weights lack {first_names(shown)}, which the model needs. "
             "Take config.json and weights from one model."
         )
 
 
 def _refuse_left_over(where: object, load: Loaded) -> None:
-    """Refuse unused tensors of modules that the model has, such as one layer too many."""
-    body = load.model.base_model
+    """Refuse unused tensors that belong to a module of the model, such as those of extra layers."""
+    encoder = load.model.base_model
     layout = LAYOUTS.get(str(load.model.config.model_type))
     heads = layout.heads if layout else ()
-    modules = {name for name, _ in body.named_children()}
-    if body is not load.model:
+    modules = {name for name, _ in encoder.named_children()}
+    if encoder is not load.model:
         modules |= {name for name, _ in load.model.named_children()}
     prefix = f"{load.model.base_model_prefix}."
     left = [
@@ -138,7 +140,7 @@ def _refuse_left_over(where: object, load: Loaded) -> None:
         for name in load.unexpected
         if not _BUFFER.search(name)
         and name.removeprefix(prefix).partition(".")[0] in modules
-        and (not name.removeprefix(prefix).startswith(heads) or body is not load.model)
+        and (not name.removeprefix(prefix).startswith(heads) or encoder is not load.model)
     ]
     if left:
         raise WeightsError(

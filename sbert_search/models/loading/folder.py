@@ -1,8 +1,9 @@
-"""Read and write the description of a sentence-transformers model folder, of versions 2 to 6.
+"""Read and write the settings in a model folder of sentence-transformers, versions 2 to 6.
 
-Reading does not import torch, because an index compares identities before it loads a model, and a
-cached graph embeds a query without loading one. Writing uses the legacy form, four small JSON files
-that versions 3, 5 and 6 load; versions 3 and 5 cannot load the form of version 6.
+Reading does not import torch, since two of its uses need no torch: an index compares the identity
+of a model before the model is loaded, and a cached ONNX graph embeds queries. Writing uses the
+legacy format, small JSON files that versions 3, 5 and 6 of sentence-transformers load; versions 3
+and 5 cannot load the format of version 6.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ from sbert_search.runtime.progress import note
 if TYPE_CHECKING:
     from sbert_search.tokens.tokenizer import TextTokenizer
 
-_NO_LIMIT = 1_000_000  # tokens; transformers writes 1e30 for "no limit"
-# Files that define a tokenizer; the first set that exists counts.
+_NO_LIMIT = 1_000_000  # a limit of so many tokens is none; transformers writes 1e30 for "no limit"
+# Sets of files that define a tokenizer; the first set that exists is the tokenizer of the model.
 _TOKENIZERS = (
     ("tokenizer.json",),
     ("vocab.txt",),
@@ -40,16 +41,17 @@ _TOKENIZERS = (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ModelDescription:
-    """Settings of a bi-encoder that its embeddings depend on, besides weights and tokenizer.
+    """Settings on which the embeddings of a bi-encoder depend, besides weights and tokenizer.
 
     Attributes:
-        architecture: ``model_type`` of the Transformer, or the kind of the first module.
+        architecture: ``model_type`` of the Transformer module, or the kind of the first module if
+            that is no Transformer.
         modules: The modules, in order of application.
-        max_len: Most tokens that the model reads of a text, special tokens included.
-        prompts: Texts to put before an input, by name; without empty ones.
-        default_prompt_name: The prompt to use if none is named.
+        max_len: Maximum number of tokens that the model reads of a text, special tokens included.
+        prompts: Texts to put before an input, by name; empty texts are left out.
+        default_prompt_name: Name of the prompt to use if a call names no prompt.
         similarity: cosine, dot, euclidean or manhattan.
-        truncate_dim: Leading dimensions of an embedding to keep; None: all.
+        truncate_dim: Number of leading dimensions of an embedding to keep; None: all.
     """
 
     architecture: str
@@ -62,7 +64,10 @@ class ModelDescription:
 
     @property
     def pooling(self) -> str:
-        """Pooling modes joined by "+", then later modules, such as ``cls+mean>Dense``."""
+        """Pooling modes joined by "+", then the kinds of later modules: ``cls+mean>Dense``.
+
+        A Normalize module at the end is left out.
+        """
         steps = [
             "+".join(pooling_modes(module)) if module.kind == "Pooling" else module.kind
             for module in self.modules[1 : -1 if self.normalize else None]
@@ -91,9 +96,10 @@ class ModelFolder:
 
     Attributes:
         path: Path of the folder.
-        description: Description of the model; a folder of plain transformers is Transformer and
-            mean Pooling, as in sentence-transformers.
-        transformer: ``config.json`` of the Transformer; {} if it does not exist.
+        description: Description of the model. A folder of plain transformers, without
+            ``modules.json``, has the modules Transformer and mean Pooling, as in
+            sentence-transformers.
+        transformer: ``config.json`` of the Transformer module; {} if it does not exist.
         tokenizer: ``tokenizer_config.json``; {} if it does not exist.
         settings: ``config_sentence_transformers.json``; {} if it does not exist.
     """
@@ -106,19 +112,19 @@ class ModelFolder:
 
     @property
     def stated_max_len(self) -> int:
-        """Most tokens of a text by the settings; may exceed the positions of the model."""
+        """Maximum tokens of a text by the settings; the model may have fewer positions."""
         return _max_len(self.description.modules[0], self.tokenizer, self.transformer)
 
     @property
     def transformer_path(self) -> Path:
-        """Folder of encoder weights and tokenizer."""
+        """Folder with the encoder's weights and the tokenizer."""
         return self.path / self.description.modules[0].folder
 
     def weights_sha256(self) -> str:
         """Hash of all weights.
 
         Raises:
-            ModelError: The weights of a module are a pickle, or the folder has no weights.
+            ModelError: The weights of a module are in a pickle file, or the folder has no weights.
         """
         folders = sorted({module.folder for module in self.description.modules})
         names = [name for folder in folders for name in _weight_files(self.path, folder)]
@@ -143,11 +149,11 @@ class ModelFolder:
 
 
 def read_folder(path: Path) -> ModelFolder:
-    """Read the description of a model folder.
+    """Read the settings in a model folder.
 
     Raises:
-        ModelError: The folder holds no model, a file is not JSON of the expected form, a module
-            lies outside the folder, or a module needs code that is not part of
+        ModelError: The folder contains no model, a file is not JSON of the expected structure, a
+            module lies outside the folder, or a module needs code that is not part of
             sentence-transformers.
     """
     if not path.is_dir():
@@ -190,10 +196,9 @@ def _stated(path: Path, settings: Mapping[str, object]) -> _Stated:
 
 
 def load_tokenizer(folder: ModelFolder) -> TextTokenizer:
-    """Read the tokenizer of a bi-encoder; raises as `TextTokenizer.from_folder`."""
-    from sbert_search.tokens.tokenizer import (
-        TextTokenizer,
-    )  # loads torch; only callers with a text need it
+    """Read the tokenizer of a model; errors as for `TextTokenizer.from_folder`."""
+    # Imported here because it loads torch, which most functions of this module do not need.
+    from sbert_search.tokens.tokenizer import TextTokenizer
 
     description = folder.description
     if "max_seq_length" in description.modules[0].settings:
@@ -205,7 +210,7 @@ def load_tokenizer(folder: ModelFolder) -> TextTokenizer:
 
 
 def note_positions(where: object, stated: int, positions: int) -> None:
-    """Note on stderr if a model has fewer positions than its settings state."""
+    """Print on stderr if a model has fewer positions than its ``max_seq_length`` setting."""
     if stated > positions:
         note(
             f"{where}: max_seq_length is {stated}, but the model has {positions} positions; "
@@ -214,7 +219,7 @@ def note_positions(where: object, stated: int, positions: int) -> None:
 
 
 def write_legacy_form(path: Path, description: ModelDescription) -> None:
-    """Write the JSON files that turn a transformers folder into a sentence-transformers one."""
+    """Write the JSON files that make a folder of transformers one of sentence-transformers."""
     listing = [
         {
             "idx": n,
@@ -244,7 +249,7 @@ def write_legacy_form(path: Path, description: ModelDescription) -> None:
 def _max_len(
     module: Module, tokenizer: Mapping[str, object], transformer: Mapping[str, object]
 ) -> int:
-    """Most tokens of a text, from where versions 2 to 5 or 6 of the library write it."""
+    """Maximum tokens of a text, from the files in which sentence-transformers 2 to 6 writes it."""
     limit = module.settings.get("max_seq_length")
     if limit is not None:
         return _tokens("max_seq_length", limit)

@@ -1,4 +1,7 @@
-"""The identity of a model: hashes of its files, and the settings that change its output."""
+"""The identity of a model: hashes of its files, and the settings that change its output.
+
+Embeddings of two models can be compared only if the identities agree.
+"""
 
 from __future__ import annotations
 
@@ -15,10 +18,11 @@ from sbert_search.runtime.cache import remembered
 
 IN_MEMORY = "state:"  # prefix of the hash of a model that was passed as an object
 
-# Fields in which comparable embeddings may differ: where the weights are, and how they are run.
+# Fields that may differ between comparable embeddings: how the model was found and is computed.
 _NOT_COMPARED = frozenset({"name", "engine", "precision"})
-_LARGE = 1 << 20  # bytes; above, reading a cached hash is faster than computing it
-_SETTLED_NS = 2_000_000_000  # a file changed more recently may change again within one timestamp
+_LARGE = 1 << 20  # bytes; for larger files, reading a cached hash is faster than computing it
+# A file that changed less long ago may change again and keep the same timestamp.
+_SETTLED_NS = 2_000_000_000
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -26,15 +30,17 @@ class ModelIdentity:
     """The properties in which models must agree for their embeddings to be comparable.
 
     Attributes:
-        name: The path or name that the model was opened by.
-        weights_sha256: Hash of the safetensors file, or of the list of files if there are several;
-            for a model passed as an object, `IN_MEMORY` and the hash of its state.
+        name: The path or name by which the model was opened.
+        weights_sha256: Hash of the safetensors file, or of the list of names and hashes if there
+            are several files. For a model passed as an object: `IN_MEMORY` and the hash of its
+            parameters.
         tokenizer_sha256: Hash of the file that defines the tokenizer.
         architecture: ``model_type`` of ``config.json``.
         pooling: Pooling modes joined by "+", with the sizes of dense layers after them.
-        prompts: Texts to put before an input, by name; "" is used if no name is given.
-        max_len: Most tokens that the model reads of a text, special tokens included.
-        dim: Dimensions of an embedding, after truncation.
+        prompts: Texts to put before an input, by name. The name "" has the text to use if a call
+            names no prompt.
+        max_len: Maximum number of tokens that the model reads of a text, special tokens included.
+        dim: Number of dimensions of an embedding after truncation.
         similarity: cosine, dot, euclidean or manhattan.
         normalize: Whether the embeddings have norm 1.
         engine: native, onnx, sentence-transformers or hashing.
@@ -69,7 +75,7 @@ class ModelIdentity:
         return from_mapping(cls, values, where="model.")
 
     def to_mapping(self) -> dict[str, object]:
-        """Return a mapping that JSON can hold."""
+        """Return the fields as a mapping of JSON values."""
         return to_mapping(self)
 
     def differences(self, other: ModelIdentity) -> list[str]:
@@ -88,7 +94,7 @@ class ModelIdentity:
         ]
 
     def same_engine(self, other: ModelIdentity) -> bool:
-        """Whether both compute with the same engine in the same precision."""
+        """Whether both models are computed by the same engine in the same precision."""
         return (self.engine, self.precision) == (other.engine, other.precision)
 
 
@@ -104,7 +110,7 @@ def sha256_of(path: Path) -> str:
 
 
 def sha256_of_files(folder: Path, names: Sequence[str]) -> str:
-    """Hash one file, or the sorted list of names and hashes of several."""
+    """Hash one file; for several files, hash the sorted list of their names and hashes."""
     if len(names) == 1:
         return sha256_of(folder / names[0])
     listing = "".join(f"{sha256_of(folder / name)}  {name}\n" for name in sorted(names))
@@ -113,8 +119,8 @@ def sha256_of_files(folder: Path, names: Sequence[str]) -> str:
 
 @functools.lru_cache(maxsize=256)
 def _sha256(path: Path, *state: int) -> str:
-    *_, size, changed, moved = state
-    if size < _LARGE or time.time_ns() - max(changed, moved) < _SETTLED_NS:
+    *_, size, content_changed, inode_changed = state
+    if size < _LARGE or time.time_ns() - max(content_changed, inode_changed) < _SETTLED_NS:
         return _hash(path)
     key = [str(path), *state]
     digest: str = remembered("sha256", key, lambda: _hash(path), _is_sha256)

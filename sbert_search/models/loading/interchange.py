@@ -1,6 +1,6 @@
-"""Wrappers of models that sentence-transformers runs, of any architecture.
+"""Wrappers of models of any architecture that sentence-transformers ("the library") computes.
 
-No other module imports the library. It is imported on first use, since that takes seconds.
+No other module imports the library. It is imported on first use, since the import takes seconds.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from sentence_transformers import CrossEncoder, SentenceTransformer
     from sentence_transformers.base.modules.module import Module as _LibraryModule
 
-_NO_LIMIT = 1 << 30
+_NO_LIMIT = 1 << 30  # tokens or dimensions; more than any model has
 _POOLING = ("Pooling", "Dense", "Normalize")
 
 
@@ -43,7 +43,9 @@ def is_cross_encoder(model: object) -> TypeGuard[CrossEncoder]:
 
 
 def load_sentence_transformer(path: Path) -> SentenceTransformer:
-    """Load a bi-encoder from a folder, on the CPU in fp32; no network, no code of the model.
+    """Load a bi-encoder from a folder, on the CPU in fp32.
+
+    The network is not used, and no code from the folder is run.
 
     Raises:
         ModelError: The library cannot load it.
@@ -82,7 +84,7 @@ def _load(kind: Any, path: Path) -> tuple[Any, list[Loaded]]:
 
 
 def _keep_to_positions(model: Any, path: Path) -> None:
-    """Lower ``max_seq_length`` to the positions; otherwise the library fails on long texts."""
+    """Lower ``max_seq_length`` to the model's positions; else the library fails on long texts."""
     tables = [
         part
         for name, part in model.named_modules()
@@ -90,7 +92,7 @@ def _keep_to_positions(model: Any, path: Path) -> None:
     ]
     if not tables or model.max_seq_length is None:
         return
-    # RoBERTa's first position follows the row of padding (`padding_idx`).
+    # In RoBERTa's table, the rows up to the row of padding (`padding_idx`) are no positions.
     last_unused = -1 if tables[0].padding_idx is None else tables[0].padding_idx
     positions = tables[0].num_embeddings - (last_unused + 1)
     note_positions(path, model.max_seq_length, positions)
@@ -102,8 +104,9 @@ class LibraryEncoder:
 
     Attributes:
         model: The library's model.
-        tokenizer: Its tokenizer, to count tokens and split texts; the library tokenises itself.
-        dim: Dimensions of an embedding before truncation.
+        tokenizer: A copy of the model's tokenizer, to count tokens and split texts. For embedding,
+            the library tokenises texts itself.
+        dim: Number of dimensions of an embedding before truncation.
     """
 
     def __init__(self, model: SentenceTransformer) -> None:
@@ -117,7 +120,7 @@ class LibraryEncoder:
         self.dim = int(model.encode(["a"], prompt="", truncate_dim=_NO_LIMIT).shape[1])
 
     def describe(self) -> ModelDescription:
-        """Describe the model as its folder would."""
+        """Return the description that the folder of this model would contain."""
         model = self.model
         modules = tuple(_module(module) for module in model)
         config = getattr(model, "config", None)  # sentence-transformers has it from 6.0
@@ -148,10 +151,11 @@ class LibraryPairScorer:
 
     Attributes:
         model: The library's model.
-        tokenizer: Its tokenizer, to count tokens; the library tokenises itself.
-        num_labels: Outputs per pair.
+        tokenizer: A copy of the model's tokenizer, to count tokens. For scoring, the library
+            tokenises pairs itself.
+        num_labels: Number of outputs per pair.
         labels: Names of the outputs.
-        architecture: ``model_type`` of its Transformer.
+        architecture: ``model_type`` of the model's Transformer.
     """
 
     def __init__(self, model: CrossEncoder) -> None:
@@ -186,9 +190,7 @@ def _backend(model: Any) -> Tokenizer:
             f"The tokenizer is a {type(tokenizer).__name__}; this package needs one of the "
             "tokenizers library to count tokens and split texts."
         )
-    return Tokenizer.from_str(
-        backend.to_str()
-    )  # a copy; the settings of the model's own do not change
+    return Tokenizer.from_str(backend.to_str())  # a copy, so that the model's own stays the same
 
 
 def _module(module: nn.Module) -> Module:

@@ -30,8 +30,10 @@ _KINDS = (
     "StaticEmbedding",
     "LogitScore",
 )
-_BY_TASK = ("Router", "Asym")  # Asym: its name before sentence-transformers 5
-# sentence-transformers reads the settings of a Transformer from the first of these with any.
+# Modules that treat queries and documents differently. Asym is Router's name before version 5.
+_BY_TASK = ("Router", "Asym")
+# sentence-transformers reads the settings of a Transformer from the first of these files that is
+# not empty.
 _TRANSFORMER_SETTINGS = (
     "sentence_bert_config.json",
     "sentence_roberta_config.json",
@@ -49,8 +51,8 @@ class Module:
 
     Attributes:
         kind: Class name, such as Pooling.
-        folder: Path inside the model folder, "" for its root.
-        settings: Its ``config.json``; {} if it does not exist.
+        folder: Path inside the model folder; "" is the model folder itself.
+        settings: Settings from the module's folder; {} if there is no file with settings.
     """
 
     kind: str
@@ -59,7 +61,7 @@ class Module:
 
 
 def pooling_modes(module: Module) -> tuple[str, ...]:
-    """Return the modes of a Pooling module, in the order of concatenation."""
+    """Return the modes of a Pooling module, in the order of concatenation of their results."""
     modes = module.settings.get("pooling_mode")
     if modes is None:
         modes = [mode for mode, key in POOLING_KEYS.items() if module.settings.get(key)]
@@ -69,7 +71,7 @@ def pooling_modes(module: Module) -> tuple[str, ...]:
 
 
 def read_modules(path: Path) -> tuple[Module, ...]:
-    """Read ``modules.json``; a folder without one is Transformer and mean Pooling.
+    """Read ``modules.json``; without this file the modules are Transformer and mean Pooling.
 
     Raises:
         ModelError: The file is not a list of modules, a module lies outside the folder, or this

@@ -1,4 +1,7 @@
-"""Tell which model folders the native encoder supports; sentence-transformers runs the others."""
+"""Decide which model folders the native encoder supports; sentence-transformers runs the others.
+
+The native encoder is this package's own.
+"""
 
 from __future__ import annotations
 
@@ -26,9 +29,9 @@ _READ = {
     "Normalize": set[str](),
 }
 _HIDDEN = {"text": {"method": "forward", "method_output_name": "last_hidden_state"}}
-# Prefixes of the names of tokenizers that return no segments, in transformers 5.
+# Prefixes of names of tokenizer classes that return no segment ids in transformers 5.
 _WITHOUT_SEGMENTS = ("albert", "roberta", "distilbert")
-# Other settings, with the value at which they change nothing.
+# Settings that the native modules do not read, each with the value at which it changes nothing.
 _PLAIN: dict[tuple[str, str], object] = {
     ("Transformer", "transformer_task"): "feature-extraction",
     ("Transformer", "modality_config"): _HIDDEN,
@@ -61,8 +64,8 @@ def require_sane(folder: ModelFolder) -> None:
     """Refuse a folder that no engine can load.
 
     Raises:
-        ModelError: It has no tokenizer (the library would make one without a vocabulary), or its
-            number of layers is not from 1 to `MOST_LAYERS`.
+        ModelError: The folder has no tokenizer (sentence-transformers would make one without a
+            vocabulary), or the number of layers is not from 1 to `MOST_LAYERS`.
     """
     folder.tokenizer_sha256()
     for name, value in folder.transformer.items():
@@ -74,7 +77,7 @@ def require_sane(folder: ModelFolder) -> None:
 
 
 def why_not_native(folder: ModelFolder) -> str | None:
-    """Reason why the native encoder cannot compute a bi-encoder's folder; None: it can."""
+    """Return why the native encoder cannot compute the bi-encoder in a folder; None if it can."""
     kinds = [module.kind for module in folder.description.modules]
     if kinds[:2] != ["Transformer", "Pooling"] or set(kinds[2:]) - {"Dense", "Normalize"}:
         return f"the modules {', '.join(kinds)} are not encoder, pooling, dense and normalise"
@@ -82,7 +85,7 @@ def why_not_native(folder: ModelFolder) -> str | None:
 
 
 def why_no_native_pairs(folder: ModelFolder) -> str | None:
-    """Reason why the native encoder cannot compute a cross-encoder's folder; None: it can."""
+    """Return why the native encoder cannot compute a folder's cross-encoder; None if it can."""
     modules = folder.description.modules
     bare = not (folder.path / "modules.json").is_file()
     if not bare and [module.kind for module in modules] != ["Transformer"]:
@@ -99,9 +102,10 @@ def why_no_native_pairs(folder: ModelFolder) -> str | None:
 
 
 def sends_segments(folder: ModelFolder) -> bool:
-    """Whether the library passes the segments of a pair to a cross-encoder.
+    """Whether sentence-transformers passes segment ids to a cross-encoder.
 
-    The tokenizer's settings decide; if they do not say, its class or the architecture does.
+    Segment ids tell the two texts of a pair apart. The key ``model_input_names`` of the tokenizer's settings decides. Without the key, the name of
+    the tokenizer's class or of the architecture decides.
     """
     names = folder.tokenizer.get("model_input_names")
     if isinstance(names, list):
@@ -111,7 +115,10 @@ def sends_segments(folder: ModelFolder) -> bool:
 
 
 def pair_activation(folder: ModelFolder) -> str | None:
-    """Class path of a cross-encoder's activation, from where version 3, 4 or 6 writes it."""
+    """Class path of a cross-encoder's activation, None if no file names it.
+
+    It is read from the files in which versions 3, 4 and 6 of sentence-transformers write it.
+    """
     nested = folder.transformer.get("sentence_transformers")
     paths = (
         folder.settings.get("activation_fn"),
@@ -134,7 +141,7 @@ def _why_no_native_encoder(folder: ModelFolder) -> str | None:
 
 
 def _unusual(modules: Sequence[Module]) -> str | None:
-    """Name a setting whose value the native modules do not support; None: there is none."""
+    """Return a message on a setting that native modules do not support; None if there is none."""
     for module in modules:
         path = module.settings.get("activation_function", _TANH)
         if path not in ACTIVATIONS:

