@@ -2,5 +2,5 @@
 
 `EncoderConfig` describes an encoder, and `presets` has the published configurations. `PackedTokens`
 is a batch without padding, `Encoder` is the model, and `weights` reads and writes the published
-layouts.
+file formats (layouts).
 """

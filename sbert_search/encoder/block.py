@@ -57,12 +57,17 @@ class Block(nn.Module):
     def forward_selected(
         self, states: Tensor, tokens: PackedTokens, selected: SelectedTokens
     ) -> Tensor:
-        """Compute the rows of `forward` for selected tokens; float (n, hidden)."""
+        """Compute the output of `forward` for selected tokens only; float (n, hidden)."""
         context = self.attention.forward_selected(states, tokens, selected)
         return self.finish(context, states[selected.rows])
 
     def finish(self, context: Tensor, states: Tensor) -> Tensor:
-        """Add the output of attention to its query states, then apply the feed-forward layer."""
+        """Add the output of attention to its query states, then apply the feed-forward layer.
+
+        Args:
+            context: Output of attention.
+            states: Query states, from which the queries were computed.
+        """
         states = self.attention_norm(self._add(context, states))
         output = self.down(self.activation(self.up(states)))
         out: Tensor = self.output_norm(self._add(output, states))
@@ -70,5 +75,5 @@ class Block(nn.Module):
 
     def _add(self, output: Tensor, states: Tensor) -> Tensor:
         """Apply dropout to the output of a layer and add the residual."""
-        # A sum of two dtypes does not use a CPU's vector instructions: convert first.
+        # Converted first, since the sum of two dtypes does not use a CPU's vector instructions.
         return dropout(output, self.dropout, self.training).to(states.dtype) + states

@@ -1,4 +1,4 @@
-"""The settings of an encoder; each model family of BERT's kind is a set of values."""
+"""The settings of an encoder; the models of the BERT family differ in their values."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ class EncoderConfig:
     2020 (arXiv:1909.11942), He et al. 2021 (arXiv:2006.03654).
     """
 
-    layout: str = "bert"  # published file layout to read and save
+    layout: str = "bert"  # published file format of a model family, for reading and saving
     vocab_size: int = 30522
-    pad_id: int = 0  # its embedding gets no gradient; packed batches never hold it
+    pad_id: int = 0  # padding token; its embedding gets no gradient
     hidden_size: int = 768
-    layers: int = 12  # layers; ALBERT applies the same blocks in several
+    layers: int = 12  # number of layers; in ALBERT several layers apply the same blocks
     heads: int = 12
     intermediate_size: int = 3072
     activation: Literal["gelu", "gelu_tanh", "relu"] = "gelu"
@@ -43,8 +43,10 @@ class EncoderConfig:
     layer_groups: int | None = None  # groups of blocks with separate weights; None: one per layer
     inner_layers: int = 1  # blocks in a group, applied one after another in each layer
 
-    attention_terms: tuple[AttentionTerm, ...] = ("c2c",)  # content and relative position scores
-    relative_positions: int = 0  # distances in each direction; 0: no relative position table
+    # Terms of the attention scores: c is content, p is relative position; c2p has content queries
+    # and position keys.
+    attention_terms: tuple[AttentionTerm, ...] = ("c2c",)
+    relative_positions: int = 0  # number of distances in each direction; 0: no relative positions
     key_bias: bool = True  # DeBERTa has biases of queries and values only
     causal: bool = False  # attend to the left only; for tests
 
@@ -125,7 +127,10 @@ class EncoderConfig:
 
     @property
     def block_order(self) -> list[int]:
-        """Indices of the blocks in order of use; groups serve equally many layers, as in ALBERT."""
+        """Indices of the blocks in the order in which they are applied.
+
+        Each group of blocks is applied in equally many layers, as in ALBERT.
+        """
         groups = self.layer_groups or self.layers
         return [
             layer * groups // self.layers * self.inner_layers + inner

@@ -28,12 +28,12 @@ def _block_parameters(config: EncoderConfig) -> int:
 def flops_per_token(config: EncoderConfig, length: int) -> int:
     """Count the floating-point operations per token of a forward pass.
 
-    A multiplication and an addition are two operations. Only matrix products count. Those over the
-    table of relative positions do not, since the whole batch shares them.
+    A multiplication and an addition are two operations. Only matrix products count. The projections
+    of relative positions do not count, since the whole batch shares them.
 
     Args:
         config: The encoder.
-        length: Tokens of the text.
+        length: Number of tokens of each text.
     """
     hidden = config.hidden_size
     block = 2 * (4 * hidden * hidden + 2 * hidden * config.intermediate_size)

@@ -1,4 +1,4 @@
-"""Token ids to the first hidden states."""
+"""The embeddings: from token ids to the input of the first block."""
 
 from __future__ import annotations
 
@@ -13,7 +13,11 @@ from sbert_search.encoder.dropout import dropout
 
 
 class EmbeddableTokens(Protocol):
-    """What the embeddings read of a batch, packed (total,) or padded (batch, seq_len)."""
+    """The attributes of a batch that `Embeddings` reads.
+
+    The tensors of a packed batch, without padding, are (total,); those of a padded batch are
+    (batch, seq_len).
+    """
 
     @property
     def input_ids(self) -> Tensor:
@@ -51,7 +55,10 @@ class Embeddings(nn.Module):
             self.project = nn.Linear(width, config.hidden_size)
 
     def forward(self, tokens: EmbeddableTokens) -> Tensor:
-        """Embed a batch; float (..., hidden). An encoder without segments ignores them."""
+        """Embed a batch; float (..., hidden).
+
+        Segment ids are ignored if the encoder has no segment embeddings.
+        """
         config = self.config
         states = self.word(tokens.input_ids)
         if config.position_embeddings:
@@ -66,8 +73,8 @@ class Embeddings(nn.Module):
         offset = self.config.position_offset
         if not offset:
             return tokens.positions
-        # A text may contain the padding token, such as "<pad>" typed by a user. RoBERTa gives it
-        # the row offset - 1 and does not count it in the positions of the tokens after it.
+        # A text may contain the padding token, for instance if a user typed "<pad>". RoBERTa gives
+        # this token the row offset - 1 and does not count it in the positions of later tokens.
         pads = tokens.input_ids == self.config.pad_id
         before = pads.cumsum(-1) - pads.long()
         starts = torch.arange(pads.shape[-1], device=pads.device) - tokens.positions

@@ -22,11 +22,12 @@ class EncoderOutput:
     """The output of an encoder for a batch.
 
     Attributes:
-        hidden_states: States after the last layer, float (total, hidden), rows as in the batch; or
-            of the requested rows, (n, hidden).
-        layer_states: The embeddings, then the states after each block, if requested.
-        attentions: For each block the probabilities of each text, float (heads, length, length), if
-            requested. A block that is applied several times has several entries.
+        hidden_states: States after the last layer, float (total, hidden), for all tokens in the
+            order of the batch; or float (n, hidden) for the requested rows.
+        layer_states: The embeddings, then the states after each block; empty if not requested.
+        attentions: For each block, the attention probabilities of each text, float (heads, length,
+            length); empty if not requested. A block that is applied several times has several
+            entries.
     """
 
     hidden_states: Tensor
@@ -35,12 +36,16 @@ class EncoderOutput:
 
 
 class Encoder(nn.Module):
-    """A bidirectional Transformer over packed tokens; its weights are initialised at random."""
+    """A bidirectional Transformer over packed tokens, whose weights are initialised at random.
+
+    In a packed batch, the tokens of all texts are concatenated without padding. Each token is one
+    row of the batch, and ``total`` is the number of rows.
+    """
 
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
         self.config = config
-        self.frozen = False  # whether `freeze` has put weights in a layout that cannot be saved
+        self.frozen = False  # whether `freeze` has replaced layers by ones that cannot be saved
         self.embeddings = Embeddings(config)
         if config.relative_positions:
             self.distances = nn.Embedding(2 * config.relative_positions, config.hidden_size)
@@ -59,15 +64,15 @@ class Encoder(nn.Module):
         """Encode a batch.
 
         Args:
-            tokens: The batch, in any order and on the encoder's device.
-            rows: Rows of the batch to return last-layer states for, int64 (n,), in any order; the
-                last block then computes only those. None: all rows.
+            tokens: The batch, on the encoder's device; its texts may be in any order.
+            rows: Rows of the batch whose last-layer states are returned, int64 (n,), in any order.
+                The last block then computes only these rows if it can. None: all rows.
             output_layers: Whether to return the states of every layer.
             output_attentions: Whether to return the attention probabilities.
 
         Raises:
             ValueError: A text has more tokens than the encoder has positions.
-            ModelError: A token id is outside the vocabulary (checked on CPU only).
+            ModelError: A token id is outside the vocabulary. This is checked on a CPU only.
         """
         self._check(tokens)
         moved = tokens.by_length()
@@ -99,16 +104,17 @@ class Encoder(nn.Module):
 
     @property
     def _can_select(self) -> bool:
-        """Whether the last block can compute some rows only."""
+        """Whether the last block can compute only some rows."""
         config = self.config
         plain = config.attention_terms == ("c2c",) and config.key_bias and not config.causal
         return plain and not self.frozen
 
     @property
     def reads_starts(self) -> bool:
-        """Whether `PackedTokens.starts` alone decides which rows form a text.
+        """Whether the encoder finds the rows of each text by `PackedTokens.starts` alone.
 
-        A batch may then end in rows that belong to no text; their states are undefined.
+        If so, it does not use ``PackedTokens.lengths`` for this, and a batch may end in padding
+        rows, which belong to no text. The states of padding rows are undefined.
         """
         config, weight = self.config, self.embeddings.word.weight
         heads = weight.new_empty(0, config.head_dim)
@@ -116,8 +122,9 @@ class Encoder(nn.Module):
 
     def first_states(self, tokens: PackedTokens) -> Tensor:
         """Last-layer states of the first token of each text, float (batch, hidden)."""
-        # With gradients, the last block computes first tokens only. A batch without may be replayed
-        # as a CUDA graph, where `starts` alone tells which rows are first tokens (`reads_starts`).
+        # If gradients are on, the last block computes only first tokens. If they are off, this may
+        # be recorded as a CUDA graph and replayed with other texts. Only `starts` then tells which
+        # rows are first tokens (`reads_starts`), so all rows are computed.
         if torch.is_grad_enabled():
             output: EncoderOutput = self(tokens, rows=tokens.first_rows.long())
             return output.hidden_states
@@ -135,7 +142,11 @@ class Encoder(nn.Module):
         return torch.tanh(self.pooler(first_states))
 
     def relative_distances(self, tokens: PackedTokens) -> Tensor | None:
-        """Embeddings of the relative positions in a batch, (2 x reach, hidden); None if unused."""
+        """Embeddings of the relative positions in a batch, (2 x reach, hidden); None if unused.
+
+        They are for the distances from -reach to reach - 1. ``reach`` is the length of the longest
+        text, but at most ``relative_positions`` of the configuration.
+        """
         all_reach = self.config.relative_positions
         if not all_reach or self.config.attention_terms == ("c2c",):
             return None
@@ -150,7 +161,7 @@ class Encoder(nn.Module):
                 f"encoder takes {self.config.max_positions:,}. Truncate it or split it into chunks."
             )
         if tokens.input_ids.device.type != "cpu":
-            return  # reading the ids would wait for the device
+            return  # to read the ids, the CPU would have to wait for the device
         low, high = (int(bound) for bound in tokens.input_ids.aminmax())
         if low < 0 or high >= vocab:
             raise ModelError(

@@ -17,7 +17,9 @@ _ACTIVATIONS = {
     "gelu_pytorch_tanh": "gelu_tanh",
     "relu": "relu",
 }
-_NOT_IN_SETTINGS = ("pooler", "causal")  # read from the weights; only for tests
+# Fields that config.json does not have: the weights tell whether there is a pooler, and causal
+# attention is for tests only.
+_NOT_IN_SETTINGS = ("pooler", "causal")
 
 
 def read_settings(path: Path) -> tuple[EncoderConfig, dict[str, object]]:
@@ -49,7 +51,7 @@ def read_settings(path: Path) -> tuple[EncoderConfig, dict[str, object]]:
 
 
 def most_positions(keys: Mapping[str, object]) -> int | None:
-    """Most tokens of a text; None: no limit, or an unknown model type."""
+    """Maximum tokens of a text, by the keys of a ``config.json``; None: no limit, or unknown."""
     if keys.get("model_type") not in LAYOUTS:
         return None
     try:
@@ -60,7 +62,7 @@ def most_positions(keys: Mapping[str, object]) -> int | None:
 
 
 def from_settings(keys: Mapping[str, object]) -> EncoderConfig:
-    """Translate the keys of a ``config.json`` of a known layout.
+    """Translate the keys of a ``config.json`` whose ``model_type`` is in `LAYOUTS`.
 
     Raises:
         ConfigError: This encoder does not support a value.
@@ -82,10 +84,10 @@ def from_settings(keys: Mapping[str, object]) -> EncoderConfig:
 
 
 def to_settings(config: EncoderConfig) -> dict[str, object]:
-    """Translate to the keys of a ``config.json``.
+    """Translate a configuration to the keys of a ``config.json``.
 
     Raises:
-        ConfigError: The layout cannot hold one of the settings.
+        ConfigError: The file format of the model family (layout) cannot store one of the settings.
     """
     layout = LAYOUTS[config.layout]
     keys = _write_keys(config, layout)
@@ -105,7 +107,7 @@ def _write_keys(config: EncoderConfig, layout: Layout) -> dict[str, object]:
         "model_type": layout.model_type,
     }
     keys |= {key: getattr(config, name) for name, key in layout.settings.items()}
-    # Two published names stand for "gelu_tanh"; reversed, the first of them wins.
-    published = {name: theirs for theirs, name in reversed(_ACTIVATIONS.items())}
+    # Two published names mean "gelu_tanh". Reversed, so that the first of them is written.
+    published = {own_name: name for name, own_name in reversed(_ACTIVATIONS.items())}
     keys[layout.settings["activation"]] = published[config.activation]
     return keys | layout.write_more(config)

@@ -1,7 +1,7 @@
-"""The published file layouts of the BERT family, as data.
+"""The published file formats of the BERT family, called layouts, as data.
 
 A layout maps the settings of an encoder to keys of ``config.json``, and its parameters to names in
-``model.safetensors``. The same maps serve reading and writing.
+``model.safetensors``. The same maps are used for reading and writing.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ Keys = Mapping[str, object]  # of config.json
 class Layout:
     """One published layout.
 
-    Names omit the endings ``.weight`` and ``.bias``. Where several published names stand for one
-    parameter of `Encoder`, the published tensors are its equal slices along the rows, in order.
+    Names of parameters omit the endings ``.weight`` and ``.bias``. If one parameter of `Encoder`
+    has several published names, the published tensors are equal slices of its rows, in order.
 
     Attributes:
         model_type: Value of ``model_type`` in ``config.json``.
-        architecture: The class of the bare encoder in transformers.
-        prefix: Before every name if the encoder is part of a model with a head.
-        settings: Field of `EncoderConfig` to key of ``config.json``.
+        architecture: Class in transformers of the encoder without a head.
+        prefix: Text before the name of each encoder parameter if the model has a head.
+        settings: Maps a field of `EncoderConfig` to its key in ``config.json``.
         defaults: The published default of each key that ``config.json`` may omit.
-        read_more: Computes, from all keys, fields that are not a copy of one key.
-        write_more: Computes keys that are not a copy of one field.
-        required: Keys of ``config.json`` with the only value this encoder can compute.
-        names: Parameter of `Encoder` to published names, outside the blocks.
-        block: Published prefix of a block, with the placeholder ``{block}``, or ``{group}`` and
-            ``{inner}``.
-        block_names: Parameter of a block to published names.
-        per_head: Parameters whose rows are published head by head.
-        heads: How names of parameters of heads begin, without the prefix.
+        read_more: Computes, from all keys, the fields that are not a copy of one key.
+        write_more: Computes, from all fields, the keys that are not a copy of one field.
+        required: The only value that this encoder supports, for keys that have just one.
+        names: Maps a parameter of `Encoder` outside the blocks to its published names.
+        block: Published prefix of the names in a block, with the placeholder ``{block}``, or
+            ``{group}`` and ``{inner}``.
+        block_names: Maps a parameter of a block to its published names.
+        per_head: Parameters whose rows are published attention head by attention head.
+        heads: Prefixes of the published names of model heads, such as classifiers.
     """
 
     model_type: str
@@ -125,7 +125,8 @@ def _whole(keys: Keys, name: str) -> int:
 
 
 def _read_roberta(keys: Keys) -> dict[str, object]:
-    offset = _whole(keys, "pad_token_id") + 1  # RoBERTa counts positions from the padding id + 1
+    # RoBERTa's first position is the padding id + 1.
+    offset = _whole(keys, "pad_token_id") + 1
     return {
         "position_offset": offset,
         "max_positions": _whole(keys, "max_position_embeddings") - offset,
@@ -312,7 +313,9 @@ DEBERTA = replace(
     },
     per_head=frozenset({"attention.qkv.weight"}),
     heads=(
-        "embeddings.position_embeddings.",  # of the mask decoder, if the input has none
+        # The position table of the mask decoder, in models without position embeddings in the
+        # input.
+        "embeddings.position_embeddings.",
         "cls.",
         "lm_predictions.",
         "pooler.",

@@ -1,8 +1,8 @@
 """The linear layers of an encoder in training, computed on a CPU by oneDNN.
 
-With AVX-512, oneDNN is faster in float32 than MKL, which torch uses. In bfloat16 torch uses oneDNN
-too, but does not bring the weight into oneDNN's blocked layout, and copies the bias to all rows.
-docs/decisions.md: "oneDNN multiplies in float32 during training".
+In float32, torch multiplies with MKL; on CPUs with AVX-512, oneDNN is faster. In bfloat16, torch
+uses oneDNN too, but it does not convert the weight to oneDNN's blocked memory layout, and it copies
+the bias to all rows. docs/decisions.md: "oneDNN multiplies in float32 during training".
 """
 
 from __future__ import annotations
@@ -16,7 +16,9 @@ from torch import Tensor, nn
 from sbert_search.runtime.device import has_onednn
 
 _HAS_ONEDNN = torch._C._has_mkldnn and torch.backends.cpu.get_cpu_capability() == "AVX512"
-_MOST_WEIGHT = 8  # rows of a bf16 weight per row of states; above, reordering it costs too much
+# If a bf16 weight has more than this number of rows per row of states, its conversion to oneDNN's
+# layout costs more time than it saves.
+_MOST_WEIGHT = 8
 
 
 class Linear(nn.Linear):
@@ -47,7 +49,7 @@ def _trains_in_onednn(states: Tensor, weight: Tensor, dtype: torch.dtype) -> boo
 
 
 class _Product(torch.autograd.Function):
-    """A linear layer with oneDNN's product forward and, in float32, for the gradient of states."""
+    """A linear layer: oneDNN computes the output and, in float32, the gradient of the input."""
 
     @staticmethod
     def forward(ctx: Any, states: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
@@ -68,6 +70,7 @@ class _Product(torch.autograd.Function):
 
 
 def _product(states: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    # The private operator of torch.compile's CPU backend; no public function calls oneDNN here.
+    # The private operator of torch.compile's CPU backend is called, since no public function of
+    # torch calls oneDNN for these products.
     product = torch.ops.mkldnn._linear_pointwise
     return cast(Tensor, product(states.contiguous(), weight.contiguous(), bias, "none", [], ""))

@@ -1,4 +1,7 @@
-"""A batch of texts as one sequence of tokens, without padding."""
+"""A packed batch: the tokens of all texts concatenated, without padding.
+
+Each token is one row of the batch; ``total`` is the number of rows.
+"""
 
 from __future__ import annotations
 
@@ -15,11 +18,13 @@ from torch import Tensor
 
 from sbert_search.runtime.device import send
 
-_WINDOW = 16  # tokens; texts are padded together if their lengths round up to one multiple of it
+# Attention with dropout on a CPU pads adjacent texts to one length if their lengths round up to the
+# same multiple of this.
+_WINDOW = 16
 
 
 class Run(NamedTuple):
-    """Adjacent texts of equal length: rows ``start`` to ``start + texts * length``."""
+    """Adjacent texts of equal length, in the rows ``start`` to ``start + texts * length``."""
 
     start: int
     texts: int
@@ -32,16 +37,16 @@ class Run(NamedTuple):
 
 
 class Window(NamedTuple):
-    """Adjacent texts of similar length, which attention computes together, padded to one length.
+    """Adjacent texts of similar length, which attention pads to one length and computes together.
 
     Attributes:
-        rows: Their rows in any (total, ...) matrix of the batch.
+        rows: Rows of these texts in any (total, ...) matrix of the batch.
         texts: Number of texts.
-        length: Tokens of each text, padding included.
-        padded_rows: Row of each token in a padded (texts x length, ...) matrix, int64 (n,); None:
-            the texts have equal lengths, and nothing is padded.
-        bias: Added to scores: 0 for a token, -inf for padding, float (texts, 1, length); None:
-            nothing is padded.
+        length: Number of tokens of each text, padding included.
+        padded_rows: Row of each token in a padded (texts x length, ...) matrix, int64 (n,). None:
+            the texts have equal lengths and need no padding.
+        bias: Tensor to add to attention scores: 0 for a token, -inf for padding, float (texts, 1,
+            length). None: there is no padding.
     """
 
     rows: slice
@@ -52,10 +57,13 @@ class Window(NamedTuple):
 
 
 class ByLength(NamedTuple):
-    """A batch reordered so that texts of equal length are adjacent, and how to undo it.
+    """A batch reordered so that texts of equal length are adjacent, and the original order.
 
-    Text i of the reordered batch was text ``texts[i]``, and its row i was row ``rows[i]``, int64
-    (total,). Both are None if the order did not change.
+    Attributes:
+        tokens: The reordered batch.
+        texts: Index in the original batch of each text; None if the order did not change.
+        rows: Row in the original batch of each row, int64 (total,); None if the order did not
+            change.
     """
 
     tokens: PackedTokens
@@ -87,17 +95,18 @@ class ByLength(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class PackedTokens:
-    """The tokens of all texts of a batch, one after another.
+    """The tokens of all texts of a batch, one text after the other.
 
     Attributes:
         input_ids: Token ids, int64 (total,).
-        lengths: Tokens of each text, all at least 1; their sum is ``total``.
-        token_type_ids: Segment of each token, int64 (total,); None: all 0.
-        starts_buffer: Returned as `starts` instead of what ``lengths`` gives; see `with_buffers`.
-        positions_buffer: Returned as `positions` instead of what ``lengths`` gives.
+        lengths: Number of tokens of each text, at least 1; their sum is ``total``.
+        token_type_ids: Segment id of each token, int64 (total,); None: all are 0.
+        starts_buffer: Tensor that `starts` returns; None: ``lengths`` gives `starts`. See
+            `with_buffers`.
+        positions_buffer: Tensor that `positions` returns; None: ``lengths`` gives `positions`.
 
     Raises:
-        ValueError: A text without tokens, or lengths whose sum differs from the number of tokens.
+        ValueError: A text has no tokens, or the sum of the lengths is not the number of tokens.
     """
 
     input_ids: Tensor
@@ -133,7 +142,7 @@ class PackedTokens:
         *,
         device: torch.device | str = "cpu",
     ) -> PackedTokens:
-        """Pack the ids of each text."""
+        """Pack texts, each given as a list of token ids."""
         return cls(
             _flat(input_ids, device),
             tuple(len(ids) for ids in input_ids),
@@ -164,14 +173,15 @@ class PackedTokens:
     def with_buffers(self, starts: Tensor, positions: Tensor) -> PackedTokens:
         """Return a copy of the batch whose `starts` and `positions` are these tensors.
 
-        A CUDA graph reads its inputs from fixed addresses, so a replay refills the tensors with
-        other texts: as many rows and texts, and no text longer than ``lengths`` says here.
+        A CUDA graph reads its inputs from fixed addresses, so these tensors are filled with other
+        texts before each replay. The other batch must have the same number of rows and texts, and
+        no text longer than the longest one here.
         """
         return replace(self, starts_buffer=starts, positions_buffer=positions)
 
     @property
     def total(self) -> int:
-        """Tokens in the batch."""
+        """Number of tokens in the batch."""
         return self.input_ids.shape[0]
 
     @cached_property
@@ -197,7 +207,7 @@ class PackedTokens:
 
     @cached_property
     def text_of_row(self) -> Tensor:
-        """Text that each token belongs to, int64 (total,)."""
+        """Index of the text of each token, int64 (total,)."""
         device = self.input_ids.device
         lengths = send(np.array(self.lengths), device)
         texts = torch.arange(len(self.lengths), device=device)
@@ -244,7 +254,7 @@ class PackedTokens:
         return ByLength(moved, texts, rows)
 
     def pad(self, values: Tensor, fill: float = 0.0) -> Tensor:
-        """Copy (total, ...) values to (batch, longest, ...), with ``fill`` behind each text."""
+        """Copy (total, ...) values to (batch, longest, ...), with ``fill`` after each text."""
         padded = values.new_full((len(self.lengths), max(self.lengths), *values.shape[1:]), fill)
         padded[self.text_of_row, self.positions] = values
         return padded

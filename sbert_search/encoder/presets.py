@@ -2,8 +2,8 @@
 
 Sources: google-research/bert (tiny to large), Wang et al. 2020 (MiniLM, arXiv:2002.10957),
 Liu et al. 2019 (RoBERTa, table 9), google-research/albert (version 2), Sanh et al. 2019
-(DistilBERT, arXiv:1910.01108), google-research/electra (the released small generator is as wide as
-its discriminator; the one in the paper has a quarter of the width), He et al. 2021 (DeBERTa,
+(DistilBERT, arXiv:1910.01108), google-research/electra (the small generator released there is as
+wide as its discriminator; the paper's has a quarter of that width), He et al. 2021 (DeBERTa,
 table 8).
 """
 

@@ -1,4 +1,4 @@
-"""Read the tensors of a model folder: one safetensors file, or several with an index."""
+"""Read the tensors of a model folder from one safetensors file, or from several with an index."""
 
 from __future__ import annotations
 
@@ -20,10 +20,11 @@ _PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt")
 
 
 def read_tensors(folder: Path) -> dict[str, Tensor]:
-    """Read all tensors of a model folder, as float32 copies that do not map the files.
+    """Read all tensors of a model folder into memory, as float32; the files are not mapped.
 
     Raises:
-        ModelError: There is no safetensors file; for pickles the message says how to convert them.
+        ModelError: There is no safetensors file. If there is a pickle file, the message says how
+            to convert it.
         WeightsError: A file is damaged, or a value is not finite.
     """
     tensors: dict[str, Tensor] = {}
@@ -37,7 +38,8 @@ def read_tensors(folder: Path) -> dict[str, Tensor]:
                 f"{file} is damaged or cut off ({error}). Copy or download it again."
             ) from error
     for name, tensor in tensors.items():
-        # One pass without a mask: the sum of finite values is finite unless it exceeds 1e38.
+        # The sum is not finite if a value is not. It is faster than a test of each value, and only
+        # a sum above 1e38 of finite values would be refused by mistake.
         if not tensor.sum().isfinite():
             raise WeightsError(f"{folder}: {name} holds NaN or infinity. Take another checkpoint.")
     return tensors

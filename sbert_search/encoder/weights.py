@@ -1,4 +1,8 @@
-"""Read and write encoders in the published layouts: ``config.json`` and safetensors."""
+"""Read and write encoders as ``config.json`` and safetensors.
+
+The names in these files are those of the model family's published file format, its layout. A head
+is a part of a model after the encoder, such as a classifier.
+"""
 
 from __future__ import annotations
 
@@ -28,11 +32,11 @@ _NEW_NORM = {"gamma": "weight", "beta": "bias"}
 
 @dataclass(frozen=True, eq=False)
 class Checkpoint:
-    """A model folder that was read and checked.
+    """The content of a model folder, checked.
 
     Attributes:
-        encoder: The encoder, float32, in evaluation mode.
-        head: Parameters of heads, float32, by published name.
+        encoder: The encoder, in float32 and evaluation mode.
+        head: Parameters of heads, in float32, by published name.
         settings: All keys of ``config.json``.
     """
 
@@ -42,10 +46,10 @@ class Checkpoint:
 
 
 def load_encoder(folder: str | Path) -> Encoder:
-    """Read an encoder, float32, in evaluation mode; parameters of heads are ignored.
+    """Read an encoder, in float32 and evaluation mode; parameters of heads are ignored.
 
     Raises:
-        ModelError: The folder holds no model, or this encoder cannot compute it.
+        ModelError: The folder contains no model, or this encoder cannot compute it.
         WeightsError: The weights are damaged or do not fit ``config.json``.
     """
     return read_checkpoint(folder).encoder
@@ -58,18 +62,18 @@ def save_encoder(
     head: Mapping[str, Tensor] | None = None,
     settings: Mapping[str, object] | None = None,
 ) -> None:
-    """Write an encoder in its published layout, durably, into a new or existing folder.
+    """Write an encoder in its layout to a new or existing folder, and wait until it is on disk.
 
     Args:
         encoder: The encoder.
         folder: Folder for ``config.json`` and ``model.safetensors``; neither file may exist.
-        head: Parameters of a head by published name; the encoder's names then get the layout's
-            prefix, as in published models with a head.
+        head: Parameters of a head, by published name. If there is a head, the layout's prefix is
+            put before the encoder's names, as in published models.
         settings: More keys for ``config.json``, such as ``architectures`` and ``id2label``.
 
     Raises:
-        ConfigError: The layout cannot hold this encoder.
-        ModelError: The folder holds a model already, or the encoder is frozen.
+        ConfigError: The layout cannot store this encoder.
+        ModelError: The folder already contains a model, or the encoder is frozen.
     """
     if encoder.frozen:
         raise ModelError(
@@ -90,7 +94,7 @@ def save_encoder(
 
 
 def read_checkpoint(folder: str | Path) -> Checkpoint:
-    """Read and check a model folder.
+    """Read a model folder and check its names and shapes.
 
     Raises:
         ModelError: As for `load_encoder`.
@@ -100,23 +104,26 @@ def read_checkpoint(folder: str | Path) -> Checkpoint:
     config, keys = read_settings(folder / "config.json")
     layout = LAYOUTS[config.layout]
     tensors = _current_names(read_tensors(folder))
-    body = {name.removeprefix(layout.prefix): name for name in tensors}
-    if twice := sorted(tensors.keys() - set(body.values())):
-        raise WeightsError(f"{folder}: {twice[0]} stands there twice, with and without prefix.")
+    full_names = {name.removeprefix(layout.prefix): name for name in tensors}
+    if twice := sorted(tensors.keys() - set(full_names.values())):
+        raise WeightsError(
+            f"{folder}: the weights have {twice[0]} twice, with and without the prefix "
+            f"{layout.prefix!r}. Take another checkpoint."
+        )
     pooler = {f"{name}.weight" for name in layout.names.get("pooler", ())}
     _check_sizes(config, tensors, folder)
     with _SkipInit():
-        encoder = Encoder(replace(config, pooler=bool(pooler & body.keys())))
+        encoder = Encoder(replace(config, pooler=bool(pooler & full_names.keys())))
     try:
-        head = _fill(encoder, layout, {bare: tensors[name] for bare, name in body.items()})
+        head = _fill(encoder, layout, {bare: tensors[name] for bare, name in full_names.items()})
     except WeightsError as error:
         raise WeightsError(f"{folder}: {error}") from error
     encoder.requires_grad_().eval()
-    return Checkpoint(encoder, {body[bare]: tensors[body[bare]] for bare in head}, keys)
+    return Checkpoint(encoder, {full_names[bare]: tensors[full_names[bare]] for bare in head}, keys)
 
 
 def _check_sizes(config: EncoderConfig, tensors: Mapping[str, Tensor], folder: Path) -> None:
-    """Refuse sizes far beyond those of the weights, before memory is allocated for them."""
+    """Refuse settings far larger than the weights, before memory is allocated by them."""
     largest = max((size for tensor in tensors.values() for size in tensor.shape), default=0)
     positions = config.max_positions + config.position_offset
     sizes = {
@@ -130,16 +137,16 @@ def _check_sizes(config: EncoderConfig, tensors: Mapping[str, Tensor], folder: P
         "positions": (positions if config.position_embeddings else 0, largest),
     }
     for name, (value, most) in sizes.items():
-        if value > 16 * most:  # smaller mistakes show in the names and shapes of tensors
+        if value > 16 * most:  # smaller errors are found later, by names and shapes of tensors
             raise WeightsError(
-                f"{folder}: config.json asks for {name} {value:,}, and the weights, "
-                f"{len(tensors):,} tensors of at most {largest:,} rows, have fewer. "
+                f"{folder}: config.json asks for {name} {value:,}, and the weights are "
+                f"{len(tensors):,} tensors with at most {largest:,} rows or columns. "
                 "Take config.json and weights from one model."
             )
 
 
 class _SkipInit(TorchFunctionMode):
-    """Make modules without drawing initial weights, since a file provides them."""
+    """Context in which modules are made without random initial weights, which a file replaces."""
 
     def __torch_function__(
         self,
@@ -163,7 +170,10 @@ def _current_names(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _fill(encoder: Encoder, layout: Layout, tensors: dict[str, Tensor]) -> list[str]:
-    """Assemble the encoder's parameters from published tensors; return the names left for heads.
+    """Assemble the encoder's parameters from published tensors.
+
+    Returns:
+        Names of the tensors that belong to heads.
 
     Raises:
         WeightsError: A name is missing or unknown, or a shape does not fit.
@@ -199,7 +209,7 @@ def _to_published(encoder: Encoder, layout: Layout) -> Iterator[tuple[str, Tenso
 
 
 def published_names(name: str, config: EncoderConfig, layout: Layout) -> list[str]:
-    """Published names of a parameter of `Encoder`, in the order of the slices that they hold."""
+    """Published names of a parameter of `Encoder`, one for each slice of it, in order."""
     match = re.fullmatch(r"blocks\.(\d+)\.(.+)", name)
     prefix, table = "", layout.names
     if match:
@@ -216,7 +226,18 @@ def published_names(name: str, config: EncoderConfig, layout: Layout) -> list[st
 def _order_heads(
     tensor: Tensor, name: str, config: EncoderConfig, layout: Layout, *, published: bool
 ) -> Tensor:
-    """Reorder rows from (part, head) to the published order (head, part), or back."""
+    """Reorder the rows of a joint projection, if the layout publishes it attention head by head.
+
+    `Encoder` has all queries, then all keys, then all values. The published order has query, key
+    and value of the first head, then of the second, and so on.
+
+    Args:
+        tensor: The parameter.
+        name: Its name in `Encoder`.
+        config: The encoder's configuration.
+        layout: The layout.
+        published: Whether to reorder to the published order; if false, from it.
+    """
     if not name.endswith(tuple(layout.per_head)):
         return tensor
     shape = (3, config.heads) if published else (config.heads, 3)

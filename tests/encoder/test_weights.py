@@ -131,7 +131,7 @@ def test_weights_that_do_not_fit_are_named(
 
 def test_a_name_with_and_without_prefix_is_refused(folder: Path) -> None:
     rewrite(folder, lambda t: t.update({"bert." + QUERY: torch.ones(24, 24)}))
-    with pytest.raises(WeightsError, match="stands there twice, with and without prefix"):
+    with pytest.raises(WeightsError, match=r"twice, with and without the prefix 'bert\.'"):
         load_encoder(folder)
 
 

@@ -1,10 +1,14 @@
-"""Self-attention over packed tokens, computed in one of five ways.
+"""Self-attention, computed in one of five ways.
 
-1. `self_attention`, fused: torch's kernels for texts of different lengths, without padding.
-2. `self_attention`, explicit: scores written out, for relative positions and for attention maps.
-3. `selected_tokens`: the last block computes only the tokens whose output is used, such as [CLS].
-4. `cpu_dropout`: attention with dropout on a CPU, with a gradient of its own.
-5. `sbert_search.models.padded_bi_encoder`: padded batches, for export as a graph (ONNX).
+The first four compute packed batches: the tokens of all texts concatenated without padding.
 
-`relative` adds DeBERTa's terms of relative position to the scores.
+1. `self_attention.packed_attention` uses torch's fused kernels or matrix products.
+2. `self_attention.explicit_attention` computes the scores as a tensor, for relative positions and
+   for callers that need the attention probabilities.
+3. `selected_tokens` computes, in the last block, only the tokens whose output is used, such as
+   [CLS].
+4. `cpu_dropout` is for training with dropout on a CPU and has its own gradient.
+5. `sbert_search.models.padded_bi_encoder` computes padded batches, for export as a graph (ONNX).
+
+`relative` computes DeBERTa's scores of relative positions.
 """

@@ -1,8 +1,8 @@
-"""Attention with dropout for training on a CPU, with a gradient of its own.
+"""Attention with dropout for training on a CPU, with its own gradient.
 
-torch has no fused CPU kernel with dropout. Recorded by autograd, each run of equally long texts
-costs some forty small operations and copies, and oneDNN compiles a kernel for every new shape.
-docs/decisions.md: "Attention with dropout has its own gradient on a CPU".
+torch has no fused CPU kernel with dropout. With a gradient from autograd, each group of equally
+long texts takes some forty small operations and copies, and oneDNN compiles a kernel for every new
+shape. docs/decisions.md: "Attention with dropout has its own gradient on a CPU".
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from sbert_search.encoder.packed import PackedTokens, Window
 def dropout_attention(
     query: Tensor, key: Tensor, value: Tensor, tokens: PackedTokens, *, scale: float, p: float
 ) -> Tensor:
-    """Attend within each text, with dropout of the probabilities.
+    """Compute attention within each text, with dropout of the probabilities.
 
     Args:
-        query: Of every token, float (total, heads, head_dim), on a CPU.
-        key: As `query`.
-        value: As `query`.
-        tokens: The batch they belong to, texts of equal length side by side.
+        query: Query of every token, float (total, heads, head_dim), on a CPU.
+        key: Key of every token, of the same shape.
+        value: Value of every token, of the same shape.
+        tokens: The batch. Adjacent texts of similar length are computed together.
         scale: Factor on the scores.
         p: Probability of setting an attention probability to 0; above 0.
 
@@ -38,7 +38,10 @@ def dropout_attention(
 
 
 class _Attention(torch.autograd.Function):
-    """Saves queries, keys, values, probabilities and dropout factors of each window."""
+    """Attention with dropout, over windows: adjacent texts of similar length, padded to one length.
+
+    For the gradient it saves queries, keys, values, probabilities and dropout factors.
+    """
 
     @staticmethod
     def forward(
@@ -89,7 +92,12 @@ class _Attention(torch.autograd.Function):
 
 
 def _spread(part: Tensor, window: Window) -> Tensor:
-    """Copy rows of a (total, heads, head_dim) to (texts x heads, length, head_dim), padded by 0."""
+    """Copy a window of ``part`` to (texts x heads, length, head_dim), padded by 0.
+
+    Args:
+        part: Queries, keys, values or a gradient of all tokens, (total, heads, head_dim).
+        window: The window.
+    """
     part = part[window.rows]
     if window.padded_rows is not None:
         padded = part.new_zeros(window.texts * window.length, *part.shape[1:])
@@ -98,7 +106,7 @@ def _spread(part: Tensor, window: Window) -> Tensor:
 
 
 def _gather(part: Tensor, window: Window, whole: Tensor) -> None:
-    """Undo `_spread`: write to the window's rows of ``whole``, (total, heads, head_dim)."""
+    """Undo `_spread`: copy ``part`` to the window's rows of ``whole``, (total, heads, head_dim)."""
     part = part.view(window.texts, -1, *part.shape[1:]).transpose(1, 2)
     rows = whole[window.rows]
     if window.padded_rows is None:

@@ -10,17 +10,18 @@ from torch import Tensor
 
 
 class RelativeHeads(NamedTuple):
-    """Relative positions as keys and as queries, each (2 x reach, heads, head_dim) or None.
+    """Embeddings of relative positions, projected to keys and queries.
 
-    Row ``reach + d`` stands for the distance ``d`` = query position - key position; distances
-    beyond the reach share the outermost row of their side.
+    Each is (2 x reach, heads, head_dim), or None if it is not used. Row ``reach + d`` belongs to
+    the distance ``d`` = query position - key position, for -reach <= d < reach. Larger distances
+    use the last row, smaller ones the first.
     """
 
     key: Tensor | None
     query: Tensor | None
 
     def scores(self, query: Tensor, key: Tensor) -> Tensor:
-        """Content-to-position plus position-to-content scores, (texts, heads, length, length).
+        """Sum of content-to-position and position-to-content scores, (texts, heads, len, len).
 
         Args:
             query: Scaled queries, (texts, heads, length, head_dim).
@@ -30,17 +31,17 @@ class RelativeHeads(NamedTuple):
         """
         length = query.shape[2]
         total = query.new_zeros(())
-        if self.key is not None:  # query i with distance i - j, for j ascending
+        if self.key is not None:  # row i: query i times the distances i - j, for j ascending
             descending = _rows_by_distance(self.key, length).flip(0)
             total = total + _shift(query @ descending.permute(1, 2, 0))
-        if self.query is not None:  # key j with distance i - j, for i ascending
+        if self.query is not None:  # row j: key j times the distances i - j, for i ascending
             ascending = _rows_by_distance(self.query, length)
             total = total + _shift(key @ ascending.permute(1, 2, 0)).transpose(-1, -2)
         return total
 
 
 def _rows_by_distance(table: Tensor, length: int) -> Tensor:
-    """Rows for the distances 1 - length to length - 1, (2 x length - 1, heads, head_dim)."""
+    """Rows of the distances from 1 - length to length - 1, (2 x length - 1, heads, head_dim)."""
     reach = table.shape[0] // 2
     distances = torch.arange(1 - length, length, device=table.device)
     return table[(distances + reach).clamp(0, 2 * reach - 1)]
@@ -49,10 +50,10 @@ def _rows_by_distance(table: Tensor, length: int) -> Tensor:
 def _shift(scores: Tensor) -> Tensor:
     """Take column ``length - 1 - i + j`` of row i as entry (i, j), by a view instead of a gather.
 
-    The input is (..., length, 2 x length - 1), the result (..., length, length). Padding each row
-    by one column and then viewing the memory with rows one element shorter moves every row one
-    column further left (Dai et al. 2019, appendix B). A gather would have a scattered gradient;
-    docs/decisions.md: "DeBERTa's relative scores are a view".
+    The input is (..., length, 2 x length - 1), the result (..., length, length). Each row is padded
+    by one column, and the memory is viewed with rows one element shorter. This moves each row one
+    column further left than the row before it (Dai et al. 2019, appendix B). A gather is avoided
+    because its gradient is a scatter. docs/decisions.md: "DeBERTa's relative scores are a view".
     """
     length = scores.shape[-2]
     width = 2 * length - 1

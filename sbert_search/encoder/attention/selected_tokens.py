@@ -1,8 +1,8 @@
 """Attention in the last block for the tokens whose output is used, such as [CLS].
 
-Every token of a text needs a key and a value; only the selected tokens need a query and the layers
-after attention. docs/decisions.md: "The last block computes queries of masked and first tokens
-only".
+Keys and values are computed for every token of a text. Queries and the layers after attention are
+computed for the selected tokens only. docs/decisions.md: "The last block computes queries of masked
+and first tokens only".
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ class SelectedTokens:
     """The selected tokens of a batch.
 
     Attributes:
-        rows: Row of each in the batch, ascending, int64 (n,).
-        texts: Text of each, int64 (n,).
-        counts: Selected tokens of each text, int64 (batch,).
+        rows: Row of each selected token in the batch, ascending, int64 (n,).
+        texts: Index of the text of each selected token, int64 (n,).
+        counts: Number of selected tokens in each text, int64 (batch,).
     """
 
     rows: Tensor
@@ -34,14 +34,15 @@ class SelectedTokens:
 
     @classmethod
     def of(cls, rows: Tensor, tokens: PackedTokens) -> SelectedTokens:
-        """Select rows of a batch, given in ascending order."""
+        """Select the tokens at some rows of a batch; the rows must be in ascending order."""
         texts = tokens.text_of_row[rows]
-        counts = texts.new_zeros(len(tokens.lengths))  # bincount would wait for the device
+        # Not by bincount, for which the CPU would have to wait for the device.
+        counts = texts.new_zeros(len(tokens.lengths))
         return cls(rows, texts, counts.index_add_(0, texts, torch.ones_like(texts)))
 
     @property
     def starts(self) -> Tensor:
-        """Index of the first selected token of each text, then their count, int32 (batch + 1,)."""
+        """Index of each text's first selected token, then the number of all, int32 (batch + 1,)."""
         return F.pad(self.counts.cumsum(0), (1, 0)).to(torch.int32)
 
 
@@ -56,13 +57,13 @@ def selected_attention(
     p: float,
     varlen: bool,
 ) -> Tensor:
-    """Attend from the selected tokens to all tokens of their texts.
+    """Compute attention from the selected tokens to all tokens of their texts.
 
     Args:
-        query: Of the selected tokens, (n, heads, head_dim).
-        key: Of every token, (total, heads, head_dim).
-        value: Of every token, as `key`.
-        tokens: The batch, texts of equal length side by side.
+        query: Query of each selected token, (n, heads, head_dim).
+        key: Key of every token, (total, heads, head_dim).
+        value: Value of every token, of the same shape as ``key``.
+        tokens: The batch. Adjacent texts of equal length are computed together.
         selected: The selected tokens.
         scale: Factor on the scores.
         p: Probability of setting an attention probability to 0.

@@ -1,10 +1,11 @@
-"""Self-attention over packed tokens: one function, two implementations.
+"""Self-attention over packed tokens: the tokens of all texts concatenated without padding.
 
-`packed_attention` is the fast one. It uses a variable-length kernel on CUDA in half precision,
-matrix products on a CPU in bfloat16 or with dropout, and torch's fused attention elsewhere. Without
-the CUDA kernel it goes over runs of equally long texts.
-`explicit_attention` computes the scores as a tensor. It serves relative positions, which are added
-to the scores, and callers that need the probabilities.
+Two functions compute it. `packed_attention` is the fast one. It uses a kernel for texts of
+different lengths on CUDA in half precision, matrix products on a CPU in bfloat16 or with dropout,
+and torch's fused attention otherwise. Without the CUDA kernel it computes one run after the other;
+a run is a group of adjacent texts of equal length.
+`explicit_attention` computes the scores as a tensor. It is used for relative positions, which are
+added to the scores, and for callers that need the probabilities.
 """
 
 from __future__ import annotations
@@ -53,11 +54,11 @@ class Heads(NamedTuple):
 def packed_attention(
     heads: Heads, tokens: PackedTokens, *, scale: float, dropout: float, causal: bool
 ) -> Tensor:
-    """Attend within each text; probabilities are never stored.
+    """Compute attention within each text without returning the probabilities.
 
     Args:
         heads: Queries, keys and values.
-        tokens: The batch they belong to, texts of equal length side by side.
+        tokens: The batch. Adjacent texts of equal length are computed together.
         scale: Factor on the scores.
         dropout: Probability of setting an attention probability to 0.
         causal: Whether a token attends only to itself and to tokens on its left.
@@ -91,7 +92,7 @@ def packed_attention(
 
 
 def _has_fused_dropout(query: Tensor, *, causal: bool) -> bool:
-    """Whether `packed_attention` computes dropout for heads like these."""
+    """Whether `packed_attention` supports dropout for queries of this device, type and shape."""
     return has_varlen_kernel(query) or (query.device.type == "cpu" and not causal)
 
 
@@ -101,17 +102,18 @@ def _are_products_faster(query: Tensor) -> bool:
 
 
 def _product_attention(query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
-    """Attend by two plain matrix products, over as many scores at a time as a core's cache holds.
+    """Compute attention by two plain matrix products.
 
-    torch's fused kernel multiplies small blocks, at a quarter of the rate of one large product.
-    torch's softmax is slow over rows that do not fill its vector registers, so keys are padded to a
-    multiple of 32 and their scores set to -inf. docs/decisions.md: "bf16 attention on a CPU as
-    plain products".
+    As many scores are computed at a time as fit into the cache of a core. torch's fused kernel
+    multiplies small blocks, at a quarter of the speed of one large product. torch's softmax is slow
+    over rows that do not fill its vector registers, so keys are padded to a multiple of 32 and the
+    scores of the padding are set to -inf. docs/decisions.md: "bf16 attention on a CPU as plain
+    products".
 
     Args:
-        query: Bfloat16 (texts, heads, length, head_dim), as are key and value.
-        key: Of the same texts.
-        value: Of the same texts.
+        query: Bfloat16 (texts, heads, length, head_dim).
+        key: Of the same type and shape.
+        value: Of the same type and shape.
         scale: Factor on the scores.
     """
     shape, length = query.shape, query.shape[2]
@@ -138,7 +140,7 @@ def explicit_attention(
     content: bool = True,
     positions: RelativeHeads | None = None,
 ) -> tuple[Tensor, list[Tensor]]:
-    """Attend within each text and return the probabilities too.
+    """Compute attention within each text, and return its probabilities too.
 
     Args:
         heads: As for `packed_attention`.
@@ -150,8 +152,8 @@ def explicit_attention(
         positions: Projected relative positions, whose terms are added to the scores.
 
     Returns:
-        The context, float (total, hidden), and the probabilities of each text before dropout, float
-        (heads, length, length), one row a query.
+        The output of attention, float (total, hidden), and for each text the probabilities before
+        dropout, float (heads, queries, keys).
     """
     outputs: list[Tensor] = []
     probabilities: list[Tensor] = []
@@ -170,12 +172,12 @@ def explicit_attention(
 
 
 def _join_heads(context: Tensor) -> Tensor:
-    """(texts, heads, length, head_dim) to (texts x length, hidden)."""
+    """Reshape (texts, heads, length, head_dim) to (texts x length, hidden)."""
     return context.transpose(1, 2).reshape(context.shape[0] * context.shape[2], -1)
 
 
 class Attention(nn.Module):
-    """Projections, multi-head attention and the output projection of one block."""
+    """Multi-head attention of one block, with the projections before and after it."""
 
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
@@ -200,18 +202,19 @@ class Attention(nn.Module):
         distances: Tensor | None = None,
         output_probs: bool = False,
     ) -> tuple[Tensor, Sequence[Tensor]]:
-        """Attend within each text.
+        """Compute attention within each text.
 
         Args:
             states: Input, float (total, hidden).
-            tokens: The batch, texts of equal length side by side.
-            queries: States to compute the queries from, (total, hidden); None: `states`. DeBERTa's
-                mask decoder adds absolute positions to them.
-            distances: Embeddings of relative positions, (2 x reach, hidden).
+            tokens: The batch. Adjacent texts of equal length are computed together.
+            queries: States from which queries are computed, (total, hidden); None: ``states``.
+                DeBERTa's mask decoder passes states with absolute positions added.
+            distances: Embeddings of relative positions, (2 x reach, hidden), for the distances from
+                -reach to reach - 1; None: there are none.
             output_probs: Whether to return the probabilities.
 
         Returns:
-            Float (total, hidden), and the probabilities of each text, (heads, length, length), if
+            Float (total, hidden); and the probabilities of each text, (heads, length, length), if
             they are requested.
         """
         config = self.config
@@ -241,10 +244,10 @@ class Attention(nn.Module):
     def forward_selected(
         self, states: Tensor, tokens: PackedTokens, selected: SelectedTokens
     ) -> Tensor:
-        """Compute the rows of `forward` for selected tokens, without relative positions.
+        """Compute the output of `forward` for selected tokens only, without relative positions.
 
         Returns:
-            Float (n, hidden), of the selected tokens.
+            Float (n, hidden), one row per selected token.
         """
         config, weight, bias = self.config, self.qkv.weight, self.qkv.bias
         hidden, shape = config.hidden_size, (-1, config.heads, config.head_dim)
@@ -265,7 +268,12 @@ class Attention(nn.Module):
         return out
 
     def project(self, states: Tensor, queries: Tensor | None = None) -> Heads:
-        """Project states (..., hidden) to heads; queries may have states of their own."""
+        """Project states (..., hidden) to queries, keys and values.
+
+        Args:
+            states: Input of keys and values.
+            queries: Input of queries; None: ``states``.
+        """
         config = self.config
         shape = (-1, 3, config.heads, config.head_dim)
         query, key, value = self.qkv(states).view(shape).unbind(1)

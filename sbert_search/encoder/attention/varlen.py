@@ -9,7 +9,7 @@ from torch import Tensor
 
 
 def has_varlen_kernel(query: Tensor) -> bool:
-    """Whether `varlen_attention` takes heads like these, (..., head_dim)."""
+    """Whether `varlen_attention` supports a query's device, type and shape (..., head_dim)."""
     half = query.dtype in (torch.float16, torch.bfloat16)
     return query.is_cuda and half and query.shape[-1] % 8 == 0 and query.shape[-1] <= 256
 
@@ -26,15 +26,15 @@ def varlen_attention(
     p: float,
     causal: bool = False,
 ) -> Tensor:
-    """Attend within each text of a packed batch.
+    """Compute attention within each text of a packed batch, which has no padding.
 
     Args:
         query: Float (n_queries, heads, head_dim).
         key: Float (total, heads, head_dim).
-        value: As `key`.
-        query_starts: First query of each text, then n_queries, int32 (batch + 1,).
-        key_starts: First key of each text, then the total, int32 (batch + 1,).
-        longest: At least the queries and the keys of any text.
+        value: Float (total, heads, head_dim).
+        query_starts: Index of the first query of each text, then n_queries, int32 (batch + 1,).
+        key_starts: Index of the first key of each text, then the total, int32 (batch + 1,).
+        longest: Upper bound of the number of queries, and of keys, in one text.
         scale: Factor on the scores.
         p: Probability of setting an attention probability to 0.
         causal: Whether a token attends only to itself and to tokens on its left.

@@ -104,8 +104,9 @@ def why_no_native_pairs(folder: ModelFolder) -> str | None:
 def sends_segments(folder: ModelFolder) -> bool:
     """Whether sentence-transformers passes segment ids to a cross-encoder.
 
-    Segment ids tell the two texts of a pair apart. The key ``model_input_names`` of the tokenizer's settings decides. Without the key, the name of
-    the tokenizer's class or of the architecture decides.
+    Segment ids tell the two texts of a pair apart. The key ``model_input_names`` of the tokenizer's
+    settings decides. Without the key, the name of the tokenizer's class or of the architecture
+    decides.
     """
     names = folder.tokenizer.get("model_input_names")
     if isinstance(names, list):
