@@ -1,4 +1,8 @@
-"""Compare two runs on the same tasks: difference, significance, and changes per item."""
+"""Compare the scores of two runs on the same tasks, with a test of significance.
+
+A run is an evaluation of one model on one or more tasks. An item is a query, a pair of texts or a
+triplet.
+"""
 
 from __future__ import annotations
 
@@ -23,18 +27,19 @@ from sbert_search.metrics.significance import (
 
 ALPHA = 0.05
 CORRELATIONS: tuple[Correlation, ...] = ("spearman", "pearson")
-_COUNTED = ("queries", "judgements", "documents", "pairs")  # must be equal in both runs
+_COUNTED = ("queries", "judgements", "documents", "pairs")  # counts that must be equal in both runs
 
 
 @dataclass(frozen=True, slots=True)
 class ItemChange:
-    """One query, or one pair of texts, in both runs.
+    """One item in both runs.
 
     Attributes:
-        item: Id of the query, or index of the pair in its file.
-        first: Its value in the first run. For a correlation: the difference between its predicted
-            and gold rank, as a share of the number of pairs (lower is better).
-        second: Its value in the second run.
+        item: Id of a query, or index of a pair or triplet in its file.
+        first: Value of the metric for this item in the first run. For a correlation, which has no
+            value of one item: the difference between the predicted and the gold rank of the pair,
+            as a share of the number of pairs (lower is better).
+        second: The same for the second run.
         gain: Improvement of the second run over the first.
     """
 
@@ -95,15 +100,15 @@ def compare_runs(
     """Compare two runs on all their tasks.
 
     Args:
-        first: A record that an evaluation wrote, or a folder of such records.
-        second: Another one, of the same tasks.
+        first: A JSON record that an evaluation wrote, or a folder of such records.
+        second: Another record or folder, of the same tasks.
         metrics: Metrics to compare; (): the main metric of each task.
-        draws: Resamples of each interval and permutations of each test.
-        seed: Seed of the tests.
+        draws: Number of resamples for each interval and of permutations for each test.
+        seed: Seed of resamples and permutations.
 
     Returns:
-        A comparison for each task and metric, with p-values corrected for their number; and the
-        settings that differ between the runs, by name.
+        A comparison for each task and metric, with p-values corrected for the number of
+        comparisons; and the settings that differ between the runs, by name.
 
     Raises:
         EvaluationError: A record cannot be read or lacks a metric, or the two runs have different
@@ -165,7 +170,7 @@ def _why_not_comparable(first: EvaluationRecord, second: EvaluationRecord) -> It
         for record in (first, second)
     ]
     for name in sorted(hashes[0].keys() | hashes[1].keys()):
-        sha256 = [str(side.get(name, "absent"))[:12] for side in hashes]
+        sha256 = [str(by_name.get(name, "absent"))[:12] for by_name in hashes]
         if sha256[0] != sha256[1]:
             yield f"{name} has sha256 {sha256[0]} and {sha256[1]}"
     counts = first["counts"], second["counts"]
@@ -184,7 +189,7 @@ def _compared(
         return _compared_correlations(task, first, second, metric, draws, seed)
     a, b = (_values(task, record, metric) for record in (first, second))
     items = list(a)
-    x, y = (np.array([side[item] for item in items]) for side in (a, b))
+    x, y = (np.array([values[item] for item in items]) for values in (a, b))
     return compare_means(x, y, draws=draws, seed=seed), _changes(items, x, y, y - x)
 
 
@@ -194,15 +199,15 @@ def _compared_correlations(
     kind = next((known for known in CORRELATIONS if known == metric), None)
     if kind is None:
         raise EvaluationError(f"{task}: no metric {metric!r}; known: spearman, pearson.")
-    sides = (
+    scores = (
         _values(task, first, "predicted"),
         _values(task, second, "predicted"),
         _values(task, first, "gold"),
     )
-    items = list(sides[2])
-    a, b, g = (np.array([side[item] for item in items]) for side in sides)
-    difference = compare_correlations(a, b, g, kind=kind, draws=draws, seed=seed)
-    x, y = (np.abs(ranks(side) - ranks(g)) / len(items) for side in (a, b))
+    items = list(scores[2])
+    a, b, gold = (np.array([values[item] for item in items]) for values in scores)
+    difference = compare_correlations(a, b, gold, kind=kind, draws=draws, seed=seed)
+    x, y = (np.abs(ranks(predicted) - ranks(gold)) / len(items) for predicted in (a, b))
     return difference, _changes(items, x, y, x - y)
 
 
@@ -210,7 +215,8 @@ def _values(task: str, record: EvaluationRecord, name: str) -> Mapping[str, floa
     if name not in record["per_item"]:
         known = ", ".join(record["per_item"])
         raise EvaluationError(
-            f"{task}: a record has no {name!r} of each item; it has: {known}. Evaluate again."
+            f"{task}: a record has no values of {name!r} for each item; it has: {known}. "
+            "Evaluate again."
         )
     return record["per_item"][name]
 
@@ -221,7 +227,7 @@ def _changes(
     second: NDArray[np.float64],
     gains: NDArray[np.float64],
 ) -> list[ItemChange]:
-    gains = np.where(np.abs(gains) < 1e-12, 0.0, gains)  # rounding errors are no wins or losses
+    gains = np.where(np.abs(gains) < 1e-12, 0.0, gains)  # a rounding error is no win and no loss
     columns = (first.tolist(), second.tolist(), gains.tolist())
     return [ItemChange(*row) for row in zip(items, *columns, strict=True)]
 
@@ -229,12 +235,12 @@ def _changes(
 def _differing_settings(
     records: tuple[EvaluationRecord, EvaluationRecord],
 ) -> dict[str, tuple[object, object]]:
-    """Return the settings, model facts, commits and seeds that differ, by name."""
-    sides = []
+    """Return the settings, properties of the model, commits and seeds that differ, by name."""
+    facts: list[dict[str, object]] = []
     for record in records:
         manifest = record["manifest"]
-        facts = {**manifest["model"], **manifest["settings"], "commit": manifest["code"]["commit"]}
-        sides.append(facts | {"seed": manifest["seed"]})
-    names = dict.fromkeys([*sides[0], *sides[1]])
-    values = {name: (sides[0].get(name), sides[1].get(name)) for name in names}
+        commit_and_seed = {"commit": manifest["code"]["commit"], "seed": manifest["seed"]}
+        facts.append({**manifest["model"], **manifest["settings"], **commit_and_seed})
+    first, second = facts
+    values = {name: (first.get(name), second.get(name)) for name in {**first, **second}}
     return {name: both for name, both in values.items() if both[0] != both[1]}

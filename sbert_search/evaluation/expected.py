@@ -1,4 +1,4 @@
-"""Expected scores of a model with tolerances, read from ``eval/expected/``."""
+"""Expected scores of a model and their tolerances, read from a TOML file."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ class ExpectedScore:
 
     Attributes:
         value: The expected score.
-        tolerance: Maximum accepted distance from it.
-        published: The published score of these weights, if any.
-        source: Where it is published.
+        tolerance: Maximum accepted distance from the expected score.
+        published: The published score of the same weights, if there is one.
+        source: Where that score is published.
     """
 
     value: float
@@ -70,7 +70,7 @@ def judge(evaluation: Evaluation, expected: ExpectedScores) -> Verdict:
     """Compare an evaluation with the expected score of its model.
 
     Raises:
-        EvaluationError: The expected scores are of other weights, or have no such task.
+        EvaluationError: The expected scores are of other weights, or do not include the task.
     """
     task, weights = evaluation.task, str(evaluation.manifest["model"]["weights_sha256"])
     if weights != expected.weights_sha256:

@@ -29,11 +29,11 @@ class FusionChoice:
     Attributes:
         fusion: The best fusion over all queries; or the default, if selection does not beat it on
             held-out queries.
-        scores: Mean score over all queries of each fusion, by name.
-        held_out: Cross-validated mean score: each query uses the fusion that is best on the other
-            folds. It estimates the score on new queries.
-        default: Mean score of the default fusion, which uses no judgements.
-        folds: Name of the best fusion without each fold.
+        scores: Mean score of each fusion over all queries, by name.
+        held_out: Cross-validated mean score: the score of each query is that of the fusion that is
+            best on the other folds. It estimates the score on new queries.
+        default: Mean score of the default fusion, which was chosen without judgements.
+        folds: For each fold, the name of the fusion that is best on the other folds.
     """
 
     fusion: Fusion
@@ -59,13 +59,13 @@ def choose_fusion(
     folds: int = 5,
     seed: int = 0,
 ) -> FusionChoice:
-    """Compare fusions by cross-validation; each stage is searched only once.
+    """Compare fusions by cross-validation; dense and lexical search run only once for each query.
 
     Args:
         index: The index, with lexical data.
         embedder: The model of the index.
-        queries: Judged queries; never those of a test set.
-        qrels: Their judgements.
+        queries: Queries with judgements; they must not be those of a test set.
+        qrels: The judgements.
         measure: The metric to maximise.
         folds: Number of random parts of the queries.
         seed: Seed of the split.

@@ -63,11 +63,12 @@ class Evaluation:
     Attributes:
         task: The task.
         scores: Value of each metric, including the main metric.
-        per_item: ``per_item[metric][item]``: the value of each query; in STS the predicted and the
-            gold score of each pair, by its index in the file.
+        per_item: ``per_item[metric][item]`` is the value of one query, pair or triplet. In STS the
+            two "metrics" are the predicted and the gold score of each pair, by its index in the
+            file.
         counts: Numbers of queries, documents, skipped pairs and so on.
-        manifest: Provenance of the scores.
-        run: The hits of a retrieval task.
+        manifest: Data, model, settings, code and machine of the evaluation; see `make_manifest`.
+        run: For retrieval and reranking, the score of each document found, by query; else None.
     """
 
     task: EvalTask
@@ -84,12 +85,12 @@ class Evaluation:
 
     @property
     def interval(self) -> tuple[float, float] | None:
-        """95 % interval of the main metric, if it is a mean over items with values from 0 to 1."""
+        """95 % interval of the main metric if it is a mean over items; None otherwise."""
         values = self.per_item.get(self.task.main_metric)
         return mean_interval([*values.values()], within=(0, 1)) if values else None
 
     def to_json(self) -> str:
-        """Return everything but the run as JSON, one item per line, with exact floats."""
+        """Return the evaluation without ``run`` as JSON, one item per line, with exact floats."""
         record = {
             "format": FORMAT,
             "task": to_mapping(self.task),
@@ -104,14 +105,14 @@ class Evaluation:
 
 @dataclass(slots=True)
 class Stopwatch:
-    """Seconds of the named parts of an evaluation, from its creation on."""
+    """Measures the seconds of the parts of an evaluation; the first starts with this object."""
 
     started: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
     seconds: dict[str, float] = field(default_factory=dict)
     _last: float = field(default_factory=time.perf_counter)
 
     def lap(self, part: str) -> None:
-        """Record the time since the previous lap under a name."""
+        """Record the time since the last call, or since the start, under the name of a part."""
         now = time.perf_counter()
         self.seconds[part] = round(now - self._last, 3)
         self._last = now
@@ -125,11 +126,11 @@ def make_manifest(
     seed: int,
     clock: Stopwatch,
 ) -> Manifest:
-    """Collect everything that a score depends on, and its running times.
+    """Collect everything that a score depends on, and the running times of the evaluation.
 
     Args:
         data: sha256 of each data file.
-        model: Content identity of the model; of a path only the last component is kept.
+        model: Identity of the model; if its name is a path, only the last component is kept.
         settings: Settings that affect the score, such as the index and the number of hits.
         seed: Seed of the evaluation.
         clock: Start time and seconds of the parts.
@@ -151,7 +152,7 @@ def read_evaluation(path: Path) -> EvaluationRecord:
     """Read a record written by `Evaluation.to_json`.
 
     Raises:
-        EvaluationError: The file is absent or not such a record.
+        EvaluationError: The file is absent or is no such record.
     """
     try:
         record: EvaluationRecord = json.loads(path.read_text(encoding="utf-8"))

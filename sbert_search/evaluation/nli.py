@@ -20,17 +20,18 @@ def evaluate_nli(task: EvalTask, model: Reranker, *, data: Path, seed: int = 0) 
     """Classify the pairs of a file and compute the accuracy.
 
     Args:
-        task: A file of pairs with labels; those labelled ``-`` are skipped.
-        model: A cross-encoder whose classes are named like the labels, ignoring case.
+        task: A task whose path is a file of pairs with labels; pairs labelled ``-`` are skipped.
+        model: A cross-encoder whose classes have the names of the labels; case is ignored.
         data: Folder that the task's path is relative to.
-        seed: Recorded; nothing here is random.
+        seed: Number to record in the manifest; the evaluation has no random part.
 
     Returns:
         ``accuracy`` over the pairs, and ``balanced``, the mean of the per-label accuracies.
 
     Raises:
-        CorpusError: The pairs cannot be read, or one has no label.
-        EvaluationError: The file is another revision, or a label is not a class of the model.
+        CorpusError: The pairs cannot be read, or a pair has no label.
+        EvaluationError: The hash of the file is not the one in the task, or a label is not a class
+            of the model.
     """
     clock = Stopwatch()
     hashes = check_files(task, data, [data / task.path])
@@ -66,7 +67,7 @@ def evaluate_nli(task: EvalTask, model: Reranker, *, data: Path, seed: int = 0) 
 def _labelled(
     task: EvalTask, data: Path, classes: Sequence[str]
 ) -> tuple[dict[str, tuple[TextPair, str]], int]:
-    """Return the labelled pairs with their labels, by index in the file, and count the others."""
+    """Return pairs with their labels, by index in the file, and the number of unlabelled pairs."""
     names = task.columns
     pairs = read_pairs(
         data / task.path, text1=names.text1, text2=names.text2, label=names.label, need=["label"]

@@ -24,7 +24,7 @@ from sbert_search.tokens.segments import SegmentSettings
 from sbert_search.tokens.specials import SpecialTokens, mask_vocabulary
 from sbert_search.tokens.tokenizer import TextTokenizer
 
-_ROWS = 32  # of one forward pass
+_ROWS = 32  # examples in one forward pass
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -32,14 +32,14 @@ class MaskedMetrics:
     """The metrics of a masked language model on a text.
 
     Attributes:
-        loss: Cross-entropy of a masked token, in nats.
-        perplexity: Its exponential.
+        loss: Mean cross-entropy over the masked tokens, in nats.
+        perplexity: The exponential of the loss.
         accuracy: Share of the masked tokens that were predicted correctly.
         masked: Number of masked tokens.
-        unigram_entropy: Entropy of the text's token frequencies, in nats: the loss of the best
-            model that ignores context.
-        pseudo_perplexity: Perplexity with each token masked in turn; None: not requested.
-        pseudo_tokens: Number of tokens of the pseudo-perplexity.
+        unigram_entropy: Entropy of the text's token frequencies, in nats. It is the loss of the
+            best model that ignores context.
+        pseudo_perplexity: Perplexity with each token masked in turn; None if not requested.
+        pseudo_tokens: Number of tokens over which ``pseudo_perplexity`` is computed.
     """
 
     loss: float
@@ -61,16 +61,19 @@ def evaluate_masked(
     rate: float = 0.15,
     wrapped: bool = False,
 ) -> MaskedMetrics:
-    """Compute the loss and accuracy of a model on masked tokens, the same ones in every call.
+    """Compute the loss and accuracy of a model on masked tokens; every call masks the same tokens.
 
     Args:
         model: A model in evaluation mode.
-        reader: The text; a title is used only if a document has no text.
-        max_len: Maximum tokens of an example, including special ones; filled with whole sentences.
-        most: Maximum number of examples, chosen at even intervals.
-        pseudo: Number of examples for the pseudo-perplexity, with one forward pass per token.
+        reader: The documents; a title is used only if a document has no text.
+        max_len: Maximum tokens of an example, special tokens included. Examples are filled with
+            whole sentences.
+        most: Maximum number of examples, which are chosen at even intervals.
+        pseudo: Maximum number of examples for the pseudo-perplexity, which computes a copy of the
+            example for each of its tokens.
         rate: Share of masked tokens; 80 % become [MASK], 10 % a random token, 10 % stay.
-        wrapped: Whether lines inside a paragraph are wrapped.
+        wrapped: Whether a paragraph of the text has line breaks, which are then no ends of
+            sentences.
 
     Raises:
         CorpusError: The text cannot be read, or is empty.
@@ -129,7 +132,11 @@ def _masked_loss(
 
 @torch.no_grad()
 def _pseudo_loss(model: MaskedLanguageModel, corpus: MaskedCorpus, rows: Ints) -> tuple[float, int]:
-    """Mask each ordinary token of some examples in turn; return the summed loss and the count."""
+    """Mask each token of some examples in turn, except special tokens.
+
+    Returns:
+        The sum of the losses, and the number of tokens.
+    """
     loss, tokens = 0.0, 0
     mask_id = SpecialTokens.of(model.tokenizer).mask_id
     special = torch.from_numpy(mask_vocabulary(model.tokenizer).special)
@@ -159,5 +166,5 @@ def _batch(model: MaskedLanguageModel, corpus: MaskedCorpus, rows: Ints) -> Mask
 
 
 def _spread(n: int, most: int) -> Ints:
-    """Choose at most ``most`` of n rows, at even intervals."""
+    """Choose at most ``most`` of the numbers below n, at even intervals."""
     return np.unique(np.linspace(0, n - 1, min(n, most)).astype(np.int64))

@@ -1,4 +1,4 @@
-"""Draw evaluation records as SVG, from their JSON alone."""
+"""Draw records of evaluations as SVG."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import numpy as np
 from sbert_search.evaluation.manifest import EvaluationRecord
 from sbert_search.runtime.svg import COLOUR, Axis, Panel, document
 
-_TOP, _HEIGHT, _GAP = 26, 190, 50  # pixels: above a panel, of it, below it
+_TOP, _HEIGHT, _GAP = 26, 190, 50  # pixels above a panel, height of a panel, pixels below it
 _BINS = 40
-_MOST_DOTS = 1500  # of a scatter plot; more are thinned evenly, since they would overlap
+_MOST_DOTS = 1500  # in a scatter plot; of more pairs, every nth is drawn, since dots would overlap
 
 
 def draw(record: EvaluationRecord) -> str:
@@ -21,7 +21,7 @@ def draw(record: EvaluationRecord) -> str:
     tasks: the main metric of every item, in descending order.
 
     Args:
-        record: As `evaluation.manifest.read_evaluation` returns it.
+        record: A record as `manifest.read_evaluation` returns it.
 
     Returns:
         An SVG document.

@@ -50,9 +50,10 @@ Table = tuple[list[str], list[list[str]]]
 
 
 def score_table(evaluations: Sequence[Evaluation], suite: EvalSuite | None = None) -> Table:
-    """Return the columns and rows of a table: one row per task; absent tasks with the reason.
+    """Return the columns and rows of a table of scores, with one row per task.
 
-    The mean of the main metric is added only if the suite requests it and no task is absent.
+    The row of an absent task, which the suite names as not runnable, shows the reason. The mean of
+    the main metric is added only if the suite requests it and no task is absent.
     """
     first = evaluations[0]
     units = _UNITS[first.task.kind]
@@ -100,7 +101,8 @@ def markdown(
     Args:
         evaluations: The evaluations of the model.
         suite: The suite that the tasks belong to.
-        beside: Evaluations of other systems on the same tasks, by system name.
+        beside: Evaluations of other systems on the same tasks, by system name; they are shown in a
+            table for comparison.
     """
     first = evaluations[0]
     kind, name = first.task.kind, str(first.manifest["model"]["name"])
@@ -111,19 +113,19 @@ def markdown(
         lines += ["Tasks are absent, so no mean is given.", ""]
     if beside:
         systems = {name: evaluations, **beside}
-        lines += ["## Beside it", "", *_table(system_table(systems), left=1), ""]
+        lines += ["## Other systems", "", *_table(system_table(systems), left=1), ""]
     for evaluation in evaluations:
         lines += _about_task(evaluation)
     return "\n".join(lines + _about_run(evaluations)) + "\n"
 
 
-def require_room(tasks: Sequence[EvalTask], out: Path, read: Iterable[Path]) -> None:
+def refuse_overwriting(tasks: Sequence[EvalTask], out: Path, read: Iterable[Path]) -> None:
     """Refuse a report folder in which a report would overwrite an input of the evaluation.
 
     Args:
         tasks: The tasks.
-        out: The folder, as for `write_reports`.
-        read: Inputs; a folder stands for the files directly in it.
+        out: The folder for the reports.
+        read: Inputs of the evaluation; a folder stands for the files directly in it.
 
     Raises:
         ConfigError: A report would overwrite an input, or ``out`` is a file.
@@ -144,9 +146,12 @@ def write_reports(
     suite: EvalSuite | None = None,
     beside: Mapping[str, Sequence[Evaluation]] | None = None,
 ) -> list[Path]:
-    """Write ``KIND.md``, and ``TASK.json``, ``TASK.svg`` and a ``TASK.trec`` run for each task.
+    """Write ``KIND.md``, and for each task ``TASK.json``, ``TASK.svg`` and a run ``TASK.trec``.
 
-    Each other system in ``beside`` gets a subfolder of its own.
+    The files of the systems in ``beside`` are written to one subfolder for each system.
+
+    Returns:
+        Paths of the files.
     """
     out.mkdir(parents=True, exist_ok=True)
     report = out / f"{evaluations[0].task.kind}.md"
@@ -198,7 +203,8 @@ def _about_run(evaluations: Sequence[Evaluation]) -> list[str]:
     model, host = manifest["model"], manifest["machine"]
     facts = {
         "model": f"{model['name']}, weights sha256 {model['weights_sha256']}",
-        "read as": f"{model['pooling']} pooling, at most {model['max_len']} tokens",
+        "pooling": model["pooling"],
+        "most tokens of a text": model["max_len"],
         "computed by": f"{model['engine']} engine, {model['precision']}",
         "settings": ", ".join(f"{name} {value}" for name, value in manifest["settings"].items()),
         "code": f"{manifest['code']['version']}, commit {manifest['code']['commit']}",

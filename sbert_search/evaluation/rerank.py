@@ -25,8 +25,8 @@ class Reranked:
     """Reranked candidates and their metrics.
 
     Attributes:
-        run: Score of each candidate of each query.
-        per_query: ``per_query[metric][query_id]``.
+        run: ``run[query_id][doc_id]`` is the score of a candidate.
+        per_query: ``per_query[metric][query_id]`` is the metric's value for a query.
     """
 
     run: Run
@@ -41,8 +41,9 @@ def rerank(
     """Score every candidate and compute the metrics of the resulting ranking.
 
     Args:
-        candidates: The queries; one without a relevant candidate scores 0.
-        scorer: Returns one score per pair.
+        candidates: The queries with their candidates; a query without a relevant candidate scores
+            0 in every metric.
+        scorer: Reranker that returns one score per pair.
         measures: Names of metrics, as in `metrics.ranking.score_run`.
     """
     pairs = [(each.query, text) for each in candidates for text in each.texts.values()]
@@ -56,14 +57,16 @@ def evaluate_rerank(task: EvalTask, reranker: Reranker, *, data: Path, seed: int
     """Rerank the candidates of each query in a file of graded pairs, and compute the metrics.
 
     Args:
-        task: A file of pairs with grades; its ``queries`` says which queries count.
+        task: A task whose path is a file of pairs with grades; its ``queries`` says which queries
+            count.
         reranker: The reranker to evaluate.
         data: Folder that the task's path is relative to.
-        seed: Recorded; nothing here is random.
+        seed: Number to record in the manifest; the evaluation has no random part.
 
     Raises:
         CorpusError: The file cannot be read, or a label is not a grade.
-        EvaluationError: The file is another revision, or the model has several labels.
+        EvaluationError: The hash of the file is not the one in the task, the model has several
+            labels, or no query is left to evaluate.
     """
     clock = Stopwatch()
     if reranker.num_labels != 1:

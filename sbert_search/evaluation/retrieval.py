@@ -1,4 +1,4 @@
-"""Retrieval on a judged collection, through the index and the engine that users have."""
+"""Evaluate retrieval on a judged collection, with the same `Index` and `SearchEngine` as users."""
 
 from __future__ import annotations
 
@@ -32,23 +32,24 @@ def evaluate_retrieval(
     reranker: BestWindow | None = None,
     seed: int = 0,
 ) -> Evaluation:
-    """Search a collection with its own queries and judge what is found.
+    """Search a collection with its judged queries and compute the metrics of the rankings.
 
     Args:
-        task: A BEIR folder and one of its splits.
-        embedder: What is evaluated.
+        task: A task whose path is a BEIR folder, and a split of its judgements.
+        embedder: The embedder to evaluate.
         data: Folder that the task's path is relative to.
-        index: An index of the collection to search; by default one with exact search is built in
+        index: An index of the collection to search. None: an index with exact search is built in
             a temporary folder.
-        search: How documents are found and ordered; the task says how many. None: dense.
-        reranker: Puts the first documents found in a new order; the others stay behind them.
-        seed: Recorded; nothing here is random.
+        search: How documents are found and ordered; ``task.depth`` is their number. None: dense
+            search.
+        reranker: Reranks the first documents found; the others stay below them.
+        seed: Number to record in the manifest; the evaluation has no random part.
 
     Raises:
         CorpusError: The collection cannot be read, or the split has no judgements.
-        EvaluationError: The folder is absent, a file is another revision, or a judged query is
-            not among the queries.
-        ModelMismatch: The index given was built with another model.
+        EvaluationError: The folder is absent, the hash of a file is not the one in the task, or a
+            judged query is not among the queries.
+        ModelMismatch: ``index`` was built with another model.
     """
     clock, search = Stopwatch(), search or SearchOptions()
     folder = data / task.path
@@ -61,8 +62,9 @@ def evaluate_retrieval(
         run: Run = SearchEngine(opened, embedder).run(queries, task.depth, options=search)
         clock.lap("search")
         if reranker is not None:
-            first = SearchEngine(opened, embedder, reranker)
-            run = _put_first(first.run(queries, search.rerank_depth, options=search), run)
+            reranking = SearchEngine(opened, embedder, reranker)
+            reranked = reranking.run(queries, search.rerank_depth, options=search)
+            run = _put_first(reranked, run)
             clock.lap("rerank")
         settings = _settings(opened, search, task.depth, reranker)
         counts = _counts(opened, qrels) | build
@@ -79,21 +81,25 @@ def evaluate_retrieval(
     )
 
 
-def _put_first(first: Run, then: Run) -> dict[str, dict[str, float]]:
-    """Show the documents of one run before the others of another one, scored by rank."""
-    shown = {
-        query: [*first[query], *(d for d in then[query] if d not in first[query])] for query in then
+def _put_first(reranked: Run, retrieved: Run) -> dict[str, dict[str, float]]:
+    """Put the reranked documents of each query before its other retrieved documents.
+
+    The scores only express the order: the last document has the score 1, the one before it 2.
+    """
+    ordered = {
+        query: [*reranked[query], *(d for d in docs if d not in reranked[query])]
+        for query, docs in retrieved.items()
     }
     return {
-        query: {doc_id: float(len(docs) - place) for place, doc_id in enumerate(docs)}
-        for query, docs in shown.items()
+        query: {doc_id: float(len(docs) - index) for index, doc_id in enumerate(docs)}
+        for query, docs in ordered.items()
     }
 
 
 def _settings(
     index: Index, search: SearchOptions, depth: int, reranker: BestWindow | None
 ) -> dict[str, object]:
-    """Gather the choices that change the scores; those that were not made are left out."""
+    """Return the settings that change the scores, without those of stages that are not used."""
     store = index.state.manifest.settings
     fusion = to_mapping(search.fusion)
     weight = fusion.pop("rerank_weight")
@@ -123,10 +129,10 @@ def _settings(
 def _opened(
     task: EvalTask, folder: Path, embedder: TextEmbedder, index: Path | None
 ) -> Iterator[tuple[Index, dict[str, int]]]:
-    """Open the index given, or build one with exact search that lives as long as this.
+    """Open an index, or build one with exact search that is removed when the context is left.
 
     Yields:
-        The index, and what was counted while it was built here.
+        The index, and counts of its build if it was built here.
     """
     if index is not None:
         yield Index.open(index), {}
@@ -138,7 +144,7 @@ def _opened(
 
 
 def _files(task: EvalTask, folder: Path) -> list[Path]:
-    """List the files of a BEIR folder that decide the score."""
+    """Return the files of a BEIR folder on which the scores depend."""
     if not folder.is_dir():
         raise EvaluationError(
             f"{task.name}: there is no folder {folder}; point --data at the data sets."

@@ -1,7 +1,7 @@
 """Evaluate a model on semantic textual similarity (STS), by correlation with gold scores.
 
-The "all" setting: one correlation over the pooled pairs of all subsets, as in the tables of SimCSE
-and MTEB. Older papers report the mean over subsets, which has other values.
+The correlation is computed in the "all" setting: over the pairs of all subsets together, as in the
+tables of SimCSE and MTEB. Older papers report the mean over subsets, which has other values.
 """
 
 from __future__ import annotations
@@ -38,17 +38,17 @@ def evaluate_sts(
     """Correlate the predicted similarities of a model with the gold scores.
 
     Args:
-        task: A file of scored pairs.
-        model: An embedder, for cosines, or a cross-encoder with one score.
+        task: A task whose path is a file of scored pairs.
+        model: An embedder, whose prediction is the cosine, or a cross-encoder with one score.
         data: Folder that the task's path is relative to.
-        trained_on: Training pairs of the model; the task's pairs among them, in either order, are
-            skipped.
-        seed: Recorded; nothing here is random.
+        trained_on: Training pairs of the model. Pairs of the task that are among them, with their
+            texts in either order, are skipped.
+        seed: Number to record in the manifest; the evaluation has no random part.
 
     Raises:
         CorpusError: The pairs cannot be read.
-        EvaluationError: The file is another revision, a pair has no score, fewer than two pairs
-            are left, or a correlation is undefined.
+        EvaluationError: The hash of the file is not the one in the task, a pair has no score, fewer
+            than two pairs are left, or a correlation is undefined.
     """
     clock = Stopwatch()
     hashes = check_files(task, data, [data / task.path])
@@ -89,7 +89,7 @@ class Judged:
 
     Attributes:
         predicted: Similarity of the two texts of each pair, float32 (n,).
-        n_truncated: Number of truncated texts (of truncated pairs for a cross-encoder).
+        n_truncated: Number of truncated texts; for a cross-encoder, of truncated pairs.
         geometry: Alignment and uniformity of the embeddings; empty for a cross-encoder.
     """
 
@@ -111,8 +111,8 @@ def _judge_pairs(pairs: Sequence[TextPair], model: Reranker) -> Judged:
 def _judge(pairs: Sequence[TextPair], gold: Sequence[float], embedder: TextEmbedder) -> Judged:
     """Embed every distinct text once and compute the cosine of each pair.
 
-    Cosines are computed in float64 and rounded to float32, so that all pairs of equal texts tie at
-    1. Pairs with a gold score of at least `ALIKE` are the positives of the alignment.
+    Cosines are computed in float64 and rounded to float32, so that the cosine of equal texts is
+    exactly 1. Pairs with a gold score of at least `ALIKE` are the positive pairs of the alignment.
     """
     texts = list(dict.fromkeys(text for pair in pairs for text in (pair.text1, pair.text2)))
     tokens = embedder.tokenize(texts)
@@ -132,21 +132,23 @@ def _judge(pairs: Sequence[TextPair], gold: Sequence[float], embedder: TextEmbed
 def unseen_pairs(
     task: EvalTask, data: Path, trained_on: Iterable[TextPair]
 ) -> tuple[list[str], list[TextPair], int]:
-    """Read the pairs of a task that are not among the training pairs, in either order.
+    """Read the pairs of a task that are not training pairs, whose texts may be in either order.
 
     Returns:
-        Their indices in the file as strings, the pairs, and the number of skipped pairs.
+        Indices of the pairs in the file, as strings; the pairs; and the number of skipped pairs.
 
     Raises:
         CorpusError: The pairs cannot be read.
-        EvaluationError: Fewer than two are left.
+        EvaluationError: Fewer than two pairs are left.
     """
     names = task.columns
     pairs = read_pairs(data / task.path, text1=names.text1, text2=names.text2, score=names.score)
     seen = {_unordered(pair) for pair in trained_on}
     kept = {str(n): pair for n, pair in enumerate(pairs) if _unordered(pair) not in seen}
     if len(kept) < 2:
-        raise EvaluationError(f"{task.name}: {len(kept)} of {len(pairs)} pairs are left; too few.")
+        raise EvaluationError(
+            f"{task.name}: {len(kept)} of {len(pairs)} pairs are left, and a correlation needs 2."
+        )
     return list(kept), list(kept.values()), len(pairs) - len(kept)
 
 

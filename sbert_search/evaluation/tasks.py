@@ -29,12 +29,12 @@ DATA: Mapping[Kind, str] = {
     "triplets": "a file of triplets",
 }
 _FILE_NAME = re.compile(r"[^./\\\0][^/\\\0]*")
-SHIPPED = Path("eval/tasks")  # tasks named without a path, in a checkout
+SHIPPED = Path("eval/tasks")  # folder, in a clone of the repository, of tasks named without a path
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PairColumns:
-    """Columns of a file of pairs; None: detected by their usual names."""
+    """Names of the columns in a file of pairs; None: the column is found by its usual names."""
 
     text1: str | None = None
     text2: str | None = None
@@ -44,15 +44,15 @@ class PairColumns:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EvalTask:
-    """One data set as it is evaluated; a file ``eval/tasks/NAME.toml`` holds these fields.
+    """One data set and how it is evaluated; a file ``eval/tasks/NAME.toml`` has these fields.
 
     Attributes:
-        name: The file's stem, unless the file says otherwise.
+        name: Name of the task; by default the file's name without its ending.
         kind: ``sts`` (scored pairs), ``retrieval`` (a BEIR folder), ``rerank`` (pairs with a grade;
             those with the same first text are one query), ``nli`` (pairs with a label) or
             ``triplets``.
         path: File of pairs or BEIR folder, relative to the data folder.
-        split: Split of the judgements of a BEIR folder; for pairs only shown in the report.
+        split: Split of the judgements of a BEIR folder. For pairs, it is only shown in the report.
         main_metric: The metric that tables show first.
         licence: Licence of the data, as its source states it.
         source: Origin of this revision.
@@ -91,14 +91,14 @@ class EvalTask:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EvalSuite:
-    """Tasks that are reported together; a file ``eval/suites/NAME.toml`` holds these fields.
+    """Tasks that are reported together; a file ``eval/suites/NAME.toml`` has these fields.
 
     Attributes:
         title: Title of the report.
         tasks: Names of the tasks.
-        absent: Tasks that cannot be run, each with the reason.
-        average: Whether the report shows the mean over all tasks, as publications do.
-        beside: Names of further tasks to show, not included in the mean.
+        absent: The reason for each task that cannot be run, by task name.
+        average: Whether the report shows the mean over ``tasks``, as publications do.
+        beside: Names of further tasks to report, which the mean does not include.
     """
 
     title: str
@@ -123,7 +123,7 @@ def load_task(path: Path) -> EvalTask:
 
 
 def load_suite(path: Path) -> EvalSuite:
-    """Read a suite file; errors as `load_task`."""
+    """Read a suite file; errors as for `load_task`."""
     return from_mapping(EvalSuite, read_toml(path))
 
 
@@ -161,8 +161,9 @@ def find_task(kind: Kind, name: str, *, split: str = "test") -> EvalTask:
 def distinct_tasks(tasks: Sequence[EvalTask]) -> list[EvalTask]:
     """Remove repeated tasks and make task names unique, since report files are named after them.
 
-    Different tasks of the same name are renamed after their file, or with as many parent folders as
-    needed, such as ``a-pairs`` and ``b-pairs``; if that fails, they are numbered.
+    Different tasks with the same name get the names of their files. If these are the same too, as
+    many parent folders as needed are added, as in ``a-pairs`` and ``b-pairs``. If this does not
+    make the names different, a number is added.
     """
     kept = [task for index, task in enumerate(tasks) if task not in tasks[:index]]
     groups: dict[str, list[EvalTask]] = {}
@@ -172,7 +173,7 @@ def distinct_tasks(tasks: Sequence[EvalTask]) -> list[EvalTask]:
     for group in groups.values():
         # The first naming scheme that gives every task of the group a different name is used.
         schemes = zip(*map(_possible_names, group), strict=False)
-        unique = (way for way in schemes if len({name.casefold() for name in way}) == len(group))
+        unique = (scheme for scheme in schemes if len({*map(str.casefold, scheme)}) == len(group))
         for task, name in zip(group, next(unique, [task.name for task in group]), strict=True):
             names[id(task)] = name
     taken: set[str] = set()
@@ -213,6 +214,6 @@ def check_files(task: EvalTask, data: Path, files: Sequence[Path]) -> dict[str, 
         if task.sha256.get(name, hashes[name]) != hashes[name]:
             raise EvaluationError(
                 f"{task.name}: {file} has sha256 {hashes[name]}, but the task names "
-                f"{task.sha256[name]}; scores on another revision cannot be compared."
+                f"{task.sha256[name]}; scores on different files cannot be compared."
             )
     return hashes

@@ -18,18 +18,18 @@ def evaluate_triplets(
     """Count the triplets whose anchor is nearer to its positive than to every negative.
 
     Args:
-        task: A file of triplets.
+        task: A task whose path is a file of triplets.
         embedder: The embedder to evaluate.
         data: Folder that the task's path is relative to.
-        seed: Recorded; nothing here is random.
+        seed: Number to record in the manifest; the evaluation has no random part.
 
     Returns:
         ``accuracy`` by Euclidean distance, as in Reimers & Gurevych 2019, section 4.4, and
-        ``cosine accuracy``. A tie counts as wrong.
+        ``cosine accuracy``. Equal distances count as wrong.
 
     Raises:
         CorpusError: The triplets cannot be read.
-        EvaluationError: The file is another revision.
+        EvaluationError: The hash of the file is not the one in the task.
     """
     clock = Stopwatch()
     file, names = data / task.path, task.columns

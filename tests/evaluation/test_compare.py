@@ -110,7 +110,7 @@ def test_different_data_are_refused(tmp_path: Path, change: Change, message: str
 
 def test_what_is_missing_is_named(tmp_path: Path) -> None:
     first = write(tmp_path / "a", record("one", {"MAP": [0.1, 0.2]}))
-    with pytest.raises(EvaluationError, match="no 'recall@5' of each item; it has: MAP"):
+    with pytest.raises(EvaluationError, match="no values of 'recall@5' for each item; it has: MAP"):
         compare_runs(first, first, metrics=["recall@5"])
     (tmp_path / "empty").mkdir()
     with pytest.raises(EvaluationError, match="holds no evaluation records"):

@@ -120,7 +120,7 @@ def test_what_cannot_be_evaluated_is_named(data: Path) -> None:
     revised = EvalTask(
         name="mini", kind="retrieval", path=Path("mini"), sha256={"mini/corpus.jsonl": "0" * 64}
     )
-    with pytest.raises(EvaluationError, match="another revision cannot be compared"):
+    with pytest.raises(EvaluationError, match="different files cannot be compared"):
         evaluate_retrieval(revised, embedder, data=data)
     write_rows(data / "mini" / "queries.jsonl", {"q1": "why do bees dance"})
     with pytest.raises(EvaluationError, match=r"2 of 3 judged queries .* first is 'q2'"):

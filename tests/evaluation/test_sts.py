@@ -79,7 +79,9 @@ def test_pairs_trained_on_are_left_out_in_either_order(tmp_path: Path) -> None:
     assert result.counts["pairs"] == 3
     assert result.counts["pairs left out (trained on)"] == 1
     everything = read_pairs(tmp_path / "pairs.jsonl")
-    with pytest.raises(EvaluationError, match="mini: 0 of 4 pairs are left; too few"):
+    with pytest.raises(
+        EvaluationError, match="mini: 0 of 4 pairs are left, and a correlation needs 2"
+    ):
         evaluate_sts(task, HashingEmbedder(), data=tmp_path, trained_on=everything)
 
 

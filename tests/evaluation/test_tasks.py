@@ -93,7 +93,7 @@ def test_another_revision_of_the_data_is_refused(tmp_path: Path) -> None:
     task = EvalTask(name="t", kind="sts", path=Path("set"), sha256={"set/pairs.tsv": digest})
     assert check_files(task, tmp_path, [file]) == {"set/pairs.tsv": digest}
     file.write_bytes(b"two!")
-    with pytest.raises(EvaluationError, match="scores on another revision cannot be compared"):
+    with pytest.raises(EvaluationError, match="scores on different files cannot be compared"):
         check_files(task, tmp_path, [file])
     with pytest.raises(EvaluationError, match=r"gone\.tsv does not exist; point --data at"):
         check_files(task, tmp_path, [tmp_path / "gone.tsv"])

@@ -175,7 +175,7 @@ def _report(
 ) -> int:
     """Evaluate all tasks, print and write the scores, and compare them with expected scores."""
     from sbert_search.evaluation.expected import judge, load_expected
-    from sbert_search.evaluation.report import require_room, write_reports
+    from sbert_search.evaluation.report import refuse_overwriting, write_reports
     from sbert_search.evaluation.tasks import distinct_tasks, find_task, load_suite
 
     tasks, suite, out = options.tasks, options.suite, options.out
@@ -187,7 +187,7 @@ def _report(
     if out:
         paths = [*names, suite, options.expect, options.model]
         data = [options.data / task.path for task in to_run]
-        require_room(to_run, out, [*data, *(Path(path) for path in paths if path)])
+        refuse_overwriting(to_run, out, [*data, *(Path(path) for path in paths if path)])
     expected = load_expected(options.expect) if options.expect else None
     evaluations = list(_evaluated(to_run, evaluate))
     others = {name: list(_evaluated(to_run, run)) for name, run in (baselines or {}).items()}
