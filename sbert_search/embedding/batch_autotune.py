@@ -33,7 +33,7 @@ def find_budget(default: int, lengths: NDArray[np.int32], work: Work, key: objec
         key: JSON value of everything that the result depends on: model, device and machine.
 
     Returns:
-        Tokens of one batch; the default if no other budget is 3 % faster.
+        The fastest budget; the default if no other budget is 3 % faster.
     """
     budgets = (default // 2, default, 2 * default)
 

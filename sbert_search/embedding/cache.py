@@ -1,9 +1,9 @@
 """A cache of vectors on disk, with the token ids of a text as key.
 
 The cache of a model is a folder of files, called blocks, in the user's cache folder. A block holds
-a 16-byte key for each vector and then the vectors. Its name has the number of vectors and the
-checksum of the file. Blocks are written whole and never changed. A damaged block is removed, and
-its texts are embedded again.
+a 16-byte key for each vector and then the vectors. The name of a block has the number of vectors
+and the checksum of the file. Blocks are written whole and never changed. A damaged block is
+removed, and its texts are embedded again.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class VectorCache:
             note(f"{path} could not be written: {error}.")
 
     def _open(self, path: Path) -> None:
-        """Map a block, or remove it if its bytes do not match the checksum in its name."""
+        """Open a block as a mapped file, or remove it if its bytes do not match its checksum."""
         match = _NAME.fullmatch(path.name)
         with contextlib.suppress(OSError):
             rows, digest = (int(match[1]), match[2]) if match else (0, "")

@@ -23,8 +23,10 @@ from sbert_search.encoder.packed import PackedTokens
 from sbert_search.runtime.device import send
 from sbert_search.runtime.progress import note
 
-MAX_TOKENS = 1024  # in a bucket; with a few thousand, running kernels takes longer than launches
-_MIN_LENGTH = 16  # smallest number of tokens to which a bucket pads each text
+# Largest number of tokens in a bucket. With a few thousand tokens, running the kernels takes longer
+# than launching them.
+MAX_TOKENS = 1024
+_MIN_LENGTH = 16  # smallest length in tokens of the texts in a bucket
 
 Ids = Sequence[Sequence[int]]
 Compute = Callable[[PackedTokens], Tensor]

@@ -58,7 +58,8 @@ class Embedder:
 
     Raises:
         ConfigError: A setting is invalid.
-        ModelError: The model cannot be found or loaded, or fails its self-check on this device.
+        ModelError: The model cannot be found or loaded, or its vectors on this device differ too
+            much from those on the CPU in fp32.
     """
 
     def __init__(
@@ -97,7 +98,7 @@ class Embedder:
                 precision=precision,
                 batch_tokens=batch_tokens,
             )
-            batch_tokens = None  # each process applies it; here the sum of all processes counts
+            batch_tokens = None  # each process applies the limit itself
         else:
             self.opened = _open(model, device=device, engine=engine, precision=precision)
         self._engine, described = self.opened.engine, self.opened.description

@@ -41,7 +41,7 @@ class Engine(Protocol):
     def start(self, tokens: TokenizedTexts) -> Callable[[], Vectors]:
         """Begin to compute; return a function that waits for the vectors.
 
-        Both raise the errors of a call.
+        Both functions raise the errors of `__call__`.
         """
 
 

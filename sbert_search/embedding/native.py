@@ -34,7 +34,7 @@ class PackedEngine:
 
     def __init__(self, model: BiEncoder | CrossEncoder, compute: Compute) -> None:
         self._module, self._compute, self.tokenizer = model.eval(), compute, model.tokenizer
-        self._settle(next(model.parameters()).device)
+        self._use_device(next(model.parameters()).device)
 
     def move(self, device: torch.device, dtype: torch.dtype) -> None:
         """Move the model, convert its encoder to a precision and freeze the encoder.
@@ -42,7 +42,7 @@ class PackedEngine:
         Modules after the encoder stay in fp32. See `inference_layers.freeze`.
         """
         freeze(self._module.to(device).encoder.to(dtype))
-        self._settle(device)
+        self._use_device(device)
         if self._module.reads_starts:
             self._run = Replayed(self._compute, device, self.tokenizer.max_len)
 
@@ -52,7 +52,8 @@ class PackedEngine:
         with plain_memory_errors():
             return fetch(self._run(ids, types))
 
-    def _settle(self, device: torch.device) -> None:
+    def _use_device(self, device: torch.device) -> None:
+        """Choose the size of a batch for a device, and the function that computes one there."""
         if device.type == "cpu":
             let_freed_memory_stay()
         encoder = self._module.encoder

@@ -84,7 +84,10 @@ class BiEncoder(nn.Module):
         return self.encoder.reads_starts and AT_ONCE.keys() >= set(self.pooling)
 
     def forward(self, tokens: PackedTokens) -> Tensor:
-        """Compute embeddings, float32 (batch, dim) even if the encoder is bf16, not truncated."""
+        """Compute embeddings, float32 (batch, dim), in any precision of the encoder.
+
+        They have all dimensions; ``truncate_dim`` is not applied.
+        """
         if self.pooling == (ATTENTION_MEAN,):
             output = self.encoder(tokens, output_attentions=True)
             pooled = attention_mean(output.hidden_states, tokens, output.attentions[-1])

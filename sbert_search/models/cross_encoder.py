@@ -197,7 +197,7 @@ def _labels(read: Checkpoint, path: Path) -> list[str]:
 
 
 def _refuse_left_over(model: CrossEncoder, read: Checkpoint, path: Path) -> None:
-    """Refuse tensors of a checkpoint that have the name of a head layer but no place in it."""
+    """Refuse tensors of a checkpoint that have the prefix of a head layer but are not used."""
     layers = [name for name in (model.layout.dense, model.layout.out) if name is not None]
     parts = {f"{name}.{part}" for name in layers for part in ("weight", "bias")}
     prefixes = {name.partition(".")[0] for name in layers}

@@ -84,8 +84,9 @@ class MaskedLanguageModel(nn.Module):
         encoder: Computes hidden states.
         tokenizer: Turns texts into token ids; its ``max_len`` is the limit of the model.
         token_head: Computes logits over the vocabulary from hidden states.
-        pair_head: Computes two logits from the pooled state of the first token, for NSP and SOP.
-        mask_decoder: DeBERTa's decoder between the encoder and the token head.
+        pair_head: Computes two logits from the pooled state of the first token, for NSP and SOP;
+            None: the model does not classify pairs.
+        mask_decoder: DeBERTa's decoder between the encoder and the token head; None: not used.
     """
 
     def __init__(

@@ -52,8 +52,8 @@ def _one_row_each(scores: NDArray[np.float32], rows: NDArray[np.int64]) -> list[
     """Rank documents of one passage each.
 
     Args:
-        scores: Of the rows, (n_queries, k).
-        rows: Best first, (n_queries, k); filled up with -1 where fewer rows match.
+        scores: Score of each row, (n_queries, k).
+        rows: Rows found, best first, (n_queries, k). If fewer than k rows match, the rest is -1.
     """
     wide, ranks = scores.astype(np.float64), np.arange(1, rows.shape[1] + 1)
     counts = np.count_nonzero(rows >= 0, axis=1).tolist()
@@ -70,9 +70,9 @@ def _best_row_each(
 
     Args:
         docs: Row of the first passage of each row's document, (n_fetched,).
-        rows: Best first, (n_fetched,); filled up with -1 where fewer rows match.
-        scores: Of the rows, (n_fetched,).
-        k: Documents to keep.
+        rows: Rows found, best first, (n_fetched,). If fewer rows match, the rest is -1.
+        scores: Score of each row, (n_fetched,).
+        k: Number of documents to keep.
     """
     _, first = np.unique(docs[: np.count_nonzero(rows >= 0)], return_index=True)
     kept = np.sort(first)[:k]

@@ -71,8 +71,9 @@ class SearchEngine:
             which is opened at the first query. None: the model named in the index.
         reranker: Scores the first hits of every search again. It reads query and passage together.
         allow_inexact: Accept the index's model in another engine or precision even if its vectors
-            differ from those in the index by more than the tolerance.
-        options: How to open a model by name: ``device``, ``engine``, ``precision``, ``quick``.
+            of some check texts differ too much from those stored in the index.
+        options: How to open a model by name: ``device``, ``engine``, ``precision``, ``quick``; see
+            `Index.matching_embedder`.
 
     Raises:
         IndexStoreError: The index cannot be opened, or is an unfinished build.
@@ -162,7 +163,8 @@ class SearchEngine:
                 ``rerank_depth``.
 
         Returns:
-            Hits, best first. Hits with equal scores are in the order of their rows in the index.
+            Hits, best first. In dense and in lexical search, documents with equal scores are in the
+            order in which they were indexed.
 
         Raises:
             QueryError: The query is blank or no string, an option is out of range, the filter is
@@ -222,7 +224,10 @@ class SearchEngine:
         options: SearchOptions | None = None,
         **keywords: Unpack[SearchKeywords],
     ) -> Iterator[tuple[str, dict[str, float]]]:
-        """Yield the items of `run` one by one, with few of them in memory; arguments as there."""
+        """Yield the items of `run` one by one; arguments and errors as for `run`.
+
+        Only the rankings of the queries that are answered together are in memory.
+        """
         chosen = self._options(options or SearchOptions(k=RUN_DEPTH), k, keywords)
         ranked = self._ranked([query.text for query in queries], chosen)
         return zip((query.query_id for query in queries), ranked, strict=True)

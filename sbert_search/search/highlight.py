@@ -74,8 +74,8 @@ def _by_shared_words(text: str, groups: Sequence[Sequence[str]]) -> list[list[st
 def _within_budget(starts: NDArray[np.int64], lengths: NDArray[np.int32]) -> Iterator[int]:
     """Yield sentence numbers: the first of every passage, then the second of each, and so on.
 
-    It stops at the first sentence after those firsts with which there are more than `TOKENS`
-    tokens.
+    After the first sentences, it stops before the sentence that would bring the sum of tokens above
+    `TOKENS`.
 
     Args:
         starts: Number of the first sentence of each passage, and the number of all sentences.

@@ -72,7 +72,7 @@ class PairEngine(Protocol):
     ) -> Callable[[], Vectors]:
         """Start to score; return a function that waits for the scores.
 
-        Both raise the errors of a call.
+        Both functions raise the errors of `__call__`.
         """
 
     def move(self, device: torch.device, dtype: torch.dtype) -> None:

@@ -23,8 +23,8 @@ from sbert_search.runtime.progress import Advance
 LEFT_ROWS, RIGHT_ROWS = 2048, 4096  # height and width of a tile, whose scores take 32 MiB
 NEIGHBOURS = 64  # neighbours of each row that the approximate way fetches first
 
-_LEAST = float(np.finfo(np.float32).min)  # below it is only -inf, which marks rows that are no pair
-_ROUNDING = 1e-5  # error of a float32 dot product, relative to the norms of its vectors
+_LEAST = float(np.finfo(np.float32).min)  # every score is above -inf, which marks rows to leave out
+_ROUNDING = 1e-5  # largest error of a float32 dot product, relative to the norms of its vectors
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +106,7 @@ def close_pairs(
     """Find every pair of documents with a score of at least a threshold, each pair once.
 
     Args:
-        snapshot: The documents; its metric, cosine or dot, gives the scores.
+        snapshot: State of the index. Its metric, cosine or dot product, gives the scores.
         threshold: Lowest score of a pair.
         advance: Called with the number of rows of each block after it is done.
         exact: Compare all rows with each other. None: do so only if the index has no FAISS file.
@@ -199,10 +199,10 @@ def _find(live: _Rows, limit: _Limit, advance: Advance, exact: bool | None) -> I
 
 
 def _by_tiles(live: _Rows, start: int, stop: int, limit: _Limit) -> Iterator[Pairs]:
-    """Compare the rows of a block with its own rows and all later ones.
+    """Compare the rows of a block with each other and with all later rows.
 
-    Float32 products choose the pairs that may be good enough; float64 scores decide
-    (docs/decisions.md: Pairs come from tiles in float32, decided in float64).
+    Float32 products select the pairs whose score may be within the limit. Their float64 scores
+    decide (docs/decisions.md: Pairs come from tiles in float32, decided in float64).
     """
     left, metric = live.vectors(start, stop), live.snapshot.settings.metric
     for at in range(start, len(live.rows), RIGHT_ROWS):
@@ -223,8 +223,8 @@ def _by_tiles(live: _Rows, start: int, stop: int, limit: _Limit) -> Iterator[Pai
 def _by_search(live: _Rows, start: int, stop: int, limit: _Limit) -> Iterator[Pairs]:
     """Search the index for the neighbours of each row of a block.
 
-    If all neighbours of a row are good enough, there may be more: the search is repeated for eight
-    times as many.
+    If all neighbours of a row are within the limit, there may be more of them. The search of this
+    row is then repeated for eight times as many neighbours.
     """
     snapshot, k = live.snapshot, NEIGHBOURS
     max_k = snapshot.n_rows if limit.most is None else min(limit.most + 1, snapshot.n_rows)

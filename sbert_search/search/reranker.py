@@ -58,8 +58,8 @@ class Reranker:
 
     Raises:
         ConfigError: A setting is invalid.
-        ModelError: The model cannot be found or loaded, is not a cross-encoder, or fails its
-            self-check on this device.
+        ModelError: The model cannot be found or loaded, is not a cross-encoder, or its scores on
+            this device differ too much from those on the CPU in fp32.
     """
 
     def __init__(
@@ -121,7 +121,7 @@ class Reranker:
         Args:
             pairs: One pair of texts, or several. A pair longer than ``max_len`` tokens is
                 truncated; the longer text loses tokens first.
-            batch_size: Maximum pairs of a forward pass; None: only the token budget limits it.
+            batch_size: Maximum pairs of a forward pass; None: only ``batch_tokens`` limits it.
             show_progress_bar: Whether to show progress on stderr.
             apply_softmax: Whether to turn the logits of several labels into probabilities.
 
@@ -130,7 +130,7 @@ class Reranker:
             out if ``pairs`` is one pair.
 
         Raises:
-            CorpusError: A text holds a lone surrogate.
+            CorpusError: A text contains a lone surrogate, which UTF-8 cannot encode.
         """
         single = len(pairs) == 2 and isinstance(pairs[0], str)
         several = cast("list[Pair]", [pairs] if single else list(pairs))

@@ -38,7 +38,7 @@ class Heads(NamedTuple):
     value: Tensor
 
     def by_run(self, runs: Sequence[Run]) -> Iterator[list[Tensor]]:
-        """Queries, keys and values of each run, (texts, heads, length, head_dim), without a copy.
+        """Yield queries, keys and values of each run, (texts, heads, length, head_dim), uncopied.
 
         One `torch.split` serves all runs, because the gradient of each single slice would be a
         tensor as large as the batch. docs/decisions.md: "Heads are split once into runs".

@@ -157,9 +157,8 @@ def _poison(load: Loaded) -> list[str]:
     poisoned = []
     for name in absent:
         tensor = state[name]
-        if (
-            tensor.is_floating_point() and tensor.data_ptr() not in loaded
-        ):  # a tied parameter may be loaded
+        # A parameter that shares the memory of a loaded one (tied weights) is loaded too.
+        if tensor.is_floating_point() and tensor.data_ptr() not in loaded:
             tensor.fill_(float("nan"))
             poisoned.append(name)
     return poisoned

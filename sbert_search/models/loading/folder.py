@@ -26,7 +26,8 @@ from sbert_search.runtime.progress import note
 if TYPE_CHECKING:
     from sbert_search.tokens.tokenizer import TextTokenizer
 
-_NO_LIMIT = 1_000_000  # a limit of so many tokens is none; transformers writes 1e30 for "no limit"
+# A limit of this number of tokens or more is no limit; transformers writes 1e30 for "no limit".
+_NO_LIMIT = 1_000_000
 # Sets of files that define a tokenizer; the first set that exists is the tokenizer of the model.
 _TOKENIZERS = (
     ("tokenizer.json",),

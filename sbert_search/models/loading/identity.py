@@ -34,9 +34,10 @@ class ModelIdentity:
         weights_sha256: Hash of the safetensors file, or of the list of names and hashes if there
             are several files. For a model passed as an object: `IN_MEMORY` and the hash of its
             parameters.
-        tokenizer_sha256: Hash of the file that defines the tokenizer.
+        tokenizer_sha256: Hash of the files that define the tokenizer.
         architecture: ``model_type`` of ``config.json``.
-        pooling: Pooling modes joined by "+", with the sizes of dense layers after them.
+        pooling: Pooling modes and later modules, as in `ModelDescription.pooling`; "pair" for a
+            cross-encoder.
         prompts: Texts to put before an input, by name. The name "" has the text to use if a call
             names no prompt.
         max_len: Maximum number of tokens that the model reads of a text, special tokens included.

@@ -48,8 +48,8 @@ def load_sentence_transformer(path: Path) -> SentenceTransformer:
     The network is not used, and no code from the folder is run.
 
     Raises:
-        ModelError: The library cannot load it.
-        WeightsError: As `require_accounted`.
+        ModelError: The library cannot load the folder.
+        WeightsError: As for `require_accounted`.
     """
     from sentence_transformers import SentenceTransformer
 
@@ -59,11 +59,11 @@ def load_sentence_transformer(path: Path) -> SentenceTransformer:
 
 
 def load_cross_encoder(path: Path) -> CrossEncoder:
-    """Load a cross-encoder from a folder, as `load_sentence_transformer`.
+    """Load a cross-encoder from a folder, as `load_sentence_transformer` does.
 
     Raises:
-        ModelError: The library cannot load it.
-        WeightsError: As `require_accounted`.
+        ModelError: The library cannot load the folder.
+        WeightsError: As for `require_accounted`.
     """
     from sentence_transformers import CrossEncoder
 
