@@ -41,7 +41,7 @@ def read_settings(path: Path) -> tuple[EncoderConfig, dict[str, object]]:
         raise ModelError(f'{path} names no "model_type"; add it, such as "model_type": "bert".')
     if keys["model_type"] not in LAYOUTS:
         raise ModelError(
-            f"{path} is of type {keys['model_type']!r}; the native encoder knows "
+            f"{path} is of type {keys['model_type']!r}; the native encoder supports "
             f"{', '.join(sorted(LAYOUTS))}."
         )
     try:

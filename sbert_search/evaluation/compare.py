@@ -179,7 +179,7 @@ def _why_not_comparable(first: EvaluationRecord, second: EvaluationRecord) -> It
             yield f"{counts[0].get(name)} and {counts[1].get(name)} {name}"
     items = [set(next(iter(record["per_item"].values()))) for record in (first, second)]
     if unshared := sorted(items[0] ^ items[1]):
-        yield f"{len(unshared)} items are in one of them only, the first is {unshared[0]!r}"
+        yield f"{len(unshared)} items are in only one of the runs, the first is {unshared[0]!r}"
 
 
 def _compared(

@@ -117,9 +117,9 @@ def unigram_entropy(shards: TokenShards, tokenizer: TextTokenizer) -> float:
 def _masked_loss(
     model: MaskedLanguageModel, corpus: MaskedCorpus, rows: Ints
 ) -> tuple[float, int, int]:
-    """Return the summed loss, the correct predictions and the number of masked tokens."""
+    """Return the sum of losses, the number of correct predictions and that of masked tokens."""
     loss, right, masked = 0.0, 0, 0
-    with progress("Guessing", len(rows), "examples") as advance:
+    with progress("Predicting masked tokens", len(rows), "examples") as advance:
         for part in np.array_split(rows, math.ceil(len(rows) / _ROWS)):
             batch = _batch(model, corpus, part)
             words = model(batch.tokens, batch.positions).token_logits
@@ -140,7 +140,7 @@ def _pseudo_loss(model: MaskedLanguageModel, corpus: MaskedCorpus, rows: Ints) -
     loss, tokens = 0.0, 0
     mask_id = SpecialTokens.of(model.tokenizer).mask_id
     special = torch.from_numpy(mask_vocabulary(model.tokenizer).special)
-    with progress("Guessing one by one", len(rows), "examples") as advance:
+    with progress("Predicting each token", len(rows), "examples") as advance:
         for row in rows:
             batch = _batch(model, corpus, np.array([row]))
             whole = batch.tokens.input_ids.clone()

@@ -20,11 +20,12 @@ _EXPLAINED: Mapping[Kind, str] = {
     "correlation over the pooled pairs of a set. Alignment (of pairs with a gold score of at least "
     "4) and uniformity are those of Wang & Isola 2020; lower is better.",
     "retrieval": "trec_eval's metrics, averaged over all judged queries, by the rank order of the "
-    "results; a query without results scores 0. MAP is over the depth retrieved. The "
+    "results; a query without results scores 0. MAP counts all documents retrieved. The "
     "interval is a bootstrap over the queries.",
     "rerank": "trec_eval's metrics for the candidates of each query, sorted by score. "
-    "raw: all queries; one without a relevant candidate scores 0. clean: only queries with "
-    "relevant and irrelevant candidates. The interval is a bootstrap over the queries.",
+    "With raw queries, all queries count, and a query without a relevant candidate scores 0. With "
+    "clean queries, only those with relevant and irrelevant candidates count. "
+    "The interval is a bootstrap over the queries.",
     "nli": "Accuracy over the pairs; balanced: the mean of the per-label accuracies."
     " The interval is a bootstrap over the pairs.",
     "triplets": "Share of the triplets whose anchor is nearer to its positive than to all "

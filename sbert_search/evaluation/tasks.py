@@ -1,4 +1,4 @@
-"""Evaluation tasks: one revision of a data set, with its split, licence and main metric."""
+"""Evaluation tasks: a data set with the hashes of its files, its split, licence and main metric."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class EvalTask:
         split: Split of the judgements of a BEIR folder. For pairs, it is only shown in the report.
         main_metric: The metric that tables show first.
         licence: Licence of the data, as its source states it.
-        source: Origin of this revision.
+        source: Where the data files come from.
         note: A remark for readers of the score.
         on_error: Whether a bad document stops the evaluation or is skipped and counted.
         columns: Columns of the texts and of the score or label.

@@ -37,8 +37,8 @@ class BestWindow:
             raise ConfigError(f"There must be at least 1 window, not {most}.")
         if reranker.num_labels != 1:
             raise ConfigError(
-                f"{reranker.opened.name} has {reranker.num_labels} labels, so its windows cannot "
-                "be compared; use a model with one label."
+                f"{reranker.opened.name} has {reranker.num_labels} labels and so no single "
+                "score by which to compare windows; use a model with one label."
             )
         self.reranker, self.most = reranker, most
         from sbert_search.tokens.tokenizer import TextTokenizer  # not loaded without a reranker

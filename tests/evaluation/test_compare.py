@@ -92,7 +92,7 @@ DIFFERENT: list[tuple[Change, str]] = [
         lambda r: r["manifest"]["data_sha256"].update({"one/corpus.jsonl": "d" * 64}),
         r"one: .* corpus\.jsonl has sha256 cccccccccccc and dddddddddddd",
     ),
-    (lambda r: r["per_item"]["MAP"].pop("q1"), "1 items are in one .* 'q1'"),
+    (lambda r: r["per_item"]["MAP"].pop("q1"), "1 items are in only one .* 'q1'"),
     (lambda r: r["counts"].update(documents=8), "9 and 8 documents"),
     (lambda r: r["task"].update(split="dev"), "split test and dev"),
     (lambda r: r["task"].update(name="two"), "Only one of the two runs has one, two"),

@@ -135,7 +135,7 @@ def _why_no_native_encoder(folder: ModelFolder) -> str | None:
     except ModelError as error:
         return str(error).removesuffix(".")
     if not any((folder.transformer_path / f).is_file() for f in ("tokenizer.json", "vocab.txt")):
-        return "its tokens are in neither tokenizer.json nor vocab.txt"
+        return "its vocabulary is in neither tokenizer.json nor vocab.txt"
     if folder.tokenizer.get("truncation_side", "right") != "right":
         return "the tokenizer cuts texts on the left"
     return None
