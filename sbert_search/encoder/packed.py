@@ -80,6 +80,7 @@ class ByLength(NamedTuple):
 
     @property
     def _back(self) -> Tensor:
+        """Row in the reordered batch of each row of the original one, int64 (total,)."""
         assert self.rows is not None
         back = torch.empty_like(self.rows)
         back[self.rows] = torch.arange(len(back), device=back.device)

@@ -16,6 +16,7 @@ from sbert_search.search.dense import nearest_documents
 from sbert_search.search.fusion import Fusion, fuse
 from sbert_search.search.lexical import matching_documents
 
+# The fusions that are compared.
 CANDIDATES = (
     *(Fusion(dense_weight=tenths / 10) for tenths in range(11)),
     *(Fusion(method="rrf", rrf_k=k) for k in (10, 60)),
@@ -95,6 +96,7 @@ def choose_fusion(
 def _scores(
     index: Index, embedder: TextEmbedder, queries: Sequence[Query], qrels: Qrels, measure: str
 ) -> np.ndarray:
+    """Compute the score of each query with each fusion, (n_candidates, n_queries)."""
     snapshot, depth = index.state, Fusion().depth
     texts = [query.text for query in queries]
     lexical = matching_documents(snapshot, texts, depth)

@@ -92,14 +92,14 @@ def evaluate_masked(
         corpus = MaskedCorpus(shards, tokenizer, settings, masks, seed=0)
         entropy = unigram_entropy(shards, tokenizer)
         loss, right, masked = _masked_loss(model, corpus, _spread(len(corpus), most))
-        hidden, pseudo_tokens = _pseudo_loss(model, corpus, _spread(len(corpus), pseudo))
+        pseudo_loss, pseudo_tokens = _pseudo_loss(model, corpus, _spread(len(corpus), pseudo))
     return MaskedMetrics(
         loss=loss / masked,
         perplexity=math.exp(loss / masked),
         accuracy=right / masked,
         masked=masked,
         unigram_entropy=entropy,
-        pseudo_perplexity=math.exp(hidden / pseudo_tokens) if pseudo_tokens else None,
+        pseudo_perplexity=math.exp(pseudo_loss / pseudo_tokens) if pseudo_tokens else None,
         pseudo_tokens=pseudo_tokens,
     )
 
@@ -122,10 +122,10 @@ def _masked_loss(
     with progress("Predicting masked tokens", len(rows), "examples") as advance:
         for part in np.array_split(rows, math.ceil(len(rows) / _ROWS)):
             batch = _batch(model, corpus, part)
-            words = model(batch.tokens, batch.positions).token_logits
-            total, count = token_cross_entropy(words, batch.labels)
+            logits = model(batch.tokens, batch.positions).token_logits
+            total, count = token_cross_entropy(logits, batch.labels)
             loss, masked = loss + float(total), masked + int(count)
-            right += int((words.argmax(-1) == batch.labels).sum())
+            right += int((logits.argmax(-1) == batch.labels).sum())
             advance(len(part))
     return loss, right, masked
 

@@ -55,23 +55,27 @@ def evaluate_sts(
     ids, kept, n_seen = unseen_pairs(task, data, trained_on)
     gold = _gold_scores(task, kept)
     by_pair = isinstance(model, Reranker)
-    judged = _judge_pairs(kept, model) if isinstance(model, Reranker) else _judge(kept, gold, model)
+    predictions = (
+        _predict_by_score(kept, model)
+        if isinstance(model, Reranker)
+        else _predict_by_cosine(kept, gold, model)
+    )
     clock.lap("embed")
     return Evaluation(
         task=task,
         scores={
-            "spearman": spearman(judged.predicted, gold),
-            "pearson": pearson(judged.predicted, gold),
-            **judged.geometry,
+            "spearman": spearman(predictions.predicted, gold),
+            "pearson": pearson(predictions.predicted, gold),
+            **predictions.geometry,
         },
         per_item={
-            "predicted": dict(zip(ids, judged.predicted.tolist(), strict=True)),
+            "predicted": dict(zip(ids, predictions.predicted.tolist(), strict=True)),
             "gold": dict(zip(ids, gold, strict=True)),
         },
         counts={
             "pairs": len(kept),
             "pairs left out (trained on)": n_seen,
-            "pairs truncated" if by_pair else "texts truncated": judged.n_truncated,
+            "pairs truncated" if by_pair else "texts truncated": predictions.n_truncated,
         },
         manifest=make_manifest(
             data=hashes,
@@ -84,7 +88,7 @@ def evaluate_sts(
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class Predictions:
     """The predictions of a model for pairs.
 
     Attributes:
@@ -98,17 +102,19 @@ class Judged:
     geometry: Mapping[str, float] = field(default_factory=dict)
 
 
-def _judge_pairs(pairs: Sequence[TextPair], model: Reranker) -> Judged:
+def _predict_by_score(pairs: Sequence[TextPair], model: Reranker) -> Predictions:
     if model.num_labels != 1:
         raise EvaluationError(
             f"The model has {model.num_labels} labels; a correlation needs one score for a pair."
         )
     texts = [(pair.text1, pair.text2) for pair in pairs]
     lost = model.tokenizer.encode_pairs(texts).lost
-    return Judged(model.predict(texts), int(np.count_nonzero(lost)))
+    return Predictions(model.predict(texts), int(np.count_nonzero(lost)))
 
 
-def _judge(pairs: Sequence[TextPair], gold: Sequence[float], embedder: TextEmbedder) -> Judged:
+def _predict_by_cosine(
+    pairs: Sequence[TextPair], gold: Sequence[float], embedder: TextEmbedder
+) -> Predictions:
     """Embed every distinct text once and compute the cosine of each pair.
 
     Cosines are computed in float64 and rounded to float32, so that the cosine of equal texts is
@@ -126,7 +132,7 @@ def _judge(pairs: Sequence[TextPair], gold: Sequence[float], embedder: TextEmbed
     if alike.any():
         geometry = {"alignment": alignment(left[alike], right[alike]), **geometry}
     cosines = np.einsum("ij,ij->i", left, right).astype(np.float32)
-    return Judged(cosines, int(np.count_nonzero(tokens.lost)), geometry)
+    return Predictions(cosines, int(np.count_nonzero(tokens.lost)), geometry)
 
 
 def unseen_pairs(

@@ -23,7 +23,7 @@ def nearest_documents(
     every query has k distinct documents or all rows have been fetched for it.
 
     Args:
-        snapshot: The state to search.
+        snapshot: State of the index to search.
         queries: Float32 (n_queries, dim), finite.
         k: Documents for each query, at least 1; fewer come back only when fewer match.
         mask: The rows that a filter admits; None: all rows.

@@ -205,18 +205,19 @@ def _by_tiles(live: _Rows, start: int, stop: int, limit: _Limit) -> Iterator[Pai
     decide (docs/decisions.md: Pairs come from tiles in float32, decided in float64).
     """
     left, metric = live.vectors(start, stop), live.snapshot.settings.metric
-    for at in range(start, len(live.rows), RIGHT_ROWS):
-        right = live.vectors(at, at + RIGHT_ROWS)
+    for right_start in range(start, len(live.rows), RIGHT_ROWS):
+        right_stop = right_start + RIGHT_ROWS
+        right = live.vectors(right_start, right_stop)
         slack = _ROUNDING * _largest_norm(left) * _largest_norm(right)
         fast = left @ right.T
-        fast[live.docs[start:stop, None] >= live.docs[at : at + RIGHT_ROWS]] = -np.inf
+        fast[live.docs[start:stop, None] >= live.docs[right_start:right_stop]] = -np.inf
         low = limit.floor() - slack
         if limit.most is not None and limit.most < fast.size:
             # Twice the slack, since both the score at the limit and the compared score are rounded.
             low = max(low, np.partition(fast, -limit.most, axis=None)[-limit.most] - 2 * slack)
         one, other = np.nonzero(fast >= max(low, _LEAST))
         scores = exact_scores(left, right, one, other, metric)
-        pairs = Pairs(live.docs[start + one], live.docs[at + other], scores)
+        pairs = Pairs(live.docs[start + one], live.docs[right_start + other], scores)
         yield pairs.take(np.flatnonzero(scores >= limit.floor()))
 
 

@@ -92,9 +92,9 @@ def selected_attention(
     sizes = [run.texts * run.length for run in tokens.runs]
     parts = (torch.split(padded, texts), torch.split(key, sizes), torch.split(value, sizes))
     outputs = []
-    for queries, *both in zip(*parts, strict=True):
+    for queries, *keys_and_values in zip(*parts, strict=True):
         shape = (len(queries), -1, *key.shape[1:])
-        keys, values = (part.view(shape).transpose(1, 2) for part in both)
+        keys, values = (part.view(shape).transpose(1, 2) for part in keys_and_values)
         outputs.append(_attend(queries.transpose(1, 2), keys, values, scale, p))
     context = torch.cat(outputs).transpose(1, 2)  # (batch, most, heads, head_dim)
     return context[selected.texts, columns].flatten(1)

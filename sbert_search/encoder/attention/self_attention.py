@@ -252,8 +252,8 @@ class Attention(nn.Module):
         config, weight, bias = self.config, self.qkv.weight, self.qkv.bias
         hidden, shape = config.hidden_size, (-1, config.heads, config.head_dim)
         query = linear(states[selected.rows], weight[:hidden], bias[:hidden]).view(shape)
-        both = linear(states, weight[hidden:], bias[hidden:])
-        key, value = both.view(-1, 2, *shape[1:]).unbind(1)
+        keys_and_values = linear(states, weight[hidden:], bias[hidden:])
+        key, value = keys_and_values.view(-1, 2, *shape[1:]).unbind(1)
         context = selected_attention(
             query,
             key,
