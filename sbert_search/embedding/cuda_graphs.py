@@ -129,7 +129,7 @@ class _Bucket:
 
 
 def cuda_recorder(device: torch.device) -> Record:
-    """Return a function that records work as a CUDA graph; all its graphs share a memory pool."""
+    """Return a function that records CUDA graphs, which all share one memory pool."""
     pool = torch.cuda.graph_pool_handle()
     stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 

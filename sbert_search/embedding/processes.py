@@ -148,7 +148,7 @@ class _Opened(NamedTuple):
     batch_tokens: int
 
 
-_embedders: list[WorkerEmbedder] = []  # in a worker process: its one embedder
+_embedders: list[WorkerEmbedder] = []  # the only embedder of this process, if it is a worker
 
 
 def _begin(quiet: bool) -> None:

@@ -39,7 +39,7 @@ class ExpectedScores:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """A score and its expected score."""
+    """The score of a task, and the score that was expected."""
 
     task: str
     metric: str

@@ -35,7 +35,7 @@ class PaddedTokens(NamedTuple):
 
 
 class PaddedBiEncoder(nn.Module):
-    """Computes the embeddings of a `BiEncoder`, with its modules, from ids padded on the right.
+    """Computes the embeddings of a `BiEncoder`, whose modules it shares, from right-padded ids.
 
     Raises:
         ModelError: The attention has relative positions or is causal, or the pooling needs

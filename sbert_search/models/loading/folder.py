@@ -142,8 +142,8 @@ class ModelFolder:
         folder = self.transformer_path
         for names in _TOKENIZERS:
             if all((folder / name).is_file() for name in names):
-                beside = [] if names == ("tokenizer.json",) else ["tokenizer_config.json"]
-                existing = [name for name in beside if (folder / name).is_file()]
+                others = [] if names == ("tokenizer.json",) else ["tokenizer_config.json"]
+                existing = [name for name in others if (folder / name).is_file()]
                 return sha256_of_files(folder, [*names, *existing])
         known = ", ".join(" with ".join(names) for names in _TOKENIZERS)
         raise ModelError(f"{folder} holds no tokenizer: none of {known}.")
@@ -274,7 +274,7 @@ def _weight_files(path: Path, folder: str) -> list[str]:
     pickles = [f for end in ("bin", "pt", "pth") for f in (path / folder).glob(f"*.{end}")]
     if pickles and not names:
         raise ModelError(
-            f"{pickles[0]} is a pickle, which can run code, and no safetensors file is beside it. "
+            f"{pickles[0]} is a pickle, which can run code, and there is no safetensors file. "
             "Convert it at https://huggingface.co/spaces/safetensors/convert, or save the model "
             "again with a recent version of transformers."
         )
