@@ -22,7 +22,7 @@ FORMAT = 1
 
 
 class Manifest(TypedDict):
-    """Everything that a score depends on, and its running times; see `make_manifest`."""
+    """Everything that a score depends on, and running times; see `make_manifest`."""
 
     data_sha256: dict[str, str]
     model: dict[str, object]
@@ -36,7 +36,7 @@ class Manifest(TypedDict):
 
 
 class TaskRecord(TypedDict):
-    """The fields of an `EvalTask` that readers of a record need; the record has all fields."""
+    """The fields of an `EvalTask` that readers of a record use; the JSON has all its fields."""
 
     name: str
     kind: Kind
@@ -45,7 +45,7 @@ class TaskRecord(TypedDict):
 
 
 class EvaluationRecord(TypedDict):
-    """What `Evaluation.to_json` writes."""
+    """The JSON object that `Evaluation.to_json` writes."""
 
     format: int
     task: TaskRecord
