@@ -1,7 +1,7 @@
 """Sentence embeddings and semantic search, from raw text to a search index you can trust.
 
-Each name below is imported when it is first used, so that importing the package itself loads
-neither torch nor FAISS.
+Each public name is imported from its module at the first use of the name. Importing the package
+alone therefore loads neither torch nor FAISS.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from sbert_search.version import __version__ as __version__
 
-if TYPE_CHECKING:  # for type checkers and editors; a test compares these names with _HOMES
+if TYPE_CHECKING:  # for type checkers and editors; a test compares the names with _NAMES_IN
     from sbert_search.corpus.fields import FieldNames as FieldNames
     from sbert_search.embedding.arguments import ModelLike as ModelLike
     from sbert_search.embedding.embedder import Embedder as Embedder
@@ -72,7 +72,7 @@ if TYPE_CHECKING:  # for type checkers and editors; a test compares these names 
     )
     from sbert_search.training.recipe import load_recipe as load_recipe
 
-_HOMES = {
+_NAMES_IN = {  # public names by the module that defines them
     "corpus.fields": ["FieldNames"],
     "embedding.arguments": ["ModelLike"],
     "embedding.embedder": ["Embedder"],
@@ -115,16 +115,16 @@ _HOMES = {
     "training.pretraining.pretrain": ["PretrainRecipe", "pretrain"],
     "training.recipe": ["load_recipe"],
 }
-_MODULE_OF = {name: module for module, names in _HOMES.items() for name in names}
+_MODULE_OF = {name: module for module, names in _NAMES_IN.items() for name in names}
 
-if not TYPE_CHECKING:  # a checker would take __getattr__ for a promise of every name
+if not TYPE_CHECKING:  # given __getattr__, a type checker would accept every misspelt name
     __all__ = sorted(_MODULE_OF)
 
     def __getattr__(name: str) -> object:
         if name not in _MODULE_OF:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         value = getattr(import_module(f"{__name__}.{_MODULE_OF[name]}"), name)
-        globals()[name] = value  # the next use finds it without this function
+        globals()[name] = value  # later uses find the value there and do not call __getattr__
         return value
 
     def __dir__() -> list[str]:

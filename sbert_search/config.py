@@ -1,4 +1,4 @@
-"""Settings: convert frozen dataclasses to and from TOML and JSON; overrides; name suggestions."""
+"""Convert settings dataclasses to and from TOML and JSON, and apply ``name=value`` overrides."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 MAX_TOML_BYTES = 16 << 20
-MAX_SEED = 2**63 - 1  # the largest integer of TOML, the format of recipes
+MAX_SEED = 2**63 - 1  # the largest integer that TOML can hold; training recipes are TOML files
 
 
 class UnknownSettingError(ConfigError):
@@ -36,10 +36,11 @@ def from_mapping(
     """Make a settings dataclass from nested plain values, checking names and types.
 
     Args:
-        cls: A dataclass; nested dataclasses come from nested tables.
+        cls: A dataclass. A field that is itself a dataclass is made from a nested table.
         values: Values as TOML or JSON parsers return them.
-        where: Dotted path of this table, for messages.
-        others: Ignore names that the dataclass does not have, as in files of other libraries.
+        where: Dotted path of the table ``values``, such as ``optim.``, for error messages.
+        others: Whether to ignore names that the dataclass does not have, as files of other
+            libraries may contain.
 
     Raises:
         UnknownSettingError: A name is unknown; the message suggests the nearest known one.
@@ -53,7 +54,7 @@ def from_mapping(
     for name, (hint, is_needed) in fields.items():
         if name in values:
             value = values[name]
-            # A fast path: reading an index converts thousands of values of exactly this type.
+            # Skip _coerce for values of the declared type: opening an index reads thousands.
             if type(value) is not hint or not _is_storable(value):
                 value = _coerce(hint, value, f"{where}{name}")
             made[name] = value
@@ -113,7 +114,7 @@ def read_toml(path: Path) -> dict[str, object]:
 
 
 def to_toml(values: Mapping[str, object]) -> str:
-    """Write nested plain values as TOML, without those that are None, which TOML cannot hold."""
+    """Return nested plain values as TOML text, without the None values, which TOML cannot hold."""
     return "\n".join(_toml_lines(values, "")) + "\n"
 
 
@@ -128,9 +129,9 @@ def unknown_name(shown: str, name: str, known: Iterable[str], kind: str) -> str:
 @functools.cache
 def _fields(cls: Hashable) -> dict[str, tuple[Any, bool]]:
     """Return the type of each init field of a dataclass, and whether the field is required."""
-    hints, no = typing.get_type_hints(cls), dataclasses.MISSING
+    hints, unset = typing.get_type_hints(cls), dataclasses.MISSING
     return {
-        field.name: (hints[field.name], field.default is no and field.default_factory is no)
+        field.name: (hints[field.name], field.default is unset and field.default_factory is unset)
         for field in dataclasses.fields(cls)  # type: ignore[arg-type]
         if field.init
     }
@@ -174,7 +175,7 @@ def _toml_text(value: object) -> str:
     if isinstance(value, list):
         return "[" + ", ".join(map(_toml_text, value)) + "]"
     if isinstance(value, float):
-        return repr(value)  # also inf and nan
+        return repr(value)  # repr writes inf and nan as TOML does; json writes Infinity and NaN
     return json.dumps(value, ensure_ascii=False)
 
 

@@ -9,15 +9,16 @@ SbertSearchError
 ├── IndexStoreError        an index on disk cannot be used
 │   ├── NotAnIndex         the folder contains no index
 │   ├── CorruptIndex       a file differs from what the manifest recorded
-│   ├── IndexLocked        another process is writing
+│   ├── IndexLocked        another process is writing to the index
 │   ├── CommitUnknown      a commit failed at its last step: reopen to see its outcome
 │   ├── ModelMismatch      the index was built with another model
-│   └── NoLexicalData      the index has no lexical data
+│   └── NoLexicalData      the index was built without data for lexical (keyword) search
 ├── QueryError             a query, a filter or a search setting is wrong
-├── EvaluationError        a task, a run or a report cannot be evaluated
+├── EvaluationError        an evaluation or a comparison of two runs is impossible
 └── TrainingError          training stopped: a value is not finite, or data cannot be used
 
-A message names what failed, its value and a remedy; for data also file and line.
+Each message names what failed, the bad value and a remedy. For input data it also names the file
+and the line. A manifest is the file that lists an index's files with their sizes and checksums.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ class IndexStoreError(SbertSearchError):
     """An index on disk cannot be used."""
 
 
-class NotAnIndex(IndexStoreError):  # noqa: N818 (reads as the fact it states)
+class NotAnIndex(IndexStoreError):  # noqa: N818 (the name states a fact, without "Error")
     """The folder contains no index."""
 
 
@@ -69,7 +70,7 @@ class IndexLocked(IndexStoreError):  # noqa: N818
 
 
 class CommitUnknown(IndexStoreError):  # noqa: N818
-    """A commit failed at or after the manifest swap; reopen the index to see its state."""
+    """A commit failed while it replaced the manifest; reopen the index to see if it took effect."""
 
 
 class ModelMismatch(IndexStoreError):  # noqa: N818
@@ -77,7 +78,7 @@ class ModelMismatch(IndexStoreError):  # noqa: N818
 
 
 class NoLexicalData(IndexStoreError):  # noqa: N818
-    """The index was built without the data that a lexical search needs."""
+    """The index was built without the data that a lexical (keyword) search needs."""
 
 
 class QueryError(SbertSearchError):
@@ -85,7 +86,7 @@ class QueryError(SbertSearchError):
 
 
 class EvaluationError(SbertSearchError):
-    """A task, a run or a report cannot be evaluated."""
+    """An evaluation or a comparison of two runs is impossible."""
 
 
 class TrainingError(SbertSearchError):

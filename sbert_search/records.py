@@ -1,4 +1,4 @@
-"""Records that packages exchange: documents, queries, hits, pairs. Frozen dataclasses."""
+"""Frozen dataclasses that the subpackages exchange: documents, queries, hits, pairs, triplets."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from types import MappingProxyType
 
 MetadataValue = str | int | float | bool | datetime | date | None
 
-_RECORD_BYTES, _VALUE_BYTES = 512, 64  # overhead of a record, and of a value in a mapping
+_RECORD_BYTES, _VALUE_BYTES = 512, 64  # memory overhead of a record, and of one metadata value
 
 NO_METADATA: Mapping[str, MetadataValue] = MappingProxyType({})
 
@@ -23,8 +23,8 @@ class Document:
         doc_id: The user's id, unique in an index.
         text: The body; may be empty if there is a title.
         title: The title, or "".
-        metadata: Typed columns that filters can use.
-        source: Origin of the row, as ``file:line`` or ``file:row group:row``.
+        metadata: Typed values by column name; search filters can use them.
+        source: Where the document was read: ``file:line`` or ``file:row group 3:row 17``.
     """
 
     doc_id: str
@@ -69,18 +69,19 @@ class Hit:
     """One document of a search result.
 
     Attributes:
-        rank: From 1.
+        rank: Position in the result, from 1.
         doc_id: The user's id.
         score: The score that results are sorted by; higher is better.
         text: The document's text (not its title).
         title: The document's title, or "".
-        metadata: The document's typed columns.
-        row: Row of the best passage in the index.
+        metadata: The document's metadata values by column name.
+        row: Row number, in the index, of the document's best passage.
         passage: Start and end of the best passage in ``Document.full_text``, in characters.
-        best_sentence: The sentence of the passage nearest to the query, or "" if not requested.
-        matched_words: Words of the query that occur in the document, in any inflection; common
-            words only if no other word matched.
-        stages: Rank and score in every stage that returned the document, by stage name.
+        best_sentence: The sentence of the best passage that is nearest to the query, or "" if no
+            sentence was requested.
+        matched_words: Words of the query that occur in the document, in any inflection. Common
+            words are listed only if no other word matched.
+        stages: The document's rank and score by stage name, in every stage that returned it.
     """
 
     rank: int
@@ -105,7 +106,7 @@ Run = Mapping[str, Mapping[str, float]]
 
 @dataclass(frozen=True, slots=True)
 class TextPair:
-    """Two texts with a score (STS), a label (NLI, relevance), or neither."""
+    """Two texts with a similarity score (STS), a class label (NLI, relevance), or neither."""
 
     text1: str
     text2: str
@@ -134,7 +135,14 @@ class TextGroup:
 
 @dataclass(frozen=True, slots=True)
 class RowCounts:
-    """Number of input rows by outcome; the four outcomes add up to the rows read."""
+    """Number of input rows by outcome; the four outcomes add up to the rows read.
+
+    Attributes:
+        indexed: Rows with an id that the index did not hold.
+        replaced: Rows that replaced a document of the same id and other content.
+        duplicate: Rows whose id the index already holds with the same content; nothing was done.
+        rejected: Rows that could not be read, or that conflict with a document in the index.
+    """
 
     indexed: int = 0
     replaced: int = 0

@@ -1,3 +1,3 @@
-"""The version of this package, which anything in it may import."""
+"""The version of this package."""
 
 __version__ = "0.1.0"

@@ -1,1 +1,1 @@
-"""Read files into records: documents, queries, relevance judgements, pairs and triplets."""
+"""Read files into documents, queries, relevance judgements, pairs and triplets of texts."""

@@ -1,7 +1,7 @@
-"""Read queries and relevance judgements of a retrieval task in the BEIR folder layout.
+"""Read queries and relevance judgements (qrels) of a retrieval task from a BEIR folder.
 
-Source: Thakur et al. 2021, BEIR (arXiv:2104.08663); the layout is that of its repository:
-``corpus.jsonl``, ``queries.jsonl``, ``qrels/<split>.tsv``.
+Source: Thakur et al. 2021, BEIR (arXiv:2104.08663). A BEIR folder holds ``corpus.jsonl``,
+``queries.jsonl`` and ``qrels/<split>.tsv``, as in the BEIR repository.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from sbert_search.errors import ConfigError, CorpusError
 from sbert_search.records import Qrels, Query
 from sbert_search.runtime.memory import mib
 
-_QUERY_BYTES = 256  # overhead of a query: the record and its dict entry
+_QUERY_BYTES = 256  # memory overhead of a query: the Query object and its dict entry
 
 
 def read_queries(
@@ -28,16 +28,16 @@ def read_queries(
     """Read queries, in file order.
 
     Args:
-        path: A JSON lines (or other table) file with the fields ``_id`` and ``text``, or a BEIR
-            folder.
-        fields: Names of the id and text fields; None: detected.
-        memory_bytes: Memory budget of the process, of which queries may use an eighth; None: no
+        path: A BEIR folder, or a file in JSON lines or another table format with the fields ``_id``
+            and ``text``.
+        fields: Names of the id and text fields; None: they are detected.
+        memory_bytes: Memory budget of the process; the queries may use an eighth of it. None: no
             limit.
 
     Raises:
-        ConfigError: The queries need more than their part of the budget.
-        CorpusError: The file is absent, empty or unreadable, or a row is not a query or repeats an
-            id.
+        ConfigError: The queries need more than an eighth of the budget.
+        CorpusError: The file is absent, empty or unreadable, a row is not a query, or two rows have
+            the same id.
     """
     file = classify(queries_file(path))
     queries: dict[str, Query] = {}
@@ -60,7 +60,7 @@ def read_queries(
         if memory_bytes is not None and taken > memory_bytes // 8:
             raise ConfigError(
                 f"{file.shown}: its queries take more than {mib(memory_bytes // 8)}, an eighth of "
-                "--memory; allow more, or ask them in several files."
+                "--memory; raise --memory, or split the queries into several files."
             )
     if not queries:
         raise CorpusError(f"{file.shown}: holds no queries.")
@@ -68,11 +68,11 @@ def read_queries(
 
 
 def read_qrels(folder: Path, split: str = "test") -> Qrels:
-    """Read the judgements ``qrels/<split>.tsv``: a header, then query id, document id, grade.
+    """Read ``qrels/<split>.tsv``: a header, then lines of query id, document id and grade.
 
     Raises:
-        CorpusError: There is no such split (the message lists the existing ones), the header is
-            missing, or a line is not a judgement or contradicts an earlier one.
+        CorpusError: The split does not exist (the message lists the existing splits), the header is
+            missing, a line is not a judgement, or a line contradicts an earlier line.
     """
     path = folder / "qrels" / f"{split}.tsv"
     if not path.exists():
@@ -110,10 +110,10 @@ def _add_judgement(qrels: dict[str, dict[str, int]], line: str, *, is_header: bo
 
 
 def queries_file(path: Path) -> Path:
-    """Return the file of queries: the path itself, or ``queries.jsonl`` in a BEIR folder.
+    """Return the path itself, or for a BEIR folder its ``queries.jsonl``, plain or compressed.
 
     Raises:
-        CorpusError: The folder has no such file.
+        CorpusError: The folder has no ``queries.jsonl``.
     """
     if not path.is_dir():
         return path

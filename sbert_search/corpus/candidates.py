@@ -1,4 +1,4 @@
-"""Queries with candidate texts and relevance grades, the input of a reranker."""
+"""Read the input of a reranker: queries, candidate documents and their relevance grades."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from sbert_search.records import Qrels, Run, TextPair
 
 @dataclass(frozen=True, slots=True)
 class Candidates:
-    """One query with its candidates.
+    """One query with its candidates, which are the documents to rerank.
 
     Attributes:
-        query_id: Its id.
-        query: Its text.
+        query_id: Id of the query.
+        query: Text of the query.
         texts: Candidate texts by document id, in retrieval order.
-        grades: Relevance of all judged documents by id; others have grade 0.
+        grades: Relevance grade of every judged document by id; other documents have grade 0.
     """
 
     query_id: str
@@ -46,16 +46,16 @@ def judged_candidates(
         folder: The BEIR folder.
         run: A TREC run file.
         split: Name of the judgements file.
-        depth: Candidates per query, from the top of the run.
-        with_relevant: Whether to append relevant documents that the run did not retrieve, as
-            training needs them.
+        depth: Maximum number of retrieved candidates per query, from rank 1 of the run.
+        with_relevant: Whether to append the relevant documents that are not among the first
+            ``depth`` of the run. Training needs them.
 
     Raises:
         CorpusError: A file cannot be read, or names an unknown query or document.
     """
     qrels, hits = read_qrels(folder, split), read_run(run)
     queries = {query.query_id: query.text for query in read_queries(folder)}
-    _require(qrels, queries, f"{folder}: {split} judges the query")
+    _check_known(qrels, queries, f"{folder}: {split} judges the query")
     candidates = {
         query: _candidate_ids(query, qrels, hits, depth, with_relevant) for query in qrels
     }
@@ -69,13 +69,13 @@ def judged_candidates(
 def labelled_candidates(
     path: Path, *, text1: str | None = None, text2: str | None = None, label: str | None = None
 ) -> list[Candidates]:
-    """Read a file of pairs with grades from 0; pairs with the same first text are one query.
+    """Read a file of query, candidate and grade; pairs with the same query text are one query.
 
     Args:
-        path: A table file, as `read_pairs` reads it.
-        text1: Column of the query; an unnamed column is detected by its usual names.
+        path: A table file of a format that `read_pairs` can read.
+        text1: Column of the query; None: the column is detected by its usual names.
         text2: Column of the candidate.
-        label: Column of the grade.
+        label: Column of the grade, an integer from 0.
 
     Raises:
         CorpusError: The file cannot be read, or a label is not a grade.
@@ -111,11 +111,11 @@ def _texts(folder: Path, doc_ids: Collection[str]) -> dict[str, str]:
         for document in batch.documents
         if document.doc_id in doc_ids
     }
-    _require(doc_ids, texts, f"{folder}: the run or the judgements name the document")
+    _check_known(doc_ids, texts, f"{folder}: the run or the judgements name the document")
     return texts
 
 
-def _require(names: Iterable[str], known: Collection[str], what: str) -> None:
+def _check_known(names: Iterable[str], known: Collection[str], what: str) -> None:
     for name in names:
         if name not in known:
             raise CorpusError(f"{what} {name!r}, which does not exist; use files of one data set.")

@@ -1,4 +1,4 @@
-"""Infer the types of metadata columns from the rows, and convert values to them."""
+"""Infer the types of metadata columns from the rows, and convert the values to these types."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sbert_search.corpus.formats.rows import BadRow, check_text
 from sbert_search.records import MetadataValue
 
 ColumnType = Literal["string", "int64", "float64", "bool", "timestamp", "date"]
-"""Types of columns; nested values are stored as JSON text, of type ``string``."""
+"""Types of metadata columns; a list or an object is stored as JSON text, of type ``string``."""
 
 MAX_COLUMNS = 1000
 
@@ -24,10 +24,10 @@ _TYPE_OF: Mapping[type, ColumnType] = {
     datetime: "timestamp",
     date: "date",
 }
-_INTEGER = re.compile(r"-?(0|[1-9][0-9]*)")  # "007" is a code, not a number
+_INTEGER = re.compile(r"-?(0|[1-9][0-9]*)")  # no leading zeros: "007" is a code, not a number
 _FLOAT = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]+)?")
 _MIN_INT64, _MAX_INT64 = -(1 << 63), (1 << 63) - 1
-_ALL_EXACT = 1 << 53  # float64 represents every integer up to this exactly, and some beyond
+_ALL_EXACT = 1 << 53  # float64 represents all integers up to 2**53 exactly, then only some
 _NUMBERS = {"int64", "float64"}
 
 
@@ -35,17 +35,17 @@ class Columns:
     """The types of the metadata columns of a source.
 
     - A typed value (JSON, Parquet) must fit the type of the first value in its column. An int64
-      column may widen to float64 if that rounds no integer (docs/decisions.md, "No integer is
+      column may become float64 if that rounds no integer (docs/decisions.md, "No integer is
       rounded where a column widens").
     - CSV cells are untyped. A column of cells gets the narrowest type that fits all its cells:
       int64, float64 or bool, otherwise string.
-    - A string with an ISO 8601 date or time fits a column of that type. Times without a time zone
-      are UTC.
+    - A string with an ISO 8601 time fits a timestamp column, and one with an ISO 8601 date a date
+      column. Times without a time zone are UTC.
 
     Args:
-        known: Initial types, such as those of an index.
-        widens: Returns whether float64 represents all integers of a known int64 column exactly;
-            called when the column would widen.
+        known: Initial types, such as the column types of an existing index.
+        widens: Returns whether float64 represents all stored integers of a known int64 column
+            exactly. It is called with the column name before that column becomes float64.
     """
 
     def __init__(
@@ -55,12 +55,14 @@ class Columns:
     ) -> None:
         self.types: dict[str, ColumnType] = dict(known or {})
         self._widens = widens
-        self._unchecked = {name for name, kind in self.types.items() if kind == "int64"}
+        self._unchecked = {  # known int64 columns for which `widens` has not been called yet
+            name for name, kind in self.types.items() if kind == "int64"
+        }
         self._untyped: set[str] = set()  # columns with only untyped cells so far
         self._exact_only: set[str] = set()  # columns with an integer that float64 would round
 
     def learn(self, metadata: Mapping[str, Any], *, typed: bool) -> None:
-        """Update the types with a row; a row that does not fit changes nothing.
+        """Update the column types with a row; a row that does not fit them changes nothing.
 
         Raises:
             BadRow: A value does not fit its column.
@@ -91,7 +93,7 @@ class Columns:
             BadRow: A value does not fit its column.
         """
         if not metadata.keys() <= self.types.keys():
-            self.learn(metadata, typed=typed)  # a row that `learn` rejected: raises the same error
+            self.learn(metadata, typed=typed)  # `learn` rejected this row before: raise again
         values = {}
         for name, value in metadata.items():
             own = _type_of(value, name) if typed else _type_of_cell(value)
@@ -122,7 +124,7 @@ class Columns:
 
 
 def join_types(a: ColumnType, b: ColumnType) -> ColumnType:
-    """Return the narrowest type for cells of both types."""
+    """Return the narrowest type that fits untyped cells of both types."""
     if a == b:
         return a
     return "float64" if {a, b} == _NUMBERS else "string"

@@ -1,4 +1,4 @@
-"""The docstrings of the standard library: a corpus that every Python installation contains."""
+"""Read the docstrings of Python's standard library, a corpus that every installation contains."""
 
 from __future__ import annotations
 
@@ -36,14 +36,15 @@ _Documented = ast.Module | ast.ClassDef | _Function
 def stdlib_documents(folder: Path | None = None) -> Iterator[Document]:
     """Yield one document for each public module, class and function that has a docstring.
 
-    The sources are parsed, never imported. The id and title of a document are a name such as
-    ``textwrap.wrap``; its metadata are ``package``, ``module``, ``kind`` (module, class, function
-    or method), ``line`` and ``words``. Docstrings of fewer than 5 words are skipped; of those over
-    1,000 characters the first paragraphs are kept. Documents are sorted by path and line. If a name
-    is defined twice, the first definition counts.
+    The source files are parsed, never imported. The id and the title of a document are its
+    qualified name, such as ``textwrap.wrap``. Its metadata are ``package``, ``module``, ``kind``
+    (module, class, function or method), ``line`` and ``words`` (the number of words). Docstrings of
+    fewer than 5 words are skipped. A docstring of over 1,000 characters is cut after its last
+    paragraph that ends within 1,000 characters, or else at 1,000 characters. Documents are sorted
+    by path and line. If a name is defined twice, the first definition counts.
 
     Args:
-        folder: Folder of the library; None: that of the running Python.
+        folder: Folder of the library; None: the standard library of the running Python.
 
     Raises:
         CorpusError: The folder contains no Python source.
@@ -70,9 +71,9 @@ def _source_files(folder: Path) -> Iterator[Path]:
 
 def _documents(path: Path, module: str) -> Iterator[Document]:
     try:
-        with warnings.catch_warnings(action="ignore"):  # old escapes in the library's own strings
+        with warnings.catch_warnings(action="ignore"):  # invalid escapes in the library's strings
             tree = ast.parse(path.read_bytes())
-    except (OSError, SyntaxError, ValueError):  # not a module, such as a template or fixture
+    except (OSError, SyntaxError, ValueError):  # not a module, such as a template or a fixture
         return
     seen = set()
     for name, kind, node in _definitions(tree, module, "module"):

@@ -1,4 +1,4 @@
-"""Read documents from files, in bounded memory; every input row is read or rejected."""
+"""Read documents from files in bounded memory; every input row becomes a document or a reject."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ class ReadBatch:
     Attributes:
         documents: In input order.
         rejects: In input order.
-        rows_end: Input rows consumed since the start of all sources, including this batch; a later
-            pass can resume there.
+        rows_end: Number of input rows from the start of the first source to the end of this batch.
+            A later pass can resume there.
     """
 
     documents: list[Document]
@@ -53,9 +53,9 @@ class Survey:
     """The result of one pass over all sources.
 
     Attributes:
-        rows: Input rows.
+        rows: Number of input rows, including the rejected ones.
         rejected: Number of rejected rows.
-        sha256: Hash of the sources, see `sources.content_sha256`.
+        sha256: Hash of the content of all sources, see `sources.content_sha256`.
         columns: Type of every metadata column.
     """
 
@@ -67,12 +67,12 @@ class Survey:
 
 @dataclass(slots=True)
 class _FilePlan:
-    """The fields and row counts of a file, from the survey."""
+    """The fields and row counts of one file, as the survey found them."""
 
     file: SourceFile
     stamp: tuple[int, int]  # size and modification time
     roles: Roles | None = None  # None: the file has no valid row
-    first_good: str = ""
+    first_valid: str = ""  # position of the first row that can be read
     rows: int = 0
     rejected: int = 0
 
@@ -84,20 +84,22 @@ class CorpusReader:
     its title and text are both blank, or if a value has the wrong type. Blank lines are not rows.
     If a file has no id field, the id of a row is ``<file name>#<line>``.
 
-    A damaged container, such as a truncated gzip file, counts as one rejected row; a damaged
-    Parquet row group counts as one for each of its rows. With ``on_error="skip"`` the rows before
-    the damage are kept. Standard input is copied to a temporary file, so that it can be read twice.
+    A damaged container, such as a truncated gzip file, counts as one rejected row. In a damaged
+    Parquet row group every row that cannot be decoded counts as one rejected row. With
+    ``on_error="skip"`` the rows before the damage are kept. Standard input is copied to a temporary
+    file, so that it can be read twice.
 
     Args:
-        sources: A path, a glob or ``-``, or several of them.
-        fields: Names of the id, text and title fields; None: detected.
-        on_error: Raise at the first bad row, or return it as a `Reject`.
-        columns: Known types of metadata columns, such as those of an index; int64 may still widen
-            to float64.
+        sources: A path, a glob or ``-`` (standard input), or several of them.
+        fields: Names of the id, text and title fields; None: they are detected.
+        on_error: "stop": raise at the first bad row. "skip": return bad rows as `Reject` objects.
+        columns: Known types of metadata columns, such as those of an existing index. An int64
+            column may still become float64.
         widens: Returns whether float64 represents all integers of a known column exactly.
-        batch_rows: Input rows per batch; a batch of large rows ends early, at 16 MiB.
-        memory_bytes: Memory budget of the process; `memory.shares` divides it. None: no budget; a
-            row may have 64 MiB in its file.
+        batch_rows: Input rows per batch. A batch of large rows ends early, at 16 MiB or less
+            (`memory.shares`).
+        memory_bytes: Memory budget of the process, from which `memory.shares` computes the limits
+            of a row and of a batch. None: no budget; a row may have 64 MiB in its file.
 
     Raises:
         CorpusError: There is no source, or one does not exist.
@@ -132,19 +134,19 @@ class CorpusReader:
 
     @property
     def paths(self) -> list[Path]:
-        """The files that are read, including those in a folder of text files."""
+        """All files to read, including each file in a folder of text files."""
         return [path for file in self._files for path, _ in members(file) if path is not None]
 
     def reads(self, path: Path) -> bool:
-        """Whether a file is one of the sources, under any of its names."""
+        """Whether a path is one of the source files, also through a link or another spelling."""
         return path.exists() and same_file(path, self.paths) is not None
 
     def survey(self) -> Survey:
-        """Check every row once, and decide the id fields and column types of all rows.
+        """Check every row once, and decide the id field of each file and all column types.
 
         Raises:
             CorpusError: There are no rows; or, with ``on_error="stop"``, there is a bad row. The
-                message has its position, reason and value.
+                message has the row's position, the reason and the bad value.
         """
         self._columns = Columns(self._known, self._widens)
         self._plans = [self._survey_file(file) for file in self._files]
@@ -157,11 +159,11 @@ class CorpusReader:
         return Survey(rows, rejected, sha256, dict(self._columns.types))
 
     def batches(self, *, skip_rows: int = 0) -> Iterator[ReadBatch]:
-        """Yield all rows in batches, in input order; calls `survey` first if needed.
+        """Yield the rows in batches, in input order; run `survey` first if it has not run yet.
 
         Args:
-            skip_rows: The ``rows_end`` of an earlier batch; later batches are the same as in an
-                uninterrupted pass.
+            skip_rows: The ``rows_end`` of a batch of an earlier pass. Only the rows after that
+                batch are read, and they form the same batches as in the earlier pass.
 
         Raises:
             CorpusError: As `survey`.
@@ -198,12 +200,12 @@ class CorpusReader:
 
     def _learn(self, row: RawRow, plan: _FilePlan) -> Reject | None:
         assert plan.roles is not None  # set, since the file has a valid row
-        plan.first_good = plan.first_good or row.source
+        plan.first_valid = plan.first_valid or row.source
         if plan.roles.id is None and (late := first_id_field(row.values)):
             plan.roles = dataclasses.replace(plan.roles, id=late)
             reason = f"no {late!r}, the id of the row; {row.source} has one"
-            self._refuse(Reject(plan.first_good, reason))
-            plan.rejected = plan.rows - 1
+            self._refuse(Reject(plan.first_valid, reason))
+            plan.rejected = plan.rows - 1  # all earlier rows of the file lack the id
         try:
             parts = row_parts(row, plan.roles, plan.file.name)
             self._columns.learn(parts.metadata, typed=row.typed)

@@ -1,4 +1,4 @@
-"""Detect the id, text and title fields of a row, and turn the row into document parts."""
+"""Detect the id, text and title fields of a file, and split its rows into these parts."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ MAX_ID_CHARS = 1024
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FieldNames:
-    """Names of the fields of a row; None: detect them.
+    """Names of the fields that hold the id, the text and the title of a row.
 
     Attributes:
-        id: Default: the first existing one of ``_id``, ``id``, ``doc_id``, ``docid``.
-        text: Default: the first existing one of ``text``, ``contents``, ``content``, ``body``,
-            ``passage``, ``document``, ``sentence``.
-        title: Default: ``title``.
+        id: Field of the id. None: the first existing one of ``_id``, ``id``, ``doc_id``, ``docid``.
+        text: Field of the text. None: the first existing one of ``text``, ``contents``,
+            ``content``, ``body``, ``passage``, ``document``, ``sentence``.
+        title: Field of the title. None: ``title``.
     """
 
     id: str | None = None
@@ -39,7 +39,7 @@ class FieldNames:
         Args:
             names: The field names.
             shown: Name of the file in messages.
-            remedy: The remedy in the message if there is no text field.
+            remedy: Last sentence of the error message if there is no text field.
 
         Raises:
             CorpusError: There is no text field, or a named field does not exist; the message lists
@@ -64,7 +64,7 @@ class FieldNames:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Roles:
-    """The fields of one file; if ``id`` is None, ids are made from file name and line."""
+    """Names of the fields of one file; if ``id`` is None, ids are made from file name and line."""
 
     id: str | None
     text: str
@@ -73,7 +73,7 @@ class Roles:
 
 @dataclass(frozen=True, slots=True)
 class RowParts:
-    """The parts of a `Document`, checked; metadata values are not converted yet."""
+    """The checked parts of a `Document`, before its metadata are converted to column types."""
 
     doc_id: str
     title: str
@@ -134,7 +134,7 @@ def _id_of(value: object, name: str) -> str:
 
 
 def _flat(metadata: Mapping[str, object]) -> dict[str, object]:
-    """Drop nulls, convert nested values to JSON text, check every string."""
+    """Return metadata without nulls, with lists and objects as JSON text, all strings checked."""
     flat: dict[str, object] = {}
     for name, value in metadata.items():
         if value is None:

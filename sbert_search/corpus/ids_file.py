@@ -19,7 +19,7 @@ def read_ids(stream: BinaryIO, shown: str) -> list[str]:
         shown: Name of the file in messages.
 
     Raises:
-        CorpusError: A line is not UTF-8 or is longer than 64 MiB; the message names it.
+        CorpusError: A line is not UTF-8 or is longer than 64 MiB; the message has its number.
     """
     ids = []
     for number, data, problem in read_lines(stream):

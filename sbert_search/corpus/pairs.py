@@ -36,15 +36,17 @@ def read_pairs(
 
     Args:
         path: The file.
-        text1: Column of the first text; an unnamed column is detected by `COLUMNS`.
+        text1: Column of the first text. None, here and below: the first column of the file that
+            `COLUMNS` lists for this part.
         text2: Column of the second text.
-        score: Column of a number.
-        label: Column of a string or an integer, which becomes its decimal text.
-        score_range: Minimum and maximum score.
+        score: Column of the score, a number.
+        label: Column of the label, a string or an integer; an integer becomes its decimal text.
+        score_range: Minimum and maximum allowed score.
         need: Parts that every pair must have: ``score``, ``label`` or both.
 
     Raises:
-        CorpusError: The file or a column is absent, or a row is not a pair; the message names it.
+        CorpusError: The file or a column is absent, or a row is not a pair; the message names the
+            file, the column or the row.
     """
     file = classify(path)
     named = {"text1": text1, "text2": text2, "score": score, "label": label}
@@ -71,10 +73,10 @@ def find_columns(
     shown: str,
     needed: Collection[str],
 ) -> dict[str, str]:
-    """Choose the column of each part of a record.
+    """Choose the column of each part of a record, such as the score of a pair.
 
     Args:
-        named: Columns that the user named, by part; None: detect the column.
+        named: Columns that the user named, by part; None: the column is detected.
         known: Default column names of each part, in order of preference.
         names: Columns of the file.
         shown: Name of the file in messages.

@@ -1,4 +1,4 @@
-"""The list of rejected rows, a file beside the folder that is built."""
+"""Write the list of rejected rows, in a file next to the folder that is built."""
 
 from __future__ import annotations
 
@@ -20,13 +20,15 @@ class RejectLog:
     """JSON lines with the source, reason and value of every rejected row, in input order.
 
     The file ``<folder>.rejects.jsonl`` lists the rejected rows of the last finished run; it is
-    absent if there were none. During a run the list grows under a temporary name, and the previous
-    list stays, since it may be a source of the run. A previous list that was edited by hand is kept
-    as ``<folder>.rejects.old.jsonl``, unless the run read all of it without a reject.
+    absent if no row was rejected. During a run the new list grows under a temporary name. The
+    previous list stays until the end of the run, since the run may read it as a source. A previous
+    list that was edited by hand is kept as ``<folder>.rejects.old.jsonl``, unless the run read all
+    of it and rejected no row.
 
     Args:
         folder: The folder that is built, such as an index.
-        keep: Lines of an interrupted run to keep when it is resumed; the rest is dropped.
+        keep: If an interrupted run is resumed, the number of lines of its list to keep; further
+            lines are dropped. 0: a new run.
     """
 
     def __init__(self, folder: Path, keep: int = 0) -> None:
@@ -36,11 +38,11 @@ class RejectLog:
         self._old = folder.with_name(f"{folder.name}.rejects.old.jsonl")
         self._growing = folder.with_name(f"{folder.name}.rejects.jsonl.partial")
         if keep and self.path.exists() and not self._growing.exists():
-            files.disk.replace(self.path, self._growing)  # interrupted after `finish`
+            files.disk.replace(self.path, self._growing)  # the run was interrupted after `finish`
         self._log = files.LineLog(self._growing, keep)
 
     def append(self, rejects: Sequence[Reject]) -> None:
-        """Make rejected rows durable, before the commit that counts them."""
+        """Write rejected rows durably; to be called before the commit that counts these rows."""
         self._log.append([json.dumps(dataclasses.asdict(reject)) for reject in rejects])
 
     def finish(self, *, was_read: bool) -> None:
@@ -65,7 +67,7 @@ def is_reject_list(path: Path) -> bool:
 
 
 def _is_changed(path: Path) -> bool:
-    """Whether a list contains a line that no `RejectLog` writes."""
+    """Whether a list contains a line that `RejectLog` cannot have written."""
     with path.open("rb") as lines:
         return not all(map(_is_record, lines))
 

@@ -1,4 +1,4 @@
-"""Write token shards; interrupted work resumes and ends with the same shards."""
+"""Write token shards (files of tokenised documents); an interrupted run can be resumed."""
 
 from __future__ import annotations
 
@@ -23,20 +23,22 @@ SHARD_TOKENS = 1 << 24
 
 
 class ShardWriter:
-    """Writes documents into shards; on unfinished shards, it continues after the last one.
+    """Writes documents into shards, or continues after the last complete shard of the folder.
 
-    A context manager that holds the folder's lock. ``rows`` is the number of input rows that need
-    not be read again. If the context ends without `finish`, documents after the last complete shard
-    are lost.
+    The writer is a context manager that holds the folder's lock. A resumed run skips the first
+    ``rows`` input rows, since their documents are in complete shards. If the context ends without
+    `finish`, the documents after the last complete shard are not stored. A resumed run writes the
+    same shards as an uninterrupted one.
 
     Args:
-        folder: Where to write; created if absent.
-        vocab_size: Every token must be below it.
-        identity: What determines the tokens: tokenizer, source, sentence splitting.
+        folder: Folder of the shards; created if absent.
+        vocab_size: Size of the vocabulary; every token id must be below it.
+        identity: Everything that determines the tokens: tokenizer, source, sentence splitting.
         shard_tokens: A shard ends with the batch that reaches this number of tokens.
 
     Raises:
-        CorpusError: The folder contains other shards, or another process writes to it.
+        CorpusError: The folder contains shards of another vocabulary size or identity, or another
+            process writes to it.
     """
 
     def __init__(
@@ -70,20 +72,20 @@ class ShardWriter:
 
     @property
     def rows(self) -> int:
-        """Input rows in complete shards."""
+        """Number of input rows whose documents are in complete shards."""
         return self._manifest.rows
 
     @property
     def finished(self) -> bool:
-        """Whether the shards are complete."""
+        """Whether the source was read to its end and all shards are written."""
         return self._manifest.finished
 
     def add(self, documents: Iterable[Sequence[Sequence[int]]], rows_end: int) -> None:
-        """Add the documents of one batch, without empty sentences and documents.
+        """Add the documents of one batch, leaving out empty sentences and empty documents.
 
         Args:
-            documents: Documents as lists of sentences, which are lists of tokens.
-            rows_end: Input rows read so far.
+            documents: Documents as lists of sentences, which are lists of token ids.
+            rows_end: Number of input rows read so far, including this batch.
 
         Raises:
             CorpusError: A token is not in the vocabulary.
@@ -98,7 +100,7 @@ class ShardWriter:
         """Write the last shard and mark the folder as complete.
 
         Raises:
-            CorpusError: There is no token at all.
+            CorpusError: All documents are empty, or there was none.
         """
         if not self._documents and not self._manifest.shards:
             raise CorpusError(f"{self._folder}: the source has no tokens; name another source.")
@@ -159,7 +161,7 @@ class ShardWriter:
         self._manifest = existing
 
     def _remove_strays(self) -> None:
-        """Remove shard files that the manifest does not list, left by a killed writer."""
+        """Remove the files of an unfinished shard, left by a killed writer."""
         kept = {file.name for shard in self._manifest.shards for file in shard.files}
         for path in self._folder.glob("[0-9]*.npy"):
             if path.name not in kept:

@@ -1,12 +1,13 @@
-"""Token shards: tokenised documents as memory-mapped arrays, larger than memory, written once.
+"""Read token shards: tokenised documents in memory-mapped arrays, which may exceed the memory.
 
-    MANIFEST.json           identity of the tokens, input rows read, all shards and files
-    000003.tokens.npy       tokens of all sentences, concatenated (uint16; uint32 above 65,536)
-    000003.sentences.npy    int32: tokens of each sentence
-    000003.documents.npy    int32: sentences of each document
+    MANIFEST.json           identity of the tokens, number of input rows read, all shards and files
+    000003.tokens.npy       uint16, or uint32 if the vocabulary has over 65,536 tokens: the token
+                            ids of all sentences, concatenated
+    000003.sentences.npy    int32: number of tokens of each sentence
+    000003.documents.npy    int32: number of sentences of each document
 
-The manifest is replaced after each shard, so interrupted work resumes after the last complete one.
-Shards contain token ids only; the manifest identifies the tokenizer.
+Shard files never change. The manifest is replaced after each new shard, so an interrupted run
+resumes after the last complete shard. The manifest also identifies the tokenizer.
 """
 
 from __future__ import annotations
@@ -29,13 +30,12 @@ NAME = "MANIFEST.json"
 FORMAT = "sbert-search token shards"
 VERSION = 1
 
-
-_COUNTED = 1 << 22  # tokens read at a time
+_BLOCK_TOKENS = 1 << 22  # tokens counted at a time
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ShardFile:
-    """Size and digest of a file when it was written."""
+    """Name, size and digest of a shard file when it was written."""
 
     name: str
     size_bytes: int
@@ -44,7 +44,7 @@ class ShardFile:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Shard:
-    """Consecutive documents."""
+    """Sizes and files of one shard, which holds consecutive documents."""
 
     n_documents: int
     n_sentences: int
@@ -55,7 +55,7 @@ class Shard:
 
     @property
     def files(self) -> tuple[ShardFile, ShardFile, ShardFile]:
-        """Its files."""
+        """The three files of the shard."""
         return self.tokens, self.sentences, self.documents
 
 
@@ -64,11 +64,12 @@ class ShardManifest:
     """The content of a folder of shards.
 
     Attributes:
-        vocab_size: Every token is below it.
-        identity: What determines the tokens, a JSON object; resuming requires an equal one.
-        rows: Input rows read so far.
+        vocab_size: Size of the vocabulary; every token id is below it.
+        identity: Everything that determines the tokens, as a JSON object. A writer resumes only
+            if it was given an equal identity.
+        rows: Number of input rows whose documents are in the shards.
         finished: Whether the source was read to its end.
-        shards: In the order of the source.
+        shards: Complete shards, in the order of the source.
     """
 
     format: str = FORMAT
@@ -85,7 +86,7 @@ class ShardManifest:
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Dtype of the stored tokens."""
+        """Dtype of the stored token ids."""
         return np.dtype("u2" if self.vocab_size <= 1 << 16 else "u4")
 
 
@@ -94,9 +95,12 @@ class TokenShards:
 
     Attributes:
         manifest: The manifest of the shards.
-        sentence_starts: First token of each sentence, then the end, int64 (n_sentences + 1,).
-        document_starts: First sentence of each document, then the end, int64 (n_documents + 1,).
-        document_tokens: First token of each document, then the end, int64 (n_documents + 1,).
+        sentence_starts: Index of the first token of each sentence, then the number of tokens,
+            int64 (n_sentences + 1,).
+        document_starts: Index of the first sentence of each document, then the number of
+            sentences, int64 (n_documents + 1,).
+        document_tokens: Index of the first token of each document, then the number of tokens,
+            int64 (n_documents + 1,).
 
     Raises:
         CorpusError: The folder has no shards, unfinished shards, or a damaged file.
@@ -121,11 +125,11 @@ class TokenShards:
 
     @property
     def n_tokens(self) -> int:
-        """Tokens of all shards."""
+        """Number of tokens in all shards."""
         return int(self._starts[-1])
 
     def tokens(self, start: int, end: int) -> Ints:
-        """Read the tokens from ``start`` to ``end`` (exclusive), across shards."""
+        """Read the tokens from index ``start`` to ``end`` (exclusive), across shards."""
         first, last = np.searchsorted(self._starts, [start, end - 1], side="right") - 1
         parts = [
             self._tokens[n][max(start - self._starts[n], 0) : end - self._starts[n]]
@@ -137,8 +141,8 @@ class TokenShards:
         """Count the occurrences of each token, int64 (vocab_size,)."""
         counts = np.zeros(self.manifest.vocab_size, np.int64)
         for tokens in self._tokens:
-            for start in range(0, len(tokens), _COUNTED):
-                block = np.asarray(tokens[start : start + _COUNTED])
+            for start in range(0, len(tokens), _BLOCK_TOKENS):
+                block = np.asarray(tokens[start : start + _BLOCK_TOKENS])
                 counts += np.bincount(block, minlength=len(counts))
         return counts
 

@@ -57,9 +57,9 @@ class SourceFile:
     """One file to read, or one folder of text files.
 
     Attributes:
-        path: Where the bytes are.
-        shown: Its name in messages and ``Document.source``.
-        name: Its name in ids made from line numbers.
+        path: Path of the file or folder.
+        shown: Its name in messages and in ``Document.source``.
+        name: Its name in the ids ``<name>#<line>``, which rows get if the file has no id field.
         format: Its format.
     """
 
@@ -70,7 +70,9 @@ class SourceFile:
 
 
 def expand(sources: Sequence[str | Path], stdin: SourceFile | None = None) -> list[SourceFile]:
-    """List the files of all sources; globs are sorted, a BEIR folder gives its corpus file.
+    """List the files of all sources, those of a glob in sorted order.
+
+    A BEIR folder counts as its corpus file.
 
     Args:
         sources: Paths, globs, or ``-``.
@@ -89,6 +91,7 @@ def expand(sources: Sequence[str | Path], stdin: SourceFile | None = None) -> li
     names = {file.name for file in files}
     if len(names) == len(files):
         return files
+    # Two files have the same name: use their paths in ids, so that ids stay unique.
     root = os.path.commonpath([file.path.absolute().parent for file in files])
     return [replace(file, name=printable(file.path.absolute().relative_to(root))) for file in files]
 
@@ -128,7 +131,7 @@ def read_rows(
     Args:
         file: The file.
         skip: Rows to skip, as cheaply as the format allows.
-        limit: Maximum size of a row; larger ones are rejected.
+        limit: Maximum size of a row; larger rows are rejected.
 
     Raises:
         CorpusError: The file cannot be opened, or has no usable header.
@@ -138,7 +141,8 @@ def read_rows(
             yield from read_text_folder(file.path, file.shown, skip=skip, limit=limit)
         case "parquet" | "arrow":
             read = read_parquet if file.format == "parquet" else read_arrow
-            with open_bytes(file.path, file.shown):  # a permission error is not damage
+            # The readers would report a file that cannot be opened as damaged: open it first.
+            with open_bytes(file.path, file.shown):
                 yield from read(file.path, file.shown, skip=skip, limit=limit)
         case _:
             with open_bytes(file.path, file.shown, limit=limit) as stream:
@@ -148,7 +152,7 @@ def read_rows(
 def field_names(
     file: SourceFile, *, n_rows: int = 100, limit: RowLimit = NO_BUDGET
 ) -> list[str] | None:
-    """Return the fields of the first valid rows of a file, or None if it has no valid row.
+    """Return the field names of the first valid rows of a file, or None if it has no valid row.
 
     Raises:
         CorpusError: As `read_rows`.
@@ -163,7 +167,7 @@ def open_bytes(path: Path, shown: str = "", *, limit: RowLimit = NO_BUDGET) -> I
     """Open a regular file, decompressing it according to its extension.
 
     Raises:
-        CorpusError: It cannot be opened, or is a FIFO, a device or a folder.
+        CorpusError: The file cannot be opened, or is a FIFO, a device or a folder.
     """
     shown = shown or printable(path)
     try:
@@ -173,8 +177,8 @@ def open_bytes(path: Path, shown: str = "", *, limit: RowLimit = NO_BUDGET) -> I
     except OSError as error:
         raise CorpusError(f"{shown}: cannot be read: {error.strerror}.") from error
     with raw:
-        match path.suffix.lower():  # gzip unbuffered: a buffer would lose lines before a truncation
-            case ".gz":
+        match path.suffix.lower():
+            case ".gz":  # unbuffered: a buffer that reads into a truncation loses earlier lines
                 yield cast(BinaryIO, gzip.open(raw))  # noqa: SIM115 (raw is closed)
             case ".xz":
                 stream = XzStream(raw, shown, limit.decompressor_bytes)
@@ -188,8 +192,9 @@ def open_bytes(path: Path, shown: str = "", *, limit: RowLimit = NO_BUDGET) -> I
 def content_sha256(files: Sequence[SourceFile]) -> str:
     """Return the SHA-256 of the content of files, in hexadecimal.
 
-    For one file it is the hash of its bytes. For several files, or a folder of text files, it is
-    the hash of the lines ``<sha256>  <name>``, as sha256sum prints them.
+    For one file it is the hash of its bytes, without decompressing them. For several files, or a
+    folder of text files, it is the hash of the lines ``<sha256>  <name>``, as sha256sum prints
+    them.
     """
     digests = [(_sha256(path), name) for file in files for path, name in members(file)]
     if len(files) == 1 and files[0].format != "folder":
@@ -199,14 +204,17 @@ def content_sha256(files: Sequence[SourceFile]) -> str:
 
 
 def _sha256(path: Path | None) -> str:
-    if path is None or not path.is_file():  # in a folder: its row is rejected
+    if path is None or not path.is_file():  # in a folder of text files; the row is rejected
         return "none"
     with path.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def members(file: SourceFile) -> list[tuple[Path | None, str]]:
-    """List the files of a source with their names; None for a file that is rejected unread."""
+    """List the files of a source, as path and name.
+
+    The path is None for a link in a text folder to a file outside it, which is never read.
+    """
     if file.format != "folder":
         return [(file.path, file.name)]
     names = text_files(file.path)
@@ -246,12 +254,13 @@ def _paths(source: str) -> list[Path]:
 def _glob(pattern: str) -> set[str]:
     """Return the matches of `glob.glob` with ``recursive=True``, but ``**`` follows no links.
 
-    A link to a parent folder would make `glob` descend in circles; each further link doubles them.
+    A link to a parent folder would make `glob` descend in circles, and each further link would
+    double the number of paths.
     """
     deep = _TWO_STARS.search(pattern)
     if deep is None:
         return set(glob.glob(pattern))
-    before = pattern[: deep.start()] or deep["slash"]  # None: the working directory
+    before = pattern[: deep.start()] or deep["slash"]  # None: start in the working directory
     after = pattern[deep.end() :] or "*"
     found: set[str] = set()
     for root in glob.glob(before) if before else [os.curdir]:

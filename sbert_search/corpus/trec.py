@@ -1,8 +1,9 @@
-"""TREC run files: ``query_id Q0 doc_id rank score tag``, one hit per line, rank from 1.
+"""Read and write TREC run files, which hold search results.
 
-Only ASCII white space separates cells, as in trec_eval: other Unicode spaces and line separators
-are part of an id. trec_eval reads scores in 32 bits and breaks ties by document id, not by rank;
-`metrics` uses the rank order instead.
+A line is one hit: ``query_id Q0 doc_id rank score tag``, with ranks from 1. Only ASCII white space
+separates cells, as in trec_eval; other Unicode spaces and line separators are part of an id.
+trec_eval ignores the rank: it reads scores in 32 bits and breaks ties by document id. This package
+uses the order of the ranks instead.
 """
 
 from __future__ import annotations
@@ -28,14 +29,15 @@ def write_run(
     *,
     tag: str = "sbert-search",
 ) -> None:
-    """Write a run atomically, the hits of a query by descending score, ties in the given order.
+    """Write a run atomically; the hits of a query are sorted by descending score.
 
-    An iterable run is written query by query and never in memory as a whole.
+    Hits with equal scores keep their order. A run that is an iterable is written query by query,
+    so it is never in memory as a whole.
 
     Raises:
-        CorpusError: The format cannot hold an id (it is empty, has white space, is not UTF-8, or
-            starts a line with a byte order mark), a score is not finite, or the file cannot be
-            written.
+        CorpusError: The format cannot hold an id (it is empty, has white space, cannot be encoded
+            as UTF-8, or starts a line with a byte order mark), a score is not finite, or the file
+            cannot be written.
     """
     try:
         with replacing(path) as file:

@@ -36,13 +36,15 @@ def read_triplets(
 
     Args:
         path: The file.
-        anchor: Column of the anchor; an unnamed column is detected by `COLUMNS`.
+        anchor: Column of the anchor. None, here and below: the first column of the file that
+            `COLUMNS` lists for this part.
         positive: Column of the positive text.
-        negative: Column of a negative text or a list of them; None: all columns named negative,
-            negatives, negative_1, ...
+        negative: Column of a negative text or of a list of negative texts. None: all columns with
+            a name such as negative, negatives or negative_1 (see `negative_columns`).
 
     Raises:
-        CorpusError: The file or a column is absent, or a row is not a triplet (named).
+        CorpusError: The file or a column is absent, or a row is not a triplet; the message names
+            the file, the column or the row.
     """
     file = classify(path)
     names = field_names(file) or []
@@ -64,7 +66,7 @@ def read_triplets(
 
 
 def negative_columns(names: Sequence[str]) -> list[str]:
-    """Return the columns whose names are those of negatives."""
+    """Return the columns named negative, negatives, hard_negative_1, contradiction or similar."""
     return sorted(name for name in names if _NEGATIVE.fullmatch(name))
 
 
@@ -72,8 +74,9 @@ def read_groups(path: Path, *, texts: str | None = None) -> list[TextGroup]:
     """Read groups of texts with the same meaning, such as the captions of a picture.
 
     Args:
-        path: A file of rows with a list of texts (JSON lines, Parquet, Arrow).
-        texts: Column of the lists; None: texts, captions, paraphrases or sentences.
+        path: A file in which each row has a list of texts (JSON lines, Parquet, Arrow).
+        texts: Column of the lists. None: the first of texts, captions, paraphrases and sentences
+            that exists.
 
     Raises:
         CorpusError: The file or the column is absent, or a row has fewer than two texts.
@@ -92,7 +95,7 @@ def read_groups(path: Path, *, texts: str | None = None) -> list[TextGroup]:
 
 
 def _read(path: Path, make: Callable[[Mapping[str, object], str], R], kind: str) -> list[R]:
-    """Make a record of every row; the first row that fails is an error that names it."""
+    """Make a record of every row; the first bad row raises an error that names the row."""
     file = classify(path)
     records = []
     for row in read_rows(file):
@@ -108,7 +111,7 @@ def _read(path: Path, make: Callable[[Mapping[str, object], str], R], kind: str)
 
 
 def _texts_of(values: Mapping[str, object], name: str) -> list[str]:
-    """Return the texts of a list, a string as a list of one, and null as an empty list."""
+    """Return the texts of a field: a list as it is, a string as a list of one, null as no text."""
     value = values.get(name)
     if value is None:
         return []

@@ -1,1 +1,1 @@
-"""Losses: functions of embeddings or logits. They take no model and do not gather across ranks."""
+"""Loss functions of embeddings or logits; callers run the model and gather across ranks."""

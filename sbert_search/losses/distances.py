@@ -33,5 +33,5 @@ def all_distances(x: Tensor, kind: Distance) -> Tensor:
     if kind == "cosine":
         unit = normalize(x, dim=-1)
         return 1 - unit @ unit.T
-    # The form by a matrix product is faster, but cancellation makes small distances inexact.
+    # A matrix product would be faster, but rounding would make small distances inexact.
     return torch.cdist(x, x, compute_mode="donot_use_mm_for_euclid_dist")

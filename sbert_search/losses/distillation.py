@@ -1,4 +1,7 @@
-"""Losses against a teacher: one value per row; the loss of a batch is their mean."""
+"""Losses that compare a student model with a teacher; one value for each row of a batch.
+
+The loss of a batch is the mean of these values.
+"""
 
 from __future__ import annotations
 
@@ -19,10 +22,13 @@ def candidate_scores(anchors: Tensor, candidates: Tensor) -> Tensor:
 
 
 def margin_mse(scores: Tensor, teacher: Tensor) -> Tensor:
-    """Match the teacher's score margin between the positive and each negative.
+    """Mean squared difference between the score margins of student and teacher.
+
+    A margin is the score of the positive minus the score of a negative.
 
     Args:
-        scores: Scores of the positive, then of its negatives, float (batch, 1 + negatives).
+        scores: The student's scores of the positive, then of its negatives, float
+            (batch, 1 + negatives).
         teacher: The teacher's scores, such as a cross-encoder's logits, of the same shape.
 
     Returns:
@@ -36,15 +42,15 @@ def margin_mse(scores: Tensor, teacher: Tensor) -> Tensor:
 
 
 def kl_divergence(scores: Tensor, teacher: Tensor, *, temperature: float = 1.0) -> Tensor:
-    """Match the teacher's distribution over the candidates of each anchor.
+    """KL divergence between the distributions of teacher and student over each row's candidates.
 
     Args:
-        scores: Float (batch, candidates).
+        scores: The student's scores, float (batch, candidates).
         teacher: The teacher's scores, of the same shape.
         temperature: Divides the scores of both models.
 
     Returns:
-        KL(teacher || scores) in nats, times the squared temperature, float (batch,).
+        KL(teacher || student) in nats, times the squared temperature, float (batch,).
 
     Source: Hinton, Vinyals & Dean 2015, section 2 (arXiv:1503.02531).
     """
@@ -54,15 +60,15 @@ def kl_divergence(scores: Tensor, teacher: Tensor, *, temperature: float = 1.0) 
 
 
 def embedding_mse(embeddings: Tensor, teacher: Tensor) -> Tensor:
-    """Match the teacher's embeddings.
+    """Mean squared difference between the student's embeddings and the teacher's.
 
     Args:
-        embeddings: Embeddings of the texts of each row, float (batch, texts, dim).
-        teacher: Target of all texts of a row, (batch, dim), such as the teacher's embedding of the
-            first text, if the others are its translations or paraphrases.
+        embeddings: The student's embeddings of the texts of each row, float (batch, texts, dim).
+        teacher: Target embedding for all texts of a row, (batch, dim). If the other texts are
+            translations or paraphrases of the first, it is the teacher's embedding of the first.
 
     Returns:
-        Mean squared difference, float (batch,).
+        Float (batch,).
 
     Source: Reimers & Gurevych 2020, Making Monolingual Sentence Embeddings Multilingual, section 2
     (arXiv:2004.09813).

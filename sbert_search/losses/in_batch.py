@@ -1,4 +1,4 @@
-"""Losses with in-batch negatives: each text is a negative of the other rows' anchors."""
+"""Losses with in-batch negatives: the positive of one row is a negative for all other rows."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from torch.nn.functional import cross_entropy, normalize
 def multiple_negatives_ranking(
     anchors: Tensor, candidates: Tensor, *, scale: float = 20.0, symmetric: bool = False
 ) -> Tensor:
-    """Cross-entropy of each anchor's positive among all candidates of the batch, by cosine.
+    """Cross-entropy of each anchor's positive among all candidates; logits are scaled cosines.
 
     If anchor and positive are one text, encoded twice with dropout, this is SimCSE (Gao et al.
-    2021, arXiv:2104.08821, section 3). Across ranks, the caller gathers both arguments.
+    2021, arXiv:2104.08821, section 3). In distributed training the caller gathers anchors and
+    candidates of all ranks.
 
     Args:
         anchors: Float (batch, dim).

@@ -1,7 +1,7 @@
-"""Losses of pairs of texts with a label or a score: one value per pair.
+"""Losses of pairs of texts with a label or a score; one value for each pair.
 
-The loss of a batch is their mean. The loss of a pair does not depend on other pairs, so the sums of
-parts of a batch, or of several ranks, add up.
+The loss of a batch is the mean of these values. A value depends on one pair only. So if a batch is
+split into parts or over ranks, the sums of the parts add up to the sum of the batch.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ CONCATENATIONS: Mapping[str, Callable[[Tensor, Tensor], Tensor]] = {
     "|u-v|": lambda u, v: (u - v).abs(),
     "u*v": lambda u, v: u * v,
 }
-"""Features of two embeddings that a classifier of pairs can read."""
+"""Features of two embeddings u and v for a classifier of pairs, by name."""
 
 
 def concatenate(u: Tensor, v: Tensor, parts: Sequence[str] = ("u", "v", "|u-v|")) -> Tensor:
@@ -29,13 +29,14 @@ def concatenate(u: Tensor, v: Tensor, parts: Sequence[str] = ("u", "v", "|u-v|")
     Args:
         u: Embeddings of the first texts, float (batch, dim).
         v: Embeddings of the second texts, float (batch, dim).
-        parts: Names in `CONCATENATIONS`.
+        parts: Names of features, keys of `CONCATENATIONS`.
 
     Returns:
-        Float (batch, dim x parts).
+        Float (batch, dim x number of parts).
 
-    Source: Reimers & Gurevych 2019, Sentence-BERT, section 3 and table 6 (arXiv:1908.10084). The
-    loss is the cross-entropy of a linear layer over the result, without an activation.
+    Source: Reimers & Gurevych 2019, Sentence-BERT, section 3 and table 6 (arXiv:1908.10084). Their
+    classifier is one linear layer over the result, without an activation, trained with
+    cross-entropy.
     """
     return torch.cat([CONCATENATIONS[part](u, v) for part in parts], dim=-1)
 

@@ -1,4 +1,4 @@
-"""Losses of a batch of pairs that compare the similarities of different pairs."""
+"""Losses that compare the similarities of different pairs of a batch with each other."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ def cosent(similarities: Tensor, scores: Tensor, *, scale: float = 20.0) -> Tens
         scale: Inverse temperature.
 
     Returns:
-        log(1 + sum of exp(scale x (lower-scored - higher-scored similarity))), a scalar.
+        log(1 + sum of exp(scale x (similarity of pair i - similarity of pair j))), a scalar. The
+        sum is over all i and j where pair i has a lower score than pair j.
 
     Source: Su 2022, CoSENT (kexue.fm/archives/8847), as sentence-transformers' CoSENTLoss.
     """
@@ -27,7 +28,10 @@ def cosent(similarities: Tensor, scores: Tensor, *, scale: float = 20.0) -> Tens
 
 
 def angle_similarity(u: Tensor, v: Tensor) -> Tensor:
-    """Similarity of embeddings as complex vectors; its gradient does not saturate like a cosine's.
+    """Similarity of embeddings that are taken as complex vectors.
+
+    The gradient of a cosine almost vanishes where the cosine is near 1 or -1; the gradient of this
+    similarity does not.
 
     Args:
         u: Float (batch, dim); the first half holds real parts, the second half imaginary parts.
@@ -54,13 +58,14 @@ def online_contrastive(pair_distances: Tensor, labels: Tensor, *, margin: float 
         margin: Distance beyond which the loss of a pair of label 0 is 0.
 
     Returns:
-        Sum over the positives farther than the nearest negative and the negatives nearer than the
-        farthest positive, a scalar.
+        Sum of the losses of the hard pairs, a scalar. Hard are the pairs of label 1 with a larger
+        distance than the nearest pair of label 0, and the pairs of label 0 with a smaller distance
+        than the farthest pair of label 1.
 
     Source: sentence-transformers' OnlineContrastiveLoss.
     """
     positives, negatives = pair_distances[labels == 1], pair_distances[labels == 0]
-    # Without pairs of one label, the mean distance of the other label replaces their extreme.
+    # If a label has no pairs, the mean distance of the other label replaces its extreme distance.
     nearest_negative = negatives.amin() if len(negatives) else positives.mean()
     farthest_positive = positives.amax() if len(positives) else negatives.mean()
     hard_positives = positives[positives > nearest_negative]

@@ -1,6 +1,8 @@
-"""Losses of a cross-encoder's logits for the candidates of queries, concatenated query by query.
+"""Losses of a cross-encoder that is trained on relevance grades of the candidates of queries.
 
-A term depends on one query only, so the sums of parts of a batch, or of several ranks, add up.
+``logits`` and ``grades`` have one value for each candidate, concatenated query by query; ``sizes``
+has the number of candidates of each query. A term of a loss depends on one query only. So if a
+batch is split into parts or over ranks, the sums of the parts add up to the sum of the batch.
 """
 
 from __future__ import annotations
@@ -14,14 +16,15 @@ from torch.nn.utils.rnn import pad_sequence
 
 
 def ordered_pairs(grades: Tensor, sizes: Sequence[int]) -> Tensor:
-    """Find all pairs of candidates of a query in which the first has the higher grade.
+    """Mark all pairs of candidates of a query in which the first has the higher grade.
 
     Args:
         grades: Relevance of each candidate, float (n,).
-        sizes: Candidates of each query; they add up to n.
+        sizes: Number of candidates of each query; they add up to n.
 
     Returns:
-        Bool (queries, longest, longest), [q, i, j]: i has a higher grade than j.
+        Bool (queries, longest, longest), where longest is the maximum of ``sizes``. [q, i, j] is
+        True if candidate i of query q has a higher grade than candidate j.
     """
     padded = _padded(grades, sizes, float("nan"))  # comparisons with NaN are false
     return padded.unsqueeze(2) > padded.unsqueeze(1)
@@ -36,8 +39,8 @@ def pairwise_logistic(logits: Tensor, grades: Tensor, sizes: Sequence[int]) -> T
         sizes: Candidates of each query.
 
     Returns:
-        log(1 + exp(logit of the lower grade - logit of the higher)) of each of `ordered_pairs`,
-        float (pairs,).
+        log(1 + exp(logit of the candidate with the lower grade - logit of the other)) for each of
+        `ordered_pairs`, float (pairs,).
 
     Source: Burges et al. 2005, Learning to Rank using Gradient Descent (RankNet), section 3.
     In nats; sentence-transformers' RankNetLoss is in bits by default.
@@ -48,7 +51,7 @@ def pairwise_logistic(logits: Tensor, grades: Tensor, sizes: Sequence[int]) -> T
 
 
 def list_net(logits: Tensor, grades: Tensor, sizes: Sequence[int]) -> Tensor:
-    """ListNet loss: match the softmax of the grades of each query's candidates.
+    """ListNet loss: cross-entropy between the softmax of the grades and that of the logits.
 
     Args:
         logits: Float (n,).
@@ -56,7 +59,7 @@ def list_net(logits: Tensor, grades: Tensor, sizes: Sequence[int]) -> Tensor:
         sizes: Candidates of each query.
 
     Returns:
-        Cross-entropy of each query's list, float (queries,).
+        Cross-entropy of each query's candidates, float (queries,).
 
     Source: Cao et al. 2007, Learning to Rank: From Pairwise Approach to Listwise Approach, section
     4; sentence-transformers' ListNetLoss.
@@ -73,7 +76,7 @@ def list_softmax(logits: Tensor, grades: Tensor, sizes: Sequence[int]) -> Tensor
         sizes: Candidates of each query.
 
     Returns:
-        Cross-entropy of each query's list, float (queries,).
+        Cross-entropy of each query's candidates, float (queries,).
 
     Source: Gao, Dai & Callan 2021, Rethink Training of BERT Rerankers, section 3.2, localized
     contrastive estimation (arXiv:2101.08751).

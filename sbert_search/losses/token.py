@@ -1,7 +1,7 @@
-"""Losses over tokens, returned as (sum, count).
+"""Losses over tokens, returned as the sum over the tokens and the number of tokens.
 
-The caller divides the sum by the count over the whole batch, so splitting a batch into parts, or
-over ranks, does not change its loss.
+The caller divides the sum over the whole batch by the number of tokens of the whole batch. So
+splitting a batch into parts, or over ranks, does not change the loss of the batch.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from torch.nn.functional import (
 )
 
 IGNORED = -100
-"""The label of a position that is not scored."""
-_CACHED = 2**18  # logits computed at a time on a CPU: 1 MiB in fp32, within a core's cache
+"""The label of a token that does not count in the loss."""
+_BLOCK_LOGITS = 2**18  # logits computed at a time on a CPU: 1 MiB in fp32, fits a core's cache
 
 
 def token_cross_entropy(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """Cross-entropy of the labelled positions; there may be none.
+    """Cross-entropy of the tokens that have a label; there may be none.
 
     Args:
         logits: Float (..., classes).
-        labels: The true class, int64 (...); `IGNORED` at positions without a label.
+        labels: The true class of each token, int64 (...); `IGNORED` for tokens without a label.
 
     Returns:
-        Sum of the negative log-likelihood in nats over the labelled positions, and their number.
+        Sum of the negative log-likelihood in nats over the labelled tokens, and their number.
     """
     flat, scores = labels.flatten(), logits.flatten(0, -2)
     if scores.device.type == "cpu" and scores.requires_grad:
@@ -44,8 +44,9 @@ def token_cross_entropy(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]
 class _CrossEntropy(torch.autograd.Function):
     """Summed cross-entropy in fp32, with its gradient computed in the forward pass.
 
-    Both are computed for some rows at a time, while these are in a core's cache. Over a vocabulary,
-    each of torch's passes over all rows would be limited by memory bandwidth.
+    Loss and gradient are computed for a few rows at a time, which fit into a core's cache. torch
+    would make several passes over all rows; with a vocabulary as classes, memory bandwidth would
+    limit the speed of each pass.
     """
 
     @staticmethod
@@ -53,7 +54,7 @@ class _CrossEntropy(torch.autograd.Function):
         total = torch.zeros(())
         grad_logits = torch.empty_like(logits)
         parts = (
-            torch.split(t, max(1, _CACHED // logits.shape[-1]))
+            torch.split(t, max(1, _BLOCK_LOGITS // logits.shape[-1]))
             for t in (logits, labels, grad_logits)
         )
         for some_logits, some_labels, some_grad in zip(*parts, strict=True):
@@ -75,16 +76,16 @@ class _CrossEntropy(torch.autograd.Function):
     @torch.autograd.function.once_differentiable
     def backward(ctx: BackwardCFunction, grad_total: Tensor) -> tuple[Tensor, None]:
         (grad_logits,) = ctx.saved_tensors
-        # In place: autograd refuses a second backward pass through the same graph.
+        # The saved gradient may be overwritten: autograd refuses a second backward pass.
         return grad_logits.mul_(grad_total), None
 
 
 def replaced_token_loss(logits: Tensor, replaced: Tensor) -> tuple[Tensor, int]:
-    """Binary cross-entropy of a discriminator of replaced tokens.
+    """Binary cross-entropy of a discriminator that detects replaced tokens.
 
     Args:
         logits: Log-odds that each token was replaced, float (n,).
-        replaced: Whether it was, bool (n,).
+        replaced: Whether each token was replaced, bool (n,).
 
     Returns:
         Sum in nats over the tokens, and their number.
@@ -101,10 +102,10 @@ def soft_target_loss(student: Tensor, teacher: Tensor, temperature: float) -> tu
     Args:
         student: Logits, float (n, vocab).
         teacher: Logits, float (n, vocab); no gradient flows into them.
-        temperature: Divides both logits; the loss is scaled back by its square.
+        temperature: Divides the logits of both models; the loss is multiplied by its square.
 
     Returns:
-        Sum of KL(teacher || student) in nats over the positions, and their number.
+        Sum of KL(teacher || student) in nats over the n tokens, and n.
 
     Sources: Hinton et al. 2015 (arXiv:1503.02531) section 2; Sanh et al. 2019, DistilBERT, section
     3 (arXiv:1910.01108).

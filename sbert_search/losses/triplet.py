@@ -27,7 +27,7 @@ def triplet(
         anchors: Float (batch, dim).
         positives: Float (batch, dim).
         negatives: Float (batch, dim).
-        margin: Least difference between the distances to the negative and to the positive.
+        margin: The loss is 0 if the negative is farther than the positive by at least this.
         distance: Distance function. The paper uses Euclidean distance and margin 1.
 
     Returns:
@@ -46,17 +46,18 @@ def all_triplets(
 
     Args:
         embeddings: Float (batch, dim).
-        labels: Class of each, (batch,); embeddings of one class are each other's positives.
-        margin: Least difference between the distances to a negative and to a positive.
+        labels: Class of each embedding, (batch,). Embeddings of the same class are positives of
+            each other, and those of other classes are negatives.
+        margin: The loss is 0 if the negative is farther than the positive by at least this.
         distance: Distance function.
 
     Returns:
         A scalar; 0 if no triplet violates the margin.
     """
-    apart = all_distances(embeddings, distance)
-    same = _same(labels)
+    matrix = all_distances(embeddings, distance)
+    same = _same_class(labels)
     anchor, positive = _positives(same).nonzero(as_tuple=True)
-    gap = apart[anchor, positive].unsqueeze(1) - apart[anchor] + margin  # (pairs, batch)
+    gap = matrix[anchor, positive].unsqueeze(1) - matrix[anchor] + margin  # (pairs, batch)
     violated = relu(gap) * ~same[anchor]
     return violated.sum() / (violated > 0).sum().clamp(min=1)
 
@@ -69,39 +70,41 @@ def hardest_triplets(
     Arguments and result are those of `all_triplets`. For an anchor alone in its class the distance
     to the positive is 0. In a batch of one class the farthest embedding serves as the negative.
     """
-    apart = all_distances(embeddings, distance)
-    same = _same(labels)
-    farthest = apart.masked_fill(~_positives(same), 0.0).amax(dim=1)
-    nearest = torch.where(same, apart.amax(dim=1, keepdim=True), apart).amin(dim=1)
+    matrix = all_distances(embeddings, distance)
+    same = _same_class(labels)
+    farthest = matrix.masked_fill(~_positives(same), 0.0).amax(dim=1)
+    nearest = torch.where(same, matrix.amax(dim=1, keepdim=True), matrix).amin(dim=1)
     return relu(farthest - nearest + margin).mean()
 
 
 def semi_hard_triplets(
     embeddings: Tensor, labels: Tensor, *, margin: float = 5.0, distance: Distance = "euclidean"
 ) -> Tensor:
-    """Triplet loss of each positive with the nearest negative that is farther from the anchor.
+    """Triplet loss of each anchor and positive with a semi-hard negative.
 
-    If no negative is farther than the positive, the farthest negative is used. Arguments and result
-    are those of `all_triplets`; the mean is over all pairs of anchor and positive.
+    That is the nearest negative that is farther from the anchor than the positive is. If there is
+    none, the farthest negative is used. Arguments and result are those of `all_triplets`; the mean
+    is over all pairs of anchor and positive.
 
     Source: Schroff et al. 2015, section 3.2, semi-hard negatives.
     """
-    apart = all_distances(embeddings, distance)
-    same = _same(labels)
-    # Sorted once per anchor, the negatives give the next farther one for every positive by binary
-    # search: O(batch^2) memory, where comparing all triplets would need O(batch^3).
-    negatives = apart.masked_fill(same, torch.inf).sort(dim=1).values  # (batch, batch), inf: none
-    index = torch.searchsorted(negatives.detach(), apart.detach(), right=True)
+    matrix = all_distances(embeddings, distance)
+    same = _same_class(labels)
+    # The negatives of each anchor are sorted by distance. A binary search then finds the next
+    # farther negative for each positive. This takes O(batch^2) memory; comparing all triplets would
+    # take O(batch^3).
+    negatives = matrix.masked_fill(same, torch.inf).sort(dim=1).values  # (batch, batch), inf at end
+    index = torch.searchsorted(negatives.detach(), matrix.detach(), right=True)
     next_farther = negatives.gather(1, index.clamp(max=len(same) - 1))
     # Filling with the row's minimum keeps the maximum finite for an anchor without a negative.
-    row_minimum = apart.amin(dim=1, keepdim=True)
-    farthest = torch.where(same, row_minimum, apart).amax(dim=1, keepdim=True)
-    gap = apart - torch.where(next_farther.isfinite(), next_farther, farthest) + margin
+    row_minimum = matrix.amin(dim=1, keepdim=True)
+    farthest = torch.where(same, row_minimum, matrix).amax(dim=1, keepdim=True)
+    gap = matrix - torch.where(next_farther.isfinite(), next_farther, farthest) + margin
     positives = _positives(same)
     return (relu(gap) * positives).sum() / positives.sum().clamp(min=1)
 
 
-def _same(labels: Tensor) -> Tensor:
+def _same_class(labels: Tensor) -> Tensor:
     return labels.unsqueeze(0) == labels.unsqueeze(1)
 
 

@@ -21,9 +21,9 @@ def spearman(predicted: ArrayLike, gold: ArrayLike) -> float:
         A value from -1 to 1.
 
     Raises:
-        ValueError: The two are not one-dimensional and equally long, with at least 2 values.
-        EvaluationError: A value is not finite, or all values of one side are equal, so that the
-            correlation is undefined.
+        ValueError: The arguments are not one-dimensional and equally long, with at least 2 values.
+        EvaluationError: A value is not finite, or all predicted or all gold scores are equal, so
+            that the correlation is undefined.
     """
     return float(_stats().spearmanr(*_checked(predicted, gold)).statistic)
 
@@ -47,13 +47,13 @@ def _checked(
         raise ValueError(
             f"Shapes {x.shape} and {y.shape} are not two lists of equal length of at least 2."
         )
-    for side, values in (("predicted", x), ("gold", y)):
+    for name, values in (("predicted", x), ("gold", y)):
         if not np.isfinite(values).all():
             position = int(np.flatnonzero(~np.isfinite(values))[0])
-            raise EvaluationError(f"The {side} score at position {position} is {values[position]}.")
+            raise EvaluationError(f"The {name} score at position {position} is {values[position]}.")
         if (values == values[0]).all():
             raise EvaluationError(
-                f"All {len(values)} {side} scores are {values[0]:g}; "
+                f"All {len(values)} {name} scores are {values[0]:g}; "
                 "the correlation with a constant is undefined."
             )
     return x, y

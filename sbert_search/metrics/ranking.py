@@ -1,10 +1,12 @@
-"""Ranking metrics, one value per query, in the definitions of trec_eval, computed by ir-measures.
+"""Compute ranking metrics for each query, as trec_eval defines them, with ir-measures.
 
-A run is evaluated in the order in which users see it. trec_eval sorts by score in 32 bits and
-breaks ties by descending document id, MS MARCO's MRR@k by ascending id; either order can differ
-from what users see. ir-measures therefore gets ``n - rank`` as scores, which have no ties.
+A run (the hits of each query) is evaluated in the order in which users see it. trec_eval sorts by
+score in 32 bits and breaks ties by descending document id, MS MARCO's MRR@k by ascending id; either
+order can differ from what users see. This module therefore passes ``n - rank`` to ir-measures as
+scores, which have no ties.
 
-Every query with judgements counts; without hits, or without a relevant document, its value is 0.
+Every query with judgements (qrels) counts. The value of a query without hits, or without a relevant
+document, is 0.
 """
 
 from __future__ import annotations
@@ -21,16 +23,16 @@ DEFAULT_MEASURES = ("nDCG@10", "recall@100", "MRR@10", "MAP")
 PerQuery = dict[str, float]
 """``per_query[query_id]`` is the value of one metric."""
 
-_NAMES = {
+_NAMES = {  # names in ir-measures by the names of this package
     "nDCG": "nDCG",
     "recall": "R",
     "MRR": "RR",
     "MAP": "AP",
-}  # name here to name in ir-measures
+}
 
 
 def ndcg_at_k(run: Run, qrels: Qrels, k: int = 10) -> PerQuery:
-    """Sum of grade / log2(rank + 1) over the first k hits, divided by that of the best order.
+    """Sum of grade / log2(rank + 1) over the first k hits, divided by the best possible sum.
 
     Source: Järvelin & Kekäläinen 2002, Cumulated gain-based evaluation; trec_eval ``ndcg_cut``.
     """
@@ -48,7 +50,7 @@ def mrr_at_k(run: Run, qrels: Qrels, k: int = 10) -> PerQuery:
 
 
 def average_precision(run: Run, qrels: Qrels) -> PerQuery:
-    """Mean precision at the ranks of the relevant documents; 0 for a document without a rank."""
+    """Mean of the precision at the rank of each relevant document; 0 if it was not retrieved."""
     return _one("MAP", run, qrels)
 
 

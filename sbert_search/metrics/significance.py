@@ -1,13 +1,15 @@
 """Confidence intervals and significance tests of the difference between two systems.
 
 Both systems are evaluated on the same items: queries or pairs of texts. A bootstrap over the items
-gives a confidence interval of the difference. A randomisation test gives the probability of a
-difference as large if the systems were exchangeable. Holm's correction adjusts several p-values.
+gives a confidence interval of the difference. A randomisation test gives the p-value: the
+probability of a difference at least as large if the systems were exchangeable. Holm's correction
+adjusts several p-values.
 
-For few items, a percentile interval of a mean is too short; one of a correlation is not. The
-interval of a mean is therefore the union of two: Student's, which is too short on one side if
-values are skewed, and the bias-corrected and accelerated bootstrap (BCa), which is too short if
-most values are equal. ``tests/results/significance.json`` has their measured coverage.
+For few items, the percentile bootstrap interval of a mean is too short; that of a correlation is
+not. The interval of a mean is therefore the union of two intervals: Student's, which is too short
+on one side if values are skewed, and that of the bias-corrected and accelerated bootstrap (BCa),
+which is too short if most values are equal. ``tests/results/significance.json`` has the measured
+coverage of the intervals.
 
 Source: Smucker, Allan & Carterette 2007, A comparison of statistical significance tests for
 information retrieval evaluation; Efron & Tibshirani 1993, An introduction to the bootstrap,
@@ -30,9 +32,9 @@ from numpy.typing import ArrayLike, NDArray
 Floats = NDArray[np.float64]
 Correlation = Literal["spearman", "pearson"]
 
-DRAWS = 10_000
-LEVEL = 0.95
-_CELLS = 1 << 21  # elements of one block of draws x items: 16 MiB of float64
+DRAWS = 10_000  # resamples of a bootstrap, and random exchanges of a test
+LEVEL = 0.95  # confidence level of the intervals
+_CELLS = 1 << 21  # draws x items that are computed at a time: 16 MiB of float64
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +43,8 @@ class Difference:
 
     Attributes:
         value: Value of the second system minus value of the first.
-        low: Lower end of the bootstrap interval.
-        high: Upper end of the bootstrap interval.
+        low: Lower end of the confidence interval.
+        high: Upper end of the confidence interval.
         p_value: p-value of the two-sided randomisation test, not corrected.
     """
 
@@ -63,8 +65,8 @@ def mean_interval(
     """Confidence interval of a mean over items, such as a mean over queries.
 
     It is the union of Student's interval and of the BCa bootstrap interval with Student's
-    quantiles, so it covers the mean at least as often as either. For a single value, or if all are
-    equal, both ends are the mean.
+    quantiles, so it covers the true mean at least as often as either of them. For a single value,
+    or if all values are equal, both ends are the mean.
 
     Args:
         values: Value of each item, (n,).
@@ -78,13 +80,13 @@ def mean_interval(
     """
     (checked,) = _checked(values)
     mean = float(checked.mean())
-    spread = checked - mean
-    squares = float(spread @ spread)
+    deviations = checked - mean
+    squares = float(deviations @ deviations)
     if len(checked) == 1 or squares == 0:
         return mean, mean
     rng = np.random.default_rng(seed)
     means = [checked[picks].mean(axis=1) for picks in _resampled(rng, len(checked), draws)]
-    skew = float((spread**3).sum()) / (6 * squares**1.5)  # acceleration; for a mean also the bias
+    skew = float((deviations**3).sum()) / (6 * squares**1.5)  # BCa's acceleration and bias terms
     student = _student(level, len(checked))
     reach = student * math.sqrt(len(checked) / (len(checked) - 1))
     low, high = np.quantile(np.concatenate(means), [_bca(-reach, skew), _bca(reach, skew)])
@@ -111,7 +113,7 @@ def compare_means(
         seed: Seed of bootstrap and test.
 
     Raises:
-        ValueError: The two are not equally long, non-empty lists of finite numbers.
+        ValueError: The arguments are not equally long, non-empty lists of finite numbers.
     """
     a, b = _checked(first, second)
     gains, rng = b - a, np.random.default_rng(seed)
@@ -134,9 +136,9 @@ def compare_correlations(
 ) -> Difference:
     """Compare the correlations of two systems' scores with gold scores of the same items.
 
-    The bootstrap ranks the values of every resample again. The test exchanges the systems' ranks
-    (for Pearson, their standardised scores) item by item, since the scores of two systems have no
-    common scale.
+    For Spearman's correlation, the bootstrap ranks the values of every resample again. The scores
+    of two systems have no common scale. So the test exchanges the ranks that the systems give to an
+    item (for Pearson's correlation, the standardised scores).
 
     Args:
         first: First system's score of each item, such as the cosine of a pair of texts, (n,).
@@ -148,22 +150,22 @@ def compare_correlations(
         seed: Seed of bootstrap and test.
 
     Raises:
-        ValueError: The three are not equally long, non-empty lists of finite numbers, or all values
-            of one are equal, so that the correlation is undefined.
+        ValueError: The arguments are not equally long, non-empty lists of finite numbers, or all
+            values of one argument are equal, so that the correlation is undefined.
     """
     checked = _checked(first, second, gold)
     if any((values == values[0]).all() for values in checked):
-        raise ValueError("All values of one side are equal; the correlation is undefined.")
+        raise ValueError("All values of one argument are equal; the correlation is undefined.")
     prepare: Callable[[Floats], _Prepared] = _Ranked if kind == "spearman" else _Unranked
-    sides = [prepare(values) for values in checked]
+    prepared = [prepare(values) for values in checked]
     n, rng = len(checked[0]), np.random.default_rng(seed)
     resampled = []
     for picks in _resampled(rng, n, draws):
         counts = _counts(picks)
-        a, b, g = (side.weighted(counts) for side in sides)
+        a, b, g = (values.weighted(counts) for values in prepared)
         resampled.append(_weighted_pearson(b, g, counts) - _weighted_pearson(a, g, counts))
     low, high = _percentiles(np.concatenate(resampled), level)
-    a, b, g = (_standardised(side.whole) for side in sides)
+    a, b, g = (_standardised(values.whole) for values in prepared)
     null = np.concatenate([_exchanged(a, b, g, swap) for swap in _swaps(rng, n, draws)])
     value = float((b - a) @ g / n)
     return Difference(value, low, high, _two_sided(null, value))
@@ -172,8 +174,9 @@ def compare_correlations(
 def holm(p_values: Sequence[float]) -> list[float]:
     """Adjust p-values by Holm's method, which controls the family-wise error rate.
 
-    The smallest of m p-values is multiplied by m, the next by m - 1 and so on. A result is at least
-    the result before it, and at most 1.
+    The smallest of m p-values is multiplied by m, the next by m - 1 and so on. Each product is
+    raised to the product before it if that is larger, and is at most 1. The adjusted p-values are
+    in the order of the argument.
     """
     order = np.argsort(p_values, kind="stable")
     corrected, largest = [0.0] * len(p_values), 0.0
@@ -184,7 +187,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 class _Unranked:
-    """Values that a resample uses without ranking them."""
+    """Values that are used in every resample as they are (Pearson's correlation)."""
 
     def __init__(self, values: Floats) -> None:
         self.whole = values
@@ -195,7 +198,10 @@ class _Unranked:
 
 
 class _Ranked:
-    """Values that are ranked in every resample; equal values get the mean of their ranks."""
+    """Values that are ranked in every resample (Spearman's correlation).
+
+    Equal values get the mean of their ranks.
+    """
 
     def __init__(self, values: Floats) -> None:
         self._order = np.argsort(values, kind="stable")
@@ -205,7 +211,13 @@ class _Ranked:
         self.whole = self.weighted(np.ones((1, len(values))))[0]
 
     def weighted(self, counts: Floats) -> Floats:
-        """Rank resamples, given as counts of each item, (draws, n); ranks are up to a constant."""
+        """Return the ranks of the values in each resample, plus a constant, (draws, n).
+
+        A correlation does not depend on the constant.
+
+        Args:
+            counts: How often each item occurs in each resample, (draws, n).
+        """
         upto = np.cumsum(counts[:, self._order], axis=1)[:, self._ends]
         below = np.pad(upto[:, :-1], ((0, 0), (1, 0)))
         ranks = np.empty_like(counts)
@@ -216,8 +228,8 @@ class _Ranked:
 _Prepared = _Unranked | _Ranked
 
 
-def _checked(*sides: ArrayLike) -> list[Floats]:
-    arrays = [np.asarray(side, dtype=np.float64) for side in sides]
+def _checked(*lists: ArrayLike) -> list[Floats]:
+    arrays = [np.asarray(values, dtype=np.float64) for values in lists]
     shapes = {array.shape for array in arrays}
     if len(shapes) > 1 or arrays[0].ndim != 1 or not arrays[0].size:
         shown = " and ".join(str(array.shape) for array in arrays)
@@ -234,13 +246,13 @@ def _blocks(n: int, draws: int) -> Iterator[int]:
 
 
 def _resampled(rng: np.random.Generator, n: int, draws: int) -> Iterator[NDArray[np.int64]]:
-    """Draw items with replacement, (block, n) at a time."""
+    """Yield blocks of resamples: indices of items drawn with replacement, (block, n)."""
     for block in _blocks(n, draws):
         yield rng.integers(0, n, (block, n))
 
 
 def _swaps(rng: np.random.Generator, n: int, draws: int) -> Iterator[Floats]:
-    """Draw which items the systems exchange, 0 or 1, (block, n) at a time."""
+    """Yield blocks of exchanges: 1 where the systems exchange an item, else 0, (block, n)."""
     for block in _blocks(n, draws):
         bits = np.unpackbits(rng.integers(0, 256, (block, -(-n // 8)), dtype=np.uint8), axis=1)
         yield bits[:, :n].astype(np.float64)
@@ -264,15 +276,15 @@ def _weighted_pearson(x: Floats, y: Floats, weights: Floats) -> Floats:
 
 
 def _exchanged(a: Floats, b: Floats, gold: Floats, swap: Floats) -> Floats:
-    """Difference of the correlations with gold after the systems exchange items, (block,)."""
-    # The sums in a correlation are linear in ``swap``, so one product gives them for all draws.
+    """Difference of the two correlations with gold after the systems exchange items, (block,)."""
+    # The sums in a correlation are linear in ``swap``, so one product gives a sum for all draws.
     n, moved = len(a), b - a
     shift, square, product = (swap @ part for part in (moved, b * b - a * a, moved * gold))
 
-    def correlation(side: Floats, sign: int) -> Floats:
+    def correlation(scores: Floats, sign: int) -> Floats:
         mean = sign * shift / n
-        spread = np.maximum((side @ side + sign * square) / n - mean**2, 0)
-        return np.asarray((side @ gold + sign * product) / n / np.sqrt(spread))
+        variance = np.maximum((scores @ scores + sign * square) / n - mean**2, 0)
+        return np.asarray((scores @ gold + sign * product) / n / np.sqrt(variance))
 
     return correlation(b, -1) - correlation(a, 1)
 
@@ -283,7 +295,7 @@ def _standardised(values: Floats) -> Floats:
 
 
 def _student(level: float, n: int) -> float:
-    """Student's quantile: half the width of an interval of n items, in standard errors."""
+    """Return half the width of Student's interval of a mean of n items, in standard errors."""
     from scipy.special import stdtrit  # scipy is optional; only evaluation needs it
 
     return float(stdtrit(n - 1, (1 + level) / 2))
@@ -293,7 +305,8 @@ def _bca(normal: float, skew: float) -> float:
     """Share of resampled means below an end of the BCa interval.
 
     Args:
-        normal: The end for a normal mean, in standard errors.
+        normal: The end that the interval would have if the mean were normally distributed, in
+            standard errors.
         skew: The acceleration, which for a mean is also the bias correction.
     """
     shifted = skew + normal
@@ -307,7 +320,10 @@ def _percentiles(draws: Floats, level: float) -> tuple[float, float]:
 
 
 def _two_sided(null: Floats, value: float) -> float:
-    """Share of draws at least as far from 0 as the observed value, which counts as a draw."""
-    # The same terms summed in another order differ by rounding; equal values must count as equal.
+    """Return the two-sided p-value: the share of draws at least as far from 0 as ``value``.
+
+    The observed ``value`` itself counts as one of the draws.
+    """
+    # Sums of the same terms in another order differ by rounding; the slack counts them as equal.
     slack = 1e-12 * max(1.0, float(np.abs(null).max()))
     return float((1 + np.count_nonzero(np.abs(null) >= abs(value) - slack)) / (1 + len(null)))

@@ -1,1 +1,1 @@
-"""Process-level services: files, memory, devices, seeds, threads, progress."""
+"""What all parts of the package share: files, memory, devices, seeds, threads, progress."""

@@ -52,7 +52,7 @@ def test_half_precision_is_summed_in_fp32_and_no_label_is_no_loss() -> None:
 def test_a_gradient_in_parts_is_that_of_the_whole(
     dtype: torch.dtype, atol: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(token, "_CACHED", 40)  # three rows
+    monkeypatch.setattr(token, "_BLOCK_LOGITS", 40)  # three rows
     torch.manual_seed(0)
     logits = (torch.randn(2, 5, 13) * 30).to(dtype).requires_grad_()  # some probabilities are 0
     labels = torch.randint(0, 13, (2, 5))

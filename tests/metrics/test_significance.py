@@ -127,7 +127,7 @@ def test_what_has_no_difference_is_refused() -> None:
         compare_means([1, float("nan")], [1, 2])
     with pytest.raises(ValueError, match="at least 1"):
         mean_interval([])
-    with pytest.raises(ValueError, match="All values of one side are equal"):
+    with pytest.raises(ValueError, match="All values of one argument are equal"):
         compare_correlations([1, 1], [1, 2], [1, 2])
 
 

@@ -1,1 +1,1 @@
-"""One reader per file format: bytes to rows, bad rows as rejects."""
+"""One reader per file format; each turns bytes into rows, and unreadable rows into rejects."""

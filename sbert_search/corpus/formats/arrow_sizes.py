@@ -1,4 +1,4 @@
-"""Estimate the memory of Arrow rows as Python values, before creating them."""
+"""Estimate the memory that Arrow rows will take as Python values, before they are converted."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-_VALUE_BYTES, _DICT_BYTES = 64, 232  # a value with its list slot; an empty dict
+_VALUE_BYTES, _DICT_BYTES = 64, 232  # of a value and the reference to it; of an empty dict
 
 Sizes = NDArray[np.int64]
 
@@ -16,24 +16,24 @@ def row_bytes(batch: pa.RecordBatch, *, held: bool) -> Sizes:
     """Return the estimated bytes of each row, int64 (n_rows,).
 
     Args:
-        batch: The rows; their offsets must be validated.
-        held: Whether to estimate memory, with 4 bytes for each character of a string that may not
-            be ASCII; otherwise the bytes in the file.
+        batch: The rows; the offsets in its columns must be validated.
+        held: True: count strings as in memory, with 4 bytes for each UTF-8 byte where a column may
+            not be ASCII. False: count strings as in the file, in UTF-8.
     """
     sizes = (_sizes(column, held) for column in batch.columns)
     return sum(sizes, np.zeros(batch.num_rows, np.int64))
 
 
 def _sizes(column: pa.Array, held: bool) -> Sizes:
-    """Return the bytes of each value of a column, rather too many than too few."""
+    """Return an upper estimate of the bytes of each value of a column."""
     kind, types = column.type, pa.types
     if isinstance(column, pa.ExtensionArray):
         return _sizes(column.storage, held)
     if types.is_dictionary(kind):
         return _picked(_sizes(column.dictionary, held), _integers(column.indices))
     if types.is_run_end_encoded(kind):
-        positions = np.arange(column.offset, column.offset + len(column))
-        runs = np.searchsorted(_integers(column.run_ends), positions, "right").astype(np.int64)
+        rows = np.arange(column.offset, column.offset + len(column))
+        runs = np.searchsorted(_integers(column.run_ends), rows, "right").astype(np.int64)
         return _picked(_sizes(column.values, held), runs)
     if types.is_struct(kind):
         fields = [_sizes(column.field(i), held) for i in range(kind.num_fields)]
@@ -44,7 +44,8 @@ def _sizes(column: pa.Array, held: bool) -> Sizes:
     if types.is_fixed_size_binary(kind):
         return sizes + int(kind.byte_width)
     if types.is_string_view(kind) or types.is_binary_view(kind):
-        # A view is 16 bytes, and its first 4 bytes are the length; pyarrow has no kernel for it.
+        # A view has 16 bytes, the first 4 of them are the length of the value. pyarrow has no
+        # function that returns these lengths.
         lengths = np.frombuffer(column.buffers()[1], "<i4")[::4].astype(np.int64)
         return sizes + (4 if held else 1) * lengths[column.offset : column.offset + len(column)]
     if types.is_string(kind) or types.is_large_string(kind):
@@ -77,10 +78,10 @@ def _sizes_of_lists(column: pa.Array, held: bool) -> Sizes:
 
 
 def _picked(sizes: Sizes, indices: Sizes) -> Sizes:
-    """Take sizes by index; nulls have index 0, even if there are no values."""
+    """Return the sizes at the indices; a null has index 0, also if ``sizes`` is empty."""
     return sizes[indices] if len(sizes) else np.full(len(indices), _VALUE_BYTES, np.int64)
 
 
 def _integers(column: pa.Array) -> Sizes:
-    """Return integers as int64, nulls as 0."""
+    """Return a column of integers as an int64 array, with 0 for null."""
     return np.asarray(column.fill_null(0).to_numpy(zero_copy_only=False), np.int64)

@@ -1,4 +1,4 @@
-"""Read Parquet, Arrow IPC (file and stream) and Feather files, block by block."""
+"""Read Parquet, Arrow IPC (file and stream) and Feather files, in blocks of rows."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from sbert_search.corpus.formats.limits import NO_BUDGET, RowLimit
 from sbert_search.corpus.formats.parquet_groups import plan_group
 from sbert_search.corpus.formats.rows import BadRow, RawRow, Reject
 
-BLOCK_ROWS = 1024
+BLOCK_ROWS = 1024  # maximum number of rows converted to Python values at a time
 
-MAX_GROUP_ROWS = 1 << 31
+MAX_GROUP_ROWS = 1 << 31  # rows in a row group; a footer with more is taken for damaged
 
 _DAMAGE = (OSError, MemoryError, ValueError, pa.ArrowException)
 
@@ -25,10 +25,11 @@ _DAMAGE = (OSError, MemoryError, ValueError, pa.ArrowException)
 def read_parquet(
     path: Path, shown: str, *, skip: int = 0, limit: RowLimit = NO_BUDGET
 ) -> Iterator[RawRow | Reject]:
-    """Yield the rows of a Parquet file; whole row groups are skipped unread.
+    """Yield the rows of a Parquet file, after the first ``skip`` rows.
 
-    If a row group is damaged or needs too much memory, each of its rows becomes a reject, so that
-    every row is counted. A file with an unreadable footer becomes one reject.
+    A row group with only skipped rows is not read. If a row group is damaged or needs too much
+    memory, each of its rows that cannot be decoded becomes a reject, so that every row is counted.
+    A file with an unreadable footer becomes one reject.
     """
     try:
         file = pq.ParquetFile(path, buffer_size=1 << 20, page_checksum_verification=True)
@@ -41,7 +42,8 @@ def read_parquet(
         for group, n_rows in enumerate(group_rows):
             if first + n_rows > skip:
                 rows = _read_group(file, path, group, n_rows, limit)
-                yield from _named(rows, f"{shown}:row group {group + 1}:row", first, skip - first)
+                prefix = f"{shown}:row group {group + 1}:row"
+                yield from _with_source(rows, prefix, first, skip - first)
             first += n_rows
 
 
@@ -71,12 +73,13 @@ def _read_group(
         yield BadRow(problem)
 
 
-def _named(
-    rows: Iterable[dict[str, object] | BadRow], place: str, first: int, skip: int
+def _with_source(
+    rows: Iterable[dict[str, object] | BadRow], prefix: str, first: int, skip: int
 ) -> Iterator[RawRow | Reject]:
+    """Yield the rows after the first ``skip``, each with its position in the file."""
     for row, values in enumerate(rows, start=1):
         if row > skip:
-            source = f"{place} {row}"
+            source = f"{prefix} {row}"
             if isinstance(values, BadRow):
                 yield values.at(source)
             else:
@@ -88,14 +91,16 @@ def read_arrow(
 ) -> Iterator[RawRow | Reject]:
     """Yield the rows of an Arrow IPC file or stream, or of a Feather file (version 2).
 
-    At the first damage the file ends with one reject; the batches before it are kept.
+    A record batch is a block of rows in these formats. If one is damaged, one reject stands for it
+    and the rest of the file; the batches before it are kept.
     """
     number, index = 0, 0
     try:
         for index, batch in enumerate(_record_batches(path), start=1):
             if number + batch.num_rows > skip:
                 rows = _rows_of(batch, limit)
-                yield from _named(rows, f"{shown}:batch {index}:row", number, skip - number)
+                prefix = f"{shown}:batch {index}:row"
+                yield from _with_source(rows, prefix, number, skip - number)
             number += batch.num_rows
     except _DAMAGE as error:
         reason = f"damaged after this batch; the rest is lost: {_first_line(error)}"
@@ -103,7 +108,10 @@ def read_arrow(
 
 
 def _record_batches(path: Path) -> Iterator[pa.RecordBatch]:
-    """Read batches from a mapped file; offsets are validated before any value is read."""
+    """Yield the record batches of a memory-mapped file, with validated offsets.
+
+    An invalid offset would make pyarrow read outside a column's buffer.
+    """
     with pa.memory_map(str(path)) as source:
         magic = source.read(6)
         source.seek(0)
@@ -115,14 +123,16 @@ def _record_batches(path: Path) -> Iterator[pa.RecordBatch]:
         else:
             batches = iter(pa.ipc.open_stream(source))
         for batch in batches:
-            for column in batch.columns:  # only offsets of text: UTF-8 is checked row by row
+            for column in batch.columns:
+                # Validating a string column as binary checks its offsets, but not its UTF-8.
+                # A string that is not UTF-8 is found later, so that it rejects only its row.
                 is_text = pa.types.is_string(column.type)
                 (column.view(pa.binary()) if is_text else column).validate(full=True)
             yield batch
 
 
 def _rows_of(batch: pa.RecordBatch, limit: RowLimit) -> Iterator[dict[str, object] | BadRow]:
-    """Yield the rows of a batch in blocks, so that few large rows are in memory at a time."""
+    """Yield the rows of a batch, converted in blocks of at most ``limit.block_bytes`` bytes."""
     sizes = row_bytes(batch, held=limit.budget is not None)
     ends = np.cumsum(sizes)
     start = 0
@@ -155,14 +165,15 @@ def _rows_of_block(batch: pa.RecordBatch) -> Iterator[dict[str, object] | BadRow
 def _readable(column: pa.Array, name: str, first: int, bad: dict[int, BadRow]) -> list[object]:
     """Convert a column to Python values; rows that cannot be converted are added to ``bad``.
 
-    Those are times outside the years 1 to 9999, and nested text that is not UTF-8. Halving the
-    column finds them without converting every row on its own.
+    Values that cannot be converted are times outside the years 1 to 9999, and text inside lists or
+    structs that is not UTF-8. Halving the column again and again finds them without converting
+    every row on its own.
 
     Args:
-        column: The column.
-        name: Its name.
-        first: Number of its first row.
-        bad: Receives the bad rows by number.
+        column: The column, or a slice of it.
+        name: Name of the column.
+        first: Index of the first row of ``column`` in the block.
+        bad: Receives the bad rows by their index in the block.
     """
     try:
         return _values(column)
@@ -178,8 +189,8 @@ def _readable(column: pa.Array, name: str, first: int, bad: dict[int, BadRow]) -
 def _values(column: pa.Array) -> list[object]:
     """Convert a column to Python values.
 
-    Times become microseconds in UTC (without a zone: UTC is assumed), decimals become floats, bytes
-    UTF-8 text, and NaN null.
+    Timestamps become UTC times in microseconds; a timestamp without a time zone is taken as UTC.
+    Decimals become floats, bytes are decoded as UTF-8 text, and NaN becomes None.
     """
     if isinstance(column, pa.ExtensionArray):
         return _values(column.storage)
@@ -209,12 +220,15 @@ _CASTS: tuple[tuple[Callable[[pa.DataType], bool], pa.DataType], ...] = (
 
 
 def _may_overflow(kind: pa.DataType) -> bool:
-    """Whether a cast to microseconds can overflow; from a finer unit it truncates instead."""
+    """Whether a cast may overflow: that of timestamps in seconds or milliseconds to microseconds.
+
+    All other casts of `_CASTS` are done without checks: nanoseconds are cut to microseconds.
+    """
     return pa.types.is_timestamp(kind) and kind.unit in ("s", "ms")
 
 
 def _text(value: bytes | None) -> str | None:
-    """Decode UTF-8; invalid bytes become lone surrogates, for which the row is rejected later."""
+    """Decode UTF-8; invalid bytes become lone surrogates, for which `check_text` rejects a row."""
     return None if value is None else value.decode("utf-8", "surrogateescape")
 
 

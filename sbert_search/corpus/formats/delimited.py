@@ -1,4 +1,4 @@
-"""Read CSV and TSV files: a header, quoted cells with line ends, values as text."""
+"""Read CSV and TSV files with a header; quoted cells may contain line ends; values are text."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def read_delimited(
     skip: int = 0,
     limit: RowLimit = NO_BUDGET,
 ) -> Iterator[RawRow | Reject]:
-    """Yield one row per record; empty lines are skipped, empty cells are absent values.
+    """Yield one row per record; an empty line is no record, and an empty cell has the value None.
 
     An unclosed quote extends its record to the end of the file, and the record is rejected.
 
@@ -48,8 +48,8 @@ def read_delimited(
 def read_records(
     stream: BinaryIO, delimiter: str, limit: RowLimit = NO_BUDGET
 ) -> Iterator[tuple[int, list[str] | BadRow]]:
-    """Yield the records of a stream with their first line number; a bad record as `BadRow`."""
-    csv.field_size_limit(MAX_ROW_BYTES)  # a global of the module; its default is 128 KiB
+    """Yield the first line number of each record, with its cells, or a `BadRow` if it is bad."""
+    csv.field_size_limit(MAX_ROW_BYTES)  # a setting of the whole csv module; default: 128 KiB
     lines = _Lines(stream, delimiter, limit)
     records = csv.reader(lines, delimiter=delimiter, strict=True)
     while True:
@@ -70,7 +70,7 @@ def read_records(
 
 
 class _Lines:
-    """Decoded lines for `csv.reader`, which requests further lines while a quote is open.
+    """Iterator over decoded lines for `csv.reader`, which takes more lines while a quote is open.
 
     Invalid UTF-8 becomes lone surrogates, so that the record is read to its end and then rejected.
     """

@@ -38,7 +38,8 @@ def parse_object(data: bytes) -> dict[str, object]:
     """Parse one JSON object strictly: UTF-8, no NaN or Infinity, limited nesting.
 
     Raises:
-        BadRow: The line is not such an object; the reason has the column.
+        BadRow: The line is not a JSON object of this kind; for broken JSON the reason has the
+            column.
     """
     try:
         value = _DECODER.decode(decode(data))

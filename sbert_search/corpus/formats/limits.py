@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from sbert_search.corpus.formats.rows import BadRow
 from sbert_search.runtime.memory import MAX_ROW_BYTES, mib, shares
 
-MAX_DECOMPRESSOR_BYTES = 512 << 20  # without a budget
+MAX_DECOMPRESSOR_BYTES = 512 << 20  # used if there is no memory budget
 
-_SURELY_SMALL = 1 << 10  # upper bound of the memory per byte of a row
+_MAX_MEMORY_PER_BYTE = 1 << 10  # upper bound of the bytes in memory for a byte of a row in the file
 _OBJECT_BYTES, _LIST_BYTES, _CELL_BYTES = 200, 72, 64  # memory of a JSON object, a list, an element
 
 
@@ -18,8 +18,8 @@ class RowLimit:
     """The maximum size of one row.
 
     Attributes:
-        n_bytes: Maximum bytes in the file, and in memory.
-        budget: Memory budget of the process, from which the limit follows; None: no budget, and
+        n_bytes: Maximum bytes of a row in the file and, if there is a budget, in memory.
+        budget: Memory budget of the process, from which ``n_bytes`` is computed. None: no budget;
             only the bytes in the file are limited.
     """
 
@@ -28,12 +28,12 @@ class RowLimit:
 
     @classmethod
     def within(cls, memory_bytes: int | None) -> RowLimit:
-        """Return the limit for a memory budget of the process."""
+        """Return the limit of a row for a memory budget of the process; None: no budget."""
         return cls(shares(memory_bytes).row, memory_bytes)
 
     @property
     def block_bytes(self) -> int:
-        """Maximum memory of rows that are read together."""
+        """Maximum memory of the rows that are converted to Python values at a time."""
         return shares(self.budget).batch
 
     @property
@@ -45,28 +45,33 @@ class RowLimit:
         """Reject a row that needs more memory than the limit.
 
         Raises:
-            BadRow: The reason has its size, the limit, and the option that raises the limit.
+            BadRow: The reason has the size, the limit, and the option that raises the limit.
         """
         if n_bytes > self.n_bytes:
             raise BadRow(f"{what} {mib(n_bytes)} of memory, and one row may take {self}")
 
     def check_json(self, data: bytes) -> None:
-        """Check the maximum memory of the values of a JSON line; raises as `check`."""
+        """Call `check` with an upper bound of the memory of the values of a JSON line."""
         if self._may_be_too_much(data):
             wide = _char_bytes(data, b"\\u" in data) * len(data)
             nested = _OBJECT_BYTES * data.count(b"{") + _LIST_BYTES * data.count(b"[")
             self.check(wide + nested + _CELL_BYTES * data.count(b","))
 
     def check_text(self, data: bytes) -> None:
-        """Check the maximum memory of a line of text; raises as `check`."""
+        """Call `check` with an upper bound of the memory of a line of text."""
         if self._may_be_too_much(data):
             self.check(_char_bytes(data) * len(data))
 
     def check_cells(self, data: bytes, delimiter: str, before: int) -> int:
-        """Return the maximum memory of a line of cells, given that of earlier lines of its record.
+        """Return an upper bound of the memory of one line of a CSV record, and check the record.
+
+        Args:
+            data: The line.
+            delimiter: Separator of the cells.
+            before: Sum of the upper bounds of the record's earlier lines.
 
         Raises:
-            BadRow: As `check`, for the sum.
+            BadRow: The record up to this line may need more memory than the limit.
         """
         if self.budget is None:
             return 0
@@ -75,7 +80,7 @@ class RowLimit:
         return n_bytes
 
     def _may_be_too_much(self, data: bytes) -> bool:
-        return self.budget is not None and len(data) > self.n_bytes // _SURELY_SMALL
+        return self.budget is not None and len(data) > self.n_bytes // _MAX_MEMORY_PER_BYTE
 
     def __str__(self) -> str:
         """Format the limit, with the option that raises it."""
@@ -89,5 +94,8 @@ NO_BUDGET = RowLimit()
 
 
 def _char_bytes(data: bytes, escaped: bool = False) -> int:
-    """Return the bytes per character: one non-ASCII character can widen a whole string to 4."""
+    """Return the bytes per character of the decoded text.
+
+    Python stores every character of a string in 4 bytes if one of them needs so many.
+    """
     return 1 if data.isascii() and not escaped else 4

@@ -12,15 +12,15 @@ from sbert_search.corpus.formats.limits import NO_BUDGET, RowLimit
 BOM = b"\xef\xbb\xbf"
 
 Line = tuple[int, bytes, str]
-"""Line number from 1, the line without its end, and the problem with it, or ""."""
+"""Line number from 1, the line without its line end, and the problem with the line, or ""."""
 
 
 def read_lines(stream: BinaryIO, limit: RowLimit = NO_BUDGET) -> Iterator[Line]:
     r"""Yield the lines of a stream, which end in ``\n`` or ``\r\n``; a BOM at the start is dropped.
 
-    A line over the limit is not loaded; it is yielded empty, with its problem. A damaged stream (a
-    truncated gzip file, a failing disk) ends with one empty line that has the damage as its
-    problem. So the lines before are kept, and the damage counts as one bad row.
+    A line over the limit is not loaded; it is yielded as an empty line with a problem. A damaged
+    stream (a truncated gzip file, a failing disk) ends with an empty line whose problem is the
+    damage. So the lines before the damage are kept, and the damage counts as one bad row.
     """
     number = 0
     try:

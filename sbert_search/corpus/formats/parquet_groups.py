@@ -13,21 +13,23 @@ from sbert_search.corpus.formats.rows import BadRow
 from sbert_search.runtime.memory import mib
 
 BLOCK_ROWS = 1024
-BUFFER_BYTES = 1 << 20  # read from the file at a time, per column
-MAX_PAGE_BYTES = 256 << 20  # without a budget
+BUFFER_BYTES = 1 << 20  # bytes read from the file at a time, for each column
+MAX_PAGE_BYTES = 256 << 20  # if there is no memory budget
 
-_REPEATING = "DELTA_BYTE_ARRAY"  # an encoding in which few bytes can repeat the value before
+_REPEATING = "DELTA_BYTE_ARRAY"  # in this encoding a few bytes can repeat a long previous value
 
 
 def plan_group(file: pq.ParquetFile, path: Path, group: int, limit: RowLimit) -> int:
     """Return how many rows of a row group to decode at a time.
 
+    A row group stores each column as a sequence of pages, which are decompressed as a whole.
+
     Raises:
-        BadRow: Its pages alone need too much memory.
+        BadRow: The pages alone, without the decoded rows, need too much memory.
         ValueError: The page headers are damaged.
     """
     metadata = file.metadata.row_group(group)
-    needed = row = largest = 0
+    needed = row_bytes = largest = 0
     with path.open("rb") as stream:
         for column in range(metadata.num_columns):
             chunk = metadata.column(column)
@@ -37,11 +39,11 @@ def plan_group(file: pq.ParquetFile, path: Path, group: int, limit: RowLimit) ->
             needed += 2 * pages.largest + 3 * pages.dictionary
             _check(needed, largest, limit)
             value = _longest_value(path, group, chunk, pages, limit)
-            row += value * max(1, -(-chunk.num_values // max(1, metadata.num_rows)))
+            row_bytes += value * max(1, -(-chunk.num_values // max(1, metadata.num_rows)))
             if file.schema.column(column).max_repetition_level:
                 needed += max(chunk.total_uncompressed_size, value * chunk.num_values)
                 _check(needed, largest, limit)
-    return max(1, min(BLOCK_ROWS, limit.block_bytes // max(1, row)))
+    return max(1, min(BLOCK_ROWS, limit.block_bytes // max(1, row_bytes)))
 
 
 def _check(total: int, largest: int, limit: RowLimit) -> None:
@@ -59,7 +61,7 @@ def _check(total: int, largest: int, limit: RowLimit) -> None:
 def _longest_value(
     path: Path, group: int, chunk: pq.ColumnChunkMetaData, pages: ColumnPages, limit: RowLimit
 ) -> int:
-    """Return an upper bound of the bytes of a value of a column in a block of rows."""
+    """Return an upper bound of the bytes of one value of a column."""
     if chunk.physical_type != "BYTE_ARRAY":
         return max(1, pages.widest)
     if _REPEATING in chunk.encodings:
@@ -72,7 +74,7 @@ def _longest_value(
 def _longest_in_dictionary(
     path: Path, group: int, chunk: pq.ColumnChunkMetaData, pages: ColumnPages
 ) -> int:
-    """Return the bytes of the longest value of a dictionary page; any row can have it."""
+    """Return the bytes of the longest value of a dictionary page; every row may refer to it."""
     name = chunk.path_in_schema
     if "." in name:
         return pages.dictionary

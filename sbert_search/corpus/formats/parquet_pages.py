@@ -1,8 +1,8 @@
 """Read the decompressed sizes of Parquet pages from the page headers, without decompressing.
 
-A reader decompresses whole pages, so a small file can need any amount of memory. The sizes are not
-in the footer but in the header of each page, in Thrift's compact protocol. pyarrow does not expose
-them, so this module parses the headers.
+A reader decompresses whole pages, so a small file can need any amount of memory. The size of a page
+is not in the file's footer but in the header of the page, in Thrift's compact protocol. pyarrow
+does not expose the page headers, so this module parses them.
 
 Source: Apache Parquet format, parquet.thrift: PageHeader; Thrift compact protocol encoding.
 """
@@ -15,7 +15,7 @@ from typing import BinaryIO, TypeAlias
 
 import pyarrow.parquet as pq
 
-_HEADER_BYTES = 1 << 12  # read first; headers with statistics are longer
+_HEADER_BYTES = 1 << 12  # bytes read at first; headers with statistics may be longer
 _MAX_HEADER_BYTES = 1 << 24
 _MAX_DEPTH = 8
 _DICTIONARY_PAGE = 2
@@ -31,8 +31,8 @@ class ColumnPages:
 
     Attributes:
         largest: Decompressed bytes of the largest data page.
-        widest: Maximum over the data pages of the mean bytes of a value.
-        dictionary: Decompressed bytes of the dictionary page; 0: none.
+        widest: Mean decompressed bytes of a value in the data page where this mean is largest.
+        dictionary: Decompressed bytes of the dictionary page; 0: there is none.
     """
 
     largest: int
@@ -41,7 +41,7 @@ class ColumnPages:
 
     @classmethod
     def read(cls, stream: BinaryIO, chunk: pq.ColumnChunkMetaData) -> ColumnPages:
-        """Read the headers of a column's pages.
+        """Read the headers of all pages of a column.
 
         Raises:
             ValueError: A header is damaged.
@@ -91,13 +91,16 @@ def _header(stream: BinaryIO, at: int) -> tuple[Struct, int]:
 
 
 def _integer(header: Struct, number: int) -> int:
-    """Return an integer field; -1 if there is none of this number."""
+    """Return an integer field of a header by its number; -1 if there is none."""
     value = header.get(number)
     return value if isinstance(value, int) else -1
 
 
 def _struct(data: bytes, at: int, depth: int) -> tuple[Struct, int]:
-    """Read the integers and structs of a struct by field number; other values become None."""
+    """Parse the struct at an offset; return its values by field number, and the offset after it.
+
+    Only booleans, integers and structs are kept; the other values become None.
+    """
     if depth > _MAX_DEPTH:
         raise ValueError("a page header nested too deep")
     fields: Struct = {}
@@ -116,23 +119,24 @@ def _value(data: bytes, at: int, kind: int, depth: int) -> tuple[Field, int]:
     match kind:
         case 1 | 2:  # true, false
             return kind == 1, at
-        case 3:
+        case 3:  # byte
             return data[at], at + 1
-        case 4 | 5 | 6:
+        case 4 | 5 | 6:  # integers of 16, 32 and 64 bits
             return _zigzag(data, at)
-        case 7:
+        case 7:  # double
             return None, at + 8
-        case 8:
+        case 8:  # bytes
             size, at = _varint(data, at)
             return None, at + size
-        case 9 | 10:
+        case 9 | 10:  # list, set
             return None, _after_list(data, at, depth)
-        case 12:
+        case 12:  # struct
             return _struct(data, at, depth + 1)
     raise ValueError(f"a page header with a field of type {kind}")
 
 
 def _after_list(data: bytes, at: int, depth: int) -> int:
+    """Return the offset after a list or set."""
     size, kind = data[at] >> 4, data[at] & 15
     at += 1
     if size == 15:

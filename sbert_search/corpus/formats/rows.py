@@ -23,9 +23,9 @@ class Reject:
     """One input row that cannot be used.
 
     Attributes:
-        source: ``file:line``, or ``file:row group 3:row 17``.
-        reason: The problem with it.
-        value: A short excerpt of its content.
+        source: Position of the row, as ``file:line`` or ``file:row group 3:row 17``.
+        reason: Why the row cannot be used.
+        value: A short excerpt of the bad content, or "".
     """
 
     source: str
@@ -33,19 +33,19 @@ class Reject:
     value: str = ""
 
     def error(self, remedy: str = "Fix it.") -> CorpusError:
-        """Return the reject as an error, with a remedy."""
+        """Return an error whose message has the position, the reason, the value and a remedy."""
         shown = f" ({self.value})" if self.value else ""
         return CorpusError(f"{self.source}: {self.reason}{shown}. {remedy}")
 
 
 @dataclass(frozen=True, slots=True)
 class RawRow:
-    """One row of a file, unchecked.
+    """One row of a file, with values that are not checked yet.
 
     Attributes:
-        source: Its position, as in `Reject`.
-        number: Line (text formats) or row (Parquet, Arrow) in its file, from 1.
-        values: Field name to value; None and absent mean the same.
+        source: Position of the row, as in `Reject`.
+        number: Number of the line (text formats) or row (Parquet, Arrow) in the file, from 1.
+        values: Values by field name; None means the same as a missing field.
         typed: False if the format has no types (CSV, TSV), so that every value is text.
     """
 
@@ -69,7 +69,7 @@ class BadRow(Exception):  # noqa: N818 (never leaves `corpus`: it becomes a Reje
         super().__init__(reason)
 
     def at(self, source: str) -> Reject:
-        """Return the reject of a row at a position."""
+        """Return a `Reject` for the row at the position ``source``."""
         return Reject(source, self.reason, self.value)
 
 
@@ -87,12 +87,12 @@ def printable(path: str | os.PathLike[str]) -> str:
 
 
 def check_text(value: str, name: str) -> str:
-    """Return the value if it is valid in UTF-8 and in C strings.
+    """Return the value if UTF-8 can encode it and it has no NUL, which would end a C string.
 
-    Readers decode invalid UTF-8 to lone surrogates, so this function finds it too.
+    Readers decode invalid UTF-8 bytes to lone surrogates, so this function finds these bytes too.
 
     Raises:
-        BadRow: It has a lone surrogate or a NUL character.
+        BadRow: The value has a lone surrogate or a NUL character.
     """
     if "\0" in value:
         raise BadRow(f"NUL character in {name!r}", _around(value, value.index("\0")))
@@ -109,7 +109,7 @@ def decode(data: bytes) -> str:
     """Decode UTF-8.
 
     Raises:
-        BadRow: The bytes are not UTF-8; the reason has the first bad byte, counted from 1.
+        BadRow: The bytes are not UTF-8; the reason has the position of the first bad byte, from 1.
     """
     try:
         return data.decode("utf-8")

@@ -34,7 +34,11 @@ def read_text_lines(
 def read_text_folder(
     folder: Path, shown: str, *, skip: int = 0, limit: RowLimit = NO_BUDGET
 ) -> Iterator[RawRow | Reject]:
-    """Yield one row per file, with the fields ``id`` (the path inside the folder) and ``text``."""
+    """Yield a row for each .txt and .md file: ``id`` is its path in the folder, ``text`` its text.
+
+    Raises:
+        CorpusError: A folder cannot be listed.
+    """
     for number, name in enumerate(text_files(folder)[skip:], start=skip + 1):
         source = f"{shown}/{printable(name)}:1"
         try:
@@ -48,7 +52,7 @@ def read_text_folder(
 
 
 def text_files(folder: Path) -> list[str]:
-    """List the .txt and .md files in a folder and its subfolders, sorted, without hidden ones.
+    """List the .txt and .md files in a folder and its subfolders, sorted; skip hidden names.
 
     Returns:
         Paths relative to the folder, separated by ``/``.
@@ -72,7 +76,7 @@ def text_files(folder: Path) -> list[str]:
 
 
 def leads_out(folder: Path, name: str) -> bool:
-    """Whether a file in a folder is a link to a file outside it."""
+    """Whether a file in a folder is a symbolic link to a file outside the folder."""
     path = folder / name
     return path.is_symlink() and not Path(os.path.realpath(path)).is_relative_to(
         os.path.realpath(folder)

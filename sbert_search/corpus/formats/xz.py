@@ -1,4 +1,7 @@
-"""Read .xz files within a memory limit; the file header sets the size of the dictionary."""
+"""Decompress .xz files within a memory limit.
+
+A limit is needed because the file itself states how much memory its dictionary takes.
+"""
 
 from __future__ import annotations
 
@@ -19,12 +22,12 @@ class XzStream(io.RawIOBase):
     """The decompressed content of one or several concatenated xz streams.
 
     Args:
-        raw: The file.
+        raw: The compressed file.
         shown: Name of the file in messages.
         most_bytes: Maximum memory for decompressing.
 
     Raises:
-        CorpusError: Decompressing needs more.
+        CorpusError: Decompressing needs more than ``most_bytes``.
     """
 
     def __init__(self, raw: BinaryIO, shown: str, most_bytes: int) -> None:
@@ -36,7 +39,7 @@ class XzStream(io.RawIOBase):
         return True
 
     def readinto(self, buffer: WriteableBuffer, /) -> int:
-        """Decompress some bytes; 0 at the end."""
+        """Decompress bytes into the buffer; return how many, 0 at the end of the file."""
         view = memoryview(buffer).cast("B")
         data = b""
         while not data:
@@ -70,7 +73,7 @@ class XzStream(io.RawIOBase):
         try:
             return self._decoder.decompress(fed, most)
         except (lzma.LZMAError, MemoryError) as error:
-            # liblzma has no error type of its own for the limit, only this word in the message.
+            # An LZMAError due to the memory limit differs from others only by its message.
             if "limit" not in str(error) and not isinstance(error, MemoryError):
                 raise
             raise CorpusError(
