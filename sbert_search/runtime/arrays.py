@@ -1,4 +1,4 @@
-"""Short names for array types that several rooms use in their signatures."""
+"""Short names for array types that several subpackages use in their signatures."""
 
 from __future__ import annotations
 

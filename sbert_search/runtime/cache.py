@@ -14,10 +14,10 @@ from sbert_search.runtime.disk import files
 
 
 def cache_folder(name: str) -> Path:
-    """Return the cache folder for one kind of result; it need not exist.
+    """Return the path of the cache folder for one kind of result; the folder need not exist.
 
-    It is a subfolder of ``$XDG_CACHE_HOME/sbert-search``, or of ``~/.cache/sbert-search`` if that
-    variable is unset or a relative path.
+    It is a subfolder of ``$XDG_CACHE_HOME/sbert-search``, or of ``~/.cache/sbert-search`` if the
+    variable XDG_CACHE_HOME is unset or a relative path.
 
     Source: the XDG Base Directory Specification 0.8.
     """
@@ -39,15 +39,15 @@ def remembered(
     Args:
         name: Kind of the value; the name of its cache folder.
         key: Everything that the value depends on, as a JSON value.
-        compute: Returns a JSON value; its exceptions are not cached.
-        is_valid: Checks a value read from the cache; an invalid one is computed again.
+        compute: Returns the value, which JSON must be able to hold.
+        is_valid: Checks a value read from the cache; an invalid value is computed again.
     """
     path = cache_folder(name) / f"{digest_of(key)}.json"
     with contextlib.suppress(OSError, ValueError):
         if is_valid(value := json.loads(path.read_bytes())):
             return value
     value = compute()
-    with contextlib.suppress(OSError):  # a read-only home: compute again next time
+    with contextlib.suppress(OSError):  # a read-only folder: the value is computed again next time
         path.parent.mkdir(parents=True, exist_ok=True)
         files.replace_file(path, json.dumps(value).encode())
     return value

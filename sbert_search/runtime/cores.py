@@ -1,4 +1,4 @@
-"""The number of usable cores, and of threads to start."""
+"""The number of processor cores that may be used, and of threads to start."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Devices and precisions: choose them, copy to and from them, measure their speed."""
+"""Choose a device and a precision, copy to and from devices, and measure their speed."""
 
 from __future__ import annotations
 
@@ -53,12 +53,12 @@ def resolve_precision(
 
     Args:
         precision: auto, fp32, bf16 or fp16.
-        device: Where they are computed.
+        device: Device that computes the products.
         bf16_on_cpu: Whether "auto" is also bf16 on a CPU with bf16 instructions, which is fast and
             accurate enough for inference.
 
     Raises:
-        ConfigError: The name is unknown, or it is fp16 on the CPU.
+        ConfigError: The precision is unknown, or it is fp16 on the CPU.
     """
     if precision == "auto":
         allowed = device.type == "cuda" or (device.type == "cpu" and bf16_on_cpu)
@@ -78,12 +78,18 @@ def has_bf16(device: torch.device) -> bool:
 
 
 def autocast(device: torch.device, dtype: torch.dtype) -> AbstractContextManager[object]:
-    """Run matrix products in ``dtype``; float32 changes nothing."""
+    """Return a context in which torch computes matrix products in ``dtype``.
+
+    For float32 the context changes nothing.
+    """
     return torch.autocast(device.type, dtype, enabled=dtype != torch.float32)
 
 
 def to_device(tree: object, device: torch.device) -> Any:
-    """Copy tensors, in nested dicts, lists and tuples or in objects with ``to``, to a device."""
+    """Return a copy of nested dicts, lists and tuples with all their tensors on a device.
+
+    Other objects are copied by their method ``to``, if they have one.
+    """
     if isinstance(tree, Tensor):
         return tree.to(device, non_blocking=True)
     if isinstance(tree, dict):
@@ -95,7 +101,7 @@ def to_device(tree: object, device: torch.device) -> Any:
 
 @contextmanager
 def plain_memory_errors() -> Iterator[None]:
-    """Turn torch's out-of-memory error into MemoryError, which callers catch without torch."""
+    """Turn torch's out-of-memory error into MemoryError, so that callers need not import torch."""
     try:
         yield
     except torch.OutOfMemoryError as error:
@@ -103,7 +109,7 @@ def plain_memory_errors() -> Iterator[None]:
 
 
 def send(values: NDArray[Any], device: torch.device | str) -> Tensor:
-    """Copy an array to a device; to CUDA through pinned memory, asynchronously."""
+    """Copy an array to a device; the copy to CUDA uses pinned memory and is asynchronous."""
     tensor = torch.from_numpy(values)
     if torch.device(device).type != "cuda":
         return tensor.to(device)
@@ -113,7 +119,7 @@ def send(values: NDArray[Any], device: torch.device | str) -> Tensor:
 def fetch(tensor: Tensor) -> Callable[[], NDArray[np.float32]]:
     """Start copying a float32 tensor to the host; the returned function waits for the copy.
 
-    On CUDA the next batch can start meanwhile, so the device is not idle between batches.
+    On CUDA the next batch can be computed during the copy, so the device is not idle.
     """
     if tensor.device.type != "cuda":
         values = tensor.cpu().numpy()
@@ -130,14 +136,14 @@ def fetch(tensor: Tensor) -> Callable[[], NDArray[np.float32]]:
 
 
 def has_onednn(dtype: torch.dtype) -> bool:
-    """Whether oneDNN on this CPU multiplies this dtype with weights in its own packed layout."""
+    """Whether oneDNN can multiply this dtype on this CPU, with weights in its packed layout."""
     if dtype == torch.bfloat16 and not torch.ops.mkldnn._is_mkldnn_bf16_supported():
         return False
     return dtype in (torch.float32, torch.bfloat16) and torch._C._has_mkldnn
 
 
 class MatmulRate(NamedTuple):
-    """FLOP/s of a large matrix product, and the faster kernel: torch_mm or onednn."""
+    """Measured FLOP/s of a large matrix product, and the faster kernel: torch_mm or onednn."""
 
     flops: float
     by: str
@@ -145,14 +151,15 @@ class MatmulRate(NamedTuple):
 
 @lru_cache(maxsize=8)
 def matmul_rate(device: torch.device, dtype: torch.dtype, size: int | None = None) -> MatmulRate:
-    """Measure a square matrix product: the best of five runs, about a second, cached.
+    """Measure the product of two square matrices: the best of five runs after one to warm up.
 
-    On a CPU oneDNN with a packed factor is measured as well, and the faster of the two counts.
+    On a CPU oneDNN with a packed factor is measured as well, and the faster kernel counts. The
+    measurement takes about a second; its result is cached.
 
     Args:
-        device: Where to multiply.
-        dtype: Dtype of both factors.
-        size: Rows and columns; by default 8192 on CUDA, 1024 elsewhere.
+        device: Device that computes the product.
+        dtype: Dtype of both matrices.
+        size: Rows and columns of both; None: 8192 on CUDA, 1024 elsewhere.
     """
     size = size or (8192 if device.type == "cuda" else 1024)
     factor = torch.ones(size, size, device=device, dtype=dtype)
@@ -167,7 +174,7 @@ def matmul_rate(device: torch.device, dtype: torch.dtype, size: int | None = Non
 
 def _best_seconds(work: Callable[[], Tensor], device: torch.device) -> float:
     best = float("inf")
-    for _ in range(6):  # the first run warms up and is not the best
+    for _ in range(6):  # the first run warms up and is practically never the best
         _synchronize(device)
         start = time.perf_counter()
         work()
@@ -177,7 +184,7 @@ def _best_seconds(work: Callable[[], Tensor], device: torch.device) -> float:
 
 
 def memory_bytes(device: torch.device) -> int:
-    """Return the peak allocated memory (CUDA) or the current anonymous memory (other devices)."""
+    """Return the memory in use: on CUDA the peak of the device, otherwise that of the process."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
     return anonymous_bytes()

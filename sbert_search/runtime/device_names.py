@@ -1,4 +1,4 @@
-"""Syntax of device names, without importing torch; `device` checks that a device exists."""
+"""Parse device names without importing torch; `runtime.device` checks that a device exists."""
 
 from __future__ import annotations
 

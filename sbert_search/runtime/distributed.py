@@ -1,8 +1,9 @@
-"""Communication between the ranks that torchrun started; a single process has a world size of 1.
+"""Communication between the ranks (processes) that torchrun started.
 
-Gradients are summed after the backward pass, not averaged: each rank divides its loss by the count
-of the whole batch, so the sum is the gradient of the whole batch. See "Gradients are summed after
-the backward pass" in docs/decisions.md.
+Without torchrun there is one rank. Gradients are summed over the ranks after the backward pass, not
+averaged. Each rank divides its loss by the number of examples or tokens of the whole batch, so the
+sum is the gradient of the whole batch. See "Gradients are summed after the backward pass" in
+docs/decisions.md.
 """
 
 from __future__ import annotations
@@ -22,18 +23,19 @@ from sbert_search.runtime.progress import set_quiet
 
 T = TypeVar("T")
 
-BUCKET_ELEMENTS = 1 << 25  # gradients of one all-reduce: 128 MiB in fp32
+BUCKET_ELEMENTS = 1 << 25  # gradient elements in one all-reduce: 128 MiB in fp32
 TIMEOUT = timedelta(hours=4)  # ranks wait while the first one evaluates or saves
 
 
 @dataclass(frozen=True, slots=True)
 class Ranks:
-    """This process among its ranks.
+    """The rank of this process, and its communication with the other ranks.
 
     Attributes:
-        rank: From 0; rank 0 writes the log and the checkpoints.
+        rank: Number of this process, from 0; rank 0 writes the log and the checkpoints.
         world: Number of ranks.
-        local_rank: Number among the ranks of this machine, and of its CUDA device.
+        local_rank: Number of this process among those of this machine, from 0; also the number of
+            its CUDA device.
     """
 
     rank: int = 0
@@ -62,7 +64,7 @@ class Ranks:
         self.sum([0.0])
 
     def first_alone(self, work: Callable[[], T]) -> T:
-        """Run work on the first rank, then on the others, which find its results on disk."""
+        """Call ``work`` on rank 0, then on the other ranks, which find the results on disk."""
         if self.first:
             done = work()
         self.wait()
@@ -73,8 +75,9 @@ class Ranks:
     def gather(self, rows: Tensor) -> tuple[Tensor, slice]:
         """Concatenate the rows of all ranks; the number of rows may differ.
 
-        No gradient flows through. The caller computes the loss of the whole batch on every rank and
-        backpropagates the gradient of its own rows; over all ranks that is the whole gradient.
+        The result has no gradient. The caller computes the loss of the whole batch on every rank,
+        and backpropagates only the gradient of the rank's own rows. `sum_gradients` then gives the
+        gradient of the whole batch.
 
         Args:
             rows: This rank's rows, (n, ...).
@@ -119,8 +122,8 @@ class Ranks:
 def join_ranks() -> Iterator[Ranks]:
     """Join the ranks that torchrun started, for the duration of the context.
 
-    CPU tensors use Gloo, CUDA tensors NCCL. An existing process group is used and left open. Only
-    the first rank shows progress and notes.
+    CPU tensors are exchanged by Gloo, CUDA tensors by NCCL. An existing process group is used and
+    stays open. Only rank 0 shows progress and notes.
     """
     if int(os.environ.get("WORLD_SIZE", "1")) == 1 and not dist.is_initialized():
         yield Ranks()

@@ -1,4 +1,4 @@
-"""Memory of this process: measure it, divide a budget, control when glibc returns it."""
+"""Measure the memory of this process, divide a memory budget, and control what glibc keeps."""
 
 from __future__ import annotations
 
@@ -13,22 +13,23 @@ import numpy as np
 
 from sbert_search.errors import ConfigError
 
-_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # M_... of malloc.h
+_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # M_TRIM_THRESHOLD, M_MMAP_THRESHOLD in malloc.h
 _KEPT_BYTES = 1 << 30
 _GIVEN_BACK_BYTES = 4 << 20  # glibc returns freed blocks of this size to the kernel at once
 
 MAX_ROW_BYTES = 64 << 20
 MAX_BATCH_BYTES = 16 << 20
 MAX_WAITING_BYTES = 256 << 20
-_FIXED_BYTES = 128 << 20  # for tokens, vectors and postings of any work on documents
-_SHARED_BYTES = 1 << 30  # maximum for the rows being processed
-_FIRST_STEPS = 4  # training steps that show the normal memory of the process
+_FIXED_BYTES = 128 << 20  # part of `Shares.work` for tokens, vectors and postings
+_SHARED_BYTES = 1 << 30  # maximum part of `Shares.work` for the rows being processed
+_FIRST_STEPS = 4  # number of training steps that show the normal memory of the process
 
 
 def anonymous_bytes() -> int:
-    """Return the memory that the kernel cannot drop: RssAnon + RssShmem, without mapped files.
+    """Return the bytes of memory that the kernel cannot drop: RssAnon + RssShmem of /proc.
 
-    Without /proc it is the peak resident memory, which is an upper bound.
+    Mapped files are not included. Without /proc the result is the peak resident memory, which is an
+    upper bound.
     """
     status = Path("/proc/self/status")
     if not status.exists():
@@ -49,10 +50,11 @@ class Shares:
 
     Attributes:
         budget: Limit of the whole process; None: no limit.
-        row: One row of a source in memory.
-        batch: Documents that are embedded and committed together; a single row may exceed it.
-        waiting: All batches between reading and commit; a single batch may exceed it.
-        work: All stages together, in addition to the memory held before.
+        row: Limit of one row of a source.
+        batch: Limit of the documents that are embedded and committed together; a single row may
+            exceed it.
+        waiting: Limit of all batches between reading and commit; a single batch may exceed it.
+        work: Limit of all stages together, in addition to the memory that the process held before.
     """
 
     budget: int | None
@@ -65,8 +67,8 @@ class Shares:
 def shares(budget: int | None) -> Shares:
     """Divide a memory budget of the process; None gives the default limits.
 
-    A row exists in up to a dozen copies at a time: its bytes, its text, its words, the columns of
-    the commit. So a row gets 1/64 of the budget, and all rows together a quarter.
+    A row exists in up to a dozen copies at a time, such as its bytes, its text, its words and the
+    columns of the commit. So a row gets 1/64 of the budget, and all rows together get a quarter.
     """
     if budget is None:
         return Shares(budget=None)
@@ -82,29 +84,30 @@ def shares(budget: int | None) -> Shares:
 class FreedMemory:
     """Makes glibc keep freed blocks of up to 1 GiB for the next training step.
 
-    Every training step on a CPU allocates large tensors. If glibc returned them to the kernel after
-    each step, the next step would pay a page fault for every 4 KiB. But tensor sizes vary between
-    steps, so kept memory fragments and grows without bound. Once the process holds 1.5 times its
-    initial memory, the free blocks are returned. Without glibc this class does nothing.
+    Every training step on a CPU allocates large tensors. If glibc returned their memory to the
+    kernel after each step, the next step would pay a page fault for every 4 KiB. But tensor sizes
+    vary between steps, so the kept memory fragments and grows without bound. `after_step` therefore
+    returns the free blocks once the process holds 1.5 times the memory of its first steps. Without
+    glibc this class does nothing.
     """
 
     def __init__(self) -> None:
         """Make glibc keep freed blocks from now on."""
         self._libc = _glibc()
-        self._first: list[int] = []
+        self._held_at_first: list[int] = []  # memory after each of the first steps
         if self._libc is not None:
             self._libc.mallopt(_MMAP_THRESHOLD, _KEPT_BYTES)
             self._libc.mallopt(_TRIM_THRESHOLD, 2 * _KEPT_BYTES - 1)
 
     def after_step(self) -> bool:
-        """Return free blocks to the kernel if the process grew by half; return whether it did."""
+        """Return free blocks to the kernel if the process grew by half; return whether it grew."""
         if self._libc is None:
             return False
         held = anonymous_bytes()
-        if len(self._first) < _FIRST_STEPS:
-            self._first.append(held)
+        if len(self._held_at_first) < _FIRST_STEPS:
+            self._held_at_first.append(held)
             return False
-        if held <= 1.5 * max(self._first):
+        if held <= 1.5 * max(self._held_at_first):
             return False
         self._libc.malloc_trim(0)
         return True
@@ -119,11 +122,11 @@ def _glibc() -> ctypes.CDLL | None:
 def let_freed_memory_stay() -> None:
     """Make glibc keep up to 62 MiB of freed memory for later allocations.
 
-    An encoder step on a CPU allocates the same tensors again, and a search the same scores; fresh
-    memory would cost a page fault for every 4 KiB. glibc adapts: when a mapped block of up to
-    32 MiB is freed, it keeps up to twice that size from then on. So this function allocates and
-    frees one block of 31 MiB. Without glibc it has no effect. The measurement is under "glibc keeps
-    up to 62 MiB of freed memory" in docs/decisions.md.
+    Each batch of an encoder on a CPU allocates tensors of the same sizes, and each search scores of
+    the same size. Fresh memory would cost a page fault for every 4 KiB. glibc adapts its threshold:
+    after a mapped block of up to 32 MiB is freed, it keeps up to twice that size. So this function
+    allocates and frees one block of 31 MiB. Without glibc it has no effect. The measurement is
+    under "glibc keeps up to 62 MiB of freed memory" in docs/decisions.md.
 
     Source: mallopt(3), M_MMAP_THRESHOLD, "dynamic".
     """
@@ -131,11 +134,11 @@ def let_freed_memory_stay() -> None:
 
 
 def require(memory_bytes: int | None, needed_bytes: int, what: str) -> None:
-    """Refuse work that would exceed the memory budget of the process, before it starts.
+    """Check, before work starts, that it will not exceed the memory budget of the process.
 
     Args:
         memory_bytes: The budget; None: no limit.
-        needed_bytes: Memory of the work, in addition to what the process holds.
+        needed_bytes: Memory that the work needs, in addition to what the process holds.
         what: The work, as the subject of the error message.
 
     Raises:
@@ -152,8 +155,8 @@ def require(memory_bytes: int | None, needed_bytes: int, what: str) -> None:
 def give_back_freed(memory_bytes: int | None) -> None:
     """Make glibc return freed blocks of 4 MiB and more to the kernel at once, if there is a budget.
 
-    Otherwise the memory of a large row stays in the arena of the thread that read it. Without glibc
-    this does nothing.
+    Otherwise glibc would keep the memory of a large row in the arena (memory pool) of the thread
+    that read the row. Without glibc this does nothing.
     """
     libc = None if memory_bytes is None else _glibc()
     if libc is not None:

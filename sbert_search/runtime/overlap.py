@@ -1,4 +1,4 @@
-"""Concurrent pipeline stages: one thread per stage, bounded queues between them."""
+"""Run the stages of a pipeline concurrently, in one thread each, with bounded queues between."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Allowance:
     """Limits the total memory of the items in a pipeline, from its first stage to its last.
 
     Args:
-        limit: Bytes; a single item may be larger.
+        limit: Maximum bytes of all items together; a single item may be larger.
     """
 
     def __init__(self, limit: int) -> None:
@@ -23,7 +23,7 @@ class Allowance:
         self._changed = threading.Condition()
 
     def take(self, n_bytes: int) -> None:
-        """Wait until an item fits, or until no other item is in the pipeline."""
+        """Wait until an item fits or no other item is in the pipeline; then add its bytes."""
         with self._changed:
             self._changed.wait_for(
                 lambda: not self._taken or self._taken + n_bytes <= self._limit or self._lifted
@@ -31,7 +31,7 @@ class Allowance:
             self._taken += n_bytes
 
     def give_back(self, n_bytes: int) -> None:
-        """Release the bytes of an item that left the pipeline."""
+        """Subtract the bytes of an item that left the pipeline."""
         with self._changed:
             self._taken -= n_bytes
             self._changed.notify_all()
@@ -45,21 +45,22 @@ class Allowance:
 
 @dataclass(frozen=True, slots=True)
 class _End:
-    """The last element of a queue: the producer finished, or failed with an error."""
+    """The last element of a queue: the producer finished, or failed with ``error``."""
 
     error: BaseException | None
 
 
 def prefetch(items: Iterable[T], depth: int = 2) -> Generator[T]:
-    """Yield the items, in order, while a thread makes the next ones.
+    """Yield the items, in order, while a thread produces the next items.
 
-    An exception of the producer is raised here, after the items made before it. The caller must
-    close this generator, for example with ``contextlib.closing``, also after an error or Ctrl-C.
-    `close` waits for the thread, which finishes its current item and closes a generator source.
+    An exception of the producer is raised here, after the items that were produced before it. The
+    caller must close this generator, for example with ``contextlib.closing``, also after an error
+    or Ctrl-C. Closing waits for the thread. The thread finishes its current item and, if ``items``
+    is a generator, closes ``items``.
 
     Args:
-        items: The source; only the thread iterates over it.
-        depth: Maximum number of finished items that wait; bounds the memory of the stage.
+        items: The source of the items; only the thread iterates over it.
+        depth: Maximum number of produced items that wait; it bounds the memory of the stage.
 
     Raises:
         ValueError: ``depth`` is below 1.
@@ -78,7 +79,7 @@ def prefetch(items: Iterable[T], depth: int = 2) -> Generator[T]:
             raise item.error
     finally:
         stopped.set()
-        # The thread may be blocked in its last put; emptying the queue lets it finish.
+        # The thread may be blocked because the queue is full; emptying the queue lets it finish.
         while not waiting.empty():
             waiting.get_nowait()
         thread.join()

@@ -1,4 +1,4 @@
-"""Progress bars and notes on stderr; bars only where stderr is a terminal."""
+"""Progress bars and notes on stderr; bars are shown only if stderr is a terminal."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ def note(message: str) -> None:
 def tell(message: str) -> None:
     """Write a line to stderr, with control characters escaped.
 
-    Errors of stderr are ignored, since they should not stop the work; a daemon may have none.
+    Errors of stderr are ignored, since they should not stop the work. A background process may have
+    no stderr at all; then nothing is written.
     """
     if sys.stderr is not None:
         with contextlib.suppress(OSError, ValueError):

@@ -1,4 +1,4 @@
-"""Provenance of results: the machine, the code and the versions of the libraries."""
+"""Describe what produced a result: the machine, the code and the versions of the libraries."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ LIBRARIES = (
 
 
 class Machine(TypedDict):
-    """A machine; ``threads`` and ``devices`` are torch's and absent if torch is not loaded."""
+    """A machine; ``threads`` and ``devices`` are those of torch, and absent without torch."""
 
     cpu: str
     cores: int
@@ -42,14 +42,14 @@ class Machine(TypedDict):
 
 
 class Code(TypedDict):
-    """The version of the package and the commit of its checkout."""
+    """The version of the package and, in a git checkout, the commit."""
 
     version: str
     commit: str | None
 
 
 class MadeWith(Code):
-    """The code, the machine and the command that made a record."""
+    """The code, machine, libraries and command that made a result."""
 
     machine: Machine
     libraries: dict[str, str]
@@ -57,7 +57,7 @@ class MadeWith(Code):
 
 
 def made_with() -> MadeWith:
-    """Return version and commit, machine, libraries and the running command, for a record."""
+    """Return version and commit, machine, libraries and the running command, to store as JSON."""
     return {**code(), "machine": machine(), "libraries": library_versions(), "command": command()}
 
 
@@ -80,7 +80,10 @@ def machine() -> Machine:
 
 
 def code() -> Code:
-    """Return the package's version and, in a git checkout, the commit, with -dirty if changed."""
+    """Return the package's version and, in a git checkout, the commit.
+
+    The commit is followed by ``-dirty`` if a tracked file was changed.
+    """
     root = Path(__file__).parents[2]
     commit = _git(root, "rev-parse", "HEAD") if (root / ".git").exists() else None
     if commit and _git(root, "status", "--porcelain", "--untracked-files=no"):
@@ -91,8 +94,8 @@ def code() -> Code:
 def command() -> str:
     """Return the running command without absolute paths, which would reveal the machine's folders.
 
-    The path of an option becomes the option's name in capitals, any other path its last component;
-    the script keeps the name of its folder.
+    An absolute path after an option is shown as the option's name in capitals, any other absolute
+    path as its last component, and the script as its folder's name and its own name.
     """
     script = Path(sys.argv[0])
     shown = (_without_path(before, word) for before, word in pairwise(sys.argv))

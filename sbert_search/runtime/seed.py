@@ -1,6 +1,7 @@
-"""Random numbers as a function of (seed, purpose, epoch, step, ...), without generator state.
+"""Random numbers as a function of seed, purpose and position, without generator state.
 
-So resumed work, and work that repeats a part, draws the same values as uninterrupted work. See "No
+A position is one or more integers, such as epoch and step. A resumed run computes the same random
+numbers as an uninterrupted run, since they do not depend on the numbers drawn before. See "No
 generator state in a checkpoint" and "Masks are hashes of their position" in docs/decisions.md.
 """
 
@@ -15,11 +16,11 @@ from sbert_search.runtime.arrays import Ints
 
 PURPOSES = ("init", "order", "dropout", "mask", "sample")
 
-_GOLDEN = np.array([0x9E3779B97F4A7C15], np.uint64)  # array products wrap around silently
+_GOLDEN = np.array([0x9E3779B97F4A7C15], np.uint64)  # an array, so overflow gives no warning
 
 
 def generator(seed: int, purpose: str, *position: int) -> np.random.Generator:
-    """Return the generator of one position, such as ``(seed, "order", epoch)``."""
+    """Return the generator for a seed, purpose and position, such as ``(seed, "order", epoch)``."""
     return np.random.Generator(np.random.Philox(_sequence(seed, purpose, position)))
 
 
@@ -31,11 +32,11 @@ def uniforms(seed: int, purpose: str, *position: int | Ints) -> NDArray[np.float
     Args:
         seed: Seed of the run, at least 0.
         purpose: One of `PURPOSES`.
-        position: Integers of at least 0 and arrays of them, such as epoch, example and token
-            numbers; they broadcast.
+        position: Integers of at least 0, or arrays of such integers that broadcast, such as the
+            numbers of epoch, example and token.
 
-    Source: Steele, Lea & Flood 2014, SplitMix64; each component of a position selects an output of
-    the generator that the components before it seed.
+    Source: Steele, Lea & Flood 2014, SplitMix64. Each component of a position selects one output of
+    the SplitMix64 generator whose seed is the hash of the components before it.
     """
     state = np.array([seed], np.uint64)
     for part in (PURPOSES.index(purpose), *position):
@@ -49,7 +50,8 @@ def uniforms(seed: int, purpose: str, *position: int | Ints) -> NDArray[np.float
 def seed_all(seed: int, purpose: str, *position: int) -> None:
     """Seed the global generators of torch (every device), Python and NumPy for one position.
 
-    Dropout can only draw from the global generator; the code of this package uses `generator`.
+    This is for dropout, which can only draw from torch's global generator. All other code of this
+    package uses `generator` or `uniforms`.
     """
     import torch
 

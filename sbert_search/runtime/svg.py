@@ -1,4 +1,4 @@
-"""Draw panels with axes, lines and dots as SVG."""
+"""Draw charts as SVG: panels with axes, lines and dots."""
 
 from __future__ import annotations
 
@@ -47,17 +47,17 @@ class Axis:
         return [float(f"{step * number:.10g}") for number in range(first, last + 1)]
 
     def _powers(self, factors: Sequence[int]) -> list[float]:
-        """Return the multiples of all powers of ten around the axis."""
+        """Return each power of ten in the range of the axis, times each factor."""
         first, last = math.floor(math.log10(self.low)), math.ceil(math.log10(self.high))
         return [float(f"{by}e{power}") for power in range(first, last + 1) for by in factors]
 
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """A frame with a title, from ``top`` to ``bottom`` in pixels, and its two axes.
+    """A chart with a title and two axes, from ``top`` to ``bottom`` in pixels.
 
     Attributes:
-        names: Labels of the y axis, by value; empty: the ticks of the axis.
+        names: Labels on the y axis, by value; empty: the axis shows its ticks as numbers.
         left: Left end of the x axis, in pixels.
     """
 

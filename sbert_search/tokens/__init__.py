@@ -1,1 +1,1 @@
-"""From text to token ids: tokenizers, vocabularies, sentences, and pre-training examples."""
+"""Turn text into token ids: tokenizers, vocabularies, sentence splitting, pre-training examples."""

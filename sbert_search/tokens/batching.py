@@ -11,19 +11,19 @@ from numpy.typing import NDArray
 def token_batches(
     lengths: NDArray[np.integer] | Sequence[int], budget: int, *, most: int | None = None
 ) -> list[NDArray[np.int64]]:
-    """Sort texts by length, longest first, and split the order into batches of at most a budget.
+    """Sort texts by length, longest first, and split them into batches of limited size.
 
-    Packed batches have no padding, so the cost of a batch depends on its tokens, not its rows.
-    Sorting lets attention work on groups of similar length. The sort is stable: the same lengths
-    always give the same batches.
+    Packed batches have no padding, so the cost of a batch depends on its number of tokens, not of
+    texts. Sorting lets attention work on texts of similar length. The sort is stable: the same
+    lengths always give the same batches.
 
     Args:
-        lengths: Tokens of each text, (n,).
-        budget: Most tokens of a batch; a longer text is a batch by itself.
-        most: Most rows of a batch; None: no limit.
+        lengths: Number of tokens of each text, (n,).
+        budget: Maximum number of tokens in a batch; a longer text is a batch by itself.
+        most: Maximum number of texts in a batch; None: no limit.
 
     Returns:
-        Rows of each batch, int64; each row is in one batch.
+        Indices of the texts of each batch, int64; each text is in one batch.
 
     Raises:
         ValueError: ``budget`` or ``most`` is below 1.

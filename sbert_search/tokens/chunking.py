@@ -1,16 +1,19 @@
-"""Split long texts into passages that fit a model, and into pieces that fit into memory."""
+"""Split long texts into passages that fit a model, and into pieces that fit into memory.
+
+A passage is what the model embeds. A piece is what the tokenizer gets at a time.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-PIECE_CHARS = 1 << 17  # characters to tokenise at a time: an encoding takes 300 bytes per token
+PIECE_CHARS = 1 << 17  # a tokenizer's result takes about 300 bytes per token, so it must be short
 
 Spans = list[tuple[int, int]]
 
 
 def pieces(text: str, n_chars: int = PIECE_CHARS) -> Iterator[str]:
-    """Split a text into pieces of at most ``n_chars``, before a blank if there is one."""
+    """Split a text into pieces of at most ``n_chars`` characters, before a blank if possible."""
     start = 0
     while len(text) - start > n_chars:
         stop = start + n_chars
@@ -24,8 +27,8 @@ def pieces(text: str, n_chars: int = PIECE_CHARS) -> Iterator[str]:
 def split_by_pieces(text: str, split: Callable[[str], Spans]) -> Spans:
     """Split a text into passages by a function that gets only one piece of the text at a time.
 
-    The last passage of a piece is split again together with the text after it, so the passages are
-    those that the function would make of the whole text.
+    The last passage of a piece is split again, together with the text that follows. So the passages
+    are the same as if the function got the whole text.
 
     Args:
         text: The text.
@@ -56,13 +59,13 @@ def windows(
         offsets: Start and end of each token in the text, in characters, in order.
         words: Index of the word of each token.
         n_chars: Length of the text in characters.
-        capacity: Most tokens of a passage, without special tokens.
-        overlap: Tokens that a passage shares with the one before; it may be more, since a passage
-            starts at the start of a word.
+        capacity: Maximum number of tokens in a passage, without special tokens.
+        overlap: Number of tokens that a passage shares with the passage before. It may share more,
+            since a passage starts at the start of a word.
 
     Returns:
         Start and end of each passage in characters. The passages cover the text; without overlap
-        each starts at the end of the one before.
+        each passage starts at the end of the passage before.
 
     Raises:
         ValueError: ``capacity`` is below 1, or ``overlap`` is not below ``capacity``.
@@ -81,7 +84,10 @@ def windows(
 
 
 def _word_start(words: Sequence[int | None], token: int, lowest: int) -> int:
-    """First token of the word of a token; the token itself if the word fills the passage."""
+    """Return the index of the first token of the word that contains ``token``.
+
+    If the word begins before the token ``lowest``, return ``token`` itself: the word is cut.
+    """
     start = token
     while start > lowest and words[start] == words[start - 1]:
         start -= 1

@@ -13,13 +13,13 @@ from sbert_search.tokens.segments import Examples, document_borders
 
 @dataclass(frozen=True, slots=True)
 class PackedExamples:
-    """Some examples, concatenated.
+    """The tokens of some examples, concatenated.
 
     Attributes:
-        input_ids: Tokens, special ones included, int64 (total,).
-        token_type_ids: 0 up to the first [SEP] of a pair, 1 after it, int64 (total,).
-        lengths: Tokens of each example, int64 (n,).
-        label: As in `Examples`, int64 (n,).
+        input_ids: Token ids with special tokens, int64 (total,).
+        token_type_ids: 0 up to and with the [SEP] after the first span, 1 after it, int64 (total,).
+        lengths: Number of tokens of each example, int64 (n,).
+        label: Label of each example, as in `Examples`, int64 (n,).
     """
 
     input_ids: Ints
@@ -37,8 +37,8 @@ def read_examples(
     another [SEP] before each document that begins inside the span.
 
     Args:
-        shards: The shards that the plan was made for.
-        plan: The examples of an epoch.
+        shards: The shards for which the plan was made.
+        plan: The plan of an epoch: where in the shards each example begins and ends.
         rows: Indices of the examples to read, (n,).
         cls_id: Id of [CLS].
         sep_id: Id of [SEP].

@@ -13,9 +13,11 @@ from sbert_search.runtime.arrays import Ints
 from sbert_search.runtime.seed import uniforms
 from sbert_search.tokens.wordpiece_merges import CONTINUATION
 
-_MARKS = (CONTINUATION, "\u0120", "\u2581")  # the others: a space in byte-level BPE, SentencePiece
+# WordPiece marks a piece (vocabulary entry) that continues a word; byte-level BPE and SentencePiece
+# mark a piece that begins a word, by these characters for a space.
+_MARKS = (CONTINUATION, "\u0120", "\u2581")
 
-_CHOICE, _EXTRA, _FATE, _SUBSTITUTE = range(4)  # purposes of random draws
+_CHOICE, _EXTRA, _FATE, _SUBSTITUTE = range(4)  # last number of a random draw's position, by use
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -24,11 +26,13 @@ class MaskSettings:
 
     Attributes:
         rate: Share of the tokens to predict, special tokens excluded.
-        mask_share: Share of these that become [MASK].
-        random_share: Share of these that become a random token; the rest do not change.
-        whole_word: Whether to choose words, so that all pieces of a word are predicted or none.
-        static: Whether every epoch has the same masks, as in BERT; otherwise new ones, as in
-            RoBERTa.
+        mask_share: Share of the tokens to predict that become [MASK].
+        random_share: Share of the tokens to predict that become a random token. The rest of them
+            does not change.
+        whole_word: Whether to choose whole words, so that either all tokens of a word are predicted
+            or none of them.
+        static: Whether every epoch has the same masks, as in BERT; otherwise each epoch has new
+            masks, as in RoBERTa.
     """
 
     rate: float = 0.15
@@ -64,14 +68,14 @@ class MaskVocabulary:
 
     @classmethod
     def of(cls, vocabulary: Sequence[str], special_tokens: Sequence[str]) -> MaskVocabulary:
-        """Describe a WordPiece vocabulary, given as pieces by id."""
+        """Describe a WordPiece vocabulary, given as a list of its pieces in the order of ids."""
         special = np.isin(np.array(vocabulary, dtype=np.str_), list(special_tokens))
         return cls(list(vocabulary).index("[MASK]"), special, continues_word(vocabulary))
 
 
 @dataclass(frozen=True, slots=True)
 class MaskedTokens:
-    """A packed batch with masked tokens.
+    """A batch of concatenated examples with masked tokens.
 
     Attributes:
         input_ids: Input of the model, int64 (total,).
@@ -94,15 +98,15 @@ def mask_tokens(
     seed: int,
     epoch: int,
 ) -> MaskedTokens:
-    """Mask a packed batch; the masks of an example depend only on seed, epoch and example.
+    """Mask a batch; the masks of an example depend only on the seed, the epoch and its index.
 
-    Of n maskable tokens of an example, ``rate * n`` are predicted in expectation: words (or tokens)
-    are taken in random order while they fit into this budget, and the first that does not fit is
-    taken with the probability that makes the expected number exact.
+    Of the n tokens of an example that are not special, ``rate * n`` are predicted on average. Words
+    (or tokens) are taken in random order while they fit into this budget. The first that does not
+    fit is taken with the probability that makes the average exact.
 
     Args:
         input_ids: Tokens of all examples, concatenated, (total,).
-        lengths: Tokens of each example, (n,).
+        lengths: Number of tokens of each example, (n,).
         examples: Index of each example in its epoch, (n,).
         vocabulary: Which tokens are special, and which continue a word.
         settings: How to mask.
@@ -113,6 +117,7 @@ def mask_tokens(
     section 4.1, for dynamic masks (arXiv:1907.11692).
     """
     when = 0 if settings.static else epoch
+    # For each token: the number of its example in the batch, and its place in this example.
     row = np.repeat(np.arange(len(lengths)), lengths)
     position = np.arange(len(input_ids)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
     maskable = ~vocabulary.special[input_ids]
@@ -135,15 +140,11 @@ def mask_tokens(
 
 
 def continues_word(vocabulary: Sequence[str]) -> NDArray[np.bool_]:
-    """Whether each piece continues the word of the piece before, bool (vocab,).
-
-    WordPiece marks these pieces; byte-level BPE and SentencePiece mark pieces that begin a word.
-    """
+    """Whether each piece continues the word of the piece before, bool (vocab,)."""
     marked = {mark: [p.startswith(mark) for p in vocabulary] for mark in _MARKS}
-    mark = max(
-        _MARKS, key=lambda mark: sum(marked[mark])
-    )  # other marks occur as letters in a few pieces
-    return np.array([begins == (mark == CONTINUATION) for begins in marked[mark]])
+    # The mark in use is the most frequent; the others may occur in a few pieces as plain text.
+    mark = max(_MARKS, key=lambda mark: sum(marked[mark]))
+    return np.array([has_mark == (mark == CONTINUATION) for has_mark in marked[mark]])
 
 
 def _choose(
@@ -153,14 +154,15 @@ def _choose(
     budget: NDArray[np.floating],
     extra: NDArray[np.float64],
 ) -> NDArray[np.bool_]:
-    """Take the words of each example in random order until its budget is used.
+    """Take the words of each example in random order until its budget is used, bool (words,).
 
     Args:
         owners: Example of each word, ascending, (words,).
-        sizes: Tokens of each word, (words,).
-        order: Sort key of the words of an example, (words,).
-        budget: Tokens to take from each example, (n,).
-        extra: Uniform draw that decides on the word that fits only in part, (n,).
+        sizes: Number of tokens of each word, (words,).
+        order: Random number of each word, by which the words of an example are sorted, (words,).
+        budget: Number of tokens to take from each example, (n,).
+        extra: Random number in [0, 1) for each example. If a share s of the last word fits into the
+            budget, the word is taken if the number is below s, (n,).
     """
     sorted_words = np.lexsort((order, owners))
     sizes = sizes[sorted_words]
@@ -180,7 +182,7 @@ def _substitutes(
     settings: MaskSettings,
     seed: int,
 ) -> Ints:
-    """Input of the model in position of each token to predict."""
+    """Return the model's input for each token to predict: [MASK], a random token or the token."""
     fate = uniforms(seed, "mask", *where, _FATE)
     ordinary = np.flatnonzero(~vocabulary.special)
     drawn = uniforms(seed, "mask", *where, _SUBSTITUTE)

@@ -1,4 +1,7 @@
-"""Adjacent pairs of pieces, with their counts and the likelihood gain of merging them."""
+"""Count adjacent pairs of pieces, and compute the gain in likelihood of merging each pair.
+
+A piece is an entry of the vocabulary: a character, or several characters that were merged.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,9 @@ from sbert_search.runtime.arrays import Ints
 Floats = NDArray[np.float64]
 
 MIN_COUNT = 2
-TIE = 1e-9  # relative difference of equal gains: far above rounding errors, far below one count
+# Gains with a smaller relative difference count as equal. This is far above the rounding errors of
+# a gain, and far below the change of a gain if a count changes by 1.
+TIE = 1e-9
 
 
 def pair_keys(left: NDArray[np.int32], right: NDArray[np.int32]) -> Ints:
@@ -22,12 +27,16 @@ def pair_keys(left: NDArray[np.int32], right: NDArray[np.int32]) -> Ints:
 
 
 class PairTable:
-    """Every pair that occurs, one slot each, with its count and the part of its gain without N.
+    """All pairs of adjacent pieces in a corpus, with the count and the gain of each pair.
 
-    With counts f and N pieces in the corpus, the gain of merging a and b is
-    ``f(ab) ln(f(ab) N / (f(a) f(b)))``. Written as ``f(ab) ln N + base``, a merge changes ``base``
-    only for pairs that contain a merged piece. N decreases with each merge; `best` adds its part in
-    one pass over two arrays.
+    A slot is an index into the arrays of this table. Each pair has one slot, which another pair may
+    reuse after the count of the first has become 0.
+
+    With counts f and a corpus of N pieces, the gain of merging a and b is
+    ``f(ab) ln(f(ab) N / (f(a) f(b)))``. This table stores it as ``f(ab) ln N + base``. A merge
+    changes ``base`` only for pairs that contain one of the merged pieces. It also decreases N,
+    which changes the term ``f(ab) ln N`` of all pairs; `best` computes this term for all of them at
+    once.
     """
 
     def __init__(self) -> None:
@@ -39,13 +48,13 @@ class PairTable:
         self._used = 0
         self._free: list[int] = []
         self._slots: dict[int, int] = {}
-        # Piece to slots of pairs that contain it, or did before the slot was reused.
-        self._holding: defaultdict[int, array[int]] = defaultdict(lambda: array("i"))
+        # Slots by piece: those of pairs that contain the piece, or contained it before slot reuse.
+        self._slots_of: defaultdict[int, array[int]] = defaultdict(lambda: array("i"))
 
     def change(self, keys: Ints, amounts: Floats) -> None:
         """Add amounts to the counts of distinct pairs; a pair with count 0 frees its slot.
 
-        The gains are stale until `rescore` is called with the merged pieces.
+        `rescore` must be called with the merged pieces before `best`; until then gains are stale.
         """
         known = list(map(self._slots.get, keys.tolist()))
         for index, slot in enumerate(known):
@@ -59,15 +68,20 @@ class PairTable:
             self._free.append(slot)
 
     def rescore(self, pieces: set[int], frequency: Floats) -> None:
-        """Recompute the gains of the pairs that contain one of some pieces."""
-        slots = np.concatenate([self._slots_holding(piece) for piece in pieces])
+        """Recompute the gains of all pairs that contain any of ``pieces``.
+
+        Args:
+            pieces: Ids of pieces.
+            frequency: Count of every piece in the corpus, by id.
+        """
+        slots = np.concatenate([self._slots_with(piece) for piece in pieces])
         count = self._count[slots]
         product = frequency[self.left[slots]] * frequency[self.right[slots]]
         base = count * np.log(np.maximum(count, 1) / np.maximum(product, 1))
         self._base[slots] = np.where(count < MIN_COUNT, -np.inf, base)
 
     def best(self, total: float) -> NDArray[np.intp]:
-        """Find the slots of the pairs with the largest gain; empty if no gain is positive.
+        """Return the slots of the pairs with the largest gain; none if no gain is positive.
 
         Args:
             total: N, the number of pieces in the corpus.
@@ -80,13 +94,13 @@ class PairTable:
             return np.empty(0, np.intp)
         return np.flatnonzero(gain >= largest * (1 - TIE))
 
-    def _slots_holding(self, piece: int) -> NDArray[np.int32]:
-        """Slots of a piece's pairs; may include slots that other pairs reuse."""
-        slots = np.frombuffer(self._holding[piece], np.int32)
+    def _slots_with(self, piece: int) -> NDArray[np.int32]:
+        """Return the slots of all pairs with a piece, and perhaps slots that other pairs reuse."""
+        slots = np.frombuffer(self._slots_of[piece], np.int32)
         held = (self.left[slots] == piece) | (self.right[slots] == piece)
         if 2 * np.count_nonzero(held) < len(slots):
             slots = np.unique(slots[held])
-            self._holding[piece] = array("i", slots.tobytes())
+            self._slots_of[piece] = array("i", slots.tobytes())
         return slots
 
     def _new_slot(self, key: int) -> int:
@@ -100,8 +114,8 @@ class PairTable:
         left, right = key >> 32, key & 0xFFFFFFFF
         self.left[slot], self.right[slot] = left, right
         self._slots[key] = slot
-        self._holding[left].append(slot)
-        self._holding[right].append(slot)
+        self._slots_of[left].append(slot)
+        self._slots_of[right].append(slot)
         return slot
 
     def _grow(self) -> None:

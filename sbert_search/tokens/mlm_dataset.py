@@ -1,4 +1,4 @@
-"""Masked examples of a corpus, to train or evaluate a masked language model."""
+"""Read masked examples from token shards, to train or evaluate a masked language model."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ class MaskedExamples:
 
     Attributes:
         input_ids: Input of the model, int64 (total,).
-        token_type_ids: Segment of each token, int64 (total,).
-        lengths: Tokens of each example, int64 (n,).
+        token_type_ids: 0 for tokens of the first segment, 1 for the second, int64 (total,).
+        lengths: Number of tokens of each example, int64 (n,).
         positions: Indices of the tokens to predict, ascending, int64 (n_masked,).
         labels: Original ids of these tokens, int64 (n_masked,).
         pair_labels: 1 where the second segment does not follow the first, int64 (n,).
@@ -37,7 +37,10 @@ class MaskedExamples:
 
 
 class MaskedCorpus:
-    """The examples of some documents, planned once; masks are drawn when an example is read."""
+    """The pre-training examples of some documents.
+
+    Which tokens form an example is decided once; its masks are drawn each time it is read.
+    """
 
     def __init__(
         self,
@@ -52,12 +55,13 @@ class MaskedCorpus:
         """Plan the examples of some documents.
 
         Args:
-            shards: Tokens of the documents, made with this tokenizer.
-            tokenizer: Tells which tokens are special.
+            shards: Tokens of the documents, made with ``tokenizer``.
+            tokenizer: The tokenizer; it tells which tokens are special.
             segments: How to form examples.
-            masks: How to mask them.
-            seed: Seed of lengths, pairs and masks.
-            documents: Index of the first document, and the index after the last; None: all.
+            masks: How to mask the examples.
+            seed: Seed of the lengths, pairs and masks.
+            documents: Index of the first document, and the index after the last; None: all
+                documents of the shards.
 
         Raises:
             CorpusError: The documents give no examples.
@@ -81,12 +85,12 @@ class MaskedCorpus:
 
     @property
     def lengths(self) -> Ints:
-        """Tokens of each example, special ones included, int64 (n,)."""
+        """Number of tokens of each example, special tokens included, int64 (n,)."""
         return self._plan.lengths
 
     @property
     def identity(self) -> Mapping[str, object]:
-        """Everything that the examples depend on except the seed, for JSON."""
+        """Everything but the seed that the examples depend on, as a JSON object."""
         return self._identity
 
     def read(self, rows: Ints, epoch: int = 0) -> MaskedExamples:

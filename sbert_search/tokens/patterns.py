@@ -1,7 +1,7 @@
 """Find regular expressions of a tokenizer that can take exponential time.
 
-The library that runs them backtracks and has no time limit. A repeated group that contains a
-repetition, such as ``(a+)+``, can match a text in exponentially many ways.
+The library that matches the expressions uses backtracking and has no time limit. A repeated group
+that contains a repetition, such as ``(a+)+``, can match a text in exponentially many ways.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from tokenizers import Tokenizer
 
 from sbert_search.errors import ModelError
 
-_PART = re.compile(
+_PART = re.compile(  # groups and repetitions of an expression; escapes and classes are skipped
     r"""
     (?P<skip> \\[pPxu]\{[^}]*\} | \\. | \[(?:\\.|\[:\^?\w+:\]|[^\]\\])+\] )
     | (?P<open> \((?P<atomic>\?>)? )
@@ -26,10 +26,10 @@ _PART = re.compile(
 
 
 def refuse_slow_patterns(tokenizer: Tokenizer) -> None:
-    """Refuse a tokenizer with an expression that `repeats_repeats`.
+    """Raise an error if a tokenizer uses an expression for which `repeats_repeats` is true.
 
     Raises:
-        ModelError: There is such an expression; the message names it.
+        ModelError: The tokenizer uses such an expression; the message names the expression.
     """
     for part in (tokenizer.normalizer, tokenizer.pre_tokenizer):
         if part is not None:
@@ -47,8 +47,10 @@ def repeats_repeats(pattern: str) -> bool:
 
     Possessive repetitions and atomic groups do not backtrack, so they are safe.
     """
-    inside, atomic = [False], [False]  # of each open group: contains a repetition; is atomic
-    closed, end = False, 0  # whether the last closed group contains a repetition; its end
+    # For each open group: whether it contains a repetition, and whether it is atomic.
+    inside, atomic = [False], [False]
+    # For the last closed group: whether it contains a repetition, and where it ends.
+    closed, end = False, 0
     for part in _PART.finditer(pattern):
         ended = closed and part.start() == end
         closed, end = False, part.end()
@@ -67,7 +69,7 @@ def repeats_repeats(pattern: str) -> bool:
 
 
 def _patterns(value: object) -> Iterator[str]:
-    """Yield every ``{"Regex": ...}`` in the settings of a normaliser or pre-tokenizer."""
+    """Yield every expression in the JSON settings of a normaliser or pre-tokenizer."""
     if isinstance(value, dict):
         if isinstance(pattern := value.get("Regex"), str):
             yield pattern

@@ -25,19 +25,19 @@ def write_token_shards(
     wrapped: bool = False,
     shard_tokens: int = SHARD_TOKENS,
 ) -> TokenShards:
-    """Split documents into sentences, tokenise these, and write the tokens to shards on disk.
+    """Split documents into sentences, tokenise the sentences, and write the tokens to shards.
 
-    An interrupted run resumes after the last complete shard. If the shards are complete, they are
+    An interrupted run resumes after the last complete shard. If all shards are complete, they are
     only opened. A title is used only for a document without a text. A special token that is spelled
-    out in a text is tokenised as text.
+    out in a text, such as "[SEP]", is tokenised as text.
 
     Args:
         reader: The documents.
         tokenizer: The tokenizer; it is not modified.
         folder: Folder for the shards.
-        wrapped: Whether lines were wrapped at a width, as in books, so that a line end inside a
-            paragraph does not end a sentence.
-        shard_tokens: Least tokens of each shard except the last.
+        wrapped: Whether the lines of the texts were wrapped at a width, as in books, so that a line
+            end inside a paragraph does not end a sentence.
+        shard_tokens: Minimum number of tokens of each shard except the last.
 
     Raises:
         CorpusError: A source cannot be read or has no tokens, or the folder holds shards of another

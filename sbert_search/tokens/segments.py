@@ -1,8 +1,9 @@
 """Plan the pre-training examples of a corpus as spans of its tokens.
 
-A corpus is one sequence of tokens with the starts of its sentences and documents, and an example is
-one or two spans of it. A plan has a few integers per example and depends only on lengths; tokens
-are read when an example is used. docs/decisions.md: "Examples are planned from lengths".
+A corpus is one sequence of tokens, with the starts of its sentences and documents. An example is
+one or two spans (ranges) of this sequence. A plan holds a few integers for each example and depends
+only on the lengths of sentences and documents. The tokens are read when an example is used. See
+"Examples are planned from lengths" in docs/decisions.md.
 """
 
 from __future__ import annotations
@@ -19,9 +20,9 @@ from sbert_search.runtime.arrays import Ints
 from sbert_search.runtime.seed import generator
 
 Kind = Literal["nsp", "sop", "full-sentences", "document-sentences"]
-Span = tuple[int, int]  # first token, and the token after the last
+Span = tuple[int, int]  # index of the first token, and index after the last token
 
-PAIR_SPECIALS, SINGLE_SPECIALS = 3, 2  # [CLS] A [SEP] B [SEP]; [CLS] A [SEP]
+PAIR_SPECIALS, SINGLE_SPECIALS = 3, 2  # special tokens of [CLS] A [SEP] B [SEP] and [CLS] A [SEP]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -31,11 +32,12 @@ class SegmentSettings:
     Attributes:
         kind: ``nsp``: two segments; in half of the examples the second is from another document.
             ``sop``: two consecutive segments, swapped in half of the examples.
-            ``full-sentences``: consecutive sentences up to ``max_len``, also across documents, with
-            a [SEP] between. ``document-sentences``: the same within one document.
-        max_len: Most tokens of an example, special tokens included.
-        short_share: Share of examples with a shorter length, drawn uniformly (BERT: 0.1), so that
-            the model sees short inputs before fine-tuning.
+            ``full-sentences``: one segment of consecutive sentences up to ``max_len``, also across
+            documents, with a [SEP] between documents. ``document-sentences``: one segment of
+            consecutive sentences of one document.
+        max_len: Maximum number of tokens in an example, special tokens included.
+        short_share: Share of examples with a random shorter length, drawn uniformly (BERT: 0.1).
+            The model thus sees short inputs before fine-tuning.
     """
 
     kind: Kind = "nsp"
@@ -55,7 +57,7 @@ class SegmentSettings:
 
     @property
     def room(self) -> int:
-        """Most tokens of an example without special tokens."""
+        """Maximum number of tokens in an example, without the special tokens."""
         return self.max_len - (PAIR_SPECIALS if self.pairs else SINGLE_SPECIALS)
 
 
@@ -65,10 +67,10 @@ class Examples:
 
     Attributes:
         first: Token span of the first segment, int64 (n, 2).
-        second: Token span of the second, int64 (n, 2); empty without pairs.
-        label: 1 if the second does not follow the first (another document, or swapped), 0 if it
-            does, int64 (n,).
-        lengths: Tokens of each example, special tokens included, int64 (n,).
+        second: Token span of the second segment, int64 (n, 2); (0, 0) if there is none.
+        label: 1 if the second segment does not follow the first (it is from another document, or
+            they were swapped), otherwise 0, int64 (n,).
+        lengths: Number of tokens of each example, special tokens included, int64 (n,).
     """
 
     first: Ints
@@ -91,15 +93,17 @@ def plan_examples(
     """Plan the examples of an epoch, in the order of the corpus.
 
     Args:
-        sentence_starts: First token of each sentence, then the end, (n_sentences + 1,).
-        document_starts: First sentence of each document, then the end, (n_documents + 1,); a slice
-            of consecutive documents plans these only.
+        sentence_starts: Index of the first token of each sentence, then the number of tokens,
+            (n_sentences + 1,).
+        document_starts: Index of the first sentence of each document, then the index after the last
+            sentence, (n_documents + 1,). A slice of this array plans only the documents of the
+            slice.
         settings: How to form examples.
         seed: Seed of the run.
-        epoch: Number of the epoch; each draws other lengths, partners and labels.
+        epoch: Number of the epoch; each epoch draws other lengths, segments and labels.
 
     Raises:
-        CorpusError: NSP with fewer than two documents, or there are no examples.
+        CorpusError: There are fewer than two documents for NSP, or there are no examples.
     """
     if settings.kind == "nsp" and len(document_starts) < 3:
         raise CorpusError(
@@ -127,14 +131,14 @@ def plan_examples(
 
 
 def document_borders(spans: Ints, document_tokens: Ints) -> Ints:
-    """Range of the documents that begin inside each span, not at its start.
+    """Return the range of the documents that begin inside each span, but not at its start.
 
     Args:
         spans: Token spans, (n, 2).
-        document_tokens: First token of each document, then the end, ascending.
+        document_tokens: Index of the first token of each document, then the number of tokens.
 
     Returns:
-        First of these documents and the one after the last, int64 (n, 2).
+        Index of the first of these documents, and the index after the last, int64 (n, 2).
     """
     low = np.searchsorted(document_tokens, spans[:, 0], side="right")
     high = np.searchsorted(document_tokens, spans[:, 1], side="left")
@@ -144,11 +148,12 @@ def document_borders(spans: Ints, document_tokens: Ints) -> Ints:
 def _pairs(
     sentences: Ints, documents: Ints, settings: SegmentSettings, rng: np.random.Generator
 ) -> Iterator[tuple[int, int, int, int, int]]:
-    """Go through each document, taking as many sentences as fill an example, and at least two.
+    """Yield the spans of the first and second segment, and the label, of each example.
 
-    As in BERT's data script, the sentences are split in two at a random sentence, and a half that a
-    segment of another document replaces is used for the next example. Unlike there, the label is
-    drawn first, so that the classes are balanced, and a single sentence left at the end of a
+    As in BERT's data script, an example takes as many consecutive sentences as fill it, at least
+    two, and splits them between two random sentences. If a segment of another document replaces the
+    second part, that part begins the next example. Unlike in BERT's script, the label is drawn
+    first, so that both labels are equally frequent, and a single sentence left at the end of a
     document is dropped.
     """
     for document, (at, end) in enumerate(pairwise(documents.tolist())):
@@ -171,7 +176,10 @@ def _pairs(
 def _elsewhere(
     document: int, target: int, sentences: Ints, documents: Ints, rng: np.random.Generator
 ) -> Span:
-    """Take sentences from a random position of another document, at least one."""
+    """Take sentences from a random position of another document, up to ``target`` tokens.
+
+    At least one sentence is taken, even if it is longer.
+    """
     other = int(rng.integers(len(documents) - 2))
     other += other >= document
     at = int(rng.integers(documents[other], documents[other + 1]))
@@ -180,7 +188,7 @@ def _elsewhere(
 
 
 def _trimmed(first: Span, second: Span, room: int, rng: np.random.Generator) -> tuple[Span, Span]:
-    """Shorten the longer segment until both fit, with each token cut from a random end."""
+    """Shorten the longer segment until both fit; each token is cut from a random end."""
     keep_second = min(_size(second), max(room // 2, room - _size(first)))
     keep_first = min(_size(first), room - keep_second)
     return _shortened(first, keep_first, rng), _shortened(second, keep_second, rng)
@@ -194,13 +202,12 @@ def _shortened(span: Span, keep: int, rng: np.random.Generator) -> Span:
 def _packed(
     sentences: Ints, documents: Ints, settings: SegmentSettings, rng: np.random.Generator
 ) -> Iterator[Span]:
-    """Fill each example with whole sentences; a sentence longer than an example is split."""
+    """Yield spans of whole sentences that fill an example; a longer sentence is split."""
     begins = np.zeros(len(sentences) - 1, np.int64)
     begins[documents[:-1]] = 1
     begun = np.cumsum(begins)  # number of documents begun, up to each sentence
-    needed = (
-        sentences[1:] + begun
-    )  # tokens up to the end of each sentence, with a [SEP] per document
+    # Number of tokens up to the end of each sentence, with one [SEP] for each document.
+    needed = sentences[1:] + begun
     at = int(sentences[0])
     while at < sentences[-1]:
         sentence = int(np.searchsorted(sentences, at, side="right")) - 1
@@ -220,7 +227,10 @@ def _target(settings: SegmentSettings, rng: np.random.Generator) -> int:
 
 
 def _last_border(sentences: Ints, at: int, target: int) -> int:
-    """Last sentence boundary at most ``target`` tokens after the start of sentence ``at``."""
+    """Return the last sentence border at most ``target`` tokens after the border ``at``.
+
+    Border i is the start of sentence i, or the end of the sentence before.
+    """
     return at - 1 + int(np.searchsorted(sentences[at:], sentences[at] + target, side="right"))
 
 

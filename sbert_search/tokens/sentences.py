@@ -1,13 +1,13 @@
-"""Split text into sentences by rules."""
+"""Split text into sentences by rules for punctuation, capital letters and abbreviations."""
 
 from __future__ import annotations
 
 import re
 
-# Abbreviations that do not end a sentence: titles and others before a name or number, and initials.
-# For a form that can end a sentence ("etc.", "Inc."), the text after it decides.
+# Abbreviations after which no sentence ends: initials, and words such as titles that precede a name
+# or a number. Abbreviations that can end a sentence ("etc.", "Inc.") are not listed.
 _SHORT = r"Mr|Mrs|Ms|Dr|Prof|St|Sr|Jr|Gen|Col|Capt|Lt|Rev|Hon|No|Nos|Vol|vs|cf|ca|approx|[A-Z]"
-_SHORT_CHARS = 8  # length of the longest, with its full stop and the word boundary before it
+_SHORT_CHARS = 8  # length of the longest, plus its full stop and the character before it
 _NO_END = re.compile(rf"\b(?:{_SHORT}|e\.g|i\.e)\.$")
 _END = re.compile(r"[.!?…]+[\"'”’)\]]*(?=\s+[\"'“‘(\[]*[^\W_a-zß-öø-ÿ])|[。！？]+[」』”）]*")  # noqa: RUF001
 _LINE_END, _BLANK_LINE = re.compile(r"\s*\n\s*"), re.compile(r"\s*\n\s*\n\s*")
@@ -16,14 +16,15 @@ _LINE_END, _BLANK_LINE = re.compile(r"\s*\n\s*"), re.compile(r"\s*\n\s*\n\s*")
 def split_sentences(text: str, *, wrapped: bool = False) -> list[str]:
     """Split a text into sentences; runs of white space inside become one blank.
 
-    A sentence ends after a full stop, question mark or exclamation mark (and closing quotes) if a
-    capital letter, a digit or an uncased script follows. It does not end after a title or an
-    initial.
+    A sentence ends after a full stop, question mark or exclamation mark (and closing quotes) if
+    white space and then a capital letter, a digit or a letter of a script without case follow. It
+    always ends after a CJK full stop, question mark or exclamation mark. It does not end after a
+    title such as "Dr." or an initial.
 
     Args:
         text: Any text.
-        wrapped: Whether lines were wrapped at a width, so that only a blank line ends a sentence;
-            otherwise every line end does.
+        wrapped: True: lines were wrapped at a width, so only a blank line ends a sentence. False:
+            every line end also ends a sentence.
     """
     sentences = []
     for block in (_BLANK_LINE if wrapped else _LINE_END).split(text):

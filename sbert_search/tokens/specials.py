@@ -22,8 +22,8 @@ class SpecialTokens:
         cls_id: Id of the token before a text.
         sep_id: Id of the token after a text.
         mask_id: Id that replaces a token to predict.
-        pad_id: Id of padding, which other libraries use.
-        mask: The mask token as text.
+        pad_id: Id of the padding token, which other libraries need.
+        mask: Text of the mask token.
     """
 
     cls_id: int
@@ -37,7 +37,8 @@ class SpecialTokens:
         """Find the special tokens of a tokenizer.
 
         Raises:
-            ModelError: One is missing, or the tokenizer adds several before or after a text.
+            ModelError: A special token is missing, or the tokenizer adds several special tokens
+                before or after a text.
         """
         before, after = tokenizer.single.before, tokenizer.single.after
         if len(before) != 1 or len(after) != 1:
@@ -50,7 +51,7 @@ class SpecialTokens:
 
 
 def mask_vocabulary(tokenizer: TextTokenizer) -> MaskVocabulary:
-    """Tell which tokens of a tokenizer are special and which continue a word.
+    """Return which tokens of a tokenizer are special, and which continue a word.
 
     Raises:
         ModelError: As `SpecialTokens.of`.

@@ -41,7 +41,8 @@ class Frame:
         before: Ids before the first text.
         between: Ids between the texts of a pair; empty for a single text.
         after: Ids at the end.
-        types: Segment ids of: before, first text, between, second text, after.
+        types: Segment ids of ``before``, the first text, ``between``, the second text and
+            ``after``, in this order.
     """
 
     before: Ids
@@ -57,12 +58,12 @@ class Frame:
 
 @dataclass(frozen=True, slots=True)
 class EncodedPairs:
-    """Pairs of texts as ids.
+    """Pairs of texts as token ids.
 
     Attributes:
-        ids: Ids of each pair, special tokens included.
-        types: Segment id of each of these tokens.
-        lost: Tokens of each pair that were truncated, int32 (n,).
+        ids: Token ids of each pair, special tokens included.
+        types: Segment ids of each pair, one for each token.
+        lost: Number of tokens that truncation removed from each pair, int32 (n,).
     """
 
     ids: list[Ids]
@@ -74,11 +75,11 @@ class EncodedPairs:
 
     @property
     def lengths(self) -> NDArray[np.int32]:
-        """Tokens of each pair after truncation, int32 (n,)."""
+        """Number of tokens of each pair after truncation, int32 (n,)."""
         return np.fromiter(map(len, self.ids), dtype=np.int32, count=len(self.ids))
 
     def take(self, rows: NDArray[np.int64]) -> EncodedPairs:
-        """Return the pairs at ``rows``, in this order."""
+        """Return the pairs with the indices ``rows``, in the order of ``rows``."""
         indices = rows.tolist()
         return EncodedPairs(
             [self.ids[i] for i in indices], [self.types[i] for i in indices], self.lost[rows]
@@ -90,7 +91,7 @@ class TextTokenizer:
 
     Attributes:
         backend: The `tokenizers.Tokenizer`, with truncation and padding turned off.
-        max_len: Most tokens of a text or pair, special tokens included.
+        max_len: Maximum number of tokens of a text or pair, special tokens included.
     """
 
     def __init__(self, backend: Tokenizer, max_len: int, *, folder: Path | None = None) -> None:
@@ -112,12 +113,12 @@ class TextTokenizer:
     def from_folder(
         cls, folder: Path, max_len: int, *, do_lower_case: bool = False
     ) -> TextTokenizer:
-        """Read tokenizer.json, or the vocab.txt of a BERT.
+        """Read a tokenizer from tokenizer.json, or from the vocab.txt of a BERT model.
 
         Args:
             folder: Folder of the tokenizer.
-            max_len: Most tokens of a text or pair.
-            do_lower_case: Lower-case texts before the tokenizer's own normalisation.
+            max_len: Maximum number of tokens of a text or pair, special tokens included.
+            do_lower_case: Whether to lower-case texts before the tokenizer's own normalisation.
 
         Raises:
             ModelError: The folder holds neither file, or the file is damaged.
@@ -144,11 +145,11 @@ class TextTokenizer:
         return int(self.backend.get_vocab_size())
 
     def encode(self, texts: Sequence[str]) -> tuple[list[Ids], NDArray[np.int32]]:
-        """Turn texts into ids.
+        """Turn texts into token ids.
 
         Returns:
-            Ids of each text, special tokens included, and the number of tokens truncated from the
-            end of each, int32 (n,).
+            Ids of each text, special tokens included, and the number of tokens that truncation
+            removed from the end of each text, int32 (n,).
 
         Raises:
             CorpusError: A text has a lone surrogate, which UTF-8 cannot encode.
@@ -159,15 +160,14 @@ class TextTokenizer:
         return [[*frame.before, *ids[:room], *frame.after] for ids, _ in counted], lost
 
     def encode_pairs(self, pairs: Sequence[tuple[str, str]]) -> EncodedPairs:
-        """Turn pairs into ids; of a pair that is too long, the longer text is truncated first.
+        """Turn pairs into token ids; if a pair is too long, its longer text is truncated first.
 
         Raises:
             CorpusError: A text has a lone surrogate.
         """
         frame, room = self.pair, self.max_len - self.pair.size
-        queries = list(
-            dict.fromkeys(first for first, _ in pairs)
-        )  # often one query with many texts
+        # Many pairs often have the same first text, a query: it is tokenised only once.
+        queries = list(dict.fromkeys(first for first, _ in pairs))
         ids_of = dict(zip(queries, self._ids(queries), strict=True))
         seconds = self._ids([second for _, second in pairs])
         ids, types, lost = [], [], []
@@ -187,7 +187,7 @@ class TextTokenizer:
         return EncodedPairs(ids, types, np.array(lost, dtype=np.int32))
 
     def split(self, text: str, *, prompt: str = "") -> list[tuple[int, int]]:
-        """Split a text into passages that fit into ``max_len`` with the prompt, without truncation.
+        """Split a text into passages that, after the prompt, fit into ``max_len`` tokens.
 
         Returns:
             Start and end of each passage in characters; the passages cover the text without gaps.
@@ -210,16 +210,16 @@ class TextTokenizer:
         raise ModelError(f"The prompt {prompt!r} leaves no room in {self.max_len} tokens.")
 
     def sha256(self) -> str:
-        """Hash of the tokenizer as JSON."""
+        """Return the SHA-256 of the tokenizer's JSON, in hexadecimal."""
         return hashlib.sha256(self.backend.to_str().encode()).hexdigest()
 
     def save(self, folder: Path, *, segments: bool = True) -> None:
-        """Write the tokenizer's files into a folder, with ``max_len`` as its limit.
+        """Write the tokenizer's files into a folder; ``max_len`` is stored as its maximum length.
 
         Args:
             folder: Folder for the files.
-            segments: Whether the model gets segment ids. It is written to the settings, since the
-                default of transformers differs by class and version.
+            segments: Whether the model gets segment ids. This is stored in tokenizer_config.json,
+                since the default of transformers differs by class and version.
         """
         settings: dict[str, object] = {"tokenizer_class": "PreTrainedTokenizerFast"}
         settings |= {f"{t[1:-1].lower()}_token": t for t in SPECIAL_TOKENS if self._knows(t)}
@@ -245,9 +245,10 @@ class TextTokenizer:
         return [self._counted_by_pieces(text, room) for text in texts]
 
     def _counted_by_pieces(self, text: str, room: int) -> tuple[Ids, int]:
-        """Count the tokens of a long text piece by piece; the count may be off by one per piece.
+        """Return the first ``room`` ids of a long text and count all its ids, piece by piece.
 
-        The returned ids are exact unless the text has no blank within `PIECE_CHARS` characters.
+        The count may be off by one for each piece. The returned ids are exact if the text has a
+        blank in every `PIECE_CHARS` characters.
         """
         kept: Ids = []
         count = 0
@@ -266,7 +267,10 @@ class TextTokenizer:
 
 
 def _longest_first(first: int, second: int, room: int) -> tuple[int, int]:
-    """Tokens to keep of each text: the longer one is truncated until both are equally long."""
+    """Return how many tokens to keep of each text of a pair, ``room`` at most.
+
+    The longer text is truncated until both are equally long, then both are truncated.
+    """
     if first + second <= room:
         return first, second
     short, half = min(first, second), room // 2
@@ -276,7 +280,7 @@ def _longest_first(first: int, second: int, room: int) -> tuple[int, int]:
 
 
 def _frame(probe: Encoding) -> Frame:
-    """Find the special tokens in an encoded text or pair."""
+    """Find the special tokens that the tokenizer added to an encoded text or pair."""
     owners = probe.sequence_ids
     texts = [index for index, owner in enumerate(owners) if owner is not None]
     first, last = texts[0], texts[-1]
@@ -305,7 +309,7 @@ def _bad_text(texts: Sequence[str], error: Exception) -> CorpusError:
         if match := re.search("[\ud800-\udfff]", text):
             near = text[max(0, match.start() - 20) : match.end()]
             return CorpusError(
-                f"The text ending here in {near!r} holds a lone surrogate at character "
-                f"{match.start()}; read its source as UTF-8, or remove it."
+                f"The text has a lone surrogate at character {match.start()}, at the end of "
+                f"{near!r}; read its source as UTF-8, or remove the surrogate."
             )
     return CorpusError(f"The texts cannot be tokenised: {error}.")

@@ -26,12 +26,15 @@ class VocabularySettings:
     """Settings for learning a vocabulary.
 
     Attributes:
-        vocab_size: Target number of pieces, special tokens and alphabet included.
-        algorithm: ``wordpiece`` merges by likelihood gain; ``bpe`` by count, in the `tokenizers`
-            library. Both vocabularies encode by longest match first.
-        alphabet_limit: Most characters to include.
-        rules: How to split text into words; with ``extend``, the rules of the old vocabulary apply.
-        extend: Folder or vocab.txt of a vocabulary to extend; its ids do not change.
+        vocab_size: Target number of pieces (vocabulary entries), special tokens and single
+            characters included.
+        algorithm: ``wordpiece`` merges the pair of pieces with the largest gain in likelihood.
+            ``bpe`` merges the most frequent pair, with the `tokenizers` library. With either
+            vocabulary, words are encoded by longest match first.
+        alphabet_limit: Maximum number of different characters to include.
+        rules: How to split text into words. With ``extend``, the rules of the old vocabulary apply
+            instead.
+        extend: Folder or vocab.txt of an old vocabulary to extend; its ids do not change.
     """
 
     vocab_size: int = 30_522
@@ -61,11 +64,11 @@ class TrainedVocabulary:
     """The result of `train_tokenizer`.
 
     Attributes:
-        out: The folder.
+        out: Folder of the vocabulary.
         vocab_size: Number of pieces; below the target if the text has no more pairs to merge.
-        documents: Documents read.
-        rejected: Input rows that could not be used.
-        rejects_file: File that lists them; None if there are none.
+        documents: Number of documents read.
+        rejected: Number of input rows that could not be used.
+        rejects_file: File that lists the rejected rows; None if there are none.
     """
 
     out: Path
@@ -84,7 +87,7 @@ def train_tokenizer(
         reader: The documents; `BATCH_ROWS` is a good size of its batches.
         out: A folder that does not exist yet.
         settings: Settings of the vocabulary.
-        workers: Processes that count words.
+        workers: Number of processes that count words.
 
     Raises:
         ConfigError: ``out`` exists, or ``vocab_size`` is too small for the alphabet.

@@ -1,4 +1,4 @@
-"""Read and write a vocabulary as a folder that `transformers` and `TextTokenizer` load."""
+"""Read and write a vocabulary as a folder that `transformers` and `TextTokenizer` can load."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def bert_frame(tokenizer: Tokenizer) -> processors.TemplateProcessing:
     """Make a template with [CLS] before the first text and [SEP] after each text.
 
     Raises:
-        ModelError: The tokenizer lacks one of them.
+        ModelError: The tokenizer has no [CLS] or no [SEP].
     """
     ids = {token: tokenizer.token_to_id(token) for token in ("[CLS]", "[SEP]")}
     if missing := [token for token, token_id in ids.items() if token_id is None]:
@@ -105,7 +105,7 @@ def save_vocabulary(
 
 
 def check_new(out: Path) -> None:
-    """Refuse a folder that `save_vocabulary` cannot make.
+    """Check that `save_vocabulary` can create a folder.
 
     Raises:
         ConfigError: The folder exists, its parent does not, or its temporary folder exists and was
@@ -121,17 +121,17 @@ def check_new(out: Path) -> None:
 
 
 def _is_leftover(temporary: Path) -> bool:
-    """Whether a temporary folder holds only files of a vocabulary."""
+    """Whether a temporary folder holds only files that `save_vocabulary` writes."""
     if temporary.is_symlink() or not temporary.is_dir():
         return False
     return all(entry.name in _FILES for entry in temporary.iterdir())
 
 
 def read_vocabulary(path: Path) -> tuple[list[str], WordRules]:
-    """Read the pieces by id, and the rules for words, from a folder or a vocab.txt.
+    """Read the pieces in the order of ids, and the rules for words, from a folder or a vocab.txt.
 
-    The rules come from the tokenizer_config.json beside the vocabulary; without one they are those
-    of an uncased BERT.
+    The rules are read from the file tokenizer_config.json in the folder of vocab.txt. If it does
+    not exist, the rules of an uncased BERT model are returned.
 
     Raises:
         ModelError: The files cannot be read, or are not a WordPiece vocabulary.
@@ -141,16 +141,16 @@ def read_vocabulary(path: Path) -> tuple[list[str], WordRules]:
     try:
         # Not splitlines(): a piece may be another line separator, such as U+2028.
         lines = file.read_bytes().decode("utf-8").split("\n")
-        switches = json.loads(config.read_text("utf-8")) if config.is_file() else {}
+        settings = json.loads(config.read_text("utf-8")) if config.is_file() else {}
     except (OSError, ValueError) as error:
         raise ModelError(f"No vocabulary can be read from {path}: {error}.") from error
     vocabulary = [line.removesuffix("\r") for line in lines]
     if vocabulary[-1] == "":
         vocabulary.pop()
     rules = WordRules(
-        lowercase=switches.get("do_lower_case", True),
-        strip_accents=switches.get("strip_accents"),
-        split_cjk=switches.get("tokenize_chinese_chars", True),
+        lowercase=settings.get("do_lower_case", True),
+        strip_accents=settings.get("strip_accents"),
+        split_cjk=settings.get("tokenize_chinese_chars", True),
     )
     bert_tokenizer(vocabulary, rules)
     return vocabulary, rules

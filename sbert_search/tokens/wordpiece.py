@@ -1,4 +1,7 @@
-"""Learn a WordPiece vocabulary from word counts, from scratch or as an extension of another."""
+"""Learn a WordPiece vocabulary from word counts, from scratch or by extending another.
+
+A piece is an entry of the vocabulary: a special token, a character, a word or a part of a word.
+"""
 
 from __future__ import annotations
 
@@ -29,22 +32,25 @@ def learn_wordpiece(
 ) -> list[str]:
     """Learn a vocabulary by likelihood gain (see `wordpiece_merges.grow_vocabulary`).
 
-    First, the missing characters are added. Then merging starts from the pieces into which the
-    vocabulary splits the words, so an existing vocabulary is extended and its ids do not change.
+    First, the characters that ``vocabulary`` lacks are added. Then the words are split into the
+    pieces so far, and adjacent pieces are merged into new ones. So an existing vocabulary is
+    extended, and its ids do not change.
 
     Args:
-        words: Occurrences of each word.
-        vocab_size: Target number of pieces; too few words give fewer.
-        vocabulary: Initial pieces, by id.
-        alphabet_limit: Most characters to include; a word with another character becomes [UNK].
-        advance: Called with 1 for each merged piece.
+        words: Number of occurrences of each word.
+        vocab_size: Target number of pieces; the result is smaller if there are too few words.
+        vocabulary: Initial pieces, in the order of ids.
+        alphabet_limit: Maximum number of different characters to include. A word with any other
+            character becomes [UNK].
+        advance: Called with 1 for each new piece.
 
     Returns:
-        The pieces by id: ``vocabulary``, characters, merged pieces in the order of their merges.
+        The pieces in the order of ids: ``vocabulary``, characters, then merged pieces in the order
+        of their merges.
 
     Raises:
         CorpusError: There are no words.
-        ConfigError: ``vocab_size`` has no room for the characters.
+        ConfigError: ``vocab_size`` is too small for ``vocabulary`` and the characters.
     """
     old = set(vocabulary)
     letters = [piece for piece in alphabet(words, alphabet_limit) if piece not in old]
@@ -70,10 +76,10 @@ def learn_bpe(
         batches: Texts.
         rules: How to split a text into words.
         vocab_size: Target number of pieces.
-        alphabet_limit: Most characters to include.
+        alphabet_limit: Maximum number of different characters to include.
 
     Returns:
-        The pieces by id: special tokens, characters, merged pieces.
+        The pieces in the order of ids: special tokens, characters, merged pieces.
 
     Raises:
         CorpusError: There are no words.
@@ -102,10 +108,15 @@ def learn_bpe(
 
 
 def alphabet(words: Mapping[str, int], limit: int) -> list[str]:
-    """List the characters of a vocabulary: as the start of a word, then as a continuation.
+    """List the pieces of one character: each at the start of a word, then with ## inside a word.
 
-    A character of any word with several characters gets both forms, so that every word of known
-    characters can be split. A character that is always a word (punctuation, CJK) gets the first.
+    Every character that occurs in a word of several characters gets both pieces, so that each word
+    of known characters can be split. A character that is always a word by itself (punctuation, CJK)
+    gets only the piece for the start of a word.
+
+    Args:
+        words: Number of occurrences of each word.
+        limit: Number of characters; the most frequent ones are kept.
 
     Raises:
         CorpusError: There are no words.

@@ -1,4 +1,4 @@
-"""Merge pieces into longer ones: the loop that turns characters into a vocabulary."""
+"""Merge pieces (vocabulary entries) into longer pieces until a vocabulary is large enough."""
 
 from __future__ import annotations
 
@@ -16,20 +16,21 @@ CONTINUATION = "##"
 
 
 def join_pieces(left: str, right: str) -> str:
-    """Write two adjacent pieces as one: ``un`` and ``##able`` give ``unable``."""
+    """Return two adjacent pieces as one: ``un`` and ``##able`` give ``unable``."""
     return left + right.removeprefix(CONTINUATION)
 
 
 class Segmentation:
-    """All distinct words, concatenated, as linked lists of pieces.
+    """All distinct words, concatenated, each as a linked list of pieces.
 
-    A position is an index into the arrays. A merge stores the new piece at the position of the left
-    piece and empties the position of the right one. -1 means no piece, or no adjacent piece.
+    A position is an index into the arrays of this class. A merge stores the new piece at the
+    position of the left piece and empties the position of the right piece. -1 means that a position
+    is empty, or that there is no next or previous piece in the word.
 
     Args:
         pieces: Piece ids of all words, word by word, int (positions,).
-        lengths: Pieces of each word, int (words,).
-        counts: Occurrences of each word, int (words,).
+        lengths: Number of pieces of each word, int (words,).
+        counts: Number of occurrences of each word, int (words,).
         n_pieces: Number of distinct pieces.
     """
 
@@ -48,11 +49,11 @@ class Segmentation:
         self._positions: list[Positions] = np.split(order, borders)
 
     def frequencies(self) -> Floats:
-        """Count every piece, float (n_pieces,)."""
+        """Return the number of occurrences of every piece in the corpus, float (n_pieces,)."""
         return _sums(self._piece, self._weight, len(self._positions))
 
     def pairs(self) -> tuple[Ints, Floats]:
-        """Count every pair of adjacent pieces: distinct keys, and their counts."""
+        """Return the keys of all distinct pairs of adjacent pieces, and the count of each pair."""
         return _summed(*self._edges(np.arange(len(self._piece), dtype=np.int32)))
 
     def merge(self, left: int, right: int, merged: int) -> tuple[float, Ints, Floats]:
@@ -61,10 +62,11 @@ class Segmentation:
         Args:
             left: The left piece of the pair.
             right: The right piece.
-            merged: Id of the merged piece: the next unused id, or that of an existing piece.
+            merged: Id of the merged piece: the next unused id, or the id of an existing piece.
 
         Returns:
-            The number of merges, and the distinct keys of pairs with the changes of their counts.
+            The number of merges in the corpus, the keys of all pairs whose counts changed, and the
+            changes of these counts.
         """
         first = self._find(left, right)
         second = self._next[first]
@@ -87,7 +89,10 @@ class Segmentation:
         return float(self._weight[first].sum()), keys[changed], amounts[changed]
 
     def _find(self, left: int, right: int) -> Positions:
-        """Positions of a pair; of overlapping ones (``aaa``) every second, from the left."""
+        """Return the positions of the left pieces of a pair.
+
+        If occurrences overlap, as those of the pair a, a in ``aaa``, every second one is returned.
+        """
         first: Positions
         if len(self._positions[left]) <= len(self._positions[right]):
             first = self._positions_of(left)
@@ -112,7 +117,10 @@ class Segmentation:
         return self._positions[piece]
 
     def _edges(self, left: Positions) -> tuple[Ints, Floats]:
-        """Key and weight of the pair that starts at each position; positions may repeat."""
+        """Return key and weight of the pairs whose left pieces are at some positions.
+
+        A position that occurs twice, is -1 or is the last of its word gives no further pair.
+        """
         left = np.unique(left[left >= 0])
         left = left[self._next[left] >= 0]
         weights: Floats = self._weight[left]
@@ -137,20 +145,22 @@ def grow_vocabulary(
 ) -> list[str]:
     """Merge the pair of largest gain in unigram log-likelihood until there are enough new pieces.
 
-    Gains with a relative difference below 1e-9 count as equal; the first pair in the order of
-    strings then wins. Merging stops early if no pair that occurs twice raises the likelihood.
+    Gains with a relative difference below 1e-9 count as equal; of such pairs the first in the order
+    of strings is merged. Merging stops early if no pair that occurs at least twice raises the
+    likelihood.
 
     Args:
-        segmentation: The words in pieces; it is modified.
-        pieces: Text of the initial pieces of ``segmentation``, by id.
+        segmentation: The words, split into pieces; this object is modified.
+        pieces: Texts of the initial pieces of ``segmentation``, in the order of ids.
         n_new: Number of pieces to add.
         advance: Called with 1 for each new piece.
 
     Returns:
         The new pieces, in the order of their merges.
 
-    Source: Schuster & Nakajima 2012, Japanese and Korean voice search, section 3; the gain is that
-    of the pair model against the unigram model, f(ab) ln(f(ab) N / (f(a) f(b))).
+    Source: Schuster & Nakajima 2012, Japanese and Korean voice search, section 3. The gain of
+    merging a and b is f(ab) ln(f(ab) N / (f(a) f(b))), where f counts occurrences and N is the
+    number of pieces in the corpus.
     """
     texts, id_of = list(pieces), {text: piece_id for piece_id, text in enumerate(pieces)}
     frequency = segmentation.frequencies()

@@ -22,12 +22,15 @@ MAX_DISTINCT_WORDS = 10_000_000  # about 1 GiB of words and counts
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WordRules:
-    """BERT's normalisation: clean, separate CJK, lower-case, strip accents; then split.
+    """BERT's rules for splitting a text into words.
+
+    The text is cleaned of control characters, normalised as the attributes say, and split at white
+    space and punctuation.
 
     Attributes:
-        lowercase: Whether to lower-case; False for a cased vocabulary.
-        strip_accents: Whether to strip accents; None: as ``lowercase``.
-        split_cjk: Whether every CJK ideograph is a word.
+        lowercase: Whether to lower-case the text; False for a cased vocabulary.
+        strip_accents: Whether to strip accents; None: only if ``lowercase`` is true.
+        split_cjk: Whether every CJK ideograph is a word by itself.
     """
 
     lowercase: bool = True
@@ -54,14 +57,15 @@ def count_words(
     """Count the words of a corpus, batch by batch, in several processes.
 
     The result does not depend on the number of processes. Words longer than `MAX_WORD_CHARS` are
-    left out. If there are more than ``max_distinct`` distinct words, the rarest half is dropped
-    (with a note on stderr), so memory stays bounded; such rare words do not enter a vocabulary.
+    left out. If there are more than ``max_distinct`` distinct words, at least the rarest half is
+    dropped, with a note on stderr. So memory stays bounded; words that rare do not enter a
+    vocabulary.
 
     Args:
-        batches: Texts, some megabytes per batch; read as fast as they are counted.
+        batches: Texts, some megabytes per batch. Batches are read only as fast as they are counted.
         rules: How to split a text into words.
-        workers: Number of processes; 1 counts in this process.
-        max_distinct: Most distinct words to keep.
+        workers: Number of processes; 1: count in this process.
+        max_distinct: Maximum number of distinct words to keep.
     """
     total: Counter[str] = Counter()
     for counts in _counted(batches, rules, workers):
@@ -75,8 +79,9 @@ def count_batch(texts: Sequence[str], rules: WordRules) -> dict[str, int]:
     """Count the words of some texts."""
     chunks: Counter[str] = Counter()
     for text in texts:
-        # BERT's rules look at single characters, so equal chunks between blanks give equal words:
-        # count the chunks first, then normalise each once. Rarer white space is left to the rules.
+        # BERT's rules look at single characters, so equal chunks between blanks give equal words.
+        # Count the chunks first, then normalise each distinct chunk once. The rules split chunks at
+        # rarer kinds of white space.
         chunks.update(text.translate(_BLANKS).split(" "))
     normalize = rules.normalizer().normalize_str
     split = pre_tokenizers.BertPreTokenizer().pre_tokenize_str
@@ -94,7 +99,7 @@ _BLANKS = str.maketrans("\t\n\r", "   ")
 def _counted(
     batches: Iterable[Sequence[str]], rules: WordRules, workers: int
 ) -> Iterator[dict[str, int]]:
-    """Yield the counts of each batch, in order; few batches are in memory at a time."""
+    """Yield the word counts of each batch, in order; few batches are in memory at a time."""
     if workers == 1:
         for texts in batches:
             yield count_batch(texts, rules)

@@ -180,7 +180,7 @@ def test_chunks_are_encoded_as_the_texts_they_are(folder: Path, engine: Any) -> 
 
 
 def test_a_lone_surrogate_is_named(tiny: Embedder) -> None:
-    with pytest.raises(CorpusError, match="holds a lone surrogate at character 4"):
+    with pytest.raises(CorpusError, match="has a lone surrogate at character 4"):
         tiny.encode(["fine", "cat \ud83d"])
 
 

@@ -1,1 +1,1 @@
-"""Disk access: the single writer of indexes and checkpoints, locks, mapped files, arrays."""
+"""Disk access: durable writes, locks, memory-mapped files, and files of arrays."""

@@ -1,9 +1,10 @@
-"""The single writer of indexes, checkpoints and embedding caches.
+"""Durable writes; all files of indexes, checkpoints and embedding caches are written here.
 
-Every change of the disk is one call of a `Disk` method, so a test can replace the disk and fail the
-n-th step. A new file is opened exclusively, hashed while it is written, and fsynced before it is
-closed; it has no effect until a manifest refers to it or its folder is renamed. A failed fsync is
-never repeated: the kernel may have dropped the data, and a second call could report success.
+Every change on disk is one call of a `Disk` method, so a test can replace the `Disk` object by one
+that fails at the n-th call. A new file is opened exclusively, hashed while it is written, and
+fsynced before it is closed. It has no effect until a manifest (the list of the files of an index)
+refers to it, or until its folder is renamed. A failed fsync is never repeated: the kernel may have
+dropped the data, and a second call could report success.
 """
 
 from __future__ import annotations
@@ -24,13 +25,13 @@ from sbert_search.runtime.disk.folders import AnyFolder, Entry, Folder, Place, p
 from sbert_search.runtime.disk.mapping import mapped
 
 _READING = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOFOLLOW", 0)
-BUFFER_BYTES = 1 << 20  # small writes are buffered up to this size; large ones are split
+BUFFER_BYTES = 1 << 20  # small writes are buffered up to this size; larger writes are split
 
 
 class Disk:
-    """The operations that change a disk, one method per step.
+    """The operations that change files and folders on disk, one system call per method.
 
-    A `Place` is a path, or an entry of an open folder.
+    A `Place` is the name of a file or folder: a path, or an `Entry` of an open folder.
     """
 
     def open_new(self, place: Place) -> int:
@@ -53,11 +54,11 @@ class Disk:
         return os.write(fd, data)
 
     def fsync(self, fd: int) -> None:
-        """Make a file's bytes durable."""
+        """Make the written bytes of a file durable."""
         os.fsync(fd)
 
     def fsync_folder(self, place: AnyFolder) -> None:
-        """Make a folder's entries durable."""
+        """Make new, renamed and removed entries of a folder durable."""
         if isinstance(place, Folder):
             os.fsync(place.fd)
         elif isinstance(place, Entry):
@@ -101,7 +102,7 @@ disk = Disk()
 
 @contextlib.contextmanager
 def use_disk(replacement: Disk) -> Iterator[None]:
-    """Send every write through another disk, as fault tests do."""
+    """Make every write call the methods of another `Disk`, as fault tests do."""
     global disk
     previous, disk = disk, replacement
     try:
@@ -111,9 +112,10 @@ def use_disk(replacement: Disk) -> Iterator[None]:
 
 
 class NewFile(RawIOBase):
-    """A new file with its size and xxh3_128; it is durable once the context exits without an error.
+    """A new file, with its size and xxh3_128 digest.
 
-    After an exception the partial file stays for a later clean-up, since nothing refers to it.
+    The file is durable once the context exits without an error. After an exception the partial file
+    stays for a later clean-up, which is safe, since nothing refers to the file.
     """
 
     def __init__(self, place: Place) -> None:
@@ -137,7 +139,7 @@ class NewFile(RawIOBase):
         return self.n_bytes
 
     def write(self, data: Any) -> int:
-        """Accept all of the data; small pieces are buffered."""
+        """Write all of the data, or buffer them if they are few; return the number of bytes."""
         view = memoryview(data).cast("B")
         self._hash.update(view)
         self.n_bytes += len(view)
@@ -181,7 +183,7 @@ def write_new(place: Place, data: bytes | memoryview) -> NewFile:
     return file
 
 
-class ReplaceUnknown(OSError):  # noqa: N818 (each room turns it into an error of its own)
+class ReplaceUnknown(OSError):  # noqa: N818 (each subpackage turns it into an error of its own)
     """A replacement failed at or after the rename: the file may have its old or new content."""
 
 
@@ -194,8 +196,10 @@ def replacing(place: Place, *, ready: Callable[[], object] | None = None) -> Ite
         ready: Called right before the rename; if it raises, the old file stays.
 
     Raises:
-        OSError: Nothing has changed. Folders, devices and named pipes are not replaced.
-        ReplaceUnknown: The rename or its fsync failed; the file may have its old or new content.
+        OSError: The temporary file cannot be written, or ``place`` is a folder, a device or a named
+            pipe. Nothing has changed.
+        ReplaceUnknown: The rename, or the fsync after it, failed; the file may have its old or new
+            content.
     """
     if isinstance(place, Path) and place.exists() and not place.is_file():
         raise OSError(errno.EINVAL, "Not a regular file", str(place))
@@ -225,11 +229,11 @@ def replace_file(place: Place, data: bytes, *, ready: Callable[[], object] | Non
 
 
 class LineLog:
-    """A file of lines with durable appends; it is created with the first line.
+    """A file of lines to which lines are appended durably; the first line creates the file.
 
     Args:
         path: The file.
-        keep: Number of lines of an earlier process to keep; the rest is truncated.
+        keep: Number of lines of an existing file to keep; further lines are removed.
     """
 
     def __init__(self, path: Path, keep: int = 0) -> None:
@@ -242,7 +246,7 @@ class LineLog:
                 disk.truncate(path, sum(map(len, itertools.islice(file, keep))))
 
     def append(self, lines: Sequence[str]) -> None:
-        """Write lines, each without its newline."""
+        """Append lines, given without newlines, durably."""
         if not lines:
             return
         data = memoryview("".join(f"{line}\n" for line in lines).encode())
@@ -256,7 +260,7 @@ class LineLog:
 
 
 def remove_tree(path: Path) -> None:
-    """Remove a folder with its contents, or a file, without following links; may be absent."""
+    """Remove a file, or a folder with its contents, if it exists; links are not followed."""
     if not path.is_dir() or path.is_symlink():
         with contextlib.suppress(FileNotFoundError):
             disk.unlink(path)
@@ -267,10 +271,10 @@ def remove_tree(path: Path) -> None:
 
 
 def open_lock(place: Place) -> int:
-    """Open a regular file for locking, created if absent, and return its descriptor.
+    """Open a regular file for locking, create it if absent, and return its descriptor.
 
     Raises:
-        OSError: It cannot be created, or is a link or a pipe.
+        OSError: The file cannot be created or opened, or is a link or a pipe.
     """
     flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
     with parent_of(place) as (folder_fd, name):
@@ -297,10 +301,10 @@ def xxh3_128_of(path: Path) -> str:
 
 
 def map_file(path: Place) -> memoryview:
-    """Map a regular file for reading, without keeping a descriptor open.
+    """Map a regular file into memory for reading, without keeping a descriptor open.
 
     Raises:
-        OSError: It is absent, a link, or not a regular file.
+        OSError: The file is absent, a link, or not a regular file.
     """
     with parent_of(path) as (folder_fd, name):
         fd = os.open(name, _READING, dir_fd=folder_fd)

@@ -1,8 +1,9 @@
-"""Open folders: reach their files through a descriptor, never through a symbolic link.
+"""Access files through the descriptor of an open folder, never through a symbolic link.
 
-Between two steps, another process can move a folder or replace it by a link; then its path names
-another folder, but a descriptor does not. An `Entry` names a file below a `Folder`; the functions
-of `runtime/disk/files.py` accept it in place of a path.
+While this process works in a folder, another process can move the folder or replace it by a link.
+The path then leads to another folder, but an open descriptor still leads to the first. An `Entry`
+names a file below an open `Folder`; the functions of `runtime/disk/files.py` accept an `Entry` in
+place of a path.
 """
 
 from __future__ import annotations
@@ -33,23 +34,23 @@ class Folder:
     never through a link, and must be the same folder as at its first access.
 
     Args:
-        path: Its absolute path, for messages and `is_at_its_path`.
-        fd: Its descriptor, closed with this object.
+        path: Absolute path of the folder, for messages and `is_at_its_path`.
+        fd: Descriptor of the folder; it is closed with this object.
     """
 
     def __init__(self, path: Path, fd: int) -> None:
         self.path, self.fd = path, fd
         self.identity = identity_of(os.fstat(fd))
-        self._seen: dict[str, Identity] = {}
+        self._seen: dict[str, Identity] = {}  # sub-folders at their first access
         self._kept: dict[str, int] | None = None  # descriptors of sub-folders, within `kept_open`
         self.close = weakref.finalize(self, os.close, fd)
 
     @classmethod
     def open(cls, path: str | Path) -> Folder:
-        """Open a folder; the path itself may be a link to it.
+        """Open a folder; the path may be a link to the folder.
 
         Raises:
-            OSError: It is absent, not a folder, or not readable.
+            OSError: The folder is absent, not a folder, or not readable.
         """
         if os.open not in os.supports_dir_fd:
             raise OSError("Windows opens no files relative to a folder; use Linux, macOS or WSL")
@@ -89,7 +90,8 @@ class Folder:
         """Map the entries of this folder, or of a sub-folder, to whether they are regular files.
 
         Raises:
-            OSError: The sub-folder is absent, a link, or not the same as before.
+            OSError: The sub-folder is absent, a link, or not the same folder as at its first
+                access.
         """
         with self.parent_of(f"{below}/" if below else "") as (fd, _), os.scandir(fd) as entries:
             return {entry.name: entry.is_file(follow_symlinks=False) for entry in entries}
@@ -124,10 +126,10 @@ class Folder:
 
     @contextlib.contextmanager
     def kept_open(self, names: Iterable[str] = ()) -> Iterator[Folder]:
-        """Yield this folder with its sub-folders kept open from their first use to the end.
+        """Yield this folder; its sub-folders stay open from their first use to the context's end.
 
-        This makes opening many files faster. It also prevents the reuse of an inode: no new folder
-        gets the inode of an open one.
+        This makes opening many files faster. It also ensures that no new folder can get the inode
+        of an open sub-folder and be mistaken for it.
 
         Args:
             names: Sub-folders to open now.
@@ -179,7 +181,7 @@ class Entry:
 
     @property
     def path(self) -> Path:
-        """Its path when the folder was opened, for messages."""
+        """The path of the entry at the time when the folder was opened, for messages."""
         return self.folder.path / self.below
 
     @property
@@ -189,7 +191,7 @@ class Entry:
 
     @property
     def parent(self) -> Folder | Entry:
-        """The folder that contains it."""
+        """The folder that contains the entry."""
         below = self.below.rpartition("/")[0]
         return Entry(self.folder, below) if below else self.folder
 
@@ -203,7 +205,7 @@ class Entry:
             return Folder(self.path, os.open(name, _FOLDER | os.O_NOFOLLOW, dir_fd=fd))
 
     def with_name(self, name: str) -> Entry:
-        """Return the entry of another name in the same folder."""
+        """Return an entry with another name in the same folder."""
         below = self.below.rpartition("/")[0]
         return Entry(self.folder, f"{below}/{name}" if below else name)
 
@@ -217,7 +219,7 @@ AnyFolder = Path | Entry | Folder
 
 @contextlib.contextmanager
 def parent_of(place: Place) -> Iterator[tuple[int | None, str | Path]]:
-    """Yield the ``dir_fd`` and path arguments for ``os`` functions."""
+    """Yield the ``dir_fd`` and path arguments with which ``os`` functions access a place."""
     if isinstance(place, Entry):
         with place.folder.parent_of(place.below) as at:
             yield at

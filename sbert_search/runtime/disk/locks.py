@@ -12,14 +12,14 @@ from collections.abc import Iterator
 from sbert_search.runtime.disk import files
 from sbert_search.runtime.disk.folders import Folder, Place, identity_of, parent_of
 
-PROBES = (".probe-1", ".probe-2")
-POLL_S = 0.02
+PROBES = (".probe-1", ".probe-2")  # names of the test files of `check_renames`
+POLL_S = 0.02  # seconds between two tries to get a lock
 
-_held: set[Lock] = set()  # a fork inherits the descriptors and must close its copies
+_held: set[Lock] = set()  # locks of this process; a fork must close the descriptors it inherits
 
 
-class LockHeld(Exception):  # noqa: N818 (each room turns it into an error of its own)
-    """Another process holds the lock; ``pid`` and ``since`` identify it, if known."""
+class LockHeld(Exception):  # noqa: N818 (each subpackage turns it into an error of its own)
+    """Another process holds the lock; ``pid`` and ``since`` are its id and time, if known."""
 
     def __init__(self, place: Place, pid: object, since: object) -> None:
         self.place, self.pid, self.since = place, pid, since
@@ -38,7 +38,10 @@ class Lock:
         return self._fd >= 0 and _leads_to(self.place, self._fd)
 
     def write_holder(self) -> None:
-        """Write the holder into the lock file, unless it has a hard link elsewhere."""
+        """Write process id and time into the lock file, for messages of other processes.
+
+        A file with several hard links is left alone, since it may be a user's file.
+        """
         note = json.dumps({"pid": os.getpid(), "since": time.strftime("%Y-%m-%dT%H:%M:%S%z")})
         with contextlib.suppress(OSError):  # a full disk: the lock holds without the note
             if os.fstat(self._fd).st_nlink == 1:
@@ -46,7 +49,7 @@ class Lock:
                 os.pwrite(self._fd, note.encode(), 0)
 
     def release(self) -> None:
-        """Clear the holder and release the lock."""
+        """Clear the lock file and release the lock."""
         if self._fd < 0:
             return
         with contextlib.suppress(OSError):
@@ -94,7 +97,7 @@ def exclusive_lock(place: Place, *, wait_s: float = 0.0) -> Iterator[Lock]:
 
 
 def _acquire(place: Place, deadline: float) -> Lock:
-    """Lock the file of this name; reopen it on each try, since another process may replace it."""
+    """Lock a file; reopen it by its name on each try, since another process may replace it."""
     while True:
         fd = files.open_lock(place)
         try:
@@ -140,7 +143,7 @@ def _require_exclusion(place: Place) -> None:
 
 
 def _read_holder(fd: int) -> dict[str, object]:
-    """Read the holder of a lock; wait a moment for one who has not written its note yet."""
+    """Read the process id and time of a lock's holder; wait a moment if it has not written them."""
     for _ in range(20):
         with contextlib.suppress(ValueError):
             holder = json.loads(os.pread(fd, 4096, 0))
@@ -150,12 +153,12 @@ def _read_holder(fd: int) -> dict[str, object]:
 
 
 def check_renames(folder: Folder) -> None:
-    """Test in a folder that a rename replaces a file, which every commit relies on.
+    """Test that renaming a file in a folder replaces the target, which every commit relies on.
 
-    The two test files are removed, including those of an earlier test that was killed.
+    The two test files are removed, also those that a killed process has left.
 
     Raises:
-        OSError: The file system does not support it, like some network mounts.
+        OSError: The file system, such as some network mounts, does not support such renames.
     """
     first, second = (folder / name for name in PROBES)
     _remove_probes(folder)

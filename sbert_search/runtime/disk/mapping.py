@@ -18,11 +18,11 @@ _FAILED = ctypes.c_void_p(-1).value
 
 
 def mapped(fd: int, n_bytes: int) -> memoryview:
-    """Map an open file for reading; the descriptor can be closed after that.
+    """Map an open file into memory for reading; the descriptor can be closed after that.
 
     Args:
         fd: Descriptor of a regular file.
-        n_bytes: Bytes to map from its start, at least 1.
+        n_bytes: Number of bytes to map from the start of the file, at least 1.
 
     Raises:
         OSError: The file cannot be mapped, for example because the address space is full.
@@ -54,7 +54,7 @@ class _Mapping:
 
 @cache
 def _libc() -> ctypes.CDLL:
-    """Load the C library; from Python 3.13 on, `mmap.mmap` could map without a descriptor too."""
+    """Load the C library. From Python 3.13 on, `mmap.mmap` can map without a descriptor too."""
     libc = ctypes.CDLL(None, use_errno=True)
     libc.mmap.restype = ctypes.c_void_p
     ints = (ctypes.c_int,) * 3  # protection, flags, descriptor

@@ -1,7 +1,7 @@
-"""`.npy` files: headers are compared byte for byte, never parsed.
+"""Write and read `.npy` files; a header is compared byte for byte, never parsed.
 
-The manifest records the dtype and shape of each file, and these determine its header. See
-"npy headers are compared, not parsed" in docs/decisions.md.
+The caller knows the dtype and shape of each file from a manifest. Dtype and shape determine the
+header. See "npy headers are compared, not parsed" in docs/decisions.md.
 
 Source: NumPy documentation, "A simple file format for NumPy arrays" (NEP 1), version 1.0.
 """
@@ -18,7 +18,7 @@ from sbert_search.runtime.disk import files
 from sbert_search.runtime.disk.folders import Place
 
 
-class AnotherArray(ValueError):  # noqa: N818 (each room turns it into an error of its own)
+class AnotherArray(ValueError):  # noqa: N818 (each subpackage turns it into an error of its own)
     """A file does not contain an array of the expected dtype and shape."""
 
     def __init__(self, expected: str, got: str) -> None:
@@ -27,7 +27,7 @@ class AnotherArray(ValueError):  # noqa: N818 (each room turns it into an error 
 
 
 def header(dtype: DTypeLike, shape: tuple[int, ...]) -> bytes:
-    """Return the header of a C-ordered array, padded to a multiple of 64 bytes."""
+    """Return the header of a little-endian array in C order, padded to a multiple of 64 bytes."""
     descr = np.dtype(dtype).newbyteorder("<").str
     text = f"{{'descr': '{descr}', 'fortran_order': False, 'shape': {shape!r}, }}"
     start = b"\x93NUMPY\x01\x00"
@@ -45,7 +45,7 @@ def write(place: Place, array: NDArray[np.generic]) -> files.NewFile:
 
 
 def read(view: memoryview, dtype: DTypeLike, shape: tuple[int, ...]) -> NDArray[Any]:
-    """View mapped bytes as an array, without copying.
+    """Return the mapped bytes of a file as an array, without copying them.
 
     Raises:
         AnotherArray: The header or the size does not match the dtype and shape.

@@ -1,4 +1,4 @@
-"""Refuse outputs that would overwrite an input, also under another name of the same file."""
+"""Refuse an output path that would overwrite an input, even through a link or another spelling."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from sbert_search.errors import ConfigError
 
 
 def same_file(path: Path, others: Iterable[Path]) -> Path | None:
-    """Return the first of ``others`` that is the same file: another spelling, a link, a hard link.
+    """Return the first of ``others`` that names the same file as ``path``, or None.
 
-    A file that does not exist equals no other.
+    The names may differ: another spelling, a symbolic link or a hard link. A file that does not
+    exist is the same as no other.
     """
     if (own := _identity(path)) is None:
         return None
@@ -24,15 +25,15 @@ def require_apart(output: Path, inputs: Iterable[Path], option: str = "The outpu
 
     Args:
         output: A file or folder to write; it need not exist.
-        inputs: Files and folders that are read. A folder stands for all its files; if only some
-            are read, pass those.
+        inputs: Files and folders that are read. A folder stands for all its files; if only some of
+            them are read, pass these files instead.
         option: Name of the output in the message.
 
     Raises:
-        ConfigError: The output is an input, or lies in one.
+        ConfigError: The output is an input, or lies in an input folder.
     """
     inputs = list(inputs)
-    temporary = Path(f"{output}.tmp")  # `files.replacing` writes it first
+    temporary = Path(f"{output}.tmp")  # `files.replacing` writes this file first
     for written in (output, temporary):
         if (read := same_file(written, inputs)) is not None:
             named = f" ({read})" if str(read) != str(written) else ""
@@ -50,7 +51,7 @@ def require_file_place(output: Path, option: str = "The output") -> None:
     """Refuse an output path where no file can be written, before the work starts.
 
     Raises:
-        ConfigError: It is a folder, or its parent folder does not exist.
+        ConfigError: The output is a folder, or its parent folder does not exist.
     """
     if output.is_dir():
         raise ConfigError(f"{option}: {output} is a folder. Name a file.")

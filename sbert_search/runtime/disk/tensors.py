@@ -1,4 +1,4 @@
-"""Write safetensors files through the single disk writer, one tensor at a time."""
+"""Write safetensors files durably, one tensor at a time."""
 
 from __future__ import annotations
 
@@ -32,13 +32,14 @@ def write_tensors(
 
     Args:
         path: A file that must not exist.
-        tensors: Tensors by name, on any device; written in this order.
-        metadata: Strings of the header, such as ``{"format": "pt"}``.
+        tensors: Tensors by name, on any device; they are written in the order of the mapping.
+        metadata: Strings to store in the header, such as ``{"format": "pt"}``.
 
     Returns:
         The closed file with its size and digest.
 
-    Source: the safetensors format (8 bytes header size, JSON header, raw little-endian data).
+    Source: the safetensors format: size of the header in 8 bytes, JSON header, raw little-endian
+    data.
     """
     header: dict[str, object] = {"__metadata__": dict(metadata)} if metadata else {}
     end = 0
