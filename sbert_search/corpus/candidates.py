@@ -69,7 +69,7 @@ def judged_candidates(
 def labelled_candidates(
     path: Path, *, text1: str | None = None, text2: str | None = None, label: str | None = None
 ) -> list[Candidates]:
-    """Read a file of query, candidate and grade; pairs with the same query text are one query.
+    """Read a file of query, candidate and grade; rows with the same query text form one query.
 
     Args:
         path: A table file of a format that `read_pairs` can read.

@@ -138,9 +138,9 @@ def _type_of(value: Any, name: str) -> ColumnType:
             value,
         )
     if kind == "float64" and not math.isfinite(value):
-        raise BadRow(f"column {name!r} is not finite", value)
+        raise BadRow(f"column {name!r} has a value that is not finite", value)
     if kind == "int64" and not _MIN_INT64 <= value <= _MAX_INT64:
-        raise BadRow(f"column {name!r} is beyond 64 bits", value)
+        raise BadRow(f"column {name!r} has an integer beyond 64 bits", value)
     return kind
 
 
@@ -171,8 +171,8 @@ def _as_type(
             return float(value)
         raise BadRow(f"column {name!r} is of type float64, which would round this integer", value)
     if kind == "int64" and own == "float64":
-        reason = "whose integers float64 would round, so it cannot hold this value"
-        raise BadRow(f"column {name!r} is of type int64, {reason}", value)
+        reason = "float64 would round some of its integers, so it cannot hold this value"
+        raise BadRow(f"column {name!r} is of type int64; {reason}", value)
     if own == "string" and kind in ("timestamp", "date"):
         try:
             return _PARSE[kind](value)

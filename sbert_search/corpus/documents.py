@@ -166,7 +166,7 @@ class CorpusReader:
                 batch are read, and they form the same batches as in the earlier pass.
 
         Raises:
-            CorpusError: As `survey`.
+            CorpusError: In the same cases as `survey`.
         """
         if not self._plans:
             self.survey()
@@ -202,10 +202,11 @@ class CorpusReader:
         assert plan.roles is not None  # set, since the file has a valid row
         plan.first_valid = plan.first_valid or row.source
         if plan.roles.id is None and (late := first_id_field(row.values)):
+            # The file has an id field after all, so each of its earlier rows lacks the id.
             plan.roles = dataclasses.replace(plan.roles, id=late)
             reason = f"no {late!r}, the id of the row; {row.source} has one"
             self._refuse(Reject(plan.first_valid, reason))
-            plan.rejected = plan.rows - 1  # all earlier rows of the file lack the id
+            plan.rejected = plan.rows - 1
         try:
             parts = row_parts(row, plan.roles, plan.file.name)
             self._columns.learn(parts.metadata, typed=row.typed)
@@ -237,6 +238,7 @@ class CorpusReader:
         return Document(parts.doc_id, parts.text, parts.title, metadata, row.source)
 
     def _refuse(self, reject: Reject) -> None:
+        """Raise the error of a bad row, unless bad rows are to be skipped."""
         if self.on_error == "stop":
             raise reject.error("Fix it, or pass --on-error skip.")
 

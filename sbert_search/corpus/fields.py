@@ -32,7 +32,10 @@ class FieldNames:
     title: str | None = None
 
     def resolve(
-        self, names: Iterable[str], shown: str, remedy: str = "Name it with --text-field."
+        self,
+        names: Iterable[str],
+        shown: str,
+        remedy: str = "Name the text field with --text-field.",
     ) -> Roles:
         """Choose the fields of one file from the field names of its first rows.
 

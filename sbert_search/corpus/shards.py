@@ -120,7 +120,9 @@ class TokenShards:
         self.document_starts = _starts(np.concatenate(documents))
         ends = self.sentence_starts[-1], self.document_starts[-1]
         if ends != (self._starts[-1], len(self.sentence_starts) - 1):
-            raise CorpusError(f"{folder}: sentences and tokens do not add up; make them again.")
+            raise CorpusError(
+                f"{folder}: sentences and tokens do not add up; make the shards again."
+            )
         self.document_tokens: Ints = self.sentence_starts[self.document_starts]
 
     @property

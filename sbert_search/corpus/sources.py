@@ -100,7 +100,7 @@ def classify(path: Path) -> SourceFile:
     """Determine the format of a path from its extension, or from the content of a folder.
 
     Raises:
-        CorpusError: As `expand`.
+        CorpusError: In the same cases as `expand`.
     """
     shown = printable(path)
     try:
@@ -130,7 +130,7 @@ def read_rows(
 
     Args:
         file: The file.
-        skip: Rows to skip, as cheaply as the format allows.
+        skip: Number of rows to skip, as cheaply as the format allows.
         limit: Maximum size of a row; larger rows are rejected.
 
     Raises:
@@ -155,7 +155,7 @@ def field_names(
     """Return the field names of the first valid rows of a file, or None if it has no valid row.
 
     Raises:
-        CorpusError: As `read_rows`.
+        CorpusError: In the same cases as `read_rows`.
     """
     valid = (row for row in read_rows(file, limit=limit) if isinstance(row, RawRow))
     names = [tuple(row.values) for row in itertools.islice(valid, n_rows)]
@@ -247,7 +247,7 @@ def _paths(source: str) -> list[Path]:
     if len(skipped) == len(paths):
         return paths
     for path in skipped:
-        note(f"{printable(path)}: skipped, a list of rejected rows. Name it to read it.")
+        note(f"{printable(path)}: skipped, a list of rejected rows. To read it, name the file.")
     return [path for path in paths if path not in skipped]
 
 

@@ -63,9 +63,9 @@ def read_run(path: Path) -> Run:
     """Read a run; the hits of each query are sorted by rank.
 
     Raises:
-        CorpusError: The file cannot be read; or a line does not have six cells, its rank or score
-            is not a number, its query repeats a document or rank, or its score is higher than
-            that of the rank above.
+        CorpusError: The file cannot be read; or a line does not have six cells, has a rank or score
+            that is not a number, repeats a document or rank of its query, or has a higher score
+            than the rank above.
     """
     ranked: dict[str, dict[int, tuple[str, float, str]]] = {}
     with open_bytes(path) as stream:

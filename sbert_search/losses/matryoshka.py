@@ -1,4 +1,4 @@
-"""Apply a loss at several truncated dimensions, so that every prefix is a usable embedding."""
+"""Apply a loss to truncated embeddings, so that they are usable at several dimensions."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ def matryoshka(
     """Sum a loss over embeddings that are truncated to several dimensions and normalised.
 
     Args:
-        loss: Function of embeddings (..., d) for any d.
+        loss: Function of embeddings (..., d), for any d.
         embeddings: Float (..., dim).
-        dims: Leading dimensions to keep, each at most ``dim``.
-        weights: Weight of the loss at each of ``dims``; None: 1.
+        dims: Numbers of leading dimensions to keep, each at most ``dim``.
+        weights: Weight of the loss for each of ``dims``; None: all 1.
 
     Returns:
         The weighted sum of the losses.

@@ -22,7 +22,7 @@ def cosent(similarities: Tensor, scores: Tensor, *, scale: float = 20.0) -> Tens
     Source: Su 2022, CoSENT (kexue.fm/archives/8847), as sentence-transformers' CoSENTLoss.
     """
     scaled = similarities.float() * scale
-    differences = scaled.unsqueeze(1) - scaled.unsqueeze(0)  # (batch, batch), [i, j] = i - j
+    differences = scaled.unsqueeze(1) - scaled.unsqueeze(0)  # [i, j]: pair i minus pair j
     inverted = differences[scores.unsqueeze(1) < scores.unsqueeze(0)]
     return torch.cat([differences.new_zeros(1), inverted]).logsumexp(dim=0)
 

@@ -36,14 +36,14 @@ def pairwise_logistic(logits: Tensor, grades: Tensor, sizes: Sequence[int]) -> T
     Args:
         logits: Float (n,).
         grades: Float (n,).
-        sizes: Candidates of each query.
+        sizes: Number of candidates of each query.
 
     Returns:
         log(1 + exp(logit of the candidate with the lower grade - logit of the other)) for each of
         `ordered_pairs`, float (pairs,).
 
-    Source: Burges et al. 2005, Learning to Rank using Gradient Descent (RankNet), section 3.
-    In nats; sentence-transformers' RankNetLoss is in bits by default.
+    Source: Burges et al. 2005, Learning to Rank using Gradient Descent (RankNet), section 3. This
+    loss is in nats; sentence-transformers' RankNetLoss is in bits by default.
     """
     padded = _padded(logits, sizes, 0.0)
     margins = padded.unsqueeze(2) - padded.unsqueeze(1)
@@ -56,7 +56,7 @@ def list_net(logits: Tensor, grades: Tensor, sizes: Sequence[int]) -> Tensor:
     Args:
         logits: Float (n,).
         grades: Float (n,).
-        sizes: Candidates of each query.
+        sizes: Number of candidates of each query.
 
     Returns:
         Cross-entropy of each query's candidates, float (queries,).
@@ -73,7 +73,7 @@ def list_softmax(logits: Tensor, grades: Tensor, sizes: Sequence[int]) -> Tensor
     Args:
         logits: Float (n,).
         grades: Weight of each candidate, at least 0 and not all 0 in a query, (n,).
-        sizes: Candidates of each query.
+        sizes: Number of candidates of each query.
 
     Returns:
         Cross-entropy of each query's candidates, float (queries,).

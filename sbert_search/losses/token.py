@@ -88,7 +88,7 @@ def replaced_token_loss(logits: Tensor, replaced: Tensor) -> tuple[Tensor, int]:
         replaced: Whether each token was replaced, bool (n,).
 
     Returns:
-        Sum in nats over the tokens, and their number.
+        Sum of the losses of the tokens in nats, and the number of tokens.
 
     Source: Clark et al. 2020, ELECTRA, section 2 (arXiv:2003.10555).
     """

@@ -1,1 +1,1 @@
-"""Metrics of rankings, similarities and classifications, and the significance of differences."""
+"""Metrics of rankings, similarity scores and embeddings, and the significance of differences."""

@@ -50,7 +50,10 @@ def mrr_at_k(run: Run, qrels: Qrels, k: int = 10) -> PerQuery:
 
 
 def average_precision(run: Run, qrels: Qrels) -> PerQuery:
-    """Mean of the precision at the rank of each relevant document; 0 if it was not retrieved."""
+    """Mean over the relevant documents of the precision at the rank of each.
+
+    The precision of a relevant document that was not retrieved is 0.
+    """
     return _one("MAP", run, qrels)
 
 

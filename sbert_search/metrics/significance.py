@@ -71,7 +71,7 @@ def mean_interval(
     Args:
         values: Value of each item, (n,).
         within: Range of the metric; the interval is clipped to it.
-        draws: Resamples of the bootstrap.
+        draws: Number of resamples of the bootstrap.
         level: Confidence level of the interval.
         seed: Seed of the bootstrap.
 
@@ -108,7 +108,7 @@ def compare_means(
     Args:
         first: First system's value of each item, such as nDCG@10 of each query, (n,).
         second: Second system's values of the same items, in the same order, (n,).
-        draws: Resamples of the bootstrap, and sign flips of the test.
+        draws: Number of resamples of the bootstrap, and of random exchanges of the test.
         level: Confidence level of the interval.
         seed: Seed of bootstrap and test.
 
@@ -145,7 +145,7 @@ def compare_correlations(
         second: Second system's scores of the same items, in the same order, (n,).
         gold: Gold scores, (n,).
         kind: The correlation coefficient.
-        draws: Resamples of the bootstrap, and exchanges of the test.
+        draws: Number of resamples of the bootstrap, and of random exchanges of the test.
         level: Confidence level of the interval.
         seed: Seed of bootstrap and test.
 

@@ -174,7 +174,7 @@ def matmul_rate(device: torch.device, dtype: torch.dtype, size: int | None = Non
 
 def _best_seconds(work: Callable[[], Tensor], device: torch.device) -> float:
     best = float("inf")
-    for _ in range(6):  # the first run warms up and is practically never the best
+    for _ in range(6):  # the first run warms up
         _synchronize(device)
         start = time.perf_counter()
         work()
@@ -184,7 +184,7 @@ def _best_seconds(work: Callable[[], Tensor], device: torch.device) -> float:
 
 
 def memory_bytes(device: torch.device) -> int:
-    """Return the memory in use: on CUDA the peak of the device, otherwise that of the process."""
+    """Return the peak memory allocated on a CUDA device, otherwise the memory of the process."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
     return anonymous_bytes()

@@ -24,7 +24,7 @@ from sbert_search.runtime.progress import set_quiet
 T = TypeVar("T")
 
 BUCKET_ELEMENTS = 1 << 25  # gradient elements in one all-reduce: 128 MiB in fp32
-TIMEOUT = timedelta(hours=4)  # ranks wait while the first one evaluates or saves
+TIMEOUT = timedelta(hours=4)  # the other ranks wait while rank 0 evaluates or saves
 
 
 @dataclass(frozen=True, slots=True)

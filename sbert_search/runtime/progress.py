@@ -46,7 +46,7 @@ def tell(message: str) -> None:
 def progress(
     label: str, total: int | None, unit: str = "docs", *, hidden: bool = False
 ) -> Iterator[Advance]:
-    """Show a progress bar with rate and time left; yields ``advance(n)``.
+    """Show a progress bar with rate and time left; yield a function that adds n finished units.
 
     Args:
         label: Name of the work, such as "Embedding".

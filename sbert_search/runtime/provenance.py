@@ -71,7 +71,7 @@ def machine() -> Machine:
         "system": f"{platform.system()} {platform.machine()}",
         "python": platform.python_version(),
     }
-    torch = sys.modules.get("torch")  # not imported: no device was used
+    torch = sys.modules.get("torch")  # None: torch was not imported, so no device was used
     if torch is not None:
         described["threads"] = torch.get_num_threads()
         if n_devices := torch.cuda.device_count():

@@ -74,12 +74,12 @@ class Turns:
             if self._n_free:  # then no thread is waiting
                 self._n_free -= 1
                 return True
-            gate = threading.Lock()
+            gate = threading.Lock()  # `_pass_on` of another thread releases it
             gate.acquire()
             (self._waiting.appendleft if first else self._waiting.append)(gate)
         has_turn = False
         try:
-            has_turn = gate.acquire(timeout=timeout_s)  # `_pass_on` of another thread releases it
+            has_turn = gate.acquire(timeout=timeout_s)
         finally:
             if not has_turn:  # Ctrl-C or a timeout
                 self._stop_waiting(gate)
@@ -102,6 +102,7 @@ class Turns:
                 self._n_free += 1
 
     def _renew(self, n_taken: int) -> None:
+        """Make all turns free except ``n_taken``, with no thread waiting."""
         self._guard = threading.Lock()
         self._n_free = self.n_turns - n_taken
         self._waiting: deque[threading.Lock] = deque()

@@ -13,9 +13,9 @@ def token_batches(
 ) -> list[NDArray[np.int64]]:
     """Sort texts by length, longest first, and split them into batches of limited size.
 
-    Packed batches have no padding, so the cost of a batch depends on its number of tokens, not of
-    texts. Sorting lets attention work on texts of similar length. The sort is stable: the same
-    lengths always give the same batches.
+    The texts of a batch are concatenated without padding, so the cost of a batch depends on its
+    number of tokens, not of texts. Sorting lets attention work on texts of similar length. The sort
+    is stable: the same lengths always give the same batches.
 
     Args:
         lengths: Number of tokens of each text, (n,).

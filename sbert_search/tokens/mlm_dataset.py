@@ -25,7 +25,7 @@ class MaskedExamples:
         lengths: Number of tokens of each example, int64 (n,).
         positions: Indices of the tokens to predict, ascending, int64 (n_masked,).
         labels: Original ids of these tokens, int64 (n_masked,).
-        pair_labels: 1 where the second segment does not follow the first, int64 (n,).
+        pair_labels: 1 if the second segment does not follow the first, otherwise 0, int64 (n,).
     """
 
     input_ids: Ints

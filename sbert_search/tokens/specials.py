@@ -54,7 +54,7 @@ def mask_vocabulary(tokenizer: TextTokenizer) -> MaskVocabulary:
     """Return which tokens of a tokenizer are special, and which continue a word.
 
     Raises:
-        ModelError: As `SpecialTokens.of`.
+        ModelError: In the same cases as `SpecialTokens.of`.
     """
     known = SpecialTokens.of(tokenizer)
     added = tokenizer.backend.get_added_tokens_decoder()

@@ -305,7 +305,7 @@ def _read_settings(folder: Path) -> dict[str, object]:
 def _bad_text(texts: Sequence[str], error: Exception) -> CorpusError:
     for text in texts:
         if not isinstance(text, str):
-            return CorpusError(f"{text!r} is not a string; every text must be one.")
+            return CorpusError(f"{text!r} is not a string; every text must be a string.")
         if match := re.search("[\ud800-\udfff]", text):
             near = text[max(0, match.start() - 20) : match.end()]
             return CorpusError(

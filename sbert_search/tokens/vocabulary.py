@@ -23,7 +23,7 @@ def bert_tokenizer(vocabulary: Sequence[str], rules: WordRules) -> Tokenizer:
     """Make BERT's tokenizer: normalise, split, match the longest piece first, add [CLS] and [SEP].
 
     Args:
-        vocabulary: Pieces by id.
+        vocabulary: Pieces (entries of the vocabulary), in the order of ids.
         rules: How to split text into words.
 
     Raises:
@@ -78,7 +78,7 @@ def save_vocabulary(
 
     Raises:
         ConfigError: The folder exists.
-        ModelError: As `bert_tokenizer`.
+        ModelError: In the same cases as `bert_tokenizer`.
     """
     check_new(out)
     config = {

@@ -55,7 +55,7 @@ def test_bad_rows_stop_a_build_before_anything_is_written(write: Write, tmp_path
         ("docs.xyz", "docs.xyz: unknown file extension"),
         ("empty.jsonl", "empty.jsonl: holds no rows"),
         ("cut.jsonl.gz", "cut.jsonl.gz"),
-        ("no-text.csv", "no text field among 'a', 'b'. Name it with --text-field."),
+        ("no-text.csv", "no text field among 'a', 'b'. Name the text field with --text-field."),
     ],
 )
 def test_sources_that_cannot_be_read(source: str, message: str, tmp_path: Path) -> None:

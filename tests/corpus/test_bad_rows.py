@@ -56,7 +56,7 @@ CASES = {
     "null": jsonl(b"null", "the row is not a JSON object"),
     "NaN": jsonl(row('"n": NaN'), "NaN is not a JSON value; write null"),
     "Infinity": jsonl(row('"n": -Infinity'), "-Infinity is not a JSON value"),
-    "overflow": jsonl(row('"n": 1e999'), "column 'n' is not finite (inf)"),
+    "overflow": jsonl(row('"n": 1e999'), "column 'n' has a value that is not finite (inf)"),
     "deep": jsonl(b'{"_id": "b", "text": ' + b"[" * 100_000, "JSON nested too deep"),
     "digits": jsonl(b'{"_id": ' + b"9" * 5000 + b"}", "broken JSON: Exceeds the limit"),
     "raw NUL": jsonl(b'{"_id": "b", "text": "a\0b"}', "broken JSON at column 24: Invalid control"),
@@ -87,7 +87,7 @@ CASES = {
     "other type": jsonl(row('"n": "one"'), "int64, this value is of type string ('one')"),
     "number for string": jsonl(row('"s": 5'), "'s' is of type string, this value is of type int64"),
     "bool for number": jsonl(row('"n": true'), "int64, this value is of type bool (True)"),
-    "beyond 64 bits": jsonl(row(f'"n": {1 << 63}'), "column 'n' is beyond 64 bits"),
+    "beyond 64 bits": jsonl(row(f'"n": {1 << 63}'), "column 'n' has an integer beyond 64 bits"),
     "many columns": jsonl(
         row(", ".join(f'"k{n}": 1' for n in range(1001))),
         "more than 1000 metadata columns",

@@ -38,8 +38,8 @@ def refusal(*sources: str | Path, fields: FieldNames | None = None) -> str:
         ("c.csv", b"id,text,id\n1,a,2\n", "c.csv:1: the header names 'id' twice"),
         ("c.csv", b'id,"te"xt\n1,a\n', "c.csv:1: broken record"),
         ("c.csv", b"id,te\xffxt\n1,a\n", "c.csv:1: invalid UTF-8 or a lone surrogate"),
-        ("c.csv", b"id;text\n1;a\n", "c.csv: no text field among 'id;text'. Name it"),
-        ("c.jsonl", b'{"id": "1", "tekst": "a"}\n', "no text field among 'id', 'tekst'. Name it"),
+        ("c.csv", b"id;text\n1;a\n", "c.csv: no text field among 'id;text'. Name the text field"),
+        ("c.jsonl", b'{"id": "1", "tekst": "a"}\n', "no text field among 'id', 'tekst'. Name "),
         ("c.json", b"[]", "c.json: unknown file extension. Known: .jsonl"),
         ("c.parquet.gz", b"", "c.parquet.gz: unknown file extension"),
         ("c.parquet", b"PAR1 but not really PAR1", "c.parquet: damaged Parquet file"),
@@ -165,7 +165,7 @@ def test_bad_values_inside_parquet_reject_their_row(tmp_path: Path) -> None:
         documents, rejects, _ = read_all(path)
         assert not documents
         assert [reject.reason for reject in rejects] == [
-            "column 'n' is not finite",
+            "column 'n' has a value that is not finite",
             "invalid UTF-8 or a lone surrogate in 'text'",
             "NUL character in 'text'",
             "blank document: 'title' and 'text' are both blank",

@@ -100,7 +100,7 @@ def test_integers_of_an_index_are_looked_at_when_their_column_would_widen(tmp_pa
         rejects = [reject for batch in batches for reject in batch.rejects]
         assert len(rejects) == 3 - len(kept)
         assert {r.reason for r in rejects} <= {
-            "column 'n' is of type int64, whose integers float64 would round, "
+            "column 'n' is of type int64; float64 would round some of its integers, "
             "so it cannot hold this value"
         }
 

@@ -1,4 +1,7 @@
-"""Read Parquet, Arrow IPC (file and stream) and Feather files, in blocks of rows."""
+"""Read Parquet, Arrow IPC (file and stream) and Feather files, in blocks of rows.
+
+A row that cannot be used is yielded as a reject, which says why.
+"""
 
 from __future__ import annotations
 
@@ -143,6 +146,7 @@ def _rows_of(batch: pa.RecordBatch, limit: RowLimit) -> Iterator[dict[str, objec
         try:
             limit.check(int(sizes[start:stop].max()))
         except BadRow as bad:
+            # Stop before the first row over the limit; if that row comes next, reject it.
             stop = start + max(1, int(np.argmax(sizes[start:stop] > limit.n_bytes)))
             if sizes[start] > limit.n_bytes:
                 yield bad

@@ -29,7 +29,7 @@ def read_delimited(
         stream: Bytes of the file, decompressed.
         shown: Name of the file in messages.
         delimiter: Separator of the cells.
-        skip: Rows to skip.
+        skip: Number of rows to skip.
         limit: Maximum size of a row.
 
     Raises:

@@ -19,7 +19,7 @@ def read_jsonl(
     Args:
         stream: Bytes of the file, decompressed.
         shown: Name of the file in messages.
-        skip: Rows to skip without parsing.
+        skip: Number of rows to skip without parsing them.
         limit: Maximum size of a row.
     """
     for number, data, problem in read_filled_lines(stream, skip=skip, limit=limit):

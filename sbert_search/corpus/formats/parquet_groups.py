@@ -29,6 +29,7 @@ def plan_group(file: pq.ParquetFile, path: Path, group: int, limit: RowLimit) ->
         ValueError: The page headers are damaged.
     """
     metadata = file.metadata.row_group(group)
+    # ``needed``: memory that reading takes, without the decoded rows; ``row_bytes``: of one row.
     needed = row_bytes = largest = 0
     with path.open("rb") as stream:
         for column in range(metadata.num_columns):

@@ -56,7 +56,7 @@ class RawRow:
 
     @property
     def text(self) -> str:
-        """The field ``text``, of a format without types."""
+        """The field ``text`` of a row of plain text."""
         return str(self.values["text"])
 
 

@@ -1,6 +1,6 @@
 """Decompress .xz files within a memory limit.
 
-A limit is needed because the file itself states how much memory its dictionary takes.
+A limit is needed because the file itself states how much memory the decompressor must allocate.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class XzStream(io.RawIOBase):
         return len(data)
 
     def _next_stream(self) -> bytes:
-        """Read to the next stream, past its padding of zero bytes; b"" at the end of the file."""
+        """Return the first bytes of the next stream, after any padding; b"" at the file's end."""
         fed = self._decoder.unused_data.lstrip(b"\0")
         while not fed:
             chunk = self._raw.read(_CHUNK_BYTES)

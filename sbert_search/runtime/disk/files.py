@@ -3,8 +3,8 @@
 Every change on disk is one call of a `Disk` method, so a test can replace the `Disk` object by one
 that fails at the n-th call. A new file is opened exclusively, hashed while it is written, and
 fsynced before it is closed. It has no effect until a manifest (the list of the files of an index)
-refers to it, or until its folder is renamed. A failed fsync is never repeated: the kernel may have
-dropped the data, and a second call could report success.
+refers to it, or until its temporary folder is renamed. A failed fsync is never repeated: the kernel
+may have dropped the data, and a second call could report success.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ BUFFER_BYTES = 1 << 20  # small writes are buffered up to this size; larger writ
 
 
 class Disk:
-    """The operations that change files and folders on disk, one system call per method.
+    """The operations that change files and folders on disk, one change per method.
 
     A `Place` is the name of a file or folder: a path, or an `Entry` of an open folder.
     """

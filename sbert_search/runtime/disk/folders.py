@@ -173,7 +173,7 @@ class Entry:
 
     Attributes:
         folder: The folder.
-        below: The name relative to it, such as ``seg/000012.vec.npy``.
+        below: Path relative to the folder, such as ``seg/000012.vec.npy``.
     """
 
     folder: Folder

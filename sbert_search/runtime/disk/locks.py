@@ -19,7 +19,7 @@ _held: set[Lock] = set()  # locks of this process; a fork must close the descrip
 
 
 class LockHeld(Exception):  # noqa: N818 (each subpackage turns it into an error of its own)
-    """Another process holds the lock; ``pid`` and ``since`` are its id and time, if known."""
+    """Another process holds the lock: process ``pid``, since the time ``since``, if known."""
 
     def __init__(self, place: Place, pid: object, since: object) -> None:
         self.place, self.pid, self.since = place, pid, since
@@ -43,7 +43,7 @@ class Lock:
         A file with several hard links is left alone, since it may be a user's file.
         """
         note = json.dumps({"pid": os.getpid(), "since": time.strftime("%Y-%m-%dT%H:%M:%S%z")})
-        with contextlib.suppress(OSError):  # a full disk: the lock holds without the note
+        with contextlib.suppress(OSError):  # a full disk: the lock is valid without the note
             if os.fstat(self._fd).st_nlink == 1:
                 os.ftruncate(self._fd, 0)
                 os.pwrite(self._fd, note.encode(), 0)
