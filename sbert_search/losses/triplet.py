@@ -27,7 +27,7 @@ def triplet(
         anchors: Float (batch, dim).
         positives: Float (batch, dim).
         negatives: Float (batch, dim).
-        margin: The loss is 0 if the negative is farther than the positive by at least this.
+        margin: The loss is 0 if the negative is at least this much farther than the positive.
         distance: Distance function. The paper uses Euclidean distance and margin 1.
 
     Returns:
@@ -48,7 +48,7 @@ def all_triplets(
         embeddings: Float (batch, dim).
         labels: Class of each embedding, (batch,). Embeddings of the same class are positives of
             each other, and those of other classes are negatives.
-        margin: The loss is 0 if the negative is farther than the positive by at least this.
+        margin: The loss is 0 if the negative is at least this much farther than the positive.
         distance: Distance function.
 
     Returns:

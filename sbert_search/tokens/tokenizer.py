@@ -267,7 +267,7 @@ class TextTokenizer:
 
 
 def _longest_first(first: int, second: int, room: int) -> tuple[int, int]:
-    """Return how many tokens to keep of each text of a pair, ``room`` at most.
+    """Return how many tokens to keep of each text of a pair, ``room`` in total.
 
     The longer text is truncated until both are equally long, then both are truncated.
     """

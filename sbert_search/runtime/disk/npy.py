@@ -52,7 +52,7 @@ def read(view: memoryview, dtype: DTypeLike, shape: tuple[int, ...]) -> NDArray[
     """
     expected = header(dtype, shape)
     if bytes(view[: len(expected)]) != expected:
-        raise AnotherArray(f"an npy header for {np.dtype(dtype)} {shape}", "another")
+        raise AnotherArray(f"an npy header for {np.dtype(dtype)} {shape}", "another header")
     n_bytes = math.prod(shape) * np.dtype(dtype).itemsize
     if len(view) - len(expected) != n_bytes:
         raise AnotherArray(f"{n_bytes} bytes of data", f"{len(view) - len(expected)}")
