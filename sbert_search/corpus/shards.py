@@ -166,7 +166,7 @@ class TokenShards:
         except npy.AnotherArray as error:
             raise _damaged(path, error.expected, error.got) from error
         except OSError as error:
-            if not files.tells_of_the_file(error):
+            if not files.is_fault_of_file(error):
                 raise
             raise _damaged(path, "a file that can be read", str(error)) from error
 

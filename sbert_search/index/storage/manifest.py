@@ -314,7 +314,7 @@ def read(folder: Folder) -> Manifest:
 
 
 def _unreadable(path: Path, error: OSError) -> IndexStoreError:
-    if files.tells_of_the_file(error):
+    if files.is_fault_of_file(error):
         return NotAnIndex(f"{path} holds no index that can be read: {error}.")
     return IndexStoreError(f"{path} cannot be read: {error}.")
 

@@ -288,7 +288,7 @@ def open_checked(
     except FileNotFoundError:
         raise
     except OSError as error:
-        if not files.tells_of_the_file(error):
+        if not files.is_fault_of_file(error):
             raise IndexStoreError(f"{folder / record.name} cannot be read: {error}.") from error
         raise CorruptIndex(record.name, "a file that can be read", str(error)) from error
     if len(view) != record.size_bytes:

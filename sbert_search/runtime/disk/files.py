@@ -285,8 +285,8 @@ def open_lock(place: Place) -> int:
         return fd
 
 
-def tells_of_the_file(error: OSError) -> bool:
-    """Whether a read error is due to the file, and not to permissions, memory or descriptors."""
+def is_fault_of_file(error: OSError) -> bool:
+    """Whether the file caused a read error, not missing permissions, memory or descriptors."""
     process = (errno.EACCES, errno.EPERM, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
     return error.errno not in process
 
