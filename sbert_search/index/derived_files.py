@@ -1,6 +1,7 @@
 """The derived files of one state: FAISS indexes and postings.
 
-Searches give the same answers without them, only slower, so damage to them is a warning.
+Searches do not need these files: without a FAISS file they scan a segment exactly, and without
+postings they count its words again. Both are slower, so damage to the files is only a warning.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ class DerivedFiles:
     Args:
         folder: The index.
         manifest: The state.
-        reuse: The files of another state; those that both states have are used again.
+        reuse: The files of another state; files that both states have are not opened again.
 
     Attributes:
         anns: The FAISS file of each segment; None where there is no usable one.
@@ -46,7 +47,7 @@ class DerivedFiles:
         self._lexical = [self._lexical_files(segment, reuse) for segment in manifest.segments]
 
     def postings(self, index: int, segment: Segment) -> Postings:
-        """Read the postings of a segment; damaged ones are counted again, with a warning.
+        """Read the postings of a segment; if they are damaged, count the terms again and warn.
 
         Raises:
             CorruptIndex: The documents cannot be read either.

@@ -1,4 +1,4 @@
-"""The index that users hold: build, update, check, tune and back it up."""
+"""`Index`, the class by which users build, update, check, tune and back up an index."""
 
 from __future__ import annotations
 
@@ -48,15 +48,15 @@ if TYPE_CHECKING:
     from sbert_search.index.tuning.settings import TuneSettings
     from sbert_search.index.tuning.tune import TuneReport
 
-TUNING_BYTES = 64 << 20  # beside the sample: queries, their neighbours, blocks of a scan
+TUNING_BYTES = 64 << 20  # for queries, their neighbours and blocks of a scan; not for the sample
 
 
 class Index:
     """An index on disk and the name of the model that built it.
 
-    This object reads one immutable state. Its own `add`, `upsert`, `delete` and `compact` move it
-    to the state that they commit. `refresh` moves it to the newest state, which another process or
-    another `Index` of the same folder may have committed.
+    This object reads one immutable state: the result of one commit. Its own `add`, `upsert`,
+    `delete` and `compact` move it to the state that they commit. `refresh` moves it to the newest
+    state, which another process or another `Index` of the same folder may have committed.
     """
 
     def __init__(self, store: IndexStore) -> None:
@@ -95,13 +95,14 @@ class Index:
             model: A model's name or folder, an `Embedder` or a ``SentenceTransformer``; None: the
                 default model of `Embedder`.
             settings: Metric, precision, fields and the like.
-            memory_bytes: Memory that the process may use, without mapped files; None: no limit.
+            memory_bytes: Memory limit of the process; mapped files do not count. None: no limit.
             options: How to open a model by name: ``device``, ``engine``, ``precision``.
 
         Raises:
-            ConfigError: The FAISS index of the spec would exceed ``memory_bytes``.
+            ConfigError: The FAISS index that ``settings.spec`` names would exceed ``memory_bytes``.
             CorpusError: A source cannot be read or holds a bad row.
-            IndexStoreError: The folder cannot become an index, or holds a finished one.
+            IndexStoreError: The folder cannot become an index, or already holds a finished
+                index.
         """
         open_model = partial(as_embedder, model, **options)
         settings = settings or BuildSettings()
@@ -120,7 +121,7 @@ class Index:
 
     @property
     def read_settings(self) -> ReadSettings:
-        """How documents were read and embedded in the build, except that bad rows stop."""
+        """The settings by which the build read documents, except that a bad row is an error."""
         build = self.state.manifest.build
         settings = from_mapping(ReadSettings, build.settings) if build else ReadSettings()
         return replace(settings, on_error="stop")
@@ -134,10 +135,10 @@ class Index:
         return self.state.n_docs
 
     def refresh(self) -> bool:
-        """Move to the newest committed state, for this object and its `SearchEngine` objects.
+        """Move to the newest committed state, for this object and each `SearchEngine` that uses it.
 
-        Searches that have begun finish on their old state. Only new files are opened; without a
-        new commit, only the manifest is read.
+        A search that has begun finishes on the old state. Only new files are opened. If nothing was
+        committed since, only the manifest is read.
 
         Returns:
             Whether there was a newer state.
@@ -154,8 +155,8 @@ class Index:
             if getattr(settings, name) != getattr(before.settings, name):
                 self.store.snapshot = before
                 raise IndexStoreError(
-                    f"{self.path} now holds another index: its {name} is not that of the index "
-                    "that was opened. Open it anew."
+                    f"{self.path} now holds another index: its {name} differs from the {name} of "
+                    "the index that was opened. Open the index again."
                 )
         return moved
 
@@ -184,10 +185,11 @@ class Index:
 
         Args:
             model: A name, a folder or an embedder; None: the model that the index names.
-            allow_inexact: Accept an engine or precision whose vectors differ by more than the
-                tolerance.
-            quick: Use the model's exported graph if it is in the cache and agrees with the index.
-                It opens in a fraction of a second and is slower for many texts.
+            allow_inexact: Accept an engine or precision whose vectors differ from those of the
+                index by more than the tolerance.
+            quick: Use the model's exported ONNX graph if the cache has one whose vectors agree with
+                those of the index. The graph opens in a fraction of a second; torch opens slowly,
+                but embeds many texts faster.
             options: How to open a model by name: ``device``, ``engine``, ``precision``.
 
         Raises:
@@ -217,12 +219,12 @@ class Index:
             sources: One path or several.
             model: An embedder, a name or a folder; None: the model named in the index.
             settings: Fields, and how to treat bad rows and long texts; None: as in the build.
-            memory_bytes: Memory that the process may use, without mapped files; None: no limit.
+            memory_bytes: Memory limit of the process; mapped files do not count. None: no limit.
             options: As for `matching_embedder`.
 
         Raises:
-            CorpusError: A source cannot be read or holds a bad row. Documents committed before it
-                stay; the same call continues after them.
+            CorpusError: A source cannot be read or holds a bad row. Documents committed before the
+                error stay; the same call continues after them.
             ModelMismatch: The model is not the one that built the index.
             IndexLocked: Another process is writing.
         """
@@ -237,7 +239,10 @@ class Index:
         memory_bytes: int | None = None,
         **options: Unpack[CheckedOptions],
     ) -> IngestReport:
-        """Add documents, and replace those whose id is indexed with other content; as `add`."""
+        """Add documents, and replace those whose id is indexed with other content.
+
+        Arguments and errors are those of `add`.
+        """
         return self._ingest("upsert", sources, model, settings, memory_bytes, options)
 
     def delete(self, ids: Iterable[str] | None = None, *, where: str | None = None) -> int:
@@ -247,14 +252,14 @@ class Index:
             The number of documents deleted; unknown ids are ignored.
 
         Raises:
-            QueryError: Neither or both are given, or the filter is wrong.
+            QueryError: Neither or both of ids and filter are given, or the filter is wrong.
             IndexLocked: Another process is writing.
         """
         if (ids is None) == (where is None):
             raise QueryError("Name what to delete: either ids or a filter (where).")
         with self.store.writer() as writer:
             self.require_finished()
-            before = len(self)  # in the newest state, which another process may have written
+            before = len(self)  # of the newest state, which another process may have committed
             if where is not None:
                 writer.delete_where(where)
             else:
@@ -271,11 +276,18 @@ class Index:
         return check(self.path)
 
     def drift(self, target: float | None = None) -> DriftReport:
-        """Measure how far updates have degraded the index since it was built or tuned."""
+        """Measure how far updates have degraded the index since it was built or tuned.
+
+        Args:
+            target: Recall@10 below which the report recommends actions; None: the recall for which
+                the index was tuned, or 0.95.
+        """
         return measure_drift(self.state, target)
 
     def repair(self) -> list[str]:
         """Delete damaged derived files and unreferenced files, and make derived files again.
+
+        Derived files are FAISS indexes and postings. Vectors and documents suffice to make them.
 
         Returns:
             Names of the deleted files.
@@ -284,10 +296,10 @@ class Index:
             return writer.repair()
 
     def compact(self, *, memory_bytes: int | None = None, retrain: bool = False) -> None:
-        """Rewrite the segments without dead rows, and add missing FAISS files.
+        """Rewrite segments without their deleted and replaced rows, and add missing FAISS files.
 
         Args:
-            memory_bytes: Memory that the process may use; None: no limit.
+            memory_bytes: Memory limit of the process; mapped files do not count. None: no limit.
             retrain: Train FAISS again on the current vectors, and rebuild all FAISS files.
 
         Raises:
@@ -313,7 +325,7 @@ class Index:
             settings: Targets and limits; None: recall@10 of 0.95 within ten minutes.
             queries: A file of typical queries; None: documents of the index serve as queries.
             dry_run: Measure on a sample and change nothing.
-            model: Embeds the queries; as for `matching_embedder`.
+            model: The model that embeds the queries; as for `matching_embedder`.
             options: As for `matching_embedder`.
 
         Raises:
@@ -346,7 +358,7 @@ class Index:
             writer.set_lexical(settings)
 
     def backup(self, target: str | Path) -> None:
-        """Copy the newest state to a new folder, by hard links where both are on one disk.
+        """Copy the newest state to a new folder; on the same disk, by hard links to its files.
 
         Raises:
             ConfigError: The target lies in this index.
@@ -356,16 +368,16 @@ class Index:
         self.store.backup_to(target)
 
     def snapshot(self, target: str | Path) -> None:
-        """Do as `backup`, whose old name this is.
+        """Call `backup`; this is its old name.
 
         .. deprecated:: 0.2
-            Use `backup`; this name goes with 0.3.
+            Use `backup`; version 0.3 removes this name.
         """
         warnings.warn("Index.snapshot is now Index.backup.", DeprecationWarning, stacklevel=2)
         self.backup(target)
 
     def _by_graph(self, model: str | Path) -> TextEmbedder | None:
-        """Open a model's exported graph; None, with a note why, if that is impossible."""
+        """Open a model's exported ONNX graph; if that is impossible, note why and return None."""
         if self.identity.engine not in ("native", "onnx"):
             return None
         try:
@@ -400,7 +412,7 @@ class Index:
         embedder, agreed = self.matching_embedder(model, **options), self.state.settings
         with note_resume_on_interrupt(self.store), self.store.writer() as writer:
             self.require_finished()
-            if writer.snapshot.settings != agreed:  # another index has replaced this one
+            if writer.snapshot.settings != agreed:  # the folder now holds another index
                 inexact = bool(options.get("allow_inexact"))
                 require_agreement(writer.snapshot.settings, embedder, allow_inexact=inexact)
             writer.add_columns(survey.columns)
@@ -418,11 +430,11 @@ class Index:
 
 
 def _settle(writer: IndexWriter, memory_bytes: int | None = None) -> None:
-    """Merge segments after an update; a failure here does not undo the update."""
+    """Merge segments after an update; a failed merge does not undo the update."""
     try:
         writer.settle(memory_bytes=memory_bytes)
     except SbertSearchError as error:
         note(
             f"The update is committed, but merging segments after it failed: {error} "
-            f"Fix that, then run `sbert-search index compact {writer.path}`."
+            f"Remove the cause, then run `sbert-search index compact {writer.path}`."
         )

@@ -17,8 +17,8 @@ class LexicalSettings:
 
     Attributes:
         language: Language of the stemmer and the stop words; ``none``: neither.
-        stop_words: Words that are not indexed; None: those of bm25s for the language, which the
-            index then stores.
+        stop_words: Words that are not indexed; None: the list of bm25s for the language, which
+            the index then stores.
         title_weight: How many times each word of a title counts.
         k1: BM25's saturation of repeated words; larger values let repetitions count more.
         b: BM25's normalisation by document length, from 0 (none) to 1 (full).
@@ -42,7 +42,7 @@ class LexicalSettings:
 
     @property
     def terms(self) -> tuple[object, ...]:
-        """The settings on which postings depend; the others are read at search time only."""
+        """The settings on which postings depend; only searches use the others."""
         return self.language, self.stop_words, self.title_weight
 
 

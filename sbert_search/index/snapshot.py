@@ -27,11 +27,14 @@ from sbert_search.records import Document
 from sbert_search.runtime.disk.folders import Folder
 
 MASKS_KEPT = 4  # filters whose masks are cached; a mask takes a byte per row
-MAX_RESULTS_HELD = 1 << 22  # results of one block of queries; a large k makes the block smaller
+MAX_RESULTS_HELD = 1 << 22  # queries x k of a block of queries; a large k makes it smaller
 
 
 class Snapshot:
     """The state of an index after one commit. It never changes, whatever writers do.
+
+    A row is the number of a passage in the index; it is live unless it was deleted or replaced. A
+    position is the index of a row inside its segment.
 
     Args:
         folder: The index.
@@ -68,12 +71,12 @@ class Snapshot:
 
     @property
     def n_docs(self) -> int:
-        """Documents that a search can find."""
+        """Number of live documents, which a search can find."""
         return self.manifest.n_docs
 
     @property
     def n_rows(self) -> int:
-        """Rows that a search can find."""
+        """Number of live rows, which a search can find."""
         return self.manifest.n_rows
 
     @property
@@ -102,13 +105,13 @@ class Snapshot:
 
         Args:
             queries: float32 (n_queries, dim), finite.
-            k: Rows for each query; may exceed the number of rows.
+            k: Number of rows to return for each query; may exceed the number of rows in the index.
             mask: A mask from `filter_mask` of this snapshot; None: all live rows.
             exact: Scan all vectors and use no FAISS file.
 
         Returns:
             Scores float32 (n_queries, k), best first and the lower row first among equals, and
-            rows int64 (n_queries, k). Where there are fewer than k: -inf and -1.
+            rows int64 (n_queries, k). If there are fewer than k rows, the rest is -inf and -1.
 
         Raises:
             QueryError: k is below 1, or the queries have another dimension or are not finite.
@@ -131,7 +134,7 @@ class Snapshot:
 
     @cached_property
     def _single_query(self) -> SingleQuerySearch | None:
-        """A faster search for one query; None unless one FAISS file holds all rows, all live."""
+        """A faster search for one query, if the index is one FAISS file without dead rows."""
         if len(self.segments) != 1 or self._selections[0] is not None:
             return None
         return SingleQuerySearch.of(self.segments[0], self.anns[0], self.settings)
@@ -140,7 +143,7 @@ class Snapshot:
         """Read passages with their documents, in the order of ``rows``.
 
         Raises:
-            ValueError: The index does not hold a row.
+            ValueError: A row is not in the index.
             CorruptIndex: A passage cannot be read.
         """
         rows = np.asarray(rows, np.int64)
@@ -158,7 +161,7 @@ class Snapshot:
             rows: int64, any shape.
 
         Raises:
-            ValueError: The index does not hold a row.
+            ValueError: A row is not in the index.
         """
         docs = np.full(rows.shape, -1, np.int64)
         for segment, here, at in self._located(rows):
@@ -172,7 +175,7 @@ class Snapshot:
             rows: int64 (n,), none negative.
 
         Raises:
-            ValueError: The index does not hold a row.
+            ValueError: A row is not in the index.
             CorruptIndex: An id cannot be read.
         """
         doc_ids = np.empty(len(rows), object)
@@ -184,7 +187,7 @@ class Snapshot:
         """Estimate the stored bytes of some rows, without their vectors.
 
         Raises:
-            ValueError: The index does not hold a row.
+            ValueError: A row is not in the index.
         """
         return sum(segment.bytes_at(at) for segment, _, at in self._located(rows))
 
@@ -196,7 +199,8 @@ class Snapshot:
         """Find live documents by id.
 
         Returns:
-            Rows of their first passages, int64 (n,), -1 if absent, and content hashes, (n,).
+            Rows of their first passages, int64 (n,), -1 if absent, and hashes of their contents,
+            uint64 (n,), 0 if absent.
         """
         rows = np.full(len(doc_ids), -1, np.int64)
         contents = np.zeros(len(doc_ids), np.uint64)
@@ -214,7 +218,7 @@ class Snapshot:
         return rows, contents
 
     def rows_of(self, docs: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return all rows of documents given by the rows of their first passages, ascending."""
+        """Return all rows of some documents, ascending, given the rows of their first passages."""
         parts = [np.empty(0, np.int64)]
         for segment, _, at in self._located(docs):
             next_doc = np.searchsorted(segment.firsts, at, "right")
@@ -227,10 +231,10 @@ class Snapshot:
     def filter_mask(self, where: str) -> RowMask:
         """Find the live rows whose documents match an SQL condition over their metadata.
 
-        The masks of the last few conditions are cached, since the next query often has the same.
+        The masks of the last few conditions are cached, since the next query often repeats one.
 
         Raises:
-            QueryError: The condition cannot be used; the message marks the position.
+            QueryError: The condition cannot be used; the message marks where.
         """
         mask = self._masks.pop(where, None) or self._find_matching(where)
         self._masks[where] = mask  # dicts keep their order: the newest one is last
@@ -258,7 +262,7 @@ class Snapshot:
         """Read the stored vectors of some rows, float32 (n, dim).
 
         Raises:
-            ValueError: The index does not hold a row.
+            ValueError: A row is not in the index.
         """
         vectors = np.empty((len(rows), self.settings.dim), np.float32)
         for segment, here, at in self._located(rows):
@@ -266,7 +270,7 @@ class Snapshot:
         return vectors
 
     def live(self, index: int) -> Live:
-        """Return which positions of a segment are live, bool (n_rows,); None means all."""
+        """Return which positions of a segment are live, bool (n_rows,); None: all of them."""
         return self._live[index]
 
     def n_live(self, index: int) -> int:
@@ -300,12 +304,14 @@ class Snapshot:
         if queries.ndim != 2 or queries.shape[1] != settings.dim:
             raise QueryError(
                 f"The queries have shape {queries.shape}; this index holds vectors of "
-                f"{settings.dim} dimensions, so it must be (n_queries, {settings.dim})."
+                f"{settings.dim} dimensions, so their shape must be (n_queries, {settings.dim})."
             )
         norms = norms_of(queries)
         if not math.isfinite(np.add.reduce(norms)):  # the sum is not finite if any norm is not
             bad = int(np.flatnonzero(~np.isfinite(norms))[0])
-            raise QueryError(f"Query {bad} has a vector that is not finite; its model is broken.")
+            raise QueryError(
+                f"Query {bad} has a vector that is not finite; the model that made it is broken."
+            )
         return divide_by_norms(queries, norms) if settings.metric == "cosine" else queries
 
     @cached_property
@@ -314,7 +320,7 @@ class Snapshot:
 
         Raises:
             NoLexicalData: The index has no lexical data.
-            CorruptIndex: Postings are damaged, and so are the documents to count them again.
+            CorruptIndex: Postings and the documents from which to count them again are damaged.
         """
         if self.settings.lexical is None:
             raise NoLexicalData(
@@ -330,7 +336,7 @@ class Snapshot:
         return LexicalSearch(parts, self.settings.lexical)
 
     def live_docs(self, index: int) -> Live:
-        """Return which documents of a segment are live, bool (n_docs,); None means all."""
+        """Return which documents of a segment are live, bool (n_docs,); None: all."""
         live = self._live[index]
         return None if live is None else live[self.segments[index].firsts]
 
@@ -365,14 +371,15 @@ class Snapshot:
         """Group rows by segment; rows of -1 are left out.
 
         Yields:
-            A segment, the mask of the rows in it, and their positions in the segment.
+            A segment that holds some of the rows, the mask of these rows, shaped like ``rows``, and
+            their positions in the segment.
 
         Raises:
-            ValueError: The index does not hold a row.
+            ValueError: A row is not in the index.
         """
-        of = np.searchsorted(self._starts, rows, "right") - 1
-        for index in np.unique(of[rows >= 0]):
-            here = (of == index) & (rows >= 0)
+        segment_of = np.searchsorted(self._starts, rows, "right") - 1
+        for index in np.unique(segment_of[rows >= 0]):
+            here = (segment_of == index) & (rows >= 0)
             if index < 0:  # before the first segment
                 raise ValueError(f"{self.path} holds no row {rows[here][0]}.")
             segment = self.segments[index]

@@ -1,4 +1,4 @@
-"""How the vectors of an index are searched: a FAISS factory string and its search parameters."""
+"""How the vectors of an index are searched: a FAISS factory string and search parameters."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from sbert_search.errors import ConfigError
 
-MIN_ANN_ROWS = 50_000  # smaller segments are scanned exactly, faster than FAISS loads a graph
+MIN_ANN_ROWS = 50_000  # smaller segments are scanned, which is faster than loading a graph
 TRAINING_ROWS_PER_LIST = 39  # FAISS warns when a centroid has fewer training vectors
 
 _N = r"[1-9]\d{0,6}"
@@ -19,7 +19,7 @@ _TRANSFORM = re.compile(r"(PCAR?|OPQ|RR)\d")
 _HNSW = re.compile(r"HNSW\d+")
 _IVF = re.compile(r"IVF(\d+)")
 _SQ_BYTES = {"SQ4": 0.5, "SQ6": 0.75, "SQ8": 1.0, "SQfp16": 2.0, "SQbf16": 2.0}
-_BLOCK = 32  # codes per block of fast scan; each list is padded to a multiple of it
+_BLOCK = 32  # codes per block of FAISS's fast scan; each list is padded to whole blocks
 _RABITQ_FACTORS = 8  # bytes of correction factors that RaBitQ stores with each vector
 
 
@@ -32,11 +32,11 @@ class IndexSpec:
             ``IVF4096,Flat``, ``IVF4096,PQ48``, ``OPQ48,IVF4096,PQ48``, ``IVF4096,RaBitQfs`` (one
             bit per dimension) and the like. ``Flat`` is an exact scan of the stored vectors and
             needs no FAISS.
-        nprobe: Inverted lists visited per query; only IVF reads it.
-        ef_search: Size of the candidate list per query; only HNSW reads it.
-        ef_construction: Size of the candidate list per vector added; only HNSW reads it.
-        refine: Candidates fetched per result; they are then scored with the stored vectors. 0
-            means 10 for RaBitQ, 4 for other codes, and 1 for two or four bytes per dimension.
+        nprobe: Number of inverted lists visited per query; only IVF uses it.
+        ef_search: Size of the candidate list per query; only HNSW uses it.
+        ef_construction: Size of the candidate list per vector added; only HNSW uses it.
+        refine: Number of candidates fetched from FAISS per result. They are then scored with the
+            stored vectors. 0 means 10 for RaBitQ, 4 for PQ, SQ4, SQ6 and SQ8, and 1 for the rest.
 
     Raises:
         ConfigError: A part of the factory string is unknown, or a value is out of range.
@@ -72,7 +72,7 @@ class IndexSpec:
 
     @property
     def links(self) -> int:
-        """HNSW's M, 0 without a graph; level 0 stores 2M neighbours of each row."""
+        """HNSW's M, the links of a row on each level (2M on level 0); 0 without a graph."""
         match = re.search(r"HNSW(\d+)(?=,|$)", self.factory)
         return int(match.group(1)) if match and self.is_hnsw else 0
 
@@ -84,14 +84,14 @@ class IndexSpec:
 
     @property
     def min_training_rows(self) -> int:
-        """Fewest vectors that train this index well; 0 when it needs no training."""
+        """Smallest number of vectors that train this index well; 0 when it needs no training."""
         codes = re.search(r"PQ\d+(?:x(\d+))?", self.factory)
         codewords = 2 ** int(codes.group(1) or 8) if codes else 0
         return TRAINING_ROWS_PER_LIST * max(self.n_lists, codewords)
 
     @property
     def candidates_per_result(self) -> int:
-        """Candidates fetched from FAISS per result."""
+        """Number of candidates fetched from FAISS per result."""
         if self.refine:
             return self.refine
         if "RaBitQ" in self.factory:
@@ -104,7 +104,7 @@ class IndexSpec:
         return bool(re.search("PQ|SQ|RaBitQ|PCA", self.factory))
 
     def predicted_bytes(self, n_rows: int, dim: int) -> int:
-        """Predict the bytes of a FAISS index of vectors of ``dim`` dimensions; 0 for Flat."""
+        """Predict the bytes of a FAISS index of ``n_rows`` vectors; 0 for Flat, which has none."""
         if self.is_flat:
             return 0
         code, per_row, fixed = 4.0 * dim, 0.0, 0.0
@@ -118,10 +118,10 @@ class IndexSpec:
             elif _HNSW.fullmatch(part):
                 per_row += 8.0 * sizes[0] + 16  # neighbours of level 0, offsets, levels
             elif _IVF.match(part):
-                per_row, fixed = per_row + 8, fixed + 4.0 * dim * sizes[0]  # ids; centroids
+                per_row, fixed = per_row + 8, fixed + 4.0 * dim * sizes[0]  # ids of rows, centroids
             elif part.startswith("PQ"):
                 bits = sizes[1] if len(sizes) > 1 else 8
-                code, fixed = sizes[0] * bits / 8, fixed + 4.0 * dim * 2**bits  # and codebooks
+                code, fixed = sizes[0] * bits / 8, fixed + 4.0 * dim * 2**bits  # codes, codebooks
             elif part.startswith("SQ"):
                 code = dim * _SQ_BYTES[part]
             elif part.startswith("RaBitQ"):
@@ -136,7 +136,7 @@ class IndexSpec:
             if not _PARTS.fullmatch(part):
                 raise ConfigError(
                     f"index.factory is {self.factory!r}; {part!r} is unknown. Use Flat, SQ8, "
-                    "HNSW32, IVF4096,Flat, IVF4096,SQ8 or IVF4096,PQ48, with any sizes."
+                    "HNSW32, 'IVF4096,Flat', 'IVF4096,SQ8' or 'IVF4096,PQ48', or other numbers."
                 )
         core = [part for part in parts if not _TRANSFORM.match(part)]
         if core and _IVF.match(core[0]) and len(core) < 2:

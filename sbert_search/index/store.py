@@ -107,20 +107,20 @@ class IndexStore:
         return partial(IndexStore.open, wait_s=self.wait_s), (str(self.path),)
 
     def refresh(self) -> bool:
-        """Move to the newest state of the index at the path; True if it is another one."""
+        """Move to the newest state of the index; return whether it differs from the old one."""
         before = self.snapshot
         self.snapshot = open_snapshot(self.path, before)
         return self.snapshot is not before
 
     @contextlib.contextmanager
     def writer(self, *, at_least_s: float = 0.0) -> Iterator[IndexWriter]:
-        """Hold the lock and write; `snapshot` of this store follows each commit.
+        """Lock the index and yield its writer; each commit updates `snapshot` of this store.
 
         Args:
             at_least_s: Seconds to wait for another process's lock, even if ``wait_s`` is less.
 
         Raises:
-            IndexLocked: Another process writes.
+            IndexLocked: Another process is writing.
             IndexStoreError: The folder cannot be written.
         """
         with _held(self.path, max(self.wait_s, at_least_s)) as holding:
@@ -135,8 +135,8 @@ class IndexStore:
     def backup_to(self, target: str | Path) -> None:
         """Copy the newest state to another folder; see `backup.backup_to`.
 
-        It takes no lock. If a compaction removes files before all are open, it starts over; once
-        files are open, they can be read to the end.
+        No lock is taken. If a compaction removes files before all of them are open, the copy starts
+        over. An open file can be read to its end, even after its removal.
         """
         for _ in range(OPEN_TRIES):
             self.refresh()

@@ -10,17 +10,18 @@ from sbert_search.index.spec import IndexSpec
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Trial:
-    """The measurements of one index with one set of search parameters, by one thread.
+    """The measurements of one index with one set of search parameters, with one thread.
 
     Attributes:
         spec: The FAISS index and its search parameters.
-        n_rows: Rows searched.
-        recall: Share of the k nearest rows that were returned; ties with the k-th count as well.
-        recall_error: Its standard error over the queries.
+        n_rows: Number of rows searched.
+        recall: Share of the k nearest rows that were returned; a row as near as the k-th counts as
+            one of them.
+        recall_error: Standard error of ``recall`` over the queries.
         p50_ms: Median latency of a single query.
         p99_ms: 99th percentile of the latency of a single query.
         qps: Queries per second in large batches.
-        size_bytes: Bytes of the FAISS index, which stays in a mapped file; 0 for an exact scan.
+        size_bytes: Bytes of the FAISS index, which is mapped from its file; 0 for an exact scan.
         predicted_bytes: Bytes predicted before the build.
         build_s: Seconds to train and fill the index.
         predicted_build_s: Seconds predicted before the build.
@@ -51,11 +52,11 @@ class Tuning:
     Attributes:
         recall: Target recall.
         k: The k of recall@k.
-        queries: Origin of the queries.
-        n_choosing: Queries used to choose the index.
-        n_verifying: Held-out queries, on which ``verified`` was measured.
-        verified: The chosen index over all rows.
-        sampled: The Pareto front of recall and speed on the sample.
+        queries: Where the queries came from, in words.
+        n_choosing: Number of queries used to choose the index.
+        n_verifying: Number of held-out queries, on which ``verified`` was measured.
+        verified: Measurements of the chosen index over all rows.
+        sampled: Measurements on a sample of the rows: the Pareto front of recall and speed.
         seconds: Duration of the tuning.
         machine: The machine that ran it.
         libraries: Versions of the libraries.

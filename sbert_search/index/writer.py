@@ -58,10 +58,11 @@ class IndexWriter:
     ) -> None:
         self.snapshot = snapshot
         self._holding, self._publish = holding, publish
-        # Per id of classified, uncommitted documents: newest content hash, number of documents.
+        # For each id of documents that are classified and not yet committed: the hash of the newest
+        # content, and the number of these documents.
         self._pending: dict[str, tuple[int, int]] = {}
         self._columns = dict(snapshot.columns)
-        self._guard = threading.Lock()  # of _pending, which two threads change
+        self._guard = threading.Lock()  # guards _pending, which two threads change
 
     @property
     def path(self) -> Path:
@@ -72,8 +73,8 @@ class IndexWriter:
         """Add the metadata columns of a source to those of the index, from the next commit on.
 
         Raises:
-            IndexStoreError: A column has another type in the index; or it holds integers there that
-                would be rounded as floats, its type in the source.
+            IndexStoreError: A column has another type in the index. Integers in the index and
+                floats in the source are accepted if float64 holds all these integers exactly.
         """
         merged = columns_of.merge(self._columns, columns)
         for name, kind in self._columns.items():
@@ -89,13 +90,14 @@ class IndexWriter:
     ) -> list[Outcome]:
         """Return what adding each document would do, before it is embedded.
 
-        Documents are compared with the committed state and with those that earlier calls accepted.
+        Documents are compared with the committed ones and with those that earlier calls accepted.
         Accepted documents (NEW, REPLACE) must be committed once each, in the order they were
         classified.
 
         Args:
             documents: Documents in the order of the source.
-            mode: Whether other content under a known id is a conflict or a replacement.
+            mode: Other content under a known id is a conflict for ``add``, and a replacement for
+                ``upsert``.
         """
         with self._guard:
             rows, contents = self.snapshot.find([document.doc_id for document in documents])
@@ -108,13 +110,13 @@ class IndexWriter:
         """Add passages durably; documents with the same ids are replaced.
 
         Args:
-            batch: Documents and their passages; None: only move the cursor.
-            cursor: Progress of the build after this batch.
+            batch: Documents and their passages; None: only store the cursor.
+            cursor: Progress of the build after this batch; None: store no progress.
 
         Raises:
             IndexStoreError: The passages cannot be stored, or the disk failed; the index is as
                 before.
-            CommitUnknown: The disk failed at the last step; reopen the index.
+            CommitUnknown: The last step of the commit failed; reopen the index to see its state.
         """
         batch = batch if batch is not None and len(batch.documents) else None
         old = self.snapshot.manifest
@@ -135,7 +137,7 @@ class IndexWriter:
 
         Raises:
             IndexStoreError: The disk failed; nothing is deleted.
-            CommitUnknown: The disk failed at the last step; reopen the index.
+            CommitUnknown: The last step of the commit failed; reopen the index to see its state.
         """
         rows = self.snapshot.lookup(doc_ids)
         self._delete_documents(rows[rows >= 0])
@@ -149,19 +151,19 @@ class IndexWriter:
 
         Raises:
             QueryError: The condition cannot be used.
-            IndexStoreError, CommitUnknown: As `delete`.
+            IndexStoreError, CommitUnknown: As for `delete`.
         """
         mask = self.snapshot.filter_mask(where)
         segments = zip(self.snapshot.segments, mask.parts, strict=True)
-        docs = [segment.rows[part & (segment.chunks == 0)] for segment, part in segments]
-        self._delete_documents(np.concatenate([np.empty(0, np.int64), *docs]))
+        first_rows = [segment.rows[part & (segment.chunks == 0)] for segment, part in segments]
+        self._delete_documents(np.concatenate([np.empty(0, np.int64), *first_rows]))
         return mask.n_docs
 
-    def _delete_documents(self, docs: NDArray[np.int64]) -> None:
+    def _delete_documents(self, first_rows: NDArray[np.int64]) -> None:
         """Delete documents, given the rows of their first passages."""
-        if len(docs):
+        if len(first_rows):
             with self._transaction() as work:
-                work.commit(self._with_dead(work, work.old, docs))
+                work.commit(self._with_dead(work, work.old, first_rows))
 
     def start_over(
         self, settings: StoreSettings, columns: Mapping[str, ColumnType], build: BuildCursor
@@ -170,7 +172,7 @@ class IndexWriter:
 
         Raises:
             IndexStoreError: The disk failed; the index is as before.
-            CommitUnknown: The disk failed at the last step; reopen the index.
+            CommitUnknown: The last step of the commit failed; reopen the index to see its state.
         """
         with self._transaction() as work:
             work.commit(Manifest(settings=settings, columns=dict(columns), build=build))
@@ -189,7 +191,7 @@ class IndexWriter:
             ConfigError: A FAISS index would not fit the budget; the index is as before.
             CorruptIndex: A file is damaged; the index is as before.
             IndexStoreError: The disk failed; the index is as before.
-            CommitUnknown: The disk failed at the last step; reopen the index.
+            CommitUnknown: The last step of the commit failed; reopen the index to see its state.
         """
         groups = merge_policy.groups_after_update(self.snapshot)
         if not groups and len(self.snapshot.manifest.tombstones) <= merge_policy.MAX_TOMBSTONES:
@@ -212,12 +214,12 @@ class IndexWriter:
             ConfigError: A FAISS index would not fit the budget; the index is as before.
             CorruptIndex: A file is damaged; the index is as before.
             IndexStoreError: The disk failed; the index is as before.
-            CommitUnknown: The disk failed at the last step; reopen the index.
+            CommitUnknown: The last step of the commit failed; reopen the index to see its state.
         """
         self._compact(self.snapshot.manifest.build, memory_bytes, retrain)
 
     def finish_build(self, *, memory_bytes: int | None = None) -> None:
-        """Compact the index and mark its build as finished; raises as `compact`."""
+        """Compact the index and mark its build as finished; the errors are those of `compact`."""
         cursor = self.snapshot.manifest.build
         finished = dataclasses.replace(cursor, finished=True) if cursor else None
         self._compact(finished, memory_bytes)
@@ -225,7 +227,7 @@ class IndexWriter:
     def repair(self) -> list[str]:
         """Remove damaged derived files and unreferenced files; rebuild missing derived files.
 
-        Documents, vectors and ids are never changed; restore them from a backup if damaged.
+        Documents, vectors and ids are never changed. If one is damaged, restore it from a backup.
 
         Returns:
             Names of the files removed.
@@ -248,7 +250,7 @@ class IndexWriter:
         Raises:
             CorruptIndex: Documents cannot be read; the index is as before.
             IndexStoreError: The disk failed; the index is as before.
-            CommitUnknown: The disk failed at the last step; reopen the index.
+            CommitUnknown: The last step of the commit failed; reopen the index to see its state.
         """
         old, before = self.snapshot.manifest, self.snapshot.settings.lexical
         stale = before and (settings is None or settings.terms != before.terms)
@@ -273,7 +275,7 @@ class IndexWriter:
 
         Raises:
             IndexStoreError: The disk failed; the index is as before.
-            CommitUnknown: The disk failed at the last step; reopen the index.
+            CommitUnknown: The last step of the commit failed; reopen the index to see its state.
         """
         with self._rewriting() as work:
             new = change(work)
@@ -324,12 +326,14 @@ class IndexWriter:
             new, segments=(*new.segments, segment), next_row=new.next_row + n_rows
         )
 
-    def _with_dead(self, work: Transaction, new: Manifest, docs: NDArray[np.int64]) -> Manifest:
+    def _with_dead(
+        self, work: Transaction, new: Manifest, first_rows: NDArray[np.int64]
+    ) -> Manifest:
         """Mark documents as dead, given the rows of their first passages."""
-        docs = np.unique(docs)
-        if len(docs) == 0:
+        first_rows = np.unique(first_rows)
+        if len(first_rows) == 0:
             return new
-        tombstone = work.write_tombstones(self.snapshot.rows_of(docs), len(docs))
+        tombstone = work.write_tombstones(self.snapshot.rows_of(first_rows), len(first_rows))
         return dataclasses.replace(new, tombstones=(*new.tombstones, tombstone))
 
     @contextlib.contextmanager
@@ -358,7 +362,7 @@ class IndexWriter:
         return Outcome.NEW if known is None else Outcome.REPLACE
 
     def _forget(self, committed: Sequence[Document]) -> None:
-        """Drop committed documents from `_pending`, except ids with newer, uncommitted ones."""
+        """Drop the ids of committed documents from `_pending`, unless newer documents wait."""
         with self._guard:
             for document in committed:
                 content, waiting = self._pending.pop(document.doc_id, (0, 0))

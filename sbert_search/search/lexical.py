@@ -46,7 +46,7 @@ def best_passages(snapshot: Snapshot, query: str, ranking: Ranking) -> Ranking:
     rows, positions = ranking.rows.copy(), np.flatnonzero(dense == 0)
     passages: dict[int, list[StoredPassage]] = defaultdict(list)
     for passage in snapshot.fetch(snapshot.rows_of(ranking.docs[positions])):
-        passages[passage.doc].append(passage)
+        passages[passage.doc_row].append(passage)
     for i, doc in zip(positions.tolist(), ranking.docs[positions].tolist(), strict=True):
         texts = [p.document.full_text[p.char_start : p.char_end] for p in passages[doc]]
         rows[i] = passages[doc][_most_words(snapshot.lexical.reader, query, texts)].row

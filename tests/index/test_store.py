@@ -46,7 +46,7 @@ def test_what_was_committed_is_found_and_fetched_after_reopening(tmp_path: Path)
     assert np.allclose(scores, 1.0)
     passage = snapshot.fetch([7])[0]
     assert passage.document == some_documents(20)[7]
-    assert (passage.row, passage.doc, passage.chunk) == (7, 7, 0)
+    assert (passage.row, passage.doc_row, passage.chunk) == (7, 7, 0)
     assert snapshot.lookup(["d3", "nobody", "d19"]).tolist() == [3, -1, 19]
 
 

@@ -14,7 +14,7 @@ from sbert_search.errors import IndexStoreError
 from sbert_search.index.storage.manifest import ColumnType
 from sbert_search.records import Document, MetadataValue
 
-PREFIX = "meta."  # before the names of metadata columns in a docs file
+PREFIX = "meta."  # before the names of metadata columns in a docs file (seg/*.docs.arrow)
 
 ARROW_TYPES: Mapping[str, pa.DataType] = {
     "string": pa.large_string(),
@@ -43,7 +43,8 @@ FIXED = pa.schema(
         pa.field("char_end", pa.int64(), nullable=False),
         pa.field("n_tokens", pa.int32(), nullable=False),
         pa.field("lost_tokens", pa.int32(), nullable=False),
-        pa.field("title", pa.large_string()),  # this and all later columns: in chunk 0 only
+        # Title and all columns after it have values only in the first passage of a document.
+        pa.field("title", pa.large_string()),
         pa.field("text", pa.large_string()),
         pa.field("source", pa.large_string()),
     ]
@@ -97,7 +98,9 @@ def metadata_array(documents: Sequence[Document | None], name: str, kind: Column
 def _fitted(document: Document, name: str, kind: ColumnType) -> MetadataValue:
     value = document.metadata.get(name)
     if isinstance(value, float) and not math.isfinite(value):
-        raise IndexStoreError(f"Document {document.doc_id!r} has {name} = {value!r}, not finite.")
+        raise IndexStoreError(
+            f"Document {document.doc_id!r} has {name} = {value!r}; write a finite number or null."
+        )
     if value is None or type(value) is _PYTHON_TYPES[kind]:
         return value
     if kind == "float64" and type(value) is int and int(float(value)) == value:
@@ -109,7 +112,7 @@ def _fitted(document: Document, name: str, kind: ColumnType) -> MetadataValue:
 
 
 def exact_as_float(integers: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Mark the integers that float64 holds exactly; it holds all of magnitude up to 2**53."""
+    """Mark the integers that float64 holds exactly, as it does all of magnitude up to 2**53."""
     floats = integers.astype(np.float64)
     # A float of 2**63 would overflow when it is cast back, so it is replaced by 0 first.
     fits = floats < ABOVE_INT64

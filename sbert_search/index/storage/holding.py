@@ -1,6 +1,7 @@
 """The lock of an index, and the check that its folder and files are still those that were opened.
 
-A lock alone is not enough: another program may move or replace the folder while it is held.
+A lock alone is not enough: another program may move or replace the folder while the lock is
+held.
 """
 
 from __future__ import annotations
@@ -41,19 +42,19 @@ class Holding:
             problem = f"{self.folder} was moved, removed or replaced"
         if problem:
             raise IndexStoreError(
-                f"{problem} while it was written, so this commit was not made. Earlier commits "
-                "are in the folder that was opened, wherever it is now. Find out which program "
-                "changed it, then run the command again."
+                f"{problem} while the index was written, so this commit was not made. Earlier "
+                "commits are in the folder that was opened, wherever it is now. Find out which "
+                "program changed the folder, then run the command again."
             )
         self._next = self._stamp(manifests.TEMPORARY)
 
     def committed(self) -> None:
-        """Expect the manifest that was just committed from now on."""
+        """From now on, treat the manifest that was just committed as the expected one."""
         self._manifest = self._next
 
     @property
     def problem(self) -> str:
-        """What another process replaced or moved, apart from the path itself; "" if nothing."""
+        """What another process replaced or moved inside the folder; "" if nothing."""
         if not self._lock.is_in_place():
             return f"{self.folder / manifests.LOCK} was removed or replaced"
         if moved := self.folder.moved_folders():

@@ -1,7 +1,8 @@
 """Finding documents by id: a sorted table of hashes with one column per document.
 
 The table is uint64 (3, n_docs): hash of the id (sorted), row of the document's first passage, hash
-of its content. Ids whose hashes collide are neighbours; the caller compares the ids themselves.
+of the document's content. Different ids may have the same hash; the caller compares the ids of all
+columns with that hash.
 """
 
 from __future__ import annotations
@@ -29,9 +30,9 @@ def hash_ids(doc_ids: Sequence[str]) -> NDArray[np.uint64]:
 def hash_content(document: Document) -> int:
     """Hash title, text and metadata of a document, but not its source.
 
-    An integer and an equal float have the same hash, since columns may widen. A missing value has
-    the same hash as a missing column (docs/decisions.md: A hash of the content is stored with each
-    id).
+    An integer and an equal float have the same hash, since an int64 column may become float64. A
+    missing value has the same hash as a missing column (docs/decisions.md: A hash of the content is
+    stored with each id).
     """
     parts = [document.title, document.text, *_metadata_parts(document.metadata)]
     encoded = [part.encode() for part in parts]
@@ -42,7 +43,7 @@ def hash_content(document: Document) -> int:
 def make_table(
     id_hashes: NDArray[np.uint64], rows: NDArray[np.int64], contents: NDArray[np.uint64]
 ) -> IdTable:
-    """Sort the columns of a table by id hash and row."""
+    """Make a table from an id hash, a first row and a content hash for each document."""
     order = np.lexsort((rows, id_hashes))
     return np.stack([id_hashes[order], rows.astype(np.uint64)[order], contents[order]])
 
@@ -50,10 +51,11 @@ def make_table(
 def candidates(
     table: IdTable, id_hashes: NDArray[np.uint64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Find every column of the table with one of some hashes.
+    """Find the columns of the table whose id hash is one of ``id_hashes``.
 
     Returns:
-        Index of the hash in ``id_hashes`` (n_found,), and the column that has it (n_found,).
+        For each column found, the index of its hash in ``id_hashes`` and the index of the column,
+        both (n_found,).
     """
     start = np.searchsorted(table[0], id_hashes, "left")
     count = np.searchsorted(table[0], id_hashes, "right") - start

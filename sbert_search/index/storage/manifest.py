@@ -38,7 +38,7 @@ TEMPORARY = NAME + ".tmp"  # the new manifest, before a commit renames it
 LOCK = "LOCK"
 FOLDERS = ("seg", "del", "ann", "lex")
 FORMAT = "sbert-search index"
-VERSION = 2  # raised with every change that an older version would read wrongly
+VERSION = 2  # raised when the format changes so that older versions would misread it
 MAX_BYTES = 64 << 20
 OPEN_TRIES = 5  # attempts to open a state while compactions remove its files
 MAX_ROWS = 1 << 62  # row numbers that an index may ever use
@@ -60,7 +60,7 @@ ColumnType = Literal["string", "int64", "float64", "bool", "timestamp", "date"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SelfCheck:
-    """Check texts with the vectors that the index's embedder gave, to recognise it later."""
+    """Sample texts and the vectors that the model of the index gives them, to recognise it by."""
 
     texts: tuple[str, ...] = ()
     vectors_base64: str = ""  # little-endian float32 (n_texts, dim)
@@ -107,7 +107,7 @@ class StoreSettings:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FileRecord:
-    """A file as it was when it was written."""
+    """Name, size and hash of a file, as it was written."""
 
     name: str
     size_bytes: int
@@ -162,7 +162,7 @@ class SegmentRecord:
 
     @property
     def derived(self) -> tuple[FileRecord, ...]:
-        """The files that can be rebuilt from the others."""
+        """The files of the segment that can be rebuilt from its other files."""
         ann = (self.ann,) if self.ann else ()
         return (*ann, *self.lexical.files) if self.lexical else ann
 
@@ -235,17 +235,17 @@ class Manifest:
 
     @property
     def n_rows(self) -> int:
-        """Live rows: those neither deleted nor replaced."""
+        """Number of live rows: those neither deleted nor replaced."""
         return sum(s.n_rows for s in self.segments) - self.n_dead_rows
 
     @property
     def n_dead_rows(self) -> int:
-        """Rows that are deleted or replaced but still take space."""
+        """Number of rows that are deleted or replaced but still take space."""
         return sum(tombstone.n_rows for tombstone in self.tombstones)
 
     @property
     def n_docs(self) -> int:
-        """Live documents: those neither deleted nor replaced."""
+        """Number of live documents: those neither deleted nor replaced."""
         return sum(s.n_docs for s in self.segments) - sum(t.n_docs for t in self.tombstones)
 
     @property
@@ -256,7 +256,7 @@ class Manifest:
 
     @property
     def derived(self) -> tuple[FileRecord, ...]:
-        """The files among them that can be rebuilt from the others."""
+        """The files of this state that can be rebuilt from its other files."""
         return tuple(file for segment in self.segments for file in segment.derived)
 
     def without(self, names: Collection[str]) -> Manifest:
@@ -281,7 +281,7 @@ def open_folder(path: Path) -> Folder:
 
     Raises:
         NotAnIndex: The path is absent or not a folder.
-        IndexStoreError: This process may not read it, or has too many files open.
+        IndexStoreError: This process has no permission to read the folder, or too many files open.
     """
     try:
         return Folder.open(path)
@@ -300,7 +300,8 @@ def read(folder: Folder) -> Manifest:
     Raises:
         NotAnIndex: The folder has no manifest.
         CorruptIndex: The manifest differs from its checksum or is malformed.
-        IndexStoreError: A newer version of this package wrote it, or this process may not read it.
+        IndexStoreError: A newer version of this package wrote the manifest, or this process has no
+            permission to read it.
     """
     try:
         data = bytes(files.map_file(folder / NAME)[: MAX_BYTES + 1])
@@ -320,7 +321,7 @@ def _unreadable(path: Path, error: OSError) -> IndexStoreError:
 
 
 def decode(data: bytes) -> Manifest:
-    """Read a manifest from its bytes; raises as `read`."""
+    """Parse the bytes of a manifest; the errors are those of `read`."""
     stated, _, body = data.partition(b"\n")
     actual = hashlib.sha256(body).hexdigest()
     if stated != actual.encode():

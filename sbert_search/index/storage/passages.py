@@ -1,4 +1,4 @@
-"""From stored rows of a segment to passages and documents."""
+"""Reading passages and documents from the rows of a segment."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from sbert_search.records import Document
 
 @dataclass(frozen=True, slots=True)
 class StoredPassage:
-    """A row as it is stored, with the document it belongs to.
+    """A stored passage, with the document it belongs to.
 
     Attributes:
         document: The whole document.
-        row: Row of this passage.
-        doc: Row of the document's first passage, which identifies the document in an index.
+        row: Row of this passage: its number in the index.
+        doc_row: Row of the document's first passage, which identifies the document in an index.
         chunk: Number of this passage in the document, from 0.
         char_start: Start of the passage in ``document.full_text``.
         char_end: End of the passage in ``document.full_text``.
-        n_tokens: Tokens embedded.
-        lost_tokens: Tokens that were cut off because the model cannot read them.
+        n_tokens: Number of tokens embedded.
+        lost_tokens: Number of tokens cut off, because the model reads only a limited number.
     """
 
     document: Document
     row: int
-    doc: int
+    doc_row: int
     chunk: int
     char_start: int
     char_end: int
@@ -41,7 +41,11 @@ class StoredPassage:
 
 
 def read_passages(segment: Segment, positions: NDArray[np.int64]) -> Iterator[StoredPassage]:
-    """Read rows with their documents, in the order of ``positions``; may raise `CorruptIndex`."""
+    """Read the passages at some positions of a segment, in this order, with their documents.
+
+    Raises:
+        CorruptIndex: A passage or its document cannot be read.
+    """
     at, chunks = positions.tolist(), segment.chunks[positions].tolist()
     firsts = [position - chunk for position, chunk in zip(at, chunks, strict=True)]
     needed = list(dict.fromkeys(at + firsts))
@@ -51,7 +55,7 @@ def read_passages(segment: Segment, positions: NDArray[np.int64]) -> Iterator[St
         yield StoredPassage(
             document=_document(read[first]),
             row=row,
-            doc=row - chunk,
+            doc_row=row - chunk,
             chunk=chunk,
             char_start=passage["char_start"],
             char_end=passage["char_end"],
@@ -65,7 +69,7 @@ def read_documents(segment: Segment, live: NDArray[np.bool_] | None) -> Iterator
 
     Args:
         segment: The segment.
-        live: Which positions are live, bool (n_rows,); None means all.
+        live: Which positions are neither deleted nor replaced, bool (n_rows,); None: all.
     """
     first = segment.chunks == 0 if live is None else (segment.chunks == 0) & live
     step = segment.batch_rows

@@ -1,4 +1,4 @@
-"""From embedded passages to the content of a segment: vectors, an Arrow table, an id table."""
+"""Turning embedded passages into the content of a segment: vectors, Arrow table, id table."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ class PassageBatch(Protocol):
 
     @property
     def n_tokens(self) -> IntArray:
-        """Tokens embedded of each passage, (n_rows,)."""
+        """Number of tokens embedded of each passage, (n_rows,)."""
 
     @property
     def lost_tokens(self) -> IntArray:
-        """Tokens cut off each passage because the model cannot read them, (n_rows,)."""
+        """Number of tokens of each passage that were cut off to fit the model, (n_rows,)."""
 
     @property
     def vectors(self) -> NDArray[np.floating]:
@@ -66,24 +66,24 @@ def make_part(
 
     Args:
         batch: At least one document.
-        first_row: Row of the first passage.
+        first_row: Row number of the first passage in the index.
         settings: Settings of the index.
         columns: Metadata columns of the index.
 
     Returns:
-        The rows, and the id table of their documents.
+        The rows to write, and the id table of their documents.
 
     Raises:
         IndexStoreError: Passages and documents do not match, vectors have another dimension or are
             not finite, or metadata has another type; the message names the document.
     """
     _check_shape(batch, settings.dim)
-    kept, rows_kept = _last_of_each_id(batch)
+    kept, passages_kept = _last_of_each_id(batch)
     documents = [batch.documents[i] for i in kept]
-    doc_of = np.searchsorted(kept, np.asarray(batch.doc_of)[rows_kept])
-    vectors = _stored_vectors(batch, rows_kept, settings)
-    rows = np.arange(first_row, first_row + len(rows_kept))
-    chunk = np.asarray(batch.chunk)[rows_kept]
+    doc_of = np.searchsorted(kept, np.asarray(batch.doc_of)[passages_kept])
+    vectors = _stored_vectors(batch, passages_kept, settings)
+    rows = np.arange(first_row, first_row + len(passages_kept))
+    chunk = np.asarray(batch.chunk)[passages_kept]
     first = [documents[d] if c == 0 else None for d, c in zip(doc_of, chunk, strict=True)]
     arrays = {
         "row": pa.array(rows),
@@ -94,7 +94,7 @@ def make_part(
     }
     for name in ("chunk", "char_start", "char_end", "n_tokens", "lost_tokens"):
         kind = columns_of.FIXED.field(name).type
-        arrays[name] = pa.array(np.asarray(getattr(batch, name))[rows_kept], kind)
+        arrays[name] = pa.array(np.asarray(getattr(batch, name))[passages_kept], kind)
     for name, kind in columns.items():
         arrays[columns_of.PREFIX + name] = columns_of.metadata_array(first, name, kind)
     schema = columns_of.schema(columns)
@@ -129,31 +129,31 @@ def _check_shape(batch: PassageBatch, dim: int) -> None:
 
 
 def _last_of_each_id(batch: PassageBatch) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the documents to keep and their rows, both ascending."""
+    """Return the indexes in the batch of documents to keep and of their passages, ascending."""
     last = {document.doc_id: i for i, document in enumerate(batch.documents)}
     kept = np.array(sorted(last.values()), np.int64)
     return kept, np.flatnonzero(np.isin(batch.doc_of, kept))
 
 
 def _stored_vectors(
-    batch: PassageBatch, rows: NDArray[np.int64], settings: StoreSettings
+    batch: PassageBatch, kept: NDArray[np.int64], settings: StoreSettings
 ) -> NDArray[np.floating]:
-    vectors = np.asarray(batch.vectors)[rows]
-    _check_finite(vectors, batch, rows, "")
+    vectors = np.asarray(batch.vectors)[kept]
+    _check_finite(vectors, batch, kept, "")
     if settings.metric == "cosine":
         vectors = normalised(vectors)
     with np.errstate(over="ignore"):  # an overflow gives infinity, which is checked below
         vectors = vectors.astype(settings.dtype)
-    _check_finite(vectors, batch, rows, f" as {settings.dtype}")
+    _check_finite(vectors, batch, kept, f" as {settings.dtype}")
     return vectors
 
 
 def _check_finite(
-    vectors: NDArray[np.floating], batch: PassageBatch, rows: NDArray[np.int64], how: str
+    vectors: NDArray[np.floating], batch: PassageBatch, kept: NDArray[np.int64], how: str
 ) -> None:
     finite = np.isfinite(vectors).all(axis=1)
     if not finite.all():
-        document = batch.documents[int(batch.doc_of[rows[np.argmin(finite)]])]
+        document = batch.documents[int(batch.doc_of[kept[np.argmin(finite)]])]
         raise IndexStoreError(
             f"The vector of document {document.doc_id!r} ({document.source or 'no source'}) is not "
             f"finite{how}; the model fails on its text. Nothing of this batch was written."

@@ -55,7 +55,8 @@ def write_segment(
         batch_rows: Rows of one Arrow batch, which is held in memory while it is written.
 
     Raises:
-        OSError: The disk failed; partial files are unreferenced and are cleaned up later.
+        OSError: The disk failed. No manifest names the partial files, so a later writer removes
+            them.
     """
     schema = columns_of.schema(columns)
     first, last, max_norm = -1, -1, 0.0
@@ -103,7 +104,7 @@ class BatchWriter:
             self._write_out(self._n_waiting - self._n_waiting % self._batch_rows)
 
     def close(self) -> None:
-        """Write the rest and the footer."""
+        """Write the rows that wait, and the footer of the file."""
         self._write_out(self._n_waiting)
         self._writer.close()
 

@@ -18,10 +18,10 @@ from sbert_search.index.storage.manifest import FileRecord, SegmentRecord, Store
 from sbert_search.runtime.disk import files
 from sbert_search.runtime.disk.folders import Folder
 
-BATCH_ROWS = 1024  # rows of one Arrow batch, unless the file names fewer
-ROW_BYTES = 1024  # estimate for a row in memory, without its texts
+BATCH_ROWS = 1024  # rows of one Arrow batch, unless the schema of the file records a smaller number
+ROW_BYTES = 1024  # estimated memory of a row without its texts
 READ_BYTES = 16 << 20  # bytes of rows that are converted to Python values together
-HASH_AT_OPEN_BYTES = 64 << 20  # larger files are hashed by check, backup and compact instead
+HASH_AT_OPEN_BYTES = 64 << 20  # larger files are hashed only by check, backup and compact
 
 _BATCH_ROWS_KEY = b"rows_per_batch"  # in the schema metadata of docs files with smaller batches
 
@@ -29,7 +29,8 @@ _BATCH_ROWS_KEY = b"rows_per_batch"  # in the schema metadata of docs files with
 class Segment:
     """A segment on disk, mapped and checked when it is opened.
 
-    A position is the index of a row inside the segment, from 0.
+    A row is the number of a passage in the index; a position is the index of a row inside the
+    segment, from 0.
 
     Raises:
         FileNotFoundError: A file is gone, as after a compaction by another process.
@@ -62,19 +63,20 @@ class Segment:
 
     @cached_property
     def rows(self) -> NDArray[np.int64]:
-        """Row number of each position, int64 (n_rows,), ascending inside the recorded range."""
+        """The row at each position, int64 (n_rows,), ascending, inside the recorded range."""
         record = self.record
         if record.row_end - record.row_start == record.n_rows:
             return np.arange(record.row_start, record.row_end)
         rows = self.int_column("row", np.int64)
-        ends = (record.row_start, record.row_end - 1)
-        if (rows[0], rows[-1]) != ends or not (rows[1:] > rows[:-1]).all():
-            raise CorruptIndex(record.docs.name, "ascending rows within their range", "others")
+        first, last = record.row_start, record.row_end - 1
+        if (rows[0], rows[-1]) != (first, last) or not (rows[1:] > rows[:-1]).all():
+            expected = f"ascending row numbers from {first} to {last}"
+            raise CorruptIndex(record.docs.name, expected, "other row numbers")
         return rows
 
     @cached_property
     def chunks(self) -> NDArray[np.int64]:
-        """Number of the passage at each position in its document, int64 (n_rows,)."""
+        """Number, in its document, of the passage at each position, int64 (n_rows,), from 0."""
         record = self.record
         if record.n_docs == record.n_rows:
             return np.zeros(record.n_rows, np.int64)
@@ -82,7 +84,7 @@ class Segment:
         in_order = (chunks[1:] == 0) | (chunks[1:] == chunks[:-1] + 1)
         if chunks[0] or not in_order.all() or np.count_nonzero(chunks == 0) != record.n_docs:
             expected = f"{record.n_docs} documents with passages 0, 1, 2, ..."
-            raise CorruptIndex(record.docs.name, expected, "others")
+            raise CorruptIndex(record.docs.name, expected, "other numbers of passages")
         return chunks
 
     @cached_property
@@ -101,7 +103,7 @@ class Segment:
                 check_hash(view, record)
 
     def positions(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the position of each row, -1 where the segment does not hold it."""
+        """Return the position of each row, -1 where the segment does not hold the row."""
         record = self.record
         if record.row_end - record.row_start == record.n_rows:
             at = rows - record.row_start
@@ -111,20 +113,24 @@ class Segment:
         return np.where(self.rows[at] == rows, at, -1)
 
     def firsts_of(self, columns: NDArray[np.int64] | slice) -> NDArray[np.int64]:
-        """Return the first positions of the documents in some columns of the id table.
+        """Return the position of each document's first passage.
+
+        Args:
+            columns: Columns of the id table, one for each document.
 
         Raises:
-            CorruptIndex: The table holds a row that is not the first of a document here.
+            CorruptIndex: The table names a row that is not the first passage of a document.
         """
         at = self.positions(self.ids[1, columns].astype(np.int64))
         if (at < 0).any() or self.chunks[at].any():
-            raise CorruptIndex(self.record.ids.name, "rows where documents begin", "others")
+            expected = "rows of first passages of documents"
+            raise CorruptIndex(self.record.ids.name, expected, "other rows")
         return at
 
     def int_column(self, name: str, dtype: DTypeLike) -> NDArray[Any]:
         """Read a whole integer column, (n_rows,), from Arrow's buffers.
 
-        `ChunkedArray.to_numpy` would import pandas, which a search does not need.
+        `ChunkedArray.to_numpy` is not used, since it imports pandas.
         """
         width = np.dtype(dtype).itemsize
         chunks = self.table([name]).column(name).chunks
@@ -160,7 +166,7 @@ class Segment:
             return self._reader.get_batch(index)
 
     def passages_at(self, positions: Sequence[int]) -> list[dict[str, object]]:
-        """Read one or more rows as dictionaries of Python values by column name."""
+        """Read the rows at one or more positions as dictionaries of values by column name."""
         step = self.batch_rows
         rows = [self.batch(at // step).slice(at % step, 1) for at in positions]
         with self._corruption_named():
@@ -192,11 +198,11 @@ class Segment:
         for at in positions.tolist():
             batch = self._id_batches.get(at // step) or self._map_ids(at // step)
             i = at % step
-            doc_ids.append(str(batch.text[batch.ends[i] : batch.ends[i + 1]], "utf-8"))
+            doc_ids.append(str(batch.text[batch.starts[i] : batch.starts[i + 1]], "utf-8"))
         return doc_ids
 
     def _map_ids(self, index: int) -> _IdBatch:
-        """Map the document ids of one batch, and check them when they are first read."""
+        """Map, check and remember the document ids of one batch, at their first use."""
         column = self.batch(index).column("doc_id")
         with self._corruption_named():
             column.validate(full=True)
@@ -211,7 +217,7 @@ class Segment:
             if reader.num_record_batches != n_batches:
                 raise pa.ArrowInvalid(f"{reader.num_record_batches} batches, not {n_batches}")
             if not reader.schema.equals(columns_of.schema(self.record.columns)):
-                raise pa.ArrowInvalid("other columns than the manifest says")
+                raise pa.ArrowInvalid("columns that differ from those in the manifest")
         return reader
 
     def _corruption_named(self) -> _CorruptionNamed:
@@ -233,28 +239,28 @@ def _batch_rows(schema: pa.Schema) -> int:
 
 
 class _IdBatch(NamedTuple):
-    """The document ids of one batch as views into the mapped file; reading one takes 0.4 us.
+    """The document ids of one batch as views into the mapped file; reading an id takes 0.4 us.
 
     Attributes:
-        ends: Start of each id in ``text``; the next element is its end.
+        starts: Start of each id in ``text``, where the id before it ends; last, the end of all.
         text: All ids, one after the other, as UTF-8.
     """
 
-    ends: memoryview
+    starts: memoryview
     text: memoryview
 
     @classmethod
     def of(cls, column: pa.LargeStringArray) -> _IdBatch:
         """Map a validated column; its buffers may be longer than the column."""
-        _, ends, text = column.buffers()
-        used = memoryview(ends)[: 8 * (column.offset + len(column) + 1)]
+        _, starts, text = column.buffers()
+        used = memoryview(starts)[: 8 * (column.offset + len(column) + 1)]
         return cls(used.cast("q")[column.offset :], memoryview(text or b""))
 
 
 class _CorruptionNamed:
-    """Turns errors of Arrow while it reads into `CorruptIndex` with the file's name.
+    """Context manager that turns Arrow's read errors into `CorruptIndex` with the file's name.
 
-    A class, since a generator-based context manager takes longer, and each read enters one.
+    It is a class, since `contextlib.contextmanager` takes longer and every read enters it.
     """
 
     def __init__(self, name: str) -> None:
@@ -271,7 +277,7 @@ class _CorruptionNamed:
 def open_checked(
     folder: Folder, record: FileRecord, *, hash_up_to: int = HASH_AT_OPEN_BYTES
 ) -> memoryview:
-    """Map a file and compare its size with its record; also its hash, if the file is small.
+    """Map a file, and compare its size with its record, and its hash if the file is small.
 
     Args:
         folder: The index.
@@ -281,7 +287,7 @@ def open_checked(
     Raises:
         FileNotFoundError: The file is gone.
         CorruptIndex: The file differs from its record.
-        IndexStoreError: This process may not read it, or has too many files open.
+        IndexStoreError: This process has no permission to read the file, or too many files open.
     """
     try:
         view = files.map_file(folder / record.name)
@@ -299,7 +305,7 @@ def open_checked(
 
 
 def check_hash(view: memoryview, record: FileRecord) -> None:
-    """Compare the hash of mapped bytes with their record; raises `CorruptIndex`."""
+    """Raise `CorruptIndex` if the hash of mapped bytes differs from the one in their record."""
     actual = files.xxh3_128_of_view(view)
     if actual != record.xxh3_128:
         raise CorruptIndex(record.name, f"xxh3_128 {record.xxh3_128}", actual)

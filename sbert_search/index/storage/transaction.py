@@ -1,7 +1,7 @@
 """One commit: new files get unused names, then the manifest is replaced.
 
-Before the replacement, the old state is intact and the new files can be removed. Partial files are
-unreferenced and are cleaned up later.
+Before the replacement, the old state is intact and the new files can be removed. No manifest names
+files that a failed commit leaves, so a later writer removes them.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Transaction:
     Attributes:
         folder: The index.
         old: The state before the commit.
-        committed: The state that was committed; None before.
+        committed: The state that was committed; None before the commit.
     """
 
     def __init__(self, holding: Holding, old: Manifest) -> None:
@@ -74,8 +74,8 @@ class Transaction:
             generation=self.old.generation + 1,
             next_file=self.next_number,
         )
-        # Set before the replacement: an interrupt in it may leave the new state, whose files
-        # `undo` must then keep.
+        # Set before the replacement, since an interrupt during it may leave the new manifest in
+        # place. `undo` must then keep the new files.
         self._swapped = True
         try:
             manifests.write(self.folder, new, ready=self._holding.require)
@@ -105,7 +105,7 @@ def transaction(holding: Holding, old: Manifest) -> Iterator[Transaction]:
 
     Raises:
         IndexStoreError: The disk failed; the index is as before.
-        CommitUnknown: The disk failed at the last step; reopen the index.
+        CommitUnknown: The last step of the commit failed; reopen the index to see its state.
     """
     work = Transaction(holding, old)
     try:
@@ -126,10 +126,10 @@ def transaction(holding: Holding, old: Manifest) -> Iterator[Transaction]:
 def require_files(folder: Folder, manifest: Manifest) -> None:
     """Refuse to write to a state that has lost files.
 
-    The snapshot does not notice them: a mapped file can be read after it was removed.
+    The snapshot does not notice lost files: a mapped file can be read after it was removed.
 
     Raises:
-        CorruptIndex: A file is gone that cannot be rebuilt; names the first.
+        CorruptIndex: A file that cannot be rebuilt is gone; the message names the first one.
     """
     present = {*numbered_names(folder), *(file.name for file in manifest.derived)}
     for file in manifest.files:
@@ -154,7 +154,7 @@ def remove(holding: Holding, names: Iterable[str], *, grace_s: float = 0.0) -> l
     """Remove unreferenced files of an index, while its lock and folder are in place.
 
     Files that cannot be removed are left to the next writer. Only regular files are removed. A file
-    with a time in the future counts as old, since the clock was set back.
+    with a time in the future counts as old: such a time means that the clock was set back.
 
     Returns:
         The names of the removed files.
@@ -174,7 +174,7 @@ def remove(holding: Holding, names: Iterable[str], *, grace_s: float = 0.0) -> l
 
 
 def numbered_names(folder: Folder) -> list[str]:
-    """List all names in an index's sub-folders that have the form of an index file's name.
+    """List the files in an index's sub-folders whose names match `manifest.FILE_NAME`.
 
     Raises:
         IndexStoreError: A sub-folder cannot be read, or is a link.
