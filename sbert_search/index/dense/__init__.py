@@ -1,1 +1,1 @@
-"""Nearest neighbours in one segment: exact scans, FAISS on CPU or GPU, and the choice of one."""
+"""Nearest neighbours in one segment by an exact scan or by FAISS on a CPU or GPU."""

@@ -22,18 +22,19 @@ from sbert_search.index.storage.manifest import Metric
 BLOCK_SCORES = 1 << 21  # scores of one block of queries against one block of vectors (8 MiB)
 BLOCK_ELEMENTS = 1 << 22  # elements of one block of vectors that is copied (16 MiB as float32)
 QUERY_BLOCK = 128  # queries that are scored together
-FEW = 8  # up to so many queries are scored by dot products, more by a matrix product
+FEW = 8  # most queries that are scored by dot products; more are scored by a matrix product
 DOT_ELEMENTS = 1 << 18  # elements of a block that stays in cache while few queries are scored on it
 PAIR_ELEMENTS = 1 << 15  # elements scored in float64 at a time, so that they stay in cache
 DENSE = 0.5  # share of selected rows above which reading all in order is faster than picking
 DENSE_SINGLE = 0.2  # the same for one query of float32 vectors, where reading takes all the time
-NONE = -3.4e38  # below every score of a row: nearly the lowest float32
-GROUP = 64  # scores of a group, of which only the best is used to bound the k-th best score
-HALF_BITS = np.int32(-0x70002000)  # mask in float32: sign, low 5 exponent bits, 10 fraction bits
+NONE = -3.4e38  # bound before any score is known: nearly the lowest float32
+GROUP = 64  # scores in a group; the k-th best score is bounded by the best of each group
+HALF_BITS = np.int32(-0x70002000)  # float32 bits that float16 has: sign, 5 exponent, 10 fraction
 HALF_SCALE = np.float32(2.0**112)  # 2 to the difference of the exponent biases (127 - 15)
 MAX_TIES = 10_000  # rows kept beyond k when that many lie within rounding error of the k-th
 
-# A matrix product uses all cores. Several at once would keep each other's threads spinning.
+# A matrix product uses all cores. The threads of several products at once would spin while waiting
+# for each other, so a lock admits one product at a time.
 # docs/decisions.md: Up to eight queries are scored by dot products.
 
 _one_product = Lock()
@@ -61,13 +62,13 @@ class TopK:
 
     @classmethod
     def empty(cls, n_queries: int, k: int) -> TopK:
-        """Begin without rows."""
+        """Make a result that has no rows yet."""
         scores = np.full((n_queries, k), -np.inf, np.float32)
         return cls(scores, np.full((n_queries, k), -1, np.int64))
 
     @property
     def k(self) -> int:
-        """Rows kept of each query."""
+        """Number of rows kept for each query."""
         k: int = self.scores.shape[1]
         return k
 
@@ -78,7 +79,7 @@ class TopK:
     def offer(
         self, queries: NDArray[np.int64], rows: NDArray[np.int64], scores: NDArray[np.float32]
     ) -> None:
-        """Add candidates: query, row and score, each (n,)."""
+        """Add candidates, given as query index, row and score, each (n,); the k best rows stay."""
         if len(queries) == 0:
             return
         n_queries, k = self.scores.shape
@@ -100,7 +101,7 @@ class TopK:
         self.rows[query[best], rank[best]] = row[best]
 
     def _offer_one(self, row: NDArray[np.int64], score: NDArray[np.float32]) -> None:
-        """Add candidates of the only query, in fewer steps, since they are part of its latency."""
+        """Add candidates of the only query, in fewer steps, which shortens the latency."""
         if self.rows[0, 0] >= 0:
             row, score = np.append(self.rows, row), np.append(self.scores, score)
         best = np.lexsort((row, -score))[: self.k]
@@ -126,7 +127,7 @@ def scan(
         rows: Row number of each vector, int64 (n_rows,), ascending.
         metric: How vectors are compared.
         max_norm: Largest norm of a vector.
-        selection: Which vectors take part; None means all.
+        selection: Which vectors may be returned; None means all.
     """
     single = len(queries) == 1 and vectors.dtype == np.float32
     dense = DENSE_SINGLE if single else DENSE
@@ -199,10 +200,11 @@ def _pair_scores(
 
 
 class _Candidates:
-    """Pairs of query and position whose float32 score may be among the best k.
+    """Pairs of a query and a scanned vector whose float32 score may be among the best k.
 
-    The floor of a query is a float32 score that all its true best k reach: the k-th best float32
-    score so far less ``slack``, which is twice the largest rounding error of a score.
+    A pair is two numbers: the index of the query, and the position of the vector among the scanned
+    ones. The floor of a query is a float32 score that all its true best k reach: the k-th best
+    float32 score so far less ``slack``, which is twice the largest rounding error of a score.
     """
 
     def __init__(self, k: int, floor: NDArray[np.float64], slack: NDArray[np.float64]) -> None:
@@ -229,18 +231,18 @@ class _Candidates:
 
     def finish(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return the pairs left: query (n,) and position (n,)."""
-        if len(self._kept) > 2:  # one block alone was compared with the floor of all its scores
+        if len(self._kept) > 2:  # the pairs of a single block were compared with its final floor
             self._prune()
         query, at, _ = self._kept[-1]
         return query, at
 
     def _prune(self) -> None:
-        """Raise the floors by the pairs kept so far, and drop the pairs below them.
+        """Raise the floors to what the pairs kept so far allow, and drop the pairs below them.
 
-        `add` sets the floors by the scores of one block, so without this, blocks with better and
-        better scores would keep nearly all of their pairs. Ties beyond `MAX_TIES` are dropped, so
-        that memory is bounded where many vectors are equal (docs/decisions.md: Exact search scores
-        twice).
+        `add` sets the floors by the scores of one block. If later blocks have better and better
+        scores, nearly all of their pairs would otherwise be kept. Ties beyond `MAX_TIES` are
+        dropped, so that memory is bounded where many vectors are equal (docs/decisions.md: Exact
+        search scores twice).
         """
         query, at, score = (np.concatenate(part) for part in zip(*self._kept, strict=True))
         order = np.lexsort((at, -score, query))
@@ -257,7 +259,7 @@ class _Candidates:
 
 
 def _kth_best(scores: NDArray[np.float32], k: int) -> NDArray[np.float32]:
-    """Return for each query a score that at least k of its scores (n_queries, n) reach; n > k.
+    """Return, for each query, a bound that at least k of its n scores reach; n exceeds k.
 
     Of many scores only the best of each group is sorted. The k-th best of these is at most the
     k-th best of all, and hardly below it where there are at least 4 k groups.
@@ -275,7 +277,7 @@ def _kth_best(scores: NDArray[np.float32], k: int) -> NDArray[np.float32]:
 def _blocks(
     vectors: Vectors, positions: NDArray[np.int64] | None, n_queries: int
 ) -> Iterator[tuple[int, Vectors]]:
-    """Yield blocks of vectors, or of those at some positions, each with its first index."""
+    """Yield blocks of all vectors, or of those at ``positions``, with the index of the first."""
     n_rows = len(vectors) if positions is None else len(positions)
     step = max(1, BLOCK_SCORES // n_queries)
     if positions is not None or vectors.dtype != np.float32:
@@ -332,8 +334,8 @@ def _slack(
 ) -> NDArray[np.float64]:
     """Return twice a bound on the rounding error of a float32 score, (n_queries,).
 
-    Twice, since both the k-th best score and the score compared with it may be off. The 4 added to
-    ``dim`` covers the operations around the dot product.
+    The bound is doubled, since both the k-th best score and the score compared with it may be off.
+    The 4 added to ``dim`` covers the operations around the dot product.
 
     Source: Higham 2002, Accuracy and Stability of Numerical Algorithms, section 3.1: a float32 dot
     product errs by at most ``dim * 2**-24`` of the product of the norms, to first order.

@@ -1,4 +1,4 @@
-"""Building FAISS indexes: check memory and spec, train once, fill, write."""
+"""Building FAISS indexes: check memory and factory string, train, add the vectors, write."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from sbert_search.runtime.progress import Advance, note, progress
 
 ADD_ROWS = 16_384  # vectors added to FAISS at a time
 ROWS_PER_LIST = 64  # training vectors per centroid; more take time and hardly improve recall
-ROWS_FOR_CODES = 65_536  # training vectors for codes: 256 per codeword
+ROWS_FOR_CODES = 65_536  # training vectors for PQ codes: 256 for each of 256 codewords
 LIST_GROWTH = 1.5  # memory of inverted lists while they grow, relative to their final size
 
 
@@ -31,7 +31,7 @@ def build_bytes(spec: IndexSpec, n_rows: int, dim: int) -> int:
     if spec.is_flat:
         return 0
     growth = LIST_GROWTH if spec.n_lists else 1.0
-    blocks = 3 * 4 * ADD_ROWS * dim  # vectors read, transformed, encoded
+    blocks = 3 * 4 * ADD_ROWS * dim  # one block each of read, transformed and encoded vectors
     return int(growth * spec.predicted_bytes(n_rows, dim)) + blocks
 
 
@@ -39,12 +39,12 @@ def require_memory(settings: StoreSettings, n_rows: int, memory_bytes: int | Non
     """Refuse, before any work, a FAISS index that does not fit into a memory budget.
 
     Args:
-        settings: Settings of the index; gives dimensions and spec.
+        settings: Settings of the index, with the dimensions and the spec.
         n_rows: Vectors of the largest segment.
         memory_bytes: Budget of the process, including what it already uses; None: no limit.
 
     Raises:
-        ConfigError: It does not fit; the message has the predicted bytes.
+        ConfigError: The index does not fit; the message has the predicted bytes.
     """
     spec = settings.spec
     memory.require(
@@ -58,7 +58,7 @@ def require_possible(settings: StoreSettings) -> None:
     """Refuse, before any work, a spec that FAISS cannot build for vectors of this dimension.
 
     Raises:
-        ConfigError: FAISS cannot build it; the message has FAISS's reason.
+        ConfigError: FAISS cannot build the index; the message has FAISS's reason.
     """
     if not settings.spec.is_flat and (reason := _refusal(settings)):
         raise ConfigError(
@@ -88,7 +88,8 @@ def train(
     Args:
         samples: Mapped vectors of each segment, (n_rows, dim).
         settings: Settings of the index; gives dimensions, metric and spec.
-        memory_bytes: The training vectors take at most a quarter of it; None: no limit.
+        memory_bytes: Memory budget; the training vectors take at most a quarter of it. None: no
+            limit.
 
     Returns:
         The empty index; None, with a note, when there are too few vectors to train it.
@@ -127,9 +128,9 @@ def empty_index(spec: IndexSpec, dim: int, metric: Metric) -> FaissIndex:
 def train_on(index: FaissIndex, vectors: NDArray[np.float32]) -> None:
     """Train a FAISS index on vectors, (n, dim).
 
-    The lists of an IVF are trained by all threads, codes by one: two threads on a busy machine take
-    20 times as long for the many small clusterings of codes, since they wait for each other at
-    every step (docs/decisions.md: Codes are trained by one thread).
+    All threads train the inverted lists, but only one trains the codes. Training codes is many
+    small clusterings: on a busy machine, two threads take 20 times as long as one, since they wait
+    for each other at every step (docs/decisions.md: Codes are trained by one thread).
     """
     faiss = import_faiss()
     inner = faiss.downcast_index(index)
@@ -143,8 +144,8 @@ def train_on(index: FaissIndex, vectors: NDArray[np.float32]) -> None:
 def fill(begun: FaissIndex, vectors: Vectors, advance: Advance = lambda n: None) -> FaissIndex:
     """Add the vectors (n_rows, dim) that a trained index does not hold yet.
 
-    An empty index is copied first. One that holds the first vectors is changed in place, since a
-    copy may not fit into memory.
+    An empty index is copied first. An index that already holds the first vectors is changed in
+    place, since a copy may not fit into memory.
     """
     faiss = import_faiss()
     index = begun if begun.ntotal else faiss.clone_index(begun)
@@ -181,9 +182,10 @@ def write(folder: Folder, number: int, begun: FaissIndex, vectors: Vectors) -> F
 
 
 def _reserve(index: FaissIndex, n_rows: int) -> None:
-    """Allocate the vectors below a graph at once: while growing they would take twice the memory.
+    """Allocate memory for all vectors of an HNSW graph at once.
 
-    The second resize sets the length back; the capacity of the C++ vector stays.
+    A C++ vector that grows step by step needs up to twice the memory. The second resize sets the
+    length back; the capacity stays.
     """
     faiss = import_faiss()
     inner = faiss.downcast_index(index)
@@ -194,7 +196,7 @@ def _reserve(index: FaissIndex, n_rows: int) -> None:
 
 
 def _evenly(samples: Sequence[Vectors], count: int) -> NDArray[np.float32]:
-    """Take about ``count`` vectors at equal distances from all samples, float32 (n, dim)."""
+    """Take about ``count`` vectors, evenly spaced over all samples, as float32 (n, dim)."""
     step = max(1, -(-sum(len(sample) for sample in samples) // count))
     taken = [sample[::step] for sample in samples]  # views: nothing is read yet
     vectors = np.empty((sum(map(len, taken)), samples[0].shape[1]), np.float32)

@@ -1,7 +1,8 @@
-"""Approximate search of one segment by a FAISS index, a derived file that can be made again.
+"""Approximate search of one segment by a FAISS index, in a file that can be made again.
 
-`runtime.disk` writes and checks the bytes of the file, not FAISS: its writer can lose data on a
-full disk and report success, and its reader parses damaged bytes.
+FAISS neither opens nor checks the file: its writer can lose data on a full disk and report success,
+and its reader parses damaged bytes. `runtime.disk` writes the bytes, and their hash is checked
+before FAISS reads them. A position is the index of a vector in the segment.
 """
 
 from __future__ import annotations
@@ -37,22 +38,22 @@ class FaissFile:
 
     @cached_property
     def index(self) -> FaissIndex | None:
-        """The FAISS index, or None with a warning when it is damaged or FAISS is missing.
+        """The FAISS index; None, with a warning, when it is damaged or FAISS is missing.
 
-        Its lists, codes and links stay in the mapped file (docs/decisions.md: FAISS files are
-        mapped).
+        The lists, codes and links of the index stay in the mapped file (docs/decisions.md: FAISS
+        files are mapped).
         """
         return self._read(mapped=True)
 
     @cached_property
     def on_gpu(self) -> GpuIndex | None:
-        """A copy on the GPU; None where no GPU can hold it."""
+        """A copy of the index on the GPU; None where no GPU can hold it."""
         from sbert_search.index.dense import faiss_gpu
 
         return None if self.index is None else faiss_gpu.load(self.index)
 
     def copy(self) -> FaissIndex | None:
-        """Read the FAISS index into memory, where vectors can be added; None as for `index`."""
+        """Read the FAISS index into memory, so that vectors can be added; None as for `index`."""
         return self._read(mapped=False)
 
     def _read(self, *, mapped: bool) -> FaissIndex | None:
@@ -88,7 +89,7 @@ class _Reader:
 
 
 def _require_known_kind(index: FaissIndex, name: str) -> None:
-    """Refuse kinds of index that no spec makes, such as lists kept in another file."""
+    """Refuse kinds of index that no spec makes, such as one with its lists in another file."""
     faiss = import_faiss()
     index = faiss.downcast_index(index)
     kind = type(index).__name__
@@ -106,27 +107,28 @@ def _require_known_kind(index: FaissIndex, name: str) -> None:
 def search(
     index: FaissIndex, plan: Plan, queries: NDArray[np.float32], selection: Selection | None
 ) -> NDArray[np.int64]:
-    """Find candidates for the best positions of each query.
+    """Find the positions of the vectors that FAISS ranks best for each query.
 
     Args:
         index: A FAISS index, from `FaissFile.index`.
         plan: How to search, and how many candidates to fetch.
         queries: float32 (n_queries, dim).
-        selection: Which positions take part; None means all.
+        selection: Which positions may be returned; None means all.
 
     Returns:
-        int64 (n_queries, candidates), -1 where there are no more or one is not selected.
+        int64 (n_queries, n_candidates); -1 where FAISS found no more, or a position that is not
+        selected.
     """
     bits = selection.bits if selection and plan.route == "select" else None
     params = parameters(index, plan.spec, plan.n_candidates, bits)
     at: NDArray[np.int64] = index.search(queries, plan.n_candidates, params=params)[1]
     if selection and plan.route == "fetch":
-        at[~selection.marks[at]] = -1  # a -1 reads the last mark; it stays -1 either way
+        at[~selection.marks[at]] = -1  # where it is -1 already, it stays -1 for any mark
     return at
 
 
 def takes_bitmap(index: FaissIndex) -> bool:
-    """Whether an index can restrict a search to a bitmap of positions; fast scan cannot."""
+    """Whether FAISS can search only the positions in a bitmap; fast-scan indexes cannot."""
     faiss = import_faiss()
     if isinstance(index, faiss.IndexPreTransform):
         return takes_bitmap(faiss.downcast_index(index.index))
@@ -140,9 +142,9 @@ def parameters(
 
     Args:
         index: A FAISS index, from `FaissFile.index`.
-        spec: Gives ``nprobe`` or ``ef_search``.
-        n_candidates: Candidates to fetch; ``efSearch`` is at least as many.
-        bits: One bit for each position, set where it takes part; None means all.
+        spec: Spec with ``nprobe`` or ``ef_search``.
+        n_candidates: Number of candidates to fetch; ``efSearch`` is at least this number.
+        bits: One bit for each position, set if it may be returned; None means all.
     """
     faiss = import_faiss()
     if isinstance(index, faiss.IndexPreTransform):
@@ -151,13 +153,13 @@ def parameters(
     if isinstance(index, faiss.IndexFastScan):
         return None
     if isinstance(index, faiss.IndexIVF):
-        return _made("SearchParametersIVF", bits, nprobe=min(spec.nprobe, index.nlist))
+        return _make("SearchParametersIVF", bits, nprobe=min(spec.nprobe, index.nlist))
     if isinstance(index, faiss.IndexHNSW):
-        return _made("SearchParametersHNSW", bits, efSearch=max(spec.ef_search, n_candidates))
-    return _made("SearchParameters", bits)
+        return _make("SearchParametersHNSW", bits, efSearch=max(spec.ef_search, n_candidates))
+    return _make("SearchParameters", bits)
 
 
-def _made(kind: str, bits: NDArray[np.uint8] | None, **values: int) -> FaissParameters:
+def _make(kind: str, bits: NDArray[np.uint8] | None, **values: int) -> FaissParameters:
     if bits is None:
         return _unfiltered(kind, **values)
     faiss = import_faiss()

@@ -1,9 +1,9 @@
 """FAISS on a GPU, where `faiss-gpu` is installed and a device answers correctly.
 
-A build trains and fills the index on the device, from pinned memory, and copies it back to be
-written. A search uses a float16 copy on the device that one thread owns, since GPU indexes are not
-safe even for concurrent readers (facebookresearch/faiss issues 367 and 1014). Work that the device
-cannot hold or do is done on the CPU, with a note.
+A build trains and fills the index on the device, from pinned memory, and copies it back to the CPU,
+which writes it. A search uses a float16 copy of the index on the device. Only one thread uses the
+copy, since GPU indexes are not safe even for concurrent readers (facebookresearch/faiss issues 367
+and 1014). The CPU, with a note to the user, does what does not fit on the device or fails there.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from sbert_search.index.dense.query_plan import Plan, Selection
 from sbert_search.index.norms import Vectors
 from sbert_search.runtime.progress import Advance, note
 
-MOST = 2048  # largest number of candidates, and of lists, per query in FAISS's GPU code
+MOST = 2048  # most candidates, and most inverted lists, per query in FAISS's GPU code
 CHUNK_ROWS = 65_536  # vectors sent to the device at a time
 SCRATCH_BYTES = 512 << 20  # temporary memory that FAISS reserves on the device
 SHARE = 0.8  # share of the free memory of a device that an index and the scratch may take
@@ -44,14 +44,14 @@ class Gpu:
         return self._owner.submit(work).result()
 
     def has_room(self, n_bytes: int) -> bool:
-        """Whether the device has so many bytes free now, beside FAISS's scratch memory."""
+        """Whether ``n_bytes`` are free on the device, in addition to FAISS's scratch memory."""
         import torch
 
         free, _ = torch.cuda.mem_get_info(self.number)
         return n_bytes + SCRATCH_BYTES <= SHARE * free
 
     def upload(self, index: FaissIndex, n_rows: int, *, float16: bool) -> FaissIndex:
-        """Copy a CPU index to the device, with room for ``n_rows``; call it by `run`."""
+        """Copy a CPU index to the device, with room for ``n_rows``; to be called in `run`."""
         options = self.faiss.GpuClonerOptions()
         options.useFloat16 = options.useFloat16CoarseQuantizer = float16
         options.reserveVecs = n_rows
@@ -67,15 +67,15 @@ class Gpu:
 def find_gpu() -> Gpu | None:
     """Return the first device if FAISS gives right answers on it, else None.
 
-    The answers are tested, since without a device some of FAISS's copies to the GPU are empty and
-    no error is raised (docs/decisions.md: A GPU is used where `faiss-gpu` answers correctly).
+    The answers are tested, since on a machine without a GPU, FAISS may make an empty copy and raise
+    no error (docs/decisions.md: A GPU is used where `faiss-gpu` answers correctly).
     """
     faiss = import_faiss()
     if not hasattr(faiss, "StandardGpuResources") or faiss.get_num_gpus() < 1:
         return None
     try:
         gpu = Gpu(faiss)
-        right = gpu.run(lambda: _answers(gpu))
+        right = gpu.run(lambda: _answers_correctly(gpu))
     except (RuntimeError, AssertionError) as error:
         note(f"FAISS cannot use the GPU, so the CPU is used: {error}")
         return None
@@ -85,7 +85,7 @@ def find_gpu() -> Gpu | None:
 
 
 def can_hold(index: FaissIndex, n_rows: int) -> Gpu | None:
-    """Return the device if it supports this kind of index and has room for its rows, else None."""
+    """Return the device if it supports this kind of index and has room for its rows, or None."""
     gpu = find_gpu()
     if gpu is None:
         return None
@@ -106,9 +106,9 @@ def train(gpu: Gpu, index: FaissIndex, vectors: NDArray[np.float32]) -> FaissInd
     """Train an index on the device and copy it back; None, with a note, when the device fails."""
 
     def work() -> FaissIndex:
-        there = gpu.upload(index, 0, float16=False)
-        there.train(vectors)
-        return gpu.faiss.index_gpu_to_cpu(there)
+        on_gpu = gpu.upload(index, 0, float16=False)
+        on_gpu.train(vectors)
+        return gpu.faiss.index_gpu_to_cpu(on_gpu)
 
     return _run_or_note(gpu, work, "Training")
 
@@ -127,14 +127,14 @@ def fill(gpu: Gpu, begun: FaissIndex, vectors: Vectors, advance: Advance) -> Fai
     """
 
     def work() -> FaissIndex:
-        there = gpu.upload(begun, len(vectors), float16=False)
+        on_gpu = gpu.upload(begun, len(vectors), float16=False)
         chunk = _pinned(min(CHUNK_ROWS, len(vectors)), vectors.shape[1])
         for start in range(begun.ntotal, len(vectors), CHUNK_ROWS):
             block = vectors[start : start + CHUNK_ROWS]
             chunk[: len(block)] = block
-            there.add(chunk[: len(block)])
+            on_gpu.add(chunk[: len(block)])
             advance(len(block))
-        index = gpu.faiss.index_gpu_to_cpu(there)
+        index = gpu.faiss.index_gpu_to_cpu(on_gpu)
         if index.ntotal != len(vectors):
             raise RuntimeError(f"the GPU holds {index.ntotal:,} of {len(vectors):,} vectors")
         return index
@@ -147,9 +147,9 @@ class GpuIndex:
 
     def __init__(self, gpu: Gpu, index: FaissIndex) -> None:
         self._gpu = gpu
-        self._there = gpu.run(lambda: gpu.upload(index, index.ntotal, float16=True))
-        if self._there.ntotal != index.ntotal:
-            raise RuntimeError(f"the GPU took {self._there.ntotal:,} of {index.ntotal:,} vectors")
+        self._on_gpu = gpu.run(lambda: gpu.upload(index, index.ntotal, float16=True))
+        if self._on_gpu.ntotal != index.ntotal:
+            raise RuntimeError(f"the GPU took {self._on_gpu.ntotal:,} of {index.ntotal:,} vectors")
 
     def search(
         self, plan: Plan, queries: NDArray[np.float32], selection: Selection | None
@@ -159,19 +159,19 @@ class GpuIndex:
 
         def work() -> NDArray[np.int64]:
             parameters = faiss.SearchParametersIVF(nprobe=plan.spec.nprobe)
-            at: NDArray[np.int64] = self._there.search(
+            at: NDArray[np.int64] = self._on_gpu.search(
                 queries, plan.n_candidates, params=parameters
             )[1]
             return at
 
         at = self._gpu.run(work)
         if selection is not None:
-            at[~selection.marks[at]] = -1  # a -1 reads the last mark; it stays -1 either way
+            at[~selection.marks[at]] = -1  # where it is -1 already, it stays -1 for any mark
         return at
 
 
 def supports(plan: Plan) -> bool:
-    """Whether FAISS on a GPU can follow a plan: no bitmap, and within `MOST`."""
+    """Whether FAISS on a GPU can follow a plan: it has no bitmap and stays within `MOST`."""
     return plan.route == "fetch" and max(plan.n_candidates, plan.spec.nprobe) <= MOST
 
 
@@ -196,22 +196,24 @@ def exact_candidates(
 ) -> NDArray[np.int64]:
     """Find the best positions by scoring all vectors with torch, in chunks from pinned memory.
 
-    It is used for plans that FAISS does not support on a GPU: bitmaps, many candidates, many lists.
+    A position is the index of a vector in the segment. This function serves the plans that FAISS
+    does not support on a GPU: those with bitmaps, many candidates or many inverted lists.
 
     Args:
         queries: float32 (n_queries, dim).
         vectors: (n_rows, dim), mapped.
-        n_candidates: Positions to return for each query.
-        selection: Which positions take part; None means all.
+        n_candidates: Number of positions to return for each query.
+        selection: Which positions may be returned; None means all.
         euclidean: Rank by distance instead of the inner product.
         device: Torch device that computes.
 
     Returns:
-        int64 (n_queries, candidates), at most as many as there are positions.
+        int64 (n_queries, n), where n is ``n_candidates``, or the number of positions if that is
+        smaller.
     """
     import torch
 
-    queries_there = torch.from_numpy(queries).to(device)
+    gpu_queries = torch.from_numpy(queries).to(device)
     positions = None if selection is None else np.flatnonzero(selection.marks)
     n_rows = len(vectors) if positions is None else len(positions)
     scores = torch.empty((len(queries), 0), device=device)
@@ -221,10 +223,10 @@ def exact_candidates(
         block = vectors[here] if positions is None else vectors[positions[here]]
         chunk = _pinned(len(block), vectors.shape[1])
         chunk[:] = block
-        there = torch.from_numpy(chunk).to(device)
-        new = queries_there @ there.T
+        gpu_vectors = torch.from_numpy(chunk).to(device)
+        new = gpu_queries @ gpu_vectors.T
         if euclidean:
-            new = 2 * new - (there * there).sum(dim=1)
+            new = 2 * new - (gpu_vectors * gpu_vectors).sum(dim=1)
         scores = torch.cat([scores, new], dim=1)
         new_at = torch.arange(here.start, here.stop, device=device).expand(len(queries), -1)
         at = torch.cat([at, new_at], dim=1)
@@ -242,21 +244,21 @@ def _run_or_note(gpu: Gpu, work: Callable[[], FaissIndex], what: str) -> FaissIn
         return None
 
 
-def _answers(gpu: Gpu) -> bool:
+def _answers_correctly(gpu: Gpu) -> bool:
     """Whether a tiny search on the device gives the right answer."""
     vectors = np.eye(4, dtype=np.float32)
     index = gpu.faiss.IndexFlatL2(4)
     index.add(vectors)
-    there = gpu.upload(index, 4, float16=False)
-    nearest = there.search(vectors, 1)[1]
-    return bool(there.ntotal == 4 and (nearest[:, 0] == np.arange(4)).all())
+    on_gpu = gpu.upload(index, 4, float16=False)
+    nearest = on_gpu.search(vectors, 1)[1]
+    return bool(on_gpu.ntotal == 4 and (nearest[:, 0] == np.arange(4)).all())
 
 
 def _pinned(n_rows: int, dim: int) -> NDArray[np.float32]:
     """Allocate pinned memory, (n_rows, dim), that a device reads without an extra copy."""
     import torch
 
-    room: NDArray[np.float32] = torch.empty(
+    pinned: NDArray[np.float32] = torch.empty(
         (n_rows, dim), pin_memory=torch.cuda.is_available()
     ).numpy()
-    return room
+    return pinned

@@ -1,4 +1,4 @@
-"""Loading FAISS: only where it is needed, never in a fork, and with one thread on request."""
+"""Loading FAISS at its first use, refusing forks of a process with FAISS, limiting its threads."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def import_faiss() -> Any:
 
     Raises:
         ConfigError: FAISS is not installed.
-        IndexStoreError: As for `require_own`.
+        IndexStoreError: As for `require_not_forked`.
     """
     global _loaded_in
     if "faiss" not in sys.modules:
@@ -30,28 +30,28 @@ def import_faiss() -> Any:
     import faiss
 
     _loaded_in = _loaded_in or os.getpid()
-    require_own()
+    require_not_forked()
     return faiss
 
 
-def require_own() -> None:
+def require_not_forked() -> None:
     """Refuse a process that was forked from one that had loaded FAISS.
 
     Raises:
-        IndexStoreError: This process is such a fork. The threads of FAISS do not exist in it, so a
-            search could wait for them forever.
+        IndexStoreError: This process was forked after FAISS was loaded. A fork does not copy the
+            threads of FAISS, so a search could wait for them forever.
     """
     if _loaded_in not in (0, os.getpid()):
         raise IndexStoreError(
             f"This process was forked from process {_loaded_in}, which had loaded FAISS; the "
             "threads of FAISS do not survive a fork. Start processes with the method spawn, and "
-            "open the index there."
+            "open the index in the new process."
         )
 
 
 @contextlib.contextmanager
 def single_threaded() -> Iterator[None]:
-    """Let FAISS, if it is loaded, use one thread."""
+    """Limit FAISS to one thread inside the context; do nothing if it is not loaded."""
     faiss = sys.modules.get("faiss")
     if faiss is None:
         yield

@@ -1,10 +1,14 @@
 """Which rows of a segment a search may return, and the cheapest way to find the best of them.
 
-There are three ways. Few selected rows are scored exactly. Many are passed to FAISS as a bitmap,
-with wider search parameters, since thinner rows have their neighbours farther away. If nearly all
-rows are selected, as when some rows are dead, a few more candidates are fetched and the others
-dropped, since FAISS is several times slower with a bitmap. Costs are in units of scoring one
-randomly accessed vector, the most expensive operation of the three ways.
+The selected rows are those that a search may return: not deleted, and matching the filter if there
+is one. Few selected rows are scored exactly. Many selected rows are passed to FAISS as a bitmap,
+with raised search parameters, since the nearest selected rows are farther away than the nearest of
+all rows. If nearly all rows are selected, for example because a few were deleted, FAISS searches
+without a bitmap, which is several times faster. It then fetches a few more candidates, and those
+that are not selected are dropped.
+
+A position is the index of a row in its segment. Costs are in units of scoring one randomly accessed
+vector, the most expensive operation of the three ways.
 
 docs/decisions.md: The number of matching rows decides how a filter runs; Deleted rows cost a few
 more candidates.
@@ -22,24 +26,25 @@ from numpy.typing import NDArray
 
 from sbert_search.index.spec import IndexSpec
 
-NEARLY_ALL = 0.8  # share of selected rows from which more candidates are fetched, without a bitmap
-SPARE = 4.0  # extra candidates, in standard deviations of the number that is dropped
+NEARLY_ALL = 0.8  # lowest share of selected rows for which FAISS searches without a bitmap
+SPARE = 4.0  # extra candidates, in standard deviations of the number of dropped ones
 TOGETHER = 0.08  # cost of scoring a row for one more query of a block
 TEST = 1 / 32  # cost of looking up one row in the bitmap
 CODE = 0.25  # cost of scoring a compressed row that follows the one before it in memory
-WIDENING = 1.5  # parameters grow by (1 / share) ** 1.5: neighbours may be beyond cluster borders
+WIDENING = 1.5  # parameters grow by (1 / share) ** 1.5, as neighbours may be in other clusters
 WIDEST = 1 << 20  # largest ef_search
-WIDER = 4  # factor by which the second attempt is wider than the first
+WIDER = 4  # factor by which a second attempt raises the search parameters
 
 Route = Literal["scan", "select", "fetch"]
 
 
 class Selection:
-    """The rows of a segment that take part in a search.
+    """The rows of a segment that a search may return.
 
     Args:
         marks: Mask of the selected rows, bool (n_rows,).
-        n_live: Live rows of the segment; None: the selected ones, because no filter is used.
+        n_live: Number of live rows (not deleted); None: no filter is used, so all live rows are
+            selected.
     """
 
     def __init__(self, marks: NDArray[np.bool_], n_live: int | None = None) -> None:
@@ -47,7 +52,7 @@ class Selection:
 
     @property
     def n_live(self) -> int:
-        """Live rows of the segment, which a search without a filter would select."""
+        """Number of live rows, which a search without a filter would select."""
         return self.n_selected if self._n_live is None else self._n_live
 
     @cached_property
@@ -82,9 +87,10 @@ class Plan:
     Attributes:
         route: ``scan``: score the selected rows exactly; ``select``: pass FAISS a bitmap;
             ``fetch``: fetch more candidates and drop those that are not selected.
-        spec: Search parameters, widened.
-        n_candidates: Candidates to fetch from FAISS.
-        fallback: The plan for queries that get fewer than k rows; None: this plan finds them all.
+        spec: The spec with raised search parameters.
+        n_candidates: Number of candidates to fetch from FAISS.
+        fallback: The plan for queries that get fewer than k rows; None: this plan is an exact scan,
+            which finds k rows if there are k.
     """
 
     route: Route
@@ -107,12 +113,12 @@ def plan(
     """Choose how to search a segment that has a FAISS index.
 
     Args:
-        spec: The index, with search parameters for a search without a filter.
-        n_rows: Rows of the segment.
-        n_selected: Rows that may be returned.
-        n_live: Live rows.
-        k: Rows to return for each query.
-        n_queries: Queries that are searched together.
+        spec: The spec of the index, with search parameters for a search without a filter.
+        n_rows: Number of rows in the segment.
+        n_selected: Number of rows that may be returned.
+        n_live: Number of live rows.
+        k: Number of rows to return for each query.
+        n_queries: Number of queries that are searched together.
         takes_bitmap: Whether this kind of FAISS index accepts a bitmap.
     """
     n_candidates = k * spec.candidates_per_result
@@ -120,10 +126,10 @@ def plan(
     if n_selected == 0:
         return scan
     share = n_selected / n_rows
-    thinned = (n_live / n_selected) ** WIDENING
-    # Dead rows still take up ef_search while a graph is walked, so they widen ef_search alone;
-    # each inverted list holds as many live rows as in a new index.
-    wide = _widened(spec, thinned, thinned * n_rows / n_live)
+    factor = (n_live / n_selected) ** WIDENING
+    # Dead rows take places among the ef_search candidates of a graph, so ef_search grows with their
+    # number. nprobe does not: an inverted list holds as many live rows as in a new index.
+    wide = _widened(spec, factor, factor * n_rows / n_live)
     if share >= NEARLY_ALL:
         dropped = math.sqrt(n_candidates * (1 - share))
         fetched = min(math.ceil((n_candidates + SPARE * dropped) / share), n_rows)
@@ -137,9 +143,9 @@ def plan(
     return Plan("select", wide, min(n_candidates, n_rows), scan)
 
 
-def _widened(spec: IndexSpec, lists: float, graph: float) -> IndexSpec:
-    nprobe = min(math.ceil(spec.nprobe * lists), max(spec.n_lists, spec.nprobe))
-    ef_search = min(math.ceil(spec.ef_search * graph), WIDEST)
+def _widened(spec: IndexSpec, nprobe_factor: float, ef_factor: float) -> IndexSpec:
+    nprobe = min(math.ceil(spec.nprobe * nprobe_factor), max(spec.n_lists, spec.nprobe))
+    ef_search = min(math.ceil(spec.ef_search * ef_factor), WIDEST)
     return replace(spec, nprobe=nprobe, ef_search=ef_search)
 
 
@@ -156,10 +162,10 @@ class RowMask:
     """Live rows that match a filter.
 
     Attributes:
-        parts: For each segment, bool (n_rows,).
-        n_live: For each segment, the rows that a search without the filter finds.
-        n_docs: Documents that match.
-        n_rows: Rows that match.
+        parts: For each segment, which rows match, bool (n_rows,).
+        n_live: For each segment, the number of rows that a search without the filter can find.
+        n_docs: Number of documents that match.
+        n_rows: Number of rows that match.
     """
 
     parts: tuple[NDArray[np.bool_], ...]
@@ -169,5 +175,5 @@ class RowMask:
 
     @cached_property
     def selections(self) -> list[Selection]:
-        """The parts as searches take them."""
+        """The selection of each segment."""
         return list(map(Selection, self.parts, self.n_live))

@@ -1,4 +1,7 @@
-"""Search of one segment: by FAISS where that is cheaper, otherwise by an exact scan."""
+"""Search of one segment: by FAISS where that is cheaper, otherwise by an exact scan.
+
+A position is the index of a row in the segment.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +55,7 @@ def offer_nearest(
         queries: float32 (n_queries, dim), normalised for cosine.
         segment: The segment.
         ann: Its FAISS file, if it has one.
-        selection: Which positions take part; None means all.
+        selection: Which positions may be returned; None means all.
         settings: Settings of the index.
     """
     if ann is None or ann.index is None:
@@ -72,8 +75,8 @@ def offer_approximate(
 ) -> None:
     """Offer the rows that a FAISS index finds, scored with their stored vectors.
 
-    Few selected rows are scanned exactly instead. Queries for which FAISS returns too few rows fall
-    back to an exact scan, so every query gets k rows if there are k.
+    Few selected rows are scanned exactly instead. Queries for which FAISS returns too few rows are
+    searched again, in the end by an exact scan, so every query gets k rows if there are k.
 
     Args:
         top: As for `offer_nearest`.
@@ -114,7 +117,7 @@ class _Search:
         )
 
     def offer(self, top: TopK, queries: NDArray[np.float32], plan: Plan) -> None:
-        """Follow a plan, and its fallback for the queries that get too few rows."""
+        """Search by a plan, and by its fallback for the queries that get too few rows."""
         if plan.fallback is None:
             offer_exact(top, queries, self.part, self.selection, self.settings)
             return
@@ -128,7 +131,7 @@ class _Search:
             top.scores[short], top.rows[short] = rest.scores, rest.rows
 
     def candidates(self, queries: NDArray[np.float32], plan: Plan) -> NDArray[np.int64]:
-        """Find candidates by FAISS: positions, (n_queries, any), -1 where there is none."""
+        """Find candidates on the CPU or GPU: positions (n_queries, n), -1 where there is none."""
         if self.on_gpu is None:
             return faiss_file.search(self.index, plan, queries, self.selection)
         if faiss_gpu.supports(plan):
@@ -146,8 +149,8 @@ def _pairs(
     """Turn positions (n_queries, n), -1 where there is none, into pairs of query and position.
 
     Returns:
-        Query and position of each candidate, both (n_found,), without those of queries that have
-        fewer than ``needed``; and which queries these are, bool (n_queries,), or None for none.
+        Query and position of each candidate, both (n_found,), except for queries with fewer than
+        ``needed`` candidates; and a mask of these queries, bool (n_queries,), or None if none.
     """
     n_queries, n = at.shape
     if n >= needed and at.min(initial=0) >= 0:

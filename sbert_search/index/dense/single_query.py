@@ -1,7 +1,7 @@
 """Search of one query in an index of one segment with a FAISS file, in as few steps as possible.
 
-A walk over a graph fills the processor's caches with vectors, so the code after it takes twice as
-long as with warm caches. A short code path keeps the latency low. Results equal those of
+While FAISS walks a graph, it fills the processor's caches with vectors, so the code that runs next
+takes twice as long as usual. A short code path keeps the latency low. Results equal those of
 `segment_search.offer_approximate` bit for bit.
 """
 
@@ -39,7 +39,7 @@ class SingleQuerySearch:
     def of(
         cls, segment: Segment, ann: faiss_file.FaissFile | None, settings: StoreSettings
     ) -> SingleQuerySearch | None:
-        """Return a search by a segment's FAISS file; None without one, or if it is on a GPU."""
+        """Return a search by a segment's FAISS file; None without a file or if a GPU searches."""
         if ann is None or ann.index is None or ann.on_gpu is not None:
             return None
         return cls(segment, ann.index, settings)
@@ -50,12 +50,12 @@ class SingleQuerySearch:
         """Find the best rows of one query, (1, dim), normalised for cosine.
 
         Returns:
-            Scores float32 (1, k), best first, and rows int64 (1, k); None where FAISS finds fewer.
+            Scores float32 (1, k), best first, and rows int64 (1, k); None if FAISS finds fewer.
 
         Raises:
-            IndexStoreError: As for `faiss_runtime.require_own`.
+            IndexStoreError: As for `faiss_runtime.require_not_forked`.
         """
-        faiss_runtime.require_own()
+        faiss_runtime.require_not_forked()
         n_candidates, parameters = self._plans.get(k) or self._plan(k)
         at = self.index.search(query, n_candidates, params=parameters)[1][0]
         if n_candidates < k or np.minimum.reduce(at) < 0:  # one call fewer than at.min()

@@ -101,7 +101,7 @@ def _where(valid: pa.Array, answers: pa.Array | pa.Scalar) -> pa.Array:
 
 
 def _same_number(value: int | float, kind: pa.DataType) -> int | float | None:
-    """Return a literal as an equal value of int64 or float64; None if the type has none."""
+    """Return the value of int64 or float64 that equals a literal; None if there is none."""
     if kind == pa.int64():
         whole = isinstance(value, int) or value.is_integer()
         return int(value) if whole and INT64.min <= value <= INT64.max else None
@@ -109,7 +109,7 @@ def _same_number(value: int | float, kind: pa.DataType) -> int | float | None:
 
 
 def _next_below(value: int | float, kind: pa.DataType) -> int | float | None:
-    """Return the largest int64 or float64 below a literal that the type lacks; None if none is."""
+    """Return the largest value of a type below a literal that the type lacks; None if none is."""
     if kind == pa.int64():
         if value < INT64.min:
             return None
@@ -124,9 +124,9 @@ def _values(column: pa.Array) -> NDArray[Any]:
 
 
 def _order(integers: NDArray[np.int64], floats: NDArray[np.float64]) -> NDArray[np.int8]:
-    """Return whether each integer is below (-1), equal to (0) or above (1) its float.
+    """Return whether each integer is below (-1), equal to (0) or above (1) the float beside it.
 
-    Rounding keeps the order, so a rounded integer that differs from the float decides. If they are
+    Rounding keeps the order, so a rounded integer that differs from the float decides. If both are
     equal, the float is a whole number, and the integers themselves are compared.
     """
     rounded = integers.astype(np.float64)

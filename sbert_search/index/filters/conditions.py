@@ -39,12 +39,13 @@ from sbert_search.index.storage.manifest import ColumnType
 if TYPE_CHECKING:
     from sbert_search.index.storage.segments import Segment
 
+# Fields of every document that a condition can name, in addition to the metadata columns.
 OWN_COLUMNS: Mapping[str, ColumnType] = {"doc_id": "string", "title": "string"}
 
 Condition = Callable[[Mapping[str, pa.Array]], pa.Array]
 """Maps columns, by the names in the condition, to true, false or null for each document."""
 
-_METADATA, _OWN = "meta.", "own."  # prefixes for names of both a metadata and an own column
+_METADATA, _OWN = "meta.", "own."  # prefixes for a name that is both metadata and an own column
 
 _NUMBERS = {"int64", "float64"}
 _NUMBER = re.compile(r"(?P<int>[0-9]+)|([0-9]+\.?|[0-9]*\.[0-9]+)(e[-+]?[0-9]+)?", re.IGNORECASE)
@@ -124,7 +125,7 @@ def document_columns(segment: Segment, columns: Mapping[str, ColumnType]) -> dic
 
 
 class _Compiler:
-    """Compiles nodes of the parsed condition into functions; records the columns used."""
+    """Compiles nodes of the parsed condition into functions, and records the columns they read."""
 
     def __init__(
         self, text: FilterText, columns: Mapping[str, ColumnType], ambiguous: Collection[str]
@@ -247,7 +248,7 @@ class _Compiler:
         return self._parsed(node, kind)
 
     def _number(self, node: exp.Expr, kind: ColumnType) -> int | float:
-        """Read an int64 as an int, any other number as the nearest float64 or infinity."""
+        """Read a number as int if it is an int64, otherwise as the nearest float64 or infinity."""
         negative = isinstance(node, exp.Neg)
         digits = node.this if negative else node
         if not isinstance(digits, exp.Literal) or digits.is_string:
@@ -281,7 +282,7 @@ def _inverted(condition: Condition) -> Condition:
 
 
 def _time(text: str) -> datetime:
-    """Read a time, in UTC if it names no zone; refuse digits that `datetime` would cut off."""
+    """Read a time, in UTC if it names no zone; refuse more than six decimals of a second."""
     if re.search(r"[.,][0-9]{7}", text):
         raise ValueError("beyond microseconds")
     moment = datetime.fromisoformat(text)

@@ -1,4 +1,4 @@
-"""The text of a filter: parsing by `sqlglot`, checking each node, and errors with positions."""
+"""The text of a filter: parse it by `sqlglot`, check each node, show where an error is."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ class FilterText:
         raise QueryError(f"The filter cannot be used: {reason}{stop}\n  {shown}\n  {mark}")
 
     def _quotes_missing(self) -> str:
-        """Name the columns in the filter that need quotes because SQL reads them otherwise."""
+        """Name the columns of the filter that need quotes, since SQL would read something else."""
         bare = re.sub(r"""'[^']*'|"[^"]*\"""", "", self._where)
         used = (n for n in self._columns if re.search(rf"(?<!\w){re.escape(n)}(?!\w)", bare))
         unquoted = [f'"{name}"' for name in used if not _is_name(name)]

@@ -42,7 +42,7 @@ class BuildSettings(ReadSettings):
         metric: How vectors are compared.
         dtype: Type in which vectors are stored.
         spec: How vectors are searched.
-        lexical: Settings of lexical search; None: an index for dense search alone.
+        lexical: Settings of lexical search; None: an index for dense search only.
     """
 
     metric: Metric = "cosine"
@@ -63,15 +63,15 @@ def build_index(
 
     The folder and all rows are checked before the model is loaded and before anything is written.
     A second run with the same sources, settings and model resumes after the last commit, and ends
-    with the same index as an uninterrupted run. A run with others is refused, unless no document
-    was committed yet.
+    with the same index as an uninterrupted run. A run with other sources, settings or another model
+    is refused, unless no document was committed yet.
 
     Args:
         sources: Files or folders with documents.
         out: Folder of the index; absent, empty, or an unfinished build.
         open_model: Loads the model.
         settings: How to build the index.
-        memory_bytes: Memory budget of the process without mapped files; None: no limit.
+        memory_bytes: Memory limit of the process; mapped files do not count. None: no limit.
 
     Raises:
         ConfigError: The spec does not fit the memory budget or the vectors; or ``out`` is a source.
@@ -136,7 +136,7 @@ def source_list(sources: Sources) -> list[str | Path]:
 
 @contextlib.contextmanager
 def note_resume_on_interrupt(store: IndexStore) -> Iterator[None]:
-    """Add a note to a keyboard interrupt: what the index holds, and how to resume."""
+    """Add to a keyboard interrupt a note that says what the index holds and how to resume."""
     try:
         yield
     except KeyboardInterrupt as interrupt:
@@ -168,7 +168,7 @@ def _require_unfinished(manifest: Manifest, out: Path) -> None:
 def _take_over(
     writer: IndexWriter, fixed: StoreSettings, start: BuildCursor, survey: Survey
 ) -> None:
-    """Resume an unfinished build with the same inputs; replace one with other inputs if empty.
+    """Accept an unfinished build with the same inputs; start one with other inputs over if empty.
 
     Raises:
         IndexStoreError: The build has other inputs and holds documents, or another process has
@@ -194,7 +194,7 @@ def _create_or_resume(
     try:
         return IndexStore.create(out, fixed, survey.columns, build=start)
     except IndexStoreError as refused:
-        # Another process may have created the index since; the writer's lock then decides.
+        # Another process may have just created the index. Then the lock decides which one writes.
         try:
             return IndexStore.open(out)
         except NotAnIndex:
@@ -215,7 +215,7 @@ def _differences(manifest: Manifest, fixed: StoreSettings, start: BuildCursor) -
 
 
 def _identity(embedder: TextEmbedder) -> Mapping[str, object]:
-    """Describe the model; a folder by its absolute path, so that other working folders find it."""
+    """Describe the model; name a folder by its absolute path, which is valid everywhere."""
     identity = embedder.identity
     if Path(identity.name).is_dir():
         identity = replace(identity, name=str(Path(identity.name).resolve()))

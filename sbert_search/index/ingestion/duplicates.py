@@ -11,9 +11,10 @@ from sbert_search.records import Document
 
 
 def refuse_conflicting_ids(reader: CorpusReader) -> None:
-    """Read all documents and refuse an id with two contents; memory is 16 bytes per document.
+    """Read all documents and refuse an id with two contents; takes 16 bytes per document.
 
-    Hashes find suspects; a second read compares their contents, since hashes may collide.
+    The first read finds id hashes that occur with two content hashes. Different ids can have the
+    same hash, so a second read compares the contents of documents with the same id.
 
     Raises:
         CorpusError: An id has two contents; the message has the locations of both.

@@ -28,7 +28,7 @@ from sbert_search.records import Document
 from sbert_search.runtime.disk.files import replacing
 from sbert_search.runtime.disk.same_file import require_apart, require_file_place
 
-MODEL_KEY = "sbert_search.model"  # key in the file's metadata of the model's identity as JSON
+MODEL_KEY = "sbert_search.model"  # key in the file's metadata; its value is the identity as JSON
 
 
 def embed_to_parquet(
@@ -39,7 +39,7 @@ def embed_to_parquet(
     *,
     memory_bytes: int | None = None,
 ) -> IngestReport:
-    """Embed documents into a Parquet file, which gets its name when it is complete.
+    """Embed documents into a Parquet file, which appears under its name when it is complete.
 
     Each passage is a row: ``doc_id``, ``chunk``, ``text`` (the embedded text, including the
     title), ``n_tokens``, ``lost_tokens``, ``vector`` (a fixed-size list of float32), then the
@@ -90,17 +90,17 @@ class _ParquetSink:
         return [Outcome.NEW] * len(documents)
 
     def commit(self, batch: EmbeddedBatch[object], *, cursor: BuildCursor | None) -> None:
-        rows = [batch.documents[at] for at in batch.doc_of.tolist()]
-        spans = zip(rows, batch.char_start.tolist(), batch.char_end.tolist(), strict=True)
+        documents = [batch.documents[at] for at in batch.doc_of.tolist()]  # one for each passage
+        spans = zip(documents, batch.char_start.tolist(), batch.char_end.tolist(), strict=True)
         vectors = pa.array(batch.vectors.reshape(-1))
         arrays = [
-            pa.array([document.doc_id for document in rows], pa.large_string()),
+            pa.array([document.doc_id for document in documents], pa.large_string()),
             pa.array(batch.chunk),
             pa.array([doc.full_text[start:end] for doc, start, end in spans], pa.large_string()),
             pa.array(batch.n_tokens),
             pa.array(batch.lost_tokens),
             pa.FixedSizeListArray.from_arrays(vectors, batch.vectors.shape[1]),
-            *(metadata_array(rows, name, kind) for name, kind in self._columns.items()),
+            *(metadata_array(documents, name, kind) for name, kind in self._columns.items()),
         ]
         self._writer.write_table(pa.table(arrays, schema=self._writer.schema))
 
