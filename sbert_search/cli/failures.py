@@ -25,7 +25,7 @@ _REMEDIES = {
     errno.EAGAIN: " Raise the limit on processes and threads of this user (ulimit -u).",
 }
 # Messages of a RuntimeError from Python's threads, torch's allocators and C++. Those of oneDNN name
-# no cause, so they count as want of memory only if the memory of this process is limited.
+# no cause, so they count as lack of memory only if the memory of this process is limited.
 _OUT_OF_MEMORY = ("can't start new thread", "can't allocate memory", "out of memory", "bad_alloc")
 _MAYBE_OUT_OF_MEMORY = ("could not create a primitive", "could not create a memory object")
 
@@ -65,7 +65,7 @@ def _detail(error: Exception) -> str:
 
 
 def _ran_out_of_memory(error: Exception) -> bool:
-    """Whether memory ran out: a MemoryError, or a RuntimeError of torch or oneDNN instead."""
+    """Whether memory ran out, as a MemoryError or a RuntimeError of torch or oneDNN says."""
     if isinstance(error, MemoryError):
         return True
     message = str(error)

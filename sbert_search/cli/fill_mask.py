@@ -13,7 +13,7 @@ from sbert_search.cli.shared_options import shared_options
 @click.command("fill-mask")
 @click.argument("model")
 @click.argument("text")
-@click.option("-k", default=5, show_default=True, help="Tokens to print for each [MASK].")
+@click.option("-k", default=5, show_default=True, help="Number of tokens to print for each [MASK].")
 @shared_options("device", "quiet", "json")
 def fill_mask(model: str, text: str, k: int, device: str, as_json: bool) -> None:
     """Predict the most probable tokens for each [MASK] of TEXT.

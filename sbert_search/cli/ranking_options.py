@@ -33,26 +33,28 @@ _RANKING: tuple[Decorator, ...] = (
         type=Finite(),
         default=0.5,
         show_default=True,
-        help="Weight of the dense ranking in hybrid, 0 to 1; the lexical one has the rest.",
+        help="Weight of the dense ranking in hybrid, 0 to 1; the lexical ranking has the rest.",
     ),
     click.option(
         "--rerank", metavar="MODEL", help="Cross-encoder that scores the first hits again."
     ),
-    click.option("--rerank-depth", default=100, show_default=True, help="How many hits it scores."),
+    click.option(
+        "--rerank-depth", default=100, show_default=True, help="Number of hits to rerank."
+    ),
     click.option(
         "--rerank-windows",
         default=4,
         show_default=True,
-        help="Windows of a text that is too long for the reranker; the best one counts. 1 "
-        "truncates the text.",
+        help="Number of windows of a text that is too long for the reranker; the best window "
+        "counts. 1 truncates the text.",
     ),
     click.option(
         "--rerank-weight",
         type=Finite(),
         default=1.0,
         show_default=True,
-        help="Weight of the reranker's score in the final order, 0 to 1; the score before has "
-        "the rest.",
+        help="Weight of the reranker's score in the final order, 0 to 1; the score before "
+        "reranking has the rest.",
     ),
 )
 

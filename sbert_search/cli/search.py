@@ -1,4 +1,4 @@
-"""`search`: one query, or a file of them."""
+"""`search`: search an index for one query, or for each query of a file."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("path", metavar="DIR", type=click.Path(path_type=Path))
 @click.argument("query", required=False)
-@click.option("-k", default=10, show_default=True, help="Documents to return.")
+@click.option("-k", default=10, show_default=True, help="Number of documents to return.")
 @click.option(
     "--where", metavar="EXPR", help="Filter, such as \"year >= 2019 AND kind = 'class'\"."
 )
@@ -52,18 +52,18 @@ def search(
 ) -> None:
     """Search the index DIR for QUERY.
 
-    Or for every query of a file, with --queries.
+    With --queries, the index is searched for every query of a file.
 
-    The model is the one that built the index, unless --model names another place to find it.
+    The model is the one that built the index; --model can name another place to find it.
     """
     from sbert_search.search.engine import SearchEngine
     from sbert_search.search.maxp import BestWindow
     from sbert_search.search.reranker import Reranker
 
     if (query is None) == (queries is None):
-        raise click.UsageError("Ask one QUERY, or name a file of them with --queries.")
+        raise click.UsageError("Ask one QUERY, or name a file of queries with --queries.")
     if run_out and queries is None:
-        raise click.UsageError("--run-out is for --queries.")
+        raise click.UsageError("--run-out needs --queries.")
     if queries and run_out:
         _require_place(run_out, path, queries, model, rerank)
     chosen, hardware = search_options(ctx), model_options(ctx)
@@ -88,7 +88,7 @@ def search(
 
 
 def _require_place(run_out: Path, path: Path, queries: Path, *models: str | None) -> None:
-    """Refuse a run file that would overwrite what is read."""
+    """Refuse a run file that would overwrite the index, the queries or a model."""
     from sbert_search.corpus.beir import queries_file
     from sbert_search.runtime.disk.same_file import require_apart, require_file_place
 

@@ -1,4 +1,7 @@
-"""The options that several commands share; each is also read from ``SBERT_SEARCH_<OPTION>``."""
+"""The options that several commands share.
+
+The environment variable ``SBERT_SEARCH_<OPTION>`` can set each of them.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,7 @@ class Decorator(Protocol):
 
 
 def device(text: str) -> str:
-    """Check the form of a device name; the device itself is checked when it is used."""
+    """Check that a device name is well formed; whether the device exists is checked later."""
     try:
         device_names(text)
     except ConfigError as error:
@@ -95,7 +98,7 @@ _SHARED: dict[str, Decorator] = {
         "--model",
         envvar=_variable("model"),
         metavar="NAME|FOLDER",
-        help="Name or folder of a sentence-transformers model; 'hashing' needs no model.",
+        help="Name or folder of a sentence-transformers model, or 'hashing' to compare words only.",
     ),
     "device": click.option(
         "--device",
@@ -145,7 +148,7 @@ _SHARED: dict[str, Decorator] = {
         type=size,
         metavar="SIZE",
         envvar=_variable("memory"),
-        help="Memory limit of the process without mapped files, such as 2G.  [default: none]",
+        help="Memory limit of the process, such as 2G; mapped files do not count.  [default: none]",
     ),
     "wait": click.option(
         "--wait",

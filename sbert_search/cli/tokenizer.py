@@ -22,7 +22,9 @@ def tokenizer() -> None:
 
 @tokenizer.command()
 @click.argument("sources", metavar="SOURCE...", nargs=-1, required=True)
-@click.option("--out", type=click.Path(path_type=Path), required=True, help="New folder.")
+@click.option(
+    "--out", type=click.Path(path_type=Path), required=True, help="New folder for the tokenizer."
+)
 @click.option(
     "--vocab-size", type=int, default=30_522, show_default=True, help="Size of the vocabulary."
 )
@@ -60,7 +62,7 @@ def tokenizer() -> None:
 @click.option(
     "--workers",
     type=click.IntRange(1, 1024),
-    help="Processes that count words.  [default: number of cores]",
+    help="Number of processes that count words.  [default: number of cores]",
 )
 @shared_options("on-error", "quiet", "json")
 def train(

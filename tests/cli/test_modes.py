@@ -71,9 +71,9 @@ def test_an_index_without_lexical_data_is_given_them(index: Path) -> None:
         (("--mode", "hybird"), "'hybird' is not one of 'dense', 'lexical', 'hybrid'"),
         (("--mode", "hybrid", "--dense-weight", "2"), "dense_weight is 2.0"),
         (("--mode", "hybrid", "--fusion", "sum"), "'sum' is not one of 'weighted', 'rrf'"),
-        (("--dense-weight", "0.3"), "--dense-weight is for --mode hybrid."),
-        (("--mode", "lexical", "--fusion", "rrf"), "--fusion is for --mode hybrid."),
-        (("--rerank-depth", "5"), "--rerank-depth is for --rerank."),
+        (("--dense-weight", "0.3"), "--dense-weight needs --mode hybrid."),
+        (("--mode", "lexical", "--fusion", "rrf"), "--fusion needs --mode hybrid."),
+        (("--rerank-depth", "5"), "--rerank-depth needs --rerank."),
     ],
 )
 def test_what_cannot_be_asked_is_wrong_usage(

@@ -15,7 +15,7 @@ from sbert_search.runtime.progress import note
 if TYPE_CHECKING:
     from sbert_search.evaluation.compare import Comparison
 
-_SHOWN = 5  # largest gains and largest losses that are printed
+_SHOWN = 5  # number of largest gains, and of largest losses, that are printed
 MAX_DRAWS = 1_000_000  # more draws take minutes and hardly move an interval
 _RUN = click.Path(exists=True, path_type=Path)
 
@@ -34,7 +34,7 @@ _RUN = click.Path(exists=True, path_type=Path)
     type=click.IntRange(100, MAX_DRAWS),
     default=10_000,
     show_default=True,
-    help="Random draws of each bootstrap and each randomisation test.",
+    help="Number of random draws of each bootstrap and each randomisation test.",
 )
 @click.option(
     "--svg",
@@ -53,10 +53,10 @@ def compare(
 ) -> None:
     """Compare two evaluation runs.
 
-    RUN_A and RUN_B are JSON files that --out of another `eval` command wrote, or folders of them.
-    Intervals come from a bootstrap and p-values from a randomisation test, both over the queries
-    (for STS, over the pairs). Holm's method corrects the p-values for the number of tasks and
-    metrics that are compared.
+    RUN_A and RUN_B are JSON files that --out of another `eval` command wrote, or folders of such
+    files. Intervals come from a bootstrap and p-values from a randomisation test, both over the
+    queries (for STS, over the pairs). Holm's method corrects the p-values for the number of tasks
+    and metrics that are compared.
     """
     from sbert_search.evaluation.compare import compare_runs
     from sbert_search.runtime.disk.same_file import require_apart

@@ -20,7 +20,9 @@ _FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
 @click.option(
     "--split", default="train", show_default=True, help="Split of DATA's relevance judgements."
 )
-@click.option("--folds", default=5, show_default=True, help="Folds of the cross-validation.")
+@click.option(
+    "--folds", default=5, show_default=True, help="Number of folds of the cross-validation."
+)
 @click.option("--measure", default="nDCG@10", show_default=True, help="Metric to maximise.")
 @embedder_options
 @shared_options("allow-inexact", "seed", "quiet", "json")
@@ -41,8 +43,8 @@ def fusion(
 ) -> None:
     """Choose the fusion of `search --mode hybrid` on judged queries.
 
-    DIR is an index and DATA a BEIR folder with queries and relevance judgements. Test the choice
-    on other queries: its score on the queries that chose it is too high.
+    DIR is an index and DATA a BEIR folder with queries and relevance judgements. Measure the
+    chosen fusion on other queries: on the queries that chose it, its score is too high.
     """
     from sbert_search.corpus.beir import read_qrels, read_queries
     from sbert_search.evaluation.fusion_selection import choose_fusion, name_of

@@ -13,13 +13,13 @@ from sbert_search.cli.shared_options import shared_options
 @click.command()
 @click.argument("sources", metavar="SOURCE...", nargs=-1, required=True)
 @click.option("--model", required=True, metavar="NAME|FOLDER", help="Masked language model.")
-@click.option("--max-len", default=128, show_default=True, help="Tokens of one example.")
+@click.option("--max-len", default=128, show_default=True, help="Number of tokens of one example.")
 @click.option("--examples", default=512, show_default=True, help="Maximum number of examples.")
 @click.option(
     "--pseudo",
     default=0,
     show_default=True,
-    help="Examples for the pseudo-perplexity, which masks one token at a time; 0: none.",
+    help="Number of examples for the pseudo-perplexity, which masks one token at a time; 0: none.",
 )
 @click.option("--text-field", help="Field that holds the text.  [default: detected]")
 @click.option(

@@ -127,7 +127,7 @@ def retrieval(
 def rerank(ctx: click.Context, /, **_: object) -> int:
     """Measure a cross-encoder on reranking.
 
-    It orders the given candidates of each query.
+    The cross-encoder orders the given candidates of each query.
     """
     from sbert_search.evaluation.rerank import evaluate_rerank
 

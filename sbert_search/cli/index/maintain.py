@@ -39,7 +39,7 @@ def info(path: Path, as_json: bool) -> None:
 @click.option(
     "--drift",
     is_flag=True,
-    help="Also report what updates have changed: dead rows, rows without FAISS, recall.",
+    help="Also measure the effect of updates: dead rows, rows outside FAISS, recall.",
 )
 @click.option(
     "--recall",
@@ -81,7 +81,8 @@ def check(
 def repair(path: Path, as_json: bool) -> None:
     """Write damaged derived files of DIR again.
 
-    Derived files of an index are those of FAISS and of BM25. Unreferenced files are deleted.
+    Derived files of an index are those of FAISS and of BM25. Files that the index does not use are
+    deleted.
     Damaged documents and vectors are not repaired: restore them from a backup, or build the index
     again.
     """
@@ -129,7 +130,7 @@ def compact(
     metavar="NAME",
     help="Language of the stemmer and the stop words; none: use neither.",
 )
-@click.option("--title-weight", type=int, help="Times that each word of a title is counted.")
+@click.option("--title-weight", type=int, help="How many times each word of a title is counted.")
 @click.option("--k1", type=Finite(), help="BM25 k1: saturation of repeated words.")
 @click.option("--b", type=Finite(), help="BM25 b: strength of length normalisation, 0 to 1.")
 @shared_options("quiet", "json")

@@ -27,7 +27,9 @@ _folder: Decorator = click.argument("path", metavar="DIR", type=click.Path(path_
     type=click.Path(path_type=Path),
     help="TOML file with checksums, model and settings; options override its settings.",
 )
-@click.option("--spec", metavar="FACTORY", help="FAISS factory string.  [default: Flat, exact]")
+@click.option(
+    "--spec", metavar="FACTORY", help="FAISS factory string.  [default: Flat, an exact scan]"
+)
 @click.option(
     "--metric",
     type=click.Choice(["cosine", "dot", "euclidean"]),
@@ -88,7 +90,7 @@ def add(ctx: click.Context, /, path: Path, as_json: bool, **_: object) -> None:
 
     A document is skipped if the index has the same id with the same content, so the command can
     be repeated. It is a bad row if the index has its id with other content; use upsert to replace
-    it. Fields and long texts are read as in the build, unless options override that.
+    it. Fields and long texts are treated as in the build, unless options override that.
     """
     _update(ctx, path, "add", as_json)
 
@@ -104,7 +106,7 @@ def add(ctx: click.Context, /, path: Path, as_json: bool, **_: object) -> None:
 def upsert(ctx: click.Context, /, path: Path, as_json: bool, **_: object) -> None:
     """Add documents and replace those that changed.
 
-    Unchanged documents of the index DIR are skipped. Fields and long texts are read as in the
+    Unchanged documents of the index DIR are skipped. Fields and long texts are treated as in the
     build, unless options override that.
     """
     _update(ctx, path, "upsert", as_json)

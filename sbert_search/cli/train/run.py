@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 Command = Callable[..., object]
 R = TypeVar("R", contravariant=True)
 
-_RECIPE_OPTIONS = ("device", "precision", "seed")  # options that are settings of every recipe
+_RECIPE_OPTIONS = ("device", "precision", "seed")  # options that override settings of recipes
 
 
 class Trainer(Protocol[R]):
@@ -71,7 +71,7 @@ def train_by_recipe(kind: Kind, settings: type[R], trainer: Trainer[R]) -> None:
 
     Args:
         kind: Kind of recipes to look among.
-        settings: Dataclass of such a recipe, a `TrainConfig`.
+        settings: Dataclass of recipes of this kind, a subclass of `TrainConfig`.
         trainer: Function that trains with the recipe.
 
     Raises:
