@@ -126,7 +126,7 @@ def test_add_is_idempotent_and_upsert_replaces(index: Path, write: Write) -> Non
     source = write("changed.jsonl", changed)
     conflict = sbert_search("index", "add", index, source)
     assert conflict.code == 1
-    assert "changed.jsonl:1: the id is already there with other content" in conflict.err
+    assert "changed.jsonl:1: the id is already indexed with other content" in conflict.err
     (upserted,) = sbert_search("index", "upsert", index, source, "--json").records
     assert upserted["replaced"] == 1
     hits = sbert_search("search", index, "burnt", "-k", "1", "--json").records

@@ -317,9 +317,9 @@ def test_a_reader_keeps_its_state_until_it_refreshes(tmp_path: Path) -> None:
 
 
 def test_ids_are_read_from_buffers_longer_than_their_column() -> None:
-    ends = pa.py_buffer(np.array([0, 0, 1, 3], np.int64).tobytes() + b"odd")
-    column = pa.Array.from_buffers(pa.large_string(), 3, [None, ends, pa.py_buffer(b"abcd")])
+    starts = pa.py_buffer(np.array([0, 0, 1, 3], np.int64).tobytes() + b"odd")
+    column = pa.Array.from_buffers(pa.large_string(), 3, [None, starts, pa.py_buffer(b"abcd")])
     column.validate(full=True)
     names = _IdBatch.of(column[1:])
-    texts = [bytes(names.text[names.ends[n] : names.ends[n + 1]]) for n in range(2)]
+    texts = [bytes(names.text[names.starts[n] : names.starts[n + 1]]) for n in range(2)]
     assert texts == [b"a", b"bc"]

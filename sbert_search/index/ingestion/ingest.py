@@ -54,7 +54,7 @@ class ReadSettings:
     on_truncate: OnTruncate = "warn"
 
     def stored_values(self) -> dict[str, object]:
-        """Return the settings that an index stores as plain values; a subclass adds none."""
+        """Return the fields of `ReadSettings`, not of subclasses, as the index stores them."""
         names = [field.name for field in fields(ReadSettings)]
         return {name: value for name, value in to_mapping(self).items() if name in names}
 
@@ -65,11 +65,11 @@ class IngestReport:
 
     Attributes:
         counts: Outcomes of all rows, including those of earlier runs of the same build.
-        resumed_rows: Rows among them that earlier runs had processed.
-        passages: Passages embedded by this run; passages of a document are embedded but not written
-            if a later row of the same batch replaces it.
-        truncated: Passages among them that are longer than the model reads.
-        lost_tokens: Tokens that were cut off them.
+        resumed_rows: Number of rows that earlier runs of the build had processed.
+        passages: Number of passages that this run embedded. If a later row of the same batch
+            replaces a document, its passages are embedded but not written.
+        truncated: Number of these passages that are longer than the model reads.
+        lost_tokens: Number of tokens cut off these passages.
         seconds: Time from the first row read to the last commit.
         rejects_file: File that lists the rejected rows; None when there are none.
     """
@@ -85,7 +85,7 @@ class IngestReport:
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """The bookkeeping of a batch, from reading to its commit."""
+    """What the commit of a batch records: bad rows, outcomes, and the row after its last one."""
 
     rejects: list[Reject]
     counts: RowCounts
@@ -107,19 +107,20 @@ def ingest(
     """Write all documents of a source to a sink.
 
     Each batch is one commit, so an interrupted run leaves whole batches. With a cursor, the rows
-    before it are skipped, and each commit moves it.
+    before it are skipped, and each commit stores the new cursor.
 
     Args:
         sink: Receives the embedded documents.
         reader: Reads the source.
         embedder: Embeds the passages.
         survey: Result of the reader's survey.
-        mode: Whether other content under a known id is rejected or replaces the old content.
+        mode: ``add`` rejects other content under an id that is already indexed; ``upsert`` replaces
+            the old content.
         on_truncate: What to do with texts longer than the model reads.
         cursor: Progress of a build; None for an update.
         memory_bytes: Memory budget of the process; None: no limit.
-        finish: Called once every row is committed. The list of rejected rows is replaced after it,
-            since an older list may itself be a source.
+        finish: Called when every row is committed. The file of rejected rows is replaced only
+            after this call, since the file of an earlier run may itself be a source.
 
     Raises:
         ConfigError: The memory budget is too small.
@@ -204,6 +205,6 @@ def _classified(
 def _conflict(document: Document) -> Reject:
     return Reject(
         document.source,
-        "the id is already there with other content, which only upsert replaces",
+        "the id is already indexed with other content, which only upsert replaces",
         document.doc_id,
     )

@@ -1,4 +1,4 @@
-"""Checking that an embedder fits an index: it is the same model and gives the same vectors."""
+"""Checking that an embedder is the model of an index and gives the same vectors."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from sbert_search.models.loading.identity import ModelIdentity
 from sbert_search.runtime.cache import remembered
 from sbert_search.runtime.progress import note
 
-MIN_COSINE = 0.999  # lowest cosine for the same model in any engine and precision
-SAME_COSINE = 0.99999  # lowest cosine where hashes of the model's files cannot be compared
-_QUICK = 2  # check texts that every process compares
+MIN_COSINE = 0.999  # lowest cosine accepted for the same model in any engine and precision
+SAME_COSINE = 0.99999  # lowest cosine accepted if hashes of model files cannot be compared
+_QUICK = 2  # number of check texts that every process compares
 
 _compared: WeakKeyDictionary[TextEmbedder, dict[SelfCheck, float]] = WeakKeyDictionary()
 
@@ -29,7 +29,7 @@ def as_embedder(model: ModelLike | None = None, **options: Unpack[EmbedderOption
 
     Args:
         model: A name, a folder, an `Embedder` or a ``SentenceTransformer``; None: the default.
-        options: For a name or folder: ``device``, ``engine``, ``precision``.
+        options: How to open a name or folder: ``device``, ``engine``, ``precision``.
     """
     if hasattr(model, "encode_tokens"):
         return cast(TextEmbedder, model)
@@ -39,7 +39,7 @@ def as_embedder(model: ModelLike | None = None, **options: Unpack[EmbedderOption
 
 
 def self_check(embedder: TextEmbedder) -> SelfCheck:
-    """Embed the check texts, so that the embedder can be recognised by its vectors later."""
+    """Embed the check texts, so that vectors can later show whether a model is the same."""
     return SelfCheck.of(SELF_CHECK_TEXTS, embedder.encode_document(SELF_CHECK_TEXTS))
 
 
@@ -48,13 +48,15 @@ def require_agreement(
 ) -> None:
     """Refuse an embedder whose vectors cannot be compared with those of an index.
 
-    Its vectors of the check texts must have a cosine of at least `MIN_COSINE` with the stored ones
-    in any engine and precision. If only one of the two models has files, no hashes can be compared,
-    and the cosine must be at least `SAME_COSINE`.
+    The index stores vectors of a few check texts. The embedder's vectors of these texts must have a
+    cosine of at least `MIN_COSINE` with the stored ones, in any engine and precision. If only one
+    of the two models has files, no hashes can be compared, and the cosine must be at least
+    `SAME_COSINE`.
 
     Raises:
-        ModelMismatch: It is another model; the message names every field that differs. Or it gives
-            other vectors; the message names engine and precision of both and the cosine.
+        ModelMismatch: The embedder has another model; the message names every field that differs.
+            Or it gives other vectors; the message names the engine and precision of both models and
+            the cosine.
     """
     stored = ModelIdentity.from_mapping(settings.identity)
     given = embedder.identity
@@ -94,12 +96,13 @@ def require_agreement(
 
 
 def _worst_cosine(check: SelfCheck, embedder: TextEmbedder) -> float:
-    """Return the lowest cosine of an embedder's vectors of the check texts with the stored ones.
+    """Return the lowest cosine between an embedder's and the stored vectors of the check texts.
 
-    All texts are compared once per opened model. For a graph, the answer is cached on disk: it was
-    compared with the native engine when it was made, and it always computes on a CPU in fp32. Later
-    processes compare only the first texts, which are short, so that a single search stays fast
-    (docs/decisions.md: The self-check against an index runs for every opened model).
+    All texts are compared once per opened model. For an exported ONNX graph, the result is cached
+    on disk, since the graph was compared with the native engine when it was made, and it always
+    computes on a CPU in fp32. Later processes compare only the first texts, which are short, so
+    that a single search stays fast (docs/decisions.md: The self-check against an index runs for
+    every opened model).
     """
     if embedder.identity.engine == "onnx":
         key = [check.texts, check.vectors_base64, embedder.identity.to_mapping()]
@@ -110,7 +113,7 @@ def _worst_cosine(check: SelfCheck, embedder: TextEmbedder) -> float:
 
 
 def _compare_once(check: SelfCheck, embedder: TextEmbedder) -> float:
-    """Compare, or return the cached answer: writers check the same embedder again and again."""
+    """Compare once per embedder and process; later calls return the same result."""
     try:
         compared = _compared.setdefault(embedder, {})
     except TypeError:  # a user's class without a hash or weak references
@@ -125,7 +128,7 @@ def _is_cosine(value: object) -> bool:
 
 
 def _compare(check: SelfCheck, embedder: TextEmbedder) -> float:
-    """Return the lowest cosine; NaN counts as -1."""
+    """Return the lowest cosine between given and stored vectors; NaN counts as -1."""
     stored = check.vectors
     given = embedder.encode_document(check.texts)
     norms = np.linalg.norm(stored, axis=1) * np.linalg.norm(given, axis=1)

@@ -27,7 +27,7 @@ class IndexRecipe(BuildSettings):
         sha256: Hash of each file of the corpus by its path in the folder; for a corpus of one file,
             by the file's name.
         model: Name or folder of the model; None: the default model.
-        weights_sha256: Hash of the model's weights, in case the name comes to mean another model.
+        weights_sha256: Hash of the model's weights, in case another model gets the same name.
     """
 
     corpus: str
@@ -47,7 +47,9 @@ class IndexRecipe(BuildSettings):
         for name, expected in self.sha256.items():
             file = source / name if source.is_dir() else source
             if not file.is_file() or file.name != Path(name).name:
-                raise CorpusError(f"{source}: no {name}, which the recipe for {self.corpus} names.")
+                raise CorpusError(
+                    f"{source} has no {name}, which the recipe for {self.corpus} names."
+                )
             if (got := sha256_of(file)) != expected:
                 raise CorpusError(
                     f"{file} has sha256 {got} and the recipe names {expected}; "
@@ -81,6 +83,6 @@ def load_recipe(path: Path) -> IndexRecipe:
     """Read a recipe.
 
     Raises:
-        ConfigError: It cannot be read, or a field is unknown, missing or wrong.
+        ConfigError: The file cannot be read, or a field is unknown, missing or wrong.
     """
     return from_mapping(IndexRecipe, read_toml(path))

@@ -1,4 +1,4 @@
-"""From texts to terms: words of two characters or more, without stop words, stemmed and hashed.
+"""Turning texts into terms: words of at least two characters, no stop words, stemmed, hashed.
 
 A term is the 64-bit hash of a stem. Among a million terms, the probability that any two share a
 hash is 3 in 100 million; such terms would count as one.
@@ -21,9 +21,9 @@ from sbert_search.index.lexical_settings import NO_LANGUAGE, UNSTEMMED, LexicalS
 from sbert_search.tokens.chunking import PIECE_CHARS, pieces
 
 WORD = re.compile(r"\w\w+")  # the definition of a word in bm25s and scikit-learn
-STOP_WORD = 0  # hash of all stop words, which no term has
+STOP_WORD = 0  # stands for every stop word; no term has this hash
 
-_MAX_WORDS_KNOWN = 1 << 18
+_MAX_WORDS_KNOWN = 1 << 18  # number of cached words above which the cache is emptied
 
 
 class TermReader:
@@ -47,7 +47,7 @@ class TermReader:
         return np.fromiter(map(self._hashes.__getitem__, words), np.uint64, len(words))
 
     def terms(self, text: str) -> NDArray[np.uint64]:
-        """Return the `hashes` of the `words` of a text of any length."""
+        """Return the term hashes of the words of a text; long texts are read in pieces."""
         if len(text) <= PIECE_CHARS:
             return self.hashes(self.words(text))
         return np.concatenate([self.hashes(self.words(piece)) for piece in pieces(text)])
@@ -61,7 +61,7 @@ class TermReader:
 
 @lru_cache(maxsize=4)
 def term_reader(settings: LexicalSettings) -> TermReader:
-    """Return this process's reader for some settings, with the words that it has cached."""
+    """Return the reader that this process shares for some settings, with its cached words."""
     return TermReader(settings)
 
 

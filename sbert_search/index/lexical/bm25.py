@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from sbert_search.index.dense.query_plan import RowMask
 
 Matches = tuple[NDArray[np.int64], NDArray[np.float64]]
-"""Rows of first passages and scores, both (n,), best first and the lower row first among equals."""
+"""Rows of documents' first passages, and scores; both (n,), best first, then lower rows first."""
 
 TermPairs = list[NDArray[np.uint32]]
-"""Arrays (n, 2) of documents and the count of a term in each: one array per term or segment."""
+"""For each term or each segment, an array (n, 2): document number, and count of a term in it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,9 +36,9 @@ class LexicalPart:
 
     Attributes:
         postings: Postings of all documents.
-        firsts: Position of the first passage of each, int64 (n_docs,).
-        rows: Row of that passage, int64 (n_docs,).
-        live: Which documents are live, bool (n_docs,); None means all.
+        firsts: Position in the segment of each document's first passage, int64 (n_docs,).
+        rows: Row of each document's first passage (its number in the index), int64 (n_docs,).
+        live: Which documents are neither deleted nor replaced, bool (n_docs,); None: all.
     """
 
     postings: Postings
@@ -47,7 +47,7 @@ class LexicalPart:
     live: Live
 
     def frequency(self, pairs: NDArray[np.uint32]) -> int:
-        """Return how many live documents the pairs of a term have."""
+        """Count the live documents among the pairs of a term."""
         return len(pairs) if self.live is None else int(self.live[pairs[:, 0]].sum())
 
 
@@ -80,8 +80,8 @@ class LexicalSearch:
 
         Args:
             queries: The queries.
-            k: Documents to return for each query.
-            mask: The rows that a filter of the same state admits; None: every live document.
+            k: Number of documents to return for each query.
+            mask: The rows that match a filter, in the same state; None: every live document.
         """
         parts, live = self._parts, [part.live for part in self._parts]
         if mask is not None:
@@ -89,7 +89,7 @@ class LexicalSearch:
         return [self._best(*self._weighed(query), live, k) for query in queries]
 
     def postings_of(self, term: int) -> tuple[TermPairs, int]:
-        """Return the pairs of a term in every segment, and its frequency in live documents."""
+        """Return the pairs of a term in every segment, and the number of live documents with it."""
         pairs = [part.postings.of(term) for part in self._parts]
         return pairs, sum(map(LexicalPart.frequency, self._parts, pairs))
 
@@ -140,9 +140,9 @@ def _floor(total: NDArray[np.float64], by_term: TermPairs, live: Live, k: int) -
     """Return a score that the k best live documents of a segment reach.
 
     The k-th best score among the documents of one term is at most the k-th best of all. The rarest
-    term with k live documents has the fewest to sort, and tends to have the best scores
-    (docs/decisions.md: The k-th best of the rarest term's documents bounds the choice). Without
-    such a term, every score above 0 counts.
+    term with k live documents has the fewest documents to sort, and tends to have the best scores
+    (docs/decisions.md: The k-th best of the rarest term's documents bounds the choice). If no term
+    has k live documents, every score above 0 counts.
     """
     for pairs in sorted(by_term, key=len):
         if len(pairs) >= k:

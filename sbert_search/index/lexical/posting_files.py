@@ -1,4 +1,4 @@
-"""The lexical files of a segment: postings on disk, counted from documents or merged."""
+"""Files of postings: which documents of a segment contain each term; read, made and merged."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class LexicalFiles:
         """The postings, as mapped arrays.
 
         Raises:
-            CorruptIndex: A file differs from its record or does not fit the others.
+            CorruptIndex: A file differs from its record or does not fit the other files.
         """
         record = self.record
         for file, view in zip(record.files, self._views, strict=True):
@@ -64,7 +64,8 @@ class LexicalFiles:
             npy.read(lengths, record.lengths.name, "u4", (self._n_docs,)),
         )
         if not postings.is_sound:
-            raise CorruptIndex(record.terms.name, "postings of the segment", "something else")
+            expected = "consistent postings of the segment"
+            raise CorruptIndex(record.terms.name, expected, "inconsistent ones")
         return postings
 
 
@@ -74,10 +75,12 @@ def write_lexical(folder: Folder, number: int, sources: Sources) -> LexicalRecor
     Args:
         folder: The index.
         number: An unused file number.
-        sources: Postings, and which of their documents are live, bool (n_docs,); None means all.
+        sources: Postings, and which of their documents are live (neither deleted nor replaced),
+            bool (n_docs,); None: all.
 
     Raises:
-        OSError: The disk failed; partial files are unreferenced and are cleaned up later.
+        OSError: The disk failed. No manifest names the partial files, so a later writer removes
+            them.
     """
     n_pairs = sum(_n_live(postings, live) for postings, live in sources)
     with files.NewFile(folder / f"lex/{number:06d}.pairs.npy") as pairs:
@@ -95,7 +98,7 @@ def write_lexical(folder: Folder, number: int, sources: Sources) -> LexicalRecor
 
 
 def texts_of(docs: pa.Table) -> Iterator[tuple[str, str]]:
-    """Read title and text of each document from rows of a segment, which only chunk 0 has."""
+    """Read title and text of each document from the row of its first passage (chunk 0)."""
     columns = (docs.column(name).to_pylist() for name in ("chunk", "title", "text"))
     return (
         (title or "", text or "") for chunk, title, text in zip(*columns, strict=True) if chunk == 0

@@ -14,10 +14,10 @@ from sbert_search.index.lexical_settings import LexicalSettings
 MERGE_POSTINGS = 1 << 21  # postings of one step of a merge, approximately
 NO_TERM = np.uint64(2**64 - 1)  # end mark after the last hash
 
-_DEAD = np.uint32(2**32 - 1)
+_DEAD = np.uint32(2**32 - 1)  # new number of a document that is dropped
 
 Live = NDArray[np.bool_] | None
-"""Which documents or rows of a segment are live, bool (n,); None means all."""
+"""Which documents or rows of a segment are neither deleted nor replaced, bool (n,); None: all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,12 +47,12 @@ class Postings:
         """Whether terms and starts ascend, starts cover the pairs, and all documents exist."""
         hashes, starts = self.terms
         ascending = (hashes[:-2] < hashes[1:-1]).all() and (starts[:-1] <= starts[1:]).all()
-        ends = (int(starts[0]), int(starts[-1])) == (0, len(self.pairs))
+        covers_pairs = (int(starts[0]), int(starts[-1])) == (0, len(self.pairs))
         known = int(self.pairs[:, 0].max(initial=0)) < len(self.lengths)
-        return bool(ascending and ends and known)
+        return bool(ascending and covers_pairs and known)
 
     def between(self, low: int, high: int) -> tuple[NDArray[np.uint64], NDArray[np.uint32]]:
-        """Return hash (n,) and pair (n, 2) of each posting from hash ``low`` to ``high``."""
+        """Return hash (n,) and pair (n, 2) of each posting with a hash from ``low`` to ``high``."""
         hashes, starts = self.terms
         first = int(np.searchsorted(hashes[:-1], np.uint64(low), "left"))
         last = int(np.searchsorted(hashes[:-1], np.uint64(high), "right"))
@@ -107,7 +107,7 @@ def merge(sources: Sequence[tuple[Postings, Live]]) -> Iterator[Group]:
     Each step takes the terms of one range of hashes, so memory does not grow with the sources.
 
     Args:
-        sources: Postings, and which of their documents are live, bool (n_docs,); None means all.
+        sources: Postings, and which of their documents are live, bool (n_docs,); None: all.
 
     Yields:
         Groups in ascending order of hashes.
@@ -141,7 +141,7 @@ def live_lengths(sources: Sequence[tuple[Postings, Live]]) -> NDArray[np.uint32]
 def _grouped(hashes: NDArray[np.uint64], pairs: NDArray[np.uint32]) -> Group:
     """Sort postings by term and add up the counts of equal terms and documents.
 
-    Documents ascend already, and a stable sort keeps them so within a term.
+    The documents ascend already, and the sort is stable, so they still ascend within a term.
     """
     order = np.argsort(hashes, kind="stable")
     hashes, pairs = hashes[order], pairs[order]

@@ -1,1 +1,1 @@
-"""What keeps an index healthy: merging, compaction, checks, drift, backups, and its description."""
+"""Maintaining an index: merges, compaction, checks, drift after updates, backups, a summary."""

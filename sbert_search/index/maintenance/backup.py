@@ -16,6 +16,7 @@ from sbert_search.runtime.disk import files
 from sbert_search.runtime.disk.folders import Entry, Folder
 
 Opened = Mapping[FileRecord, memoryview]
+"""The mapped bytes of each file of a state."""
 
 # Errors of link() after which a file is copied. ENOENT: a compaction has removed the file, but its
 # mapped bytes can still be read.
@@ -37,8 +38,8 @@ def backup_to(source: Folder, manifest: Manifest, target: Path, opened: Opened) 
     """Copy a state of an index to a new folder, which is an index of its own.
 
     Every file is hashed in the new folder, which gets its final name when it is complete. Hard
-    links share their bytes with the source, so a backup on the same disk protects from later
-    writes, but not from a failing disk.
+    links share their bytes with the source, so a backup on the same disk protects against
+    later writes, but not against a failing disk.
 
     Args:
         source: The index.
@@ -98,7 +99,7 @@ def _discard(making: Entry) -> None:
     folder = making.opened()
     for below in FOLDERS:
         if folder.has(below):
-            for name in folder.listing(below):  # a hard link of a link is a link, and goes too
+            for name in folder.listing(below):  # unlink also removes hard-linked symbolic links
                 files.disk.unlink(folder / f"{below}/{name}")
             files.disk.remove_folder(folder / below)
     for name in folder.listing():

@@ -24,8 +24,8 @@ from sbert_search.index.storage.manifest import OPEN_TRIES, FileRecord, Manifest
 from sbert_search.index.storage.segments import Segment, check_hash, open_checked
 from sbert_search.runtime.disk.folders import Folder
 
-BLOCK_ROWS = 65_536
-REMAKE = "Searches work without it, only slower; `sbert-search index repair` makes it again."
+BLOCK_ROWS = 65_536  # vectors read at a time
+REMAKE = "Searches work without the file; `sbert-search index repair` makes it again."
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +34,8 @@ class CheckReport:
 
     Attributes:
         problems: The damage found; empty if the index is sound.
-        strays: Unreferenced files; they are harmless, and `repair` removes them.
-        n_files: Files hashed.
+        strays: Files that the manifest does not name; they are harmless, and `repair` removes them.
+        n_files: Number of files hashed.
         size_bytes: Bytes of the files hashed.
     """
 
@@ -62,7 +62,7 @@ def check(path: Path) -> CheckReport:
         except CorruptIndex as error:
             return CheckReport((error,), (), 1, 0)
         opened = _Opened(folder, manifest)
-        if opened.is_sound or (folder.is_at_its_path() and manifests.read(folder) == manifest):
+        if opened.is_complete or (folder.is_at_its_path() and manifests.read(folder) == manifest):
             return _report(folder, manifest, opened)
     raise IndexStoreError(f"{path} changed {OPEN_TRIES} times while it was opened; try again.")
 
@@ -77,12 +77,12 @@ def damaged_derived_files(folder: Folder, manifest: Manifest) -> set[str]:
 
 
 class _Opened:
-    """One state of an index with all its files mapped, or the errors of those that cannot be.
+    """One state of an index with all its files mapped, or an error for a file that cannot be.
 
     Attributes:
-        views: The mapped bytes of each file, or the error.
-        snapshot: The state without its derived files, or the error.
-        is_sound: Whether all files could be opened.
+        views: The mapped bytes of each file, or its error.
+        snapshot: The state without its derived files (FAISS, postings), or the error.
+        is_complete: Whether all files could be opened.
     """
 
     def __init__(self, folder: Folder, manifest: Manifest) -> None:
@@ -97,7 +97,7 @@ class _Opened:
         except CorruptIndex as error:
             self.snapshot = error
         opened_parts = [*self.views.values(), self.snapshot]
-        self.is_sound = not any(isinstance(part, CorruptIndex) for part in opened_parts)
+        self.is_complete = not any(isinstance(part, CorruptIndex) for part in opened_parts)
 
 
 def _report(folder: Folder, manifest: Manifest, opened: _Opened) -> CheckReport:
@@ -133,7 +133,7 @@ def _damage(
 
 
 def _inconsistencies(snapshot: Snapshot | CorruptIndex) -> Iterator[CorruptIndex]:
-    """Compare the parts of an index whose files have the right hashes; yields the first error."""
+    """Compare the parts of an index whose files have the right hashes; yield the first error."""
     try:
         if isinstance(snapshot, CorruptIndex):
             raise snapshot
@@ -161,10 +161,11 @@ def _check_tombstones(snapshot: Snapshot) -> None:
 
 
 def _check_rows(segment: Segment) -> None:
-    """Check the stored row and chunk numbers, and that the rows of a document are consecutive."""
+    """Check stored row and chunk numbers, and that the rows of a document are consecutive."""
     name, rows, chunks = segment.record.docs.name, segment.rows, segment.chunks
     _demand(name, "ascending rows", bool((segment.int_column("row", np.int64) == rows).all()))
-    _demand(name, "its passages", bool((segment.int_column("chunk", np.int32) == chunks).all()))
+    stored_chunks = segment.int_column("chunk", np.int32)
+    _demand(name, "passages 0, 1, 2, ...", bool((stored_chunks == chunks).all()))
     consecutive = bool((np.diff(rows)[chunks[1:] > 0] == 1).all())
     _demand(name, "documents with consecutive passages", consecutive)
     segment.table(columns_of.schema(segment.record.columns).names)

@@ -1,8 +1,8 @@
-"""Merging segments: fewer files and no dead rows; live rows keep their row numbers.
+"""Merging segments into fewer, without deleted and replaced (dead) rows.
 
 `merge_policy` chooses the segments; this module rewrites them. A build ends with one segment per
-million rows. Results do not change, since ties are broken by row number (docs/decisions.md:
-Compaction keeps row numbers).
+million rows. Live rows keep their row numbers, which decide between equal scores, so the results of
+searches do not change (docs/decisions.md: Compaction keeps row numbers).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ WORK_BYTES = 192 << 20  # memory of a merge: rows read, gathered and written, an
 def rewritten(work: Transaction, snapshot: Snapshot, groups: Sequence[Group]) -> Manifest:
     """Write merged segments and return the new manifest, without committing it.
 
-    The remaining tombstones are gathered in one file.
+    Tombstones, the records of dead rows, are gathered in one file if rows remain dead.
 
     Args:
         work: The transaction to write in.
@@ -72,18 +72,18 @@ def with_ann(
 ) -> Manifest:
     """Build the FAISS file of every large segment that has none.
 
-    A segment that begins with all rows of an older segment extends a copy of that segment's FAISS
-    index. Other segments fill an empty one.
+    If a segment begins with all rows of an older segment, its vectors are added to a copy of the
+    older segment's FAISS index. Otherwise they are added to an empty index.
 
     Args:
         work: The transaction to write in.
         snapshot: An earlier state whose trained FAISS index, if there is one, is used again.
         new: The manifest to change.
         memory_bytes: Memory budget of the process; None: no limit.
-        retrain: Train again, and rebuild every file.
+        retrain: Train FAISS again, and rebuild every FAISS file.
 
     Raises:
-        ConfigError: A segment's FAISS index would not fit the budget.
+        ConfigError: The FAISS index of a segment would not fit the budget.
     """
     if retrain:
         new = new.without([segment.ann.name for segment in new.segments if segment.ann])
@@ -100,7 +100,7 @@ def with_ann(
     for segment in opened:
         record = segment.record
         if record.ann is None and record.n_rows >= MIN_ANN_ROWS:
-            begun = _begun(snapshot, segment) if same else None
+            begun = _copy_to_extend(snapshot, segment) if same else None
             file = faiss_build.write(
                 work.folder, work.new_number(), begun or empty, segment.vectors
             )
@@ -130,7 +130,7 @@ def _trained_before(snapshot: Snapshot) -> FaissIndex | None:
     return empty
 
 
-def _begun(snapshot: Snapshot, segment: Segment) -> FaissIndex | None:
+def _copy_to_extend(snapshot: Snapshot, segment: Segment) -> FaissIndex | None:
     """Copy the FAISS index of the older segment whose rows are the first rows of this one."""
     for older, ann in zip(snapshot.segments, snapshot.anns, strict=True):
         n_rows = older.n_rows
@@ -213,7 +213,7 @@ def _batch_rows(segments: Sequence[Segment]) -> int:
     pieces = [piece for segment in segments for _, piece in _pieces(segment)]
     ends = np.cumsum([piece.num_rows for piece in pieces])
     taken = np.cumsum([0, *(piece.nbytes for piece in pieces)])
-    allowed = max(BATCH_BYTES, 2 * max(np.diff(taken), default=0))  # one row may take it all
+    allowed = max(BATCH_BYTES, 2 * max(np.diff(taken), default=0))  # a row may exceed the limit
     n_rows = BATCH_ROWS
     while n_rows > 1:
         starts = np.arange(0, ends[-1], n_rows)
@@ -226,10 +226,10 @@ def _batch_rows(segments: Sequence[Segment]) -> int:
 
 
 def _conformed(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Return a table with the columns of a schema: missing ones are null, int64 may widen.
+    """Return a table with the columns of a schema: new ones are null, int64 may become float64.
 
-    Casts to float64 are not checked by Arrow, which refuses integers beyond 2**53 even if float64
-    holds them exactly. `merge_policy` groups only segments whose integers may widen.
+    Arrow does not check the casts to float64, since it would refuse all integers beyond 2**53, even
+    those that float64 holds exactly. `_columns_of` keeps columns int64 that float64 would round.
     """
     present = set(table.schema.names)
     arrays = [

@@ -1,4 +1,4 @@
-"""How far updates have degraded an index, and which commands help."""
+"""Measuring how far updates have degraded an index, and naming the commands that help."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from sbert_search.index.dense.faiss_runtime import FaissIndex, import_faiss
 from sbert_search.index.maintenance.merge_policy import advice
 from sbert_search.index.snapshot import Snapshot
 
-N_PROBES = 200  # documents searched for to measure the recall
-K = 10
+N_PROBES = 200  # passages whose vectors are the queries that measure the recall
+K = 10  # the k of recall@k
 TARGET_RECALL = 0.95
-MAX_IMBALANCE = 2.5  # lists of the vectors they were trained on have about 1.1 to 1.6
+MAX_IMBALANCE = 2.5  # lists of the vectors that they were trained on have about 1.1 to 1.6
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,10 +26,11 @@ class DriftReport:
         dead_share: Share of deleted or replaced rows among all stored rows.
         scanned_share: Share of the live rows that no FAISS file holds; 0 if the spec is Flat.
         imbalance: Imbalance factor of the inverted lists, the largest of all segments: 1 when all
-            lists are equally long, n when a search reads n times as much; None without such lists.
-        probes: Documents whose vectors were searched for.
-        recall: Recall@10 without the probe itself, mean over the probes; None when every search is
-            exact.
+            lists are equally long, n when a search reads n times as much; None without inverted
+            lists.
+        probes: Number of passages whose vectors were the queries.
+        recall: Mean recall@10 over these queries, not counting the passage itself; None when every
+            search is exact.
         target: Target recall.
         actions: Recommended commands, the most useful first; empty if none is needed.
 
@@ -84,7 +85,7 @@ def _actions(
     if unbalanced:
         actions.append(
             f"`index compact --retrain`: the inverted lists are {imbalance:.1f} times as costly to "
-            "search as equal ones, because the documents are no longer those they were trained on"
+            "search as lists of equal length, because they were trained on other documents"
         )
     if recall is not None and recall < target:
         more = ", if that does not help" if unbalanced else ""
@@ -108,7 +109,7 @@ def _probes(snapshot: Snapshot) -> NDArray[np.int64]:
 
 
 def _recall(snapshot: Snapshot, probes: NDArray[np.int64]) -> float:
-    """Compare searches with exact ones, leaving out the probes themselves."""
+    """Return the mean recall@10 of searches for the probes, not counting the probes themselves."""
     queries = snapshot.vectors(probes)
     retrieved = snapshot.search(queries, K + 1)[1].tolist()
     exact = snapshot.search(queries, K + 1, exact=True)[1].tolist()

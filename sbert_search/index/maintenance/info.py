@@ -19,13 +19,13 @@ class IndexInfo:
 
     Attributes:
         path: The folder.
-        finished: Whether its build is complete; an unfinished index is not searched.
-        documents: Live documents.
-        passages: Live rows.
-        dead_rows: Deleted or replaced rows that still take space.
+        finished: Whether the build is complete; an unfinished index is not searched.
+        documents: Number of live documents, which searches can find.
+        passages: Number of live rows, one for each passage of these documents.
+        dead_rows: Number of deleted or replaced rows that still take space.
         segments: Number of segments.
         size_bytes: Bytes of all files.
-        commits: Commits so far.
+        commits: Number of commits so far.
         dim: Dimensions of a vector.
         metric: How vectors are compared.
         dtype: Type in which vectors are stored.

@@ -2,12 +2,15 @@
 
 After an update, these limits hold:
 
-- No segment has more than 20 % dead rows, so files stay below 1.25 times the size of live rows.
-- At most 4 small segments follow the large ones. Beyond that, the newest are merged, up to the
-  first that holds twice as many rows as all after it. A row is thus rewritten about
-  log2(rows / rows of an update) times by merges, and once for every fifth of its segment that dies.
-- At most 1 % of the rows are outside FAISS. Beyond that, they are added to the FAISS index of the
-  newest segment that has one; its files are written again, including dead rows.
+- No segment has more than 20 % dead (deleted or replaced) rows, so files stay below 1.25 times the
+  size of live rows.
+- At most 4 small segments follow the large ones. If there are more, the newest are merged, going
+  back until a segment holds at least twice as many rows as all after it. A row is thus rewritten
+  about log2(rows / rows of an update) times by merges, and once for every fifth of its segment that
+  dies.
+- At most 1 % of the rows are outside FAISS. If there are more, they are added to the FAISS index of
+  the newest segment that has one. The files of that segment are then written again, including its
+  dead rows.
 
 docs/decisions.md: Updates tidy up when they end; Four small segments, not eight.
 
@@ -23,13 +26,13 @@ from sbert_search.index.snapshot import Snapshot
 from sbert_search.index.spec import MIN_ANN_ROWS
 from sbert_search.index.storage.manifest import Manifest
 
-SEGMENT_ROWS = 1_000_000  # most rows of a merged segment
-MAX_SEGMENTS = 4  # small segments after an update
+SEGMENT_ROWS = 1_000_000  # largest number of rows of a merged segment
+MAX_SEGMENTS = 4  # largest number of small segments after an update
 MAX_DEAD = 0.2  # share of dead rows in a segment
 MAX_SCANNED = 0.01  # share of all rows that an index with FAISS files scans exactly
 MAX_TOMBSTONES = 32  # tombstone files
-MAX_MERGEABLE = 64  # segments saved by a merge at which a commit merges, to limit open files
-ADVISED_SEGMENTS = 16  # segments beyond one per half million rows before compaction is advised
+MAX_MERGEABLE = 64  # a commit merges when this saves so many segments, to limit open files
+ADVISED_SEGMENTS = 16  # segments above one per half million rows at which compaction is advised
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +63,7 @@ class _Part:
     n_live: int
     has_ann: bool
     precise: frozenset[str] = frozenset()  # columns with integers that float64 would round
-    floats: frozenset[str] = frozenset()  # float columns that are precise in other segments
+    floats: frozenset[str] = frozenset()  # float columns that are in `precise` of other segments
 
     @property
     def too_dead(self) -> bool:
@@ -78,7 +81,7 @@ def advice(manifest: Manifest) -> str:
 
 
 def groups_for_compaction(snapshot: Snapshot) -> list[Group]:
-    """Choose groups so that one segment per million live rows without dead rows remains."""
+    """Choose groups that leave one segment per million live rows and no dead rows."""
     parts = _parts(snapshot)
     return [
         group
@@ -109,7 +112,7 @@ def groups_after_update(snapshot: Snapshot) -> list[Group]:
 
 
 def _for_faiss(parts: Sequence[_Part], tail: int, snapshot: Snapshot) -> list[Group]:
-    """Choose groups by which FAISS gets the rows from segment ``tail``, behind its last file."""
+    """Choose groups so that FAISS gets the rows of segments from ``tail``, which it lacks."""
     scanned = sum(part.n_live for part in parts[tail:])
     if snapshot.settings.spec.is_flat or scanned == 0:
         return []
@@ -189,8 +192,8 @@ def _parts(snapshot: Snapshot) -> list[_Part]:
 def _share_types(parts: Sequence[_Part]) -> bool:
     """Whether every column of these segments can be stored with one type.
 
-    It cannot if one segment has floats and another has integers that float64 would round. Earlier
-    versions let such columns widen.
+    A column cannot if one segment has floats and another has integers that float64 would round.
+    Indexes of earlier versions may have such columns.
     """
     if not any(part.precise for part in parts):
         return True

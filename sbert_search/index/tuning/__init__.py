@@ -1,1 +1,1 @@
-"""Choosing an index for the user's own vectors: measured, predicted before built, verified."""
+"""Choosing the kind of index for the user's own vectors, by measuring searches."""

@@ -1,4 +1,4 @@
-"""The candidates of a tuning, cheapest to build first, with the search parameters to try."""
+"""The kinds of index that `index tune` compares, and the search parameters that it tries."""
 
 from __future__ import annotations
 
@@ -9,29 +9,30 @@ from dataclasses import dataclass, replace
 from sbert_search.index.dense.faiss_build import ROWS_PER_LIST
 from sbert_search.index.spec import MIN_ANN_ROWS, IndexSpec
 
+# Values of nprobe and of ef_search to try.
 _NPROBE = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 _EF = (10, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
 
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """One kind of index, for any number of rows.
+    """One kind of index, with its number of inverted lists left open.
 
     Attributes:
         pattern: A FAISS factory string with ``{lists}`` for the number of inverted lists.
-        refines: Refine factors to try, ascending; 1 where FAISS stores two or four bytes per
-            dimension.
+        refines: Values of `IndexSpec.refine` to try, ascending: how many candidates FAISS returns
+            per result, which are then scored with the stored vectors.
     """
 
     pattern: str
     refines: tuple[int, ...] = (1,)
 
     def spec(self, n_rows: int) -> IndexSpec:
-        """Return the spec for an index of ``n_rows``."""
+        """Return the spec of this kind for an index of ``n_rows`` rows."""
         return IndexSpec(factory=self.pattern.format(lists=lists_for(n_rows)))
 
     def ladders(self, n_rows: int) -> Iterator[list[IndexSpec]]:
-        """Yield, for each refine factor, specs with ascending nprobe or ef_search."""
+        """Yield, for each value of refine, a ladder: specs with ascending nprobe or ef_search."""
         spec = self.spec(n_rows)
         for refine in self.refines:
             base = replace(spec, refine=refine)
@@ -44,7 +45,7 @@ class Family:
 
 
 def between(low: IndexSpec, high: IndexSpec) -> IndexSpec | None:
-    """Return the spec halfway between two specs of a ladder; None if there is none between."""
+    """Return the spec halfway between two specs of a ladder; None if they are neighbours."""
     nprobe = (low.nprobe + high.nprobe) // 2
     ef_search = (low.ef_search + high.ef_search) // 2
     middle = replace(high, nprobe=nprobe, ef_search=ef_search)
@@ -52,7 +53,12 @@ def between(low: IndexSpec, high: IndexSpec) -> IndexSpec | None:
 
 
 def families(n_rows: int, dim: int) -> list[Family]:
-    """List the kinds of index to compare, given the rows of the largest segment."""
+    """List the kinds of index to compare, cheapest to build first.
+
+    Args:
+        n_rows: Number of rows in the largest segment.
+        dim: Dimensions of a vector.
+    """
     exact = Family("Flat")
     if n_rows < MIN_ANN_ROWS:
         return [exact]
@@ -73,8 +79,8 @@ def families(n_rows: int, dim: int) -> list[Family]:
 def lists_for(n_rows: int) -> int:
     """Return the number of inverted lists: a power of two near twice the square root of the rows.
 
-    There are never more than the rows can train (docs/decisions.md: Twice the square root of the
-    rows as lists).
+    There are never more lists than the rows can train (docs/decisions.md: Twice the square root of
+    the rows as lists).
     """
     preferred = 1 << round(math.log2(max(2 * math.sqrt(n_rows), 1)))
     most = 1 << int(math.log2(max(n_rows / ROWS_PER_LIST, 1)))

@@ -1,4 +1,4 @@
-"""Choosing from trials: the fastest index that reaches the recall within the budget."""
+"""Choosing, from measured trials, the fastest index that reaches the recall within the budget."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from sbert_search.index.tuning.predictions import BuildTime, predict_latency
 from sbert_search.index.tuning.settings import Budget
 from sbert_search.index.tuning.sweep import MeasuredFamily, reaches
 
-NEAR = 1.1  # a candidate up to this many times slower is chosen if it is smaller
+NEAR = 1.1  # an index up to this many times slower than the fastest is chosen if it is smaller
 
 
 @dataclass(frozen=True, slots=True)
 class Finalist:
-    """A family that reached the recall on the sample, with predictions for all rows.
+    """A family (kind of index) that reached the recall on the sample, and predictions for all rows.
 
     Attributes:
-        measured: Its measurements on the sample.
-        trial: Its fastest trial that reaches the recall.
+        measured: Measurements of the family on the sample.
+        trial: The fastest of these measurements that reaches the recall.
         latency_ms: Predicted median latency.
         build_s: Predicted seconds to build.
-        size_bytes: Predicted bytes of its files.
-        refused: Why it exceeds the budget, or "".
+        size_bytes: Predicted bytes of the FAISS files.
+        refused: Why the family exceeds the budget, or "".
     """
 
     measured: MeasuredFamily
@@ -41,7 +41,7 @@ def outlook(measured: Iterable[MeasuredFamily], budget: Budget) -> list[Finalist
 
 
 def finalists(candidates: Sequence[Finalist]) -> list[Finalist]:
-    """Take the fastest candidate within the budget, and the fastest of another kind if possible.
+    """Take the fastest candidate within the budget, and if possible one of another kind.
 
     A prediction from a sample may be wrong for all graphs, or for all inverted lists, in the same
     way (docs/decisions.md: The two finalists of `index tune` are of two kinds). Candidates slower

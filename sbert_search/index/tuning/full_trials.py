@@ -1,4 +1,7 @@
-"""The last step of a tuning: building finalists over all rows and verifying the best one."""
+"""The last step of a tuning: build the finalists over all rows and verify the best one.
+
+Finalists are the kinds of index that were chosen by measurements on a sample.
+"""
 
 from __future__ import annotations
 
@@ -21,8 +24,8 @@ from sbert_search.index.tuning.sweep import climb, measure, unmeasured
 from sbert_search.runtime.progress import note, progress
 from sbert_search.runtime.provenance import library_versions, machine
 
-FEWEST_QUERIES = 50  # queries to choose by, and to verify with, even if time is short
-TRUTH_SHARE = 0.2  # share of the time left for finding exact neighbours over all rows
+FEWEST_QUERIES = 50  # lowest number of queries to choose by, and to verify with
+TRUTH_SHARE = 0.2  # share of the remaining time for finding exact neighbours over all rows
 
 
 class FullTrials:
@@ -43,7 +46,7 @@ class FullTrials:
         self.tuning: Tuning | None = None
 
     def decide(self, chosen: Sequence[Finalist], work: Transaction) -> Manifest:
-        """Build the finalists, remove the files of all but the best, and return its manifest."""
+        """Build the finalists, remove the files of all but the best, return a manifest with it."""
         settings = self._budget.settings
         choosing, verifying = self._find_ground_truths()
         for finalist in chosen:
@@ -92,7 +95,7 @@ class FullTrials:
         )
         ladders = finalist.measured.family.ladders(self._budget.largest)
         search_by = partial(_searching, self._opened(new))
-        with progress(f"Searching {full.spec.factory}", None, "ways") as advance:
+        with progress(f"Searching {full.spec.factory}", None, "settings") as advance:
             trials = climb(search_by, ladders, choosing, settings.recall, made, advance)
         best = fastest(trials, settings.recall, settings.latency_ms)
         best = best or max(trials, key=lambda t: t.recall)
@@ -131,7 +134,7 @@ class FullTrials:
 
 
 def _searching(snapshot: Snapshot, spec: IndexSpec) -> Search:
-    """Return a search of a state with other parameters; its open files are used again."""
+    """Return the search of a state with another spec; files that are open are used again."""
     changed = replace(snapshot.manifest, settings=replace(snapshot.settings, spec=spec))
     return Snapshot(snapshot.folder, changed, snapshot).search
 

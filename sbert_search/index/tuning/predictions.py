@@ -1,4 +1,4 @@
-"""Predicting seconds from a smaller build that was timed; `IndexSpec` predicts bytes."""
+"""Predicting how long builds and searches take, from smaller ones that were timed."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ class BuildTime:
     """The measured or predicted seconds of one build.
 
     Attributes:
-        spec: The index.
-        n_rows: Rows of the index.
+        spec: The spec of the index.
+        n_rows: Number of rows of the index.
         train_s: Seconds to train centroids and codes.
         add_s: Seconds to add the rows.
     """
@@ -39,7 +39,7 @@ class BuildTime:
 
 
 def assign_seconds(vectors: NDArray[np.float32]) -> float:
-    """Measure the seconds for comparing one vector with one centroid on this machine."""
+    """Measure the seconds that this machine needs to compare one vector with one centroid."""
     faiss = import_faiss()
     rows, lists = vectors[:4096], vectors[:512]
     faiss.knn(rows[:512], lists, 1)
@@ -51,14 +51,14 @@ def assign_seconds(vectors: NDArray[np.float32]) -> float:
 def predict(known: BuildTime, spec: IndexSpec, n_rows: int, assign_s: float) -> BuildTime:
     """Predict the time of a build from a build with another number of rows.
 
-    A graph of n rows takes n log n. The training of an IVF is k-means, whose cost follows from
-    ``assign_s``, and the training of codes on a sample of fixed size. Adding a row to an IVF is one
-    comparison with each centroid, and the encoding.
+    Building a graph of n rows takes time in proportion to n log n. Training an IVF consists of
+    k-means, whose time follows from ``assign_s``, and of training codes on a sample of fixed size.
+    Adding a row to an IVF consists of a comparison with each centroid, and of encoding the row.
 
     Args:
         known: A measured build of the same family.
-        spec: The index to build.
-        n_rows: Rows of that index.
+        spec: The spec of the index to build.
+        n_rows: Number of rows of the index to build.
         assign_s: Result of `assign_seconds`.
     """
     if not spec.n_lists:
@@ -74,7 +74,7 @@ def predict(known: BuildTime, spec: IndexSpec, n_rows: int, assign_s: float) -> 
 def predict_latency(
     known_ms: float, spec: IndexSpec, known_rows: int, segments: list[int]
 ) -> float:
-    """Predict a latency in ms from one on a sample; segments are searched one after another."""
+    """Predict a latency in ms from the one on a sample; segments are searched one by one."""
     if spec.is_hnsw:
         growth = [math.log(n) / math.log(known_rows) for n in segments]
     elif spec.n_lists:

@@ -16,7 +16,7 @@ from sbert_search.runtime.progress import Advance
 Floats = NDArray[np.float32]
 Search = Callable[[Floats, int], tuple[Floats, NDArray[np.int64]]]
 
-SINGLE = 100  # queries searched one by one to measure the latency
+SINGLE = 100  # number of queries searched one by one to measure the latency
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,9 +25,9 @@ class GroundTruth:
 
     Attributes:
         queries: float32 (n_queries, dim).
-        own: The row from which each query was taken, int64 (n_queries,), which is not counted as
-            its neighbour; -1 where the query is not a document.
-        kth: Score of the k-th nearest other row, float32 (n_queries,).
+        own: The row whose vector is the query, int64 (n_queries,), which is not counted as a
+            neighbour; -1 where the query is no row of the index.
+        kth: Score of the k-th nearest row except ``own``, float32 (n_queries,).
         k: The k of recall@k.
     """
 
@@ -67,7 +67,7 @@ def find_ground_truth(
 def others(
     scores: Floats, rows: NDArray[np.int64], own: NDArray[np.int64]
 ) -> tuple[Floats, NDArray[np.int64]]:
-    """Drop the row from which each query was taken: (n_queries, k + 1) -> (n_queries, k)."""
+    """Drop each query's own row, else its last row: (n_queries, k + 1) -> (n_queries, k)."""
     is_own = (rows == own[:, None]) & (own[:, None] >= 0)
     order = np.argsort(is_own, axis=1, kind="stable")[:, : rows.shape[1] - 1]
     return np.take_along_axis(scores, order, 1), np.take_along_axis(rows, order, 1)

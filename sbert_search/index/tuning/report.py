@@ -19,13 +19,13 @@ def tables(report: TuneReport) -> dict[str, list[tuple[str, ...]]]:
     by_title = {f"On a sample of {best[0].n_rows:,} rows": [_row(trial) for trial in best]}
     if report.tuning:
         verified = report.tuning.verified
-        title = f"Over all {verified.n_rows:,} rows; the last line on held-out queries"
+        title = f"Over all {verified.n_rows:,} rows; the last line is for held-out queries"
         by_title[title] = [_row(trial) for trial in (*report.built, verified)]
     return by_title
 
 
 def remarks(report: TuneReport) -> list[str]:
-    """List the candidates that were not built, with the reason, and the predictions of others."""
+    """Say why kinds of index were not built, and what was predicted for the others."""
     skipped = [
         f"{measured.family.pattern.format(lists='...')} was not built: {measured.skipped}."
         for measured in report.measured

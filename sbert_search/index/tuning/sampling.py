@@ -17,12 +17,12 @@ from sbert_search.index.tuning.sweep import Sample
 
 @dataclass(frozen=True, slots=True)
 class QuerySplit:
-    """Queries to choose an index by, and held-out queries to verify it.
+    """Queries by which an index is chosen, and held-out queries that verify the choice.
 
     Attributes:
-        choosing, verifying: Queries, float32 (n_queries, dim), and the rows from which they were
-            taken, int64 (n_queries,), or -1.
-        origin: Origin of the queries, in words.
+        choosing, verifying: Queries, float32 (n_queries, dim), and the rows of the index from which
+            they were taken, int64 (n_queries,); -1 for queries from elsewhere.
+        origin: Where the queries came from, in words.
     """
 
     choosing: tuple[Floats, NDArray[np.int64]]
@@ -64,7 +64,7 @@ def draw(
 
 
 def _live_rows(snapshot: Snapshot, count: int, rng: np.random.Generator) -> NDArray[np.int64]:
-    """Draw live rows, from each segment in proportion to its live rows; ascending."""
+    """Draw live rows from each segment, in proportion to its number of live rows; ascending."""
     drawn = []
     for i in range(len(snapshot.segments)):
         rows = snapshot.live_rows_of(i)

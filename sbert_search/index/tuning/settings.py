@@ -1,4 +1,4 @@
-"""The settings of a tuning, and the budget of its candidates."""
+"""The settings of a tuning, and the time and memory that it may use."""
 
 from __future__ import annotations
 
@@ -21,11 +21,12 @@ class TuneSettings:
     Attributes:
         recall: Target recall@k.
         k: The k of recall@k.
-        memory_bytes: Limit for the process, and for the FAISS files together; None: no limit.
+        memory_bytes: Memory limit of the process, and limit for the size of all FAISS files
+            together; None: no limit.
         latency_ms: Limit for the median latency of one query by one thread; None: no limit.
         max_minutes: Limit for the tuning; a candidate that would take longer is not built.
-        n_queries: Queries, half to choose by and half to verify with.
-        sample_rows: Rows of the sample on which candidates are compared.
+        n_queries: Number of queries, half to choose by and half to verify with.
+        sample_rows: Number of rows in the sample on which candidates are compared.
         seed: Seed for drawing the sample and the queries.
     """
 
@@ -58,7 +59,7 @@ class Budget:
     """The time and memory that are left for building.
 
     Attributes:
-        segments: Rows of each segment of the index.
+        segments: Number of rows in each segment of the index.
         dim: Dimensions of a vector.
         settings: Settings of the tuning.
         started: Start of the tuning, by `time.monotonic`.
@@ -71,7 +72,7 @@ class Budget:
 
     @property
     def largest(self) -> int:
-        """Rows of the largest segment."""
+        """Number of rows in the largest segment."""
         return max(self.segments)
 
     @property
@@ -81,7 +82,7 @@ class Budget:
 
     @property
     def built_segments(self) -> list[int]:
-        """Rows of each segment that is large enough for a FAISS index."""
+        """Number of rows in each segment that is large enough for a FAISS index."""
         return [n for n in self.segments if n >= MIN_ANN_ROWS]
 
     def total_bytes(self, spec: IndexSpec) -> int:

@@ -1,4 +1,7 @@
-"""Measuring candidates on a sample: build, then widen the search until the recall is reached."""
+"""Measuring kinds of index on a sample, with more and more costly search parameters.
+
+A family is a kind of index. A ladder is a list of its specs with ascending search parameters.
+"""
 
 from __future__ import annotations
 
@@ -23,20 +26,20 @@ from sbert_search.index.tuning.recall import Floats, GroundTruth, Search, recall
 from sbert_search.index.tuning.settings import Budget
 from sbert_search.runtime.progress import Advance
 
-TINY_BUILD_ROWS = 4096  # of the first, tiny build of a family, whose time predicts the next
-TINY_BUILDS = 2  # such builds, of which the fastest counts
-PLATEAU = 0.002  # gain of recall in two steps below which a ladder is given up
+TINY_BUILD_ROWS = 4096  # rows of a family's tiny build, whose time predicts that of the sample
+TINY_BUILDS = 2  # number of tiny builds, of which the fastest counts
+PLATEAU = 0.002  # a ladder ends when two steps gain less recall than this
 HALVINGS = 3  # bisections between the last step below the recall and the first that reaches it
-SAMPLE_SHARE = 0.15  # share of the time left that building one candidate on the sample may take
+SAMPLE_SHARE = 0.15  # share of the remaining time that one build on the sample may take
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """The rows on which candidates are compared, with the attributes of a segment.
+    """The rows on which families are compared, with the attributes of a segment.
 
     Attributes:
         vectors: float32 (n_rows, dim).
-        rows: Row numbers, int64 (n_rows,).
+        rows: Row numbers from 0, int64 (n_rows,).
         max_norm: Largest norm of a vector.
     """
 
@@ -61,9 +64,9 @@ class MeasuredFamily:
 
     Attributes:
         family: The family.
-        trials: Its trials with different search parameters; empty if it was not built.
+        trials: Measurements with different search parameters; empty if the family was not built.
         full: Predicted build of the largest segment; None for an exact scan.
-        skipped: Why it was not built, or "".
+        skipped: Why the family was not built, or "".
     """
 
     family: Family
@@ -79,7 +82,7 @@ def sweep(
     settings: StoreSettings,
     budget: Budget,
 ) -> Iterator[MeasuredFamily]:
-    """Measure each family that the budget allows, yielding as each is done.
+    """Measure each family that the budget allows, and yield it as soon as it is measured.
 
     Args:
         families: The families, cheapest to build first.
@@ -95,7 +98,7 @@ def sweep(
 
 
 def searching(sample: Sample, index: FaissIndex | None, settings: StoreSettings) -> Search:
-    """Return a search of a sample like that of a segment: by a FAISS index, or by a scan."""
+    """Return a function that searches a sample: by a FAISS index, or by a scan if it is None."""
 
     def search(queries: Floats, k: int) -> tuple[Floats, NDArray[np.int64]]:
         tops = []
@@ -119,17 +122,17 @@ def climb(
     made: Trial,
     advance: Advance = lambda n: None,
 ) -> list[Trial]:
-    """Widen the search until it reaches the recall, then find the narrowest that still does.
+    """Raise the search parameters until the recall is reached, then find the lowest that reach it.
 
-    The recall is reached if it exceeds the target by one standard error. Further refine factors are
-    tried as long as each gives a faster search.
+    The recall is reached if it exceeds the target by one standard error. Further values of refine
+    are tried as long as each gives a faster search.
 
     Args:
-        search_by: Returns the search with a spec.
-        ladders: The specs to try, for each refine factor.
+        search_by: Returns the search by a spec.
+        ladders: The specs to try, a list for each value of refine.
         truth: Queries to choose by.
         recall: Target recall.
-        made: A trial with the measurements of the index itself.
+        made: A trial with the size and the build time of the index.
         advance: Called with the number of specs tried.
 
     Returns:
@@ -227,7 +230,7 @@ def _climb_one(
 
 
 def measure(search: Search, spec: IndexSpec, truth: GroundTruth, made: Trial) -> Trial:
-    """Measure a search with a spec; ``made`` has the measurements of the index itself."""
+    """Measure a search with a spec; ``made`` has the size and the build time of the index."""
     recall, error, qps = recall_of(search, truth)
     speed = speed_of(search, truth, qps)
     return replace(

@@ -1,4 +1,4 @@
-"""`index tune`: compare candidates on a sample, build finalists over all rows, commit the best."""
+"""`index tune`: compare kinds of index on a sample, build the best over all rows, commit one."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ class TuneReport:
     """The result of a tuning.
 
     Attributes:
-        measured: Every family on the sample, with the reason if it was not built.
+        measured: Measurements of each family (kind of index) on the sample, or why there are none.
         outlook: Predictions over all rows for the families that reached the recall.
-        built: The best trial of each finalist over all rows, on the queries to choose by.
+        built: The best measurement of each index built over all rows, by the choosing queries.
         tuning: The chosen index, measured on held-out queries; None after a dry run.
         seconds: Duration of the tuning.
     """
@@ -47,7 +47,7 @@ class TuneReport:
 
     @property
     def trials(self) -> list[Trial]:
-        """Everything measured on the sample."""
+        """All measurements on the sample."""
         return [trial for family in self.measured for trial in family.trials]
 
 
@@ -67,18 +67,18 @@ def tune(
     Args:
         store: The index.
         settings: Targets and limits.
-        queries: Typical queries, float32 (n_queries, dim); None: a sample of the documents, which
-            do not count as their own neighbours.
-        origin: Origin of the queries, in words.
+        queries: Typical queries, float32 (n_queries, dim); None: vectors of the index, none of
+            which counts as its own neighbour.
+        origin: Where the queries came from, in words.
         dry_run: Measure on the sample, predict, and change nothing.
 
     Raises:
         IndexStoreError: The index is too small, no candidate is within the budget, or the folder
             cannot be written.
-        IndexLocked: Another process writes.
+        IndexLocked: Another process is writing.
     """
     if not dry_run:
-        with store.writer():  # fails now, not after minutes of measuring, if it cannot write
+        with store.writer():  # a folder that cannot be written fails now, not after minutes
             pass
     before = store.snapshot
     rng = np.random.default_rng(settings.seed)
@@ -92,7 +92,7 @@ def tune(
             with store.writer(at_least_s=LOCK_WAIT_S) as writer:
                 if (newest := writer.snapshot) is not before:
                     _require_alike(before, newest)
-                    note(f"{store.path} changed meanwhile; choosing over its newest state.")
+                    note(f"{store.path} changed meanwhile; the choice is made on its newest state.")
                     budget = replace(_budget(newest, settings), started=budget.started)
                     query_split = drawn(newest)[0]
                     final, candidates, chosen = _full_trials(newest, query_split, budget, measured)
