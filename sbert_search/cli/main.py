@@ -65,7 +65,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
         _complain(str(error))
         return 2 if isinstance(error, (ConfigError, QueryError)) else 1
     except BrokenPipeError:
-        return 1  # the reader of stdout is gone, as in `... | head`: there is nobody to tell
+        return 1  # the program that read stdout has ended, as in `... | head`
     except Exception as error:
         _complain(describe(error))
         return 1

@@ -29,9 +29,13 @@ if TYPE_CHECKING:
 )
 @ranking_options
 @click.option(
-    "--queries", type=click.Path(path_type=Path), help='File of queries: {"_id", "text"} a line.'
+    "--queries",
+    type=click.Path(path_type=Path),
+    help='File of queries: a JSON object {"_id", "text"} per line.',
 )
-@click.option("--run-out", type=click.Path(path_type=Path), help="TREC run file for --queries.")
+@click.option(
+    "--run-out", type=click.Path(path_type=Path), help="TREC run file for the hits of --queries."
+)
 @embedder_options
 @shared_options("allow-inexact", "memory", "quiet", "json")
 @click.pass_context

@@ -190,7 +190,7 @@ _SHARED: dict[str, Decorator] = {
         "as_json",
         is_flag=True,
         envvar=_variable("json"),
-        help="One JSON object a line on stdout.",
+        help="Print one JSON object per line on stdout.",
     ),
 }
 

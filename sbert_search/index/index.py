@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from sbert_search.index.tuning.settings import TuneSettings
     from sbert_search.index.tuning.tune import TuneReport
 
-TUNING_BYTES = 64 << 20  # for queries, their neighbours and blocks of a scan; not for the sample
+TUNING_BYTES = 64 << 20  # memory of a tuning in addition to its sample of vectors
 
 
 class Index:
@@ -218,7 +218,8 @@ class Index:
         Args:
             sources: One path or several.
             model: An embedder, a name or a folder; None: the model named in the index.
-            settings: Fields, and how to treat bad rows and long texts; None: as in the build.
+            settings: Names of fields, and how to treat bad rows and long texts; None: as in the
+                build.
             memory_bytes: Memory limit of the process; mapped files do not count. None: no limit.
             options: As for `matching_embedder`.
 
@@ -358,7 +359,7 @@ class Index:
             writer.set_lexical(settings)
 
     def backup(self, target: str | Path) -> None:
-        """Copy the newest state to a new folder; on the same disk, by hard links to its files.
+        """Copy the newest state to a new folder; on the same disk, files become hard links.
 
         Raises:
             ConfigError: The target lies in this index.

@@ -27,7 +27,7 @@ from sbert_search.records import Document
 from sbert_search.runtime.disk.folders import Folder
 
 MASKS_KEPT = 4  # filters whose masks are cached; a mask takes a byte per row
-MAX_RESULTS_HELD = 1 << 22  # queries x k of a block of queries; a large k makes it smaller
+MAX_RESULTS_HELD = 1 << 22  # most results (queries x k) of one block of queries
 
 
 class Snapshot:

@@ -62,7 +62,7 @@ class IndexStore:
             path: The folder.
             settings: Settings of the index.
             columns: Metadata columns.
-            build: Start of the build that creates the index.
+            build: Progress of the build that creates the index, at its start.
 
         Raises:
             IndexStoreError: The folder is not empty, or the file system lacks operations that

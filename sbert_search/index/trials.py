@@ -10,7 +10,7 @@ from sbert_search.index.spec import IndexSpec
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Trial:
-    """The measurements of one index with one set of search parameters, with one thread.
+    """The measurements, on one thread, of one index with one set of search parameters.
 
     Attributes:
         spec: The FAISS index and its search parameters.

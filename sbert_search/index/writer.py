@@ -33,10 +33,10 @@ from sbert_search.records import Document
 class Outcome(enum.Enum):
     """What adding a document would do."""
 
-    NEW = "new"  # the index does not hold its id
-    REPLACE = "replace"  # the index holds its id with other content, which is replaced
-    DUPLICATE = "duplicate"  # the index holds its id with the same content: nothing to do
-    CONFLICT = "conflict"  # the index holds its id with other content, which must stay
+    NEW = "new"  # the index has no document with this id
+    REPLACE = "replace"  # the index has the id with other content, which is replaced
+    DUPLICATE = "duplicate"  # the index has the id with the same content: nothing to do
+    CONFLICT = "conflict"  # the index has the id with other content, which must stay
 
 
 class IndexWriter:
@@ -111,7 +111,7 @@ class IndexWriter:
 
         Args:
             batch: Documents and their passages; None: only store the cursor.
-            cursor: Progress of the build after this batch; None: store no progress.
+            cursor: Progress of the build after this batch; None: the stored progress stays.
 
         Raises:
             IndexStoreError: The passages cannot be stored, or the disk failed; the index is as
@@ -362,7 +362,7 @@ class IndexWriter:
         return Outcome.NEW if known is None else Outcome.REPLACE
 
     def _forget(self, committed: Sequence[Document]) -> None:
-        """Drop the ids of committed documents from `_pending`, unless newer documents wait."""
+        """Drop the ids of committed documents from `_pending`, unless newer ones wait."""
         with self._guard:
             for document in committed:
                 content, waiting = self._pending.pop(document.doc_id, (0, 0))

@@ -44,7 +44,7 @@ def fusion(
     """Choose the fusion of `search --mode hybrid` on judged queries.
 
     DIR is an index and DATA a BEIR folder with queries and relevance judgements. Measure the
-    chosen fusion on other queries: on the queries that chose it, its score is too high.
+    chosen fusion on other queries, since its score on the queries of DATA is too high.
     """
     from sbert_search.corpus.beir import read_qrels, read_queries
     from sbert_search.evaluation.fusion_selection import choose_fusion, name_of

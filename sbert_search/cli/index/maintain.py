@@ -82,9 +82,8 @@ def repair(path: Path, as_json: bool) -> None:
     """Write damaged derived files of DIR again.
 
     Derived files of an index are those of FAISS and of BM25. Files that the index does not use are
-    deleted.
-    Damaged documents and vectors are not repaired: restore them from a backup, or build the index
-    again.
+    deleted. Damaged documents and vectors are not repaired: restore them from a backup, or build
+    the index again.
     """
     from sbert_search.index.index import Index
 

@@ -29,7 +29,8 @@ from sbert_search.config import to_mapping
 @click.option(
     "--queries",
     type=click.Path(path_type=Path),
-    help='Typical queries, one {"_id", "text"} a line.  [default: documents of the index]',
+    help='File of typical queries: a JSON object {"_id", "text"} per line.  '
+    "[default: documents of the index]",
 )
 @click.option("--svg", type=click.Path(path_type=Path), help="File for a plot of recall and speed.")
 @click.option(

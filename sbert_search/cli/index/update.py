@@ -115,7 +115,7 @@ def upsert(ctx: click.Context, /, path: Path, as_json: bool, **_: object) -> Non
 @click.command()
 @_folder
 @click.option("--ids", metavar="A,B,...", help="Ids of the documents to delete.")
-@click.option("--ids-file", type=click.File("rb"), help='File with one id a line; "-": stdin.')
+@click.option("--ids-file", type=click.File("rb"), help='File with one id per line; "-": stdin.')
 @click.option(
     "--where",
     metavar="EXPR",

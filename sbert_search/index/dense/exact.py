@@ -3,6 +3,8 @@
 Float32 products find the candidates: every row whose true score could be among the best k. The
 candidates are then scored in float64 in a fixed order. Equal vectors therefore get equal scores,
 and a result does not depend on block borders or threads.
+
+A position is the index of a vector in its segment; a row is the vector's number in the whole index.
 """
 
 from __future__ import annotations
@@ -25,8 +27,8 @@ QUERY_BLOCK = 128  # queries that are scored together
 FEW = 8  # most queries that are scored by dot products; more are scored by a matrix product
 DOT_ELEMENTS = 1 << 18  # elements of a block that stays in cache while few queries are scored on it
 PAIR_ELEMENTS = 1 << 15  # elements scored in float64 at a time, so that they stay in cache
-DENSE = 0.5  # share of selected rows above which reading all in order is faster than picking
-DENSE_SINGLE = 0.2  # the same for one query of float32 vectors, where reading takes all the time
+DENSE = 0.5  # share of selected rows above which all rows are read in order, which is faster
+DENSE_SINGLE = 0.2  # the same for one query of float32 vectors: reading takes most of the time
 NONE = -3.4e38  # bound before any score is known: nearly the lowest float32
 GROUP = 64  # scores in a group; the k-th best score is bounded by the best of each group
 HALF_BITS = np.int32(-0x70002000)  # float32 bits that float16 has: sign, 5 exponent, 10 fraction
@@ -73,7 +75,7 @@ class TopK:
         return k
 
     def take(self, queries: NDArray[np.bool_] | slice) -> TopK:
-        """Return the part of some queries: a copy for a mask (n_queries,), a view for a slice."""
+        """Return the results of some queries: a copy for a mask, bool (n_queries,), else a view."""
         return TopK(self.scores[queries], self.rows[queries])
 
     def offer(
@@ -118,13 +120,13 @@ def scan(
     max_norm: float,
     selection: Selection | None = None,
 ) -> None:
-    """Offer the best rows of some vectors to `top`.
+    """Scan vectors and offer the best rows to `top`, which keeps the k best of all.
 
     Args:
         queries: float32 (n_queries, dim).
         vectors: float32 or float16 (n_rows, dim).
         top: Best rows so far; gives k as well.
-        rows: Row number of each vector, int64 (n_rows,), ascending.
+        rows: Row of each vector, int64 (n_rows,), ascending.
         metric: How vectors are compared.
         max_norm: Largest norm of a vector.
         selection: Which vectors may be returned; None means all.

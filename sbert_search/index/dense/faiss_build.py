@@ -39,8 +39,8 @@ def require_memory(settings: StoreSettings, n_rows: int, memory_bytes: int | Non
     """Refuse, before any work, a FAISS index that does not fit into a memory budget.
 
     Args:
-        settings: Settings of the index, with the dimensions and the spec.
-        n_rows: Vectors of the largest segment.
+        settings: Settings of the index, with the dimensions and the spec (FAISS factory string).
+        n_rows: Number of vectors in the largest segment.
         memory_bytes: Budget of the process, including what it already uses; None: no limit.
 
     Raises:
@@ -92,7 +92,7 @@ def train(
             limit.
 
     Returns:
-        The empty index; None, with a note, when there are too few vectors to train it.
+        The trained, empty index; None, with a note, when there are too few vectors to train it.
     """
     spec, n_rows = settings.spec, sum(len(sample) for sample in samples)
     if n_rows < spec.min_training_rows:
@@ -128,9 +128,9 @@ def empty_index(spec: IndexSpec, dim: int, metric: Metric) -> FaissIndex:
 def train_on(index: FaissIndex, vectors: NDArray[np.float32]) -> None:
     """Train a FAISS index on vectors, (n, dim).
 
-    All threads train the inverted lists, but only one trains the codes. Training codes is many
-    small clusterings: on a busy machine, two threads take 20 times as long as one, since they wait
-    for each other at every step (docs/decisions.md: Codes are trained by one thread).
+    All threads train the inverted lists, but only one trains the codes (compressed vectors). Codes
+    need many small clusterings: on a busy machine, two threads take 20 times as long as one, since
+    they wait for each other at every step (docs/decisions.md: Codes are trained by one thread).
     """
     faiss = import_faiss()
     inner = faiss.downcast_index(index)

@@ -3,7 +3,8 @@
 A build trains and fills the index on the device, from pinned memory, and copies it back to the CPU,
 which writes it. A search uses a float16 copy of the index on the device. Only one thread uses the
 copy, since GPU indexes are not safe even for concurrent readers (facebookresearch/faiss issues 367
-and 1014). The CPU, with a note to the user, does what does not fit on the device or fails there.
+and 1014). Work that does not fit on the device or fails there is done on the CPU, and a note tells
+the user.
 """
 
 from __future__ import annotations

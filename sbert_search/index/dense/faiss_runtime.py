@@ -1,4 +1,4 @@
-"""Loading FAISS at its first use, refusing forks of a process with FAISS, limiting its threads."""
+"""Load FAISS at its first use, refuse to use it in a forked process, and limit its threads."""
 
 from __future__ import annotations
 

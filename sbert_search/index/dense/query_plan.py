@@ -8,7 +8,7 @@ without a bitmap, which is several times faster. It then fetches a few more cand
 that are not selected are dropped.
 
 A position is the index of a row in its segment. Costs are in units of scoring one randomly accessed
-vector, the most expensive operation of the three ways.
+vector, the most expensive operation.
 
 docs/decisions.md: The number of matching rows decides how a filter runs; Deleted rows cost a few
 more candidates.
@@ -28,7 +28,7 @@ from sbert_search.index.spec import IndexSpec
 
 NEARLY_ALL = 0.8  # lowest share of selected rows for which FAISS searches without a bitmap
 SPARE = 4.0  # extra candidates, in standard deviations of the number of dropped ones
-TOGETHER = 0.08  # cost of scoring a row for one more query of a block
+TOGETHER = 0.08  # cost of scoring a row for each further query of a block
 TEST = 1 / 32  # cost of looking up one row in the bitmap
 CODE = 0.25  # cost of scoring a compressed row that follows the one before it in memory
 WIDENING = 1.5  # parameters grow by (1 / share) ** 1.5, as neighbours may be in other clusters
@@ -66,7 +66,7 @@ class Selection:
         return np.flatnonzero(self.marks)
 
     def excluded_within(self, start: int, stop: int) -> NDArray[np.int64]:
-        """Positions of rows not selected from ``start`` up to ``stop``, relative to ``start``."""
+        """Positions relative to ``start`` of the rows up to ``stop`` that are not selected."""
         excluded = self._excluded
         return excluded[np.searchsorted(excluded, start) : np.searchsorted(excluded, stop)] - start
 

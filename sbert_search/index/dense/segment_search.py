@@ -48,13 +48,13 @@ def offer_nearest(
     selection: Selection | None,
     settings: StoreSettings,
 ) -> None:
-    """Offer the best rows of a segment to `top`.
+    """Search a segment and offer its best rows to `top`, which keeps the k best of all.
 
     Args:
         top: Best rows so far; gives k as well.
         queries: float32 (n_queries, dim), normalised for cosine.
         segment: The segment.
-        ann: Its FAISS file, if it has one.
+        ann: The FAISS file of the segment; None if it has none.
         selection: Which positions may be returned; None means all.
         settings: Settings of the index.
     """

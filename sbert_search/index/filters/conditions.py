@@ -45,7 +45,7 @@ OWN_COLUMNS: Mapping[str, ColumnType] = {"doc_id": "string", "title": "string"}
 Condition = Callable[[Mapping[str, pa.Array]], pa.Array]
 """Maps columns, by the names in the condition, to true, false or null for each document."""
 
-_METADATA, _OWN = "meta.", "own."  # prefixes for a name that is both metadata and an own column
+_METADATA, _OWN = "meta.", "own."  # prefixes for names of metadata columns that are in OWN_COLUMNS
 
 _NUMBERS = {"int64", "float64"}
 _NUMBER = re.compile(r"(?P<int>[0-9]+)|([0-9]+\.?|[0-9]*\.[0-9]+)(e[-+]?[0-9]+)?", re.IGNORECASE)
@@ -175,7 +175,7 @@ class _Compiler:
             return lambda columns: compare(columns[name], operator, value)
         other, other_kind = self._column(right)
         if kind != other_kind and not {kind, other_kind} <= _NUMBERS:
-            self._refuse(right, f"a {kind} and a {other_kind} column do not compare")
+            self._refuse(right, f"a {kind} column cannot be compared with a {other_kind} column")
         return lambda columns: compare_columns(columns[name], operator, columns[other])
 
     def _predicate(self, node: exp.Expr) -> Condition:

@@ -215,7 +215,7 @@ def _differences(manifest: Manifest, fixed: StoreSettings, start: BuildCursor) -
 
 
 def _identity(embedder: TextEmbedder) -> Mapping[str, object]:
-    """Describe the model; name a folder by its absolute path, which is valid everywhere."""
+    """Describe the model; name a folder by its absolute path, so that any process finds it."""
     identity = embedder.identity
     if Path(identity.name).is_dir():
         identity = replace(identity, name=str(Path(identity.name).resolve()))

@@ -1,4 +1,4 @@
-"""Files of postings: which documents of a segment contain each term; read, made and merged."""
+"""Reading, making and merging files of postings: for each term, the documents that contain it."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ def _make(work: Transaction, segment: Segment, settings: LexicalSettings) -> Lex
 
 def _written(groups: Iterable[Group], file: files.NewFile) -> Iterator[Group]:
     for group in groups:
-        if len(group.pairs):  # documents with only stop words have none
+        if len(group.pairs):  # there are none if the documents have only stop words
             file.write(np.ascontiguousarray(group.pairs))
         yield group
 

@@ -35,7 +35,7 @@ def opened_files(source: Folder, manifest: Manifest) -> Opened:
 
 
 def backup_to(source: Folder, manifest: Manifest, target: Path, opened: Opened) -> None:
-    """Copy a state of an index to a new folder, which is an index of its own.
+    """Copy a state of an index to a new folder, which becomes an index of its own.
 
     Every file is hashed in the new folder, which gets its final name when it is complete. Hard
     links share their bytes with the source, so a backup on the same disk protects against

@@ -28,9 +28,9 @@ from sbert_search.index.storage.manifest import Manifest
 
 SEGMENT_ROWS = 1_000_000  # largest number of rows of a merged segment
 MAX_SEGMENTS = 4  # largest number of small segments after an update
-MAX_DEAD = 0.2  # share of dead rows in a segment
-MAX_SCANNED = 0.01  # share of all rows that an index with FAISS files scans exactly
-MAX_TOMBSTONES = 32  # tombstone files
+MAX_DEAD = 0.2  # largest share of dead rows in a segment
+MAX_SCANNED = 0.01  # largest share of rows that an index with FAISS files scans exactly
+MAX_TOMBSTONES = 32  # largest number of tombstone files, which list dead rows
 MAX_MERGEABLE = 64  # a commit merges when this saves so many segments, to limit open files
 ADVISED_SEGMENTS = 16  # segments above one per half million rows at which compaction is advised
 
@@ -112,7 +112,7 @@ def groups_after_update(snapshot: Snapshot) -> list[Group]:
 
 
 def _for_faiss(parts: Sequence[_Part], tail: int, snapshot: Snapshot) -> list[Group]:
-    """Choose groups so that FAISS gets the rows of segments from ``tail``, which it lacks."""
+    """Choose groups so that FAISS gets the segments from ``tail`` on, which no FAISS file holds."""
     scanned = sum(part.n_live for part in parts[tail:])
     if snapshot.settings.spec.is_flat or scanned == 0:
         return []

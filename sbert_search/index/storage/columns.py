@@ -60,7 +60,7 @@ def schema(columns: Mapping[str, ColumnType]) -> pa.Schema:
 
 
 def merge(old: Mapping[str, ColumnType], new: Mapping[str, ColumnType]) -> dict[str, ColumnType]:
-    """Merge the columns of a new source into those of an index; int64 widens to float64.
+    """Merge the columns of a new source into those of an index; int64 and float64 give float64.
 
     The caller checks that float64 can hold the integers of the index.
 

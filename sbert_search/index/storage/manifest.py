@@ -60,7 +60,7 @@ ColumnType = Literal["string", "int64", "float64", "bool", "timestamp", "date"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SelfCheck:
-    """Sample texts and the vectors that the model of the index gives them, to recognise it by."""
+    """Sample texts with their vectors by the model of the index, which identify that model."""
 
     texts: tuple[str, ...] = ()
     vectors_base64: str = ""  # little-endian float32 (n_texts, dim)

@@ -29,7 +29,7 @@ class PassageBatch(Protocol):
 
     @property
     def doc_of(self) -> IntArray:
-        """Index of each passage's document, (n_rows,), ascending; every document has a passage."""
+        """Index in ``documents`` of each passage's document, (n_rows,), ascending, without gaps."""
 
     @property
     def chunk(self) -> IntArray:

@@ -42,17 +42,17 @@ def write_segment(
     columns: Mapping[str, ColumnType],
     batch_rows: int = BATCH_ROWS,
 ) -> SegmentRecord:
-    """Write the three files of a segment part by part.
+    """Write the files of a segment (documents, vectors, ids) part by part.
 
     Args:
         folder: The index.
         number: An unused file number.
         parts: Rows in ascending order; a part is released before the next one is read.
         table: Id table of all documents of the segment.
-        n_rows: Rows of all parts together.
+        n_rows: Number of rows of all parts together.
         settings: Settings of the index; gives type and dimension of the vectors.
         columns: Metadata columns of the segment.
-        batch_rows: Rows of one Arrow batch, which is held in memory while it is written.
+        batch_rows: Number of rows in an Arrow batch, which is held in memory while it is written.
 
     Raises:
         OSError: The disk failed. No manifest names the partial files, so a later writer removes

@@ -277,7 +277,7 @@ class _CorruptionNamed:
 def open_checked(
     folder: Folder, record: FileRecord, *, hash_up_to: int = HASH_AT_OPEN_BYTES
 ) -> memoryview:
-    """Map a file, and compare its size with its record, and its hash if the file is small.
+    """Map a file; compare its size, and its hash if the file is small, with its record.
 
     Args:
         folder: The index.

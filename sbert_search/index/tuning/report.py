@@ -14,7 +14,7 @@ _TOP, _HEIGHT = 26, 380  # pixels of the plot's panel
 
 
 def tables(report: TuneReport) -> dict[str, list[tuple[str, ...]]]:
-    """Make a table for the sample and one for all rows, by title; predictions are in brackets."""
+    """Return a table for the sample and one for all rows, by title; predictions are in brackets."""
     best = [_best(measured, report) for measured in report.measured if measured.trials]
     by_title = {f"On a sample of {best[0].n_rows:,} rows": [_row(trial) for trial in best]}
     if report.tuning:

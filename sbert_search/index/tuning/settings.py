@@ -24,9 +24,9 @@ class TuneSettings:
         memory_bytes: Memory limit of the process, and limit for the size of all FAISS files
             together; None: no limit.
         latency_ms: Limit for the median latency of one query by one thread; None: no limit.
-        max_minutes: Limit for the tuning; a candidate that would take longer is not built.
+        max_minutes: Limit for the tuning; a kind of index that would take longer is not built.
         n_queries: Number of queries, half to choose by and half to verify with.
-        sample_rows: Number of rows in the sample on which candidates are compared.
+        sample_rows: Number of rows in the sample on which kinds of index are compared.
         seed: Seed for drawing the sample and the queries.
     """
 

@@ -164,7 +164,7 @@ def _sweep(
 
 
 def _foreign(query_split: QuerySplit) -> tuple[Floats, NDArray[np.int64]]:
-    """Return the queries to choose by with rows of -1, since none of them is in the sample."""
+    """Return the choosing queries with -1 as own rows, since the sample has none of their rows."""
     return query_split.choosing[0], np.full(len(query_split.choosing[0]), -1, np.int64)
 
 

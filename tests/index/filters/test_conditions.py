@@ -154,7 +154,7 @@ def test_ilike_and_quoted_and_dotted_names(snapshot: Snapshot) -> None:
         ("year = NULL", "write IS NULL", 0),
         ("year", "'year' is int64; compare it with a value", 0),
         ("1 = 1", "needs the name of a column", 0),
-        ("lang = day", "a string and a date column do not compare", 7),
+        ("lang = day", "a string column cannot be compared with a date column", 7),
         ("day > 'soon'", "'soon' is not a date; write it as 2024-12-31", 6),
         ("year > 1 AND", "it is not a condition here", 9),
         ("year > 1;\nlang = 'x'", "filters support columns", 0),
