@@ -34,6 +34,6 @@ def test_refresh_does_not_move_to_an_index_of_another_model(tmp_path: Path) -> N
     shutil.rmtree(index.path)
     shutil.copytree(other.path, index.path)
     for _ in range(2):
-        with pytest.raises(IndexStoreError, match="now holds another index: its identity is not"):
+        with pytest.raises(IndexStoreError, match="now holds another index: its identity differs"):
             index.refresh()
     assert index.identity.max_len == HashingEmbedder().max_len

@@ -84,7 +84,7 @@ def test_a_folder_that_is_moved_gets_no_more_commits_nor_what_takes_its_place(
         (tmp_path / "live").rename(tmp_path / "old")
         (tmp_path / "backup").rename(tmp_path / "live")
         before = files_of(tmp_path / "live")
-        with pytest.raises(IndexStoreError, match="live was moved, removed or replaced while it"):
+        with pytest.raises(IndexStoreError, match="live was moved, removed or replaced while the"):
             writer.delete(["d1"])
     assert files_of(tmp_path / "live") == before
     assert IndexStore.open(tmp_path / "live").snapshot.n_docs == 4
@@ -98,7 +98,7 @@ def test_two_that_write_because_a_lock_was_removed_never_both_commit(tmp_path: P
         (tmp_path / "i" / "LOCK").unlink()
         with second.writer() as other:
             other.delete(["d0"])
-            with pytest.raises(IndexStoreError, match=r"LOCK was removed or replaced while it"):
+            with pytest.raises(IndexStoreError, match=r"LOCK was removed or replaced while the"):
                 one.commit(make_batch(some_documents(3, "n"), some_vectors(3)))
             other.commit(make_batch(some_documents(3, "o"), some_vectors(3)))
     store = IndexStore.open(tmp_path / "i")
