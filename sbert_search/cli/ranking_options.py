@@ -86,7 +86,7 @@ def search_options(ctx: click.Context) -> SearchOptions:
     for option in ctx.command.params:
         needed = _NEEDED_BY.get(option.name or "")
         if needed and option.name in given_names and not holds[needed]:
-            raise click.UsageError(f"{option.opts[0]} is for {needed}.")
+            raise click.UsageError(f"{option.opts[0]} needs {needed}.")
     fusion = Fusion(**{name: params[name] for name in _FUSION})
     names = [name for name in ("k", "mode", "where", "rerank_depth") if name in params]
     return SearchOptions(fusion=fusion, **{name: params[name] for name in names})

@@ -196,7 +196,7 @@ _SHARED: dict[str, Decorator] = {
 
 
 def shared_options(*names: str) -> Decorator:
-    """Give a command some of the shared options, in this order in its help."""
+    """Give a command some of the shared options; its help lists them in this order."""
 
     def decorate(function: F) -> F:
         for name in reversed(names):

@@ -46,7 +46,7 @@ def read_as_given(settings: R, ctx: click.Context) -> R:
 
 
 def model_options(ctx: click.Context) -> EmbedderOptions:
-    """Return the options that open a model: device, engine, precision, batch tokens."""
+    """Return the options for opening a model: device, engine, precision, batch tokens."""
     options: EmbedderOptions = {
         "device": ctx.params["device"],
         "engine": ctx.params["engine"],

@@ -41,8 +41,12 @@ evaluate.add_command(mlm)
 
 
 @evaluate.command()
-@click.option("--trained-on", type=FILE, help="Pairs the model was trained on; they are excluded.")
-@click.option("--cross-encoder", metavar="MODEL", help="Cross-encoder to evaluate instead.")
+@click.option(
+    "--trained-on", type=FILE, help="File of pairs to exclude, as the model was trained on them."
+)
+@click.option(
+    "--cross-encoder", metavar="MODEL", help="Cross-encoder to evaluate instead of --model."
+)
 @click.option(
     "--baselines",
     is_flag=True,

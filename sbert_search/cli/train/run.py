@@ -130,7 +130,7 @@ def _facts(result: Result) -> dict[str, object]:
 
 
 def _flat(facts: Mapping[str, object]) -> dict[str, object]:
-    """Flatten the dev metrics into the other facts."""
+    """Put the dev metrics on the same level as the other facts."""
     figures = facts["figures"]
     assert isinstance(figures, Mapping)
     plain = {name: value for name, value in facts.items() if name != "figures"}
