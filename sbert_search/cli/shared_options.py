@@ -210,6 +210,6 @@ embedder_options = shared_options("model", "device", "engine", "precision")
 
 
 def given(ctx: click.Context) -> set[str]:
-    """Return the names of the options that the user set, on the command line or by a variable."""
+    """Return the names of the options that the user set, also by environment variables."""
     default = (ParameterSource.DEFAULT, ParameterSource.DEFAULT_MAP)
     return {name for name in ctx.params if ctx.get_parameter_source(name) not in default}

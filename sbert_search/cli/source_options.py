@@ -37,7 +37,7 @@ def source_options(function: F) -> F:
 
 
 def read_as_given(settings: R, ctx: click.Context) -> R:
-    """Override settings with the options that the user set; the others keep them."""
+    """Override settings with the options that the user set; the other settings stay."""
     chosen = {name: ctx.params[name] for name in given(ctx)}
     rules = {name: chosen[name] for name in ("on_error", "on_truncate") if name in chosen}
     fields = ("id", "text", "title")

@@ -1,4 +1,4 @@
-"""The argument and the options that all evaluations share, and the models that they name."""
+"""The argument and options that all evaluations share; they also open the named model."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class EvalOptions:
         """Open a cross-encoder.
 
         Raises:
-            UsageError: None is named.
+            UsageError: ``model`` is None.
         """
         from sbert_search.search.reranker import Reranker
 
@@ -105,7 +105,7 @@ def eval_options(function: F) -> F:
             show_default=True,
             help="Folder that the paths in task files start from.",
         ),
-        click.option("--suite", type=FILE, help="File that lists tasks for one report."),
+        click.option("--suite", type=FILE, help="File that lists the tasks of one report."),
         click.argument("tasks", nargs=-1, metavar="[TASK|DATA]..."),
     ):
         function = decorate(function)

@@ -194,10 +194,10 @@ def _report(
         refuse_overwriting(to_run, out, [*data, *(Path(path) for path in paths if path)])
     expected = load_expected(options.expect) if options.expect else None
     evaluations = list(_evaluated(to_run, evaluate))
-    others = {name: list(_evaluated(to_run, run)) for name, run in (baselines or {}).items()}
-    _show(evaluations, loaded_suite, others, as_json=options.as_json)
+    of_baselines = {name: list(_evaluated(to_run, run)) for name, run in (baselines or {}).items()}
+    _show(evaluations, loaded_suite, of_baselines, as_json=options.as_json)
     if out:
-        for path in write_reports(evaluations, out, loaded_suite, others):
+        for path in write_reports(evaluations, out, loaded_suite, of_baselines):
             note(f"wrote {path}")
     verdicts = [judge(evaluation, expected) for evaluation in evaluations if expected]
     for verdict in verdicts:
@@ -214,7 +214,7 @@ def _evaluated(tasks: Sequence[EvalTask], evaluate: Evaluate) -> Iterator[Evalua
 def _show(
     evaluations: Sequence[Evaluation],
     suite: EvalSuite | None,
-    others: Mapping[str, Sequence[Evaluation]],
+    of_baselines: Mapping[str, Sequence[Evaluation]],
     *,
     as_json: bool,
 ) -> None:
@@ -222,11 +222,11 @@ def _show(
 
     if not as_json:
         show_table(*score_table(evaluations, suite))
-        if others:
+        if of_baselines:
             name = str(evaluations[0].manifest["model"]["name"])
-            show_table(*system_table({name: evaluations, **others}))
+            show_table(*system_table({name: evaluations, **of_baselines}))
         return
-    for system, its_evaluations in {"": evaluations, **others}.items():
+    for system, its_evaluations in {"": evaluations, **of_baselines}.items():
         for evaluation in its_evaluations:
             emit(_record(evaluation) | ({"system": system} if system else {}))
 
