@@ -1,1 +1,1 @@
-"""Storing documents with their vectors in an index on disk, and finding the rows for a query."""
+"""Storing documents with their vectors in an index on disk, and finding passages for a query."""

@@ -34,7 +34,8 @@ class Snapshot:
     """The state of an index after one commit. It never changes, whatever writers do.
 
     A row is the number of a passage in the index; it is live unless it was deleted or replaced. A
-    position is the index of a row inside its segment.
+    position is the index of a row inside its segment. A document is identified by the row of its
+    first passage.
 
     Args:
         folder: The index.

@@ -1,1 +1,1 @@
-"""The files of an index: segments, ids, tombstones, the manifest, and the commit that swaps it."""
+"""The files of an index: segments, ids, tombstones and the manifest, which a commit replaces."""

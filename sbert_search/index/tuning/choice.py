@@ -43,9 +43,10 @@ def outlook(measured: Iterable[MeasuredFamily], budget: Budget) -> list[Finalist
 def finalists(candidates: Sequence[Finalist]) -> list[Finalist]:
     """Take the fastest candidate within the budget, and if possible one of another kind.
 
-    A prediction from a sample may be wrong in the same way for all graphs, or for all inverted
-    lists, so two finalists of one kind could both fail (docs/decisions.md: The two finalists of
-    `index tune` are of two kinds). Candidates slower than an exact scan are not taken.
+    Candidates are the families that reached the recall on the sample, fastest first. A prediction
+    from a sample may be wrong in the same way for all graphs, or for all inverted lists, so two
+    finalists of one kind could both fail (docs/decisions.md: The two finalists of `index tune` are
+    of two kinds). Candidates slower than an exact scan are not taken.
     """
     allowed: list[Finalist] = []
     for candidate in candidates:

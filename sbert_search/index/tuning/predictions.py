@@ -56,7 +56,7 @@ def predict(known: BuildTime, spec: IndexSpec, n_rows: int, assign_s: float) -> 
     Adding a row to an IVF consists of a comparison with each centroid, and of encoding the row.
 
     Args:
-        known: A measured build of the same family.
+        known: A measured build of the same kind of index.
         spec: The spec of the index to build.
         n_rows: Number of rows of the index to build.
         assign_s: Result of `assign_seconds`.

@@ -73,8 +73,8 @@ def tune(
         dry_run: Measure on the sample, predict, and change nothing.
 
     Raises:
-        IndexStoreError: The index is too small, no candidate is within the budget, or the folder
-            cannot be written.
+        IndexStoreError: The index is too small, no kind of index that reaches the recall is within
+            the budget, or the folder cannot be written.
         IndexLocked: Another process is writing.
     """
     if not dry_run:
@@ -116,7 +116,7 @@ def _full_trials(
     """Choose the finalists to build over all rows of a state.
 
     Raises:
-        IndexStoreError: No candidate is within the budget.
+        IndexStoreError: No kind of index that reaches the recall is within the budget.
     """
     candidates = outlook(measured, budget)
     chosen = finalists(candidates)
