@@ -17,8 +17,9 @@ from sbert_search.training.recipe import Kind
 
 MODEL = "model"  # folder of the published model, inside the folder of the run
 
-# The published folder has the layout of sentence-transformers, which many tools and the Hub load.
-# So the card shows its API and `library_name` names it, although this package trained the model.
+# The published folder has the file format of sentence-transformers, which many tools and the Hub
+# load. So the card shows the API of sentence-transformers, and `library_name` is its name, although
+# this package trained the model.
 _USE: Mapping[Kind, str] = {
     "bi-encoder": """pipeline_tag: sentence-similarity
 tags: [sentence-transformers, sentence-similarity, feature-extraction, sbert-search]
@@ -155,7 +156,7 @@ def _card(
 
 
 def _sha256(path: Path) -> str:
-    """Hash a file, or the files that are read of a folder."""
+    """Hash a file, or those files of a folder that are read as data."""
     return sha256_of(path) if path.is_file() else content_sha256([classify(path)])
 
 

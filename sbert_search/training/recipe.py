@@ -18,15 +18,15 @@ SHIPPED = Path(__file__).parent / "recipes"
 
 
 def load_recipe(cls: type[T], kind: Kind, recipe: str, overrides: Iterable[str] = ()) -> T:
-    """Read a recipe and make its settings.
+    """Read a recipe file and return its settings as a dataclass.
 
     A recipe may hold tables ``[sizes.NAME...]``. The tables of the selected size (a top-level
     ``size = "mini"`` or the override ``size=mini``) replace values of the recipe; overrides replace
-    both. An override of the budget replaces the whole budget, whatever its unit.
+    both. An override of the budget replaces the whole budget, even if that has another unit.
 
     Args:
         cls: The dataclass of the settings.
-        kind: What is trained; shipped recipes are looked up among those of this kind.
+        kind: Kind of training, which decides the folder of shipped recipes.
         recipe: Name of a shipped recipe, or path of a TOML file.
         overrides: Settings such as ``optim.lr=1e-4``.
 

@@ -1,4 +1,4 @@
-"""Dev metrics of a sentence encoder: Spearman correlation, or accuracy of labels or ranking."""
+"""Metrics of a sentence encoder on dev data: Spearman correlation of scores, or an accuracy."""
 
 from __future__ import annotations
 
@@ -21,25 +21,28 @@ from sbert_search.training.data.examples import DataConfig, Form, TargetKind, re
 from sbert_search.training.data.text_dataset import TextRows, TokenTable, arrange
 from sbert_search.training.loop.early_stopping import DevMetrics
 
-_TOKENS_AT_ONCE = 8192
+_TOKENS_AT_ONCE = 8192  # of one forward pass
 
 Metric = Callable[[Siamese, NDArray[np.float32]], float]
-"""Maps the model and the embeddings of the dev rows, (n, width, dim), to a value."""
+"""Maps the model and the embeddings of the dev rows, (rows, texts of a row, dim), to a value."""
 
 
 def dev_evaluator(
     path: Path, data: DataConfig, loss: LossConfig, classes: tuple[str, ...], model: BiEncoder
 ) -> DevMetrics:
-    """Read the dev rows and choose the metric that fits them.
+    """Read the dev rows and choose the first of these metrics that fits them.
 
-    - ``spearman``, where the pairs have scores: correlation of cosines and scores;
-    - ``accuracy``, where the loss has a classifier: share of pairs with the right label;
-    - ``triplets``: share of triplets whose anchor is nearer to its positive than its negative;
-    - ``found``: share of anchors whose own positive ranks first among the positives of all rows.
+    - ``spearman``, if the pairs have scores: correlation of the cosines with the scores;
+    - ``accuracy``, if the loss has a classifier: share of pairs with the right label;
+    - ``triplets``, if rows are triplets: share of anchors that are nearer to their positive than to
+      their negative;
+    - ``found``, otherwise: share of anchors whose own positive ranks first among the positives of
+      all rows.
 
     Args:
         path: The dev file.
-        data: How to read it; a file with scores is read as scored pairs, whatever ``data.form``.
+        data: How to read the file. A file with scores is always read as scored pairs, even if
+            ``data.form`` has another value.
         loss: The training loss.
         classes: Labels of the classifier, in order.
         model: The model whose tokenizer is used.
@@ -51,7 +54,7 @@ def dev_evaluator(
     examples = read_examples(path, replace(data, form=task.form, limit=None), task.target)
     rows = arrange([examples], classes if task.target == "label" else ())
     table = TokenTable.of(rows.texts, model.tokenizer)
-    metric = task.metric(rows)
+    metric = task.make_metric(rows)
 
     def evaluate(module: nn.Module) -> Mapping[str, float]:
         assert isinstance(module, Siamese)
@@ -63,10 +66,12 @@ def dev_evaluator(
 
 @dataclass(frozen=True, slots=True)
 class _Task:
+    """A dev metric, and how the rows that it needs are read."""
+
     name: str
     form: Form
     target: TargetKind
-    metric: Callable[[TextRows], Metric]
+    make_metric: Callable[[TextRows], Metric]
 
 
 def _task(path: Path, data: DataConfig, loss: LossConfig) -> _Task:
@@ -83,7 +88,10 @@ def _task(path: Path, data: DataConfig, loss: LossConfig) -> _Task:
 
 @torch.no_grad()
 def embed_table(model: BiEncoder, table: TokenTable) -> NDArray[np.float32]:
-    """Embed every text of a table in fp32, float32 (texts, dim)."""
+    """Return the embedding of every text of a table, float32 (texts, dim).
+
+    The model computes in fp32, even if training uses bf16.
+    """
     vectors = np.empty((len(table.lengths), model.dim), dtype=np.float32)
     device = next(model.parameters()).device
     for texts in token_batches(table.lengths, _TOKENS_AT_ONCE):
@@ -117,6 +125,7 @@ def _triplets(model: Siamese, e: NDArray[np.float32]) -> float:
 def _positive_first(model: Siamese, e: NDArray[np.float32]) -> float:
     anchors, positives = _unit(e[:, 0]), _unit(e[:, 1])
     best = [int((positives @ anchor).argmax()) for anchor in anchors]
+    # A row whose positive equals the row's own positive counts as found.
     return float(np.mean([(positives[n] == positives[m]).all() for n, m in enumerate(best)]))
 
 

@@ -1,4 +1,7 @@
-"""The losses of sentence encoders as objectives of the training loop: per row, or per batch."""
+"""Objectives of sentence encoders: losses that are summed over rows, and losses of a batch.
+
+A row is one training example of one or several texts, the anchor first.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +57,10 @@ Teacher = Literal["bi-encoder", "cross-encoder"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LossConfig:
-    """The loss and its parameters; a parameter that the loss does not read has no effect."""
+    """The loss and its parameters.
+
+    The comment of a parameter names the losses that read it; others ignore it.
+    """
 
     name: LossName
     margin: float = 1.0  # triplets and contrastive losses
@@ -63,7 +69,7 @@ class LossConfig:
     symmetric: bool = False  # mnrl
     temperature: float = 1.0  # score_divergence
     concatenation: tuple[str, ...] = ("u", "v", "|u-v|")  # softmax
-    matryoshka: tuple[int, ...] = ()  # truncated dimensions with a loss each; (): full only
+    matryoshka: tuple[int, ...] = ()  # the loss is summed over these dims; (): full dim
 
     def __post_init__(self) -> None:
         for part in self.concatenation:
@@ -80,7 +86,7 @@ class LossConfig:
 
     @property
     def kind(self) -> LossKind:
-        """The data that this loss needs."""
+        """The data that the configured loss needs."""
         return KINDS[self.name]
 
 
@@ -91,12 +97,12 @@ class LossKind:
     Attributes:
         fewest: Minimum number of texts in a row.
         most: Maximum number of texts in a row.
-        target: The target of a row.
-        in_batch: Whether the loss is of the whole batch, not a sum over rows.
-        no_duplicates: Whether texts of other rows are negatives; equal texts must then not share a
+        target: Kind of target of a row.
+        in_batch: Whether the loss compares all rows of a batch, so it is not a sum over rows.
+        no_duplicates: Whether texts of other rows are negatives. Equal texts must then not share a
             batch. See "Equal texts are kept apart only where others' texts are negatives" in
             docs/decisions.md.
-        teacher: The kind of model whose outputs are the targets.
+        teacher: Kind of model whose outputs are the targets; None: the data has the targets.
     """
 
     fewest: int
@@ -107,12 +113,12 @@ class LossKind:
     teacher: Teacher | None = None
 
     def describe(self) -> str:
-        """Describe the rows that fit."""
+        """Describe the rows that the loss takes."""
         texts = {1: "single texts", 2: "pairs of texts", 3: "triplets of texts"}[self.fewest]
         return texts if self.target == "nothing" else f"{texts} with a {self.target}"
 
 
-_MANY = 1 << 10  # texts of a row: in effect no limit
+_MANY = 1 << 10  # texts of a row; in effect no limit
 KINDS: Mapping[LossName, LossKind] = {
     "softmax": LossKind(2, 2, "label"),
     "cosine_mse": LossKind(2, 2, "score"),
@@ -133,11 +139,11 @@ BINARY = ("contrastive", "online_contrastive")  # label 0: dissimilar, label 1: 
 
 
 class Siamese(nn.Module):
-    """A bi-encoder with the classifier that only training needs.
+    """A bi-encoder and a classifier of pairs, which only training needs.
 
     Attributes:
         bi_encoder: The model.
-        classifier: Classifier of pairs, for the softmax loss.
+        classifier: Classifier of pairs for the softmax loss; None for other losses.
     """
 
     def __init__(self, bi_encoder: BiEncoder, classifier: nn.Linear | None = None) -> None:
@@ -145,12 +151,15 @@ class Siamese(nn.Module):
         self.bi_encoder, self.classifier = bi_encoder, classifier
 
     def forward(self, texts: StepTexts, n_rows: int) -> Tensor:
-        """Embed all texts of a batch in one pass; float32 (n_rows, width, dim)."""
+        """Embed all texts of a batch in one pass; float (n_rows, width, dim).
+
+        ``width`` is the maximum number of texts in a row.
+        """
         return texts.by_row(self.bi_encoder(texts.tokens), n_rows)
 
 
 RowLoss = Callable[[Tensor, Tensor, LossConfig], Tensor]
-"""Maps embeddings (n, width, dim) and targets (n, ...) to losses, (n,)."""
+"""Maps embeddings (rows, width, dim), targets (rows, ...) and settings to losses, (rows,)."""
 
 _ROW_LOSSES: Mapping[LossName, RowLoss] = {
     "cosine_mse": lambda e, t, c: cosine_mse(e[:, 0], e[:, 1], t),
@@ -169,13 +178,13 @@ _ROW_LOSSES: Mapping[LossName, RowLoss] = {
 
 
 class RowObjective:
-    """A loss that is a sum over rows; with a classifier, its accuracy is a metric."""
+    """A loss that is summed over rows; the softmax loss also reports the classifier's accuracy."""
 
     def __init__(self, config: LossConfig) -> None:
         self.config = config
 
     def __call__(self, model: nn.Module, batch: Batch) -> Losses:
-        """Embed the texts and compute the loss, the latter in fp32."""
+        """Embed the texts, then compute the loss in fp32."""
         assert isinstance(model, Siamese)
         assert batch.targets is not None
         name, n_rows = self.config.name, len(batch.rows)
@@ -191,7 +200,7 @@ class RowObjective:
 
 
 def pair_logits(model: Siamese, embeddings: Tensor, config: LossConfig) -> Tensor:
-    """Classify pairs by their embeddings (n, 2, dim); float (n, classes)."""
+    """Return the logits of the classifier, float (n, classes), for embeddings (n, 2, dim)."""
     assert model.classifier is not None
     features = concatenate(embeddings[:, 0], embeddings[:, 1], config.concatenation)
     logits: Tensor = model.classifier(features)
@@ -199,13 +208,13 @@ def pair_logits(model: Siamese, embeddings: Tensor, config: LossConfig) -> Tenso
 
 
 class BatchObjective:
-    """A loss of all embeddings of a step, over micro-batches and ranks."""
+    """A loss over all embeddings of a step, from all micro-batches and ranks."""
 
     def __init__(self, config: LossConfig) -> None:
         self.config = config
 
     def embed(self, model: nn.Module, batch: Batch) -> Tensor:
-        """Embed the texts of a micro-batch, float32 (n, width, dim)."""
+        """Embed the texts of a micro-batch, float (rows, width, dim)."""
         embeddings: Tensor = model(batch.inputs, len(batch.rows))
         return embeddings
 
@@ -217,23 +226,25 @@ class BatchObjective:
 
 
 def _at_dims(loss: RowLoss, embeddings: Tensor, targets: Tensor, config: LossConfig) -> Tensor:
+    """Compute the loss of full embeddings, or summed over the dimensions of ``matryoshka``."""
     if not config.matryoshka:
         return loss(embeddings, targets, config)
     return matryoshka(lambda e: loss(e, targets, config), embeddings, config.matryoshka)
 
 
 def _mnrl(e: Tensor, t: Tensor, c: LossConfig) -> Tensor:
-    """MNRL of rows with different numbers of texts, which are the targets, (n,)."""
+    """Compute the MNRL; ``t``, (rows,), is the number of texts of each row, without padding."""
     present = torch.arange(e.shape[1], device=e.device) < t.unsqueeze(1)
     candidates = torch.cat([e[:, 1], e[:, 2:][present[:, 2:]]])
     return multiple_negatives_ranking(e[:, 0], candidates, scale=c.scale, symmetric=c.symmetric)
 
 
 def _mined(loss: Callable[..., Tensor]) -> RowLoss:
+    """Adapt a loss that forms triplets from the labels of single texts."""
     return lambda e, t, c: loss(e[:, 0], t, margin=c.margin, distance=c.distance)
 
 
-# The signature of `RowLoss`; each returns one loss of the whole batch.
+# These losses have the signature of `RowLoss`, but each returns one value for the whole batch.
 _BATCH_LOSSES: Mapping[LossName, RowLoss] = {
     "mnrl": _mnrl,
     "cosent": lambda e, t, c: cosent(

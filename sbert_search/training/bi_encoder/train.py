@@ -1,4 +1,4 @@
-"""Train a sentence encoder from a recipe and files of pairs or triplets into a model folder."""
+"""Train a sentence encoder on files of pairs or triplets, with the settings of a recipe."""
 
 from __future__ import annotations
 
@@ -48,18 +48,18 @@ FIRST = "first"  # subfolder of the preliminary run, `BiEncoderRecipe.first`
 
 @dataclass(frozen=True, kw_only=True)
 class BiEncoderRecipe(TrainConfig):
-    """All settings of a run."""
+    """All settings of a training run of a sentence encoder."""
 
     data: DataConfig
     loss: LossConfig
-    model: str = ""  # folder or name of a bi-encoder or bare encoder; or a preset, with new weights
+    model: str = ""  # folder or name of a bi-encoder or bare encoder; or preset, new weights
     tokenizer: str | None = None  # folder or name of a model with a tokenizer; presets need it
-    pooling: tuple[str, ...] | None = None  # None: the model's own; mean for a bare encoder
-    max_len: int | None = None  # tokens of a text; None: the model's own
-    unit_length: bool | None = None  # whether embeddings have norm 1; None: as the model does
+    pooling: tuple[str, ...] | None = None  # None: that of the model; mean for a bare encoder
+    max_len: int | None = None  # maximum tokens of a text; None: that of the model
+    unit_length: bool | None = None  # whether embeddings have norm 1; None: as in the model
     mining: MiningConfig = field(default_factory=MiningConfig)  # for losses that take negatives
     teacher: str | None = None  # model whose embeddings or scores are the targets
-    first: BiEncoderRecipe | None = None  # preliminary run; this one starts from its model
+    first: BiEncoderRecipe | None = None  # a run to do before; its model is the start
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -95,8 +95,8 @@ def train_bi_encoder(
             would write over a file or folder that it reads.
         CorpusError: A file, a column or a row cannot be used; the message names it.
         ModelError: The model cannot be loaded.
-        TrainingError: As `loop.train`, or all rows have the same target.
-        CheckpointError: As `loop.train`.
+        TrainingError: As for `training.loop.loop.train`, or all rows have the same target.
+        CheckpointError: As for `training.loop.loop.train`.
     """
     _check_form(recipe)
     if not resume:
@@ -112,13 +112,14 @@ def _train(
     seed_all(recipe.seed, "init")
     bi_encoder = _trainable(open_model(replace(recipe, model=model_name)))
     data, loss = recipe.data, recipe.loss
-    if loss.name == "softmax" and recipe.unit_length is None and _scales(bi_encoder):
+    if loss.name == "softmax" and recipe.unit_length is None and _normalizes(bi_encoder):
         note(
             "The model scales its embeddings to norm 1, and the softmax loss over such embeddings "
-            "can make it worse: see docs/training.md. Use unit_length=false or the recipe mnrl-nli."
+            "can make the model worse: see docs/training.md. Use unit_length=false or the recipe "
+            "mnrl-nli."
         )
     files = [read_examples(path, data, loss.kind.target) for path in data.files]
-    _check_widths(files, data, loss)
+    _check_text_counts(files, data, loss)
     if recipe.mining.negatives:
         mine = partial(_mine, files, recipe, model_name, out / "mining")
         files = ranks.first_alone(mine)
@@ -185,7 +186,7 @@ def open_model(recipe: BiEncoderRecipe) -> BiEncoder:
         return model
     changed = BiEncoder(
         model.encoder,
-        _cut_at(model.tokenizer, recipe.max_len),
+        _with_max_len(model.tokenizer, recipe.max_len),
         pooling=recipe.pooling or model.pooling,
         head=_head(model, recipe.unit_length),
         prompts=model.prompts,
@@ -193,7 +194,7 @@ def open_model(recipe: BiEncoderRecipe) -> BiEncoder:
         similarity=model.similarity,
         truncate_dim=model.truncate_dim,
     )
-    changed.require_savable()  # now, not at the first checkpoint
+    changed.require_savable()  # fails now instead of at the first checkpoint
     return changed
 
 
@@ -205,11 +206,12 @@ def _head(model: BiEncoder, unit_length: bool | None) -> list[Dense | Normalize]
     return [*unscaled, Normalize()] if unit_length else unscaled
 
 
-def _scales(model: BiEncoder) -> bool:
+def _normalizes(model: BiEncoder) -> bool:
     return any(isinstance(part, Normalize) for part in model.head)
 
 
 def _fresh(recipe: BiEncoderRecipe) -> BiEncoder:
+    """Make a model with the shape of a preset and new weights."""
     if recipe.tokenizer is None:
         raise ConfigError(
             f"{recipe.model} is a preset without a tokenizer; set tokenizer=MODEL, a folder or "
@@ -218,18 +220,18 @@ def _fresh(recipe: BiEncoderRecipe) -> BiEncoder:
     tokenizer = load_tokenizer(read_folder(resolve_model(recipe.tokenizer).path))
     shape = replace(PRESETS[recipe.model], vocab_size=tokenizer.vocab_size)
     return BiEncoder(
-        Encoder(shape), _cut_at(tokenizer, min(tokenizer.max_len, shape.max_positions))
+        Encoder(shape), _with_max_len(tokenizer, min(tokenizer.max_len, shape.max_positions))
     )
 
 
-def _cut_at(tokenizer: TextTokenizer, max_len: int | None) -> TextTokenizer:
+def _with_max_len(tokenizer: TextTokenizer, max_len: int | None) -> TextTokenizer:
     if max_len is None:
         return tokenizer
     return TextTokenizer(tokenizer.backend, max_len, folder=tokenizer.folder)
 
 
 def _trainable(model: BiEncoder) -> BiEncoder:
-    """Freeze the pooler: sentence embeddings do not use it, so it would get no gradient."""
+    """Freeze BERT's pooler: sentence embeddings do not use it, so it would get no gradient."""
     if model.encoder.pooler is not None:
         model.encoder.pooler.requires_grad_(False)
     return model
@@ -265,16 +267,18 @@ def _check_form(recipe: BiEncoderRecipe) -> None:
         )
 
 
-def _check_widths(files: Sequence[Sequence[Example]], data: DataConfig, loss: LossConfig) -> None:
+def _check_text_counts(
+    files: Sequence[Sequence[Example]], data: DataConfig, loss: LossConfig
+) -> None:
     """Refuse rows with too few or too many texts for the loss."""
     kind = loss.kind
     for examples in files:
         bad = next((e for e in examples if not kind.fewest <= len(e.texts) <= kind.most), None)
         if bad is not None:
             raise ConfigError(
-                f"The loss {loss.name} takes {kind.describe()}; {bad.source} has "
-                f"{len(bad.texts)} texts as data.form = {data.form!r} reads it. Use another "
-                "loss.name or data.form."
+                f"The loss {loss.name} takes {kind.describe()}, but {bad.source}, read with "
+                f"data.form = {data.form!r}, has {len(bad.texts)} texts. Use another loss.name or "
+                "data.form."
             )
 
 

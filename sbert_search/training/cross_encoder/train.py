@@ -1,4 +1,4 @@
-"""Train a cross-encoder: labels or scores of pairs, or relevance of candidates to a query."""
+"""Train a cross-encoder to predict labels or scores of pairs, or relevance to a query."""
 
 from __future__ import annotations
 
@@ -41,6 +41,7 @@ from sbert_search.training.model_card import MODEL, publish
 
 LossName = Literal["cross_entropy", "bce", "mse", "pairwise", "list_net", "list_softmax"]
 Sizes = Sequence[int]
+"""Number of pairs of each row; a row is a text with the texts that it is paired with."""
 
 LOSSES: Mapping[LossName, Callable[[Tensor, Tensor, Sizes], Tensor]] = {
     "cross_entropy": lambda x, y, sizes: cross_entropy(x, y, reduction="none"),
@@ -50,7 +51,9 @@ LOSSES: Mapping[LossName, Callable[[Tensor, Tensor, Sizes], Tensor]] = {
     "list_net": list_net,
     "list_softmax": list_softmax,
 }
-_FITTING: Mapping[PairTask, tuple[LossName, ...]] = {
+"""Each maps the logits and targets of all pairs, and the sizes of the rows, to losses."""
+
+_LOSSES_OF_TASK: Mapping[PairTask, tuple[LossName, ...]] = {
     "classes": ("cross_entropy",),
     "scores": ("bce", "mse"),
     "relevance": ("bce", "pairwise", "list_net", "list_softmax"),
@@ -59,19 +62,21 @@ _FITTING: Mapping[PairTask, tuple[LossName, ...]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class CrossEncoderRecipe(TrainConfig):
-    """All settings of a run."""
+    """All settings of a training run of a cross-encoder."""
 
     task: PairTask
     loss: LossName
     data: PairDataConfig
     model: str | None = None  # folder or name of an encoder; None: the installed all-MiniLM-L6-v2
-    max_len: int = 256  # tokens of a pair
-    mining: MiningConfig = field(default_factory=MiningConfig)  # for files of positive pairs only
+    max_len: int = 256  # maximum tokens of a pair
+    mining: MiningConfig = field(
+        default_factory=MiningConfig
+    )  # for files that hold only positive pairs
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.loss not in _FITTING[self.task]:
-            fitting = ", ".join(_FITTING[self.task])
+        if self.loss not in _LOSSES_OF_TASK[self.task]:
+            fitting = ", ".join(_LOSSES_OF_TASK[self.task])
             raise ConfigError(
                 f"The loss {self.loss} does not fit the task {self.task}; use {fitting}."
             )
@@ -102,7 +107,7 @@ def train_cross_encoder(
     Raises:
         CorpusError: The data cannot be read or used.
         ModelError: The encoder to start from cannot be loaded.
-        TrainingError: As for `training.loop.train`.
+        TrainingError: As for `training.loop.loop.train`.
     """
     if not resume:
         refuse_restart(out, to_mapping(recipe))

@@ -21,6 +21,7 @@ from sbert_search.runtime.progress import note
 from sbert_search.training.data.section_triplets import section_triplets
 
 Form = Literal["pairs", "nli", "triplets", "sections", "groups", "texts", "classes", "beir"]
+"""How the rows of a file are read; `_READERS` has a function for each form."""
 TargetKind = Literal["nothing", "label", "score"]
 
 FORMS_BY_TARGET: Mapping[TargetKind, tuple[Form, ...]] = {
@@ -35,7 +36,7 @@ ENTAILMENT, CONTRADICTION = "entailment", "contradiction"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ColumnNames:
-    """Columns of the files; None: the usual names, see `corpus.pairs`, `corpus.triplets`."""
+    """Names of columns; None: the usual names, listed in `corpus.pairs` and `corpus.triplets`."""
 
     text1: str | None = None  # first text of a pair, anchor of a triplet
     text2: str | None = None  # second text of a pair, positive of a triplet
@@ -51,16 +52,16 @@ class DataConfig:
 
     train: Path | tuple[Path, ...]
     dev: Path | None = None
-    weights: tuple[float, ...] = ()  # for each file: times its rows occur in an epoch; 0.5: half
+    weights: tuple[float, ...] = ()  # for each file: how often its rows are used in an epoch
     form: Form = "pairs"
     columns: ColumnNames = field(default_factory=ColumnNames)
     labels: tuple[str, ...] = ()  # classes, in order; (): all labels of the files, sorted
-    rename: Mapping[str, str] = field(default_factory=dict)  # a file's label to one of `labels`
+    rename: Mapping[str, str] = field(default_factory=dict)  # labels of files to `labels`
     skip_labels: tuple[str, ...] = ("-",)  # rows with these labels are skipped
-    score_range: tuple[float, float] = (0.0, 5.0)  # scaled to 0..1
-    split: str = "train"  # of the relevance judgements of a BEIR folder
+    score_range: tuple[float, float] = (0.0, 5.0)  # lowest and highest score; scaled to 0..1
+    split: str = "train"  # name of the relevance judgements of a BEIR folder
     per_document: int = 4  # triplets drawn from the sections of one document
-    limit: int | None = None  # rows read from the start of each file
+    limit: int | None = None  # maximum number of rows, from the start of each file
 
     def __post_init__(self) -> None:
         if self.weights and len(self.weights) != len(self.files):
@@ -86,10 +87,11 @@ class Example:
     """Texts that a loss compares, with their target.
 
     Attributes:
-        texts: Anchor first.
+        texts: The texts, the anchor first.
         target: A label, a score from 0 to 1, or None.
-        source: ``file:line``.
-        group: Texts of rows with the same group are positives of each other; "": no such rows.
+        source: File and line, ``file:line``.
+        group: Rows with the same group, such as the pairs of one query, have texts that are
+            positives of each other. "": the row is in no group.
     """
 
     texts: tuple[str, ...]
@@ -99,12 +101,12 @@ class Example:
 
 
 def read_examples(path: Path, data: DataConfig, target: TargetKind) -> list[Example]:
-    """Read one file.
+    """Read the training examples of one file.
 
     Args:
         path: The file.
         data: How its rows are read.
-        target: The target that every row must have.
+        target: Kind of target that every row must have.
 
     Raises:
         CorpusError: The file, a column or a row cannot be used; the message names it.
@@ -121,6 +123,7 @@ def read_examples(path: Path, data: DataConfig, target: TargetKind) -> list[Exam
 
 
 def _known_label(example: Example, data: DataConfig) -> Example:
+    """Rename the label by ``data.rename``; refuse a label that is not in ``data.labels``."""
     label = data.rename.get(str(example.target), str(example.target))
     if data.labels and label not in data.labels:
         raise CorpusError(
@@ -156,7 +159,7 @@ def _pairs(path: Path, data: DataConfig, target: TargetKind) -> list[Example]:
 
 
 def _require_column(path: Path, data: DataConfig, target: TargetKind) -> None:
-    """Refuse a file without the column of the target."""
+    """Refuse a file that has no column for the target."""
     names = field_names(classify(path))
     if target == "nothing" or names is None or getattr(data.columns, target) is not None:
         return
@@ -169,17 +172,21 @@ def _require_column(path: Path, data: DataConfig, target: TargetKind) -> None:
 
 
 def _warn_of_range(path: Path, scores: Sequence[float], score_range: tuple[float, float]) -> None:
+    """Print a note if all scores are in the lowest quarter of the range, which is then unlikely."""
     low, high = score_range
     if max(scores) <= low + 0.25 * (high - low):
         note(
             f"{path}: the highest score is {max(scores):g}, but data.score_range is {low:g} to "
-            f"{high:g}. If the scale is another one, set data.score_range=[{low:g}, "
+            f"{high:g}. If the scores have another range, set data.score_range=[{low:g}, "
             f"{max(scores):g}]."
         )
 
 
 def _nli(path: Path, data: DataConfig, target: TargetKind) -> list[Example]:
-    """Make triplets of each premise: an entailed hypothesis, and in turn a contradicting one."""
+    """Make a row of each premise and entailed hypothesis, with a contradicting one as negative.
+
+    The contradicting hypotheses of a premise take turns. A premise without any gives pairs.
+    """
     hypotheses: dict[str, dict[str, list[tuple[str, str]]]] = defaultdict(lambda: defaultdict(list))
     for example in _pairs(path, data, "label"):
         label = data.rename.get(str(example.target), str(example.target))
@@ -208,7 +215,7 @@ def _triplets(path: Path, data: DataConfig, target: TargetKind) -> list[Example]
 
 
 def _sections(path: Path, data: DataConfig, target: TargetKind) -> list[Example]:
-    """Draw triplets from the sections of documents; a file of triplets is read as such."""
+    """Draw triplets from sections of documents; a file with a column of negatives has triplets."""
     if negative_columns(field_names(classify(path)) or []):
         return _triplets(path, data, target)
     examples: list[Example] = []
@@ -252,7 +259,7 @@ def _groups(path: Path, data: DataConfig, target: TargetKind) -> list[Example]:
 
 
 def _texts(path: Path, data: DataConfig, target: TargetKind) -> list[Example]:
-    """Pair every distinct text with itself; a file of pairs gives the texts of both sides."""
+    """Pair every distinct text with itself; in a file of pairs, both texts of a pair are used."""
     try:
         pairs = read_pairs(path, text1=data.columns.text1, text2=data.columns.text2)
     except CorpusError:

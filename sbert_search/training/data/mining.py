@@ -1,4 +1,4 @@
-"""Mine hard negatives: passages that a search returns for an anchor but that are not positives."""
+"""Mine hard negatives: passages that a search finds for an anchor and that are no positives."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ _AT_ONCE = 512  # anchors mined between two writes to disk
 class MiningConfig:
     """Which retrieved passages become negatives."""
 
-    negatives: int = 0  # added to each row; 0: no mining
-    first: int = 1  # first rank used, positives not counted
+    negatives: int = 0  # number added to each row; 0: no mining
+    first: int = 1  # first search rank used; ranks do not count positives
     last: int = 50  # last rank used
-    margin: float = 0.05  # minimum lead of the positive's similarity
+    margin: float = 0.05  # minimum similarity of a positive minus that of a negative
     model: str | None = None  # search model; None: the model to be trained
     corpus: Path | None = None  # documents searched in addition to the positives
-    reranker: str | None = None  # cross-encoder that must agree
-    reranker_margin: float = 0.0  # minimum lead of the positive's reranker score
+    reranker: str | None = None  # cross-encoder that must also score negatives lower
+    reranker_margin: float = 0.0  # like margin, for scores of the reranker
 
     def __post_init__(self) -> None:
         if self.negatives < 0:
@@ -57,7 +57,7 @@ class _Anchor:
     hits: Sequence[tuple[str, float]]  # passage and similarity
 
     def negatives(self, config: MiningConfig) -> list[str]:
-        """Choose by rank and margin; none if a positive is not among the hits.
+        """Choose hits by rank and margin. If a positive is not among the hits, choose none.
 
         See "A mined negative is below the positive that was found" in docs/decisions.md.
         """
@@ -71,7 +71,7 @@ class _Anchor:
 def mine_negatives(
     examples: Sequence[Example], config: MiningConfig, model: str, folder: Path, *, device: str
 ) -> list[Example]:
-    """Add hard negatives to pairs (anchor, positive), from a search over all positives.
+    """Search all positives for each anchor, and add some of the hits as hard negatives.
 
     A positive of an anchor is never one of its negatives. Results are cached in a folder named
     after a hash of all inputs, so an interrupted run resumes where it stopped.
@@ -123,7 +123,7 @@ def _passages(examples: Sequence[Example], config: MiningConfig) -> Iterator[str
 
 
 def _index(passages: Sequence[str], model: str, cache: Path, device: str) -> Index:
-    """Open the index of the passages; build it, or resume its build, if it is not finished."""
+    """Open the index of the passages; if it is not finished, build it or resume its build."""
     source, out = cache / "passages.jsonl", cache / "passages.index"
     cache.mkdir(parents=True, exist_ok=True)
     if not source.exists():
@@ -145,6 +145,7 @@ def _mine(
     config: MiningConfig,
 ) -> dict[str, list[str]]:
     most = max(map(len, positives.values()))
+    # Hits may include all positives of an anchor and the anchor itself, which are not used.
     queries = [Query(anchor, anchor) for anchor in positives]
     run = engine.run(queries, min(config.last + most + 1, len(passages)))
     chosen = {}
@@ -162,7 +163,8 @@ def _agreed(
     reranker: Reranker,
     config: MiningConfig,
 ) -> dict[str, list[str]]:
-    """Keep the candidates that the cross-encoder scores below every positive by the margin."""
+    """Keep candidates that the cross-encoder scores below every positive, by over the margin."""
+    # Scoring is slow, so only the first candidates are scored.
     tried = {anchor: texts[: 4 * config.negatives] for anchor, texts in chosen.items()}
     pairs = [(a, text) for a in tried for text in (*positives[a], *tried[a])]
     scores = dict(zip(pairs, reranker.predict(pairs).tolist(), strict=True))

@@ -1,4 +1,4 @@
-"""Steps in which no two rows share a key, such as a text."""
+"""Group rows into steps in which no two rows share a key, such as a text."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def without_duplicates(steps: Sequence[Rows], keys: Callable[[int], set[int]]) -
 
     Args:
         steps: Planned rows of each step.
-        keys: Returns the keys of a row.
+        keys: Function that returns the keys of a row.
 
     Returns:
         Steps of the same sizes and order, except for the moved rows. If the last rows share so many

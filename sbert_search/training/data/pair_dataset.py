@@ -1,4 +1,7 @@
-"""Training data of a cross-encoder: rows of a text and the texts it is paired with."""
+"""Training data of a cross-encoder.
+
+A row is one text and the texts that it is paired with, such as a query and some documents.
+"""
 
 from __future__ import annotations
 
@@ -28,20 +31,21 @@ PairTask = Literal["classes", "scores", "relevance"]
 
 @dataclass(frozen=True, kw_only=True)
 class PairDataConfig(DataConfig):
-    """The data files, and how their rows are read.
+    """The data files of a cross-encoder, and how their rows are read.
 
-    For the task ``relevance``, the candidates of a query come from:
+    For the task ``relevance``, the texts that a query is paired with come from one of:
 
-    - a BEIR folder: the documents that a TREC run retrieved for its judged queries;
-    - a file of pairs with labels from 0: the pairs with the same first text;
-    - a BEIR folder with the form ``beir``: only its relevant pairs; negatives are mined.
+    - A BEIR folder and a TREC run, a file of search results: the documents that the run retrieved
+      for each judged query, and the relevant documents.
+    - A file of pairs (query, text) with grades 0, 1, 2, ... as labels: all texts of a query.
+    - A BEIR folder with ``form="beir"``: the relevant documents of a query; negatives are mined.
     """
 
-    runs: tuple[Path, ...] = ()  # TREC run of each BEIR folder of data.train, in order
+    runs: tuple[Path, ...] = ()  # a TREC run for each BEIR folder of data.train
     dev_run: Path | None = None  # TREC run of data.dev, if that is a BEIR folder
     dev_split: str = "dev"
     depth: int = 50  # candidates of a query, from the top of the run
-    negatives: int = 7  # of a row, in addition to its relevant text
+    negatives: int = 7  # irrelevant texts of a row
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -56,12 +60,12 @@ class PairDataConfig(DataConfig):
             )
 
     def by_run(self, path: Path) -> bool:
-        """Whether the candidates of a path come from a TREC run."""
+        """Whether the candidates of the queries of a path come from a TREC run."""
         return path.is_dir() and self.form != "beir"
 
     @property
     def judgements(self) -> list[Path]:
-        """The relevance judgements of each BEIR folder."""
+        """Files with the relevance judgements of all BEIR folders."""
         return [path / "qrels" / f"{self.split}.tsv" for path in self.files if path.is_dir()]
 
 
@@ -74,10 +78,11 @@ def read_rows(
         data: The files and how they are read.
         task: The training task.
         seed: Seed of the order in which irrelevant texts are distributed over rows.
-        positives: Whether files without a run hold positive pairs, for which negatives are mined.
+        positives: Whether files without a run hold only positive pairs. Their rows are returned
+            without negatives, which the caller mines.
 
     Raises:
-        CorpusError: A file cannot be used, or no query has both relevant and other texts.
+        CorpusError: A file cannot be used, or no query has both relevant and irrelevant texts.
     """
     if task != "relevance":
         return [
@@ -102,7 +107,7 @@ def read_rows(
 
 
 def labelled_file(path: Path, data: DataConfig) -> list[Candidates]:
-    """Read a file of pairs with grades, by the columns that the settings name."""
+    """Read the queries of a file of pairs with grades, from the columns that ``data`` names."""
     names = data.columns
     return labelled_candidates(path, text1=names.text1, text2=names.text2, label=names.label)
 
@@ -113,13 +118,14 @@ def relevance_rows(
     """Combine each relevant text with irrelevant ones into rows, so that all texts are used.
 
     Args:
-        candidates: The queries; one without both kinds of text gives no row.
-        negatives: Irrelevant texts of a row; fewer where a query has fewer.
+        candidates: The queries with their texts. A query without a relevant text, or without an
+            irrelevant one, gives no row.
+        negatives: Maximum number of irrelevant texts in a row.
         seed: Seed of the order of the irrelevant texts.
 
     Yields:
-        Query, relevant text, irrelevant texts. Where there are more relevant texts than groups of
-        irrelevant ones, the groups are used again.
+        Rows of the query, a relevant text and a group of irrelevant texts. If a query has more
+        relevant texts than groups, groups are used again, and the other way round.
     """
     for number, each in enumerate(candidates):
         texts = {doc_id: text for doc_id, text in each.texts.items() if text.strip()}
@@ -138,7 +144,7 @@ def relevance_rows(
 def _checked(path: Path, candidates: Sequence[Candidates], rows: list[Example]) -> list[Example]:
     used = {row.source for row in rows}
     if not rows:
-        raise CorpusError(f"{path}: no query has both a relevant text and another.")
+        raise CorpusError(f"{path}: no query has both a relevant and an irrelevant text.")
     if len(used) < len(candidates):
         note(
             f"{path}: {len(candidates) - len(used):,} of {len(candidates):,} queries are not used: "
@@ -149,12 +155,12 @@ def _checked(path: Path, candidates: Sequence[Candidates], rows: list[Example]) 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class PairTexts:
-    """All pairs of a micro-batch as one packed batch.
+    """All pairs of a micro-batch, concatenated without padding.
 
     Attributes:
-        tokens: The pairs, row by row.
+        tokens: Tokens of the pairs, in the order of the rows.
         sizes: Number of pairs of each row.
-        targets: Class of each pair, int64, or score or grade, float32, (pairs,).
+        targets: Target of each pair, (pairs,): a class, int64, or a score or grade, float32.
     """
 
     tokens: PackedTokens
@@ -167,7 +173,7 @@ class PairTexts:
 
 
 class PairBatches(TextBatches):
-    """Batches of rows; the first text of a row is paired with each of its other texts."""
+    """Batches of rows; the first text of a row is paired with each other text of the row."""
 
     def __init__(
         self,
@@ -186,13 +192,14 @@ class PairBatches(TextBatches):
             model: The model whose tokenizer makes the pairs.
             config: How to group the rows.
             seed: Seed of the order.
-            loss: Name of the loss, a sum over pairs, over rows or over ordered candidates.
+            loss: Name of the loss. It decides whether the loss is a sum over pairs of texts, over
+                rows, or over pairs of candidates with different grades.
             weights: For each file, how often its rows occur in an epoch.
         """
         self.model, tokenizer = model, model.tokenizer
         table = TokenTable.of(rows.texts, tokenizer)
         super().__init__(rows, table, config, seed=seed, summed=loss, weights=weights)
-        # `table.lengths` counts the special tokens of single texts; a pair has its own template.
+        # `table.lengths` counts the special tokens of two single texts; a pair has other ones.
         extra = tokenizer.pair.size - 2 * tokenizer.single.size
         ids = (rows.text_ids[row][: rows.sizes[row]] for row in range(len(rows.text_ids)))
         lengths = (table.lengths[texts] for texts in ids)
@@ -206,12 +213,12 @@ class PairBatches(TextBatches):
         sizes = tuple(len(each) - 1 for each in texts)
         tokens = self.model.pack(self.model.tokenizer.encode_pairs(pairs))
         targets = self._targets(rows, sizes)
-        terms = {"list_net": len(rows), "list_softmax": len(rows)}
+        counts = {"list_net": len(rows), "list_softmax": len(rows)}
         if self.summed == "pairwise":
-            terms["pairwise"] = int(ordered_pairs(targets, sizes).sum())
+            counts["pairwise"] = int(ordered_pairs(targets, sizes).sum())
         loss = self.summed or ""
         inputs = PairTexts(tokens, sizes, targets)
-        return Batch(inputs, rows, {loss: terms.get(loss, len(pairs))})
+        return Batch(inputs, rows, {loss: counts.get(loss, len(pairs))})
 
     def _targets(self, rows: Rows, sizes: Sequence[int]) -> Tensor:
         if self.text_rows.targets is not None:

@@ -18,11 +18,12 @@ def section_triplets(text: str, number: int, count: int) -> Iterator[tuple[str, 
 
     Args:
         text: A document with headings.
-        number: Number of the document; seeds the draws.
+        number: Number of the document, the seed of the draws.
         count: Number of triplets to draw.
 
     Yields:
-        Anchor, positive, negative; nothing from a document without two sections.
+        Anchor, positive and negative. A document without two sections that have sentences, or
+        without a section of two sentences, gives nothing.
 
     Source: Ein Dor et al. 2018, Learning Thematic Similarity Metric from Article Sections Using
     Triplet Networks, section 3.

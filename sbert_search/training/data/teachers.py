@@ -14,7 +14,7 @@ from sbert_search.training.data.text_dataset import TextRows
 
 
 def embed_by_teacher(rows: TextRows, teacher: str, dim: int, *, device: str) -> TextRows:
-    """Set the target of each row to the teacher's embedding of its first text, float32 (n, dim).
+    """Set the targets to the teacher's embedding of the first text of each row, float32 (n, dim).
 
     Raises:
         ConfigError: The teacher's embeddings have another dimension.
@@ -32,7 +32,9 @@ def embed_by_teacher(rows: TextRows, teacher: str, dim: int, *, device: str) -> 
 
 
 def score_by_teacher(rows: TextRows, teacher: str, *, device: str) -> TextRows:
-    """Set the target of each row to the teacher's scores of its pairs, float32 (n, width - 1).
+    """Set the targets to the teacher's scores of the pairs of each row.
+
+    The first text of a row is paired with each other text; targets are float32 (n, pairs of a row).
 
     Raises:
         TrainingError: Rows have different numbers of candidates.

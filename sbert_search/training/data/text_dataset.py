@@ -1,4 +1,8 @@
-"""Rows of texts as arrays of text ids, and the batches of a sentence encoder."""
+"""Training rows as arrays of text ids, and the batches of a sentence encoder.
+
+A row is one training example of one or several texts, the anchor first. Equal texts have one id and
+are tokenised once.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +26,7 @@ from sbert_search.training.data.no_duplicates import without_duplicates
 from sbert_search.training.loop.batching import Batches, BatchingConfig, Rows, plan_epoch
 from sbert_search.training.loop.objective import Batch
 
-NO_TEXT = -1
+NO_TEXT = -1  # text id where a row has fewer texts than the longest row
 _TOKENIZED_AT_ONCE = 4096
 
 
@@ -53,11 +57,11 @@ class TokenTable:
 
     @property
     def lengths(self) -> NDArray[np.int64]:
-        """Tokens of each text, (texts,)."""
+        """Number of tokens of each text, (texts,)."""
         return np.diff(self.starts)
 
     def pack(self, texts: NDArray[np.integer]) -> PackedTokens:
-        """Pack some texts into one batch."""
+        """Concatenate the tokens of some texts, without padding, as one batch."""
         parts = [self.ids[self.starts[text] : self.starts[text + 1]] for text in texts.tolist()]
         return PackedTokens(
             torch.from_numpy(np.concatenate(parts).astype(np.int64)), tuple(map(len, parts))
@@ -66,13 +70,13 @@ class TokenTable:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class StepTexts:
-    """All texts of a micro-batch as one packed batch, sorted by length.
+    """All texts of a micro-batch, sorted by length and concatenated without padding.
 
     See "A step is one packed batch sorted by length" in docs/decisions.md.
 
     Attributes:
         tokens: The texts.
-        slots: Index of each text among the (rows x width) slots of the batch, int64 (texts,).
+        slots: Place of each text in a flattened table (rows, width), int64 (texts,).
         width: Maximum number of texts in a row.
     """
 
@@ -85,7 +89,7 @@ class StepTexts:
         return StepTexts(self.tokens.to(device), self.slots.to(device), self.width)
 
     def by_row(self, embeddings: Tensor, n_rows: int) -> Tensor:
-        """Arrange embeddings (texts, dim) by row, (n_rows, width, dim); empty slots are 0."""
+        """Arrange embeddings (texts, dim) by row, (n_rows, width, dim); missing texts give 0."""
         filled = embeddings.new_zeros(n_rows * self.width, embeddings.shape[-1])
         return filled.index_copy(0, self.slots, embeddings).view(n_rows, self.width, -1)
 
@@ -97,9 +101,9 @@ class TextRows:
     Attributes:
         texts: Every distinct text once.
         text_ids: Ids of the texts of each row, padded with `NO_TEXT`, int32 (n, width).
-        groups: Group of each row, -1 for none, int64 (n,). Rows of one group must not share a batch
-            if duplicates must not.
-        file_ids: File of each row, int16 (n,).
+        groups: Number of the `Example.group` of each row, -1 for none, int64 (n,). A loss for which
+            duplicates must not share a batch has the same need for rows of one group.
+        file_ids: Number of the file of each row, int16 (n,).
         targets: Target of each row, (n, ...), or None.
         sources: ``file:line`` of each row.
     """
@@ -113,7 +117,7 @@ class TextRows:
 
     @property
     def sizes(self) -> NDArray[np.int64]:
-        """Texts of each row, (n,)."""
+        """Number of texts of each row, (n,)."""
         sizes: NDArray[np.int64] = np.sum(self.text_ids != NO_TEXT, axis=1, dtype=np.int64)
         return sizes
 
@@ -191,7 +195,9 @@ class TextBatches(Batches):
         """
         self.text_rows, self.table = rows, table
         self.summed, self.no_duplicates, self.weights = summed, no_duplicates, tuple(weights)
-        lengths = np.append(table.lengths, 0)[rows.text_ids].sum(axis=1)  # NO_TEXT picks the 0
+        lengths = np.append(table.lengths, 0)[rows.text_ids].sum(
+            axis=1
+        )  # NO_TEXT takes the last, 0
         super().__init__(lengths, self._batch, config, seed=seed, fingerprint=rows.fingerprint())
         if no_duplicates:
             _tell_duplicates(rows)
@@ -218,7 +224,7 @@ class TextBatches(Batches):
         """Return the text ids of a row, and a negative key for its group."""
         group = int(self.text_rows.groups[row])
         texts = {text for text in self.text_rows.text_ids[row].tolist() if text != NO_TEXT}
-        return texts if group < 0 else texts | {NO_TEXT - 1 - group}  # below all text ids
+        return texts if group < 0 else texts | {NO_TEXT - 1 - group}  # never a text id
 
     def _batch(self, rows: Rows, epoch: int) -> Batch:
         text_ids = self.text_rows.text_ids[rows].ravel()
@@ -227,6 +233,7 @@ class TextBatches(Batches):
         slots = slots[np.argsort(self.table.lengths[text_ids[slots]], kind="stable")]
         texts = StepTexts(self.table.pack(text_ids[slots]), torch.from_numpy(slots), width)
         targets = self.text_rows.targets
+        # MNRL, which has no targets, reads the number of texts of each row in their place.
         return Batch(
             texts,
             rows,
@@ -247,18 +254,19 @@ def check_targets(rows: TextRows, classes: Sequence[str], loss: str) -> None:
     shown = f"label {classes[int(only)]!r}" if classes else f"score {float(only):g}"
     raise TrainingError(
         f"All {len(rows.sources):,} rows from {rows.sources[0]} to {rows.sources[-1]} have the "
-        f"{shown}; the loss {loss} needs at least two different ones. Add rows with another, "
-        "or use loss.name=mnrl."
+        f"{shown}; the loss {loss} needs at least two different ones. Add such rows; "
+        "for a bi-encoder, loss.name=mnrl needs no {'label' if classes else 'score'}."
     )
 
 
 def _tell_duplicates(rows: TextRows) -> None:
+    """Print a note if rows have the same texts as other rows."""
     counts = Counter(map(tuple, rows.text_ids.tolist()))
     copies = len(rows.text_ids) - len(counts)
     if copies:
         row = next(n for n, key in enumerate(rows.text_ids.tolist()) if counts[tuple(key)] > 1)
         note(
-            f"{copies:,} of {len(rows.text_ids):,} rows repeat the texts of another, such as the "
-            f"one at {rows.sources[row]}. This loss would treat equal texts as each other's "
+            f"{copies:,} of {len(rows.text_ids):,} rows repeat the texts of another row, such as "
+            f"the one at {rows.sources[row]}. This loss would treat equal texts as each other's "
             "negatives, so they never share a batch. Remove the copies to train on each text once."
         )

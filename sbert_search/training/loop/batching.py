@@ -1,4 +1,7 @@
-"""Group rows into steps by (seed, epoch, step) alone, so that every rank makes the same steps."""
+"""Group rows into optimizer steps that depend on the seed and epoch alone, equal on every rank.
+
+A row is one training example.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ class BatchingConfig:
 
     unit: Unit = "rows"  # unit of size and micro_size
     size: int = 32  # rows or tokens of one optimizer step, over all ranks
-    micro_size: int | None = None  # of one forward pass on one rank; None: one pass a step
+    micro_size: int | None = None  # rows or tokens of a forward pass; None: one pass a step
     window: int = 64  # steps whose rows are sorted by length together; 1 sorts within a step
 
     def __post_init__(self) -> None:
@@ -35,7 +38,7 @@ class BatchingConfig:
 
 
 class Batches:
-    """The data of a run: the rows of each step, and the batch made from given rows.
+    """The data of a run: which rows each step has, and how a batch is made of them.
 
     A subclass overrides `plan` to group rows in another way, such as without duplicates.
     """
@@ -49,15 +52,15 @@ class Batches:
         seed: int,
         fingerprint: str,
     ) -> None:
-        """Plan steps over rows of known lengths.
+        """Take the lengths of the rows, and a function that makes a batch of rows.
 
         Args:
-            lengths: Real tokens of each row, over all its texts, (n,).
+            lengths: Number of tokens of each row, in all its texts without padding, (n,).
             collate: Makes the batch of given rows in an epoch. It must be a pure function: its
                 random draws come from `runtime.seed.generator` of (seed, purpose, epoch, row).
             config: How to group the rows.
             seed: Seed of the order.
-            fingerprint: Checksum of the data. Resuming requires the checkpoint's to be equal.
+            fingerprint: Checksum of the data. A run resumes if the checkpoint has an equal one.
 
         Raises:
             TrainingError: There are no rows.
@@ -78,7 +81,7 @@ class Batches:
         return len(self._steps(epoch))
 
     def rows(self, epoch: int, index: int) -> Rows:
-        """Return the rows of one step, over all ranks."""
+        """Return the rows that all ranks share in one step of an epoch."""
         return self._steps(epoch)[index]
 
     def micro_batches(self, rows: Rows, size: int | None = None) -> list[Rows]:
@@ -100,13 +103,13 @@ class Batches:
 def plan_epoch(lengths: Rows, config: BatchingConfig, order: np.random.Generator) -> list[Rows]:
     """Shuffle the rows, sort them by length within windows, cut them into steps, shuffle the steps.
 
-    Rows of similar length share a step, so that attention works on groups of equal length. A window
-    holds many steps, so that a step has different rows in every epoch. A last step of less than
-    half the size joins the step before it: every row comes once an epoch, and every step is large
-    enough to be split over the ranks.
+    Rows of similar length share a step, because attention is computed for groups of texts of equal
+    length. A window holds many steps, so that a step has different rows in every epoch. A last step
+    of less than half the size joins the step before it. So every row is used once an epoch, and
+    every step is large enough to be split over the ranks.
 
     Args:
-        lengths: Tokens of each row, (n,).
+        lengths: Number of tokens of each row, (n,).
         config: Size of a step and of a window.
         order: Random generator of this epoch.
 
@@ -124,17 +127,17 @@ def plan_epoch(lengths: Rows, config: BatchingConfig, order: np.random.Generator
 
 
 def cut(rows: Rows, lengths: Rows, unit: Unit, size: int) -> list[Rows]:
-    """Cut rows, in their order, into pieces of at most `size` rows or tokens.
+    """Cut rows, in their order, into groups of at most `size` rows or tokens.
 
-    A row of more than `size` tokens is a piece of its own.
+    A row of more than `size` tokens is a group of its own.
     """
     if unit == "rows":
         return [rows[start : start + size] for start in range(0, len(rows), size)]
     ends = np.cumsum(lengths[rows])
-    pieces, start = [], 0
+    groups, start = [], 0
     while start < len(rows):
         before = ends[start - 1] if start else 0
         stop = max(int(np.searchsorted(ends, before + size, side="right")), start + 1)
-        pieces.append(rows[start:stop])
+        groups.append(rows[start:stop])
         start = stop
-    return pieces
+    return groups

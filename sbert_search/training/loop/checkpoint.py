@@ -1,12 +1,12 @@
 """Checkpoints: folders that are complete or absent, verified before they are used.
 
-A checkpoint is written as ``ckpt-00000120.tmp``, made durable and renamed; a folder without
-``.tmp`` is complete, so the names of the folders alone say which one is the newest. Inside:
+A checkpoint is written as ``ckpt-00000120.tmp``, made durable (fsync) and renamed. A folder without
+``.tmp`` is complete, so the names of the folders alone say which one is the newest. Its files:
 
-    state.json           position and fingerprint of the run; size and digest of every file
+    state.json           progress and fingerprint of the run; size and digest of every file
     state.safetensors    parameters and buffers (model/...), optimizer state (optim/...)
     recipe.toml          the resolved recipe, which can be passed to a new run
-    model/               the model in its published layout
+    model/               the model, as a folder that other libraries load
 
 Reading a checkpoint never runs code: the files are JSON, safetensors and TOML.
 """
@@ -29,16 +29,16 @@ from sbert_search.runtime.disk import files
 from sbert_search.runtime.disk.tensors import write_tensors
 from sbert_search.runtime.progress import note
 
-FORMAT = 1
+FORMAT = 1  # version of this file format
 _NAME = re.compile(r"ckpt-(\d{8})")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CheckpointConfig:
-    """When to save, and how many checkpoints to keep."""
+    """When to save, and how many checkpoints to keep; the last step is always saved."""
 
-    every: int | None = None  # steps; None: every epoch. The last step is always saved
-    keep: int = 2  # newest checkpoints; the one with the best dev metric is kept as well
+    every: int | None = None  # steps between checkpoints; None: save after every epoch
+    keep: int = 2  # newest checkpoints kept, besides the one with the best dev metric
 
     def __post_init__(self) -> None:
         if (self.every is not None and self.every < 1) or self.keep < 1:
@@ -49,7 +49,7 @@ class CheckpointConfig:
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """One checkpoint whose files all have the recorded digests."""
+    """A checkpoint whose files were all verified."""
 
     path: Path
     state: Mapping[str, object]  # as given to `save_checkpoint`
@@ -60,7 +60,7 @@ class Checkpoint:
         return _step(self.path)
 
     def tensors(self, prefix: str) -> dict[str, Tensor]:
-        """Read the tensors saved under ``prefix/``, mapped from the file."""
+        """Read the tensors saved under ``prefix/``; the file is memory-mapped."""
         with safe_open(self.path / "state.safetensors", framework="pt") as file:
             names = [name for name in file.keys() if name.startswith(prefix + "/")]  # noqa: SIM118
             return {name.removeprefix(prefix + "/"): file.get_tensor(name) for name in names}
@@ -79,7 +79,7 @@ def save_checkpoint(
     Args:
         out: Folder of the run.
         step: Optimizer steps done.
-        tensors: Tensors needed to resume, by ``model/name`` and ``optim/slot/name``.
+        tensors: Tensors needed to resume, named ``model/NAME`` and ``optim/STATE/NAME``.
         state: Further JSON values needed to resume.
         recipe: The resolved recipe, TOML.
         save_model: Writes the model into a new folder, through `runtime.disk.files`.
@@ -99,7 +99,7 @@ def save_checkpoint(
         _write_state(temporary, state)
         for folder in (*(p for p in temporary.rglob("*") if p.is_dir()), temporary):
             files.disk.fsync_folder(folder)
-        files.remove_tree(final)  # damaged: the run resumed from an earlier checkpoint
+        files.remove_tree(final)  # exists only if it was damaged when the run resumed
         files.disk.replace(temporary, final)
         files.disk.fsync_folder(out)
     except OSError as error:
@@ -126,10 +126,10 @@ def prune(out: Path, keep: int, best_step: int | None) -> None:
 
 
 def newest_checkpoint(out: Path) -> Checkpoint:
-    """Find the newest undamaged checkpoint, with a note about each damaged one it skips.
+    """Find the newest undamaged checkpoint, and print a note about each damaged one before it.
 
     Raises:
-        CheckpointError: There is none. A resumed run never silently starts from step 0.
+        CheckpointError: There is no undamaged one. A resumed run never silently starts anew.
     """
     problems = []
     for path in reversed(checkpoints(out)):
@@ -145,7 +145,7 @@ def newest_checkpoint(out: Path) -> Checkpoint:
 
 
 def read_checkpoint(path: Path) -> Checkpoint:
-    """Verify every file of a checkpoint.
+    """Read the state of a checkpoint and verify all its files.
 
     Raises:
         CheckpointError: A file is missing, unreadable or differs from what was written.
@@ -173,7 +173,7 @@ def checkpoints(out: Path) -> list[Path]:
 
 
 def checkpoint_path(out: Path, step: int) -> Path:
-    """Name the checkpoint of a step."""
+    """Return the folder of the checkpoint of a step."""
     return out / f"ckpt-{step:08d}"
 
 

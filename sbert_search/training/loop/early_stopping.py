@@ -15,9 +15,12 @@ from sbert_search.training.loop.state import RunState
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EvaluationConfig:
-    """When a run is evaluated, which dev metric selects the best model, and early stopping."""
+    """When a run is evaluated, which dev metric selects the best model, and early stopping.
 
-    every: int | None = None  # steps; None: every epoch. The last step is always evaluated
+    The last step is always evaluated.
+    """
+
+    every: int | None = None  # steps between evaluations; None: after every epoch
     figure: str | None = None  # dev metric that selects the best model; None: the first one
     higher_is_better: bool = True
     patience: int | None = None  # evaluations without improvement before the run stops
@@ -47,7 +50,7 @@ class DevMetrics:
 
 
 def require_metric(config: EvaluationConfig, names: Collection[str]) -> None:
-    """Refuse a configured metric that the run does not report, before anything is computed.
+    """Refuse a configured metric that the run does not report, before training starts.
 
     Raises:
         ConfigError: The metric is unknown; the message lists the known ones.
@@ -61,10 +64,10 @@ def update_best(config: EvaluationConfig, state: RunState, metrics: Mapping[str,
     """Compare the selecting metric with its best value so far, and update the state.
 
     Returns:
-        Whether it is the best value so far; a value that is not finite never is.
+        Whether the value is the best so far; a value that is not finite never counts as the best.
 
     Raises:
-        ConfigError: There is no such metric.
+        ConfigError: The selecting metric is not among ``metrics``.
     """
     name = config.figure or next(iter(metrics))
     require_metric(config, metrics)

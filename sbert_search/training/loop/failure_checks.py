@@ -1,4 +1,4 @@
-"""Checks that stop a run or warn: values that are not finite, a constant loss, memory, Ctrl-C."""
+"""Detect values that are not finite, a constant loss, lack of memory, and Ctrl-C."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from numpy.typing import NDArray
 from sbert_search.errors import TrainingError
 from sbert_search.training.loop.gradients import StepMetrics
 
-STUCK_STEPS = 50  # this many equal losses in a row: training is stuck
-_SPREAD = 1e-5  # relative; losses count as equal within rounding error
+STUCK_STEPS = 50  # after so many equal losses, training counts as stuck
+_SPREAD = 1e-5  # relative difference of losses that count as equal
 _SHOWN_ROWS = 16
 _ALLOCATION_FAILED = ("can't allocate memory", "not enough memory")  # torch's CPU allocator
 
 
 def not_finite(metrics: StepMetrics) -> str:
-    """Name the values of a step that are not finite; "" when all are."""
+    """Describe the values of a step that are not finite; "" if all are finite."""
     wrong = [f"loss {name} is {x}" for name, x in metrics.losses.items() if not math.isfinite(x)]
     if not wrong and not math.isfinite(metrics.gradient_norm):
         wrong = [f"the gradient's norm is {metrics.gradient_norm}"]
@@ -36,7 +36,7 @@ def non_finite_error(wrong: str, step: int, lr: float, rows: NDArray[np.int64]) 
     """Make the error of a step with values that are not finite.
 
     Args:
-        wrong: The values, from `not_finite`.
+        wrong: Description of the values, from `not_finite`.
         step: Number of the step, from 1.
         lr: Learning rate of the step.
         rows: Rows of the data that may have caused it.
@@ -69,8 +69,8 @@ class ConstantLossDetector:
             )
         return (
             f"The loss has been {high:.6g} for {STUCK_STEPS} steps, whatever the batch: the model "
-            "no longer tells its inputs apart, or nothing of it is trained. Lower optim.lr, "
-            "lengthen schedule.warmup, or look at the labels."
+            "no longer tells its inputs apart, or none of its parameters is trained. Lower "
+            "optim.lr, lengthen schedule.warmup, or look at the labels."
         )
 
 
@@ -90,9 +90,9 @@ class Interrupt:
 
 @contextmanager
 def interrupts() -> Iterator[Interrupt]:
-    """Turn the first Ctrl-C (or SIGTERM) into a request; the second one acts as usual.
+    """Turn the first Ctrl-C (or SIGTERM) into a request to stop; the second one acts as usual.
 
-    Python allows signal handlers only in the main thread; in another thread nothing is caught.
+    Python allows signal handlers only in the main thread; in other threads signals are not caught.
     """
     interrupt = Interrupt()
     if threading.current_thread() is not threading.main_thread():

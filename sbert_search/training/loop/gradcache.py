@@ -1,8 +1,8 @@
 """GradCache: the gradient of a large in-batch loss in the memory of a small batch.
 
 1. Embed the texts of a step micro-batch by micro-batch, without keeping activations.
-2. Compute the loss of all embeddings and its gradient with respect to each of them.
-3. Embed every micro-batch again, with the same dropout, and backpropagate its gradient.
+2. Compute the loss of all embeddings and its gradient with respect to each embedding.
+3. Embed every micro-batch again, with the same dropout, and backpropagate the gradients of step 2.
 
 The result equals the gradient of one large step. Every rank computes the whole loss: see "In-batch
 losses are computed whole on every rank" in docs/decisions.md.
@@ -27,7 +27,7 @@ def add_in_batch_gradients(
 ) -> LossTotals:
     """Add the gradients of a loss over all embeddings of a step, over ranks and micro-batches.
 
-    A single micro-batch is embedded once and keeps its graph; several are embedded twice.
+    Several micro-batches are embedded twice. A single one is embedded once and keeps its graph.
     """
     parts = []
     for number, batch in enumerate(batches):
@@ -48,7 +48,7 @@ def add_in_batch_gradients(
             with context.forward(number):
                 embeddings = objective.embed(model, batch)
             torch.autograd.backward(embeddings, gradient.to(embeddings.dtype))
-    totals = LossTotals(Ranks())  # every rank computed the loss of the whole step
+    totals = LossTotals(Ranks())  # not summed over ranks: each computed the whole loss
     totals.add(losses)
     return totals
 

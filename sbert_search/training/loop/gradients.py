@@ -40,7 +40,8 @@ class LossTotals:
 
     Attributes:
         ranks: The ranks that share the step.
-        counts: Expected number of terms of each loss; absent where the forward pass decides it.
+        counts: Expected number of terms of each loss. A loss whose number is only known after the
+            forward pass has no entry.
     """
 
     ranks: Ranks
@@ -48,7 +49,7 @@ class LossTotals:
     losses: dict[str, list[Tensor]] = field(default_factory=dict)  # [sum, count]
     metrics: dict[str, list[Tensor]] = field(default_factory=dict)  # [sum, count]
     weights: dict[str, float] = field(default_factory=dict)
-    finite: list[Tensor] = field(default_factory=list)  # by micro-batch: all losses finite?
+    finite: list[Tensor] = field(default_factory=list)  # of each micro-batch: all losses are finite
 
     def add(self, losses: Losses) -> None:
         """Add the losses and metrics of one micro-batch."""
@@ -64,7 +65,7 @@ class LossTotals:
                 table[name] = [a + b for a, b in zip(so_far, pair, strict=True)] if so_far else pair
 
     def non_finite_rows(self, rows: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
-        """Return the rows of micro-batches with a loss that is not finite; all rows if none has."""
+        """Return the rows of micro-batches with a non-finite loss; if there are none, all rows."""
         wrong = [part for part, good in zip(rows, self.finite, strict=False) if not good]
         return np.concatenate(wrong or list(rows))
 
@@ -107,7 +108,7 @@ class StepMetrics:
 def add_gradients(
     model: nn.Module, objective: Objective, batches: Sequence[Batch], context: StepContext
 ) -> LossTotals:
-    """Run and backpropagate each micro-batch, its losses divided by the counts of the whole step.
+    """Run and backpropagate each micro-batch; its losses are divided by the counts of the step.
 
     Raises:
         TrainingError: The names of the losses differ from those in `Batch.counts`.

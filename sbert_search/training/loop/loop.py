@@ -1,4 +1,4 @@
-"""The training loop: step, evaluate, save. A resumed run reaches the same weights."""
+"""The training loop: step, evaluate, save. A resumed run gets the weights of an unbroken one."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ Stopped = Literal["budget", "patience"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TrainConfig:
-    """All settings of a run; `training/recipes` holds TOML examples."""
+    """Settings of every training run; `training/recipes` holds TOML examples."""
 
     budget: BudgetConfig
     seed: int = 0  # of data order, dropout and random draws of collation
@@ -93,18 +93,19 @@ def train(
 ) -> Result:
     """Train a model, in place.
 
-    Under torchrun every rank makes this call, and all ranks share each step. A step depends only on
-    the settings, the data and the number of the step.
+    Under torchrun every rank makes this call, and all ranks share each step. The rows and random
+    draws of a step depend only on the settings, the data and the number of the step.
 
     Args:
         objective: The loss. An in-batch loss uses GradCache when a step has several micro-batches.
         batches: The data.
         config: The settings of the loop.
-        model: Every parameter with ``requires_grad`` is trained.
+        model: The model. Every parameter with ``requires_grad`` is trained.
         out: Folder of the run: checkpoints, log, curves.
         evaluate: Returns dev metrics by name; called on the first rank, in eval mode.
-        save_model: Writes the model in its published layout into a new folder, at each checkpoint.
-        recipe: The whole resolved recipe, where ``config`` is only a part of it.
+        save_model: Writes the model into a new folder that other libraries load; called at each
+            checkpoint.
+        recipe: The whole resolved recipe, if ``config`` is only a part of it.
         resume: Resume from the newest checkpoint in ``out``.
         allow_inexact: Resume although data, recipe, threads or versions differ.
 
@@ -126,7 +127,7 @@ def train(
 
 @dataclass
 class _Run:
-    """A run on one rank."""
+    """One rank's part of a run."""
 
     objective: Objective | InBatchObjective
     batches: Batches
@@ -154,7 +155,7 @@ class _Run:
         self.state = RunState()
 
     def start(self) -> None:
-        """Begin at step 0, from the weights that the first rank has."""
+        """Begin at step 0; every rank takes the weights of the first rank."""
         refuse_restart(self.out, self.recipe)
         self.out.mkdir(parents=True, exist_ok=True)
         self.ranks.start_equal(self.model)

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from sbert_search.runtime.device import to_device
 
 Sum = tuple[Tensor, Tensor | int]
-"""A sum of terms and their count; both add up over micro-batches and ranks."""
+"""A sum over rows, pairs or tokens, and their number; both add up over batches and ranks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,10 +22,10 @@ class Batch:
     """One micro-batch: the input of one forward pass.
 
     Attributes:
-        inputs: Nested tensors, or anything with a ``to(device)``; only the objective looks inside.
-        rows: Data row of each example, int64 (n,); error messages name them.
+        inputs: Nested tensors, or anything with a ``to(device)``; only the objective reads them.
+        rows: Number of each example in the training data, int64 (n,), for error messages.
         counts: Number of terms of each summed loss, by name. They are known before the forward
-            pass, so that each micro-batch can be divided by the count of the whole batch.
+            pass, so that the loss of each micro-batch can be divided by the count of the step.
         targets: Targets of an in-batch loss, (n, ...).
     """
 
@@ -65,10 +65,10 @@ class Losses:
 
 
 class Objective(Protocol):
-    """A loss that is a sum over examples or tokens: micro-batches add up to the batch."""
+    """A loss that is a sum over examples or tokens, so the sums of micro-batches add up."""
 
     def __call__(self, model: nn.Module, batch: Batch) -> Losses:
-        """Run the model; `Losses.sums` has the same names as `Batch.counts`."""
+        """Run the model and sum its losses; `Losses.sums` has the same names as `Batch.counts`."""
 
 
 @runtime_checkable

@@ -52,10 +52,10 @@ def make_optimizer(model: nn.Module, config: OptimConfig) -> torch.optim.AdamW:
 
 
 def clip_gradients(model: nn.Module, max_norm: float) -> Tensor:
-    """Scale the gradients so that their total norm is at most ``max_norm``, in place; 0: do not.
+    """Scale the gradients in place to a total norm of at most ``max_norm``; 0 turns this off.
 
     Returns:
-        The norm before clipping, a scalar; not finite if any gradient is not.
+        The norm before clipping, a scalar. It is not finite if any gradient is not finite.
     """
     gradients = [p.grad for p in model.parameters() if p.grad is not None]
     norm = nn.utils.get_total_norm(gradients)
@@ -66,7 +66,7 @@ def clip_gradients(model: nn.Module, max_norm: float) -> Tensor:
 
 
 def optimizer_tensors(optimizer: torch.optim.Optimizer, model: nn.Module) -> dict[str, Tensor]:
-    """Return the optimizer state by name, such as ``exp_avg/encoder.layer.0.weight``."""
+    """Return the tensors of the optimizer, named such as ``exp_avg/encoder.layer.0.weight``."""
     return {
         f"{slot}/{name}": value
         for name, parameter in model.named_parameters()
@@ -77,7 +77,7 @@ def optimizer_tensors(optimizer: torch.optim.Optimizer, model: nn.Module) -> dic
 def restore_optimizer(
     optimizer: torch.optim.Optimizer, model: nn.Module, tensors: Mapping[str, Tensor]
 ) -> None:
-    """Load what `optimizer_tensors` returned into an optimizer.
+    """Load the tensors that `optimizer_tensors` returned into an optimizer.
 
     Raises:
         CheckpointError: A tensor belongs to no parameter of this model, or has another shape.

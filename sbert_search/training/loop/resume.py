@@ -1,4 +1,8 @@
-"""Resume from a checkpoint, if the run has the fingerprint that the checkpoint was made with."""
+"""Resume a run from a checkpoint if both have the same fingerprint.
+
+The fingerprint is everything that the weights depend on: recipe, data, threads, ranks, device,
+precision and library versions.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +24,7 @@ from sbert_search.training.loop.optim import restore_optimizer
 from sbert_search.training.loop.state import RunState
 from sbert_search.version import __version__
 
-_WRITTEN = ("log.jsonl", "curves.svg", "model", "model.tmp")  # in the folder of a run
+_WRITTEN = ("log.jsonl", "curves.svg", "model", "model.tmp")  # files and folders of a run
 _NO_EFFECT = ("checkpoint", "report")  # tables of a recipe that do not affect the weights
 
 
@@ -56,7 +60,7 @@ def refuse_restart(out: Path, recipe: Mapping[str, object]) -> None:
             f"{out} holds a run that got to {existing[-1].name}. Resume it with --resume {out} "
             "(resume=True), or train into another folder."
         )
-    for path in filter(Path.exists, map(Path, _texts(recipe))):
+    for path in filter(Path.exists, map(Path, _strings(recipe))):
         for name in _WRITTEN:
             if same_file(out / name, [path, *path.resolve().parents]):
                 raise ConfigError(
@@ -84,7 +88,7 @@ def restore(
             of an uninterrupted run.
 
     Raises:
-        CheckpointError: There is no usable checkpoint, or it is of another model or fingerprint.
+        CheckpointError: There is no usable checkpoint, or it has another model or fingerprint.
     """
     checkpoint = newest_checkpoint(out)
     differing = differences(_table(checkpoint, "circumstances"), current)
@@ -102,7 +106,7 @@ def restore(
 
 
 def model_tensors(model: nn.Module) -> dict[str, Tensor]:
-    """Return every parameter once, by the first of its names, and every saved buffer."""
+    """Return all parameters, shared ones by the first of their names, and all saved buffers."""
     shared = dict(model.named_parameters(remove_duplicate=False))
     buffers = {name: t for name, t in model.state_dict().items() if name not in shared}
     return {**dict(model.named_parameters()), **buffers}
@@ -131,16 +135,17 @@ def _table(checkpoint: Checkpoint, name: str) -> Mapping[str, object]:
     return table
 
 
-def _texts(values: Mapping[str, object] | Sequence[object]) -> Iterator[str]:
-    """Yield every string of a recipe; file names are among them."""
+def _strings(values: Mapping[str, object] | Sequence[object]) -> Iterator[str]:
+    """Yield every string of a recipe, among them all file names."""
     for value in values.values() if isinstance(values, Mapping) else values:
         if isinstance(value, str):
             yield value
         elif isinstance(value, (Mapping, list, tuple)):
-            yield from _texts(value)
+            yield from _strings(value)
 
 
 def _effective(recipe: Mapping[str, object]) -> dict[str, object]:
+    """Copy a recipe without the tables that do not affect the weights."""
     return {
         name: _effective(value) if isinstance(value, Mapping) else value
         for name, value in recipe.items()

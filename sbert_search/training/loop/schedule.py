@@ -50,7 +50,7 @@ class ScheduleConfig:
 
 
 class Schedule:
-    """Progress of a run through its budget, in the unit of the budget."""
+    """The used part of a budget, in the unit of the budget, and the learning rate at that point."""
 
     def __init__(self, config: ScheduleConfig, budget: BudgetConfig, batches: Batches) -> None:
         self.config, self.budget = config, budget
@@ -80,7 +80,7 @@ class Schedule:
 
 
 def lr_factor(kind: ScheduleKind, done: float, total: float, warmup: float) -> float:
-    """Warm up linearly from 0 to 1; then decay by a line or a half cosine to 0, or stay at 1.
+    """Warm up linearly from 0 to 1; then decay to 0 linearly or as a half cosine, or stay at 1.
 
     Args:
         kind: Shape after the warm-up.
@@ -102,6 +102,7 @@ def lr_factor(kind: ScheduleKind, done: float, total: float, warmup: float) -> f
 
 
 def _total(budget: BudgetConfig, batches: Batches) -> float:
+    """Return the whole budget: steps, tokens or seconds."""
     if budget.steps is not None:
         return budget.steps
     if budget.tokens is not None:

@@ -26,7 +26,7 @@ class PlannedStep:
     epoch: int
     rows: Rows  # over all ranks
     ends_epoch: bool
-    micro_size: int | None
+    micro_size: int | None  # `BatchingConfig.micro_size` with which the batches were made
     parts: list[Rows]  # rows of each micro-batch of this rank
     batches: list[Batch]
 
@@ -48,7 +48,10 @@ class Stepper:
         self._freed = FreedMemory() if context.device.type == "cpu" else None
 
     def plan(self, epoch: int, index: int, micro_size: int | None) -> Iterator[PlannedStep]:
-        """Yield all steps from one on, without end; a prefetching thread consumes this."""
+        """Yield steps without end, from number ``index`` of an epoch on.
+
+        A thread prefetches them.
+        """
         while True:
             last = self.batches.n_steps(epoch) - 1
             for number in range(index, last + 1):
@@ -79,7 +82,7 @@ class Stepper:
         return metrics
 
     def _gradients(self, planned: PlannedStep, state: RunState) -> LossTotals:
-        """Run forward and backward; halve the micro-batch size while memory is not enough."""
+        """Run forward and backward; if memory runs out, halve the micro-batch size and repeat."""
         context = replace(self.context, step=state.step)
         while True:
             if planned.micro_size != state.micro_size:  # halved after this step was planned
@@ -96,7 +99,7 @@ class Stepper:
             except (RuntimeError, MemoryError) as error:
                 if not out_of_memory(error) or context.ranks.world > 1:
                     raise
-            # After the handler: inside it, the traceback keeps the tensors of the step alive.
+            # Not in the handler: there the traceback keeps the tensors of the step in memory.
             state.micro_size = self._halved_size(planned)
 
     def _halved_size(self, planned: PlannedStep) -> int:
@@ -105,8 +108,8 @@ class Stepper:
         if most_rows == 1:
             row = planned.parts[tokens.index(max(tokens))][0]
             raise TrainingError(
-                f"Row {row}, of {max(tokens)} tokens, does not fit in memory alone; shorten the "
-                "texts or use a smaller model."
+                f"Row {row} with {max(tokens)} tokens does not fit in memory, even in a batch of "
+                "its own; shorten the texts or use a smaller model."
             )
         self.optimizer.zero_grad()
         if self.context.device.type == "cuda":

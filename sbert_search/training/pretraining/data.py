@@ -32,7 +32,7 @@ from sbert_search.training.pretraining.objectives import PretrainingObjective, U
 Sources = str | tuple[str, ...]
 
 _DEV_SEED = 0  # the same held-out examples and masks, whatever the seed of the run
-_DEV_ROWS = 32  # of one forward pass
+_DEV_ROWS = 32  # examples of one forward pass
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -40,7 +40,7 @@ class DataConfig:
     """The training and held-out text of a run.
 
     Attributes:
-        train: One or several sources, as SOURCE on the command line.
+        train: One or several sources of text, named as SOURCE on the command line.
         dev: Sources of the held-out text; None: the last documents of ``train``.
         held_out: Share of the documents of ``train`` to hold out where ``dev`` is None.
         dev_examples: Maximum number of held-out examples, chosen at even intervals.
@@ -88,10 +88,10 @@ def prepare(
     Args:
         data: The text.
         tokenizer: The tokenizer.
-        segments: How examples are cut.
+        segments: How the text is cut into examples.
         masks: How examples are masked; held-out examples always get the same masks.
         out: Folder of the run.
-        seed: Seed of cuts, pairs and masks.
+        seed: Seed of the cutting, pairing and masking.
         ranks: The first rank writes the tokens, the others wait for it.
 
     Raises:
@@ -149,7 +149,7 @@ def masked_batch(
     segments: bool,
     epoch: int = 0,
 ) -> Batch:
-    """Read examples as the batch of an objective."""
+    """Read examples, mask them and put them into one batch."""
     inputs = MaskedBatch.of(corpus.read(rows, epoch), segments=segments)
     sizes: dict[Unit, int] = {
         "masked": len(inputs.labels),
@@ -232,8 +232,8 @@ def _held_out(
 
 
 def _n_held_out(documents: int, share: float, segments: SegmentSettings) -> int:
-    """Return how many documents to hold out, so that both parts can give pairs."""
-    least = 2 if segments.kind == "nsp" else 1
+    """Return how many documents to hold out, so that both parts have enough documents."""
+    least = 2 if segments.kind == "nsp" else 1  # next-sentence pairs need two documents
     if not share:
         return 0
     n = max(round(share * documents), least)

@@ -21,7 +21,7 @@ from sbert_search.models.replaced_token_detection import ReplacedTokenModel
 from sbert_search.training.loop.objective import Batch, Losses, Sum
 
 Unit = Literal["masked", "texts", "tokens"]
-"""The unit that a loss is summed over: masked tokens, examples, or all tokens."""
+"""What a loss is summed over: masked tokens, texts (examples), or all tokens."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -74,7 +74,7 @@ class PretrainingObjective(Protocol):
 
     @property
     def accuracies(self) -> tuple[str, ...]:
-        """Names of the further metrics in evaluation mode."""
+        """Names of the metrics, besides the losses, in evaluation mode."""
 
     def __call__(self, model: nn.Module, batch: Batch) -> Losses:
         """Run the model on a batch whose inputs are a `MaskedBatch`."""
@@ -96,12 +96,12 @@ class MaskedObjective:
     @property
     def units(self) -> Mapping[str, Unit]:
         """The unit that each loss is summed over."""
-        words: dict[str, Unit] = {"mlm": "masked"}
-        return words if self.pairs is None else {**words, self.pairs: "texts"}
+        units: dict[str, Unit] = {"mlm": "masked"}
+        return units if self.pairs is None else {**units, self.pairs: "texts"}
 
     @property
     def accuracies(self) -> tuple[str, ...]:
-        """Names of the further metrics."""
+        """Names of the metrics besides the losses."""
         return tuple(f"{name}_accuracy" for name in self.units)
 
     def __call__(self, model: nn.Module, batch: Batch) -> Losses:
@@ -139,7 +139,7 @@ class ReplacedObjective:
 
     @property
     def accuracies(self) -> tuple[str, ...]:
-        """Names of the further metrics."""
+        """Names of the metrics besides the losses."""
         return ("rtd_accuracy", "rtd_recall", "rtd_precision")
 
     def __call__(self, model: nn.Module, batch: Batch) -> Losses:
@@ -165,7 +165,7 @@ class ReplacedObjective:
 
 
 class DistilledObjective:
-    """Distillation: a teacher's distributions of masked tokens and its hidden states.
+    """Distillation: the student learns a teacher's token distributions and last hidden states.
 
     Source: Sanh et al. 2019, DistilBERT, section 3 (arXiv:1910.01108).
     """
@@ -191,7 +191,7 @@ class DistilledObjective:
 
     @property
     def accuracies(self) -> tuple[str, ...]:
-        """Names of the further metrics."""
+        """Names of the metrics besides the losses."""
         return ("mlm_accuracy",)
 
     def __call__(self, model: nn.Module, batch: Batch) -> Losses:
@@ -200,28 +200,30 @@ class DistilledObjective:
         assert isinstance(inputs, MaskedBatch)
         self._teacher.to(inputs.positions.device)
         at_all_tokens = self._config.soft_at == "tokens"
-        rows = torch.arange(inputs.tokens.total, device=inputs.positions.device)
-        positions = rows if at_all_tokens else inputs.positions
+        every = torch.arange(inputs.tokens.total, device=inputs.positions.device)
+        positions = every if at_all_tokens else inputs.positions
         output_states = "cosine" in self._weights
         student: MaskedLMOutput = model(inputs.tokens, positions, output_states=output_states)
         with torch.no_grad():
             teacher: MaskedLMOutput = self._teacher(
                 inputs.tokens, positions, output_states=output_states
             )
-        words = student.token_logits[inputs.positions] if at_all_tokens else student.token_logits
+        masked_logits = (
+            student.token_logits[inputs.positions] if at_all_tokens else student.token_logits
+        )
         sums: dict[str, Sum] = {}
         if "soft" in self._weights:
             sums["soft"] = soft_target_loss(
                 student.token_logits, teacher.token_logits, self._config.temperature
             )
         if "mlm" in self._weights:
-            sums["mlm"] = token_cross_entropy(words, inputs.labels)
+            sums["mlm"] = token_cross_entropy(masked_logits, inputs.labels)
         if student.hidden_states is not None and teacher.hidden_states is not None:
             sums["cosine"] = cosine_loss(student.hidden_states, teacher.hidden_states)
-        metrics = {} if model.training else {"mlm_accuracy": _correct(words, inputs.labels)}
+        metrics = {} if model.training else {"mlm_accuracy": _correct(masked_logits, inputs.labels)}
         return Losses(sums, self._weights, metrics)
 
 
 def _correct(logits: Tensor, labels: Tensor) -> Sum:
-    """Count the positions whose highest logit is the label's."""
+    """Count the positions at which the label has the highest logit, and all positions."""
     return (logits.argmax(-1) == labels).sum(), len(labels)

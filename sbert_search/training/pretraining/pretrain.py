@@ -48,7 +48,7 @@ class PretrainRecipe(TrainConfig):
     """All settings of a pre-training run.
 
     Attributes:
-        size: Name of the selected size of the recipe; recorded, not read.
+        size: Name of the size that was selected when the recipe was loaded; only recorded.
         tokenizer: Folder of the tokenizer; None: that of ``init_from`` or ``teacher``. With
             ``init_from``, its vocabulary must extend the model's.
         init_from: Folder or name of the model to start from; None: new weights.
@@ -57,7 +57,7 @@ class PretrainRecipe(TrainConfig):
         generator: Shape of the generator, for the objective ``replaced``.
         mask_decoder: Whether to use DeBERTa's enhanced mask decoder.
         data: The text.
-        segments: How examples are cut.
+        segments: How the text is cut into examples.
         mask: Which tokens are masked.
         objective: The objective and its weights.
     """
@@ -102,7 +102,7 @@ def pretrain(
         recipe: All settings.
         out: Folder of the run; holds the tokens too, unless ``data.folder`` is set.
         resume: Resume from the newest checkpoint in ``out``.
-        allow_inexact: As for `training.loop.train`.
+        allow_inexact: As for `training.loop.loop.train`.
 
     Returns:
         How the run ended. transformers loads the folder ``model`` of each checkpoint with the class
@@ -112,7 +112,7 @@ def pretrain(
         ConfigError: Settings contradict each other.
         CorpusError: The text cannot be read, or is too short.
         ModelError: A model or tokenizer cannot be loaded, or the two do not match.
-        CheckpointError: As for `training.loop.train`.
+        CheckpointError: As for `training.loop.loop.train`.
     """
     if not resume:
         refuse_restart(out, to_mapping(recipe))

@@ -90,7 +90,7 @@ def test_rows_that_share_a_text_or_a_group_never_share_a_batch(
     ]
     made = batches(files, tmp_path, no_duplicates=True)
     told = " ".join(capsys.readouterr().err.split())
-    assert "1 of 41 rows repeat the texts of another, such as the one at file:1" in told
+    assert "1 of 41 rows repeat the texts of another row, such as the one at file:1" in told
     steps = made.plan(0)
     for step in steps:
         texts = [text for row in step for text in made.text_rows.row_texts(row)]

@@ -140,7 +140,7 @@ def test_a_row_that_never_fits_is_named(tmp_path: Path) -> None:
         batches = token_batches(settings(*overrides))
         rows = batches.rows(0, 0)
         row, most = rows[batches.lengths[rows].argmax()], batches.lengths[rows].max()
-        with pytest.raises(TrainingError, match=f"Row {row}, of {most} tokens, does not fit"):
+        with pytest.raises(TrainingError, match=f"Row {row} with {most} tokens does not fit"):
             run(full, tmp_path / unit, *overrides)
 
 
