@@ -1,12 +1,12 @@
-"""Index builds: against bare SentenceTransformer.encode, and with many documents.
+"""Speed of index builds, against SentenceTransformer.encode and with many documents.
 
     python benchmarks/bench_build.py [--quick] [--model FOLDER] [--out F.json]
 
-Part one times the build of an index of real documents, from the first row read to the commit, with
-the model loaded. It alternates with SentenceTransformer.encode on the same texts in memory. Then
-both are timed as programs, start-up included. Part two builds indexes of many documents with the
-hashing embedder, each in a child process whose anonymous memory is sampled, and fetches random hits
-from them.
+Part one times the build of an index of real documents, from the first document read to the commit;
+the model is already loaded. The build alternates with SentenceTransformer.encode, which gets the
+same texts in memory. Then both are timed as programs, start-up included. Part two builds indexes of
+many documents with the hashing embedder, which hashes words instead of running a model. Each build
+runs in a child process whose anonymous memory is sampled. Another process fetches random documents.
 """
 
 from __future__ import annotations
@@ -36,14 +36,17 @@ from sbert_search import Index
 from sbert_search.records import Document
 
 SIZES, QUICK_SIZES = (10_000, 100_000, 1_000_000), (10_000, 50_000)
-FETCHES, HITS = 200, 10
+FETCHES, HITS = 200, 10  # timed fetches, and documents of each
 WARM_UP = 64  # texts that both encode before a build is timed
 
 
 def main() -> None:
+    """Measure, print the figures and write the result file."""
     parser = arguments(__doc__.partition("\n")[0])
     parser.add_argument("--model", help="folder or name; default: the installed all-MiniLM-L6-v2")
-    parser.add_argument("--part", choices=["model", "size"], help="run one part only")
+    parser.add_argument(
+        "--part", choices=["model", "size"], help="run only this part; default: both"
+    )
     parser.add_argument(
         "--child", nargs=2, metavar=("WHAT", "FOLDER"), help="used by the script itself"
     )
@@ -63,7 +66,7 @@ def main() -> None:
 
 
 def with_a_model(results: Results, scratch: Path) -> None:
-    """Compare a build with bare encoding of the same texts by the same weights."""
+    """Compare an index build with SentenceTransformer.encode on the same texts and weights."""
     from sentence_transformers import SentenceTransformer
 
     from sbert_search import Embedder
@@ -108,14 +111,14 @@ SentenceTransformer(sys.argv[2], device="cpu").encode(texts)
 
 
 def program_seconds(*command: str) -> float:
-    """Wall time of one Python program, from start to exit."""
+    """Return the wall time of one Python program, from start to exit."""
     start = time.perf_counter()
     subprocess.run([sys.executable, *command], check=True, stdout=subprocess.DEVNULL)
     return time.perf_counter() - start
 
 
 def with_many_documents(results: Results, scratch: Path, count: int) -> None:
-    """Build and fetch in child processes; the hashing embedder takes almost no time or memory."""
+    """Measure builds and fetches in child processes; hashing takes almost no time or memory."""
     folder = scratch / f"{count}"
     folder.mkdir()
     write_corpus(folder / "corpus.jsonl", many_documents(count))
@@ -139,7 +142,7 @@ def child_build(folder: Path, seed: int) -> dict[str, float]:
 
 
 def child_fetch(folder: Path, seed: int) -> dict[str, float]:
-    """Measure the time to fetch random hits from a newly opened index."""
+    """Measure the time to fetch random documents from a newly opened index."""
     index = Index.open(folder / "index")
     rng = np.random.default_rng(seed)
     times_ms = []

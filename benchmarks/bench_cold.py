@@ -1,8 +1,9 @@
-"""A cold query from the shell: `sbert-search search` beside ten lines of sentence-transformers.
+"""Time of one query in a new process: `sbert-search search` against a script of ten lines.
 
 Both answer the same query from the same vectors of SciFact abstracts. The time of a whole process
-is measured. The peer is a typical script: it loads the model, reads a FAISS index and the texts,
-and prints ten hits. Needs the data folder named by SBERT_SEARCH_DATA, or an index.
+is measured. The peer is a typical script with sentence-transformers: it loads the model, reads a
+FAISS index and the texts, and prints ten hits. Name the folder of the data sets with the variable
+SBERT_SEARCH_DATA, or an index with --index.
 """
 
 from __future__ import annotations
@@ -42,6 +43,7 @@ for score, row in zip(scores[0], rows[0]):
 
 
 def main() -> None:
+    """Measure, print the figures and write the result file."""
     parser = arguments(__doc__ or "")
     parser.add_argument("--index", type=Path, help="search this index instead of building one")
     options = parser.parse_args()
@@ -79,7 +81,7 @@ def build(source: Path, folder: Path, *, quick: bool) -> Path:
 
 
 def write_peer_files(index: Index, folder: Path) -> None:
-    """Write the vectors and texts of an index for the peer, in the order of rows."""
+    """Write the vectors and texts of an index for the peer, in the same order."""
     vectors = [np.load(path) for path in sorted((index.path / "seg").glob("*.vec.npy"))]
     flat = faiss.IndexFlatIP(index.state.manifest.settings.dim)
     flat.add(np.concatenate(vectors).astype(np.float32))
@@ -103,7 +105,7 @@ def require_same_hits(*commands: list[str]) -> None:
 
 
 def seconds(command: list[str], clock: Callable[[], float]) -> Callable[[], float]:
-    """Measure the wall time of a whole process."""
+    """Make a function that runs a command and returns its time by a clock."""
 
     def run() -> float:
         start = clock()
@@ -114,7 +116,7 @@ def seconds(command: list[str], clock: Callable[[], float]) -> Callable[[], floa
 
 
 def children_s() -> float:
-    """Return the processor time of ended child processes; other load changes it less."""
+    """Return the processor time of ended child processes; load changes it less than wall time."""
     used: Any = resource.getrusage(resource.RUSAGE_CHILDREN)
     return float(used.ru_utime + used.ru_stime)
 

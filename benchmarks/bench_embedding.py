@@ -1,12 +1,12 @@
-"""Embedding speed: the native engine against SentenceTransformer.encode, same texts and weights.
+"""Embedding speed of our encoder against SentenceTransformer.encode, same texts and weights.
 
     python benchmarks/bench_embedding.py [--quick] [--model FOLDER] [--peer-python PYTHON]
 
 The peer runs in a separate process, because our setting of glibc's allocator would make it faster
-too. It uses its default batch size, 32; its fastest batch size is measured as well. The share of
-the machine's matrix-product rate (the better of torch.mm and oneDNN's own layout) counts real
-tokens only, no padding. With --peer-python (an environment with sentence-transformers[openvino]),
-its OpenVINO backend is measured as well. This is for CPUs; bench_embedding_cuda is for CUDA.
+too. It uses its default batch size, 32; its fastest batch size is measured as well. `matmul_share`
+is our operations a second, padding not counted, as a share of those of a large matrix product (the
+faster of torch.mm and oneDNN). --peer-python names a Python with sentence-transformers[openvino],
+whose OpenVINO backend is then measured as well. For CUDA devices use bench_embedding_cuda.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ from sbert_search.metrics.correlation import spearman
 from sbert_search.models.loading.resolve import resolve_model
 from sbert_search.runtime.device import MatmulRate, Precision, matmul_rate
 
-PEER_BATCHES = (8, 16, 32, 64, 128)
-LIBRARY = """
+PEER_BATCHES = (8, 16, 32, 64, 128)  # batch sizes tried to find the fastest
+LIBRARY_SCRIPT = """
 import json, sys, time
 from sentence_transformers import SentenceTransformer
 model = SentenceTransformer(sys.argv[1], device="cpu", backend=sys.argv[2])
@@ -51,6 +51,7 @@ CPU = torch.device("cpu")
 
 
 def main() -> None:
+    """Measure, print the figures and write the result file."""
     parser = arguments(__doc__.partition("\n")[0])
     parser.add_argument("--model", help="folder or name; default: the installed all-MiniLM-L6-v2")
     parser.add_argument(
@@ -86,7 +87,7 @@ def measure(
     peer: Library,
     rates: dict[torch.dtype, MatmulRate],
 ) -> None:
-    """Add the figures of one list of texts."""
+    """Compare both on one list of texts, in each of our precisions."""
     repeats = repeats_of(results.options)
     count = len(texts)
     reference = SentenceTransformer(str(folder), device="cpu").encode(texts)
@@ -128,14 +129,14 @@ class Library:
     """A process that runs sentence-transformers with any backend and waits for texts."""
 
     def __init__(self, python: str, folder: Path, backend: str) -> None:
-        command = [python, "-c", LIBRARY, str(folder), backend]
+        command = [python, "-c", LIBRARY_SCRIPT, str(folder), backend]
         self._child = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
         self._answer("ready")
 
     def rate(self, texts: list[str], batch_size: int = 32) -> float:
-        """Texts a second of one call, by default at the library's default batch size."""
+        """Return the texts a second of one call; 32 is the library's default batch size."""
         assert self._child.stdin is not None
         self._child.stdin.write(json.dumps([texts, batch_size]) + "\n")
         self._child.stdin.flush()
@@ -146,17 +147,21 @@ class Library:
         for line in self._child.stdout:
             if line.startswith(word):
                 return line.removeprefix(word)
-        raise SystemExit(f"The other environment ended with {self._child.wait()}.")
+        raise SystemExit(
+            f"The process of sentence-transformers ended with exit code {self._child.wait()}."
+        )
 
     def __enter__(self) -> Self:
+        """Return the process."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._child.communicate()  # closes its stdin, which ends it
+        """End the process by closing its input."""
+        self._child.communicate()
 
 
 def against(results: Results, source: str, texts: list[str], folder: Path, other: Library) -> None:
-    """Add our default precision beside the OpenVINO backend."""
+    """Compare our default precision with the OpenVINO backend."""
     ours = Embedder(folder, device="cpu")
     figure = compare(
         partial(rate, len(texts), partial(ours.encode, texts)),

@@ -2,10 +2,11 @@
 
     python benchmarks/bench_embedding_cuda.py [--quick] [--device cuda:0] [--out F.json]
 
-Two shapes: all-MiniLM-L6-v2, and BERT-base with random weights, both with 512 tokens. Short texts
-give the ratio to the peer, in large batches and one by one (a replayed graph). Texts of 512 tokens
-give the share of the device's matrix-product rate (8192 x 8192), the cost of tokenising beside the
-encoder, and the peak memory of our model.
+The encoders are all-MiniLM-L6-v2, and BERT-base with random weights, both with up to 512 tokens.
+Short texts are compared with the peer, in large batches and one by one, for which our encoder
+replays a CUDA graph. Texts of 512 tokens are encoded by our encoder alone. They give its operations
+a second as a share of those of a large matrix product (8192 x 8192), its speed with and without
+tokenising, and its peak memory.
 """
 
 from __future__ import annotations
@@ -36,8 +37,11 @@ TOKENS = 512
 
 
 def main() -> None:
+    """Measure, print the figures and write the result file."""
     parser = arguments(__doc__.partition("\n")[0])
-    parser.add_argument("--device", default="cuda:0", help="cpu only checks that the script runs")
+    parser.add_argument(
+        "--device", default="cuda:0", help="use cpu only to check that the script runs"
+    )
     options = parser.parse_args()
     results, device = Results(options), resolve_device(options.device)
     flops = matmul_rate(device, torch.bfloat16).flops
@@ -50,7 +54,7 @@ def main() -> None:
 
 
 def save_model(shape: str, folder: Path, seed: int) -> Path:
-    """Save a bi-encoder that reads 512 tokens; only MiniLM has trained weights."""
+    """Save a bi-encoder of up to 512 tokens; only MiniLM has trained weights."""
     torch.manual_seed(seed)
     base = resolve_model(None).path
     encoder = load_encoder(base) if shape == "minilm-l6" else Encoder(preset(shape))
@@ -60,7 +64,7 @@ def save_model(shape: str, folder: Path, seed: int) -> Path:
 
 
 def measure(results: Results, shape: str, folder: Path, device: torch.device, flops: float) -> None:
-    """Add the figures of one shape."""
+    """Measure one encoder shape."""
     _, short = sentences(2_000 if results.options.quick else 20_000)
     ours = Embedder(folder, device=str(device), precision="bf16", batch_tokens="auto")
     against(results, shape, short, folder, ours)
@@ -70,7 +74,7 @@ def measure(results: Results, shape: str, folder: Path, device: torch.device, fl
 
 
 def against(results: Results, shape: str, texts: list[str], folder: Path, ours: Embedder) -> None:
-    """Add our speed and the peer's."""
+    """Compare our speed with the peer's, in large batches and one text at a time."""
     half = {"dtype": torch.bfloat16}
     peer = SentenceTransformer(str(folder), device=ours.opened.device, model_kwargs=half)
     many = partial(ours.encode, texts), partial(peer.encode, texts)
@@ -86,12 +90,13 @@ def against(results: Results, shape: str, texts: list[str], folder: Path, ours: 
 
 
 def one_at_a_time(encode: Callable[[str], object], texts: list[str]) -> None:
+    """Embed each text in a call of its own."""
     for text in texts:
         encode(text)
 
 
 def alone(results: Results, shape: str, folder: Path, ours: Embedder, flops: float) -> None:
-    """Add memory, and our speed as a share of the device's and of the encoder's rate."""
+    """Add our memory, our speed with and without tokenising, and the share of a matrix product."""
     quick, device = results.options.quick, torch.device(ours.opened.device)
     gc.collect()  # frees the other models
     if device.type == "cuda":
@@ -121,7 +126,7 @@ def texts_of_512_tokens(embedder: Embedder, count: int) -> list[str]:
     full = [
         text for text, lost in zip(several, embedder.tokenize(several).lost, strict=True) if lost
     ]
-    return [full[place % len(full)] for place in range(count)]
+    return [full[number % len(full)] for number in range(count)]
 
 
 if __name__ == "__main__":

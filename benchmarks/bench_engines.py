@@ -1,18 +1,18 @@
-"""One task, five engines: SciFact indexed and searched by sbert-search and by what users know.
+"""Index and search SciFact with five search engines, and compare speed, quality and reliability.
 
-The others are a script of sentence-transformers and FAISS, txtai, LanceDB and Chroma, each with its
-defaults and as its documentation shows (`engines.py`, `engine_peers.py`), and all with the weights
-of all-MiniLM-L6-v2. sbert-search computes in bfloat16 where the CPU has it, the others in float32:
-those are the defaults. Every task runs in a process of its own, one engine after the other in each
-round. Indexing is measured once, from the start of the process to its end.
+The engines are sbert-search, a script with sentence-transformers and FAISS, txtai, LanceDB and
+Chroma. Each is used with its defaults and as its documentation shows (`engines.py`,
+`engine_peers.py`), and all use the weights of all-MiniLM-L6-v2. By default, sbert-search computes
+in bfloat16 if the CPU supports it, and the others in float32. Every task runs in a process of its
+own, one engine after the other in each round. Indexing is measured once, from the start of the
+process to its end.
 
-Beside times it tries what happens when an indexing process is killed: after half of the documents,
-at 1,000 texts a second, and at random moments of a stream of small writes. Both use random vectors,
-so that the engine is killed and not the model. It also tries what happens when documents change,
-when a filter leaves few documents, when another process adds a document, and when the weights
-behind the recorded model change.
+Trials show what happens when an indexing process is killed: after half of the documents, embedded
+at 1,000 texts a second, and at random moments of a stream of small writes. These two trials use
+random vectors instead of a model. Other trials change documents, filter all but a few documents,
+add a document in another process, and change the weights of the model of an index.
 
-Needs the extra ``bench`` and the data folder named by SBERT_SEARCH_DATA.
+The script needs the extra ``bench``, and the folder of the data sets in SBERT_SEARCH_DATA.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from pathlib import Path
 import ir_measures
 import numpy as np
 from common import arguments, repeats_of
-from engine_figures import OURS, PEERS, QUICK_DOCS, Bench, Values, child
+from engine_figures import OURS, PEERS, QUICK_DOCS, Bench, Values, run_task
 from engine_tasks import K
 from engine_trials import try_changes, try_kill_at_half, try_kills_of_a_stream
 from ir_measures import nDCG
@@ -36,21 +36,27 @@ HYBRID = (OURS, "txtai", "lancedb")  # the engines that rank by vectors and word
 
 
 def main() -> None:
+    """Measure, print the figures and write the result file."""
     parser = arguments(__doc__ or "")
     parser.add_argument(
-        "--engine", action="append", choices=PEERS, help="default: all, with --quick faiss-script"
+        "--engine",
+        action="append",
+        choices=PEERS,
+        help="engine to compare with, repeatable; default: all, with --quick faiss-script",
     )
-    parser.add_argument("--kills", type=int, help="of the stream; default: 5, with --quick 1")
+    parser.add_argument(
+        "--kills", type=int, help="kills in a stream of writes; default: 5, with --quick 1"
+    )
     parser.add_argument(
         "--docs",
         type=int,
-        help="the judged documents and others up to so many; default: all, with --quick 50",
+        help="number of documents, judged ones first; default: all, with --quick 50",
     )
-    parser.add_argument("--part", choices=PARTS, action="append", help="default: all")
+    parser.add_argument("--part", choices=PARTS, action="append", help="repeatable; default: all")
     parser.add_argument("--work", type=Path, help="keep the indexes of --part index here")
     options = parser.parse_args()
     if data_folder() is None:
-        parser.error("name the data folder in SBERT_SEARCH_DATA")
+        parser.error("set SBERT_SEARCH_DATA to the folder of the data sets")
     options.docs = options.docs or (QUICK_DOCS if options.quick else None)
     peers = options.engine or (["faiss-script"] if options.quick else PEERS)
     with tempfile.TemporaryDirectory(prefix="bench-engines-") as scratch:
@@ -66,7 +72,7 @@ def main() -> None:
 
 
 def try_all(bench: Bench) -> None:
-    """Try what the engines do when they are killed and when something changes."""
+    """Kill the engines while they write, and change documents and models."""
     try_kill_at_half(bench)
     try_kills_of_a_stream(bench, bench.options.kills or (1 if bench.options.quick else 5))
     try_changes(bench)
@@ -77,7 +83,7 @@ def measure_indexing(bench: Bench) -> None:
     times, memory, size = {}, {}, {}
     for name in bench.names:
         start = time.perf_counter()
-        done = child("create", name, bench.index(name), bench.model, bench.docs)
+        done = run_task("create", name, bench.index(name), bench.model, bench.docs)
         times[name] = time.perf_counter() - start
         memory[name] = done.anonymous_mib
         size[name] = bytes_of(bench.index(name)) / 2**20
@@ -88,7 +94,7 @@ def measure_indexing(bench: Bench) -> None:
 
 
 def measure_queries(bench: Bench) -> None:
-    """Ask the test queries, in rounds, and start processes for one query each."""
+    """Measure the test queries in rounds, then processes that answer one query each."""
     repeats = repeats_of(bench.options)
     texts = json.dumps(list(bench.queries.values()))
     for mode in ("dense", "hybrid"):
@@ -99,7 +105,7 @@ def measure_queries(bench: Bench) -> None:
         for _ in range(repeats):
             values: dict[str, Values] = {"p50": {}, "p99": {}, "memory": {}}
             for name in names:
-                done = child("ask", name, bench.index(name), bench.model, mode, texts)
+                done = run_task("ask", name, bench.index(name), bench.model, mode, texts)
                 p50, p99 = np.percentile(done.result["milliseconds"], [50, 99])
                 values["p50"][name], values["p99"][name] = float(p50), float(p99)
                 values["memory"][name] = done.anonymous_mib
@@ -111,26 +117,26 @@ def measure_queries(bench: Bench) -> None:
             bench.add_rounds(f"{mode}_{measure}", [values[measure] for values in rounds], unit)
         if mode == "dense":
             judge_filter(bench, filtered)
-        bench.results.write()  # what is known so far
+        bench.results.write()  # in case a later measurement fails
     measure_cold_starts(bench, repeats)
 
 
 def measure_cold_starts(bench: Bench, repeats: int) -> None:
-    """Start a process, open the index, answer one query: whole processes, by the clock."""
+    """Measure the wall time of processes that open an index and answer one query."""
     query = next(iter(bench.queries.values()))
     rounds: list[Values] = []
     for _ in range(1 + repeats):  # the first warms the page cache up
         values = {}
         for name in bench.names:
             start = time.perf_counter()
-            child("cold", name, bench.index(name), bench.model, query)
+            run_task("cold", name, bench.index(name), bench.model, query)
             values[name] = time.perf_counter() - start
         rounds.append(values)
     bench.add_rounds("cold_start", rounds[1:], "s")
 
 
 def judge_filter(bench: Bench, found: dict[str, list[list[str]]]) -> None:
-    """Count the hits among one bucket, and how many are of the script's exact ones."""
+    """Add the number of hits with a filter, and the share of the exact hits of the script."""
     bench.add("filtered_hits", {n: float(np.mean([*map(len, f)])) for n, f in found.items()}, "")
     exact = found.get("faiss-script")
     if exact:
@@ -142,7 +148,7 @@ def judge_filter(bench: Bench, found: dict[str, list[list[str]]]) -> None:
 
 
 def ndcg_at_10(bench: Bench, found: Sequence[Sequence[str]]) -> float:
-    """Judge rankings."""
+    """Return the mean nDCG@10 of the rankings of all queries."""
     run = [
         ir_measures.ScoredDoc(query, doc, float(K - rank))
         for query, docs in zip(bench.queries, found, strict=True)

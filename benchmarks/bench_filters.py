@@ -1,12 +1,14 @@
-"""Filtered search at several selectivities, beside dropping hits after an unfiltered search.
+"""Filtered search at several selectivities, against dropping hits after an unfiltered search.
 
     python benchmarks/bench_filters.py [--quick] [--work FOLDER] [--out F.json]
 
-1,000,000 clustered vectors of 384 dimensions (--quick: 60,000), exact, HNSW and IVF. For each share
-of matching rows: recall@10 against an exact scan of the matching rows, the median latency of one
-query, the number of queries of 100 with fewer than 10 hits, and the same for post-filtering, which
-fetches 100 hits without the filter and drops those that do not match. The search parameters of each
-index give a recall of at least 0.97 without a filter.
+The indexes have 1,000,000 clustered vectors of 384 dimensions (--quick: 60,000) and are exact, HNSW
+and IVF. Filters match different shares of the vectors. For each share the script measures recall@10
+against an exact scan of the matching vectors, the median latency of one query, and the number of
+queries of 100 with fewer than 10 hits. The peer is post-filtering, which fetches 100 hits without
+the filter and drops those that do not match. Its latency and its queries with fewer than 10 hits
+are measured too. The search parameters of each index are raised until recall without a filter is at
+least 0.97.
 """
 
 from __future__ import annotations
@@ -41,13 +43,14 @@ QUICK_SPECS = {
 }
 SHARES = {"50%": 500, "10%": 100, "1%": 10, "0.1%": 1}  # values of `part` out of 1,000 that match
 QUERIES, K, POST_FETCH = 100, 10, 100
-UNFILTERED = 0.97  # recall
+UNFILTERED = 0.97  # minimum recall of an unfiltered search
 
 Rows = NDArray[np.int64]
 Search = Callable[[NDArray[np.float32]], Rows]
 
 
 def main() -> None:
+    """Measure, print the figures and write the result file."""
     parser = arguments(__doc__.partition("\n")[0])
     parser.add_argument("--work", type=Path, help="keep the indexes in this folder")
     options = parser.parse_args()
@@ -65,14 +68,14 @@ def main() -> None:
 
 
 def prepared(path: Path, clusters: Clusters, count: int) -> IndexStore:
-    """Open the index of an earlier run, or write it."""
+    """Open the index of an earlier run, or write one."""
     if (path / "MANIFEST.json").exists():
         return IndexStore.open(path)
     return write_index(path, clusters, count)
 
 
 def respecified(store: IndexStore, spec: IndexSpec) -> Snapshot:
-    """Search an index by another spec, building its FAISS files."""
+    """Build the FAISS files of an index by another spec, and return the new snapshot."""
     from sbert_search.index.maintenance import compaction
 
     old = store.snapshot.manifest
@@ -86,6 +89,7 @@ def respecified(store: IndexStore, spec: IndexSpec) -> Snapshot:
 
 
 def measure(results: Results, name: str, snapshot: Snapshot, queries: NDArray[np.float32]) -> None:
+    """Measure one index with filters of every share."""
     snapshot = wide_enough(snapshot, queries)
     for share, below in SHARES.items():
         mask = snapshot.filter_mask(f"part < {below}")
@@ -110,22 +114,23 @@ def wide_enough(snapshot: Snapshot, queries: NDArray[np.float32]) -> Snapshot:
 
 
 def filtered(snapshot: Snapshot, mask: RowMask, queries: NDArray[np.float32]) -> Rows:
+    """Search the rows that the filter matches."""
     return snapshot.search(queries, K, mask)[1]
 
 
 def post_filtered(snapshot: Snapshot, mask: RowMask, queries: NDArray[np.float32]) -> Rows:
     """Search without the filter, then drop the rows that do not match."""
     rows = snapshot.search(queries, POST_FETCH)[1]
-    marks = np.concatenate(mask.parts)  # rows of this index are positions
+    marks = np.concatenate(mask.parts)  # by row number, because no row was ever deleted
     kept = np.full((len(rows), K), -1, np.int64)
-    for place, found in enumerate(rows):
+    for number, found in enumerate(rows):
         matching = found[marks[found]][:K]
-        kept[place, : len(matching)] = matching
+        kept[number, : len(matching)] = matching
     return kept
 
 
 def timed(search: Search, queries: NDArray[np.float32]) -> tuple[Rows, float]:
-    """Run one query after another; the first one warms up. Returns rows and the median in ms."""
+    """Run queries one by one after a warm-up; return their rows and the median time in ms."""
     search(queries[:1])
     found, times_ms = [], []
     for query in queries:
@@ -136,6 +141,7 @@ def timed(search: Search, queries: NDArray[np.float32]) -> tuple[Rows, float]:
 
 
 def recall(rows: Rows, truth: Rows) -> float:
+    """Return the share of the true hits that were found."""
     return float(np.mean([len(set(a) & set(b)) / K for a, b in zip(rows, truth, strict=True)]))
 
 

@@ -1,10 +1,11 @@
-"""FAISS on a GPU beside the CPU: the same answers, build time, speed, memory.
+"""FAISS on a GPU against the CPU: equal answers, build time, speed and memory.
 
     python benchmarks/bench_gpu.py [--quick] [--out F.json]
 
-1,000,000 clustered vectors of 384 dimensions (--quick: 100,000). Exact search with torch on the
-device must return the rows that the CPU returns (overlap of at least 0.999). An IVF index built and
-searched on the device must have the CPU's recall within 0.005. Needs faiss-gpu and a device.
+The index has 1,000,000 clustered vectors of 384 dimensions (--quick: 100,000). Exact search with
+torch on the GPU should return the rows that the CPU returns (overlap of at least 0.999). An IVF
+index that is built and searched on the GPU should have the CPU's recall within 0.005. The script
+needs faiss-gpu and a GPU.
 """
 
 from __future__ import annotations
@@ -31,56 +32,58 @@ T = TypeVar("T")
 
 
 def main() -> None:
+    """Measure, print the figures and write the result file."""
     options = arguments(__doc__.partition("\n")[0]).parse_args()
     device = faiss_gpu.find_gpu()
     if device is None:
-        raise SystemExit("There is no GPU that FAISS answers on: nothing is measured.")
+        raise SystemExit("FAISS finds no GPU, so nothing is measured.")
     results = Results(options)
     count = QUICK_ROWS if options.quick else N_ROWS
     clusters = Clusters.of(options.seed, count)
     vectors = np.concatenate(list(clusters.blocks(count)))
     queries = clusters.queries(N_QUERIES)
 
-    def on_cpu() -> TopK:
+    def exact_on_cpu() -> TopK:
         top = TopK.empty(len(queries), K)
         scan(queries, vectors, top, np.arange(count), metric="cosine", max_norm=1.0)
         return top
 
-    exact = partial(faiss_gpu.exact_candidates, queries, vectors, K, None, euclidean=False)
-    truth = on_cpu().rows
-    results.add("flat_overlap", Figure(recall(exact(), truth), "share"))
-    speed = partial(rate, N_QUERIES, exact), partial(rate, N_QUERIES, on_cpu)
+    exact_on_gpu = partial(faiss_gpu.exact_candidates, queries, vectors, K, None, euclidean=False)
+    truth = exact_on_cpu().rows
+    results.add("flat_overlap", Figure(recall(exact_on_gpu(), truth), "share"))
+    speed = partial(rate, N_QUERIES, exact_on_gpu), partial(rate, N_QUERIES, exact_on_cpu)
     results.add("flat_speed", compare(*speed, unit="q/s", repeats=repeats_of(options)))
 
     spec = IndexSpec(factory="IVF1024,SQ8" if options.quick else "IVF2048,SQ8", nprobe=16)
     settings = StoreSettings(dim=DIM, spec=spec)
     empty = faiss_build.train([vectors], settings)
     assert empty is not None
-    there, there_s = timed(partial(faiss_gpu.fill, device, empty, vectors, lambda n: None))
-    here, here_s = timed(partial(faiss_build.fill, empty, vectors))
-    assert there is not None
-    results.add("ivf_build", Figure(there_s, "s", here_s, there_s / here_s))
-    how = plan(spec, count, count, k=K, n_queries=N_QUERIES, takes_bitmap=True)
-    copy = faiss_gpu.GpuIndex(device, there)
-    ours = partial(copy.search, how, queries, None)
-    theirs = partial(faiss_file.search, here, how, queries, None)
-    found = [top_of(at, queries, vectors, truth) for at in (ours(), theirs())]
+    gpu_made, gpu_s = timed(partial(faiss_gpu.fill, device, empty, vectors, lambda n: None))
+    cpu_made, cpu_s = timed(partial(faiss_build.fill, empty, vectors))
+    assert gpu_made is not None
+    results.add("ivf_build", Figure(gpu_s, "s", cpu_s, gpu_s / cpu_s))
+    query_plan = plan(spec, count, count, k=K, n_queries=N_QUERIES, takes_bitmap=True)
+    gpu = faiss_gpu.GpuIndex(device, gpu_made)
+    gpu_search = partial(gpu.search, query_plan, queries, None)
+    cpu_search = partial(faiss_file.search, cpu_made, query_plan, queries, None)
+    found = [recall_of_best(rows, queries, vectors, truth) for rows in (gpu_search(), cpu_search())]
     results.add("ivf_recall", Figure(found[0], "recall", found[1], found[0] / found[1]))
-    speed = partial(rate, N_QUERIES, ours), partial(rate, N_QUERIES, theirs)
+    speed = partial(rate, N_QUERIES, gpu_search), partial(rate, N_QUERIES, cpu_search)
     results.add("ivf_speed", compare(*speed, unit="q/s", repeats=repeats_of(options)))
     results.add("ivf_bytes", Figure(spec.predicted_bytes(count, DIM) / 2**20, "MiB"))
     results.write()
 
 
-def top_of(at: Rows, queries: Floats, vectors: Floats, truth: Rows) -> float:
-    """Score candidates by the stored vectors and compare the best with the true ones."""
-    scores = np.einsum("qd,qcd->qc", queries, vectors[at])
-    scores[at < 0] = -np.inf
-    best = np.take_along_axis(at, np.argsort(-scores, axis=1)[:, :K], axis=1)
+def recall_of_best(candidates: Rows, queries: Floats, vectors: Floats, truth: Rows) -> float:
+    """Rank candidates, (queries, n), by the stored vectors; return the recall of the first `K`."""
+    scores = np.einsum("qd,qcd->qc", queries, vectors[candidates])
+    scores[candidates < 0] = -np.inf
+    best = np.take_along_axis(candidates, np.argsort(-scores, axis=1)[:, :K], axis=1)
     return recall(best, truth)
 
 
 def timed(work: Callable[[], T]) -> tuple[T, float]:
+    """Call a function and return its result and its seconds."""
     start = time.perf_counter()
     made = work()
     return made, time.perf_counter() - start

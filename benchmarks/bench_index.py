@@ -2,13 +2,15 @@
 
     python benchmarks/bench_index.py [--quick] [--work FOLDER] [--svg F.svg] [--out F.json]
 
-Clustered synthetic vectors of 384 dimensions: 10,000, 100,000 and 1,000,000 (--quick: 10,000 and
-50,000), tuned for a recall of 0.95 with half of 2,000 queries; all figures are of the other half,
-which is held out. With --data FOLDER also SciFact and 101,216 Wikipedia and SQuAD passages,
-embedded by all-MiniLM-L6-v2 and kept in --work. One thread, queries as one batch and one by one,
-five interleaved rounds. Peers use the smallest search width that reaches our recall; all graphs
-have 16 links and a construction width of 100. Our graph stores the vectors as bfloat16, and
-candidates are scored with the stored float32.
+The sets `drawn_N` are N clustered random vectors of 384 dimensions: 10,000, 100,000 and 1,000,000
+(--quick: 10,000 and 50,000). With --data FOLDER, SciFact and 101,216 passages of Wikipedia and
+SQuAD are measured too; they are embedded by all-MiniLM-L6-v2 and kept in --work. Indexes are tuned
+for a recall of 0.95 with half of 2,000 queries. All figures are of the other, held-out half.
+
+Searches use one thread and get the queries as one batch and one by one, alternately with the peers
+in five rounds. Peers use the smallest search width (ef) that reaches our recall. All graphs have 16
+links and a construction width of 100. Our graph stores the vectors as bfloat16, and rescores the
+candidates that it finds with the stored float32 vectors.
 """
 
 from __future__ import annotations
@@ -42,14 +44,14 @@ from sbert_search.runtime.cores import usable_cores
 SIZES, QUICK_SIZES = (10_000, 100_000, 1_000_000), (10_000, 50_000)
 N_QUERIES, QUICK_QUERIES, K, TARGET = 2_000, 600, 10, 0.95
 LINKS, CONSTRUCTION, QUICK_CONSTRUCTION = 16, 100, 40
-ALONE = 200  # queries asked one by one
+ALONE = 200  # number of queries asked one by one
 
 Ask = Callable[[Floats], Rows]
 
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """Costs of an index of one size: the points of the plot."""
+    """Measured costs of an index of one size, drawn by `picture`."""
 
     rows: int
     build_s: float
@@ -59,6 +61,7 @@ class Cost:
 
 
 def main() -> None:
+    """Measure, print the figures and write the result file."""
     parser = arguments(__doc__.partition("\n")[0])
     parser.add_argument("--work", type=Path, help="keep the indexes in this folder")
     parser.add_argument("--data", type=Path, help="the folder with scifact, squad, wikipedia")
@@ -131,11 +134,11 @@ def measured(results: Results, name: str, store: IndexStore, queries: Floats) ->
 def race(
     results: Results, name: str, store: IndexStore, queries: Floats, truth: Rows, found: float
 ) -> None:
-    """Compare the chosen index, then our graph, with the peers at the same recall."""
+    """Compare the index that `tune` chose, then an HNSW graph of ours, with the peers."""
     snapshot = store.snapshot
     rows = np.concatenate([segment.rows for segment in snapshot.segments])
     vectors = np.concatenate([np.asarray(segment.vectors) for segment in snapshot.segments])
-    truth = np.searchsorted(rows, truth)  # peers count positions
+    truth = np.searchsorted(rows, truth)  # peers return positions in `vectors`, not our row numbers
     construction = QUICK_CONSTRUCTION if results.options.quick else CONSTRUCTION
     hnswlib = HnswLib(vectors, LINKS, construction, usable_cores())
     peers: dict[str, Graph] = {
@@ -169,7 +172,7 @@ def race(
 def duel(
     results: Results, name: str, ours: Ask, peer: Graph, queries: Floats, truth: Rows, found: float
 ) -> None:
-    """Compare queries a second at equal recall, as one batch and one by one."""
+    """Compare queries a second at our recall, ``found``, as one batch and one by one."""
     reached = widen(peer.set_width, peer.search, queries, truth, found)
     results.add(f"{name}_recall", Figure(found, "recall", reached, found / reached))
     theirs = partial(peer.search, k=K)
@@ -184,20 +187,23 @@ def duel(
 
 
 def at_once(queries: Floats, ask: Ask) -> None:
+    """Search for all queries in one batch."""
     ask(queries)
 
 
 def one_by_one(queries: Floats, ask: Ask) -> None:
+    """Search for each query in a call of its own."""
     for query in queries:
         ask(query[None])
 
 
 def search_of(snapshot: Snapshot, queries: Floats) -> Rows:
+    """Return the rows that the index finds, best first."""
     return snapshot.search(queries, K)[1]
 
 
 def our_graph(store: IndexStore, construction: int) -> Snapshot:
-    """Search the index by a graph like the peers'."""
+    """Replace the FAISS files of the index by a graph like the peers'; return the new snapshot."""
     spec = IndexSpec(factory=f"HNSW{LINKS},SQbf16", ef_construction=construction)
     old = store.snapshot.manifest
     names = {s.ann.name for s in old.segments if s.ann}
@@ -212,6 +218,7 @@ def our_graph(store: IndexStore, construction: int) -> Snapshot:
 
 
 def respecified(snapshot: Snapshot, width: int) -> Snapshot:
+    """Return the snapshot with another search width."""
     spec = replace(snapshot.settings.spec, ef_search=width)
     manifest = replace(snapshot.manifest, settings=replace(snapshot.settings, spec=spec))
     return Snapshot(snapshot.folder, manifest, snapshot)

@@ -2,10 +2,11 @@
 
     python benchmarks/bench_large.py [--quick] [--work FOLDER] [--out F.json] [--page docs/scale.md]
 
-5,000,000 stub documents with clustered vectors of 384 dimensions (--quick: 120,000) under
---memory 2G (--quick: 600M). Writing with its merges, tuning and searching run in one process each.
-RLIMIT_DATA limits its data segment to 1.1 times the budget, and its anonymous memory is sampled.
---page extrapolates the figures to 100 million and a billion documents.
+The index has 5,000,000 documents (--quick: 120,000) without real text but with clustered vectors of
+384 dimensions. The memory budget is 2 GiB (--quick: 600 MiB). Writing with its merges, tuning and
+searching run in one process each. RLIMIT_DATA limits the data segment of each process to 1.1 times
+the budget, and its anonymous memory is sampled. --page extrapolates the figures to 100 million and
+a billion documents.
 """
 
 from __future__ import annotations
@@ -30,18 +31,25 @@ from sbert_search.index.tuning.tune import tune
 
 N_ROWS, QUICK_ROWS = 5_000_000, 120_000
 MEMORY, QUICK_MEMORY = 2 << 30, 600 << 20
-LIMIT = 1.1  # of the budget, set as RLIMIT_DATA
+LIMIT = 1.1  # RLIMIT_DATA, as a multiple of the budget
 N_QUERIES, K = 200, 10
-LARGE = (100_000_000, 1_000_000_000)
+LARGE = (100_000_000, 1_000_000_000)  # numbers of documents to extrapolate to
 
 
 def main() -> None:
+    """Measure, print the figures and write the result file."""
     parser = arguments(__doc__.partition("\n")[0])
     parser.add_argument("--work", type=Path, help="keep the index in this folder")
-    parser.add_argument("--page", type=Path, help="write what larger indexes would cost")
+    parser.add_argument(
+        "--page", type=Path, help="write the extrapolated costs of larger indexes to this file"
+    )
     parser.add_argument("--max-minutes", type=float, default=30.0, help="limit of the tuning")
-    parser.add_argument("--rows", type=int, help="documents")
-    parser.add_argument("--memory", type=int, help="budget in bytes")
+    parser.add_argument(
+        "--rows", type=int, help="documents; default: 5,000,000, with --quick 120,000"
+    )
+    parser.add_argument(
+        "--memory", type=int, help="budget in bytes; default: 2 GiB, with --quick 600 MiB"
+    )
     parser.add_argument(
         "--child", nargs=2, metavar=("WHAT", "FOLDER"), help="used by the script itself"
     )
@@ -74,6 +82,7 @@ def main() -> None:
 
 
 def keep(results: Results, what: str, ran: ChildRun) -> None:
+    """Print the texts of a child's result, and add its numbers and its memory to the figures."""
     for name, value in ran.result.items():
         if isinstance(value, str):
             print(f"{what}: {value}")
@@ -87,6 +96,7 @@ def keep(results: Results, what: str, ran: ChildRun) -> None:
 def write(
     path: Path, rows: int, memory: int, seed: int, max_minutes: float
 ) -> dict[str, float | str]:
+    """Write the index; return the seconds and the bytes on disk."""
     start = time.perf_counter()
     store = write_index(path, Clusters.of(seed, rows), rows, memory_bytes=memory)
     manifest = store.snapshot.manifest
@@ -96,6 +106,7 @@ def write(
 def tuned(
     path: Path, rows: int, memory: int, seed: int, max_minutes: float
 ) -> dict[str, float | str]:
+    """Tune the index; return the choice, its recall, and predicted and actual costs."""
     settings = TuneSettings(memory_bytes=memory, max_minutes=max_minutes, seed=seed)
     start = time.perf_counter()
     report = tune(IndexStore.open(path), settings)
@@ -115,6 +126,7 @@ def tuned(
 def search(
     path: Path, rows: int, memory: int, seed: int, max_minutes: float
 ) -> dict[str, float | str]:
+    """Search with queries one by one on one thread; return recall and latency."""
     snapshot = IndexStore.open(path).snapshot
     queries = Clusters.of(seed, rows).queries(N_QUERIES)
     truth = snapshot.search(queries, K, exact=True)[1]
@@ -130,7 +142,7 @@ def search(
 
 
 def page(figures: Mapping[str, float]) -> str:
-    """Scale the figures to larger numbers of documents; all grow in proportion."""
+    """Write the page with the figures scaled in proportion to larger numbers of documents."""
     measured = int(figures["rows"])
     sizes = (measured, *LARGE)
     per_row = {

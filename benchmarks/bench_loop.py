@@ -1,4 +1,4 @@
-"""What the training loop costs beside the model: masked words, 6 layers of 384, batches of 32.
+"""Cost of the training loop besides the model: masked words, 6 layers of 384, batches of 32.
 
 The loop's own time is the time of whole steps (data, collation, clipping, failure checks, log)
 minus that of the forward pass, the backward pass and the optimizer, each timed where the loop calls
@@ -46,13 +46,14 @@ class Masked(nn.Module):
             EncoderConfig(hidden_size=384, layers=6, heads=12, intermediate_size=1536)
         )
 
-    def forward(self, tokens: PackedTokens, at: Tensor) -> Tensor:
-        states = self.encoder(tokens).hidden_states[at]
+    def forward(self, tokens: PackedTokens, positions: Tensor) -> Tensor:
+        """Return the logits of the tokens at some positions, float (positions, vocab)."""
+        states = self.encoder(tokens).hidden_states[positions]
         return linear(states, self.encoder.embeddings.word.weight)
 
 
 def data(tokens: int, batch: int, seed: int) -> Batches:
-    """Random texts of one length, 15 % of their words masked."""
+    """Make batches of random texts of one length, with 15 % of their words masked."""
     draw = np.random.default_rng(seed)
     ids = draw.integers(FIRST_WORD, 30_000, (16 * batch, tokens))
     masked = draw.random(ids.shape) < 0.15
@@ -61,21 +62,22 @@ def data(tokens: int, batch: int, seed: int) -> Batches:
         texts = np.where(masked[rows], MASK, ids[rows])
         labels = torch.from_numpy(np.where(masked[rows], ids[rows], IGNORED).ravel())
         packed = PackedTokens(torch.from_numpy(texts.ravel()), (tokens,) * len(rows))
-        at = (labels != IGNORED).nonzero().squeeze(1)
-        return Batch((packed, at, labels[at]), rows, {"mlm": len(at)})
+        positions = (labels != IGNORED).nonzero().squeeze(1)
+        return Batch((packed, positions, labels[positions]), rows, {"mlm": len(positions)})
 
     config = BatchingConfig(size=batch)
     return Batches([tokens] * len(ids), collate, config, seed=seed, fingerprint="random")
 
 
 def objective(model: nn.Module, batch: Batch) -> Losses:
+    """Compute the loss of the masked words."""
     assert isinstance(batch.inputs, tuple)
-    tokens, at, labels = batch.inputs
-    return Losses({"mlm": token_cross_entropy(model(tokens, at), labels)})
+    tokens, positions, labels = batch.inputs
+    return Losses({"mlm": token_cross_entropy(model(tokens, positions), labels)})
 
 
 class Clock:
-    """Seconds of each part of a step."""
+    """Measures the seconds of each part of a step, summed over all steps."""
 
     def __init__(self) -> None:
         self.seconds = dict.fromkeys(("forward", "backward", "optimizer"), 0.0)
@@ -83,15 +85,18 @@ class Clock:
         self._mark = 0.0
 
     def start(self, *_: object) -> None:
+        """Note the time at which a part starts."""
         self._mark = time.perf_counter()
         self.first = self.first or self._mark
 
     def stop(self, part: str) -> None:
+        """Add the time since `start` to a part."""
         self.last = time.perf_counter()
         self.seconds[part] += self.last - self._mark
 
     @contextmanager
     def part(self, name: str) -> Iterator[None]:
+        """Add the time of the body to a part."""
         self.start()
         yield
         self.stop(name)
@@ -143,7 +148,7 @@ def plain_loop(steps: int, options: argparse.Namespace) -> float:
 
 
 def embedding_update(options: argparse.Namespace) -> float:
-    """Return the seconds of AdamW for the word embeddings alone."""
+    """Return the median seconds of an AdamW update of the word embeddings alone."""
     table = nn.Embedding(30_522, 384)
     optimizer = make_optimizer(table, OptimConfig())
     table.weight.grad = torch.zeros_like(table.weight)
@@ -156,6 +161,7 @@ def embedding_update(options: argparse.Namespace) -> float:
 
 
 def main() -> None:
+    """Measure, print the figures and write the result file."""
     parser = arguments(__doc__ or "")
     parser.add_argument("--batch", type=int, default=32)
     parser.add_argument("--tokens", type=int, default=32, help="tokens of every text")

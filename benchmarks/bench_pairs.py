@@ -1,11 +1,12 @@
-"""The most similar pair of 10,000 sentences, and every close one.
+"""Time to find the most similar pair of 10,000 sentences, and all pairs above a threshold.
 
     python benchmarks/bench_pairs.py [--quick] [--out F.json]
 
-`close_pairs` over an index of all-MiniLM-L6-v2 finds every pair with a cosine of 0.8 or more; brute
-force in float64 checks it. The first peer is sentence-transformers' paraphrase mining on the same
-vectors, which has no threshold and keeps the 100 nearest of each sentence. The second peer is a
-cross-encoder of the same shape, timed on some pairs and extrapolated to all, as in Reimers &
+The sentences are indexed with embeddings of all-MiniLM-L6-v2. `close_pairs` finds every pair with a
+cosine of 0.8 or more; its pairs are compared with those of a brute-force search in float64. There
+are two peers. One is the paraphrase mining of sentence-transformers with the same vectors. It takes
+no threshold but keeps the 100 nearest sentences of each sentence. The other is a cross-encoder of
+the same shape. It scores some pairs, and its time for all pairs is extrapolated, as in Reimers &
 Gurevych 2019, section 1.
 """
 
@@ -35,8 +36,9 @@ THRESHOLD = 0.8
 
 
 def main() -> None:
+    """Measure, print the figures and write the result file."""
     parser = arguments(__doc__.partition("\n")[0])
-    parser.add_argument("--model", help="a cross-encoder; default: MiniLM with a seeded head")
+    parser.add_argument("--model", help="cross-encoder; default: MiniLM with random output weights")
     parser.add_argument("--child", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.child:
@@ -56,6 +58,7 @@ def main() -> None:
 
 
 def build(texts: list[str], out: Path) -> None:
+    """Embed and index the sentences, without an index of their words."""
     lines = out.with_name("texts.jsonl")
     rows = ({"_id": str(number), "text": text} for number, text in enumerate(texts))
     lines.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
@@ -63,7 +66,7 @@ def build(texts: list[str], out: Path) -> None:
 
 
 def mine(path: Path) -> dict[str, float]:
-    """Find the best pair and all close pairs in a separate process."""
+    """Find the best pair and all close pairs; return their times, and the memory used before."""
     snapshot, held = Index.open(path).state, anonymous_bytes()
     start = time.perf_counter()
     best = best_pairs(snapshot, 1)
@@ -80,11 +83,13 @@ def mine(path: Path) -> dict[str, float]:
 
 
 def measure_mining(results: Results, path: Path) -> None:
+    """Compare `close_pairs` with paraphrase mining, and count its errors."""
     child = run_child(str(Path(__file__)), "--child", str(path))
     results.add("best_pair", Figure(child.result["best_s"], "s"))
     results.add("best_pair_score", Figure(child.result["best"], "cosine"))
     results.add("all_close_pairs", Figure(child.result["close_s"], "s"))
-    mining_mib = child.anonymous_mib - child.result["held_mib"]  # torch is imported here, not used
+    # Without the memory of imported libraries, which were loaded before the search began.
+    mining_mib = child.anonymous_mib - child.result["held_mib"]
     results.add("memory_of_mining", Figure(mining_mib, "MiB"))
     snapshot = Index.open(path).state
     vectors = np.asarray(snapshot.segments[0].vectors)
@@ -104,21 +109,21 @@ def measure_mining(results: Results, path: Path) -> None:
 
 
 def differences(found: list[Pairs], snapshot: Snapshot, vectors: np.ndarray) -> tuple[int, int]:
-    """Return the number of missing and of extra pairs, by brute force in float64."""
+    """Count missing and extra pairs, compared with a brute-force search in float64."""
     ours = {pair for p in found for pair in zip(p.first.tolist(), p.second.tolist(), strict=True)}
     exact, rows = vectors.astype(np.float64), snapshot.segments[0].rows
-    theirs: set[tuple[int, int]] = set()
-    for at in range(0, len(exact), 1000):
-        scores = (exact[at : at + 1000] @ exact.T).astype(np.float32)
-        one, other = np.nonzero(scores >= np.float32(THRESHOLD))
-        later = at + one < other
-        pairs = rows[at + one[later]].tolist(), rows[other[later]].tolist()
-        theirs.update(zip(*pairs, strict=True))
-    return len(theirs - ours), len(ours - theirs)
+    expected: set[tuple[int, int]] = set()
+    for start in range(0, len(exact), 1000):
+        scores = (exact[start : start + 1000] @ exact.T).astype(np.float32)
+        first, second = np.nonzero(scores >= np.float32(THRESHOLD))
+        once = start + first < second  # each pair in one order, and no text with itself
+        pairs = rows[start + first[once]].tolist(), rows[second[once]].tolist()
+        expected.update(zip(*pairs, strict=True))
+    return len(expected - ours), len(ours - expected)
 
 
 def measure_cross_encoder(results: Results, texts: list[str], folder: Path) -> None:
-    """Time a cross-encoder on pairs of neighbours and extrapolate to all pairs."""
+    """Time a cross-encoder on pairs of consecutive sentences, and extrapolate to all pairs."""
     pairs = list(zip(texts[::2], texts[1::2], strict=False))[
         : 200 if results.options.quick else 2000
     ]

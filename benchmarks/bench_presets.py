@@ -1,4 +1,4 @@
-"""Parameters, operations and measured latency of every published shape; writes docs/encoders.md.
+"""Parameters, operations and latency of every encoder preset; --docs writes docs/encoders.md.
 
 python benchmarks/bench_presets.py [--quick] [--out F.json] [--docs docs/encoders.md]
 """
@@ -21,7 +21,7 @@ from sbert_search.encoder.presets import PRESETS
 from sbert_search.runtime.provenance import code, machine
 
 LENGTH = 128  # tokens of a text
-QUICK_FLOPS = 200e6  # a token; larger shapes are left out of a quick run
+QUICK_FLOPS = 200e6  # a token; larger encoders are not measured in a quick run
 HEADER = """# Encoders
 
 Every published shape that `sbert_search.encoder.presets` knows. Parameters and operations come from
@@ -44,6 +44,7 @@ Made by `{command}`.
 
 
 def main() -> None:
+    """Measure, print the figures and write the result file."""
     parser = arguments("Parameters, operations and latency of the published encoder shapes.")
     parser.add_argument("--docs", type=Path, help="write the table to this Markdown file")
     options = parser.parse_args()
@@ -65,13 +66,13 @@ def main() -> None:
 
 
 def measure(config: EncoderConfig, repeats: int) -> float:
-    """Return the median seconds of one text, after a warm-up."""
+    """Return the median seconds of a forward pass of one text, after a warm-up."""
     encoder, tokens = freeze(Encoder(config)), one_text(config)
     return statistics.median([seconds(encoder, tokens) for _ in range(repeats + 1)][1:])
 
 
 def compare_sharing(repeats: int) -> Figure:
-    """Measure tokens a second of albert-base and of bert-base alternately."""
+    """Compare the speed of albert-base, whose layers share their weights, with bert-base."""
     encoders = [freeze(Encoder(PRESETS[name])) for name in ("albert-base", "bert-base")]
     ours, peer = (
         lambda encoder=encoder: LENGTH / seconds(encoder, one_text(encoder.config))
@@ -81,10 +82,12 @@ def compare_sharing(repeats: int) -> Figure:
 
 
 def one_text(config: EncoderConfig) -> PackedTokens:
+    """Draw a random text of `LENGTH` tokens."""
     return PackedTokens(torch.randint(config.vocab_size, (LENGTH,)), (LENGTH,))
 
 
 def seconds(encoder: Encoder, tokens: PackedTokens) -> float:
+    """Return the wall time of a forward pass."""
     with torch.inference_mode():
         start = time.perf_counter()
         encoder(tokens)
@@ -92,6 +95,7 @@ def seconds(encoder: Encoder, tokens: PackedTokens) -> float:
 
 
 def row(name: str, config: EncoderConfig, latency: float | None) -> str:
+    """Write a row of the table."""
     flops = flops_per_token(config, LENGTH)
     speed = "" if latency is None else f"{flops * LENGTH / latency / 1e9:,.0f}"
     return (
@@ -101,6 +105,7 @@ def row(name: str, config: EncoderConfig, latency: float | None) -> str:
 
 
 def document(rows: list[str], sharing: Figure, repeats: int) -> str:
+    """Write the page of docs/encoders.md."""
     header = HEADER.format(length=LENGTH, threads=torch.get_num_threads(), repeats=repeats)
     low, high = sharing.ratio_range or (0.0, 0.0)
     footer = SHARING.format(

@@ -1,11 +1,12 @@
-"""Pre-training: masked words and next sentences, in turn with transformers' own BERT.
+"""Pre-training with masked words and next sentences, against BERT of transformers.
 
-Both train one shape on the same batches of 32 texts of 128 tokens, 15 % of them masked, with a
-vocabulary of 30,522, dropout 0.1, AdamW and clipping, each in its own process. All texts have full
+Both programs train a model of the same shape on the same batches of 32 texts of 128 tokens (256
+texts on CUDA), each in its own process and alternately. 15 % of the tokens are masked, the
+vocabulary has 30,522, dropout is 0.1, and both use AdamW and gradient clipping. All texts have full
 length, so packing without padding is no advantage. The peer is `BertForPreTraining` in a plain loop
-(under autocast for bf16; compiled on CUDA). The share of GEMM relates the products that every
-implementation needs (logits at masked tokens only) to the rate of a large matrix product. Memory is
-the maximum allocated on CUDA, and the memory in use at the end on a CPU.
+(under autocast for bf16; compiled on CUDA). `gemm_share` is the rate of the matrix products that
+every implementation needs (logits at masked tokens only), as a share of the rate of one large
+product. Memory on CUDA is the maximum allocated, and on a CPU the memory in use at the end.
 """
 
 from __future__ import annotations
@@ -50,7 +51,14 @@ LR = 1e-4
 
 @dataclass(frozen=True)
 class Texts:
-    """Masked texts, each (batch, 128), and next-sentence labels, (batch,)."""
+    """Masked texts for next sentence prediction.
+
+    Attributes:
+        ids: Token ids, (batch, 128).
+        types: 1 for tokens of the second segment, (batch, 128).
+        labels: Original ids of masked tokens, else -100, (batch, 128).
+        pairs: Next-sentence labels, (batch,).
+    """
 
     ids: Tensor
     types: Tensor
@@ -59,6 +67,7 @@ class Texts:
 
     @classmethod
     def draw(cls, batch: int, seed: int) -> Texts:
+        """Draw random texts, masks and labels."""
         draw = torch.Generator().manual_seed(seed)
         ids = torch.randint(FIRST_WORD, VOCAB, (batch, LENGTH), generator=draw)
         hidden = torch.rand(ids.shape, generator=draw) < SHARE
@@ -69,6 +78,7 @@ class Texts:
 
 
 def main() -> None:
+    """Measure, print the figures and write the result file."""
     parser = arguments(__doc__ or "")
     parser.add_argument("--device", default="cpu", help="cpu, or cuda for BERT-base in bf16")
     options = parser.parse_args()
@@ -84,6 +94,7 @@ def main() -> None:
 def measure(
     results: Results, options: argparse.Namespace, shape: str, precision: str, device: torch.device
 ) -> None:
+    """Compare speed and memory of both programs with one shape and precision."""
     batch = (8 if options.quick else 32) if device.type == "cpu" else 256
     steps = (1 if options.quick else 3) if device.type == "cpu" else 20
     work = Work(shape, precision, device, batch, steps, options.seed)
@@ -103,7 +114,7 @@ Maker = Callable[[str, Texts, torch.dtype, torch.device, int], Steps]
 
 @dataclass(frozen=True)
 class Work:
-    """Work of both programs: `steps` steps of `batch` texts for each measurement."""
+    """What each measurement of a program is: `steps` steps of `batch` texts."""
 
     shape: str
     precision: str
@@ -113,11 +124,11 @@ class Work:
     seed: int
 
 
-_running: list[tuple[Steps, Work]] = []  # in a child process
+_running: list[tuple[Steps, Work]] = []  # filled in child processes only
 
 
 class Contestant(NamedTuple):
-    """One of the two programs in its own process; measures tokens a second and memory."""
+    """One of the two programs in its own process: measures tokens a second, and bytes of memory."""
 
     rate: Callable[[], float]
     memory: Callable[[], int]
@@ -227,10 +238,10 @@ def peer_steps(
 
 
 def flops_per_token(shape: str) -> float:
-    """Return the multiplications and additions that every training step needs.
+    """Return the FLOPs per token of the matrix products that every training step needs.
 
-    Three products of 2 FLOPs for each weight, logits at masked words; and the two products of
-    attention.
+    Each weight has one product in the forward and two in the backward pass, of 2 FLOPs each.
+    The output layer counts for masked tokens only. The two products of attention count as well.
     """
     layers, hidden, _ = SHAPES[shape]
     blocks = layers * (12 * hidden**2 + 2 * LENGTH * hidden)
@@ -238,7 +249,7 @@ def flops_per_token(shape: str) -> float:
 
 
 def vocabulary() -> TextTokenizer:
-    """Write a vocabulary of BERT's size; it is never used to tokenise."""
+    """Make a tokenizer with a vocabulary of BERT's size; it is never used to tokenise."""
     pieces = [*SPECIAL_TOKENS, *(f"w{n}" for n in range(VOCAB - len(SPECIAL_TOKENS)))]
     with TemporaryDirectory() as scratch:
         save_vocabulary(Path(scratch) / "vocabulary", pieces, WordRules())

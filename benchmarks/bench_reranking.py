@@ -1,10 +1,10 @@
-"""Reranking speed: `Reranker.predict` against CrossEncoder.predict, same pairs and weights.
+"""Reranking speed of `Reranker.predict` against CrossEncoder.predict, same pairs and weights.
 
     python benchmarks/bench_reranking.py [--quick] [--model FOLDER] [--out F.json]
 
-Pairs are SciFact queries with abstracts (or docstrings without the data). Without --model, the
-encoder of all-MiniLM-L6-v2 gets a head with random weights: its scores have no meaning, but its
-cost is that of any cross-encoder of this shape.
+Pairs are SciFact queries with abstracts, or docstrings if SBERT_SEARCH_DATA is not set. Without
+--model, the encoder of all-MiniLM-L6-v2 gets an output layer of random weights. Its scores have no
+meaning, but its cost is that of any cross-encoder of this shape.
 """
 
 from __future__ import annotations
@@ -26,12 +26,13 @@ from sbert_search.models.cross_encoder import CrossEncoder
 from sbert_search.models.loading.resolve import resolve_model
 from sbert_search.tokens.tokenizer import TextTokenizer
 
-TOP = 10
+TOP = 10  # documents compared between the two rankings
 
 
 def main() -> None:
+    """Measure, print the figures and write the result file."""
     parser = arguments(__doc__.partition("\n")[0])
-    parser.add_argument("--model", help="a cross-encoder; default: MiniLM with a seeded head")
+    parser.add_argument("--model", help="cross-encoder; default: MiniLM with random output weights")
     options = parser.parse_args()
     results = Results(options)
     n_queries, n_documents = (2, 24) if options.quick else (10, 100)
@@ -44,7 +45,7 @@ def main() -> None:
 
 
 def model_folder(options: argparse.Namespace, scratch: Path) -> Path:
-    """Return the folder of the model; without --model, write one with a random head."""
+    """Return the folder of --model, or write a model with random output weights."""
     if options.model:
         return resolve_model(options.model).path
     torch.manual_seed(options.seed)
@@ -58,7 +59,7 @@ def model_folder(options: argparse.Namespace, scratch: Path) -> Path:
 def measure(
     results: Results, source: str, pairs: list[tuple[str, str]], n_documents: int, folder: Path
 ) -> None:
-    """Add the figures of one list of pairs, each query with the same number of documents."""
+    """Compare speed and scores on pairs of queries and documents, ordered by query."""
     peer = LibraryCrossEncoder(str(folder), device="cpu")
     reference = np.asarray(peer.predict(pairs)).reshape(-1, n_documents)
     for name in ("fp32", "bf16"):
@@ -71,8 +72,8 @@ def measure(
         )
         results.add(f"{source}_{name}", figure)
         scores = ours.predict(pairs).reshape(-1, n_documents)
-        apart = float(np.abs(scores - reference).max())
-        results.add(f"{source}_{name}_max_difference", Figure(apart, "score"))
+        difference = float(np.abs(scores - reference).max())
+        results.add(f"{source}_{name}_max_difference", Figure(difference, "score"))
         results.add(f"{source}_{name}_scores_deviate", Figure(float(reference.std()), "score"))
         same = [
             len(set(best(mine)) & set(best(theirs))) / TOP

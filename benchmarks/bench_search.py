@@ -1,10 +1,10 @@
-"""What a search costs: hybrid beside dense, each stage, client threads, the engine beside FAISS.
+"""Cost of a search: hybrid against dense, each stage, client threads, and batches against FAISS.
 
     python benchmarks/bench_search.py [--quick] [--out F.json]
 
-100,000 paragraphs of Wikipedia (without SBERT_SEARCH_DATA: repeated sentences) with vectors of
-hashed words, so that the time of a model does not hide that of the search. Searches whose queries a
-model embeds are measured as well. Queries are the questions of SQuAD.
+The index has 100,000 paragraphs of Wikipedia (without SBERT_SEARCH_DATA: repeated sentences), and
+the queries are questions of SQuAD. Vectors are made by hashing words, so that the time of a model
+does not hide that of the search. Searches whose queries a model embeds are measured as well.
 """
 
 from __future__ import annotations
@@ -40,10 +40,11 @@ from sbert_search.search.lexical import matching_documents
 from sbert_search.search.options import MODES
 
 K = 10
-BATCH = 100
+BATCH = 100  # queries
 
 
 def main() -> None:
+    """Measure, print the figures and write the result file."""
     options = arguments(__doc__.splitlines()[0]).parse_args()
     results = Results(options)
     with tempfile.TemporaryDirectory() as scratch:
@@ -56,7 +57,7 @@ def main() -> None:
 
 
 def measure(results: Results, index: Index, asked: Sequence[str]) -> None:
-    """Measure everything of one index."""
+    """Run all measurements on one index."""
     name = index.state.settings.spec.factory
     for model, embedder in (("", HashingEmbedder()), ("_with_model", ModelTimed())):
         measure_modes(results, f"{name}{model}", SearchEngine(index, embedder), asked)
@@ -66,13 +67,14 @@ def measure(results: Results, index: Index, asked: Sequence[str]) -> None:
 
 
 class ModelTimed(HashingEmbedder):
-    """Takes the time of all-MiniLM-L6-v2 for a query but returns hashed words."""
+    """Returns vectors of hashed words, but runs all-MiniLM-L6-v2 on each query before."""
 
     def __init__(self) -> None:
         super().__init__()
         self._model = Embedder()
 
     def encode_tokens(self, tokens: TokenizedTexts) -> Vectors:
+        """Embed the texts with the model, then return other vectors."""
         self._model.encode_query(tokens.texts)
         return super().encode_tokens(tokens)
 
@@ -85,22 +87,26 @@ class Ready(HashingEmbedder):
         self._vectors = dict(zip(asked, HashingEmbedder().encode(asked), strict=True))
 
     def tokenize(self, texts: Sequence[str], **_: Any) -> TokenizedTexts:
+        """Return texts without tokens."""
         nothing = np.zeros(len(texts), np.int32)
         return TokenizedTexts(texts, "", [[]] * len(texts), nothing)
 
     def encode_tokens(self, tokens: TokenizedTexts) -> Vectors:
-        if not self._vectors.keys() >= set(tokens.texts):  # those of the engine's self-check
+        """Look up the vectors."""
+        if not self._vectors.keys() >= set(tokens.texts):  # in the engine's self-check
             return HashingEmbedder().encode(tokens.texts)
         return np.stack([self._vectors[text] for text in tokens.texts])
 
 
 def write_corpus(path: Path, count: int) -> None:
+    """Write paragraphs as JSON lines."""
     with path.open("w", encoding="utf-8") as file:
         for number, text in enumerate(paragraphs(count)):
             file.write(json.dumps({"_id": str(number), "text": text}) + "\n")
 
 
 def built(source: Path, factory: str) -> Index:
+    """Build an index of a FAISS factory, or open it if it exists."""
     out = source.with_name(f"{factory}.index")
     if not out.exists():
         settings = BuildSettings(spec=IndexSpec(factory=factory))
@@ -109,9 +115,10 @@ def built(source: Path, factory: str) -> Index:
 
 
 def measure_modes(results: Results, name: str, engine: SearchEngine, asked: Sequence[str]) -> None:
-    """Latency of one question after another, to hits with their texts: median and late ones.
+    """Measure the latency of single questions, from the question to hits with texts.
 
-    Each question is asked in all modes before the next, so that a drift of the machine meets all.
+    Each question is asked in all modes before the next question, so that a drift of the machine's
+    speed affects all modes equally.
     """
     rounds = []
     for _ in range(1 + repeats_of(results.options)):
@@ -151,10 +158,10 @@ def measure_stages(results: Results, name: str, index: Index, asked: Sequence[st
 def measure_threads(
     results: Results, name: str, engine: SearchEngine, asked: Sequence[str]
 ) -> None:
-    """Questions a second from several client threads on one engine, and how long each takes.
+    """Measure questions a second and latency with several client threads on one engine.
 
-    A thread that waits for others waits as long as its share of them takes: p50 and p99 of four
-    threads should be near four times those of one, divided by the cores.
+    If threads share the cores fairly, the p50 and p99 of four threads are near four times those of
+    one thread, divided by the number of cores.
     """
     for mode in MODES:
         asks = [partial(engine.search, text, K, mode=mode) for text in asked]
@@ -170,9 +177,10 @@ def measure_threads(
 
 
 def measure_faiss(results: Results, name: str, index: Index, asked: Sequence[str]) -> None:
-    """A hundred questions at once, from texts to ids, beside FAISS on the same ready vectors.
+    """Compare a batch of a hundred questions, from texts to ids, with FAISS on the same vectors.
 
-    FAISS searches the very graph that the engine has; beside an exact scan it is an IndexFlatIP.
+    The vectors of the questions are computed before. FAISS searches the same graph as the engine,
+    or an IndexFlatIP if the engine scans all vectors.
     """
     texts = list(islice(cycle(asked), BATCH))
     queries, ready = [Query(str(n), text) for n, text in enumerate(texts)], Ready(texts)

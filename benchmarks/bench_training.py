@@ -1,9 +1,10 @@
-"""Training a sentence encoder beside sentence-transformers' trainer: SNLI pairs, batches of 32.
+"""Training a sentence encoder against the trainer of sentence-transformers, on SNLI pairs.
 
-Both train all-MiniLM-L6-v2 alternately for an epoch of the same pairs: with the softmax loss over
-(u, v, |u-v|) (`nli`), and with multiple negatives over the entailed pairs (`mnrl`). Time is
-measured from the first step to the end of the last, collation and optimizer included. `fp32` and
-`bf16` compare with the library in fp32; `same` compares our bf16 with the library's.
+Both alternately train all-MiniLM-L6-v2 for one epoch of the same pairs in batches of 32. The task
+`nli` uses the softmax loss over (u, v, |u-v|), and `mnrl` the multiple negatives ranking loss over
+the entailed pairs. Time is measured from the start of the first step to the end of the last, with
+collation and optimizer. The figures `fp32` and `bf16` compare our training in that precision with
+the library in fp32; `same` compares both in bf16.
 """
 
 import argparse
@@ -23,7 +24,8 @@ from sbert_search.runtime.progress import set_quiet
 
 BATCH = 32
 LABELS = ["contradiction", "entailment", "neutral"]
-RECIPES = {"nli": "nli", "mnrl": "query-passage"}
+RECIPES = {"nli": "nli", "mnrl": "query-passage"}  # task: our recipe
+# Figure: our precision, and that of sentence-transformers.
 COMPARISONS = {"fp32": ("fp32", "fp32"), "bf16": ("bf16", "fp32"), "same": ("bf16", "bf16")}
 
 
@@ -66,10 +68,13 @@ def library(task: str, precision: str, pairs: list[TextPair]) -> float:
     from transformers import TrainerCallback
 
     class Times(TrainerCallback):
+        """Records the times at which steps begin and end."""
+
         def __init__(self) -> None:
             self.found: list[float] = []
 
         def on_step_begin(self, *_: Any, **__: Any) -> None:
+            """Record the time."""
             self.found.append(time.perf_counter())
 
         on_step_end = on_step_begin
@@ -104,11 +109,11 @@ def library(task: str, precision: str, pairs: list[TextPair]) -> float:
 
 
 def measure(task: str, options: argparse.Namespace, results: Results) -> None:
-    """Let all four programs train alternately after a warm-up; add the three figures of a task."""
+    """Train with both programs and in both precisions alternately; add the figures of a task."""
     count = BATCH * (5 if options.quick else 40)
     name, pairs = nli_pairs(count, only="entailment" if task == "mnrl" else None)
     speeds: dict[tuple[str, str], list[float]] = {}
-    for _ in range(1 + repeats_of(options)):
+    for _ in range(1 + repeats_of(options)):  # the first round warms up
         for precision in ("fp32", "bf16"):
             speeds.setdefault(("ours", precision), []).append(ours(task, precision, pairs))
             speeds.setdefault(("peer", precision), []).append(library(task, precision, pairs))
@@ -118,6 +123,7 @@ def measure(task: str, options: argparse.Namespace, results: Results) -> None:
 
 
 def main() -> None:
+    """Measure, print the figures and write the result file."""
     options = arguments(__doc__ or "").parse_args()
     set_quiet(True)
     results = Results(options)

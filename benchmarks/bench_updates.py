@@ -1,14 +1,15 @@
-"""A month of updates: results, latency and disk space compared with a new index.
+"""Many updates of an index: its results, latency and disk space against a new index.
 
     python benchmarks/bench_updates.py [--quick] [--spec IVF1024,Flat] [--out F.json]
 
-Each round adds 1 % of the documents, replaces 1 % and deletes 1 %, in three updates. The vectors
-are random points around 2,000 centres. One reader follows the updates, as a server does; a second
-reader has the index of the start, which has as many documents. After each round both get one query,
-the first one for the new state. After every tenth round both get a thousand queries, one by one and
-alternately, each reader first for half of them. (The p99 of a few hundred queries would depend on
-three or four pauses of the machine.) The figure is the median of the ratios of these rounds. At the
-end, a new index is built of the documents that should be left, and both must give equal answers.
+A hundred rounds stand for a month. Each round adds 1 % of the documents, replaces 1 % and deletes
+1 %, in three updates. The vectors are random points around 2,000 centres. One reader follows the
+updates, as a server does. A second reader has the fresh index: a copy of the index before the first
+round, with the same number of documents. After each round both readers get one
+query, the first after the update. After every tenth round both get a thousand queries, one by one
+and alternately, each reader first for half of them. (The p99 of fewer queries would depend on a few
+pauses of the machine.) The figure is the median of the ratios of these rounds. At the end, an index
+is rebuilt from the documents that should be left. The updated index should give equal answers.
 """
 
 from __future__ import annotations
@@ -36,8 +37,8 @@ from sbert_search.runtime.disk import files
 SPECS = ("Flat", "IVF1024,Flat", "HNSW32")
 QUICK_SPECS = ("Flat", "IVF256,Flat")
 SHARE = 0.01  # of the documents, for each of the three updates of a round
-LOOK_EVERY = 10  # rounds
-N_CENTRES, NOISE = 2000, 0.7
+LOOK_EVERY = 10  # rounds from one thousand queries to the next
+N_CENTRES, NOISE = 2000, 0.7  # of the random vectors
 N_QUERIES, K = 1000, 10
 
 Vectors = NDArray[np.float32]
@@ -49,12 +50,13 @@ class CountingDisk(files.Disk):
     n_bytes = 0
 
     def write(self, fd: int, data: memoryview) -> int:
+        """Write the bytes and count them."""
         self.n_bytes += len(data)
         return super().write(fd, data)
 
 
 class Ledger:
-    """The documents that an index should have, in the order of rows."""
+    """The numbers and vectors of the documents that the updated index should hold."""
 
     def __init__(self, dim: int, seed: int) -> None:
         self.rng = np.random.default_rng(seed)
@@ -69,17 +71,17 @@ class Ledger:
         return near + self.rng.normal(0, NOISE, near.shape).astype(np.float32)
 
     def add(self, count: int) -> EmbeddedBatch[None]:
-        """Add new documents."""
+        """Make new documents."""
         names = np.arange(self.n_made, self.n_made + count)
         self.n_made += count
         return self._append(names)
 
     def replace(self, count: int) -> EmbeddedBatch[None]:
-        """Give some documents other content."""
+        """Give some random documents new vectors."""
         return self._append(self.delete(count))
 
     def delete(self, count: int) -> NDArray[np.int64]:
-        """Delete some documents; returns their names."""
+        """Remove some random documents and return their numbers."""
         at = self.rng.choice(len(self.names), count, replace=False)
         names = self.names[at]
         self.names = np.delete(self.names, at)
@@ -94,16 +96,25 @@ class Ledger:
 
 
 def batch_of(names: NDArray[np.int64], vectors: Vectors) -> EmbeddedBatch[None]:
-    """Make documents of one passage each."""
+    """Make a batch of documents of one passage each, for `IndexWriter.commit`."""
     documents = [Document(f"d{name}", f"The text of document {name}.") for name in names]
-    n, none = len(names), np.zeros(len(names), np.int32)
-    where = np.arange(n), none, none.astype(np.int64), np.full(n, 30)
+    n, zeros = len(names), np.zeros(len(names), np.int32)
+    where = np.arange(n), zeros, zeros.astype(np.int64), np.full(n, 30)
     held_bytes = sum(document.held_bytes for document in documents)
-    return EmbeddedBatch(documents, *where, none + 8, none, vectors, None, held_bytes)
+    return EmbeddedBatch(documents, *where, zeros + 8, zeros, vectors, None, held_bytes)
 
 
 class Month:
-    """Measurements during the updates."""
+    """Measurements during the updates.
+
+    Attributes:
+        disk: Counts the written bytes.
+        round_s: Seconds of each round.
+        sizes: Size of the updated index as a multiple of the fresh one's, after each round.
+        refresh_ms: Times in which the reader found the newest state.
+        first_ms: Times of the first query after each round, of the updated and the fresh index.
+        looks: Results of `latencies` after every tenth round.
+    """
 
     def __init__(self, disk: CountingDisk) -> None:
         self.disk = disk
@@ -114,7 +125,7 @@ class Month:
         self.looks: list[NDArray[np.float64]] = []
 
     def read(self, reader: IndexStore, fresh: IndexStore, queries: Vectors, *, look: bool) -> None:
-        """Let a reader find the newest state and ask it for the first time, then many times."""
+        """Refresh the reader and time its first query; with ``look``, time a thousand queries."""
         self.refresh_ms.append(1000 * seconds(reader.refresh))
         both = reader.snapshot, fresh.snapshot
         for snapshot, times in zip(both, self.first_ms, strict=True):
@@ -123,7 +134,7 @@ class Month:
             self.looks.append(latencies(*both, queries))
 
     def report(self, results: Results, name: str, *, given: float) -> None:
-        """Add the figures; ``given`` is the bytes of all vectors added."""
+        """Add the figures; ``given`` is the number of bytes of all added vectors."""
         looks = np.array(self.looks)
         for column, part in enumerate(("p50", "p99", "processor_time")):
             new, old = looks[:, :, column].T.tolist()
@@ -137,6 +148,7 @@ class Month:
 
 
 def main() -> None:
+    """Measure, print the figures and write the result file."""
     parser = arguments(__doc__.partition("\n")[0])
     parser.add_argument("--spec", action="append", help=f"default: {', '.join(SPECS)}")
     parser.add_argument("--rows", type=int, help="default: 200,000, with --quick 60,000")
@@ -153,7 +165,7 @@ def main() -> None:
 
 
 def a_month(results: Results, scratch: Path, factory: str) -> None:
-    """Update one index for all rounds and compare it with new indexes."""
+    """Update an index in all rounds; compare it with the fresh and the rebuilt index."""
     options = results.options
     ledger = Ledger(options.dim, options.seed)
     store = build(scratch / "month", factory, options, ledger.add(options.rows))
@@ -177,7 +189,7 @@ def a_month(results: Results, scratch: Path, factory: str) -> None:
 def rebuilt(
     scratch: Path, factory: str, options: argparse.Namespace, ledger: Ledger
 ) -> tuple[Snapshot, Vectors]:
-    """Build a new index of the documents after all rounds, and draw queries for both."""
+    """Build an index of the documents left after all rounds, and draw queries."""
     batch = batch_of(ledger.names, ledger.vectors)
     store = build(scratch / "rebuilt", factory, options, batch)
     return store.snapshot, ledger.draw(N_QUERIES)
@@ -186,7 +198,7 @@ def rebuilt(
 def build(
     path: Path, factory: str, options: argparse.Namespace, batch: EmbeddedBatch[None]
 ) -> IndexStore:
-    """Make an index in one commit."""
+    """Make an index of one batch."""
     spec = IndexSpec(factory=factory, nprobe=32, ef_search=128)
     store = IndexStore.create(path, StoreSettings(dim=options.dim, spec=spec))
     with store.writer() as writer:
@@ -196,7 +208,7 @@ def build(
 
 
 def one_round(store: IndexStore, ledger: Ledger) -> None:
-    """Add, replace and delete, each as a command of its own would."""
+    """Add, replace and delete documents, as three separate commands would."""
     count = int(SHARE * len(ledger.names))
     added, replaced = ledger.add(count), ledger.replace(count)
     gone = [f"d{name}" for name in ledger.delete(count)]
@@ -212,10 +224,10 @@ def one_round(store: IndexStore, ledger: Ledger) -> None:
 
 
 def latencies(updated: Snapshot, fresh: Snapshot, queries: Vectors) -> NDArray[np.float64]:
-    """Measure single queries, in turn, of the updated and of the fresh index.
+    """Measure single queries on the updated and the fresh index alternately.
 
     Returns:
-        For each of the two: p50, p99 and mean processor time of a query, in ms, (2, 3).
+        For each index the p50, the p99 and the mean processor time of a query, in ms, (2, 3).
     """
     measured: tuple[list[tuple[float, float]], ...] = [], []
     for i in range(len(queries)):
@@ -231,7 +243,7 @@ def latencies(updated: Snapshot, fresh: Snapshot, queries: Vectors) -> NDArray[n
 def compare_with_rebuild(
     results: Results, name: str, updated: Snapshot, made: tuple[Snapshot, Vectors]
 ) -> None:
-    """Count answers that differ from the rebuilt index's exact ones, and compare recalls."""
+    """Count exact answers that differ from those of the rebuilt index, and compare recall."""
     other, queries = made
     new, scores = answers(updated, queries, exact=True)
     old, old_scores = answers(other, queries, exact=True)
@@ -245,19 +257,19 @@ def compare_with_rebuild(
 def answers(
     snapshot: Snapshot, queries: Vectors, *, exact: bool = False
 ) -> tuple[list[list[str]], NDArray[np.float32]]:
-    """Search, and name the documents found."""
+    """Return the ids of the documents found for each query, and their scores."""
     scores, rows = snapshot.search(queries, K, exact=exact)
     names = snapshot.doc_ids(rows.ravel())
     return [names[i : i + K] for i in range(0, len(names), K)], scores
 
 
 def recall(found: Sequence[list[str]], true: Sequence[list[str]]) -> float:
-    """Share of the nearest documents found."""
+    """Return the share of the nearest documents that were found."""
     return float(np.mean([len(set(a) & set(b)) / K for a, b in zip(found, true, strict=True)]))
 
 
 def size_of(folder: Path) -> int:
-    """Bytes of all files in a folder."""
+    """Return the bytes of all files in a folder."""
     return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
 
 

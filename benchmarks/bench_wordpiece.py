@@ -1,7 +1,9 @@
-"""A vocabulary of 30,522 pieces from Wikipedia: time, memory and tokens per word of unseen text.
+"""Training a vocabulary of 30,522 word pieces on Wikipedia: time, memory and quality.
 
-Ours (likelihood gain) against the `tokenizers` library's trainer (pairs by count), each in its own
-process, and against Google's vocabulary. Needs the data folder named by SBERT_SEARCH_DATA.
+Our trainer merges the pairs with the highest gain of likelihood. It is compared with the trainer of
+the `tokenizers` library, which merges the most frequent pairs. Each runs in its own process. The
+quality is the number of tokens per word, and of unknown words, in unseen text. It is also compared
+with that of Google's vocabulary for BERT. Name the folder of the data sets with SBERT_SEARCH_DATA.
 """
 
 from __future__ import annotations
@@ -19,11 +21,17 @@ from sbert_search.tokens.words import count_words
 
 
 def main() -> None:
+    """Measure, print the figures and write the result file."""
     parser = arguments(__doc__ or "")
-    parser.add_argument("--data", type=Path, default=os.environ.get("SBERT_SEARCH_DATA"))
+    parser.add_argument(
+        "--data",
+        type=Path,
+        default=os.environ.get("SBERT_SEARCH_DATA"),
+        help="folder of the data sets; default: SBERT_SEARCH_DATA",
+    )
     options = parser.parse_args()
     if options.data is None:
-        parser.error("name the data folder: --data, or SBERT_SEARCH_DATA")
+        parser.error("name the folder of the data sets with --data or SBERT_SEARCH_DATA")
     wikipedia = options.data / "wikipedia-en-2014"
     source, vocab_size = (
         (wikipedia / "valid.jsonl.xz", 8_000)
@@ -42,7 +50,7 @@ def main() -> None:
 
 
 def train(source: Path, vocab_size: int, algorithm: str, out: Path) -> tuple[float, ChildRun]:
-    """Run the command as a user would; give its seconds and its memory."""
+    """Train a vocabulary by the command line; return the seconds, and its result and memory."""
     start = time.perf_counter()
     command = ["tokenizer", "train", str(source), "--vocab-size", str(vocab_size)]
     run = run_child(
@@ -52,6 +60,7 @@ def train(source: Path, vocab_size: int, algorithm: str, out: Path) -> tuple[flo
 
 
 def add_cost(results: Results, runs: dict[str, tuple[float, ChildRun]]) -> None:
+    """Add time, memory and size of the vocabulary of both trainers."""
     (seconds, run), (peer_seconds, peer) = runs["wordpiece"], runs["bpe"]
     results.add("train_s", Figure(seconds, "s", peer_seconds, seconds / peer_seconds))
     mine, theirs = run.anonymous_mib, peer.anonymous_mib
@@ -61,20 +70,20 @@ def add_cost(results: Results, runs: dict[str, tuple[float, ChildRun]]) -> None:
 
 
 def add_quality(results: Results, folders: dict[str, Path], held_out: Path) -> None:
-    """Cut words of unseen text: tokens a word, and words read as [UNK] in a million."""
-    measured = {name: cut(folder, held_out) for name, folder in folders.items()}
+    """Compare the vocabularies on unseen text: tokens per word, and unknown words in a million."""
+    measured = {name: word_statistics(folder, held_out) for name, folder in folders.items()}
     ours, bpe = measured["wordpiece"], measured["bpe"]
     units = ("tokens/word", "per million words")
-    for place, name in enumerate(("tokens_a_word", "unknown_words")):
-        ratio = ours[place] / bpe[place] if bpe[place] else None
-        results.add(f"{name}_against_bpe", Figure(ours[place], units[place], bpe[place], ratio))
-        google = measured["google"][place]
-        ratio = ours[place] / google if google else None
-        results.add(f"{name}_against_google", Figure(ours[place], units[place], google, ratio))
+    for index, name in enumerate(("tokens_a_word", "unknown_words")):
+        ratio = ours[index] / bpe[index] if bpe[index] else None
+        results.add(f"{name}_against_bpe", Figure(ours[index], units[index], bpe[index], ratio))
+        google = measured["google"][index]
+        ratio = ours[index] / google if google else None
+        results.add(f"{name}_against_google", Figure(ours[index], units[index], google, ratio))
 
 
-def cut(folder: Path, held_out: Path) -> tuple[float, float]:
-    """Cut all words of a text; give tokens a word and unknown words in a million."""
+def word_statistics(folder: Path, held_out: Path) -> tuple[float, float]:
+    """Tokenise a text; return the tokens per word, and the [UNK] words per million words."""
     vocabulary, rules = read_vocabulary(folder)
     texts = ([d.text for d in batch.documents] for batch in CorpusReader([held_out]).batches())
     words = count_words(texts, rules)

@@ -1,4 +1,7 @@
-"""Shared by all benchmarks: options, interleaved repeats, memory of a child, the result file."""
+"""Options, alternating measurements, memory of child processes and result files of all benchmarks.
+
+"Ours" is this package, and "the peer" is the library or script that it is compared with.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ PEERS = ("chromadb", "hnswlib", "lancedb", "txtai", "usearch")
 
 
 def repeats_of(options: argparse.Namespace) -> int:
-    """Return the number of rounds that alternate with the peer."""
+    """Return how often each measurement is repeated, by default 3 times or with --quick twice."""
     return int(options.repeats or (2 if options.quick else 3))
 
 
@@ -33,7 +36,7 @@ def arguments(description: str) -> argparse.ArgumentParser:
     parser.add_argument("--quick", action="store_true", help="end within two minutes")
     parser.add_argument("--out", type=Path, help="write the figures to this JSON file")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--repeats", type=int, help="default: 3, with --quick 2")
+    parser.add_argument("--repeats", type=int, help="rounds; default: 3, with --quick 2")
     return parser
 
 
@@ -42,11 +45,11 @@ class Figure:
     """One measured value, and the peer's if there is one.
 
     Attributes:
-        value: Ours; the median when it was repeated.
-        unit: Such as "docs/s" or "MiB".
-        peer: The peer's value, measured in turn with ours.
-        ratio: Ours over the peer's, the median over the repeats.
-        repeats: Every measured value by contestant, in order.
+        value: Our value; the median if it was measured several times.
+        unit: Unit, such as "docs/s" or "MiB".
+        peer: The peer's value, measured alternately with ours; None: there is no peer.
+        ratio: Our value divided by the peer's; the median over the repeats.
+        repeats: All measured values of "ours" and of "peer", in order.
     """
 
     value: float
@@ -57,7 +60,7 @@ class Figure:
 
     @property
     def ratio_range(self) -> tuple[float, float] | None:
-        """The smallest and largest ratio of one repeat."""
+        """The smallest and the largest ratio among the repeats."""
         if not self.repeats or self.ratio is None:
             return None
         ratios = _ratios(self.repeats["ours"], self.repeats["peer"])
@@ -75,8 +78,8 @@ def compare(
     """Measure both alternately (ours, peer, ours, peer, ...), after one round that is not counted.
 
     A drift of the machine's speed then affects both equally, and each ratio compares neighbouring
-    measurements. Without `warm_up` the first round counts; use that for rounds of minutes, after a
-    shorter warm-up by the caller.
+    measurements. Without `warm_up` the first round counts. Use that if a round takes minutes, and
+    let the caller do a shorter warm-up.
     """
     if warm_up:
         ours(), peer()
@@ -97,12 +100,12 @@ def paired(mine: list[float], theirs: list[float], *, unit: str) -> Figure:
 
 
 def rate(count: int, work: Callable[[], object]) -> float:
-    """Return the units a second of one call."""
+    """Call a function that processes ``count`` units, and return the units a second."""
     return count / seconds(work)
 
 
 def seconds(work: Callable[[], object]) -> float:
-    """Return the wall time of one call."""
+    """Call a function and return its wall time in seconds."""
     start = time.perf_counter()
     work()
     return time.perf_counter() - start
@@ -150,7 +153,13 @@ class Results:
 
 @dataclass(frozen=True, slots=True)
 class ChildRun:
-    """The result of a child process and its maximum memory."""
+    """The result of a child process and its maximum memory.
+
+    Attributes:
+        result: The JSON object that the process printed.
+        anonymous_mib: Peak of the anonymous memory.
+        file_mib: Peak of the pages of mapped files.
+    """
 
     result: dict[str, Any]
     anonymous_mib: float
@@ -160,8 +169,8 @@ class ChildRun:
 def run_child(script: str, *child_arguments: str) -> ChildRun:
     """Run a script that prints one JSON object as its last line, sampling its memory meanwhile.
 
-    Anonymous memory is RssAnon + RssShmem: what the kernel cannot drop. Pages of mapped files
-    (RssFile) are given beside it. Processes that the script starts are counted with it.
+    Anonymous memory is RssAnon + RssShmem, which the kernel cannot drop. Pages of mapped files
+    (RssFile) are reported separately. Both include the processes that the script starts.
     """
     environment = dict(os.environ, PYTHONUNBUFFERED="1")
     child = subprocess.Popen(
@@ -200,6 +209,7 @@ def _family(process: int) -> Iterator[int]:
 
 
 def _memory_lines(status: str) -> Iterator[tuple[str, int]]:
+    """Yield name and KiB of each line about resident memory in /proc/PID/status."""
     for line in status.splitlines():
         name, _, value = line.partition(":")
         if name.startswith("Rss"):

@@ -1,4 +1,4 @@
-"""What the parts of `bench_engines` share: data, engines, and one value an engine and measure."""
+"""Data and measured values that all parts of `bench_engines` share."""
 
 from __future__ import annotations
 
@@ -18,13 +18,27 @@ from texts import data_folder
 
 OURS, *PEERS = NAMES
 TASKS = str(Path(__file__).with_name("engine_tasks.py"))
-N_BUCKETS = 50  # the filter leaves one document in so many
+N_BUCKETS = 50  # each document is in one; filters select the documents of one bucket
 QUICK_DOCS, QUICK_QUERIES = 50, 20
 Values = dict[str, float]
+"""One value of each engine, by the name of the engine."""
 
 
 class Bench:
-    """The figures of all engines, and the files that they share."""
+    """The figures of all engines, and the files that they share.
+
+    Attributes:
+        options: The parsed options.
+        folder: Folder of all indexes.
+        names: Names of the engines, sbert-search first.
+        results: The figures, with each peer's value beside ours.
+        model: Folder of the model.
+        rows: The documents.
+        queries: Texts of the queries by id.
+        qrels: Relevance judgements.
+        docs: File with the documents.
+        table: The values of all engines by measure.
+    """
 
     def __init__(self, options: argparse.Namespace, folder: Path, names: Sequence[str]) -> None:
         self.options, self.folder, self.names = options, folder, names
@@ -35,24 +49,24 @@ class Bench:
         self.table: dict[str, Values] = {}
 
     def write(self, name: str, rows: Sequence[dict[str, Any]]) -> Path:
-        """Write documents as JSON lines."""
+        """Write documents as JSON lines and return the file."""
         path = self.folder / f"{name}.jsonl"
         path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
         return path
 
     def index(self, name: str) -> Path:
-        """Name the folder of an engine's index."""
+        """Return the folder of an engine's index."""
         return self.folder / name
 
     def add(self, measure: str, values: Values, unit: str) -> None:
-        """Keep one value an engine, ours beside each peer's."""
+        """Store one value of each engine."""
         self.table[f"{measure} [{unit}]" if unit else measure] = values
         for name in self.names[1:]:
             if name in values:
                 self._add(f"{measure}_{name}", values[OURS], values[name], unit)
 
     def add_rounds(self, measure: str, rounds: Sequence[Values], unit: str) -> None:
-        """Keep the values of several rounds, in which the engines took turns."""
+        """Store the values of several rounds, in which the engines took turns."""
         by_name = {name: [values[name] for values in rounds] for name in rounds[0]}
         self.table[f"{measure} [{unit}]"] = {n: statistics.median(v) for n, v in by_name.items()}
         for name in self.names[1:]:
@@ -64,7 +78,7 @@ class Bench:
         self.results.add(name, Figure(ours, unit, peer, ours / peer if peer else None))
 
     def print_table(self) -> None:
-        """Print every measure, one column an engine."""
+        """Print a table with a row for each measure and a column for each engine."""
         print("\n| measure |", " | ".join(self.names), "|")
         print("|---" * (1 + len(self.names)) + "|")
         for measure, values in self.table.items():
@@ -75,9 +89,9 @@ class Bench:
 def read_scifact(
     limit: int | None, *, quick: bool
 ) -> tuple[list[dict[str, Any]], dict[str, str], list[Any]]:
-    """Read documents, each in one of `N_BUCKETS`, test queries and their judgements.
+    """Read documents with their bucket, test queries, and relevance judgements.
 
-    Of a limited number of documents the judged ones come first, so that every query has an answer.
+    Judged documents come first if the number of documents is limited, so that queries have answers.
     """
     folder = (data_folder() or Path()) / "scifact"
     with (folder / "qrels" / "test.tsv").open(encoding="utf-8") as lines:
@@ -98,6 +112,6 @@ def read_scifact(
     return rows, dict(list(texts.items())[: QUICK_QUERIES if quick else None]), qrels
 
 
-def child(task: str, name: str, *others: object) -> ChildRun:
-    """Run a task of an engine in a process of its own."""
+def run_task(task: str, name: str, *others: object) -> ChildRun:
+    """Run a task of `engine_tasks` with one engine, in a process of its own."""
     return run_child(TASKS, task, name, *map(str, others))

@@ -1,4 +1,7 @@
-"""txtai, LanceDB and Chroma as `bench_engines` measures them (extra ``bench``)."""
+"""The engines txtai, LanceDB and Chroma, as `bench_engines` uses them (extra ``bench``).
+
+Their methods are explained at `engines.Engine`.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from engines import STUB, Row, TextModel, batches_of, rows_of, text_of
 
 
 class Txtai:
-    """txtai's `Embeddings` with content, hybrid as its documentation sets it up."""
+    """txtai's `Embeddings` with stored texts and hybrid search, as its documentation shows."""
 
     def __init__(self, folder: Path, model: str, *, kill_after: int | None = None) -> None:
         self.folder = folder
@@ -21,22 +24,25 @@ class Txtai:
             self._settings["transform"] = lambda texts: stub.encode(list(texts))
 
     def create(self, docs: Path) -> None:
+        """Index all documents in one call."""
         self._new()
         self._embeddings.index(map(self._document, rows_of(docs)))
         self._embeddings.save(str(self.folder))
 
     def upsert(self, rows: list[Row]) -> None:
+        """Upsert the documents and save the index."""
         if not hasattr(self, "_embeddings"):
             self.open(hybrid=True)
         self._embeddings.upsert(map(self._document, rows))
         self._embeddings.save(str(self.folder))
 
     def open(self, *, hybrid: bool = False, once: bool = False) -> None:
+        """Load the index, with its index of words only if ``hybrid`` is set."""
         self._new(loading=True)
         changed = {k: v for k, v in self._settings.items() if k in ("path", "transform")}
         self._embeddings.load(str(self.folder), config=changed)
         if not hybrid:
-            self._embeddings.scoring = None  # else every search ranks by words as well
+            self._embeddings.scoring = None  # with it, every search also ranks by words
 
     def _new(self, *, loading: bool = False) -> None:
         from txtai import Embeddings
@@ -50,6 +56,7 @@ class Txtai:
     def search(
         self, query: str, k: int, *, hybrid: bool = False, bucket: int | None = None
     ) -> list[tuple[str, str]]:
+        """Search; a filter is written as SQL."""
         if bucket is None:
             found = self._embeddings.search(query, k)
         else:
@@ -58,16 +65,17 @@ class Txtai:
         return [(hit["id"], hit["text"]) for hit in found]
 
     def refresh(self) -> None:
-        """It has no such call."""
+        """Do nothing, because txtai has no such call."""
 
     def count(self) -> int:
+        """Return the number of vectors or of texts, whichever is smaller."""
         return min(int(self._embeddings.count()), int(self._embeddings.database.count()))
 
 
 class LanceDb:
     """A LanceDB table of vectors and texts with a full-text index, searched without a vector index.
 
-    So small a table needs none, by its documentation; the vectors are scanned.
+    By LanceDB's documentation, so small a table needs no vector index. All vectors are scanned.
     """
 
     def __init__(self, folder: Path, model: str, *, kill_after: int | None = None) -> None:
@@ -82,6 +90,7 @@ class LanceDb:
         ]
 
     def create(self, docs: Path) -> None:
+        """Write the table in batches and index the words."""
         import lancedb
         from lancedb.index import FTS
 
@@ -93,12 +102,14 @@ class LanceDb:
         self._table.create_index("text", config=FTS())
 
     def upsert(self, rows: list[Row]) -> None:
+        """Merge the documents into the table."""
         if not hasattr(self, "_table"):
             self.open()
         merge = self._table.merge_insert("id").when_matched_update_all()
         merge.when_not_matched_insert_all().execute(self._rows(rows))
 
     def open(self, *, hybrid: bool = False, once: bool = False) -> None:
+        """Open the table."""
         import lancedb
 
         self._table = lancedb.connect(self.folder).open_table("docs")
@@ -106,6 +117,7 @@ class LanceDb:
     def search(
         self, query: str, k: int, *, hybrid: bool = False, bucket: int | None = None
     ) -> list[tuple[str, str]]:
+        """Search by vectors, or by vectors and words."""
         vector = self._model.encode([query])[0]
         if hybrid:
             found = self._table.search(query_type="hybrid").vector(vector).text(query)
@@ -116,16 +128,18 @@ class LanceDb:
         return [(hit["id"], hit["text"]) for hit in found.limit(k).to_list()]
 
     def refresh(self) -> None:
+        """Load the newest version of the table."""
         self._table.checkout_latest()
 
     def count(self) -> int:
+        """Count the documents."""
         return int(self._table.count_rows())
 
 
 class Chroma:
     """A Chroma collection on disk with its sentence-transformers embedding function.
 
-    For `STUB` the vectors are given with the documents instead.
+    With the model `STUB`, Chroma gets the vectors of the documents instead.
     """
 
     def __init__(self, folder: Path, model: str, *, kill_after: int | None = None) -> None:
@@ -145,11 +159,13 @@ class Chroma:
         return chromadb.PersistentClient(str(self.folder), settings=quiet)
 
     def create(self, docs: Path) -> None:
+        """Create the collection and add the documents in batches."""
         self._collection = self._client().create_collection("docs", embedding_function=self._embed)
         for rows in batches_of(docs):
             self.upsert(rows)
 
     def upsert(self, rows: list[Row]) -> None:
+        """Upsert the documents."""
         if not hasattr(self, "_collection"):
             self.open()
         texts = [text_of(row) for row in rows]
@@ -161,17 +177,20 @@ class Chroma:
         )
 
     def open(self, *, hybrid: bool = False, once: bool = False) -> None:
+        """Open the collection."""
         self._collection = self._client().get_collection("docs", embedding_function=self._embed)
 
     def search(
         self, query: str, k: int, *, hybrid: bool = False, bucket: int | None = None
     ) -> list[tuple[str, str]]:
+        """Search by vectors."""
         where = None if bucket is None else {"bucket": bucket}
         found = self._collection.query(query_texts=[query], n_results=k, where=where)
         return list(zip(found["ids"][0], found["documents"][0], strict=True))
 
     def refresh(self) -> None:
-        """It has no such call."""
+        """Do nothing, because Chroma has no such call."""
 
     def count(self) -> int:
+        """Count the documents."""
         return int(self._collection.count())

@@ -1,4 +1,6 @@
-"""Write the comparisons of engines in README.md and docs: python benchmarks/engine_table.py.
+"""Write the tables in README.md and docs/measurements.md that compare search engines.
+
+    python benchmarks/engine_table.py
 
 Every cell comes from the committed results of `bench_engines`.
 """
@@ -17,26 +19,29 @@ ENGINES = {
     "chroma": "Chroma",
 }
 Figure = dict[str, float]
-Form = Callable[[Figure, str], str]
+"""One figure of a result file: our ``value``, the ``peer``'s value, and the ``ratio`` of both."""
+Format = Callable[[Figure, str], str]
+"""Formats one value of a figure; the second argument is its key, ``value`` or ``peer``."""
 
 
-def times_ours(figure: Figure, side: str) -> str:
-    """Write a peer's value as a multiple of ours."""
-    return "1" if side == "value" else f"{1 / figure['ratio']:.1f}"
+def multiple_of_ours(figure: Figure, key: str) -> str:
+    """Format a peer's value as a multiple of our value, and our value as 1."""
+    return "1" if key == "value" else f"{1 / figure['ratio']:.1f}"
 
 
-def number(form: str) -> Form:
-    """Write a value as it was measured."""
-    return lambda figure, side: format(figure[side], form)
+def number(spec: str) -> Format:
+    """Make a function that formats a value by a format specification, such as ``.1f``."""
+    return lambda figure, key: format(figure[key], spec)
 
 
-def yes_or_no(figure: Figure, side: str) -> str:
-    """Write what was tried."""
-    return "yes" if figure[side] else "no"
+def yes_or_no(figure: Figure, key: str) -> str:
+    """Format the outcome of a trial, 1 or 0, as yes or no."""
+    return "yes" if figure[key] else "no"
 
 
-# Times of indexing and of queries are in docs alone until a quiet machine has measured them.
-Rows = dict[str, tuple[str, str, Form]]  # label: part of the benchmark, measure, how it is written
+Rows = dict[str, tuple[str, str, Format]]
+"""By the label of a row: part of `bench_engines`, name of the measure, format of the values."""
+# README.md leaves out the times of indexing and of queries, which a busy machine measured.
 README_ROWS: Rows = {
     "nDCG@10 over 1,000 abstracts, by meaning": ("queries", "dense_ndcg_at_10", number(".3f")),
     "nDCG@10 over 1,000 abstracts, by meaning and words": (
@@ -44,13 +49,17 @@ README_ROWS: Rows = {
         "hybrid_ndcg_at_10",
         number(".3f"),
     ),
-    "time from a new process to its first hit, ours = 1": ("queries", "cold_start", times_ours),
+    "time from a new process to its first hit, ours = 1": (
+        "queries",
+        "cold_start",
+        multiple_of_ours,
+    ),
     "hits of 10 asked for, with a filter that 20 documents pass": (
         *("queries", "filtered_hits"),
         number(".1f"),
     ),
     "size on disk, MiB": ("index", "disk", number(".1f")),
-    "small writes a second, ours = 1": ("trials", "stream_rate", times_ours),
+    "small writes a second, ours = 1": ("trials", "stream_rate", multiple_of_ours),
     "acknowledged documents lost in 5 kills during small writes": (
         *("trials", "stream_lost"),
         number(",.0f"),
@@ -80,35 +89,59 @@ DOCS_ROWS: Rows = {
     "hybrid query, p50, ms": ("queries", "hybrid_p50", number(".1f")),
     "hybrid query, p99, ms": ("queries", "hybrid_p99", number(".0f")),
     "anonymous memory while searching, MiB": ("queries", "dense_memory", number(".0f")),
-    "new process to first hit, s": ("queries", "cold_start", number(".1f")),
-    "hits of 10, filter passed by 20 documents": ("queries", "filtered_hits", number(".1f")),
-    "share of the exact filtered hits": ("queries", "filtered_recall", number(".3f")),
-    "documents held after a kill at half of 5,183": (
+    "time from a new process to its first hit, s": ("queries", "cold_start", number(".1f")),
+    "hits of 10 asked for, with a filter that 20 documents pass": (
+        *("queries", "filtered_hits"),
+        number(".1f"),
+    ),
+    "share of the exact hits found with that filter": ("queries", "filtered_recall", number(".3f")),
+    "documents kept of 5,183 when indexing is killed halfway": (
         *("trials", "killed_at_half_kept"),
         number(",.0f"),
     ),
-    "indexes that open after 5 kills in a stream of writes": (
+    "indexes of 5 that open after a kill during small writes": (
         *("trials", "stream_opened"),
         number(".0f"),
     ),
-    "documents acknowledged before those kills": (
+    "documents acknowledged before the 5 kills": (
         *("trials", "stream_acknowledged"),
         number(",.0f"),
     ),
-    "of these, lost": ("trials", "stream_lost", number(",.0f")),
+    "acknowledged documents lost in the 5 kills": ("trials", "stream_lost", number(",.0f")),
     "documents written a second, 32 at a time": ("trials", "stream_rate", number(",.0f")),
-    "former texts found of 10 changed documents": ("trials", "stale_documents", number(".0f")),
-    "rows too many after that": ("trials", "surplus_rows", number(".0f")),
-    "another process can write while one reads": ("trials", "other_process_written", yes_or_no),
-    "the reader finds its document at once": ("trials", "other_process_at_once", yes_or_no),
-    "after a call to refresh": ("trials", "other_process_refreshed", yes_or_no),
-    "a new process finds it": ("trials", "other_process_seen_by_a_third", yes_or_no),
-    "other weights are refused": ("trials", "refuses_other_weights", yes_or_no),
+    "outdated texts still found after 10 documents changed": (
+        *("trials", "stale_documents"),
+        number(".0f"),
+    ),
+    "surplus entries in the index after 10 documents changed": (
+        *("trials", "surplus_rows"),
+        number(".0f"),
+    ),
+    "a process can add a document while another process searches": (
+        *("trials", "other_process_written"),
+        yes_or_no,
+    ),
+    "the searching process then finds the new document": (
+        *("trials", "other_process_at_once"),
+        yes_or_no,
+    ),
+    "the searching process finds it after a refresh call": (
+        *("trials", "other_process_refreshed"),
+        yes_or_no,
+    ),
+    "a process started afterwards finds it": (
+        *("trials", "other_process_seen_by_a_third"),
+        yes_or_no,
+    ),
+    "refuses a query after the model's weights changed": (
+        *("trials", "refuses_other_weights"),
+        yes_or_no,
+    ),
 }
 
 
 def readme_table() -> list[str]:
-    """Write the lines of the table in README.md."""
+    """Return the lines of the table in README.md."""
     lines = [
         f"| on SciFact | sbert-search | {' | '.join(ENGINES.values())} |",
         "|---|" + "---:|" * (1 + len(ENGINES)),
@@ -117,7 +150,7 @@ def readme_table() -> list[str]:
 
 
 def docs_table() -> list[str]:
-    """Write the lines of the table in docs/measurements.md, which names a file in every row."""
+    """Return the lines of the table in docs/measurements.md, with the source file of each row."""
     lines = [
         f"| measure | sbert-search | {' | '.join(ENGINES.values())} | file |",
         "|---|" + "---:|" * (1 + len(ENGINES)) + "---|",
@@ -129,16 +162,20 @@ def docs_table() -> list[str]:
 
 
 def _cells(rows: Rows) -> Iterator[tuple[str, list[str]]]:
+    """Yield the label and the cells of each row that has a figure; sbert-search comes first."""
     figures = {part: read(part) for part in ("trials", "index", "queries")}
-    for label, (part, measure, form) in rows.items():
+    for label, (part, measure, write_value) in rows.items():
         found = [figures[part].get(f"{measure}_{engine}") for engine in ENGINES]
         if any(found):
-            ours = next(form(figure, "value") for figure in found if figure)
-            yield label, [ours, *(form(figure, "peer") if figure else "-" for figure in found)]
+            ours = next(write_value(figure, "value") for figure in found if figure)
+            yield (
+                label,
+                [ours, *(write_value(figure, "peer") if figure else "-" for figure in found)],
+            )
 
 
 def read(part: str) -> dict[str, Figure]:
-    """Read the figures of the committed run of a part of the benchmark; none if there is none."""
+    """Read the committed figures of one part of `bench_engines`; {} if there is no result file."""
     found: dict[str, Figure] = {}
     for file in (ROOT / "benchmarks/results").glob(f"bench_engines_{part}_*.json"):
         found |= json.loads(file.read_text(encoding="utf-8"))["figures"]
@@ -149,7 +186,7 @@ TABLES = {"README.md": readme_table, "docs/measurements.md": docs_table}
 
 
 def write(page: Path, table: list[str]) -> None:
-    """Put a table in the place of the one with the same engines."""
+    """Replace the table of search engines on a page."""
     lines = page.read_text(encoding="utf-8").splitlines()
     first = next(i for i, line in enumerate(lines) if "| sbert-search | sentence-tr" in line)
     last = next(i for i in range(first, len(lines)) if not lines[i].startswith("|"))

@@ -1,7 +1,7 @@
-"""One task of one engine in a process of its own: ``engine_tasks.py TASK ENGINE FOLDER ...``.
+"""Run one task with one search engine: ``engine_tasks.py TASK ENGINE FOLDER ...``.
 
-Prints one JSON object as its last line. `bench_engines` starts it, measures it from outside and
-kills it where a trial is about that.
+The result is printed as one JSON object, on the last line. `bench_engines` runs this script as a
+process of its own, measures its time and memory, and kills it in some trials.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from engines import STUB, Engine, FaissScript, SbertSearch, rows_of
 
 NAMES = ("sbert-search", "faiss-script", "txtai", "lancedb", "chroma")
 K = 10
-STREAM_BATCH = 32  # documents acknowledged at once
-BUCKET = 7
+STREAM_BATCH = 32  # documents of one small write
+BUCKET = 7  # the bucket that filters select; each document has a bucket number
 N_FILTERED = 50  # queries asked with a filter
 
 
@@ -42,7 +42,7 @@ def engine_of(name: str, folder: str, model: str, **options: Any) -> Engine:
 
 
 def create(name: str, folder: str, model: str, docs: str) -> dict[str, Any]:
-    """Index a file; says how many threads torch took."""
+    """Index a file; return the number of threads that torch uses, None if torch is not loaded."""
     engine_of(name, folder, model).create(Path(docs))
     torch: Any = sys.modules.get("torch")
     return {"threads": torch.get_num_threads() if torch else None}
@@ -56,9 +56,9 @@ def cold(name: str, folder: str, model: str, query: str) -> dict[str, Any]:
 
 
 def ask(name: str, folder: str, model: str, mode: str, queries: str) -> dict[str, Any]:
-    """Answer queries one by one, and a few by meaning among the documents of one bucket.
+    """Answer queries one by one; in dense mode, answer some of them again with a filter.
 
-    The first five are asked once before to warm up.
+    The first five queries are asked before to warm up.
     """
     hybrid = mode == "hybrid"
     engine, texts = opened(name, folder, model, hybrid=hybrid), json.loads(queries)
@@ -77,14 +77,14 @@ def ask(name: str, folder: str, model: str, mode: str, queries: str) -> dict[str
 
 
 def killed(name: str, folder: str, docs: str) -> dict[str, Any]:
-    """Index a file with an embedder that ends the process after half of it."""
+    """Index a file with an embedder that kills the process after half of the documents."""
     half = sum(1 for _ in rows_of(Path(docs))) // 2
     engine_of(name, folder, STUB, kill_after=half).create(Path(docs))
     return {}
 
 
 def stream(name: str, folder: str, docs: str) -> dict[str, Any]:
-    """Write batch after batch and print the number of documents after each; ends when killed."""
+    """Write batches until killed; after each, print the number of documents written so far."""
     engine, source = engine_of(name, folder, STUB), cycle(rows_of(Path(docs)))
     for written in count(STREAM_BATCH, STREAM_BATCH):
         rows = islice(source, STREAM_BATCH)
@@ -94,7 +94,7 @@ def stream(name: str, folder: str, docs: str) -> dict[str, Any]:
 
 
 def counts(name: str, *folders: str) -> dict[str, Any]:
-    """Open indexes and count their documents; None where it does not open."""
+    """Open indexes and count their documents; None for an index that does not open."""
     found: list[int | None] = []
     for folder in folders:
         try:
@@ -104,7 +104,7 @@ def counts(name: str, *folders: str) -> dict[str, Any]:
                 found.append(len(Index.open(folder)))
             else:
                 found.append(opened(name, folder, STUB).count())
-        except Exception as error:  # whatever an engine raises: the trial is whether it opens
+        except Exception as error:  # of any type: the trial asks whether the index opens
             print(f"{name} {folder}: {type(error).__name__}: {error}", file=sys.stderr)
             found.append(None)
     return {"counts": found}
@@ -117,7 +117,7 @@ def upsert(name: str, folder: str, model: str, docs: str) -> dict[str, Any]:
 
 
 def stale(name: str, folder: str, model: str, old: str) -> dict[str, Any]:
-    """Ask for the titles of documents; says of which the former texts are still found."""
+    """Search for the titles of changed documents; return those whose old text is still found."""
     engine, former = opened(name, folder, model), list(rows_of(Path(old)))
     hits = [(row, engine.search(row["title"], K)) for row in former]
     still = [row["_id"] for row, found in hits if any(row["text"] in text for _, text in found)]
@@ -125,14 +125,20 @@ def stale(name: str, folder: str, model: str, old: str) -> dict[str, Any]:
 
 
 def follow(name: str, folder: str, model: str, docs: str) -> dict[str, Any]:
-    """Search while another process adds a document; says if it can, and when it is found."""
+    """Search while another process adds a document.
+
+    Returns:
+        Three truth values: ``written``, whether the other process could add the document;
+        ``at_once``, whether this process then found it; ``refreshed``, whether this process found
+        it after a refresh call.
+    """
     (new,) = rows_of(Path(docs))
     engine = opened(name, folder, model)
 
     def finds(engine: Engine) -> bool:
         return new["_id"] in ask_one(engine, new["text"])
 
-    assert not finds(engine), "it is there already"
+    assert not finds(engine), "the document is in the index already"
     other = [sys.executable, __file__, "upsert", name, folder, model, docs]
     written = subprocess.run(other, stdout=subprocess.DEVNULL).returncode == 0
     at_once = finds(engine)
@@ -141,10 +147,10 @@ def follow(name: str, folder: str, model: str, docs: str) -> dict[str, Any]:
 
 
 def swapped(name: str, folder: str, model: str, query: str) -> dict[str, Any]:
-    """Search an index after its model's weights have changed; says how that was refused."""
+    """Search an index after its model's weights have changed; return the hits or the refusal."""
     try:
         return {"hits": ask_one(opened(name, folder, model), query), "refused": None}
-    except Exception as error:  # whatever an engine raises: the message is kept and looked at
+    except Exception as error:  # of any type: the message is the result
         return {"refused": f"{type(error).__name__}: {error}"}
 
 
@@ -156,7 +162,7 @@ def opened(name: str, folder: str, model: str, *, hybrid: bool = False) -> Engin
 
 
 def ask_one(engine: Engine, query: str) -> list[str]:
-    """Name the documents found."""
+    """Return the ids of the documents found."""
     return [doc_id for doc_id, _ in engine.search(query, K)]
 
 

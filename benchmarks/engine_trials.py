@@ -1,4 +1,8 @@
-"""What `bench_engines` tries: kills, changes, other writers, other weights."""
+"""Trials of `bench_engines`: what an engine does when it is killed and when something changes.
+
+In the trials of changes, documents get another text, another process adds a document, and the model
+gets other weights.
+"""
 
 from __future__ import annotations
 
@@ -10,29 +14,29 @@ import time
 from pathlib import Path
 
 import numpy as np
-from engine_figures import TASKS, Bench, Values, child
+from engine_figures import TASKS, Bench, Values, run_task
 from engines import STUB
 from safetensors.numpy import load_file, save_file
 
-SMALL = 20  # documents of the trials with a model
+SMALL = 20  # documents in the trials of changes
 N_BEFORE = 10  # documents in an index before a stream of writes
 
 
 def try_kill_at_half(bench: Bench) -> None:
-    """Kill indexing after half of the documents; how many does the index hold?"""
+    """Kill indexing after half of the documents; count the documents that the index kept."""
     kept, opens = {}, {}
     for name in bench.names:
         folder = bench.folder / f"half-{name}"
         done = subprocess.run([sys.executable, TASKS, "killed", name, folder, bench.docs])
         require(done.returncode == -9, f"{name} was not killed")
-        (count,) = child("counts", name, folder).result["counts"]
+        (count,) = run_task("counts", name, folder).result["counts"]
         kept[name], opens[name] = float(count or 0), float(count is not None)
     bench.add("killed_at_half_opens", opens, "")
     bench.add("killed_at_half_kept", kept, "documents")
 
 
 def try_kills_of_a_stream(bench: Bench, kills: int) -> None:
-    """Kill a process that writes small batches; are all acknowledged documents there?"""
+    """Kill processes that write small batches; count acknowledged documents that are lost."""
     draw = random.Random(bench.options.seed)
     delays = [draw.uniform(0.05, 1.0) for _ in range(kills)]
     sums: dict[str, Values] = {"opened": {}, "acknowledged": {}, "lost": {}}
@@ -42,12 +46,12 @@ def try_kills_of_a_stream(bench: Bench, kills: int) -> None:
         folders, acknowledged, after_first = [], [], 0
         for number, delay in enumerate(delays):
             folder = bench.folder / f"stream-{name}-{number}"
-            child("create", name, folder, STUB, start)
+            run_task("create", name, folder, STUB, start)
             first, last = killed_stream(name, folder, bench.docs, delay)
             acknowledged.append(last)
             after_first += last - first
             folders.append(folder)
-        counts = child("counts", name, *folders).result["counts"]
+        counts = run_task("counts", name, *folders).result["counts"]
         held = [max(0, (count or 0) - N_BEFORE) for count in counts]
         lost = [max(0, a - h) for a, h in zip(acknowledged, held, strict=True)]
         sums["opened"][name] = sum(count is not None for count in counts)
@@ -61,10 +65,10 @@ def try_kills_of_a_stream(bench: Bench, kills: int) -> None:
 
 
 def killed_stream(name: str, folder: Path, docs: Path, delay: float) -> tuple[int, int]:
-    """Kill a stream of writes some time after its first.
+    """Kill a process that writes small batches, ``delay`` seconds after its first batch.
 
     Returns:
-        How many documents the first and the last line acknowledged.
+        The number of documents that were acknowledged after the first and after the last batch.
     """
     command = [sys.executable, TASKS, "stream", name, str(folder), str(docs)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as writer:
@@ -78,7 +82,7 @@ def killed_stream(name: str, folder: Path, docs: Path, delay: float) -> tuple[in
 
 
 def try_changes(bench: Bench) -> None:
-    """Change documents, add one in another process, change the weights of the model."""
+    """Change documents, then add a document in another process, then change the model."""
     rows = bench.rows[:SMALL]
     changed = [{**row, "text": f"Changed text number {i}."} for i, row in enumerate(rows[:10])]
     added = {"_id": "new", "title": "", "text": "The zebra crossing of Quito.", "bucket": 0}
@@ -88,26 +92,26 @@ def try_changes(bench: Bench) -> None:
     one = bench.write("one", [added])
     table: dict[str, Values] = {}
 
-    def note(measure: str, name: str, value: float) -> None:
+    def record(measure: str, name: str, value: float) -> None:
         table.setdefault(measure, {})[name] = float(value)
 
     for name in bench.names:
         model, folder = bench.folder / "model", bench.folder / f"small-{name}"
         shutil.copytree(bench.model, model)
-        child("create", name, folder, model, docs)
-        child("upsert", name, folder, model, new)
-        after = child("stale", name, folder, model, old).result
-        note("stale_documents", name, len(after["stale"]))
-        note("surplus_rows", name, after["count"] - len(rows))
-        seen = child("follow", name, folder, model, one).result
-        for measure in ("written", "at_once", "refreshed"):
-            note(f"other_process_{measure}", name, seen[measure])
-        hits = child("cold", name, folder, model, added["text"]).result["hits"]
-        note("other_process_seen_by_a_third", name, added["_id"] in hits)
+        run_task("create", name, folder, model, docs)
+        run_task("upsert", name, folder, model, new)
+        after = run_task("stale", name, folder, model, old).result
+        record("stale_documents", name, len(after["stale"]))
+        record("surplus_rows", name, after["count"] - len(rows))
+        seen = run_task("follow", name, folder, model, one).result
+        for measure in ("written", "at_once", "refreshed"):  # explained at `engine_tasks.follow`
+            record(f"other_process_{measure}", name, seen[measure])
+        hits = run_task("cold", name, folder, model, added["text"]).result["hits"]
+        record("other_process_seen_by_a_third", name, added["_id"] in hits)
         change_weights(model)
-        answer = child("swapped", name, folder, model, added["text"]).result
+        answer = run_task("swapped", name, folder, model, added["text"]).result
         print(f"{name}, other weights: {answer['refused'] or 'answered'}")
-        note("refuses_other_weights", name, answer["refused"] is not None)
+        record("refuses_other_weights", name, answer["refused"] is not None)
         shutil.rmtree(model)
     for measure, values in table.items():
         bench.add(measure, values, "")
@@ -123,6 +127,6 @@ def change_weights(model: Path) -> None:
 
 
 def require(condition: bool, message: str) -> None:
-    """Stop when a trial did not happen as planned."""
+    """End the benchmark with a message if a trial did not happen as planned."""
     if not condition:
         raise SystemExit(f"{message}.")

@@ -1,9 +1,9 @@
-"""What a search engine must do to be measured, and the two that need no further package.
+"""The interface of the search engines that `bench_engines` compares, and two of the engines.
 
-Each engine is used as its documentation shows. The model is a folder, or `STUB` where a trial is
-not about vectors. Every engine embeds title and text joined by a space, keeps the text and a
-number, ``bucket``, to filter by, and indexes words where it can search by words too. Engines are
-imported when they are used, so that a cold start loads one of them only.
+Each engine is used as its documentation shows. The model is a folder, or `STUB` in trials for which
+random vectors are enough. Every engine embeds title and text joined by a space. It stores the text
+and a number, ``bucket``, to filter by. An engine that can search by words also indexes the words.
+Engines are imported when they are used, so that a new process loads only one of them.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from numpy.typing import NDArray
 
 STUB = "stub"
 DIM = 384
-TEXTS_A_SECOND = 1000  # of a process that is to be killed
-BATCH = 1024  # documents given to an engine at once, where its user chooses
-Row = dict[str, Any]
+TEXTS_A_SECOND = 1000  # pace of embedding in a process that will be killed
+BATCH = 1024  # documents of one call, for engines whose user chooses the number
+Row = dict[str, Any]  # a document: _id, title, text and bucket
 Vectors = NDArray[np.float32]
 
 
 class Engine(Protocol):
-    """What every engine can do; the constructor takes the index folder and the model."""
+    """A search engine; the constructor takes the index folder and the model."""
 
     def create(self, docs: Path) -> None:
         """Index a JSONL file of documents; they are on disk on return."""
@@ -44,10 +44,10 @@ class Engine(Protocol):
     def search(
         self, query: str, k: int, *, hybrid: bool = False, bucket: int | None = None
     ) -> list[tuple[str, str]]:
-        """Find ids and texts of the best documents, best first."""
+        """Return ids and texts of the best documents, best first."""
 
     def refresh(self) -> None:
-        """See what other processes wrote, by the call that the engine has for it."""
+        """Load what other processes wrote, if the engine has a call for this."""
 
     def count(self) -> int:
         """Count the documents of an opened index."""
@@ -57,8 +57,8 @@ class TextModel:
     """A SentenceTransformer, or for `STUB` random vectors that depend on the text alone.
 
     Attributes:
-        kill_after: The process kills itself once it has embedded so many texts, at a pace that a
-            GPU may have; None: never.
+        kill_after: The process kills itself after so many embedded texts; None: never. Embedding
+            then has the pace `TEXTS_A_SECOND`, which a GPU may have.
     """
 
     def __init__(self, model: str, kill_after: int | None = None) -> None:
@@ -70,7 +70,7 @@ class TextModel:
 
     def encode(self, texts: list[str]) -> Vectors:
         """Embed texts, (n_texts, dim), each of norm 1."""
-        self.require_life(len(texts))
+        self.count_and_kill(len(texts))
         if self._model is not None:
             vectors: Vectors = self._model.encode(texts, normalize_embeddings=True)
             return vectors
@@ -79,8 +79,8 @@ class TextModel:
         unit: Vectors = (drawn / np.linalg.norm(drawn, axis=1, keepdims=True)).astype(np.float32)
         return unit
 
-    def require_life(self, n_texts: int) -> None:
-        """Count texts, and end the process when they are enough."""
+    def count_and_kill(self, n_texts: int) -> None:
+        """Count embedded texts; kill the process when there are more than ``kill_after``."""
         if self.kill_after is None:
             return
         time.sleep(n_texts / TEXTS_A_SECOND)
@@ -90,13 +90,14 @@ class TextModel:
 
 
 class SbertSearch:
-    """This package: `Index` and `SearchEngine`."""
+    """This package, used by its `Index` and `SearchEngine`; for the methods see `Engine`."""
 
     def __init__(self, folder: Path, model: str, *, kill_after: int | None = None) -> None:
         self.folder, self._kill_after = folder, kill_after
         self._model: Any = "hashing" if model == STUB else model
 
     def create(self, docs: Path) -> None:
+        """Build the index from the file."""
         from sbert_search import Index
 
         dies = self._kill_after is not None
@@ -104,6 +105,7 @@ class SbertSearch:
         Index.build(docs, out=self.folder, model=model)
 
     def upsert(self, rows: list[Row]) -> None:
+        """Write the documents to a file and upsert the file."""
         from sbert_search import Index
 
         file = self.folder.with_suffix(".new.jsonl")
@@ -111,6 +113,7 @@ class SbertSearch:
         Index.open(self.folder).upsert(file, model=self._model)
 
     def open(self, *, hybrid: bool = False, once: bool = False) -> None:
+        """Open a `SearchEngine`; with ``once``, in the mode for a single query."""
         from sbert_search import SearchEngine
 
         self._engine = SearchEngine(self.folder, self._model, quick=once)
@@ -118,38 +121,45 @@ class SbertSearch:
     def search(
         self, query: str, k: int, *, hybrid: bool = False, bucket: int | None = None
     ) -> list[tuple[str, str]]:
+        """Search by vectors, or by vectors and words."""
         where = None if bucket is None else f"bucket = {bucket}"
         hits = self._engine.search(query, k, mode="hybrid" if hybrid else "dense", where=where)
         return [(hit.doc_id, hit.text) for hit in hits]
 
     def refresh(self) -> None:
+        """Load the newest state of the index."""
         self._engine.refresh()
 
     def count(self) -> int:
+        """Count the documents."""
         return len(self._engine.index)
 
 
 def _hashing_that_dies(kill_after: int | None) -> Any:
     from sbert_search.embedding.hashing import HashingEmbedder
 
-    life = TextModel(STUB, kill_after)
+    killer = TextModel(STUB, kill_after)
 
     class Dying(HashingEmbedder):
         def encode_tokens(self, tokens: Any) -> Any:
-            life.require_life(len(tokens))
+            killer.count_and_kill(len(tokens))
             return super().encode_tokens(tokens)
 
     return Dying()
 
 
 class FaissScript:
-    """What a script of some twenty lines does: a flat FAISS file and the rows as JSON lines."""
+    """What a script of some twenty lines does: a flat FAISS file and the documents as JSON lines.
+
+    For the methods see `Engine`.
+    """
 
     def __init__(self, folder: Path, model: str, *, kill_after: int | None = None) -> None:
         self._vectors, self._rows = folder / "flat.faiss", folder / "docs.jsonl"
         self._model = TextModel(model, kill_after)
 
     def create(self, docs: Path) -> None:
+        """Embed all documents and write both files."""
         import faiss
 
         self._docs = list(rows_of(docs))
@@ -158,7 +168,7 @@ class FaissScript:
         self._save()
 
     def upsert(self, rows: list[Row]) -> None:
-        """Append: the FAISS index has no ids of documents by which to find the old rows."""
+        """Append the documents: old versions stay, because FAISS does not know document ids."""
         if not hasattr(self, "_index"):
             self.open()
         self._docs += rows
@@ -173,6 +183,7 @@ class FaissScript:
         self._rows.write_text("".join(json.dumps(row) + "\n" for row in self._docs))
 
     def open(self, *, hybrid: bool = False, once: bool = False) -> None:
+        """Read both files."""
         import faiss
 
         self._index = faiss.read_index(str(self._vectors))
@@ -183,9 +194,10 @@ class FaissScript:
     def search(
         self, query: str, k: int, *, hybrid: bool = False, bucket: int | None = None
     ) -> list[tuple[str, str]]:
+        """Search by vectors; a filter is passed to FAISS as a list of positions."""
         import faiss
 
-        parameters, swig = None, cast(Any, faiss)  # the types know neither of the two below
+        parameters, swig = None, cast(Any, faiss)  # its type stubs lack the two classes below
         if bucket is not None:
             allowed = [row for row, doc in enumerate(self._docs) if doc["bucket"] == bucket]
             parameters = swig.SearchParameters(sel=swig.IDSelectorBatch(allowed))
@@ -194,25 +206,26 @@ class FaissScript:
         return [(doc["_id"], text_of(doc)) for doc in found]
 
     def refresh(self) -> None:
-        """The script has no such call."""
+        """Do nothing, because the script has no such call."""
 
     def count(self) -> int:
+        """Count the documents."""
         return len(self._docs)
 
 
 def rows_of(docs: Path) -> Iterator[Row]:
-    """Read a JSONL file."""
+    """Read the documents of a JSONL file."""
     with docs.open(encoding="utf-8") as lines:
         yield from map(json.loads, lines)
 
 
 def text_of(row: Row) -> str:
-    """What is embedded and searched by words."""
+    """Return title and text joined by a space, which engines embed and index."""
     return f"{row['title']} {row['text']}" if row["title"] else str(row["text"])
 
 
 def batches_of(docs: Path) -> Iterator[list[Row]]:
-    """Read a JSONL file in batches."""
+    """Read the documents of a JSONL file in batches."""
     rows = rows_of(docs)
     while batch := list(islice(rows, BATCH)):
         yield batch

@@ -18,13 +18,14 @@ from sbert_search.corpus.beir import read_queries
 from sbert_search.embedding.cache import CachedEmbedder
 from sbert_search.index.store import IndexStore
 
-DISTRACTORS, SHORTEST = 100_000, 150
+DISTRACTORS, SHORTEST = 100_000, 150  # paragraphs of Wikipedia; characters of each
 
 Set = tuple[str, IndexStore, NDArray[np.float32]]
+"""Name, index and query vectors, (queries, dim)."""
 
 
 def embedded_sets(data: Path | None, work: Path, only: str | None) -> Iterator[Set]:
-    """Yield the name, the index and the query vectors of each set, in an order drawn once."""
+    """Yield the sets; the queries of a set are in a random order, which is always the same."""
     if data is None:
         return
     for name, make in (("scifact", scifact), ("wikipedia", wikipedia)):
@@ -35,7 +36,7 @@ def embedded_sets(data: Path | None, work: Path, only: str | None) -> Iterator[S
 def embedded(
     name: str, sources: tuple[Path, list[str]], work: Path
 ) -> tuple[IndexStore, NDArray[np.float32]]:
-    """Open or build an index with all-MiniLM-L6-v2, and embed the queries."""
+    """Embed corpus and queries with all-MiniLM-L6-v2, or open the results of an earlier run."""
     corpus, texts = sources
     path, kept = work / f"{name}.index", work / f"{name}.queries.npy"
     if not kept.exists():
@@ -48,12 +49,13 @@ def embedded(
 
 
 def scifact(data: Path, work: Path) -> tuple[Path, list[str]]:
+    """Return the folder of SciFact and its queries."""
     folder = data / "scifact"
     return folder, [query.text for query in read_queries(folder)]
 
 
 def wikipedia(data: Path, work: Path) -> tuple[Path, list[str]]:
-    """Write the 1,216 paragraphs of SQuAD's dev set and 100,000 paragraphs of Wikipedia."""
+    """Write 1,216 paragraphs of SQuAD and 100,000 of Wikipedia; return the file and questions."""
     rows = [row for part in "ab" for row in lines(data / f"squad/dev_{part}.jsonl.gz")]
     questions = [row["question"] for row in rows if not row["is_impossible"]]
     corpus = work / "wikipedia.jsonl"
@@ -66,12 +68,14 @@ def wikipedia(data: Path, work: Path) -> tuple[Path, list[str]]:
 
 
 def paragraphs(data: Path) -> Iterator[str]:
+    """Yield the paragraphs of Wikipedia of `SHORTEST` characters or more."""
     for number in range(5):
         for row in lines(data / f"wikipedia-en-2014/train-{number}.jsonl.xz"):
             yield from (text for text in row["text"].split("\n") if len(text) >= SHORTEST)
 
 
 def lines(path: Path) -> Iterator[dict[str, str]]:
+    """Read the objects of a compressed JSON lines file."""
     opened = lzma.open if path.suffix == ".xz" else gzip.open
     with opened(path, "rt", encoding="utf-8") as file:
         yield from map(json.loads, file)

@@ -11,15 +11,18 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float32]
 Rows = NDArray[np.int64]
 
+# Search widths (ef) that `widen` tries first.
 WIDTHS = [10, 12, 16, 20, 24, 32, 40, 48, 64, 80, 96, 128, 160, 192, 256, 320, 384, 512, 768, 1024]
 
 
 class Graph(Protocol):
     """A graph index whose search width can be set."""
 
-    def set_width(self, width: int) -> None: ...
+    def set_width(self, width: int) -> None:
+        """Set the search width: the number of candidates that a search keeps (ef)."""
 
-    def search(self, queries: Floats, k: int) -> Rows: ...
+    def search(self, queries: Floats, k: int) -> Rows:
+        """Return the positions of the k nearest vectors of each query, (queries, k)."""
 
 
 class HnswLib:
@@ -33,9 +36,11 @@ class HnswLib:
         self._index.add_items(vectors, num_threads=threads)
 
     def set_width(self, width: int) -> None:
+        """Set the search width."""
         self._index.set_ef(width)
 
     def search(self, queries: Floats, k: int) -> Rows:
+        """Return the positions of the k nearest vectors of each query."""
         labels: Rows = self._index.knn_query(queries, k, num_threads=1)[0].astype(np.int64)
         return labels
 
@@ -56,9 +61,11 @@ class USearch:
         self._index.add(np.arange(len(vectors)), vectors, threads=threads)
 
     def set_width(self, width: int) -> None:
+        """Set the search width."""
         self._index.expansion_search = width
 
     def search(self, queries: Floats, k: int) -> Rows:
+        """Return the positions of the k nearest vectors of each query."""
         found = self._index.search(queries, k, threads=1)
         labels: Rows = np.asarray(found.keys).reshape(len(queries), -1).astype(np.int64)
         return labels
@@ -77,7 +84,7 @@ def widen(
     truth: Rows,
     wanted: float,
 ) -> float:
-    """Set the smallest width that reaches the recall, or the largest; return its recall."""
+    """Set the smallest width with the wanted recall, or the largest width; return the recall."""
 
     def recall_at(width: int) -> float:
         set_width(width)

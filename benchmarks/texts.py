@@ -1,4 +1,4 @@
-"""Texts to measure on: STSb and SciFact from SBERT_SEARCH_DATA, or Python's docstrings."""
+"""Texts for benchmarks: data sets from SBERT_SEARCH_DATA, or docstrings of Python's library."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from sbert_search.records import Document, TextPair
 
 
 def data_folder() -> Path | None:
-    """Return the folder of the data sets; None if the variable is not set."""
+    """Return the folder of the data sets; None if SBERT_SEARCH_DATA is not set."""
     folder = os.environ.get("SBERT_SEARCH_DATA")
     return Path(folder) if folder else None
 
 
 def sentences(limit: int) -> tuple[str, list[str]]:
-    """A name and up to `limit` distinct sentences: STSb train, or first lines of docstrings."""
+    """Return a name and up to `limit` sentences: STSb train, or first lines of docstrings."""
     data = data_folder()
     if data is None:
         lines = (document.text.strip().partition("\n")[0] for document in stdlib_documents())
@@ -32,7 +32,7 @@ def sentences(limit: int) -> tuple[str, list[str]]:
 
 
 def nli_pairs(limit: int, *, only: str | None = None) -> tuple[str, list[TextPair]]:
-    """A name and up to `limit` labelled pairs, of one label if asked: SNLI, or made up."""
+    """Return a name and up to `limit` labelled pairs: SNLI, or sentences with arbitrary labels."""
     data = data_folder()
     if data is None:
         _, texts = sentences(limit + 1)
@@ -43,7 +43,7 @@ def nli_pairs(limit: int, *, only: str | None = None) -> tuple[str, list[TextPai
 
 
 def documents(limit: int) -> tuple[str, list[Document]]:
-    """A name and up to `limit` documents: SciFact abstracts, or docstrings."""
+    """Return a name and up to `limit` documents: SciFact abstracts, or docstrings."""
     data = data_folder()
     if data is None:
         return "docstrings", list(islice(stdlib_documents(), limit))
@@ -52,7 +52,7 @@ def documents(limit: int) -> tuple[str, list[Document]]:
 
 
 def questions(limit: int) -> tuple[str, list[str]]:
-    """A name and up to `limit` queries: SciFact's, or first lines of docstrings."""
+    """Return a name and up to `limit` queries: SciFact's, or first lines of docstrings."""
     data = data_folder()
     if data is None:
         return sentences(limit)
@@ -61,7 +61,7 @@ def questions(limit: int) -> tuple[str, list[str]]:
 
 
 def squad_questions(limit: int) -> list[str]:
-    """Up to `limit` questions of SQuAD, or first lines of docstrings."""
+    """Return up to `limit` questions of SQuAD, or first lines of docstrings."""
     data = data_folder()
     if data is None:
         return sentences(limit)[1]
@@ -70,7 +70,7 @@ def squad_questions(limit: int) -> list[str]:
 
 
 def many_documents(count: int) -> Iterator[Document]:
-    """Any number of short documents: the sentences of `documents`, over and over, numbered."""
+    """Yield short documents: the sentences of `documents`, repeated and numbered."""
     _, source = documents(2000)
     parts = [part for document in source for part in document.text.split(". ") if part.strip()]
     for number, text in enumerate(islice(cycle(parts), count)):
@@ -78,7 +78,7 @@ def many_documents(count: int) -> Iterator[Document]:
 
 
 def paragraphs(count: int) -> Iterator[str]:
-    """Up to `count` paragraphs of Wikipedia of 150 characters or more, or so many sentences."""
+    """Yield up to `count` paragraphs of Wikipedia of 150 characters or more, or sentences."""
     data = data_folder()
     if data is None:
         return (document.text for document in many_documents(count))

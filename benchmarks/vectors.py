@@ -1,4 +1,4 @@
-"""Vectors without texts: drawn in clusters by a seed, and written as indexes."""
+"""Random vectors in clusters, and indexes of them without real texts."""
 
 from __future__ import annotations
 
@@ -14,8 +14,10 @@ from sbert_search.index.store import IndexStore
 from sbert_search.records import Document
 
 DIM = 384
-ROWS_PER_CLUSTER, INNER, INNER_SCALE, NOISE = 1000, 32, 0.1, 0.1
-BLOCK = 50_000
+ROWS_PER_CLUSTER = 1000
+INNER, INNER_SCALE = 32, 0.1  # number and scale of the directions of the largest spread
+NOISE = 0.1  # spread in every dimension
+BLOCK = 50_000  # vectors drawn at once
 
 Floats = NDArray[np.float32]
 
@@ -25,9 +27,9 @@ class Clusters:
     """Points around random centres, spread most along a few directions, as embeddings are.
 
     Attributes:
-        centres: float32 (n_clusters, dim).
-        directions: float32 (INNER, dim).
-        seed: Of everything.
+        centres: Centre of each cluster, float32 (n_clusters, dim).
+        directions: Directions of the largest spread, equal for all clusters, float32 (INNER, dim).
+        seed: Seed of all draws.
     """
 
     centres: Floats
@@ -44,38 +46,40 @@ class Clusters:
         return cls(centres, directions, seed)
 
     def draw(self, count: int, stream: int) -> Floats:
-        """Draw unit vectors, (count, dim); equal streams give equal vectors."""
+        """Draw unit vectors, (count, dim); ``stream`` is a part of the seed."""
         rng = np.random.default_rng([self.seed, stream])
-        of = rng.integers(0, len(self.centres), count)
+        cluster_of = rng.integers(0, len(self.centres), count)
         inner = rng.normal(size=(count, len(self.directions))).astype(np.float32)
-        points: Floats = self.centres[of] + inner @ self.directions
+        points: Floats = self.centres[cluster_of] + inner @ self.directions
         points += NOISE * rng.standard_normal(points.shape, dtype=np.float32)
         points /= np.linalg.norm(points, axis=1, keepdims=True)
         return points
 
     def blocks(self, count: int) -> Iterator[Floats]:
-        """Draw the rows of an index, BLOCK at a time."""
+        """Draw the vectors of an index, `BLOCK` at a time."""
         for stream, start in enumerate(range(0, count, BLOCK), 1):
             yield self.draw(min(BLOCK, count - start), stream)
 
     def queries(self, count: int) -> Floats:
-        """Draw vectors that are not rows of the index."""
+        """Draw vectors that are not in the index."""
         return self.draw(count, stream=0)
 
 
 @dataclass(frozen=True, slots=True)
 class OnePassage:
-    """A batch of documents of one passage each, in the form that the store reads."""
+    """A batch of documents of one passage each, with the attributes that a commit reads."""
 
     documents: list[Document]
     vectors: Floats
 
     @property
     def doc_of(self) -> NDArray[np.int64]:
+        """Number of the document of each passage."""
         return np.arange(len(self.documents))
 
     @property
     def chunk(self) -> NDArray[np.int64]:
+        """Number of each passage in its document, 0."""
         return np.zeros(len(self.documents), np.int64)
 
     char_start = char_end = n_tokens = lost_tokens = chunk
@@ -84,7 +88,7 @@ class OnePassage:
 def write_index(
     path: Path, clusters: Clusters, count: int, *, memory_bytes: int | None = None
 ) -> IndexStore:
-    """Write an index whose column ``part`` repeats 0 to 999."""
+    """Write an index whose integer column ``part`` repeats 0 to 999, to filter by."""
     dim = clusters.centres.shape[1]
     start = BuildCursor(source_sha256="drawn", rows=0)
     store = IndexStore.create(path, StoreSettings(dim=dim), {"part": "int64"}, build=start)
