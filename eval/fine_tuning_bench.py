@@ -52,7 +52,12 @@ class OutOfTimeError(Exception):
 
 @dataclass(frozen=True)
 class Clock:
-    """The seconds of each run, stored in a file, and the time limit of all runs in minutes."""
+    """The seconds of each run, and a time limit for all runs.
+
+    Attributes:
+        file: JSON file of the seconds by run.
+        minutes: Limit of the sum over all runs; None: no limit.
+    """
 
     file: Path
     minutes: float | None = None
@@ -66,7 +71,7 @@ class Clock:
         """Add the time of the body to the seconds of a run.
 
         Raises:
-            OutOfTimeError: With the time of the longest run so far, it would exceed the limit.
+            OutOfTimeError: A run as long as the longest so far would exceed the limit.
         """
         spent = self.seconds()
         needed = sum(spent.values()) + max(spent.values(), default=0.0)
@@ -104,11 +109,11 @@ class Bench:
 
     @cached_property
     def weights_sha256(self) -> str:
-        """Hash of the model's weights."""
+        """SHA-256 of the weights of the start model."""
         return read_folder(self.start).weights_sha256()
 
     def folder(self, trial: Trial, seed: int) -> Path:
-        """Return the folder of a run; its name has a digest of everything that it depends on."""
+        """Return the folder of a run, with a digest of everything that the run depends on."""
         if trial == BEFORE:
             return self.work / f"before-{self.weights_sha256[:10]}"
         recipe = to_mapping(self._recipe(trial, "start", trial.settings))
@@ -166,7 +171,7 @@ class Bench:
         return folder / MODEL
 
     def dev_figure(self, trial: Trial) -> float:
-        """Return the best dev metric of the first seed; train that run if it does not exist.
+        """Return the best dev metric of a trial with seed 0; train that run if it does not exist.
 
         Raises:
             OutOfTimeError: The run does not exist and the time limit is reached.
@@ -190,7 +195,7 @@ class Bench:
     ) -> BiEncoderRecipe | CrossEncoderRecipe:
         named = [f"model={start}"]
         if trial.recipe is None or trial.labelled_by is not None:
-            named.append("data.train=none")  # a labelled file may not exist yet
+            named.append("data.train=none")  # not read: the labels may not be written yet
         name, overrides = trial.recipe or "stsb", [*named, *settings]
         if trial.kind == "bi-encoder":
             return load_recipe(BiEncoderRecipe, trial.kind, name, overrides)
@@ -213,8 +218,8 @@ class Bench:
             embedder = Embedder(self.train(trial, 0))
             pairs = [p for name in NLI for p in read_pairs(self.data / f"{name}.jsonl.gz")]
             first, second = (
-                embedder.encode([getattr(pair, side) for pair in pairs])
-                for side in ("text1", "text2")
+                embedder.encode([getattr(pair, name) for pair in pairs])
+                for name in ("text1", "text2")
             )
             norms = np.linalg.norm(first, axis=1) * np.linalg.norm(second, axis=1)
             scores = 5 * np.clip((first * second).sum(axis=1) / norms, 0, 1)
@@ -226,6 +231,7 @@ class Bench:
         return file
 
     def _score(self, trial: Trial, model: Path, name: str) -> dict[str, Any]:
+        """Score a model on a task; models trained on STSb also on pairs not seen in training."""
         if name == "triplets":
             articles = self.data / "wikipedia-en-2014/test.jsonl.xz"
             per_article = accuracy_by_article(articles, Embedder(model, precision="fp32"))
@@ -243,8 +249,8 @@ class Bench:
         if "stsb" in (trial.recipe or ""):
             positions, _, _ = unseen_pairs(task, self.data, read_pairs(self.data / STSB_TRAIN))
             predicted, gold = (
-                [evaluation.per_item[side][position] for position in positions]
-                for side in ("predicted", "gold")
+                [evaluation.per_item[name][position] for position in positions]
+                for name in ("predicted", "gold")
             )
             scores |= {"unseen": spearman(predicted, gold), "n_unseen": len(positions)}
         return scores

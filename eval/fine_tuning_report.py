@@ -1,4 +1,4 @@
-"""Reports of `eval/fine_tuning.py`: a table with published values beside ours, and a plot."""
+"""Reports of `eval/fine_tuning.py`: a table of our values and published ones, and a plot."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from sbert_search.runtime.svg import Axis, Panel, colour_of, document, legend
 
-# Pixels: above a panel, height of a panel, between panels, height of a row of the legend.
+# Pixels above a panel, height of a panel, between panels, and height of a line of text.
 _TOP, _HEIGHT, _GAP, _LINE = 26, 190, 56, 18
 _NAMES = 150  # pixels: width of the names of trials
 
@@ -19,7 +19,7 @@ def values_of(found: Sequence[Mapping[str, Any]]) -> list[float]:
 
 
 def markdown(record: Mapping[str, Any]) -> str:
-    """Show the means over seeds, with the standard deviation where there are several."""
+    """Write a table of the means over seeds, with the standard deviation of several seeds."""
     scores, tasks = record["scores"], record["tasks"]
     model = record["model"]
     lines = [f"# {record['question']}", ""]
@@ -62,13 +62,16 @@ def signs(
     published: Mapping[str, float],
     against: Mapping[str, str],
 ) -> Iterator[str]:
-    """State for each published difference whether our runs have the same sign, seed by seed.
+    """State for each published difference of two trials whether ours has the same sign.
 
     Args:
         scores: Scores by trial, seed and task.
         task: Task that the paper reports.
         published: Published values by trial, times 100.
-        against: By trial, the trial that it is compared with.
+        against: For each trial, the trial that it is compared with.
+
+    Yields:
+        A sentence about each difference. The sign of a difference must be equal for every seed.
     """
     for name, reference in against.items():
         ours, theirs = (
@@ -98,8 +101,8 @@ def _apart(difference: float) -> str:
 def draw(record: Mapping[str, Any]) -> str:
     """Draw every seed of every trial, a panel for each task.
 
-    Trials that are named "N %, kind" lie over N, with a line for each kind through the means of the
-    seeds; others each have a row.
+    If trials are named "N %, kind", the x-axis is N, and a line for each kind goes through the
+    means over seeds. Otherwise each trial has a row of dots.
     """
     shares = _shares(record["scores"])
     height = _HEIGHT if shares else _LINE * len(record["scores"])
@@ -114,8 +117,8 @@ def draw(record: Mapping[str, Any]) -> str:
     return document(body, top - _TOP + _LINE * (1 + len(shares)))
 
 
-Shares = Mapping[str, Sequence[tuple[float, str]]]  # by kind: the share, and the trial's name
-Found = Mapping[str, Sequence[float]]  # by trial: points of each seed
+Shares = Mapping[str, Sequence[tuple[float, str]]]  # by kind: percent and name of each trial
+Found = Mapping[str, Sequence[float]]  # by trial: value of each seed
 
 
 def _shares(trials: Iterable[str]) -> Shares:
@@ -128,13 +131,13 @@ def _shares(trials: Iterable[str]) -> Shares:
 
 
 def _curves(task: str, shares: Shares, found: Found, top: float) -> str:
-    x = Axis.of([share for places in shares.values() for share, _ in places], log=True)
+    x = Axis.of([share for trials in shares.values() for share, _ in trials], log=True)
     y = Axis.of([value for values in found.values() for value in values])
     panel = Panel(f"{task}, points by percent of the pairs", x, y, top, top + _HEIGHT)
     body = panel.frame()
-    for number, places in enumerate(shares.values()):
+    for number, trials in enumerate(shares.values()):
         colour = colour_of(number)
-        measured = [(share, name, found[name]) for share, name in places if found[name]]
+        measured = [(share, name, found[name]) for share, name in trials if found[name]]
         body += panel.line(
             [(share, statistics.fmean(values)) for share, _, values in measured], colour
         )

@@ -1,4 +1,4 @@
-"""Store the result of a slow step as a JSON file."""
+"""Store the result of a slow step as a JSON file, so that the step runs only once."""
 
 from __future__ import annotations
 

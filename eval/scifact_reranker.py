@@ -1,18 +1,20 @@
-"""Train a reranker for SciFact on everything but its test claims, and choose how to use it.
+"""Train a reranker for SciFact without the test claims, and choose its depth and weight.
 
     python eval/scifact_reranker.py --data DATA
 
-1. Index the abstracts; choose the fusion of hybrid search on the training claims (5 folds).
-2. Train a cross-encoder on pairs of title and abstract and of SQuAD question and paragraph, with
-   mined negatives. The questions are from the half of SQuAD that no test uses.
-3. For each of 5 folds, continue training on the claims of the other four folds and their hybrid
-   candidates, and score the candidates of the held-out claims.
-4. From those scores choose depth and weight of the reranker.
+The queries of SciFact are claims. The script has five steps:
+
+1. Index the abstracts, and choose the fusion of hybrid search on the training claims (5 folds).
+2. Train a cross-encoder on pairs (title, abstract) of SciFact and (question, paragraph) of SQuAD,
+   with mined negatives. The questions are from the half of SQuAD that no test uses.
+3. For each of 5 folds, continue the training on the claims of the other four folds, with the
+   results of hybrid search as candidates. Score the candidates of the held-out claims.
+4. From these scores choose the depth and the weight of the reranker.
 5. Train on all training claims.
 
 The script takes about two hours on two quiet cores with bf16. Results of finished steps under
---work are kept, and interrupted training resumes. The report has all scores that choices are based
-on. `eval/search_table.py` runs the tests, once.
+--work are kept, and interrupted training resumes. The report has all scores that the choices are
+based on. `eval/search_table.py` evaluates the chosen reranker on test data.
 """
 
 from __future__ import annotations
@@ -58,7 +60,7 @@ from sbert_search.training.recipe import load_recipe
 FOLDS = 5
 DEPTHS = (10, 20, 50)
 WEIGHTS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.7, 1.0)
-SQUAD_EVERY = 3  # questions of dev_b taken
+SQUAD_EVERY = 3  # every third question of dev_b is used
 COMMON = ("max_len=224", "precision=bf16", "checkpoint.keep=1", "checkpoint.every=50")
 
 
@@ -77,16 +79,16 @@ class Work:
 
     @property
     def folds(self) -> Path:
-        """SciFact with splits of the training claims: fit-K, held-K and all."""
+        """Folder of SciFact with splits of the training claims: fit-K, held-K and all."""
         return self.work / "folds"
 
     @property
     def run(self) -> Path:
-        """Hybrid candidates of the training claims."""
+        """TREC run of hybrid search for the training claims."""
         return self.work / "train.trec"
 
     def split(self) -> None:
-        """Write the folds; the fold of a claim is its position modulo the number of folds."""
+        """Write the folds; consecutive claims, sorted by number, are in different folds."""
         (self.folds / "qrels").mkdir(parents=True, exist_ok=True)
         for table in (*self.collection.glob("corpus.jsonl*"), *self.collection.glob("queries.*")):
             link = self.folds / table.name
@@ -106,7 +108,7 @@ class Work:
         replace_file(path, ("query-id\tcorpus-id\tscore\n" + "".join(lines)).encode())
 
     def search(self) -> Any:
-        """Choose the fusion and find the candidates of the training claims."""
+        """Choose the fusion, and find the candidates of the training claims by hybrid search."""
         return kept(self.work / "fusion.json", self._choose_fusion)
 
     def _choose_fusion(self) -> dict[str, Any]:
@@ -145,7 +147,7 @@ class Work:
         return folder / MODEL
 
     def on_positives(self) -> Path:
-        """Train on the positive pairs."""
+        """Train on the positive pairs with mined negatives; return the model."""
         paths = ", ".join(f'"{path}"' for path in self.positives())
         start = [] if self.model is None else [f"model={self.model}"]
         return self.train(
@@ -161,7 +163,7 @@ class Work:
         )
 
     def on_claims(self, name: str, split: str) -> Path:
-        """Continue training on the claims of a split."""
+        """Continue the training on the claims of a split; return the model."""
         return self.train(
             name,
             f"model={self.on_positives()}",
@@ -198,7 +200,10 @@ def _questions(data: Path) -> Iterator[tuple[str, str]]:
 
 
 def choose(found: Run, reranked: Run, qrels: Qrels) -> dict[str, Any]:
-    """Compare depths and weights on held-out claims, and score the choice of each fold's rest."""
+    """Choose the depth and weight with the best mean nDCG@10 over all held-out claims.
+
+    ``held out`` scores the way of choosing: each fold uses the best setting of the other folds.
+    """
     claims = list(reranked)
     settings = [(depth, weight) for depth in DEPTHS for weight in WEIGHTS]
     judged = {claim: qrels[claim] for claim in claims}
@@ -225,13 +230,13 @@ def choose(found: Run, reranked: Run, qrels: Qrels) -> dict[str, Any]:
 def _mixed(
     found: Mapping[str, float], scores: Mapping[str, float], depth: int, weight: float
 ) -> dict[str, float]:
-    """Order the first candidates by a weighted sum of both scores; the others follow them."""
+    """Order the first candidates by a weighted sum of both scores; the rest keeps its order."""
     ids = list(found)
     first = ids[:depth]
-    own, new = (np.array([side[doc_id] for doc_id in first]) for side in (found, scores))
+    own, new = (np.array([each[doc_id] for doc_id in first]) for each in (found, scores))
     total = mix_scores(own, new, weight)
-    order = [first[place] for place in np.argsort(-total, kind="stable")] + ids[depth:]
-    return {doc_id: -float(place) for place, doc_id in enumerate(order)}
+    order = [first[position] for position in np.argsort(-total, kind="stable")] + ids[depth:]
+    return {doc_id: -float(rank) for rank, doc_id in enumerate(order)}
 
 
 def markdown(record: Mapping[str, Any]) -> str:
@@ -260,7 +265,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--data", type=Path, required=True, help="folder of the data sets")
     parser.add_argument("--model", help="bi-encoder that searches and is trained further")
     parser.add_argument("--work", type=Path, default=Path("eval/runs/scifact-reranker"))
     parser.add_argument("--out", type=Path, default=Path("eval/reports/search"))

@@ -1,10 +1,11 @@
-"""One table of dense, lexical, hybrid and reranked search on several collections, with intervals.
+"""Compare dense, lexical, hybrid and reranked search on several collections in one table.
 
     python eval/search_table.py --data DATA --choices CHOICES.json --reranker MODEL
 
-Fusion, depth and weight come from --choices, which `eval/scifact_reranker.py` wrote from training
-data only; this script runs the tests once. Reports are written under --out, one folder a system.
-An existing report is kept, and refused if it was made with other choices.
+The fusion of hybrid search, and the depth and weight of the reranker, come from --choices. That
+file is written by `eval/scifact_reranker.py`, which reads no test data. Reports are written under
+--out, in a folder for each system. An existing report is not made again. If it was made with other
+choices, the script ends with an error.
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ SYSTEMS: dict[str, SearchMode] = {
     "hybrid": "hybrid",
     "reranked": "hybrid",
 }
+# Pairs of systems whose difference is tested.
 QUESTIONS = (("lexical", "hybrid"), ("dense", "hybrid"), ("hybrid", "reranked"))
 
 
@@ -52,7 +54,7 @@ def evaluate(
     fusion: Fusion,
     depth: int,
 ) -> None:
-    """Evaluate every system on every task without a report."""
+    """Evaluate every system on every task that has no report yet."""
     embedder = CachedEmbedder(Embedder(model, precision="fp32"))
     reranker = BestWindow(Reranker(scorer, precision="fp32"))
     for system, mode in SYSTEMS.items():
@@ -97,7 +99,7 @@ def kept_evaluation(path: Path, search: SearchOptions) -> Evaluation:
 
 
 def compared(out: Path, tasks: Sequence[str]) -> list[dict[str, Any]]:
-    """Compare two systems for each question and task; Holm's correction covers all of them."""
+    """Compare the pairs of `QUESTIONS` on every task; Holm's correction covers all comparisons."""
     pairs = [(first, second, task) for first, second in QUESTIONS for task in tasks]
     comparisons = [
         compare_runs(out / first / f"{task}.json", out / second / f"{task}.json")[0][0]
@@ -121,7 +123,7 @@ def compared(out: Path, tasks: Sequence[str]) -> list[dict[str, Any]]:
 
 
 def markdown(scores: Mapping[str, Mapping[str, Any]], rows: Sequence[Mapping[str, Any]]) -> str:
-    """Show the systems side by side, then their differences."""
+    """Write a table of the systems, and a table of their differences."""
     lines = [
         "# Dense, lexical, hybrid and reranked search",
         "",
@@ -171,9 +173,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--choices", type=Path, required=True)
-    parser.add_argument("--reranker", type=Path, required=True)
+    parser.add_argument("--data", type=Path, required=True, help="folder of the data sets")
+    parser.add_argument(
+        "--choices", type=Path, required=True, help="choices.json of scifact_reranker.py"
+    )
+    parser.add_argument("--reranker", type=Path, required=True, help="folder of the cross-encoder")
     parser.add_argument("--model", help="bi-encoder of dense and hybrid search")
     parser.add_argument("--out", type=Path, default=Path("eval/reports/search"))
     parser.add_argument("tasks", nargs="*", default=TASKS)

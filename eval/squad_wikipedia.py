@@ -5,9 +5,10 @@
 
 The corpus is every distinct paragraph of the two halves of the SQuAD 2.0 development set, then the
 first 100,000 paragraphs of 150 characters or more of a 2014 extract of Wikipedia, in file order.
-Queries are the answerable questions of the first half; the paragraph of a question is its one
-relevant document. ``qrels/test.tsv`` has 300 of them, drawn with seed 0; ``qrels/all.tsv`` has all
-2,910. Equal input gives equal bytes; the task file has their hashes.
+Queries are the answerable questions of the first half. Each has one relevant document, the
+paragraph that it was asked about. ``qrels/all.tsv`` judges all 2,910 questions, and
+``qrels/test.tsv`` 300 of them, drawn with seed 0. Equal input gives files of equal bytes; the task
+file has their hashes.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ def paragraphs(data: Path) -> Iterator[str]:
 def write(
     data: Path, out: Path, distractors: int = DISTRACTORS, questions: int = QUESTIONS
 ) -> None:
-    """Write corpus, queries and judgements under ``OUT/squad-wikipedia-101k``, all or none."""
+    """Write corpus, queries and judgements; the folder appears only when all are written."""
     if (out / NAME).exists():
         note(f"{out / NAME} exists; nothing to do.")
         return

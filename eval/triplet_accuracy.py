@@ -1,4 +1,4 @@
-"""Accuracy on triplets: a sentence, one of the same section, and one of another section."""
+"""Triplet accuracy: is a sentence nearer to its own section than to another section?"""
 
 from __future__ import annotations
 
@@ -12,11 +12,13 @@ from sbert_search.training.data.examples import DataConfig, read_examples
 
 
 def accuracy_by_article(path: Path, embedder: Embedder, *, per_document: int = 4) -> list[float]:
-    """Measure how often a sentence is nearer to its own section, by Euclidean distance.
+    """Measure how often a sentence is nearer to one of its section than to one of another section.
+
+    Sentences are compared by the Euclidean distance of their embeddings.
 
     Returns:
-        Accuracy of each document. Triplets of one document depend on each other, so compute
-        intervals over documents.
+        Accuracy of each document. Triplets of one document depend on each other, so confidence
+        intervals must be computed over documents.
     """
     data = DataConfig(train=path, form="sections", per_document=per_document)
     examples = read_examples(path, data, "nothing")
