@@ -46,6 +46,7 @@ QUERIES, K, POST_FETCH = 100, 10, 100
 UNFILTERED = 0.97  # minimum recall of an unfiltered search
 
 Rows = NDArray[np.int64]
+"""Row numbers of hits in the index, (queries, K); -1 where a query has fewer hits."""
 Search = Callable[[NDArray[np.float32]], Rows]
 
 

@@ -66,7 +66,7 @@ def main() -> None:
     parser.add_argument("--work", type=Path, help="keep the indexes in this folder")
     parser.add_argument("--data", type=Path, help="the folder with scifact, squad, wikipedia")
     parser.add_argument("--only", help="run one set, such as drawn_1000000")
-    parser.add_argument("--svg", type=Path, help="draw the cost over the sizes")
+    parser.add_argument("--svg", type=Path, help="write a plot of the costs by index size")
     parser.add_argument(
         "--max-minutes", type=float, help="limit of one tuning; default: 20, quick 0.5"
     )

@@ -5,11 +5,11 @@
 A hundred rounds stand for a month. Each round adds 1 % of the documents, replaces 1 % and deletes
 1 %, in three updates. The vectors are random points around 2,000 centres. One reader follows the
 updates, as a server does. A second reader has the fresh index: a copy of the index before the first
-round, with the same number of documents. After each round both readers get one
-query, the first after the update. After every tenth round both get a thousand queries, one by one
-and alternately, each reader first for half of them. (The p99 of fewer queries would depend on a few
-pauses of the machine.) The figure is the median of the ratios of these rounds. At the end, an index
-is rebuilt from the documents that should be left. The updated index should give equal answers.
+round, with the same number of documents. After each round both readers get one query, the first
+after the update. After every tenth round both get a thousand queries, one by one and alternately,
+each reader first for half of them. (The p99 of fewer queries would depend on a few pauses of the
+machine.) The figure is the median of the ratios of these rounds. At the end, an index is rebuilt
+from the documents that should be left. The updated index should give equal answers.
 """
 
 from __future__ import annotations
@@ -56,7 +56,15 @@ class CountingDisk(files.Disk):
 
 
 class Ledger:
-    """The numbers and vectors of the documents that the updated index should hold."""
+    """The documents that the updated index should hold.
+
+    Attributes:
+        rng: Draws vectors and documents.
+        centres: Centres of the vectors, (N_CENTRES, dim).
+        names: Number of each document, in the order of the index.
+        vectors: Vector of each document.
+        n_made: Number of documents ever made.
+    """
 
     def __init__(self, dim: int, seed: int) -> None:
         self.rng = np.random.default_rng(seed)

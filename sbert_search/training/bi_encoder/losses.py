@@ -63,13 +63,13 @@ class LossConfig:
     """
 
     name: LossName
-    margin: float = 1.0  # triplets and contrastive losses
-    distance: Distance = "euclidean"  # triplets and contrastive losses
+    margin: float = 1.0  # triplet and contrastive losses
+    distance: Distance = "euclidean"  # triplet and contrastive losses
     scale: float = 20.0  # mnrl, cosent, angle
     symmetric: bool = False  # mnrl
     temperature: float = 1.0  # score_divergence
     concatenation: tuple[str, ...] = ("u", "v", "|u-v|")  # softmax
-    matryoshka: tuple[int, ...] = ()  # the loss is summed over these dims; (): full dim
+    matryoshka: tuple[int, ...] = ()  # truncated dims whose losses are summed; (): no truncation
 
     def __post_init__(self) -> None:
         for part in self.concatenation:
@@ -135,7 +135,7 @@ KINDS: Mapping[LossName, LossKind] = {
     "score_divergence": LossKind(3, _MANY, teacher="cross-encoder"),
     "embedding_mse": LossKind(1, _MANY, teacher="bi-encoder"),
 }
-BINARY = ("contrastive", "online_contrastive")  # label 0: dissimilar, label 1: similar
+BINARY = ("contrastive", "online_contrastive")  # losses of two labels, 0: dissimilar, 1: similar
 
 
 class Siamese(nn.Module):

@@ -56,7 +56,7 @@ class DataConfig:
     form: Form = "pairs"
     columns: ColumnNames = field(default_factory=ColumnNames)
     labels: tuple[str, ...] = ()  # classes, in order; (): all labels of the files, sorted
-    rename: Mapping[str, str] = field(default_factory=dict)  # labels of files to `labels`
+    rename: Mapping[str, str] = field(default_factory=dict)  # maps labels in files to `labels`
     skip_labels: tuple[str, ...] = ("-",)  # rows with these labels are skipped
     score_range: tuple[float, float] = (0.0, 5.0)  # lowest and highest score; scaled to 0..1
     split: str = "train"  # name of the relevance judgements of a BEIR folder
@@ -84,7 +84,7 @@ class DataConfig:
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """Texts that a loss compares, with their target.
+    """A training example, or row: texts that a loss compares, with their target.
 
     Attributes:
         texts: The texts, the anchor first.

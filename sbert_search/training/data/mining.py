@@ -33,7 +33,7 @@ class MiningConfig:
     negatives: int = 0  # number added to each row; 0: no mining
     first: int = 1  # first search rank used; ranks do not count positives
     last: int = 50  # last rank used
-    margin: float = 0.05  # minimum similarity of a positive minus that of a negative
+    margin: float = 0.05  # minimum difference in similarity, positive minus negative
     model: str | None = None  # search model; None: the model to be trained
     corpus: Path | None = None  # documents searched in addition to the positives
     reranker: str | None = None  # cross-encoder that must also score negatives lower

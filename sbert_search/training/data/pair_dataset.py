@@ -43,7 +43,7 @@ class PairDataConfig(DataConfig):
 
     runs: tuple[Path, ...] = ()  # a TREC run for each BEIR folder of data.train
     dev_run: Path | None = None  # TREC run of data.dev, if that is a BEIR folder
-    dev_split: str = "dev"
+    dev_split: str = "dev"  # name of the relevance judgements of data.dev
     depth: int = 50  # candidates of a query, from the top of the run
     negatives: int = 7  # irrelevant texts of a row
 
@@ -125,7 +125,7 @@ def relevance_rows(
 
     Yields:
         Rows of the query, a relevant text and a group of irrelevant texts. If a query has more
-        relevant texts than groups, groups are used again, and the other way round.
+        relevant texts than groups, groups are used again. If it has fewer, relevant texts are.
     """
     for number, each in enumerate(candidates):
         texts = {doc_id: text for doc_id, text in each.texts.items() if text.strip()}

@@ -76,7 +76,7 @@ class StepTexts:
 
     Attributes:
         tokens: The texts.
-        slots: Place of each text in a flattened table (rows, width), int64 (texts,).
+        slots: Index of each text in a flattened table (rows, width), int64 (texts,).
         width: Maximum number of texts in a row.
     """
 
@@ -101,8 +101,8 @@ class TextRows:
     Attributes:
         texts: Every distinct text once.
         text_ids: Ids of the texts of each row, padded with `NO_TEXT`, int32 (n, width).
-        groups: Number of the `Example.group` of each row, -1 for none, int64 (n,). A loss for which
-            duplicates must not share a batch has the same need for rows of one group.
+        groups: Number of the `Example.group` of each row, -1 for none, int64 (n,). If
+            duplicates must not share a batch, rows of one group must not either.
         file_ids: Number of the file of each row, int16 (n,).
         targets: Target of each row, (n, ...), or None.
         sources: ``file:line`` of each row.

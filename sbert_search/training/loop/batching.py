@@ -1,6 +1,6 @@
-"""Group rows into optimizer steps that depend on the seed and epoch alone, equal on every rank.
+"""Group rows, which are training examples, into the optimizer steps of an epoch.
 
-A row is one training example.
+The steps depend only on the seed and the epoch, so every rank makes the same steps.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from sbert_search.runtime.seed import generator
 from sbert_search.training.loop.objective import Batch
 
 Rows = NDArray[np.int64]
+"""Row numbers, (n,)."""
 Unit = Literal["rows", "tokens"]
 
 
@@ -60,7 +61,7 @@ class Batches:
                 random draws come from `runtime.seed.generator` of (seed, purpose, epoch, row).
             config: How to group the rows.
             seed: Seed of the order.
-            fingerprint: Checksum of the data. A run resumes if the checkpoint has an equal one.
+            fingerprint: Checksum of the data. To resume exactly, it must be that of the checkpoint.
 
         Raises:
             TrainingError: There are no rows.
