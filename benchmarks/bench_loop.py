@@ -1,8 +1,8 @@
 """Cost of the training loop besides the model: masked words, 6 layers of 384, batches of 32.
 
 The loop's own time is the time of whole steps (data, collation, clipping, failure checks, log)
-minus that of the forward pass, the backward pass and the optimizer, each timed where the loop calls
-it. A plain PyTorch loop over the same batches alternates with it.
+minus the time of the forward pass, the backward pass and the optimizer; each call of these is timed
+in the loop. A plain PyTorch loop over the same batches alternates with it.
 """
 
 import argparse

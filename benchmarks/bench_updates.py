@@ -158,9 +158,15 @@ class Month:
 def main() -> None:
     """Measure, print the figures and write the result file."""
     parser = arguments(__doc__.partition("\n")[0])
-    parser.add_argument("--spec", action="append", help=f"default: {', '.join(SPECS)}")
-    parser.add_argument("--rows", type=int, help="default: 200,000, with --quick 60,000")
-    parser.add_argument("--rounds", type=int, help="default: 100, with --quick 10")
+    parser.add_argument(
+        "--spec", action="append", help=f"FAISS factory, repeatable; default: {', '.join(SPECS)}"
+    )
+    parser.add_argument(
+        "--rows", type=int, help="number of documents; default: 200,000, with --quick 60,000"
+    )
+    parser.add_argument(
+        "--rounds", type=int, help="rounds of updates; default: 100, with --quick 10"
+    )
     parser.add_argument("--dim", type=int, default=128)
     options = parser.parse_args()
     options.rows = options.rows or (60_000 if options.quick else 200_000)

@@ -28,8 +28,8 @@ def markdown(record: Mapping[str, Any]) -> str:
         shown = "; ".join(f"{name} {100 * value:.2f}" for name, value in record["dev"].items())
         lines += [f"Chosen on dev (seed 0): {shown}. Taken: {record['chosen']}.", ""]
     published = record["published"]
-    beside = " paper |" if published else ""
-    lines += [f"| trial | seeds | {' | '.join(tasks)} |{beside}"]
+    paper_column = " paper |" if published else ""
+    lines += [f"| trial | seeds | {' | '.join(tasks)} |{paper_column}"]
     lines += ["|---" * (len(tasks) + 2 + bool(published)) + "|"]
     for name, seeds in scores.items():
         cells = [_cell([seed[task] for seed in seeds]) for task in tasks]

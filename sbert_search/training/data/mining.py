@@ -71,7 +71,7 @@ class _Anchor:
 def mine_negatives(
     examples: Sequence[Example], config: MiningConfig, model: str, folder: Path, *, device: str
 ) -> list[Example]:
-    """Search all positives for each anchor, and add some of the hits as hard negatives.
+    """Search the positives of all examples for each anchor, and add hits as hard negatives.
 
     A positive of an anchor is never one of its negatives. Results are cached in a folder named
     after a hash of all inputs, so an interrupted run resumes where it stopped.
@@ -79,7 +79,7 @@ def mine_negatives(
     Args:
         examples: Rows of an anchor, its positive, and any negatives it already has.
         config: Which passages to use.
-        model: Search model where ``config.model`` is None.
+        model: Search model if ``config.model`` is None.
         folder: Where the index and the results are cached.
         device: Device of the models.
 
@@ -103,15 +103,15 @@ def mine_negatives(
     anchors = list(positives)
     with progress("Mining", len(anchors), "anchors") as advance:
         for start in range(0, len(anchors), _AT_ONCE):
-            some = {
+            part = {
                 anchor: tuple(positives[anchor]) for anchor in anchors[start : start + _AT_ONCE]
             }
             file = cache / f"negatives-{start:09d}.json"
             if not file.exists():
-                mined = _mine(some, passages, engine, reranker, config)
+                mined = _mine(part, passages, engine, reranker, config)
                 files.replace_file(file, json.dumps(mined).encode())
             negatives |= json.loads(file.read_bytes())
-            advance(len(some))
+            advance(len(part))
     return _with_negatives(examples, negatives, config.negatives)
 
 
@@ -165,11 +165,11 @@ def _agreed(
 ) -> dict[str, list[str]]:
     """Keep candidates that the cross-encoder scores below every positive, by over the margin."""
     # Scoring is slow, so only the first candidates are scored.
-    tried = {anchor: texts[: 4 * config.negatives] for anchor, texts in chosen.items()}
-    pairs = [(a, text) for a in tried for text in (*positives[a], *tried[a])]
+    scored = {anchor: texts[: 4 * config.negatives] for anchor, texts in chosen.items()}
+    pairs = [(a, text) for a in scored for text in (*positives[a], *scored[a])]
     scores = dict(zip(pairs, reranker.predict(pairs).tolist(), strict=True))
     kept = {}
-    for anchor, texts in tried.items():
+    for anchor, texts in scored.items():
         least = min(scores[anchor, positive] for positive in positives[anchor])
         limit = least - config.reranker_margin
         kept[anchor] = [text for text in texts if scores[anchor, text] < limit]

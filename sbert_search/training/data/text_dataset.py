@@ -138,7 +138,7 @@ def arrange(files: Sequence[Sequence[Example]], classes: Sequence[str]) -> TextR
 
     Args:
         files: The examples of each file.
-        classes: Labels in the order of their class numbers; () where targets are not labels.
+        classes: Labels in the order of their class numbers; () if targets are not labels.
     """
     examples = [example for file in files for example in file]
     number: dict[str, int] = {}

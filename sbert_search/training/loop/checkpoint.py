@@ -148,7 +148,7 @@ def read_checkpoint(path: Path) -> Checkpoint:
     """Read the state of a checkpoint and verify all its files.
 
     Raises:
-        CheckpointError: A file is missing, unreadable or differs from what was written.
+        CheckpointError: A file is missing, unreadable, or not as it was written.
     """
     state_file = path / "state.json"
     try:

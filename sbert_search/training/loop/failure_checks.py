@@ -68,7 +68,7 @@ class ConstantLossDetector:
                 "Use harder examples or a larger margin, or stop."
             )
         return (
-            f"The loss has been {high:.6g} for {STUCK_STEPS} steps, whatever the batch: the model "
+            f"The loss has been {high:.6g} for {STUCK_STEPS} steps, for every batch: the model "
             "no longer tells its inputs apart, or none of its parameters is trained. Lower "
             "optim.lr, lengthen schedule.warmup, or look at the labels."
         )

@@ -47,7 +47,7 @@ class Losses:
 
     Attributes:
         sums: Each loss as (sum, count).
-        weights: Factor of each loss in the total; 1 where absent.
+        weights: Factor of each loss in the total; 1 for a loss without an entry.
         metrics: Metrics as (sum, count), such as accuracy; no gradient flows through them.
     """
 

@@ -28,7 +28,7 @@ class ReportConfig:
 
     every_s: float = 10.0  # seconds between two progress lines
     unit: str = "tokens"  # of the speed shown: "tokens", or a name for rows such as "pairs"
-    tensorboard: bool = False  # event files beside the log
+    tensorboard: bool = False  # whether to write event files for TensorBoard
 
 
 class _Board(Protocol):

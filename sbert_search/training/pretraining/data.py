@@ -31,7 +31,7 @@ from sbert_search.training.pretraining.objectives import PretrainingObjective, U
 
 Sources = str | tuple[str, ...]
 
-_DEV_SEED = 0  # the same held-out examples and masks, whatever the seed of the run
+_DEV_SEED = 0  # the same held-out examples and masks for every seed of a run
 _DEV_ROWS = 32  # examples of one forward pass
 
 
@@ -42,7 +42,7 @@ class DataConfig:
     Attributes:
         train: One or several sources of text, named as SOURCE on the command line.
         dev: Sources of the held-out text; None: the last documents of ``train``.
-        held_out: Share of the documents of ``train`` to hold out where ``dev`` is None.
+        held_out: Share of the documents of ``train`` to hold out if ``dev`` is None.
         dev_examples: Maximum number of held-out examples, chosen at even intervals.
         text_field: Name of the text field; None: detected.
         wrapped: Whether lines inside a paragraph are wrapped, as in plain-text books.
