@@ -231,7 +231,9 @@ def picture(costs: list[Cost]) -> str:
         "seconds to build": [max(cost.build_s, 0.001) for cost in costs],
         "median latency of one query, ms": [cost.p50_ms for cost in costs],
         "queries a second": [cost.qps for cost in costs],
-        "bytes a vector beside the stored one": [max(c.bytes_per_vector, 1.0) for c in costs],
+        "bytes per vector, without the stored vector": [
+            max(c.bytes_per_vector, 1.0) for c in costs
+        ],
     }
     parts = []
     for number, (title, values) in enumerate(panels.items()):
