@@ -87,7 +87,7 @@ def measure(
     peer: Library,
     rates: dict[torch.dtype, MatmulRate],
 ) -> None:
-    """Compare both on one list of texts, in each of our precisions."""
+    """Compare our encoder with the peer on one list of texts, in each of our precisions."""
     repeats = repeats_of(results.options)
     count = len(texts)
     reference = SentenceTransformer(str(folder), device="cpu").encode(texts)

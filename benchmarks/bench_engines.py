@@ -136,7 +136,7 @@ def measure_cold_starts(bench: Bench, repeats: int) -> None:
 
 
 def judge_filter(bench: Bench, found: dict[str, list[list[str]]]) -> None:
-    """Add the number of hits with a filter, and the share of the exact hits of the script."""
+    """Add the number of hits with a filter, and their recall of the exact hits of the script."""
     bench.add("filtered_hits", {n: float(np.mean([*map(len, f)])) for n, f in found.items()}, "")
     exact = found.get("faiss-script")
     if exact:

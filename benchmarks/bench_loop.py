@@ -34,7 +34,7 @@ from sbert_search.training.loop.objective import Batch, Losses
 from sbert_search.training.loop.optim import OptimConfig, make_optimizer
 from sbert_search.training.loop.schedule import BudgetConfig
 
-MASK, FIRST_WORD = 103, 1000  # ids of BERT's vocabulary
+MASK, FIRST_WORD = 103, 1000  # in BERT's vocabulary: id of [MASK], and first id of words
 
 
 class Masked(nn.Module):

@@ -2,11 +2,11 @@
 
 Both programs train a model of the same shape on the same batches of 32 texts of 128 tokens (256
 texts on CUDA), each in its own process and alternately. 15 % of the tokens are masked, the
-vocabulary has 30,522, dropout is 0.1, and both use AdamW and gradient clipping. All texts have full
-length, so packing without padding is no advantage. The peer is `BertForPreTraining` in a plain loop
-(under autocast for bf16; compiled on CUDA). `gemm_share` is the rate of the matrix products that
-every implementation needs (logits at masked tokens only), as a share of the rate of one large
-product. Memory on CUDA is the maximum allocated, and on a CPU the memory in use at the end.
+vocabulary has 30,522 entries, dropout is 0.1, and both use AdamW and gradient clipping. All texts
+have full length, so packing without padding is no advantage. The peer is `BertForPreTraining` in a
+plain loop (under autocast for bf16; compiled on CUDA). `gemm_share` is the rate of the matrix
+products that every implementation needs (logits at masked tokens only), as a share of the rate of
+one large product. Memory on CUDA is the maximum allocated, and on a CPU that in use at the end.
 """
 
 from __future__ import annotations

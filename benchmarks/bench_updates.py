@@ -37,7 +37,7 @@ from sbert_search.runtime.disk import files
 SPECS = ("Flat", "IVF1024,Flat", "HNSW32")
 QUICK_SPECS = ("Flat", "IVF256,Flat")
 SHARE = 0.01  # of the documents, for each of the three updates of a round
-LOOK_EVERY = 10  # rounds from one thousand queries to the next
+LOOK_EVERY = 10  # rounds between two measurements of a thousand queries
 N_CENTRES, NOISE = 2000, 0.7  # of the random vectors
 N_QUERIES, K = 1000, 10
 

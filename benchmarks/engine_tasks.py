@@ -49,7 +49,7 @@ def create(name: str, folder: str, model: str, docs: str) -> dict[str, Any]:
 
 
 def cold(name: str, folder: str, model: str, query: str) -> dict[str, Any]:
-    """Open an index and answer one query, as a new process."""
+    """Open an index for one query and answer it."""
     engine = engine_of(name, folder, model)
     engine.open(once=True)
     return {"hits": ask_one(engine, query)}

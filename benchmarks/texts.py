@@ -22,7 +22,7 @@ def data_folder() -> Path | None:
 
 
 def sentences(limit: int) -> tuple[str, list[str]]:
-    """Return a name and up to `limit` sentences: STSb train, or first lines of docstrings."""
+    """Return a source's name and up to `limit` sentences: STSb train, or lines of docstrings."""
     data = data_folder()
     if data is None:
         lines = (document.text.strip().partition("\n")[0] for document in stdlib_documents())
@@ -32,7 +32,7 @@ def sentences(limit: int) -> tuple[str, list[str]]:
 
 
 def nli_pairs(limit: int, *, only: str | None = None) -> tuple[str, list[TextPair]]:
-    """Return a name and up to `limit` labelled pairs: SNLI, or sentences with arbitrary labels."""
+    """Return a source's name and up to `limit` labelled pairs: SNLI, or made up."""
     data = data_folder()
     if data is None:
         _, texts = sentences(limit + 1)
@@ -43,7 +43,7 @@ def nli_pairs(limit: int, *, only: str | None = None) -> tuple[str, list[TextPai
 
 
 def documents(limit: int) -> tuple[str, list[Document]]:
-    """Return a name and up to `limit` documents: SciFact abstracts, or docstrings."""
+    """Return a source's name and up to `limit` documents: SciFact abstracts, or docstrings."""
     data = data_folder()
     if data is None:
         return "docstrings", list(islice(stdlib_documents(), limit))
@@ -52,7 +52,7 @@ def documents(limit: int) -> tuple[str, list[Document]]:
 
 
 def questions(limit: int) -> tuple[str, list[str]]:
-    """Return a name and up to `limit` queries: SciFact's, or first lines of docstrings."""
+    """Return a source's name and up to `limit` queries: SciFact's, or lines of docstrings."""
     data = data_folder()
     if data is None:
         return sentences(limit)

@@ -96,7 +96,7 @@ def _pooled(pooling: str, recipe: str, *settings: str) -> tuple[str, ...]:
 
 
 def _first(*settings: str) -> tuple[str, ...]:
-    """Turn settings of data and optimizer into those of the preliminary run of a recipe."""
+    """Apply settings of data and optimizer to the preliminary run of a recipe, ``first``."""
     return tuple(f"first.{s}" if s.startswith(("data", "optim")) else s for s in settings)
 
 

@@ -202,7 +202,7 @@ def _questions(data: Path) -> Iterator[tuple[str, str]]:
 def choose(found: Run, reranked: Run, qrels: Qrels) -> dict[str, Any]:
     """Choose the depth and weight with the best mean nDCG@10 over all held-out claims.
 
-    ``held out`` scores the way of choosing: each fold uses the best setting of the other folds.
+    ``held out`` is the score if each fold uses the setting that is best on the other folds.
     """
     claims = list(reranked)
     settings = [(depth, weight) for depth in DEPTHS for weight in WEIGHTS]

@@ -169,7 +169,7 @@ def scores_of(out: Path, task: str) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Run the tests and write the table."""
+    """Evaluate all systems and write the table."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )

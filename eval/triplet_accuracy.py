@@ -12,7 +12,7 @@ from sbert_search.training.data.examples import DataConfig, read_examples
 
 
 def accuracy_by_article(path: Path, embedder: Embedder, *, per_document: int = 4) -> list[float]:
-    """Measure how often a sentence is nearer to one of its section than to one of another section.
+    """Measure how often a sentence is nearer to one of the same section than to one of another.
 
     Sentences are compared by the Euclidean distance of their embeddings.
 

@@ -52,14 +52,14 @@ class BiEncoderRecipe(TrainConfig):
 
     data: DataConfig
     loss: LossConfig
-    model: str = ""  # folder or name of a bi-encoder or bare encoder; or preset, new weights
+    model: str = ""  # folder or name of a bi-encoder or bare encoder, or a preset to initialise
     tokenizer: str | None = None  # folder or name of a model with a tokenizer; presets need it
     pooling: tuple[str, ...] | None = None  # None: that of the model; mean for a bare encoder
     max_len: int | None = None  # maximum tokens of a text; None: that of the model
     unit_length: bool | None = None  # whether embeddings have norm 1; None: as in the model
     mining: MiningConfig = field(default_factory=MiningConfig)  # for losses that take negatives
     teacher: str | None = None  # model whose embeddings or scores are the targets
-    first: BiEncoderRecipe | None = None  # a run to do before; its model is the start
+    first: BiEncoderRecipe | None = None  # preliminary run; this run starts from its model
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -69,9 +69,7 @@ class CrossEncoderRecipe(TrainConfig):
     data: PairDataConfig
     model: str | None = None  # folder or name of an encoder; None: the installed all-MiniLM-L6-v2
     max_len: int = 256  # maximum tokens of a pair
-    mining: MiningConfig = field(
-        default_factory=MiningConfig
-    )  # for files that hold only positive pairs
+    mining: MiningConfig = field(default_factory=MiningConfig)  # for files without negatives
 
     def __post_init__(self) -> None:
         super().__post_init__()

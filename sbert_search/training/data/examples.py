@@ -172,7 +172,7 @@ def _require_column(path: Path, data: DataConfig, target: TargetKind) -> None:
 
 
 def _warn_of_range(path: Path, scores: Sequence[float], score_range: tuple[float, float]) -> None:
-    """Print a note if all scores are in the lowest quarter of the range, which is then unlikely."""
+    """Print a note if all scores are in the lowest quarter of the range, which may be wrong."""
     low, high = score_range
     if max(scores) <= low + 0.25 * (high - low):
         note(
@@ -185,7 +185,7 @@ def _warn_of_range(path: Path, scores: Sequence[float], score_range: tuple[float
 def _nli(path: Path, data: DataConfig, target: TargetKind) -> list[Example]:
     """Make a row of each premise and entailed hypothesis, with a contradicting one as negative.
 
-    The contradicting hypotheses of a premise take turns. A premise without any gives pairs.
+    The contradicting hypotheses of a premise take turns. If it has none, the row is a pair.
     """
     hypotheses: dict[str, dict[str, list[tuple[str, str]]]] = defaultdict(lambda: defaultdict(list))
     for example in _pairs(path, data, "label"):
@@ -215,7 +215,7 @@ def _triplets(path: Path, data: DataConfig, target: TargetKind) -> list[Example]
 
 
 def _sections(path: Path, data: DataConfig, target: TargetKind) -> list[Example]:
-    """Draw triplets from sections of documents; a file with a column of negatives has triplets."""
+    """Draw triplets from sections of documents; a file with negatives is read as triplets."""
     if negative_columns(field_names(classify(path)) or []):
         return _triplets(path, data, target)
     examples: list[Example] = []

@@ -1,4 +1,4 @@
-"""Mine hard negatives: passages that a search finds for an anchor and that are no positives."""
+"""Mine hard negatives: passages that a search finds for an anchor and that are not positives."""
 
 from __future__ import annotations
 
@@ -145,8 +145,8 @@ def _mine(
     config: MiningConfig,
 ) -> dict[str, list[str]]:
     most = max(map(len, positives.values()))
-    # Hits may include all positives of an anchor and the anchor itself, which are not used.
     queries = [Query(anchor, anchor) for anchor in positives]
+    # Hits may include all positives of an anchor and the anchor itself, which are not used.
     run = engine.run(queries, min(config.last + most + 1, len(passages)))
     chosen = {}
     for anchor, own in positives.items():
@@ -163,7 +163,7 @@ def _agreed(
     reranker: Reranker,
     config: MiningConfig,
 ) -> dict[str, list[str]]:
-    """Keep candidates that the cross-encoder scores below every positive, by over the margin."""
+    """Keep candidates that the reranker scores below all positives by more than the margin."""
     # Scoring is slow, so only the first candidates are scored.
     scored = {anchor: texts[: 4 * config.negatives] for anchor, texts in chosen.items()}
     pairs = [(a, text) for a in scored for text in (*positives[a], *scored[a])]

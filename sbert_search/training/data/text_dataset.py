@@ -26,7 +26,7 @@ from sbert_search.training.data.no_duplicates import without_duplicates
 from sbert_search.training.loop.batching import Batches, BatchingConfig, Rows, plan_epoch
 from sbert_search.training.loop.objective import Batch
 
-NO_TEXT = -1  # text id where a row has fewer texts than the longest row
+NO_TEXT = -1  # fills the text ids of rows with fewer texts than the longest
 _TOKENIZED_AT_ONCE = 4096
 
 
@@ -75,7 +75,7 @@ class StepTexts:
     See "A step is one packed batch sorted by length" in docs/decisions.md.
 
     Attributes:
-        tokens: The texts.
+        tokens: Tokens of the texts.
         slots: Index of each text in a flattened table (rows, width), int64 (texts,).
         width: Maximum number of texts in a row.
     """
@@ -101,8 +101,8 @@ class TextRows:
     Attributes:
         texts: Every distinct text once.
         text_ids: Ids of the texts of each row, padded with `NO_TEXT`, int32 (n, width).
-        groups: Number of the `Example.group` of each row, -1 for none, int64 (n,). If
-            duplicates must not share a batch, rows of one group must not either.
+        groups: Number of the `Example.group` of each row, -1 for none, int64 (n,).
+            If duplicates must not share a batch, rows of one group must not either.
         file_ids: Number of the file of each row, int16 (n,).
         targets: Target of each row, (n, ...), or None.
         sources: ``file:line`` of each row.
@@ -195,9 +195,8 @@ class TextBatches(Batches):
         """
         self.text_rows, self.table = rows, table
         self.summed, self.no_duplicates, self.weights = summed, no_duplicates, tuple(weights)
-        lengths = np.append(table.lengths, 0)[rows.text_ids].sum(
-            axis=1
-        )  # NO_TEXT takes the last, 0
+        # NO_TEXT, -1, takes the last value, so missing texts have length 0.
+        lengths = np.append(table.lengths, 0)[rows.text_ids].sum(axis=1)
         super().__init__(lengths, self._batch, config, seed=seed, fingerprint=rows.fingerprint())
         if no_duplicates:
             _tell_duplicates(rows)

@@ -3,7 +3,8 @@
 A checkpoint is written as ``ckpt-00000120.tmp``, made durable (fsync) and renamed. A folder without
 ``.tmp`` is complete, so the names of the folders alone say which one is the newest. Its files:
 
-    state.json           progress and fingerprint of the run; size and digest of every file
+    state.json           progress of the run, everything that its weights depend on (fingerprint),
+                         size and digest of every file
     state.safetensors    parameters and buffers (model/...), optimizer state (optim/...)
     recipe.toml          the resolved recipe, which can be passed to a new run
     model/               the model, as a folder that other libraries load

@@ -49,7 +49,7 @@ class LossTotals:
     losses: dict[str, list[Tensor]] = field(default_factory=dict)  # [sum, count]
     metrics: dict[str, list[Tensor]] = field(default_factory=dict)  # [sum, count]
     weights: dict[str, float] = field(default_factory=dict)
-    finite: list[Tensor] = field(default_factory=list)  # of each micro-batch: all losses are finite
+    finite: list[Tensor] = field(default_factory=list)  # of each micro-batch: are its losses finite
 
     def add(self, losses: Losses) -> None:
         """Add the losses and metrics of one micro-batch."""

@@ -1,4 +1,4 @@
-"""The training loop: step, evaluate, save. A resumed run gets the weights of an unbroken one."""
+"""The training loop: step, evaluate, save. A resumed run gets the weights of an unbroken run."""
 
 from __future__ import annotations
 

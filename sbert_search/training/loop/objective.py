@@ -73,7 +73,7 @@ class Objective(Protocol):
 
 @runtime_checkable
 class InBatchObjective(Protocol):
-    """A loss over all embeddings of a step, in which examples are each other's negatives."""
+    """A loss that compares the examples of a step with each other, such as in-batch negatives."""
 
     def embed(self, model: nn.Module, batch: Batch) -> Tensor:
         """Embed the texts of a micro-batch; float (n, ...), one row per example."""

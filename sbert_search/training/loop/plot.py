@@ -9,7 +9,7 @@ from sbert_search.runtime.svg import Axis, Panel, document
 from sbert_search.training.loop.log import LogLine
 
 PANEL, TOP = 190, 26  # pixels: height of a panel, and of its title
-MOST_POINTS = 600  # of one curve; longer ones are averaged, since a screen cannot show more
+MOST_POINTS = 600  # points of a curve; longer curves are averaged, as a screen cannot show more
 
 Points = list[tuple[float, float]]
 

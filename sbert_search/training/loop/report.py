@@ -26,8 +26,8 @@ from sbert_search.training.loop.state import RunState
 class ReportConfig:
     """What is written and shown; no setting here affects the weights."""
 
-    every_s: float = 10.0  # seconds between two progress lines
-    unit: str = "tokens"  # of the speed shown: "tokens", or a name for rows such as "pairs"
+    every_s: float = 10.0  # time between two progress lines
+    unit: str = "tokens"  # unit of the speed: "tokens", or a name for rows such as "pairs"
     tensorboard: bool = False  # whether to write event files for TensorBoard
 
 
@@ -103,7 +103,7 @@ class Report:
         tokens_per_s = (state.tokens - self._last.tokens) / seconds
         rows_per_s = (state.rows - self._last.rows) / seconds
         device, dtype, ranks = self.context.device, self.context.dtype, self.context.ranks
-        # FLOPs utilisation, relative to a measured rate because the data sheet is not known here.
+        # FLOPs utilisation, relative to a measured rate, as the peak of the device is not known.
         gemm = matmul_rate(device, dtype).flops * ranks.world
         share = tokens_per_s * self._flops_per_token / gemm
         memory = memory_bytes(device)

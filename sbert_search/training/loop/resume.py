@@ -24,7 +24,7 @@ from sbert_search.training.loop.optim import restore_optimizer
 from sbert_search.training.loop.state import RunState
 from sbert_search.version import __version__
 
-_WRITTEN = ("log.jsonl", "curves.svg", "model", "model.tmp")  # files and folders of a run
+_WRITTEN = ("log.jsonl", "curves.svg", "model", "model.tmp")  # in the folder of a run
 _NO_EFFECT = ("checkpoint", "report")  # tables of a recipe that do not affect the weights
 
 
