@@ -18,11 +18,12 @@ LineKind = Literal["step", "dev", "speed", "event"]
 
 
 class LogLine(TypedDict, total=False):
-    """One line of the log; which keys it has depends on its kind.
+    """One line of the log. The kind of a line decides which keys it has.
 
     Attributes:
-        kind: ``step`` has the losses and metrics of one step, ``dev`` those of an evaluation. Both
-            are equal in a resumed and an uninterrupted run; ``speed`` and ``event`` may differ.
+        kind: A ``step`` line has the losses and metrics of one step, a ``dev`` line the metrics of
+            an evaluation. A resumed and an uninterrupted run write equal lines of these two kinds;
+            their ``speed`` and ``event`` lines may differ.
         step: Optimizer steps done.
         losses: Each loss of a step, by name.
         figures: Each metric of a step or an evaluation, by name.
@@ -46,26 +47,26 @@ class LogLine(TypedDict, total=False):
 
 
 class Log:
-    """Writes `LogLine` objects."""
+    """Writes the log of a run."""
 
     def __init__(self, path: Path, after_step: int) -> None:
         """Open the log; lines after the step of the checkpoint are dropped."""
         self.path = path
         kept = [line for line in read_log(path) if line["step"] <= after_step] if after_step else []
-        with self._told():
+        with self._as_training_error():
             files.replace_file(path, "".join(json.dumps(line) + "\n" for line in kept).encode())
             self._fd = files.disk.open_append(path)
 
     def write(self, kind: LineKind, step: int, **values: object) -> None:
         """Append one line."""
         line = json.dumps({"kind": kind, "step": step, **values}).encode() + b"\n"
-        with self._told():
+        with self._as_training_error():
             if files.disk.write(self._fd, memoryview(line)) < len(line):
                 raise OSError("only a part of a line was written")
 
     def sync(self) -> None:
-        """Make the lines durable; a checkpoint may only follow a durable log."""
-        with self._told():
+        """Make the lines durable; this must precede the checkpoint of the same step."""
+        with self._as_training_error():
             files.disk.fsync(self._fd)
 
     def close(self) -> None:
@@ -73,7 +74,7 @@ class Log:
         os.close(self._fd)
 
     @contextmanager
-    def _told(self) -> Iterator[None]:
+    def _as_training_error(self) -> Iterator[None]:
         try:
             yield
         except OSError as error:

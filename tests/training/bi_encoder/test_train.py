@@ -239,7 +239,7 @@ def test_classes_over_vectors_of_length_1_are_warned_of(
     ("name", "data", "settings", "error", "message"),
     [
         ("nli", "triplets", ("data.form=triplets",), ConfigError, "reads no label"),
-        ("triplet", "pairs", ("data.form=pairs",), ConfigError, r":1 has 2 texts as data\.form"),
+        ("triplet", "pairs", ("data.form=pairs",), ConfigError, r":1, read with .* has 2 texts"),
         ("distill", "texts", (), ConfigError, "learns from a bi-encoder; set teacher=MODEL"),
         ("stsb", "nli", ("loss.name=contrastive",), ConfigError, "takes two labels, but there are"),
         ("nli", "sts", ('loss.concatenation=["w"]',), ConfigError, "has 'w'; known: u, v"),
