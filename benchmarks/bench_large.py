@@ -157,9 +157,11 @@ def page(figures: Mapping[str, float]) -> str:
     lines = [
         "# Millions of documents",
         "",
-        f"Measured with {measured:,} stub documents of {DIM} dimensions within "
-        f"{figures['memory_budget']:,.0f} MiB by `benchmarks/bench_large.py`, which wrote this",
-        "page; the other columns are those figures times the number of documents.",
+        f"The first column was measured with {measured:,} synthetic documents, whose vectors have",
+        f"{DIM} dimensions, under a memory limit of {figures['memory_budget']:,.0f} MiB. The other "
+        "columns",
+        "are extrapolated in proportion to the number of documents. `benchmarks/bench_large.py`",
+        "measured the figures and wrote this page.",
         "",
         "| | " + " | ".join(f"{n:,}" for n in sizes) + " |",
         "|---|" + "---|" * len(sizes),
@@ -170,13 +172,17 @@ def page(figures: Mapping[str, float]) -> str:
     peak = max(value for name, value in figures.items() if name.endswith("_anonymous"))
     lines += [
         "",
-        f"Anonymous memory never exceeded {peak:,.0f} MiB, also under RLIMIT_DATA; it does not",
-        "grow with the number of documents, beyond about 16 bytes a document of row numbers while",
-        f"searching. Recall@{K} was {figures['search_recall']:.3f}. Vectors are float32; "
-        "`--dtype float16` halves them. Embedding",
-        "is not counted: divide the documents by the speed in `benchmarks/results/`. Segments of",
-        "a million rows are searched one after another, so at these sizes a query is better",
-        "spread over machines, each with some of the documents.",
+        f"A process had at most {peak:,.0f} MiB of anonymous memory (without mapped files), under",
+        f"an RLIMIT_DATA of {LIMIT} times the memory limit. This memory does not grow with the",
+        "number of documents, except for the row numbers that a search reads: about 16 bytes per",
+        "document.",
+        f"Recall@{K} was {figures['search_recall']:.3f}. Vectors are stored as float32; "
+        "`--dtype float16` halves their size.",
+        "",
+        "The time to embed the documents is not included; the speed of encoding is in",
+        "`benchmarks/results/`. A search reads one segment of a million rows after another. For",
+        "the larger sizes it is therefore better to distribute the documents over several machines",
+        "and to send each query to all of them.",
         "",
     ]
     return "\n".join(lines)

@@ -24,19 +24,22 @@ LENGTH = 128  # tokens of a text
 QUICK_FLOPS = 200e6  # a token; larger encoders are not measured in a quick run
 HEADER = """# Encoders
 
-Every published shape that `sbert_search.encoder.presets` knows. Parameters and operations come from
-formulas (`encoder/cost.py`) that tests compare with the modules themselves and with the published
-counts. Operations are those of one token in a text of {length} tokens, forward; a multiplication
-with its addition counts as two. Latency is the time of one text of {length} tokens in the frozen
-encoder with random weights, float32, {threads} threads, median of {repeats}; GFLOP/s is its rate.
+The presets of `sbert_search.encoder.presets` have the published numbers of layers and widths.
+The numbers of parameters and operations come from formulas (`encoder/cost.py`); tests compare them
+with the modules and with published counts. "MFLOP a token" is the number of operations of the
+forward pass for one token of a text of {length} tokens; a multiplication with its addition counts
+as two. "ms a text" is the time of the forward pass for one text of {length} tokens: an encoder for
+inference with random weights, float32, {threads} threads, median of {repeats}. "GFLOP/s" is the
+number of operations divided by that time.
 
 | preset | layers x hidden | parameters | MFLOP a token | ms a text | GFLOP/s |
 |---|---|---:|---:|---:|---:|
 """
 SHARING = """
-Sharing weights saves parameters, not operations: albert-base has {share:.0%} of the parameters of
-bert-base and runs at {ratio:.2f} times its speed ({low:.2f} to {high:.2f}, measured in turn). The
-generators of ELECTRA are as published; the paper's small one has a quarter of the width.
+Layers that share weights save parameters, but no operations: albert-base has {share:.0%} of the
+parameters of bert-base and {ratio:.2f} times its speed ({low:.2f} to {high:.2f}, both measured
+alternately). ELECTRA's generators have the sizes of the published models; in the paper, the small
+generator has a quarter of the encoder's width.
 
 Machine: {machine}. Commit {commit}.
 Made by `{command}`.
