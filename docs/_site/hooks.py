@@ -13,7 +13,7 @@ from typing import Any
 import click
 from mkdocs.exceptions import PluginError
 
-import sbert_search
+from sbert_search import _MODULE_OF
 from sbert_search.cli.main import cli
 
 _REMOTE = re.compile(
@@ -45,7 +45,7 @@ def _described(name: re.Match[str]) -> str:
 
 def _full_name(name: str) -> str:
     """Find the module that defines a public name."""
-    return f"{getattr(sbert_search, name).__module__}.{name}"
+    return f"sbert_search.{_MODULE_OF[name]}.{name}"
 
 
 def _reference(command: click.Command, path: str, parent: click.Context | None) -> list[str]:

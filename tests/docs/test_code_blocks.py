@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+import sbert_search
 from sbert_search.cli.main import run
 from tests.docs.blocks import PAGES, ROOT, Block, agrees, blocks_of, commands_of
 
@@ -101,3 +102,11 @@ def _command(line: str) -> tuple[int, str, str]:
 def test_no_output_names_the_folder_of_a_test() -> None:
     named = [_names(page) for page in PAGES if re.search(r"/tmp/|pytest-of", page.read_text())]
     assert named == []
+
+
+def test_every_public_name_is_described_once() -> None:
+    pages = (ROOT / "docs" / "api").glob("*.md")
+    described = [
+        name for page in pages for name in re.findall(r"^::: (\w+)$", page.read_text(), re.M)
+    ]
+    assert sorted(described) == vars(sbert_search)["__all__"]
