@@ -43,7 +43,9 @@ def read_queries(
     queries: dict[str, Query] = {}
     limit, taken = RowLimit.within(memory_bytes), 0
     names = field_names(file, limit=limit) or ["text"]
-    roles = (fields or FieldNames()).resolve(names, file.shown, "Call the query's text 'text'.")
+    roles = (fields or FieldNames()).resolve(
+        names, file.shown, "Rename the field of the query to 'text'."
+    )
     for row in read_rows(file, limit=limit):
         if isinstance(row, Reject):
             raise row.error()

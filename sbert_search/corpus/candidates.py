@@ -55,7 +55,7 @@ def judged_candidates(
     """
     qrels, hits = read_qrels(folder, split), read_run(run)
     queries = {query.query_id: query.text for query in read_queries(folder)}
-    _check_known(qrels, queries, f"{folder}: {split} judges the query")
+    _check_known(qrels, queries, f"{folder}: the judgements of {split!r} name the query")
     candidates = {
         query: _candidate_ids(query, qrels, hits, depth, with_relevant) for query in qrels
     }

@@ -93,7 +93,9 @@ class Columns:
             BadRow: A value does not fit its column.
         """
         if not metadata.keys() <= self.types.keys():
-            self.learn(metadata, typed=typed)  # `learn` rejected this row before: raise again
+            # A row that `learn` accepted has only known columns. It rejected this row, so call it
+            # again to raise the same error.
+            self.learn(metadata, typed=typed)
         values = {}
         for name, value in metadata.items():
             own = _type_of(value, name) if typed else _type_of_cell(value)

@@ -36,8 +36,8 @@ def read_pairs(
 
     Args:
         path: The file.
-        text1: Column of the first text. None, here and below: the first column of the file that
-            `COLUMNS` lists for this part.
+        text1: Column of the first text. None, here and below: the first name which `COLUMNS` lists
+            for this part and which the file has as a column.
         text2: Column of the second text.
         score: Column of the score, a number.
         label: Column of the label, a string or an integer; an integer becomes its decimal text.
@@ -96,7 +96,8 @@ def find_columns(
         if column is not None:
             columns[part] = column
         elif part in needed:
-            raise CorpusError(f"{shown}: no {part} column among {', '.join(names)}; name it.")
+            found = ", ".join(names)
+            raise CorpusError(f"{shown}: no {part} column among {found}; name the column to use.")
     return columns
 
 

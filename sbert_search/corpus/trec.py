@@ -90,7 +90,7 @@ def _by_rank(hits: dict[int, tuple[str, float, str]]) -> dict[str, float]:
     above = math.inf
     for _, (doc_id, score, source) in sorted(hits.items()):
         if doc_id in ordered:
-            reason = "a document that its query had before"
+            reason = "the query has this document at an earlier rank too"
             raise BadRow(reason, doc_id).at(source).error()
         if score > above:
             reason = f"a higher score than the rank above it, {above}"

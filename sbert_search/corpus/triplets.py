@@ -36,8 +36,8 @@ def read_triplets(
 
     Args:
         path: The file.
-        anchor: Column of the anchor. None, here and below: the first column of the file that
-            `COLUMNS` lists for this part.
+        anchor: Column of the anchor. None, here and for the positive: the first name which
+            `COLUMNS` lists for this part and which the file has as a column.
         positive: Column of the positive text.
         negative: Column of a negative text or of a list of negative texts. None: all columns with
             a name such as negative, negatives or negative_1 (see `negative_columns`).
@@ -53,7 +53,9 @@ def read_triplets(
     )
     negatives = negative_columns(names) if negative is None else [negative]
     if not negatives or not set(negatives) <= set(names):
-        raise CorpusError(f"{file.shown}: no negative column among {', '.join(names)}; name it.")
+        raise CorpusError(
+            f"{file.shown}: no negative column among {', '.join(names)}; name the column to use."
+        )
 
     def make(values: Mapping[str, object], source: str) -> Triplet:
         others = [text for name in negatives for text in _texts_of(values, name)]

@@ -114,7 +114,7 @@ def test_bad_files_of_a_folder_are_rows(tmp_path: Path) -> None:
         ("c.txt:1", "blank document: 'title' and 'text' are both blank"),
         ("d.txt:1", "not a regular file"),
         ("e.txt:1", "not a regular file"),
-        ("f.txt:1", "65 MiB, and one document may have 64 MiB"),
+        ("f.txt:1", "the file has 65 MiB, and one document may have 64 MiB"),
         (r"g\xff.txt:1", "invalid UTF-8 or a lone surrogate in 'id'"),
     ]
 

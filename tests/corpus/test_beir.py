@@ -68,7 +68,7 @@ def test_bad_qrels_are_named(tmp_path: Path, content: str | bytes, message: str)
         ('{"text": "tea", "_id": null}', "queries.jsonl:1: no '_id', the id of the row"),
         (
             '{"_id": "q", "query": "t"}',
-            "no text field among '_id', 'query'. Call the query's text 'text'.",
+            "no text field among '_id', 'query'. Rename the field of the query to 'text'.",
         ),
         (
             '{"_id": "q", "text": "a"}\n{"_id": "q", "text": "b"}',

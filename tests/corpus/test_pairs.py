@@ -46,7 +46,10 @@ def test_labels_and_named_columns(tmp_path: Path) -> None:
     ("content", "message"),
     [
         ("", "p.jsonl: holds no pairs"),
-        ('{"sentence1": "a"}\n', "p.jsonl: no text2 column among sentence1; name it"),
+        (
+            '{"sentence1": "a"}\n',
+            "p.jsonl: no text2 column among sentence1; name the column to use",
+        ),
         (ROW % 1 + ROW % "true", "p.jsonl:2: 'score' must be a finite number (True)"),
         (ROW % '"high"', "p.jsonl:1: 'score' must be a finite number ('high')"),
         (ROW % "1e999", "p.jsonl:1: 'score' must be a finite number (inf)"),

@@ -65,7 +65,10 @@ def test_what_the_format_cannot_hold_is_refused(
         ("q Q0 d 1 high us\n", "run.trec:1: rank and score must be numbers"),
         ("q Q0 d 1 inf us\n", "run.trec:1: the score is not finite"),
         ("q Q0 d 1 2 us\nq Q0 e 1 1 us\n", "run.trec:2: query 'q' had rank 1 before ('e')"),
-        ("q Q0 d 1 2 us\nq Q0 d 2 1 us\n", "run.trec:2: a document that its query had before"),
+        (
+            "q Q0 d 1 2 us\nq Q0 d 2 1 us\n",
+            "run.trec:2: the query has this document at an earlier rank too",
+        ),
         (
             "q Q0 d 1 1 us\nq Q0 e 2 2 us\n",
             "run.trec:2: a higher score than the rank above it",

@@ -42,8 +42,11 @@ def test_negatives_in_columns_and_lists(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("row", "message"),
     [
-        ({"anchor": "a", "positive": "b"}, "no negative column among anchor, positive; name it"),
-        ({"a": "a", "negative": "b"}, "no anchor column among a, negative; name it"),
+        (
+            {"anchor": "a", "positive": "b"},
+            "no negative column among anchor, positive; name the column to use",
+        ),
+        ({"a": "a", "negative": "b"}, "no anchor column among a, negative; name the column to use"),
         ({"anchor": "a", "positive": " ", "negative": "c"}, ":1: 'positive' must be a text that"),
         ({"anchor": "a", "positive": "b", "negatives": []}, ":1: no text in 'negatives'"),
         ({"anchor": "a", "positive": "b", "negatives": [""]}, ":1: 'negatives' must be a list of"),

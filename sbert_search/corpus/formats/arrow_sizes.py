@@ -7,7 +7,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-_VALUE_BYTES, _DICT_BYTES = 64, 232  # of a value and the reference to it; of an empty dict
+# Memory of a small Python value with the reference to it, and of an empty dict.
+_VALUE_BYTES, _DICT_BYTES = 64, 232
 
 Sizes = NDArray[np.int64]
 
@@ -78,7 +79,10 @@ def _sizes_of_lists(column: pa.Array, held: bool) -> Sizes:
 
 
 def _picked(sizes: Sizes, indices: Sizes) -> Sizes:
-    """Return the sizes at the indices; a null has index 0, also if ``sizes`` is empty."""
+    """Return the sizes at the indices, in which 0 stands for a null too.
+
+    If ``sizes`` is empty, all indices stand for nulls, and a null counts as one small value.
+    """
     return sizes[indices] if len(sizes) else np.full(len(indices), _VALUE_BYTES, np.int64)
 
 

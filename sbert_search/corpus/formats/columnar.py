@@ -146,7 +146,8 @@ def _rows_of(batch: pa.RecordBatch, limit: RowLimit) -> Iterator[dict[str, objec
         try:
             limit.check(int(sizes[start:stop].max()))
         except BadRow as bad:
-            # Stop before the first row over the limit; if that row comes next, reject it.
+            # End the block before the first row over the limit. If the block begins with that row,
+            # reject the row instead.
             stop = start + max(1, int(np.argmax(sizes[start:stop] > limit.n_bytes)))
             if sizes[start] > limit.n_bytes:
                 yield bad
@@ -224,9 +225,10 @@ _CASTS: tuple[tuple[Callable[[pa.DataType], bool], pa.DataType], ...] = (
 
 
 def _may_overflow(kind: pa.DataType) -> bool:
-    """Whether a cast may overflow: that of timestamps in seconds or milliseconds to microseconds.
+    """Whether the cast of a type in `_CASTS` can overflow; only such casts are checked.
 
-    All other casts of `_CASTS` are done without checks: nanoseconds are cut to microseconds.
+    A timestamp in seconds or milliseconds can overflow in microseconds. A checked cast of
+    nanoseconds to microseconds would refuse to cut digits, so that cast is not checked.
     """
     return pa.types.is_timestamp(kind) and kind.unit in ("s", "ms")
 

@@ -9,7 +9,7 @@ from sbert_search.runtime.memory import MAX_ROW_BYTES, mib, shares
 
 MAX_DECOMPRESSOR_BYTES = 512 << 20  # used if there is no memory budget
 
-_MAX_MEMORY_PER_BYTE = 1 << 10  # upper bound of the bytes in memory for a byte of a row in the file
+_MAX_MEMORY_PER_BYTE = 1 << 10  # a row's memory is at most this many times its size in the file
 _OBJECT_BYTES, _LIST_BYTES, _CELL_BYTES = 200, 72, 64  # memory of a JSON object, a list, an element
 
 

@@ -14,7 +14,7 @@ from sbert_search.runtime.memory import mib
 
 BLOCK_ROWS = 1024
 BUFFER_BYTES = 1 << 20  # bytes read from the file at a time, for each column
-MAX_PAGE_BYTES = 256 << 20  # if there is no memory budget
+MAX_PAGE_BYTES = 256 << 20  # maximum size of one page if there is no memory budget
 
 _REPEATING = "DELTA_BYTE_ARRAY"  # in this encoding a few bytes can repeat a long previous value
 
@@ -22,14 +22,15 @@ _REPEATING = "DELTA_BYTE_ARRAY"  # in this encoding a few bytes can repeat a lon
 def plan_group(file: pq.ParquetFile, path: Path, group: int, limit: RowLimit) -> int:
     """Return how many rows of a row group to decode at a time.
 
-    A row group stores each column as a sequence of pages, which are decompressed as a whole.
+    A row group stores each column as a sequence of pages; a page is always decompressed as a whole.
 
     Raises:
         BadRow: The pages alone, without the decoded rows, need too much memory.
         ValueError: The page headers are damaged.
     """
     metadata = file.metadata.row_group(group)
-    # ``needed``: memory that reading takes, without the decoded rows; ``row_bytes``: of one row.
+    # ``needed``: memory that reading takes, without the decoded rows. ``row_bytes``: memory of one
+    # decoded row. ``largest``: size of the largest page.
     needed = row_bytes = largest = 0
     with path.open("rb") as stream:
         for column in range(metadata.num_columns):
@@ -39,10 +40,10 @@ def plan_group(file: pq.ParquetFile, path: Path, group: int, limit: RowLimit) ->
             needed += min(BUFFER_BYTES, chunk.total_compressed_size)
             needed += 2 * pages.largest + 3 * pages.dictionary
             _check(needed, largest, limit)
-            value = _longest_value(path, group, chunk, pages, limit)
-            row_bytes += value * max(1, -(-chunk.num_values // max(1, metadata.num_rows)))
+            value_bytes = _longest_value(path, group, chunk, pages, limit)
+            row_bytes += value_bytes * max(1, -(-chunk.num_values // max(1, metadata.num_rows)))
             if file.schema.column(column).max_repetition_level:
-                needed += max(chunk.total_uncompressed_size, value * chunk.num_values)
+                needed += max(chunk.total_uncompressed_size, value_bytes * chunk.num_values)
                 _check(needed, largest, limit)
     return max(1, min(BLOCK_ROWS, limit.block_bytes // max(1, row_bytes)))
 
@@ -52,10 +53,10 @@ def _check(total: int, largest: int, limit: RowLimit) -> None:
     budget = limit.budget
     needed, allowed = (largest, MAX_PAGE_BYTES) if budget is None else (total, budget // 8)
     if needed > allowed:
-        more = "" if budget is None else f" with --memory {mib(budget)}; allow more"
+        more = ";" if budget is None else f" with --memory {mib(budget)}; allow more, or"
         raise BadRow(
             f"the pages of its row group take {mib(needed)} of memory at a time, and "
-            f"{mib(allowed)} are allowed{more}, or write the file with smaller pages and row groups"
+            f"{mib(allowed)} are allowed{more} write the file with smaller pages and row groups"
         )
 
 
@@ -75,7 +76,7 @@ def _longest_value(
 def _longest_in_dictionary(
     path: Path, group: int, chunk: pq.ColumnChunkMetaData, pages: ColumnPages
 ) -> int:
-    """Return the bytes of the longest value of a dictionary page; every row may refer to it."""
+    """Return the bytes of the longest value of a dictionary page; every row may have this value."""
     name = chunk.path_in_schema
     if "." in name:
         return pages.dictionary

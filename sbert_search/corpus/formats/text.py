@@ -87,7 +87,7 @@ def _read_file(path: Path, limit: RowLimit) -> str:
     if not path.is_file():
         raise BadRow("not a regular file")
     if (size := path.stat().st_size) > limit.n_bytes:
-        raise BadRow(f"{mib(size)}, and one document may have {limit}")
+        raise BadRow(f"the file has {mib(size)}, and one document may have {limit}")
     data = path.read_bytes().removeprefix(BOM)
     limit.check_text(data)
     return decode(data)

@@ -64,8 +64,9 @@ def test_text_files_and_lines(tmp_path: Path) -> None:
     for name, text in [("a", "good"), ("b", "x" * (2 << 20)), ("c", "é" * (1 << 18))]:
         (tmp_path / "f" / f"{name}.txt").write_text(text)
     large, wide = rejects_of(tmp_path / "f")
-    assert large == "2.0 MiB, and one document may have 1.0 MiB with --memory 64 MiB; allow more"
-    assert wide == "the row takes 2.0 MiB of memory, and one row may take " + large[-40:]
+    limit = "1.0 MiB with --memory 64 MiB; allow more"
+    assert large == f"the file has 2.0 MiB, and one document may have {limit}"
+    assert wide == f"the row takes 2.0 MiB of memory, and one row may take {limit}"
     (tmp_path / "t.txt").write_text("good\n" + "é" * (1 << 18) + "\n")
     assert rejects_of(tmp_path / "t.txt") == [wide]
 
