@@ -25,10 +25,10 @@ SHARD_TOKENS = 1 << 24
 class ShardWriter:
     """Writes documents into shards, or continues after the last complete shard of the folder.
 
-    The writer is a context manager that holds the folder's lock. A resumed run skips the first
-    ``rows`` input rows, since their documents are in complete shards. If the context ends without
-    `finish`, the documents after the last complete shard are not stored. A resumed run writes the
-    same shards as an uninterrupted one.
+    The writer is a context manager that holds the folder's lock. To resume, the caller skips the
+    first ``rows`` input rows, since their documents are in complete shards. If the context ends
+    without `finish`, the documents after the last complete shard are not stored. A resumed run
+    writes the same shards as an uninterrupted one.
 
     Args:
         folder: Folder of the shards; created if absent.
@@ -112,7 +112,7 @@ class ShardWriter:
         if lowest < 0 or highest >= self._manifest.vocab_size:
             raise CorpusError(
                 f"Token {lowest if lowest < 0 else highest} is outside a vocabulary of "
-                f"{self._manifest.vocab_size:,}; name the tokenizer that made it."
+                f"{self._manifest.vocab_size:,}; use the tokenizer that made this token."
             )
         self._tokens.append(tokens.astype(self._manifest.dtype))
         self._n_tokens += len(tokens)

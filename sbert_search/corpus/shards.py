@@ -1,13 +1,14 @@
 """Read token shards: tokenised documents in memory-mapped arrays, which may exceed the memory.
 
-    MANIFEST.json           identity of the tokens, number of input rows read, all shards and files
+    MANIFEST.json           identity: hashes of the source and the tokenizer that gave the tokens,
+                            number of input rows read, all shards and files
     000003.tokens.npy       uint16, or uint32 if the vocabulary has over 65,536 tokens: the token
                             ids of all sentences, concatenated
     000003.sentences.npy    int32: number of tokens of each sentence
     000003.documents.npy    int32: number of sentences of each document
 
 Shard files never change. The manifest is replaced after each new shard, so an interrupted run
-resumes after the last complete shard. The manifest also identifies the tokenizer.
+resumes after the last complete shard.
 """
 
 from __future__ import annotations
@@ -99,7 +100,7 @@ class TokenShards:
             int64 (n_sentences + 1,).
         document_starts: Index of the first sentence of each document, then the number of
             sentences, int64 (n_documents + 1,).
-        document_tokens: Index of the first token of each document, then the number of tokens,
+        document_token_starts: Index of the first token of each document, then the number of tokens,
             int64 (n_documents + 1,).
 
     Raises:
@@ -109,7 +110,10 @@ class TokenShards:
     def __init__(self, folder: Path) -> None:
         self.folder, self.manifest = folder, read_manifest(folder)
         if not self.manifest.finished:
-            raise CorpusError(f"{folder}: the shards are not finished; run the same command again.")
+            raise CorpusError(
+                f"{folder}: the token shards are not finished; run the command that writes them "
+                "again."
+            )
         shards = self.manifest.shards
         dtype = self.manifest.dtype
         self._tokens = [self._map(s.tokens, dtype, s.n_tokens) for s in shards]
@@ -123,7 +127,7 @@ class TokenShards:
             raise CorpusError(
                 f"{folder}: sentences and tokens do not add up; make the shards again."
             )
-        self.document_tokens: Ints = self.sentence_starts[self.document_starts]
+        self.document_token_starts: Ints = self.sentence_starts[self.document_starts]
 
     @property
     def n_tokens(self) -> int:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-PIECE_CHARS = 1 << 17  # a tokenizer's result takes about 300 bytes per token, so it must be short
+PIECE_CHARS = 1 << 17  # limits memory: a tokenizer's result takes about 300 bytes per token
 
 Spans = list[tuple[int, int]]
 

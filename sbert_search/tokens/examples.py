@@ -43,13 +43,13 @@ def read_examples(
         cls_id: Id of [CLS].
         sep_id: Id of [SEP].
     """
-    borders = document_borders(plan.first[rows], shards.document_tokens)
+    borders = document_borders(plan.first[rows], shards.document_token_starts)
     cls, sep = np.array([cls_id]), np.array([sep_id])
     parts: list[Ints] = []
     types: list[Ints] = []
     for row, (low, high) in zip(rows, borders, strict=True):
         start, end = plan.first[row].tolist()
-        separators = shards.document_tokens[low:high] - start
+        separators = shards.document_token_starts[low:high] - start
         first = np.insert(shards.tokens(start, end), separators, sep_id)
         parts += [cls, first, sep]
         types.append(np.zeros(len(first) + 2, np.int64))

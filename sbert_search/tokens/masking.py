@@ -17,7 +17,9 @@ from sbert_search.tokens.wordpiece_merges import CONTINUATION
 # mark a piece that begins a word, by these characters for a space.
 _MARKS = (CONTINUATION, "\u0120", "\u2581")
 
-_CHOICE, _EXTRA, _FATE, _SUBSTITUTE = range(4)  # last number of a random draw's position, by use
+# Each use of random numbers has its own number, the last argument of `uniforms`, so that the uses
+# are independent of each other.
+_CHOICE, _EXTRA, _FATE, _SUBSTITUTE = range(4)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

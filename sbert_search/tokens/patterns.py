@@ -47,24 +47,26 @@ def repeats_repeats(pattern: str) -> bool:
 
     Possessive repetitions and atomic groups do not backtrack, so they are safe.
     """
-    # For each open group: whether it contains a repetition, and whether it is atomic.
-    inside, atomic = [False], [False]
-    # For the last closed group: whether it contains a repetition, and where it ends.
-    closed, end = False, 0
+    # For each open group, the outermost level first: whether it contains an unbounded repetition
+    # that can backtrack, and whether the group is atomic.
+    repeats, atomic = [False], [False]
+    # For the previous part: whether it closed a group that contains such a repetition and is not
+    # atomic, and where the part ends.
+    closed_repeats, end = False, 0
     for part in _PART.finditer(pattern):
-        ended = closed and part.start() == end
-        closed, end = False, part.end()
+        follows = closed_repeats and part.start() == end
+        closed_repeats, end = False, part.end()
         if part["open"]:
-            inside.append(False)
+            repeats.append(False)
             atomic.append(part["atomic"] is not None)
-        elif part["close"] and len(inside) > 1:
-            holds, keeps = inside.pop(), atomic.pop()
-            closed = holds and not keeps
-            inside[-1] |= closed
+        elif part["close"] and len(repeats) > 1:
+            group_repeats, is_atomic = repeats.pop(), atomic.pop()
+            closed_repeats = group_repeats and not is_atomic
+            repeats[-1] |= closed_repeats
         elif part["repeat"] and not re.fullmatch(r"\{\d*,\d+\}.?", part["repeat"]):
-            if ended and part["mode"] != "+":
+            if follows and part["mode"] != "+":
                 return True
-            inside[-1] |= part["mode"] != "+"
+            repeats[-1] |= part["mode"] != "+"
     return False
 
 

@@ -130,18 +130,18 @@ def plan_examples(
     return Examples(first, second, label, lengths)
 
 
-def document_borders(spans: Ints, document_tokens: Ints) -> Ints:
+def document_borders(spans: Ints, document_token_starts: Ints) -> Ints:
     """Return the range of the documents that begin inside each span, but not at its start.
 
     Args:
         spans: Token spans, (n, 2).
-        document_tokens: Index of the first token of each document, then the number of tokens.
+        document_token_starts: Index of the first token of each document, then the number of tokens.
 
     Returns:
         Index of the first of these documents, and the index after the last, int64 (n, 2).
     """
-    low = np.searchsorted(document_tokens, spans[:, 0], side="right")
-    high = np.searchsorted(document_tokens, spans[:, 1], side="left")
+    low = np.searchsorted(document_token_starts, spans[:, 0], side="right")
+    high = np.searchsorted(document_token_starts, spans[:, 1], side="left")
     return np.stack([low, np.maximum(low, high)], axis=1)
 
 
@@ -151,10 +151,10 @@ def _pairs(
     """Yield the spans of the first and second segment, and the label, of each example.
 
     As in BERT's data script, an example takes as many consecutive sentences as fill it, at least
-    two, and splits them between two random sentences. If a segment of another document replaces the
-    second part, that part begins the next example. Unlike in BERT's script, the label is drawn
-    first, so that both labels are equally frequent, and a single sentence left at the end of a
-    document is dropped.
+    two, and splits them at a random border between sentences. If a segment of another document
+    replaces the second part, that part begins the next example. Unlike in BERT's script, the label
+    is drawn for every example, so that both labels are equally frequent, and a single sentence left
+    at the end of a document is dropped.
     """
     for document, (at, end) in enumerate(pairwise(documents.tolist())):
         while end - at >= 2:

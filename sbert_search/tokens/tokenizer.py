@@ -17,7 +17,7 @@ from sbert_search.errors import CorpusError, ModelError
 from sbert_search.runtime.disk import files
 from sbert_search.tokens.chunking import PIECE_CHARS, Spans, pieces, split_by_pieces, windows
 from sbert_search.tokens.patterns import refuse_slow_patterns
-from sbert_search.tokens.vocabulary import bert_frame, bert_tokenizer, read_vocabulary
+from sbert_search.tokens.vocabulary import bert_template, bert_tokenizer, read_vocabulary
 from sbert_search.tokens.wordpiece import SPECIAL_TOKENS
 
 _SETTINGS = "tokenizer_config.json"
@@ -99,7 +99,7 @@ class TextTokenizer:
         backend.no_truncation()
         backend.no_padding()
         if backend.post_processor is None and backend.token_to_id("[CLS]") is not None:
-            backend.post_processor = bert_frame(backend)
+            backend.post_processor = bert_template(backend)
         self.backend, self.max_len, self.folder = backend, max_len, folder
         self.single = _frame(backend.encode("a"))
         self.pair = _frame(backend.encode("a", "a"))

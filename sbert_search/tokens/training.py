@@ -110,9 +110,10 @@ def train_tokenizer(
     if settings.algorithm == "wordpiece":
         vocabulary = _merged(words, old, settings)
     if len(vocabulary) < settings.vocab_size:
+        gain = "" if settings.algorithm == "bpe" else " and raises the likelihood"
         note(
             f"{len(vocabulary):,} pieces instead of {settings.vocab_size:,}: the text has no "
-            "other pair of pieces that occurs twice and raises the likelihood."
+            f"other pair of pieces that occurs twice{gain}."
         )
     save_vocabulary(out, vocabulary, rules)
     rejects.finish(was_read=reader.reads(rejects.path))

@@ -48,12 +48,12 @@ def bert_tokenizer(vocabulary: Sequence[str], rules: WordRules) -> Tokenizer:
     tokenizer.normalizer = rules.normalizer()
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     tokenizer.decoder = decoders.WordPiece(prefix=CONTINUATION)
-    tokenizer.post_processor = bert_frame(tokenizer)
+    tokenizer.post_processor = bert_template(tokenizer)
     tokenizer.add_special_tokens(list(SPECIAL_TOKENS))
     return tokenizer
 
 
-def bert_frame(tokenizer: Tokenizer) -> processors.TemplateProcessing:
+def bert_template(tokenizer: Tokenizer) -> processors.TemplateProcessing:
     """Make a template with [CLS] before the first text and [SEP] after each text.
 
     Raises:
@@ -62,7 +62,8 @@ def bert_frame(tokenizer: Tokenizer) -> processors.TemplateProcessing:
     ids = {token: tokenizer.token_to_id(token) for token in ("[CLS]", "[SEP]")}
     if missing := [token for token, token_id in ids.items() if token_id is None]:
         raise ModelError(
-            f"The tokenizer has no {missing[0]}, and no post-processor adds other special tokens."
+            f"The tokenizer has neither {missing[0]} nor a post-processor, which would say what "
+            "special tokens surround a text; add one of the two."
         )
     return processors.TemplateProcessing(
         single="[CLS] $A [SEP]",

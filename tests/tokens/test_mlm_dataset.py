@@ -80,7 +80,7 @@ def test_a_part_of_the_documents_leaves_the_others_alone(
     original[found.positions] = found.labels
     words = np.unique(original[original >= FIRST]) - FIRST
     assert words.tolist() == list(range(100, 150))
-    assert (original >= FIRST).sum() <= np.diff(shards.document_tokens)[100:150].sum() * 2
+    assert (original >= FIRST).sum() <= np.diff(shards.document_token_starts)[100:150].sum() * 2
 
 
 def test_special_tokens_and_pieces_of_a_word_are_known(tokenizer: TextTokenizer) -> None:

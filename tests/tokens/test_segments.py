@@ -85,13 +85,13 @@ def test_segments_are_consecutive_and_never_cross_documents(
 @settings(deadline=None)
 def test_packing_loses_no_token_and_is_greedy(corpus: Corpus, kind: Kind, max_len: int) -> None:
     sentence_starts, document_starts = starts(corpus)
-    document_tokens = sentence_starts[document_starts]
+    document_token_starts = sentence_starts[document_starts]
     packed = plan(corpus, kind, max_len)
     assert packed.first[0, 0] == 0
     assert packed.first[-1, 1] == sentence_starts[-1]
     assert np.array_equal(packed.first[1:, 0], packed.first[:-1, 1])
     ends = sentence_starts[1:].tolist()
-    separators = np.diff(document_borders(packed.first, document_tokens)).ravel().tolist()
+    separators = np.diff(document_borders(packed.first, document_token_starts)).ravel().tolist()
     assert kind == "full-sentences" or not any(separators)
     for (start, end), n_separators, length in zip(
         packed.first.tolist(), separators, packed.lengths.tolist(), strict=True
@@ -100,8 +100,8 @@ def test_packing_loses_no_token_and_is_greedy(corpus: Corpus, kind: Kind, max_le
         following = next((e for e in ends if e > end), None)
         if end not in ends:  # a sentence longer than an example was cut
             assert length == max_len
-        elif following and (kind == "full-sentences" or end not in document_tokens):
-            whole = following - start + n_separators + 2 + (end in document_tokens)
+        elif following and (kind == "full-sentences" or end not in document_token_starts):
+            whole = following - start + n_separators + 2 + (end in document_token_starts)
             assert whole > max_len
 
 
