@@ -54,7 +54,8 @@ def from_mapping(
     for name, (hint, is_needed) in fields.items():
         if name in values:
             value = values[name]
-            # Skip _coerce for values of the declared type: opening an index reads thousands.
+            # A value of exactly the declared type skips _coerce: opening an index reads thousands
+            # of values.
             if type(value) is not hint or not _is_storable(value):
                 value = _coerce(hint, value, f"{where}{name}")
             made[name] = value

@@ -141,7 +141,8 @@ class RowCounts:
         indexed: Rows with an id that the index did not hold.
         replaced: Rows that replaced a document of the same id and other content.
         duplicate: Rows whose id the index already holds with the same content; nothing was done.
-        rejected: Rows that could not be read, or that conflict with a document in the index.
+        rejected: Rows that could not be read, or whose id the index holds with other content, if
+            rows may not replace documents.
     """
 
     indexed: int = 0

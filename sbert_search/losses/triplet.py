@@ -67,8 +67,9 @@ def hardest_triplets(
 ) -> Tensor:
     """Triplet loss of each anchor with its farthest positive and its nearest negative.
 
-    Arguments and result are those of `all_triplets`. For an anchor alone in its class the distance
-    to the positive is 0. In a batch of one class the farthest embedding serves as the negative.
+    Arguments are those of `all_triplets`; the result is the mean over all anchors. For an anchor
+    alone in its class the distance to the positive is 0. In a batch of one class the farthest
+    embedding serves as the negative.
     """
     matrix = all_distances(embeddings, distance)
     same = _same_class(labels)
@@ -83,8 +84,8 @@ def semi_hard_triplets(
     """Triplet loss of each anchor and positive with a semi-hard negative.
 
     That is the nearest negative that is farther from the anchor than the positive is. If there is
-    none, the farthest negative is used. Arguments and result are those of `all_triplets`; the mean
-    is over all pairs of anchor and positive.
+    none, the farthest negative is used. Arguments are those of `all_triplets`; the result is the
+    mean over all pairs of anchor and positive.
 
     Source: Schroff et al. 2015, section 3.2, semi-hard negatives.
     """

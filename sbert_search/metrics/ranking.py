@@ -107,9 +107,9 @@ def _parse(ir_measures: ModuleType, name: str) -> object:
     match = re.fullmatch(r"(nDCG|recall|MRR)@([1-9]\d*)|(MAP|MRR)", name)
     if match is None:
         raise EvaluationError(f"{name!r} is not a metric; use nDCG@k, recall@k, MRR@k, MRR or MAP.")
-    base, cutoff, whole = match.groups()
-    if whole:
-        return getattr(ir_measures, _NAMES[whole])
+    base, cutoff, uncut = match.groups()
+    if uncut:
+        return getattr(ir_measures, _NAMES[uncut])
     return getattr(ir_measures, _NAMES[base]) @ int(cutoff)
 
 

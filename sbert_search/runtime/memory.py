@@ -122,11 +122,11 @@ def _glibc() -> ctypes.CDLL | None:
 def let_freed_memory_stay() -> None:
     """Make glibc keep up to 62 MiB of freed memory for later allocations.
 
-    Each batch of an encoder on a CPU allocates tensors of the same sizes, and each search scores of
-    the same size. Fresh memory would cost a page fault for every 4 KiB. glibc adapts its threshold:
-    after a mapped block of up to 32 MiB is freed, it keeps up to twice that size. So this function
-    allocates and frees one block of 31 MiB. Without glibc it has no effect. The measurement is
-    under "glibc keeps up to 62 MiB of freed memory" in docs/decisions.md.
+    Each batch of an encoder on a CPU allocates tensors of the same sizes, and each search allocates
+    an array of scores of the same size. Fresh memory would cost a page fault for every 4 KiB. glibc
+    adapts its threshold: after a mapped block of up to 32 MiB is freed, it keeps up to twice that
+    size. So this function allocates and frees one block of 31 MiB. Without glibc it has no effect.
+    The measurement is under "glibc keeps up to 62 MiB of freed memory" in docs/decisions.md.
 
     Source: mallopt(3), M_MMAP_THRESHOLD, "dynamic".
     """

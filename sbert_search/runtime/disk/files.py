@@ -286,7 +286,7 @@ def open_lock(place: Place) -> int:
 
 
 def is_fault_of_file(error: OSError) -> bool:
-    """Whether the file caused a read error, not missing permissions, memory or descriptors."""
+    """Whether a read error is due to the file, not to a lack of permission, memory, descriptors."""
     process = (errno.EACCES, errno.EPERM, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
     return error.errno not in process
 

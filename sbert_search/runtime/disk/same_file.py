@@ -35,16 +35,18 @@ def require_apart(output: Path, inputs: Iterable[Path], option: str = "The outpu
     inputs = list(inputs)
     temporary = Path(f"{output}.tmp")  # `files.replacing` writes this file first
     for written in (output, temporary):
-        if (read := same_file(written, inputs)) is not None:
-            named = f" ({read})" if str(read) != str(written) else ""
+        if (input_path := same_file(written, inputs)) is not None:
+            named = f" ({input_path})" if str(input_path) != str(written) else ""
             raise ConfigError(
                 f"{option} would overwrite {written}{named}, which is read. Name another file."
             )
     folders = [path for path in inputs if path.is_dir()]
     inside = Path(os.path.realpath(output.parent))
     for above in (inside, *inside.parents) if folders else ():
-        if (read := same_file(above, folders)) is not None:
-            raise ConfigError(f"{option}, {output}, lies in {read}, which is read. Name another.")
+        if (input_path := same_file(above, folders)) is not None:
+            raise ConfigError(
+                f"{option}, {output}, lies in {input_path}, which is read. Name a path outside."
+            )
 
 
 def require_file_place(output: Path, option: str = "The output") -> None:
