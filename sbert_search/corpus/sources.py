@@ -178,7 +178,7 @@ def open_bytes(path: Path, shown: str = "", *, limit: RowLimit = NO_BUDGET) -> I
         raise CorpusError(f"{shown}: cannot be read: {error.strerror}.") from error
     with raw:
         match path.suffix.lower():
-            case ".gz":  # no BufferedReader: a failing read would lose the lines before the damage
+            case ".gz":  # no further BufferedReader: a failing read loses lines before the damage
                 yield cast(BinaryIO, gzip.open(raw))  # noqa: SIM115 (raw is closed)
             case ".xz":
                 stream = XzStream(raw, shown, limit.decompressor_bytes)

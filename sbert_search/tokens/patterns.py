@@ -36,8 +36,8 @@ def refuse_slow_patterns(tokenizer: Tokenizer) -> None:
             for pattern in _patterns(json.loads(part.__getstate__())):
                 if repeats_repeats(pattern):
                     raise ModelError(
-                        f"The tokenizer splits texts by the expression {pattern[:80]}, which "
-                        "repeats a group that holds a repetition and may take for ever. "
+                        f"The tokenizer uses the expression {pattern[:80]}, which repeats a group "
+                        "that contains a repetition; matching a text may take for ever. "
                         "Write it in tokenizer.json without the inner repetition."
                     )
 

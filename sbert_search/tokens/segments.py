@@ -107,8 +107,9 @@ def plan_examples(
     """
     if settings.kind == "nsp" and len(document_starts) < 3:
         raise CorpusError(
-            f"NSP needs another document to draw from, and there are {len(document_starts) - 1}; "
-            "use sop or full-sentences, or cut the source into documents."
+            f"NSP needs another document to draw from, but the number of documents is "
+            f"{len(document_starts) - 1}; use sop or full-sentences, or cut the source into more "
+            "documents."
         )
     rng = generator(seed, "sample", epoch)
     first_sentence, last_sentence = document_starts[[0, -1]].tolist()

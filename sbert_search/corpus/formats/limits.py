@@ -65,6 +65,8 @@ class RowLimit:
     def check_cells(self, data: bytes, delimiter: str, before: int) -> int:
         """Return an upper bound of the memory of one line of a CSV record, and check the record.
 
+        Without a budget nothing is checked, and the result is 0.
+
         Args:
             data: The line.
             delimiter: Separator of the cells.
