@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Iterator
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from sbert_search.cli.console import terminal
 from sbert_search.runtime.visible import visible
 
 if TYPE_CHECKING:
+    from rich.console import Console
     from rich.text import Text
 
     from sbert_search.records import Hit
@@ -38,9 +40,10 @@ def show_hits(hits: Iterable[Hit]) -> None:
     from rich.text import Text
 
     console = terminal()
+    width = console.width - 4
     for hit in hits:
-        lines = (
-            line for text in _paragraphs(hit) for line in text.wrap(console, console.width - 4)
+        lines = chain.from_iterable(
+            _wrapped(text, console, width, most) for text, most in _paragraphs(hit)
         )
         console.print(next(lines))
         for line in lines:
@@ -49,7 +52,19 @@ def show_hits(hits: Iterable[Hit]) -> None:
         console.print()
 
 
-def _paragraphs(hit: Hit) -> Iterator[Text]:
+def _wrapped(text: Text, console: Console, width: int, most: int) -> list[Text]:
+    """Wrap a text to at most so many lines; the last one then ends in an ellipsis."""
+    lines = list(text.wrap(console, width))
+    if len(lines) > most:
+        lines = lines[:most]
+        lines[-1].rstrip()
+        lines[-1].truncate(width - 2)
+        lines[-1].append(" …")
+    return lines
+
+
+def _paragraphs(hit: Hit) -> Iterator[tuple[Text, int]]:
+    """Yield the paragraphs of a hit, and how many lines each may have: together twelve."""
     from rich.text import Text
 
     title = _line(hit.title)
@@ -57,13 +72,13 @@ def _paragraphs(hit: Hit) -> Iterator[Text]:
     head.append(title or _line(hit.doc_id), "bold")
     if title and title != hit.doc_id:
         head.append(f"  {_line(hit.doc_id)}", "dim")
-    yield head
-    yield _snippet(hit)
+    yield head, 2
+    yield _snippet(hit), 6
     if why := _why(hit):
-        yield Text(_line(why), "dim")
+        yield Text(_line(why), "dim"), 2
     if hit.metadata:
         values = (f"{name} {value}" for name, value in hit.metadata.items())
-        yield Text(_line(" · ".join(values)), "dim")
+        yield Text(_line(" · ".join(values)), "dim"), 2
 
 
 def _line(text: str) -> str:
@@ -86,12 +101,16 @@ def _snippet(hit: Hit) -> Text:
     # best sentence is cut after 2 * SNIPPET_CHARS. Cuts move to a space, so that words stay whole.
     text, best = _line(hit.text), _line(hit.best_sentence)
     at = max(text.find(best), 0) if best else 0
-    end = at + len(best)
-    spare = max(SNIPPET_CHARS - len(best), 0)
-    start = max(at - spare // 3, 0) if end > SNIPPET_CHARS else 0
-    stop = max(start + SNIPPET_CHARS, min(end, at + 2 * SNIPPET_CHARS))
-    start = text.find(" ", start) + 1 if start else 0
-    stop = text.rfind(" ", end, stop) if end < text.rfind(" ") and stop < len(text) else stop
+    end = at + min(len(best), 2 * SNIPPET_CHARS)
+    before = max(SNIPPET_CHARS - len(best), 0) // 3
+    start = max(at - before, 0) if end > SNIPPET_CHARS else 0
+    stop = max(start + SNIPPET_CHARS, end)
+    if 0 < start < at:
+        start = text.find(" ", start, at) + 1 or at
+    if stop < len(text):
+        space = text.rfind(" ", end if end == at + len(best) else at + 1, stop + 1)
+        stop = space if space > 0 else stop
+    end = min(end, stop)
     shown = Text("… " if start else "")
     shown.append(text[start:at])
     shown.append(text[at:end], "bold green")
