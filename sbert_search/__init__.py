@@ -34,6 +34,7 @@ if TYPE_CHECKING:  # for type checkers and editors; a test compares the names wi
         TrainingError as TrainingError,
         WeightsError as WeightsError,
     )
+    from sbert_search.index.documents import Page as Page
     from sbert_search.index.index import Index as Index
     from sbert_search.index.ingestion.build import BuildSettings as BuildSettings
     from sbert_search.index.ingestion.ingest import (
@@ -95,6 +96,7 @@ _NAMES_IN = {  # public names by the module that defines them
         "TrainingError",
         "WeightsError",
     ],
+    "index.documents": ["Page"],
     "index.index": ["Index"],
     "index.ingestion.build": ["BuildSettings"],
     "index.ingestion.ingest": ["IngestReport", "ReadSettings"],

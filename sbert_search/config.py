@@ -64,6 +64,23 @@ def from_mapping(
     return cls(**made)
 
 
+def with_fields(settings: T, values: Mapping[str, object]) -> T:
+    """Return a settings dataclass with some fields replaced; raises as `from_mapping`."""
+    names = _fields(typing.cast(Hashable, type(settings)))
+    current = {name: getattr(settings, name) for name in names}
+    return from_mapping(type(settings), current | dict(values))
+
+
+def require_types(settings: DataclassInstance) -> None:
+    """Check the fields of a settings dataclass against their annotations, as `from_mapping` does.
+
+    Raises:
+        ConfigError: A field has a value of another type.
+    """
+    for name, (hint, _) in _fields(typing.cast(Hashable, type(settings))).items():
+        _coerce(hint, getattr(settings, name), name)
+
+
 def to_mapping(settings: DataclassInstance) -> dict[str, object]:
     """Turn a settings dataclass into nested plain values that JSON can hold."""
     return {f.name: _plain(getattr(settings, f.name)) for f in dataclasses.fields(settings)}

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Literal, Unpack
 import numpy as np
 from numpy.typing import NDArray
 
+from sbert_search.config import unknown_name
 from sbert_search.embedding.arguments import EmbedderOptions, EncodeOptions, TorchModel
 from sbert_search.embedding.batch_autotune import find_budget
 from sbert_search.embedding.engine_protocol import Engine, EngineName, OpenedModel
@@ -34,6 +35,16 @@ from sbert_search.runtime.provenance import machine
 
 if TYPE_CHECKING:
     from sbert_search.runtime.device import Precision
+
+# The values that these options may have where the model is 'hashing', which has one way to compute.
+_FOR_HASHING: Mapping[str, tuple[object, ...]] = {
+    "device": ("auto", "cpu"),
+    "engine": ("native",),
+    "precision": ("auto", "fp32"),
+    "truncate_dim": (),
+    "prompts": (),
+    "default_prompt_name": (),
+}
 
 
 class Embedder:
@@ -330,6 +341,18 @@ def _check_dim(truncate_dim: int | None) -> None:
         raise ConfigError(f"truncate_dim is {truncate_dim}; it must be at least 1.")
 
 
+def _refuse_for_hashing(options: EmbedderOptions) -> None:
+    """Refuse options that 'hashing' would drop, and names that are no options."""
+    for name, value in options.items():
+        if name not in EmbedderOptions.__annotations__:
+            known = EmbedderOptions.__annotations__
+            raise TypeError(unknown_name(name, name, known, "option of a model"))
+        if value is not None and name in _FOR_HASHING and value not in _FOR_HASHING[name]:
+            raise ConfigError(
+                f"{name} is {value!r}, which the model 'hashing' does not have; leave it out."
+            )
+
+
 def open_embedder(
     model: TorchModel | None = None,
     **options: Unpack[EmbedderOptions],
@@ -342,10 +365,11 @@ def open_embedder(
         options: Other arguments of `Embedder`.
 
     Raises:
-        ConfigError: As for `Embedder`, or DIM is 0.
+        ConfigError: As for `Embedder`, DIM is 0, or "hashing" does not have an option.
         ModelError: As for `Embedder`.
     """
     if found := re.fullmatch(r"hashing(?::(\d+))?", str(model)):
+        _refuse_for_hashing(options)
         return HashingEmbedder(int(found[1] or 384))
     embedder = Embedder(model, **options)
     opened = embedder.opened

@@ -3,20 +3,29 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
+from numbers import Integral
 from pathlib import Path
-from typing import TYPE_CHECKING, Unpack
+from typing import TYPE_CHECKING, TypeAlias, Unpack, cast
 
-from sbert_search.config import from_mapping
+from sbert_search.config import from_mapping, unknown_name
 from sbert_search.corpus.beir import read_queries
 from sbert_search.corpus.documents import CorpusReader
 from sbert_search.embedding.arguments import CheckedOptions, EmbedderOptions, ModelLike
 from sbert_search.embedding.graph import require_graph
 from sbert_search.embedding.protocol import TextEmbedder
 from sbert_search.errors import IndexStoreError, QueryError, SbertSearchError
+from sbert_search.index.documents import (
+    Page,
+    get_document,
+    iter_documents,
+    read_page,
+    sample_documents,
+)
 from sbert_search.index.ingestion.build import (
+    BuildKeywords,
     BuildSettings,
     Sources,
     build_index,
@@ -26,9 +35,11 @@ from sbert_search.index.ingestion.build import (
 from sbert_search.index.ingestion.ingest import (
     IngestReport,
     Mode,
+    ReadKeywords,
     ReadSettings,
     ingest,
     require_memory,
+    split_keywords,
 )
 from sbert_search.index.ingestion.model_check import as_embedder, require_agreement
 from sbert_search.index.lexical_settings import LexicalSettings
@@ -40,6 +51,7 @@ from sbert_search.index.snapshot import Snapshot
 from sbert_search.index.store import IndexStore
 from sbert_search.index.writer import IndexWriter
 from sbert_search.models.loading.identity import ModelIdentity
+from sbert_search.records import Document
 from sbert_search.runtime import memory
 from sbert_search.runtime.disk.same_file import require_apart
 from sbert_search.runtime.progress import note
@@ -48,6 +60,7 @@ if TYPE_CHECKING:
     from sbert_search.index.tuning.settings import TuneSettings
     from sbert_search.index.tuning.tune import TuneReport
 
+DocIds: TypeAlias = str | int | Iterable[str | int]
 TUNING_BYTES = 64 << 20  # memory of a tuning in addition to its sample of vectors
 
 
@@ -85,7 +98,7 @@ class Index:
         model: ModelLike | None = None,
         settings: BuildSettings | None = None,
         memory_bytes: int | None = None,
-        **options: Unpack[EmbedderOptions],
+        **keywords: Unpack[BuildKeywords],
     ) -> Index:
         """Build an index from files, folders or globs, or resume a build that was stopped.
 
@@ -94,18 +107,22 @@ class Index:
             out: The new folder.
             model: A model's name or folder, an `Embedder` or a ``SentenceTransformer``; None: the
                 default model of `Embedder`.
-            settings: Metric, precision, fields and the like.
+            settings: Metric, fields and other settings; None: the defaults.
             memory_bytes: Memory limit of the process; mapped files do not count. None: no limit.
-            options: How to open a model by name: ``device``, ``engine``, ``precision``.
+            keywords: Fields of `BuildSettings`, which replace those of ``settings``; and how to
+                open a model by name: ``device``, ``engine``, ``precision``.
 
         Raises:
-            ConfigError: The FAISS index that ``settings.spec`` names would exceed ``memory_bytes``.
+            ConfigError: A setting has a wrong value, or the FAISS index that ``settings.spec``
+                names would exceed ``memory_bytes``.
+            TypeError: There is no such keyword.
             CorpusError: A source cannot be read or holds a bad row.
             IndexStoreError: The folder cannot become an index, or already holds a finished
                 index.
         """
-        open_model = partial(as_embedder, model, **options)
-        settings = settings or BuildSettings()
+        _require_known(keywords, BuildKeywords)
+        settings, options = split_keywords(settings or BuildSettings(), keywords)
+        open_model = partial(as_embedder, model, **cast("EmbedderOptions", options))
         build_index(sources, Path(out), open_model, settings, memory_bytes=memory_bytes)
         return cls.open(out)
 
@@ -133,6 +150,62 @@ class Index:
 
     def __len__(self) -> int:
         return self.state.n_docs
+
+    def __contains__(self, doc_id: object) -> bool:
+        """Whether the index holds a document of this id, a text or an integer."""
+        return _is_id(doc_id) and self.state.lookup([str(doc_id)])[0] >= 0
+
+    def __iter__(self) -> Iterator[Document]:
+        """Read all documents in the order in which they were added."""
+        return iter_documents(self.state, None)
+
+    def __repr__(self) -> str:
+        documents = "1 document" if len(self) == 1 else f"{len(self):,} documents"
+        return f"<Index {self.path}: {documents}, model {self.identity.name}>"
+
+    def get(self, doc_id: str | int) -> Document | None:
+        """Read a document by its id; None if the index does not hold it.
+
+        Raises:
+            QueryError: The id is neither text nor an integer.
+            CorruptIndex: The document cannot be read.
+        """
+        return get_document(self.state, _id_texts(doc_id)[0])
+
+    def documents(self, where: str | None = None) -> Iterator[Document]:
+        """Read the documents that match a filter, in the order in which they were added.
+
+        Raises:
+            QueryError: The filter is wrong.
+            CorruptIndex: A document cannot be read.
+        """
+        return iter_documents(self.state, where)
+
+    def scroll(self, n: int = 100, *, after: int | None = None, where: str | None = None) -> Page:
+        """Read documents page by page, in the order in which they were added.
+
+        Documents that are added between two calls appear on a later page. A replaced document
+        counts as added anew.
+
+        Args:
+            n: Maximum number of documents of the page.
+            after: ``after`` of the previous page; None: the first page.
+            where: A filter over the metadata.
+
+        Raises:
+            QueryError: ``n`` is below 1, or the filter is wrong.
+            CorruptIndex: A document cannot be read.
+        """
+        return read_page(self.state, n, after, where)
+
+    def sample(self, n: int = 10, *, seed: int = 0, where: str | None = None) -> list[Document]:
+        """Draw ``n`` different documents at random; the same seed draws the same ones.
+
+        Raises:
+            QueryError: ``n`` is below 1, or the filter is wrong.
+            CorruptIndex: A document cannot be read.
+        """
+        return sample_documents(self.state, n, seed, where)
 
     def refresh(self) -> bool:
         """Move to the newest committed state, for this object and each `SearchEngine` that uses it.
@@ -211,7 +284,7 @@ class Index:
         model: ModelLike | None = None,
         settings: ReadSettings | None = None,
         memory_bytes: int | None = None,
-        **options: Unpack[CheckedOptions],
+        **keywords: Unpack[ReadKeywords],
     ) -> IngestReport:
         """Add documents; an id that is already indexed with other content is a bad row.
 
@@ -219,17 +292,20 @@ class Index:
             sources: One path or several.
             model: An embedder, a name or a folder; None: the model named in the index.
             settings: Names of fields, and how to treat bad rows and long texts; None: as in the
-                build.
+                build, except that bad rows stop.
             memory_bytes: Memory limit of the process; mapped files do not count. None: no limit.
-            options: As for `matching_embedder`.
+            keywords: Fields of `ReadSettings`, which replace those of ``settings``; and options of
+                `matching_embedder`.
 
         Raises:
+            ConfigError: A setting has a wrong value.
+            TypeError: There is no such keyword.
             CorpusError: A source cannot be read or holds a bad row. Documents committed before the
                 error stay; the same call continues after them.
             ModelMismatch: The model is not the one that built the index.
             IndexLocked: Another process is writing.
         """
-        return self._ingest("add", sources, model, settings, memory_bytes, options)
+        return self._ingest("add", sources, model, settings, memory_bytes, keywords)
 
     def upsert(
         self,
@@ -238,33 +314,39 @@ class Index:
         model: ModelLike | None = None,
         settings: ReadSettings | None = None,
         memory_bytes: int | None = None,
-        **options: Unpack[CheckedOptions],
+        **keywords: Unpack[ReadKeywords],
     ) -> IngestReport:
         """Add documents, and replace those whose id is indexed with other content.
 
         Arguments and errors are those of `add`.
         """
-        return self._ingest("upsert", sources, model, settings, memory_bytes, options)
+        return self._ingest("upsert", sources, model, settings, memory_bytes, keywords)
 
-    def delete(self, ids: Iterable[str] | None = None, *, where: str | None = None) -> int:
+    def delete(self, ids: DocIds | None = None, *, where: str | None = None) -> int:
         """Delete documents by id or by a filter over the metadata, in one commit.
+
+        Args:
+            ids: One id or several; an integer is the id that a build made of it, its decimal text.
+            where: A filter, as for a search.
 
         Returns:
             The number of documents deleted; unknown ids are ignored.
 
         Raises:
-            QueryError: Neither or both of ids and filter are given, or the filter is wrong.
+            QueryError: Neither or both of ids and filter are given, an id is neither text nor an
+                integer, or the filter is wrong.
             IndexLocked: Another process is writing.
         """
         if (ids is None) == (where is None):
             raise QueryError("Name what to delete: either ids or a filter (where).")
+        doc_ids = [] if ids is None else _id_texts(ids)
         with self.store.writer() as writer:
             self.require_finished()
             before = len(self)  # of the newest state, which another process may have committed
             if where is not None:
                 writer.delete_where(where)
             else:
-                writer.delete(list(ids or ()))
+                writer.delete(doc_ids)
             _settle(writer)
         return before - len(self)
 
@@ -397,9 +479,11 @@ class Index:
         model: ModelLike | None,
         settings: ReadSettings | None,
         memory_bytes: int | None,
-        options: CheckedOptions,
+        keywords: ReadKeywords,
     ) -> IngestReport:
-        settings = settings or self.read_settings
+        _require_known(keywords, ReadKeywords)
+        settings, rest = split_keywords(settings or self.read_settings, keywords)
+        options = cast("CheckedOptions", rest)
         require_memory(memory_bytes)
         reader = CorpusReader(
             source_list(sources),
@@ -428,6 +512,24 @@ class Index:
                 finish=partial(_settle, writer, memory_bytes),
             )
         return report
+
+
+def _require_known(keywords: Mapping[str, object], known: type) -> None:
+    for name in keywords.keys() - known.__annotations__.keys():
+        raise TypeError(unknown_name(name, name, known.__annotations__, "keyword"))
+
+
+def _id_texts(ids: DocIds) -> list[str]:
+    """Return one id or several as the texts that the index holds."""
+    doc_ids = list(ids) if isinstance(ids, Iterable) and not isinstance(ids, str) else [ids]
+    for doc_id in doc_ids:
+        if not _is_id(doc_id):
+            raise QueryError(f"{doc_id!r} is not an id; ids are texts or integers.")
+    return [str(doc_id) for doc_id in doc_ids]
+
+
+def _is_id(value: object) -> bool:
+    return isinstance(value, (str, Integral)) and not isinstance(value, bool)
 
 
 def _settle(writer: IndexWriter, memory_bytes: int | None = None) -> None:

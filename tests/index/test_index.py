@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import dataclasses
 import shutil
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
+from sbert_search.corpus.documents import FieldNames
+from sbert_search.embedding.arguments import CheckedOptions, EmbedderOptions
 from sbert_search.embedding.hashing import HashingEmbedder
-from sbert_search.errors import IndexStoreError
-from sbert_search.index.index import Index
+from sbert_search.errors import ConfigError, CorpusError, IndexStoreError, QueryError
+from sbert_search.index.index import DocIds, Index
+from sbert_search.index.ingestion.build import BuildKeywords, BuildSettings
+from sbert_search.index.ingestion.ingest import ReadKeywords, ReadSettings
 from tests.search.corpus import small_index, write_jsonl
 
 
@@ -37,3 +44,103 @@ def test_refresh_does_not_move_to_an_index_of_another_model(tmp_path: Path) -> N
         with pytest.raises(IndexStoreError, match="now holds another index: its identity differs"):
             index.refresh()
     assert index.identity.max_len == HashingEmbedder().max_len
+
+
+@pytest.mark.parametrize(
+    ("ids", "left"),
+    [
+        ("12", {"1", "2", "3"}),
+        (12, {"1", "2", "3"}),
+        (np.int64(3), {"1", "2", "12"}),
+        ([3, "1"], {"2", "12"}),
+        (iter(["1", "absent", "1"]), {"2", "3", "12"}),
+        ([], {"1", "2", "3", "12"}),
+    ],
+)
+def test_delete_takes_one_id_or_several(tmp_path: Path, ids: DocIds, left: set[str]) -> None:
+    index = numbered(tmp_path)
+    assert index.delete(ids) == 4 - len(left)
+    assert {doc.doc_id for doc in index} == left
+
+
+@pytest.mark.parametrize("ids", [[b"1"], [1.0], [None], [True], True, [["1"]]])
+def test_delete_refuses_what_is_no_id(tmp_path: Path, ids: Any) -> None:
+    index = numbered(tmp_path)
+    with pytest.raises(QueryError, match="is not an id; ids are texts or integers"):
+        index.delete(ids)
+    assert len(index) == 4
+
+
+def test_fields_of_the_settings_are_keywords(tmp_path: Path) -> None:
+    source = tmp_path / "docs.jsonl"
+    source.write_text('{"_id": "1", "text": "a"}\n{"_id": "2", "text": 7}\n')
+    settings = BuildSettings(metric="dot", on_error="stop")
+    index = Index.build(
+        source, out=tmp_path / "i", model="hashing", settings=settings, on_error="skip"
+    )
+    assert (len(index), index.state.settings.metric) == (1, "dot")
+    source.write_text('{"_id": "3", "body": "b"}\n{"_id": "4", "body": 7}\n')
+    fields = FieldNames(text="body")
+    assert index.upsert(source, fields=fields, on_error="skip").counts.indexed == 1
+    with pytest.raises(CorpusError, match="'body' is of type int"):
+        index.add(source, fields=fields)
+
+
+def test_keywords_that_have_no_effect_are_refused(tmp_path: Path) -> None:
+    source, out = tmp_path / "docs.jsonl", tmp_path / "i"
+    source.write_text('{"_id": "1", "text": "a"}\n')
+    options: dict[str, Any] = {"metrik": "dot"}
+    with pytest.raises(TypeError, match="Unknown keyword 'metrik'; did you mean 'metric'"):
+        Index.build(source, out=out, model="hashing", **options)
+    with pytest.raises(ConfigError, match="device: the model is open already"):
+        Index.build(source, out=out, model=HashingEmbedder(), device="cpu")
+    with pytest.raises(ConfigError, match="engine is 'onnx', which the model 'hashing' does not"):
+        Index.build(source, out=out, model="hashing", engine="onnx")
+    assert not out.exists()
+    index = Index.build(source, out=out, model="hashing", device="cpu")
+    with pytest.raises(TypeError, match="Unknown keyword 'metrik'"):
+        index.add(source, **options)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"metric": "dott"}, "Unknown value 'metric = dott'; did you mean 'dot'"),
+        ({"on_truncate": "chnk"}, "did you mean 'chunk'"),
+        ({"on_error": None}, "Unknown value 'on_error = None'"),
+        ({"dtype": "float64"}, "Unknown value 'dtype = float64'"),
+        ({"spec": "Flat"}, "spec is 'Flat'; it must be of type IndexSpec"),
+        ({"fields": {"id": 3}}, "fields"),
+    ],
+)
+def test_settings_are_checked_when_they_are_made(
+    tmp_path: Path, wrong: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        BuildSettings(**wrong)
+    with pytest.raises(ConfigError, match=message):
+        Index.build("no such file", out=tmp_path / "i", model="hashing", **wrong)
+    assert not (tmp_path / "i").exists()
+
+
+@pytest.mark.parametrize(
+    ("settings", "keywords", "options"),
+    [(BuildSettings, BuildKeywords, EmbedderOptions), (ReadSettings, ReadKeywords, CheckedOptions)],
+)
+def test_every_field_of_the_settings_is_a_keyword(
+    settings: type, keywords: type, options: type
+) -> None:
+    own = {
+        name: getattr(kind, "__forward_arg__", str(kind))
+        for name, kind in keywords.__annotations__.items()
+        if name not in options.__annotations__
+    }
+    fields = {field.name: str(field.type) for field in dataclasses.fields(settings)}
+    assert own == fields
+
+
+def numbered(tmp_path: Path) -> Index:
+    """An index of the documents 1, 2, 3 and 12."""
+    source = tmp_path / "docs.jsonl"
+    source.write_text("".join(f'{{"_id": {n}, "text": "word {n}"}}\n' for n in (1, 2, 3, 12)))
+    return Index.build(source, out=tmp_path / "index", model="hashing")

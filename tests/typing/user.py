@@ -41,6 +41,7 @@ from sbert_search import (
     ModelMismatch,
     NoLexicalData,
     NotAnIndex,
+    Page,
     PretrainRecipe,
     Query,
     QueryError,
@@ -86,7 +87,13 @@ def build(model: ModelLike) -> Index:
     report = index.upsert(["more.jsonl"], settings=ReadSettings(on_error="skip"), device="cpu")
     assert_type(report, IngestReport)
     assert_type(report.counts, RowCounts)
+    index.add("more.csv", fields=FieldNames(text="body"), on_error="skip", allow_inexact=True)
     assert_type(index.delete(where="year < 2000"), int)
+    assert_type(index.delete(12), int)
+    assert_type(index.get("d1"), Document | None)
+    assert_type(index.scroll(10, where="year > 2000"), Page)
+    assert_type([document.doc_id for document in index if "d1" in index], list[str])
+    assert_type(index.sample(3), list[Document])
     assert_type(index.check(), CheckReport)
     assert_type(index.info(), IndexInfo)
     assert_type(index.drift(), DriftReport)

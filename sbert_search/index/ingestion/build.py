@@ -7,9 +7,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from typing import Literal
 
-from sbert_search.corpus.documents import CorpusReader, Survey
+from sbert_search.corpus.documents import CorpusReader, FieldNames, Survey
+from sbert_search.embedding.arguments import EmbedderOptions
 from sbert_search.embedding.embedder import Embedder
+from sbert_search.embedding.pipeline import OnTruncate
 from sbert_search.embedding.protocol import TextEmbedder
 from sbert_search.errors import IndexStoreError, NotAnIndex
 from sbert_search.index.dense import faiss_build
@@ -49,6 +52,18 @@ class BuildSettings(ReadSettings):
     dtype: VectorType = "float32"
     spec: IndexSpec = IndexSpec()  # noqa: RUF009 (frozen)
     lexical: LexicalSettings | None = field(default_factory=LexicalSettings)
+
+
+class BuildKeywords(EmbedderOptions, total=False):
+    """The fields of `BuildSettings`, and options that open a model, as keyword arguments."""
+
+    fields: FieldNames
+    on_error: Literal["stop", "skip"]
+    on_truncate: OnTruncate
+    metric: Metric
+    dtype: VectorType
+    spec: IndexSpec
+    lexical: LexicalSettings | None
 
 
 def build_index(

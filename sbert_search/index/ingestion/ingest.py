@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Literal, Protocol, TypeVar
 
 import numpy as np
 
-from sbert_search.config import to_mapping
+from sbert_search.config import require_types, to_mapping, with_fields
 from sbert_search.corpus.documents import CorpusReader, FieldNames, ReadBatch, Reject, Survey
 from sbert_search.corpus.rejects import RejectLog
+from sbert_search.embedding.arguments import CheckedOptions
 from sbert_search.embedding.pipeline import EmbeddedBatch, OnTruncate, embed_batches
 from sbert_search.embedding.protocol import TextEmbedder
 from sbert_search.index.storage.manifest import BuildCursor
@@ -23,6 +24,7 @@ from sbert_search.runtime import memory
 from sbert_search.runtime.progress import Advance, progress
 
 Mode = Literal["add", "upsert"]
+S = TypeVar("S", bound="ReadSettings")
 
 
 class Sink(Protocol):
@@ -47,16 +49,41 @@ class ReadSettings:
         fields: Which fields of a row hold its id, text and title.
         on_error: Stop at the first bad row, or skip bad rows and list them.
         on_truncate: What to do with texts longer than the model reads.
+
+    Raises:
+        ConfigError: A field has a value of another type.
     """
 
     fields: FieldNames = FieldNames()  # noqa: RUF009 (frozen)
     on_error: Literal["stop", "skip"] = "stop"
     on_truncate: OnTruncate = "warn"
 
+    def __post_init__(self) -> None:
+        require_types(self)
+
     def stored_values(self) -> dict[str, object]:
         """Return the fields of `ReadSettings`, not of subclasses, as the index stores them."""
         names = [field.name for field in fields(ReadSettings)]
         return {name: value for name, value in to_mapping(self).items() if name in names}
+
+
+class ReadKeywords(CheckedOptions, total=False):
+    """The fields of `ReadSettings`, and options that open a model, as keyword arguments."""
+
+    fields: FieldNames
+    on_error: Literal["stop", "skip"]
+    on_truncate: OnTruncate
+
+
+def split_keywords(settings: S, keywords: Mapping[str, object]) -> tuple[S, dict[str, object]]:
+    """Put the keywords that name fields into settings; return them with the other keywords.
+
+    Raises:
+        ConfigError: A field has a wrong value.
+    """
+    own = {field.name for field in fields(settings)} & keywords.keys()
+    rest = {name: value for name, value in keywords.items() if name not in own}
+    return with_fields(settings, {name: keywords[name] for name in own}), rest
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -11,7 +11,7 @@ import numpy as np
 from sbert_search.embedding.arguments import EmbedderOptions, ModelLike, TorchModel
 from sbert_search.embedding.protocol import TextEmbedder
 from sbert_search.embedding.selfcheck import SELF_CHECK_TEXTS
-from sbert_search.errors import ModelMismatch
+from sbert_search.errors import ConfigError, ModelMismatch
 from sbert_search.index.storage.manifest import SelfCheck, StoreSettings
 from sbert_search.models.loading.identity import ModelIdentity
 from sbert_search.runtime.cache import remembered
@@ -30,8 +30,17 @@ def as_embedder(model: ModelLike | None = None, **options: Unpack[EmbedderOption
     Args:
         model: A name, a folder, an `Embedder` or a ``SentenceTransformer``; None: the default.
         options: How to open a name or folder: ``device``, ``engine``, ``precision``.
+
+    Raises:
+        ConfigError: There are options for a model that is open, or as for `open_embedder`.
+        ModelError: As for `open_embedder`.
     """
     if hasattr(model, "encode_tokens"):
+        if options:
+            raise ConfigError(
+                f"{', '.join(sorted(options))}: the model is open already, and options only open "
+                "one by its name or folder. Pass them to `Embedder` instead."
+            )
         return cast(TextEmbedder, model)
     from sbert_search.embedding.embedder import open_embedder  # torch loads there
 

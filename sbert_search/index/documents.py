@@ -1,0 +1,89 @@
+"""Reading documents of an index without a query: by id, in pages, in order or at random."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sbert_search.errors import QueryError
+from sbert_search.index.snapshot import Snapshot
+from sbert_search.records import Document
+
+_BLOCK = 256  # documents read at a time
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Some documents, and where the next page begins.
+
+    Attributes:
+        documents: In the order in which they were added.
+        after: Pass it to the next call of `Index.scroll`; None: there are no more documents.
+    """
+
+    documents: list[Document]
+    after: int | None
+
+
+def get_document(snapshot: Snapshot, doc_id: str) -> Document | None:
+    """Read a document by its id; None if the index does not hold it."""
+    row = int(snapshot.lookup([doc_id])[0])
+    return None if row < 0 else snapshot.fetch([row])[0].document
+
+
+def iter_documents(snapshot: Snapshot, where: str | None) -> Iterator[Document]:
+    """Read the live documents that match a filter, in the order in which they were added."""
+    if where is None:
+        return snapshot.iter_documents()
+    return _read(snapshot, _first_rows(snapshot, where))
+
+
+def read_page(snapshot: Snapshot, n: int, after: int | None, where: str | None) -> Page:
+    """Read the next documents after those of an earlier page.
+
+    Raises:
+        QueryError: ``n`` is below 1, or the filter is wrong.
+    """
+    _require_positive(n)
+    rows = _first_rows(snapshot, where)
+    start = 0 if after is None else int(np.searchsorted(rows, after, "right"))
+    page = rows[start : start + n]
+    more = start + n < len(rows)
+    return Page(list(_read(snapshot, page)), int(page[-1]) if more else None)
+
+
+def sample_documents(snapshot: Snapshot, n: int, seed: int, where: str | None) -> list[Document]:
+    """Draw documents without repetition; all of them, in random order, where there are fewer.
+
+    Raises:
+        QueryError: ``n`` is below 1, or the filter is wrong.
+    """
+    _require_positive(n)
+    rows = _first_rows(snapshot, where)
+    drawn = np.random.default_rng(seed).permutation(len(rows))[:n]
+    return list(_read(snapshot, rows[drawn]))
+
+
+def _first_rows(snapshot: Snapshot, where: str | None) -> NDArray[np.int64]:
+    """Return the rows of the first passages of the live documents that match, ascending."""
+    parts = [np.empty(0, np.int64)]
+    mask = None if where is None else snapshot.filter_mask(where)
+    for i, segment in enumerate(snapshot.segments):
+        live = snapshot.live(i) if mask is None else mask.parts[i]
+        is_first = segment.chunks == 0
+        parts.append(segment.rows[is_first if live is None else is_first & live])
+    return np.sort(np.concatenate(parts))
+
+
+def _read(snapshot: Snapshot, rows: NDArray[np.int64]) -> Iterator[Document]:
+    for start in range(0, len(rows), _BLOCK):
+        for passage in snapshot.fetch(rows[start : start + _BLOCK]):
+            yield passage.document
+
+
+def _require_positive(n: int) -> None:
+    if n < 1:
+        raise QueryError(f"n is {n}; ask for at least 1 document.")
