@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import csv
+import re
 from collections.abc import Iterator
+from itertools import chain
 from typing import BinaryIO
 
 from sbert_search.corpus.formats.limits import NO_BUDGET, RowLimit
-from sbert_search.corpus.formats.lines import read_lines
+from sbert_search.corpus.formats.lines import Line, read_lines
 from sbert_search.corpus.formats.rows import BadRow, RawRow, Reject, check_text
 from sbert_search.errors import CorpusError
 from sbert_search.runtime.memory import MAX_ROW_BYTES
+
+_DELIMITERS = ",;\t|"
 
 
 def read_delimited(
     stream: BinaryIO,
     shown: str,
     *,
-    delimiter: str,
+    delimiter: str | None,
     skip: int = 0,
     limit: RowLimit = NO_BUDGET,
 ) -> Iterator[RawRow | Reject]:
@@ -28,7 +32,8 @@ def read_delimited(
     Args:
         stream: Bytes of the file, decompressed.
         shown: Name of the file in messages.
-        delimiter: Separator of the cells.
+        delimiter: Separator of the cells. None: the most frequent one of the header among comma,
+            semicolon, tab and bar; comma if there is none.
         skip: Number of rows to skip.
         limit: Maximum size of a row.
 
@@ -46,11 +51,16 @@ def read_delimited(
 
 
 def read_records(
-    stream: BinaryIO, delimiter: str, limit: RowLimit = NO_BUDGET
+    stream: BinaryIO, delimiter: str | None, limit: RowLimit = NO_BUDGET
 ) -> Iterator[tuple[int, list[str] | BadRow]]:
     """Yield the first line number of each record, with its cells, or a `BadRow` if it is bad."""
     csv.field_size_limit(MAX_ROW_BYTES)  # a setting of the whole csv module; default: 128 KiB
-    lines = _Lines(stream, delimiter, limit)
+    read = read_lines(stream, limit)
+    if delimiter is None:
+        header = next(read, None)
+        delimiter = _likely_delimiter(header[1] if header else b"")
+        read = chain([header] if header else [], read)
+    lines = _Lines(read, delimiter, limit)
     records = csv.reader(lines, delimiter=delimiter, strict=True)
     while True:
         number = lines.begin_record()
@@ -75,10 +85,10 @@ class _Lines:
     Invalid UTF-8 becomes lone surrogates, so that the record is read to its end and then rejected.
     """
 
-    def __init__(self, stream: BinaryIO, delimiter: str, limit: RowLimit) -> None:
+    def __init__(self, lines: Iterator[Line], delimiter: str, limit: RowLimit) -> None:
         self.number = 0
         self.last = ""
-        self._lines = read_lines(stream, limit)
+        self._lines = lines
         self._delimiter, self._limit = delimiter, limit
         self._record_bytes = self._quotes = 0
 
@@ -111,6 +121,11 @@ class _Lines:
             raise
         self.last = data.decode("utf-8", "surrogateescape")
         return self.last + "\n"
+
+
+def _likely_delimiter(header: bytes) -> str:
+    unquoted = re.sub(rb'"[^"]*"', b"", header).decode("utf-8", "replace")
+    return max(_DELIMITERS, key=unquoted.count)  # of equally frequent ones, the first
 
 
 def _header(cells: list[str] | BadRow, source: str) -> list[str]:
