@@ -230,3 +230,10 @@ def test_embed_tells_metadata_from_columns_of_its_own(tmp_path: Path) -> None:
     [row] = pq.read_table(out).to_pylist()
     assert (row["doc_id"], row["meta.doc_id"]) == ("1", "other")
     assert (row["meta.vector"], row["n"]) == ("v", 2)
+
+
+def test_embed_refuses_the_name_of_another_format(corpus: Path, tmp_path: Path) -> None:
+    done = sbert_search("embed", corpus, "--out", tmp_path / "vectors.npy", env=HASHING)
+    assert done.code == 2
+    assert "vectors.npy: the file is written as Parquet; name a file such as x.parquet." in done.err
+    assert not (tmp_path / "vectors.npy").exists()

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from sbert_search.embedding.hashing import HashingEmbedder
+from sbert_search.embedding.protocol import TextEmbedder
 from sbert_search.index.index import Index
 from sbert_search.index.ingestion.build import BuildSettings
 
@@ -39,7 +40,7 @@ def small_index(
     folder: Path,
     rows: Iterable[Mapping[str, Any]] = DOCUMENTS,
     *,
-    embedder: HashingEmbedder | None = None,
+    embedder: TextEmbedder | None = None,
     settings: BuildSettings | None = None,
 ) -> Index:
     source = write_jsonl(folder / "corpus.jsonl", rows)

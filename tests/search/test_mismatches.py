@@ -9,12 +9,14 @@ from typing import Any
 
 import pytest
 
+from sbert_search.embedding.embedder import Embedder
 from sbert_search.embedding.hashing import HashingEmbedder
 from sbert_search.embedding.protocol import Vectors
-from sbert_search.errors import ModelMismatch
+from sbert_search.errors import ModelError, ModelMismatch
 from sbert_search.index.index import Index
 from sbert_search.search.engine import SearchEngine
 from tests.faults import keep_result
+from tests.models.test_bi_encoder import saved
 from tests.search.corpus import DOCUMENTS, small_index, write_jsonl
 
 OTHER: dict[str, dict[str, Any]] = {
@@ -73,3 +75,18 @@ def test_another_model_is_refused_by_the_field(path: Path, other: str, door: str
     refused += 1
     figures = {"kinds_of_models": len(OTHER), "ways_in": len(DOORS), "refused": refused}
     keep_result("index_mismatches", {**figures, "let_in": 0})
+
+
+def test_a_model_that_has_moved_is_named_with_the_remedy(tmp_path: Path) -> None:
+    (tmp_path / "model").mkdir()
+    model = saved(tmp_path / "model")
+    index = small_index(tmp_path, embedder=Embedder(model, device="cpu"))
+    model = model.rename(tmp_path / "elsewhere")
+    with pytest.raises(
+        ModelError, match="built with this model; if it lies elsewhere"
+    ):
+        SearchEngine(index).search("germs")
+    assert SearchEngine(index, model).search("germs")
+    with pytest.raises(ModelError, match="no-such-model") as error:
+        SearchEngine(index, tmp_path / "no-such-model").search("germs")
+    assert "built with" not in str(error.value)

@@ -225,7 +225,10 @@ class _Compiler:
         name = ".".join(part.name for part in node.parts)
         if name not in self._columns:
             shown = shortened(name)
-            self._refuse(node, unknown_name(shown, shown, self._columns, "column").rstrip("."))
+            hint = unknown_name(shown, shown, self._columns, "column").rstrip(".")
+            if node.this.args.get("quoted"):
+                hint += f"; a text is written in single quotes, '{shown}'"
+            self._refuse(node, hint)
         if name in self._ambiguous:
             self._refuse(
                 node,

@@ -11,9 +11,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from sbert_search.corpus.documents import ColumnType, CorpusReader
+from sbert_search.corpus.spool import Sources
 from sbert_search.embedding.pipeline import EmbeddedBatch
 from sbert_search.embedding.protocol import TextEmbedder
-from sbert_search.index.ingestion.build import Sources, source_list
+from sbert_search.errors import ConfigError
 from sbert_search.index.ingestion.ingest import (
     IngestReport,
     Mode,
@@ -28,6 +29,8 @@ from sbert_search.records import Document
 from sbert_search.runtime.disk.files import replacing
 from sbert_search.runtime.disk.same_file import require_apart, require_file_place
 
+# Endings of other formats: a reader of such a file would not understand Parquet.
+_OTHER_FORMATS = (".arrow", ".csv", ".feather", ".json", ".jsonl", ".npy", ".npz", ".tsv", ".txt")
 MODEL_KEY = "sbert_search.model"  # key in the file's metadata; its value is the identity as JSON
 
 
@@ -47,14 +50,16 @@ def embed_to_parquet(
     Each batch is a row group.
 
     Raises:
-        ConfigError: ``out`` is a source, belongs to the model or cannot be a file; or the memory
-            budget is too small.
+        ConfigError: ``out`` is a source, belongs to the model, cannot be a file or is named like a
+            file of another format; or the memory budget is too small.
         CorpusError: A source cannot be read or has a bad row.
         OSError: The disk failed; an older file of that name is unchanged.
     """
+    if out.suffix.lower() in _OTHER_FORMATS:
+        raise ConfigError(f"{out}: the file is written as Parquet; name a file such as x.parquet.")
     require_memory(memory_bytes)
     reader = CorpusReader(
-        source_list(sources),
+        sources,
         fields=settings.fields,
         on_error=settings.on_error,
         memory_bytes=memory_bytes,

@@ -144,6 +144,7 @@ def test_ilike_and_quoted_and_dotted_names(snapshot: Snapshot) -> None:
     ("where", "reason", "at"),
     [
         ("yaer >= 2019", r"Unknown column 'yaer'; did you mean 'year'\?\n", 0),
+        ('lang = "en"', r"Unknown column 'en'; .*; a text is written in single quotes, 'en'", 7),
         ("year >= 2019 AND lower(lang) = 'en'", "needs the name of a column here", 17),
         ("year + 1 > 3", "needs the name of a column here", 0),
         ("year > price + 1", "compare it with a number", 7),
