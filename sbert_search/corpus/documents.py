@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import shutil
-import sys
-import tempfile
-import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -19,11 +15,11 @@ from sbert_search.corpus.formats.rows import BadRow, RawRow, Reject
 from sbert_search.corpus.sources import (
     SourceFile,
     content_sha256,
-    expand,
     field_names,
     members,
     read_rows,
 )
+from sbert_search.corpus.spool import Sources, source_files
 from sbert_search.errors import CorpusError
 from sbert_search.records import Document
 from sbert_search.runtime import memory
@@ -86,11 +82,12 @@ class CorpusReader:
 
     A damaged container, such as a truncated gzip file, counts as one rejected row. In a damaged
     Parquet row group every row that cannot be decoded counts as one rejected row. With
-    ``on_error="skip"`` the rows before the damage are kept. Standard input is copied to a temporary
-    file, so that it can be read twice.
+    ``on_error="skip"`` the rows before the damage are kept. Standard input and rows in memory are
+    copied to a temporary file, so that they can be read twice.
 
     Args:
-        sources: A path, a glob or ``-`` (standard input), or several of them.
+        sources: A path, a glob or ``-`` (standard input), or several of them; or rows in memory,
+            such as dicts, `Document` objects or a data frame.
         fields: Names of the id, text and title fields; None: they are detected.
         on_error: "stop": raise at the first bad row. "skip": return bad rows as `Reject` objects.
         columns: Known types of metadata columns, such as those of an existing index. An int64
@@ -107,7 +104,7 @@ class CorpusReader:
 
     def __init__(
         self,
-        sources: str | Path | Sequence[str | Path],
+        sources: Sources,
         *,
         fields: FieldNames | None = None,
         on_error: Literal["stop", "skip"] = "stop",
@@ -116,10 +113,6 @@ class CorpusReader:
         batch_rows: int = 1024,
         memory_bytes: int | None = None,
     ) -> None:
-        if isinstance(sources, (str, Path)):
-            sources = [sources]
-        if not sources:
-            raise CorpusError("No source to read; name a file, a folder, a glob or '-'.")
         if batch_rows < 1:
             raise ValueError(f"batch_rows is {batch_rows}; it must be at least 1.")
         self.on_error = on_error
@@ -127,8 +120,7 @@ class CorpusReader:
         self._known, self._widens = columns, widens
         self._batch_rows, self._batch_bytes = batch_rows, memory.shares(memory_bytes).batch
         self._limit = RowLimit.within(memory_bytes)
-        stdin = self._spool_stdin() if "-" in map(str, sources) else None
-        self._files = expand(sources, stdin)
+        self._files = source_files(sources, self)
         self._plans: list[_FilePlan] = []
         self._columns = Columns(columns, widens)
 
@@ -241,17 +233,6 @@ class CorpusReader:
         """Raise the error of a bad row, unless bad rows are to be skipped."""
         if self.on_error == "stop":
             raise reject.error("Fix it, or pass --on-error skip.")
-
-    def _spool_stdin(self) -> SourceFile:
-        spool = tempfile.NamedTemporaryFile(suffix=".jsonl")  # noqa: SIM115 (lives as long as self)
-        weakref.finalize(self, spool.close)
-        try:
-            shutil.copyfileobj(sys.stdin.buffer, spool, 1 << 20)
-            spool.flush()
-        except OSError as error:
-            reason = f"cannot be copied to {spool.name}: {error.strerror}"
-            raise CorpusError(f"<stdin>: {reason}. Set TMPDIR to a folder with room.") from error
-        return SourceFile(Path(spool.name), "<stdin>", "stdin", "jsonl")
 
 
 def _stamp(file: SourceFile) -> tuple[int, int]:

@@ -23,6 +23,7 @@ from sbert_search.corpus.formats.delimited import read_delimited
 from sbert_search.corpus.formats.jsonl import read_jsonl
 from sbert_search.corpus.formats.limits import NO_BUDGET, RowLimit
 from sbert_search.corpus.formats.rows import RawRow, Reject, printable
+from sbert_search.corpus.formats.spooled import read_spooled
 from sbert_search.corpus.formats.text import (
     leads_out,
     read_text_folder,
@@ -34,7 +35,7 @@ from sbert_search.corpus.rejects import is_reject_list
 from sbert_search.errors import CorpusError
 from sbert_search.runtime.progress import note
 
-Format = Literal["jsonl", "csv", "tsv", "text", "folder", "parquet", "arrow"]
+Format = Literal["jsonl", "csv", "tsv", "text", "folder", "parquet", "arrow", "spooled"]
 
 FORMATS: dict[str, Format] = {
     ".jsonl": "jsonl",
@@ -139,6 +140,8 @@ def read_rows(
     match file.format:
         case "folder":
             yield from read_text_folder(file.path, file.shown, skip=skip, limit=limit)
+        case "spooled":
+            yield from read_spooled(file.path, file.shown, skip=skip, limit=limit)
         case "parquet" | "arrow":
             read = read_parquet if file.format == "parquet" else read_arrow
             # The readers would report a file that cannot be opened as damaged: open it first.
@@ -233,7 +236,7 @@ def _read_stream(
         case "text":
             return read_text_lines(stream, file.shown, skip=skip, limit=limit)
         case _:
-            delimiter = "\t" if file.format == "tsv" else ","
+            delimiter = "\t" if file.format == "tsv" else None
             return read_delimited(stream, file.shown, delimiter=delimiter, skip=skip, limit=limit)
 
 

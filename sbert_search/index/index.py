@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
+import tempfile
 import warnings
+import weakref
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
@@ -13,10 +16,11 @@ from typing import TYPE_CHECKING, TypeAlias, Unpack, cast
 from sbert_search.config import from_mapping, unknown_name
 from sbert_search.corpus.beir import read_queries
 from sbert_search.corpus.documents import CorpusReader
+from sbert_search.corpus.spool import Sources, text_rows
 from sbert_search.embedding.arguments import CheckedOptions, EmbedderOptions, ModelLike
 from sbert_search.embedding.graph import require_graph
 from sbert_search.embedding.protocol import TextEmbedder
-from sbert_search.errors import IndexStoreError, QueryError, SbertSearchError
+from sbert_search.errors import IndexStoreError, ModelError, QueryError, SbertSearchError
 from sbert_search.index.documents import (
     Page,
     get_document,
@@ -27,10 +31,8 @@ from sbert_search.index.documents import (
 from sbert_search.index.ingestion.build import (
     BuildKeywords,
     BuildSettings,
-    Sources,
     build_index,
     note_resume_on_interrupt,
-    source_list,
 )
 from sbert_search.index.ingestion.ingest import (
     IngestReport,
@@ -94,17 +96,23 @@ class Index:
         cls,
         sources: Sources,
         *,
-        out: str | Path,
+        out: str | Path | None = None,
         model: ModelLike | None = None,
         settings: BuildSettings | None = None,
         memory_bytes: int | None = None,
         **keywords: Unpack[BuildKeywords],
     ) -> Index:
-        """Build an index from files, folders or globs, or resume a build that was stopped.
+        """Build an index from files or from rows in memory, or resume a build that was stopped.
+
+        Rows in memory are copied to a temporary file first, since a build reads its source twice.
+        To resume their build, pass the same rows in the same order.
 
         Args:
-            sources: One path or several.
-            out: The new folder.
+            sources: A file, folder or glob, or several of them. Or rows: dicts or `Document`
+                objects, also of a generator; a table of pandas, polars, pyarrow or any library with
+                Arrow's C interface; a ``datasets.Dataset``.
+            out: The new folder. None: a temporary folder, which is deleted with the last reference
+                to the index, at the latest when the process ends; `backup` keeps a copy.
             model: A model's name or folder, an `Embedder` or a ``SentenceTransformer``; None: the
                 default model of `Embedder`.
             settings: Metric, fields and other settings; None: the defaults.
@@ -123,8 +131,44 @@ class Index:
         _require_known(keywords, BuildKeywords)
         settings, options = split_keywords(settings or BuildSettings(), keywords)
         open_model = partial(as_embedder, model, **cast("EmbedderOptions", options))
-        build_index(sources, Path(out), open_model, settings, memory_bytes=memory_bytes)
-        return cls.open(out)
+        folder = Path(out or tempfile.mkdtemp(prefix="sbert-search-", suffix=".index"))
+        try:
+            build_index(sources, folder, open_model, settings, memory_bytes=memory_bytes)
+            index = cls.open(folder)
+        except BaseException:
+            if out is None:
+                shutil.rmtree(folder, ignore_errors=True)
+            raise
+        if out is None:
+            weakref.finalize(index, shutil.rmtree, folder, ignore_errors=True)
+        return index
+
+    @classmethod
+    def from_texts(
+        cls,
+        texts: Iterable[str],
+        *,
+        ids: Iterable[str | int] | None = None,
+        out: str | Path | None = None,
+        model: ModelLike | None = None,
+        **keywords: Unpack[BuildKeywords],
+    ) -> Index:
+        """Build an index from texts in memory.
+
+        Args:
+            texts: The texts; a generator is read once.
+            ids: One id for each text; None: the number of the text, from 0.
+            out: As for `build`.
+            model: As for `build`.
+            keywords: As for `build`.
+
+        Raises:
+            CorpusError: A text is blank or not a string, an id occurs twice, or the number of ids
+                is not that of the texts.
+            ConfigError: In the same cases as `build`.
+            IndexStoreError: In the same cases as `build`.
+        """
+        return cls.build(text_rows(texts, ids), out=out, model=model, **keywords)
 
     @property
     def path(self) -> Path:
@@ -270,10 +314,19 @@ class Index:
             IndexStoreError: The index is an unfinished build.
         """
         self.require_finished()
+        named = model is not None
         model = self.identity.name if model is None else model
         if quick and isinstance(model, (str, Path)) and (graph := self._by_graph(model)):
             return graph
-        embedder = as_embedder(model, **options)
+        try:
+            embedder = as_embedder(model, **options)
+        except ModelError as error:
+            if named:
+                raise
+            raise ModelError(
+                f"{error} The index was built with this model; if it lies elsewhere now, name it "
+                "with --model."
+            ) from error
         require_agreement(self.state.manifest.settings, embedder, allow_inexact=allow_inexact)
         return embedder
 
@@ -289,7 +342,7 @@ class Index:
         """Add documents; an id that is already indexed with other content is a bad row.
 
         Args:
-            sources: One path or several.
+            sources: Paths or rows, as for `build`.
             model: An embedder, a name or a folder; None: the model named in the index.
             settings: Names of fields, and how to treat bad rows and long texts; None: as in the
                 build, except that bad rows stop.
@@ -486,7 +539,7 @@ class Index:
         options = cast("CheckedOptions", rest)
         require_memory(memory_bytes)
         reader = CorpusReader(
-            source_list(sources),
+            sources,
             fields=settings.fields,
             on_error=settings.on_error,
             columns=self.state.columns,

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import gc
 import shutil
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,8 @@ from sbert_search.errors import ConfigError, CorpusError, IndexStoreError, Query
 from sbert_search.index.index import DocIds, Index
 from sbert_search.index.ingestion.build import BuildKeywords, BuildSettings
 from sbert_search.index.ingestion.ingest import ReadKeywords, ReadSettings
+from sbert_search.records import Document
+from sbert_search.search.engine import SearchEngine
 from tests.search.corpus import small_index, write_jsonl
 
 
@@ -144,3 +148,36 @@ def numbered(tmp_path: Path) -> Index:
     source = tmp_path / "docs.jsonl"
     source.write_text("".join(f'{{"_id": {n}, "text": "word {n}"}}\n' for n in (1, 2, 3, 12)))
     return Index.build(source, out=tmp_path / "index", model="hashing")
+
+
+def test_an_index_of_texts_lives_with_its_object(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    index = Index.from_texts(["a river", "a mill"], model="hashing")
+    assert [hit.doc_id for hit in SearchEngine(index).search("mill", k=1)] == ["1"]
+    folder = index.path
+    index.backup(tmp_path / "kept")
+    engine = SearchEngine(index)
+    del index
+    gc.collect()
+    assert folder.exists()
+    del engine
+    gc.collect()
+    assert not folder.exists()
+    assert len(Index.open(tmp_path / "kept")) == 2
+    with pytest.raises(CorpusError, match="blank document"):
+        Index.from_texts(["a", " "], model="hashing")
+    assert [path.name for path in tmp_path.iterdir()] == ["kept"]
+
+
+def test_rows_in_memory_are_added_and_replace(tmp_path: Path) -> None:
+    rows = [{"id": f"d{n}", "body": f"word {n}", "n": n} for n in range(2000)]
+    fields = FieldNames(text="body")
+    index = Index.build(rows, out=tmp_path / "i", model="hashing", fields=fields)
+    assert (len(index), index.get("d7")) == (2000, Document("d7", "word 7", "", {"n": 7}, "rows:8"))
+    changed = ({**row, "body": "other"} for row in rows[:10])
+    report = index.upsert(changed)
+    assert (report.counts.replaced, len(index)) == (10, 2000)
+    assert index.add([{"id": "new", "body": "x", "n": 1.5}]).counts.indexed == 1
+    assert {document.doc_id for document in index.documents("n < 2")} == {"d0", "d1", "new"}

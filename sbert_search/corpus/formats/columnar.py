@@ -64,7 +64,7 @@ def _read_group(
     try:
         block = plan_group(file, path, group, limit)
         for batch in file.iter_batches(block, row_groups=[group], use_threads=False):
-            for values in _rows_of(batch, limit):
+            for values in rows_of_batch(batch, limit):
                 row += 1
                 yield values
         problem = "damaged row group: it ends early"
@@ -101,7 +101,7 @@ def read_arrow(
     try:
         for index, batch in enumerate(_record_batches(path), start=1):
             if number + batch.num_rows > skip:
-                rows = _rows_of(batch, limit)
+                rows = rows_of_batch(batch, limit)
                 prefix = f"{shown}:batch {index}:row"
                 yield from _with_source(rows, prefix, number, skip - number)
             number += batch.num_rows
@@ -134,7 +134,7 @@ def _record_batches(path: Path) -> Iterator[pa.RecordBatch]:
             yield batch
 
 
-def _rows_of(batch: pa.RecordBatch, limit: RowLimit) -> Iterator[dict[str, object] | BadRow]:
+def rows_of_batch(batch: pa.RecordBatch, limit: RowLimit) -> Iterator[dict[str, object] | BadRow]:
     """Yield the rows of a batch, converted in blocks of at most ``limit.block_bytes`` bytes."""
     sizes = row_bytes(batch, held=limit.budget is not None)
     ends = np.cumsum(sizes)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Literal
 
 from sbert_search.corpus.documents import CorpusReader, FieldNames, Survey
+from sbert_search.corpus.spool import Sources
 from sbert_search.embedding.arguments import EmbedderOptions
 from sbert_search.embedding.embedder import Embedder
 from sbert_search.embedding.pipeline import OnTruncate
@@ -33,8 +34,6 @@ from sbert_search.index.store import IndexStore
 from sbert_search.index.writer import IndexWriter
 from sbert_search.runtime.disk.same_file import require_apart
 from sbert_search.runtime.progress import note
-
-Sources = str | Path | Sequence[str | Path]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -98,7 +97,7 @@ def build_index(
     _refuse_finished(out)
     require_memory(memory_bytes)
     reader = CorpusReader(
-        source_list(sources),
+        sources,
         fields=settings.fields,
         on_error=settings.on_error,
         memory_bytes=memory_bytes,
@@ -142,11 +141,6 @@ def build_index(
     if isinstance(embedder, Embedder):
         embedder.keep_graph()
     return report
-
-
-def source_list(sources: Sources) -> list[str | Path]:
-    """Return one source or several as a list."""
-    return [sources] if isinstance(sources, (str, Path)) else list(sources)
 
 
 @contextlib.contextmanager

@@ -1,0 +1,172 @@
+"""Write rows that are in memory to a temporary file, and read them back as any other source.
+
+The file is a sequence of blocks. A block begins with two little-endian int64, the number of its
+rows and the number of its bytes; an Arrow stream with one record batch of that size follows.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import struct
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import date
+from itertools import chain
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+import pyarrow as pa
+
+from sbert_search.corpus.formats.columnar import rows_of_batch
+from sbert_search.corpus.formats.limits import NO_BUDGET, RowLimit
+from sbert_search.corpus.formats.rows import BadRow, RawRow, Reject
+from sbert_search.errors import CorpusError
+
+BLOCK_ROWS = 1024
+BLOCK_CHARS = 1 << 22  # characters of all strings of a block; a longer row is a block of its own
+
+_HEADER = struct.Struct("<qq")
+# The column of the values that one Arrow column cannot hold: lists, objects and columns of several
+# types. It has one JSON object a row. The name has a NUL, which no field of a corpus may have.
+_REST = "\0"
+
+Rows = Iterable[Mapping[str, object]]
+
+
+def write_rows(file: BinaryIO, rows: Rows, shown: str, advance: Callable[[int], None]) -> None:
+    """Write mappings from field name to value.
+
+    Args:
+        file: Receives the blocks.
+        rows: The rows, which are read once.
+        shown: Name of the rows in messages.
+        advance: Called with the number of rows of each block that was written.
+
+    Raises:
+        CorpusError: A row is not a mapping, a field name is not a string, or a value has a type
+            that neither Arrow nor JSON can hold; the message has the number of the row.
+    """
+    first, n_chars, block = 1, 0, list[Mapping[str, object]]()
+    for row in rows:
+        if not isinstance(row, Mapping):
+            raise CorpusError(
+                f"{shown}:{first + len(block)}: a row is a dict or a Document, not of type "
+                f"{type(row).__name__}. `Index.from_texts` takes plain texts."
+            )
+        block.append(row)
+        n_chars += sum(len(value) for value in row.values() if isinstance(value, str))
+        if len(block) == BLOCK_ROWS or n_chars >= BLOCK_CHARS:
+            _write_block(file, _to_batch(block, shown, first))
+            advance(len(block))
+            first, n_chars, block = first + len(block), 0, []
+    if block:
+        _write_block(file, _to_batch(block, shown, first))
+        advance(len(block))
+
+
+def write_batches(
+    file: BinaryIO, batches: Iterable[pa.RecordBatch], advance: Callable[[int], None]
+) -> None:
+    """Write record batches, such as those of a data frame."""
+    for batch in batches:
+        for start in range(0, batch.num_rows, BLOCK_ROWS):
+            block = batch.slice(start, BLOCK_ROWS)
+            _write_block(file, block)
+            advance(block.num_rows)
+
+
+def read_spooled(
+    path: Path, shown: str, *, skip: int = 0, limit: RowLimit = NO_BUDGET
+) -> Iterator[RawRow | Reject]:
+    """Yield the rows of a file of blocks, after the first ``skip`` rows."""
+    number = 0
+    with path.open("rb") as file:
+        while header := file.read(_HEADER.size):
+            n_rows, n_bytes = _HEADER.unpack(header)
+            if number + n_rows <= skip:
+                file.seek(n_bytes, 1)
+                number += n_rows
+                continue
+            batch = pa.ipc.open_stream(file.read(n_bytes)).read_next_batch()
+            for values in rows_of_batch(batch, limit):
+                number += 1
+                if number > skip:
+                    yield _row(values, f"{shown}:{number}", number)
+
+
+def _row(values: dict[str, object] | BadRow, source: str, number: int) -> RawRow | Reject:
+    if isinstance(values, BadRow):
+        return values.at(source)
+    rest = values.pop(_REST, None)
+    if isinstance(rest, str):
+        values |= json.loads(rest)
+    return RawRow(source, number, values)
+
+
+def _write_block(file: BinaryIO, batch: pa.RecordBatch) -> None:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema) as stream:
+        stream.write_batch(batch)
+    data = sink.getvalue()
+    file.write(_HEADER.pack(batch.num_rows, data.size))
+    file.write(data)
+
+
+def _to_batch(rows: list[Mapping[str, object]], shown: str, first: int) -> pa.RecordBatch:
+    columns: dict[str, pa.Array] = {}
+    others = []
+    for name in dict.fromkeys(chain.from_iterable(rows)):
+        if not isinstance(name, str):
+            raise CorpusError(
+                f"{shown}:{first}: the name of a field is {name!r}; it must be a string."
+            )
+        column = _column([row.get(name) for row in rows])
+        if column is None:
+            others.append(name)
+        else:
+            columns[name] = column
+    if others:
+        rest = (_to_json(row, others, f"{shown}:{first + n}") for n, row in enumerate(rows))
+        columns[_REST] = pa.array(rest, pa.large_string())
+    return pa.RecordBatch.from_pydict(columns)
+
+
+def _column(values: list[object]) -> pa.Array | None:
+    """Return the values as an Arrow array; None if they are nested or of several types."""
+    # pyarrow itself would convert some mixtures: an integer beside a date becomes a date.
+    if len({type(value) for value in values} - {type(None)}) > 1:
+        return None
+    try:
+        column = pa.array(values)
+    except (pa.ArrowException, TypeError, ValueError, OverflowError):
+        return None
+    return None if pa.types.is_nested(column.type) else column
+
+
+def _to_json(row: Mapping[str, object], names: Iterable[str], source: str) -> str:
+    values = {name: row[name] for name in names if row.get(name) is not None}
+    try:
+        return json.dumps(
+            {name: value for name, value in values.items() if not _is_nan(value)},
+            default=_plain,
+            ensure_ascii=True,  # a lone surrogate then rejects its row only, when it is read
+        )
+    except (TypeError, ValueError) as error:
+        raise CorpusError(
+            f"{source}: a value of {', '.join(map(repr, values))} cannot be stored: {error}. "
+            "Convert it to text or a number."
+        ) from error
+
+
+def _is_nan(value: object) -> bool:
+    return isinstance(value, float) and math.isnan(value)
+
+
+def _plain(value: object) -> object:
+    """Convert a value that `json` does not know."""
+    if isinstance(value, date):  # or its subclass datetime
+        return value.isoformat()
+    if isinstance(value, (np.generic, np.ndarray)):
+        return value.tolist()
+    raise TypeError(f"it is of type {type(value).__name__}")

@@ -1,0 +1,158 @@
+"""Copy rows that can be read only once to a temporary file, so that they can be read again.
+
+A build reads its source at least twice: first to check every row, then to embed the documents. An
+interrupted build reads it once more.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import sys
+import tempfile
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
+from itertools import chain, zip_longest
+from pathlib import Path
+from typing import BinaryIO, Protocol, TypeAlias, cast
+
+import pyarrow as pa
+
+from sbert_search.corpus.formats.rows import excerpt
+from sbert_search.corpus.formats.spooled import write_batches, write_rows
+from sbert_search.corpus.sources import SourceFile, expand
+from sbert_search.errors import CorpusError
+from sbert_search.records import Document
+from sbert_search.runtime.progress import progress
+
+
+class ArrowTable(Protocol):
+    """A table of pandas, polars, pyarrow, DuckDB or any other library with Arrow's C interface."""
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """Return the table as a stream of record batches."""
+
+
+Paths: TypeAlias = str | Path | Iterable[str | Path]
+"""Files, folders and globs; ``-`` is standard input."""
+
+Rows: TypeAlias = Iterable[Mapping[str, object] | Document] | ArrowTable
+"""Documents in memory: dicts or documents, also of a generator, or a table."""
+
+Sources: TypeAlias = Paths | Rows
+
+ROWS = "rows"  # name of rows in memory, in messages, in `Document.source` and in ids
+
+
+def source_files(sources: Sources, owner: object) -> list[SourceFile]:
+    """List the files of paths; copy standard input and rows in memory to a temporary file.
+
+    Args:
+        sources: Paths or rows.
+        owner: The temporary file is deleted when this object is.
+
+    Raises:
+        CorpusError: There is no source, a path cannot be read, a row cannot be used, or the disk is
+            full.
+    """
+    if isinstance(sources, (str, Path)):
+        sources = [sources]
+    if hasattr(sources, "__arrow_c_stream__") or hasattr(sources, "with_format"):
+        return [_spool_rows(cast("Rows", sources), owner)]
+    if not isinstance(sources, Iterable) or isinstance(sources, Mapping):
+        raise CorpusError(
+            f"A source of type {type(sources).__name__} cannot be read; pass paths, a table, or a "
+            "list of dicts or documents."
+        )
+    items = iter(sources)
+    first = next(items, None)
+    if first is None:
+        raise CorpusError("No source to read; name a file, a folder, a glob or '-', or pass rows.")
+    if not isinstance(first, (str, Path)):
+        rows = chain([first], items) if items is sources else sources
+        return [_spool_rows(cast("Rows", rows), owner)]
+    if " " in str(first) and isinstance(first, str) and not Path(first).exists():
+        raise CorpusError(
+            f"{excerpt(first)} is not a path. To index texts, use `Index.from_texts`."
+        )
+    paths = cast("list[str | Path]", [first, *items])
+    return expand(paths, _spool_stdin(owner) if "-" in map(str, paths) else None)
+
+
+def text_rows(
+    texts: Iterable[str], ids: Iterable[str | int] | None = None
+) -> Iterator[dict[str, object]]:
+    """Yield a row for each text, with its id or its number from 0.
+
+    Raises:
+        CorpusError: The numbers of texts and ids differ, or ``texts`` is one text.
+    """
+    if isinstance(texts, str):
+        raise CorpusError("These texts are one string; pass a list of texts.")
+    absent = object()
+    pairs = enumerate(texts) if ids is None else zip_longest(ids, texts, fillvalue=absent)
+    for number, (doc_id, text) in enumerate(pairs):
+        if doc_id is absent or text is absent:
+            fewer, more = ("ids", "texts") if doc_id is absent else ("texts", "ids")
+            raise CorpusError(f"There are {number:,} {fewer} and more {more}; pass as many.")
+        yield {"_id": doc_id, "text": text}
+
+
+def _spool_rows(rows: Rows, owner: object) -> SourceFile:
+    total = len(rows) if isinstance(rows, Sized) else None
+    with _spool(owner, ROWS) as file, progress("Copying rows", total, "rows") as advance:
+        if (batches := _record_batches(rows)) is not None:
+            write_batches(file, batches, advance)
+        else:
+            mappings = map(_mapping, cast("Iterable[Mapping[str, object] | Document]", rows))
+            write_rows(file, mappings, ROWS, advance)
+    return SourceFile(Path(file.name), ROWS, ROWS, "spooled")
+
+
+def _spool_stdin(owner: object) -> SourceFile:
+    with _spool(owner, "<stdin>", ".jsonl") as file:
+        shutil.copyfileobj(sys.stdin.buffer, file, 1 << 20)
+    return SourceFile(Path(file.name), "<stdin>", "stdin", "jsonl")
+
+
+@contextlib.contextmanager
+def _spool(owner: object, shown: str, suffix: str = "") -> Iterator[BinaryIO]:
+    file = tempfile.NamedTemporaryFile(suffix=suffix)  # noqa: SIM115 (lives as long as its owner)
+    weakref.finalize(owner, file.close)
+    try:
+        yield cast(BinaryIO, file)
+        file.flush()
+    except OSError as error:
+        raise CorpusError(
+            f"{shown}: cannot be copied to {file.name}: {error.strerror}. Set TMPDIR to a folder "
+            "with room."
+        ) from error
+
+
+def _record_batches(rows: Rows) -> Iterable[pa.RecordBatch] | None:
+    """Return the record batches of a table; None if the rows are no table."""
+    if hasattr(rows, "__arrow_c_stream__"):
+        return map(_without_index, pa.RecordBatchReader.from_stream(rows))
+    with_format: Callable[[str], object] | None = getattr(rows, "with_format", None)
+    if with_format is None:
+        return None
+    tables = getattr(with_format("arrow"), "iter")(batch_size=1024)  # noqa: B009 (has no types)
+    return chain.from_iterable(table.to_batches() for table in tables)
+
+
+def _without_index(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Drop the columns in which pandas hands over an index that has no name."""
+    kept = [name for name in batch.schema.names if not name.startswith("__index_level_")]
+    return batch.select(kept)
+
+
+def _mapping(row: Mapping[str, object] | Document) -> Mapping[str, object]:
+    if not isinstance(row, Document):
+        return row
+    fields = {"_id": row.doc_id, "title": row.title, "text": row.text}
+    if taken := fields.keys() & row.metadata.keys():
+        raise CorpusError(
+            f"Document {row.doc_id!r} has metadata named {sorted(taken)[0]!r}, which is the name "
+            "of a field of every document; rename it."
+        )
+    return {**fields, **row.metadata}

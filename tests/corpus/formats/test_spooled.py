@@ -1,0 +1,153 @@
+from __future__ import annotations
+
+import io
+import math
+import random
+from datetime import UTC, date, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from sbert_search.corpus.formats import spooled
+from sbert_search.corpus.formats.rows import RawRow, Reject
+from sbert_search.corpus.formats.spooled import read_spooled, write_batches, write_rows
+from sbert_search.errors import CorpusError
+
+
+def stored(tmp_path: Path, rows: Any) -> Path:
+    path = tmp_path / "rows"
+    with path.open("wb") as file:
+        write_rows(file, rows, "rows", lambda n: None)
+    return path
+
+
+def read_back(tmp_path: Path, rows: Any) -> list[dict[str, object]]:
+    read = list(read_spooled(stored(tmp_path, rows), "rows"))
+    assert [row.source for row in read] == [f"rows:{n + 1}" for n in range(len(rows))]
+    assert all(isinstance(row, RawRow) for row in read)
+    return [
+        {name: value for name, value in row.values.items() if value is not None}
+        for row in read
+        if isinstance(row, RawRow)
+    ]
+
+
+def test_values_keep_their_types(tmp_path: Path) -> None:
+    time = datetime(2024, 5, 6, 7, 8, 9, 10, tzinfo=UTC)
+    rows = [
+        {
+            "_id": "a",
+            "text": "naïve \U0001f600",
+            "n": 3,
+            "x": 0.5,
+            "ok": True,
+            "day": date(2020, 2, 29),
+        },
+        {"_id": "b", "text": "", "n": -(2**63), "x": -math.inf, "ok": False, "at": time},
+        {"text": "no id", "x": None},
+    ]
+    assert read_back(tmp_path, rows) == [rows[0], rows[1], {"text": "no id"}]
+
+
+def test_nested_and_mixed_values_keep_their_types(tmp_path: Path) -> None:
+    rows: list[dict[str, object]] = [
+        {"_id": 1, "tags": ["a", 2], "mixed": "x", "big": 2**80},
+        {"_id": "1", "tags": [], "mixed": 5, "more": {"a": {"b": None}}},
+        {"_id": 2, "mixed": True, "more": {"c": 1}},
+        {"_id": 3, "mixed": 1.5},
+    ]
+    assert read_back(tmp_path, rows) == rows
+
+
+def test_a_value_that_is_not_a_number_is_missing(tmp_path: Path) -> None:
+    rows = [{"text": "a", "x": math.nan, "s": "b"}, {"text": "b", "x": 1.0, "s": math.nan}]
+    assert read_back(tmp_path, rows) == [{"text": "a", "s": "b"}, {"text": "b", "x": 1.0}]
+
+
+def test_numpy_values_are_plain_ones(tmp_path: Path) -> None:
+    rows = [{"text": "a", "n": np.int64(3), "x": np.float32(0.5), "v": np.array([1.0, 2.0])}]
+    assert read_back(tmp_path, rows) == [{"text": "a", "n": 3, "x": 0.5, "v": [1.0, 2.0]}]
+
+
+@pytest.mark.parametrize("n", [1, 1023, 1024, 1025, 3000])
+@pytest.mark.parametrize("skip", [0, 1, 1024, 1500, 2999])
+def test_any_number_of_rows_can_be_skipped(tmp_path: Path, n: int, skip: int) -> None:
+    path = stored(tmp_path, ({"_id": i, "text": f"text {i}"} for i in range(n)))
+    read = list(read_spooled(path, "rows", skip=skip))
+    assert [row.values["_id"] for row in read if isinstance(row, RawRow)] == list(range(skip, n))
+    assert [row.source for row in read] == [f"rows:{i + 1}" for i in range(skip, n)]
+
+
+def test_random_rows_come_back(tmp_path: Path) -> None:
+    draw = random.Random(3)
+    values: list[Any] = [
+        None,
+        0,
+        -1,
+        2**62,
+        2**70,
+        0.25,
+        True,
+        False,
+        "",
+        "text",
+        [1, "a"],
+        {"k": [None]},
+        date(1999, 1, 1),
+    ]
+    for _ in range(50):
+        names = [f"f{i}" for i in range(draw.randint(1, 5))]
+        kinds = {name: draw.sample(values, draw.randint(1, 3)) for name in names}
+        rows = [
+            {name: draw.choice(kinds[name]) for name in names if draw.random() < 0.8}
+            | {"text": "t"}
+            for _ in range(draw.randint(1, 40))
+        ]
+        for read, row in zip(read_back(tmp_path, rows), rows, strict=True):
+            expected = {name: value for name, value in row.items() if value is not None}
+            assert read.keys() == expected.keys()
+            for name, value in expected.items():
+                mixed = value.isoformat() if isinstance(value, date) else value
+                assert (type(read[name]), read[name]) in [(type(v), v) for v in (value, mixed)]
+
+
+def test_blocks_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spooled, "BLOCK_CHARS", 100)
+    sizes: list[int] = []
+    texts = ["x" * 30] * 9 + ["y" * 1000] + ["z"] * 2
+    write_rows(io.BytesIO(), ({"text": text} for text in texts), "rows", sizes.append)
+    assert sizes == [4, 4, 2, 2]
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ([{"text": "a"}, "b"], "rows:2: a row is a dict or a Document, not of type str"),
+        ([{"text": "a"}, {3: "b"}], "the name of a field is 3; it must be a string"),
+        ([{"text": "a", "o": object()}], "rows:1: a value of 'o' cannot be stored: it is of type"),
+    ],
+)
+def test_a_row_that_cannot_be_stored_is_named(tmp_path: Path, rows: Any, message: str) -> None:
+    with pytest.raises(CorpusError, match=message):
+        stored(tmp_path, rows)
+
+
+def test_a_lone_surrogate_rejects_its_row_only(tmp_path: Path) -> None:
+    path = stored(tmp_path, [{"text": "a"}, {"text": "\ud800"}, {"text": "c"}])
+    texts = [row.values["text"] for row in read_spooled(path, "rows") if isinstance(row, RawRow)]
+    assert texts == ["a", "\ud800", "c"]  # `CorpusReader` rejects the second
+
+
+def test_batches_of_a_table_are_cut_into_blocks(tmp_path: Path) -> None:
+    sizes: list[int] = []
+    table = pa.table({"text": [f"t{i}" for i in range(2500)], "n": range(2500)})
+    path = tmp_path / "rows"
+    with path.open("wb") as file:
+        write_batches(file, table.to_batches(), sizes.append)
+    assert sizes == [1024, 1024, 452]
+    read = list(read_spooled(path, "rows", skip=2000))
+    assert not any(isinstance(row, Reject) for row in read)
+    assert [row.values["n"] for row in read if isinstance(row, RawRow)] == list(range(2000, 2500))
