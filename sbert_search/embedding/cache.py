@@ -1,4 +1,4 @@
-"""A cache of vectors on disk, with the token ids of a text as key.
+"""A cache of vectors on disk; the key of a vector is a hash of the token ids of its text.
 
 The cache of a model is a folder of files, called blocks, in the user's cache folder. A block holds
 a 16-byte key for each vector and then the vectors. The name of a block has the number of vectors

@@ -26,7 +26,7 @@ from sbert_search.runtime.progress import note
 # Largest number of tokens in a bucket. With a few thousand tokens, running the kernels takes longer
 # than launching them.
 MAX_TOKENS = 1024
-_MIN_LENGTH = 16  # smallest length in tokens of the texts in a bucket
+_MIN_LENGTH = 16  # texts in the smallest buckets have up to this number of tokens
 
 Ids = Sequence[Sequence[int]]
 Compute = Callable[[PackedTokens], Tensor]
@@ -98,7 +98,7 @@ class _Bucket:
         device: torch.device,
     ) -> None:
         self._compute, self._record, self._device = compute, record, device
-        shape = 2 + has_types, texts * length
+        shape = 2 + has_types, texts * length  # token ids, positions and, if any, token types
         self._rows = torch.zeros(shape, dtype=torch.int64, device=device)
         self._starts = torch.zeros(texts + 1, dtype=torch.int32, device=device)
         segments = self._rows[2] if has_types else None
@@ -106,7 +106,7 @@ class _Bucket:
         self._batch = batch.with_buffers(self._starts, self._rows[1])
 
     def fill(self, ids: Ids, types: Ids | None) -> None:
-        """Write token ids, positions and token types of texts into the first rows."""
+        """Write token ids, positions, token types and starts of texts into the tensors."""
         starts = np.zeros(len(self._starts), dtype=np.int32)
         starts[1 : len(ids) + 1] = list(map(len, ids))
         starts = starts.cumsum(dtype=np.int32)

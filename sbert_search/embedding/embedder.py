@@ -63,9 +63,9 @@ class Embedder:
         truncate_dim: Number of leading dimensions to keep; None: the model's own setting.
         prompts: Texts to put before inputs, by name. They are added to the model's own prompts.
         default_prompt_name: Name of the prompt that `encode` uses if a call names no prompt.
-        batch_tokens: Maximum tokens of one forward pass. None: the engine's default. auto: the
-            fastest number, measured on the first texts if there are many, and stored in the user's
-            cache (see `find_budget`).
+        batch_tokens: Maximum tokens of one forward pass. None: the engine's default. auto: for the
+            engine native, the fastest number, measured on the first texts if there are many, and
+            stored in the user's cache (see `find_budget`); for other engines, as None.
 
     Raises:
         ConfigError: A setting is invalid.

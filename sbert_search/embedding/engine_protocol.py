@@ -50,7 +50,7 @@ E = TypeVar("E")
 
 @dataclass(frozen=True, slots=True)
 class OpenedModel(Generic[E]):
-    """A model ready to compute vectors or scores, with the parts of its identity.
+    """A model ready to compute vectors or scores, and the values that `ModelIdentity` needs.
 
     Attributes:
         name: Path or name that the caller gave.

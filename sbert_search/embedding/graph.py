@@ -146,7 +146,9 @@ def cached_graph(folder: ModelFolder) -> Path | None:
 
 
 def make_graph(folder: ModelFolder) -> Path:
-    """Export a model into the cache, replace an older graph, and check the output of the graph.
+    """Export a model as a graph, check the graph's output, and move the graph into the cache.
+
+    If the cache has a damaged graph of this model, the new graph replaces it.
 
     Raises:
         ConfigError: A package that the export needs is not installed.

@@ -37,9 +37,10 @@ class PackedEngine:
         self._use_device(next(model.parameters()).device)
 
     def move(self, device: torch.device, dtype: torch.dtype) -> None:
-        """Move the model, convert its encoder to a precision and freeze the encoder.
+        """Move the model and convert its encoder to a precision, for inference only.
 
-        Modules after the encoder stay in fp32. See `inference_layers.freeze`.
+        Modules after the encoder stay in fp32. `freeze` replaces linear layers of the encoder by
+        faster ones, if there are any for the device; these can be neither trained nor saved.
         """
         freeze(self._module.to(device).encoder.to(dtype))
         self._use_device(device)

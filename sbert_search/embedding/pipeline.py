@@ -46,7 +46,8 @@ class EmbeddedBatch(Generic[T_co]):
         lost_tokens: Number of tokens cut off at the end of the passage, int32 (rows,).
         vectors: Vectors of the passages, float32 (rows, dim).
         payload: Value that came with the batch, such as a position in the source.
-        held_bytes: Approximate memory of the documents.
+        held_bytes: Approximate memory of the documents; if long texts are split, the memory of
+            their passages and token ids is included.
     """
 
     documents: Sequence[Document]
@@ -92,19 +93,19 @@ def embed_batches(
     with (
         closing(prefetch(_admitted(batches, allowance, on_truncate))) as read,
         closing(prefetch(_tokenize(read, embedder, on_truncate))) as tokenized,
-        closing(prefetch(_encode(tokenized, embedder), _CALLS_AHEAD)) as steps,
+        closing(prefetch(_encode(tokenized, embedder), _CALLS_AHEAD)) as results,
         closing(allowance),
     ):
-        for step in steps:
-            if isinstance(step, int):
-                advance(step)
+        for result in results:
+            if isinstance(result, int):
+                advance(result)
                 continue
-            texts += len(step.doc_of)
-            lost_texts += int(np.count_nonzero(step.lost_tokens))
-            lost_tokens += int(step.lost_tokens.sum())
-            yield step
-            allowance.give_back(step.held_bytes)
-            del step
+            texts += len(result.doc_of)
+            lost_texts += int(np.count_nonzero(result.lost_tokens))
+            lost_tokens += int(result.lost_tokens.sum())
+            yield result
+            allowance.give_back(result.held_bytes)
+            del result
     if lost_texts:
         note(
             f"{lost_texts:,} of {texts:,} texts ({lost_texts / texts:.1%}) are longer than the "

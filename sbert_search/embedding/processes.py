@@ -29,7 +29,7 @@ from sbert_search.runtime.progress import is_quiet, set_quiet
 from sbert_search.tokens.tokenizer import TextTokenizer
 
 T = TypeVar("T")
-# Number of dimensions that workers keep: all, since the embedder of this process truncates vectors.
+# Number of dimensions that worker processes keep: all. The parent process truncates the vectors.
 _ALL = 1 << 30
 
 
@@ -50,8 +50,8 @@ class ProcessEngine:
     """The embedders of several worker processes as one engine.
 
     Args:
-        embedder: Function or class that makes the embedder of a worker, which must be able to
-            import it.
+        embedder: Function or class that makes the embedder of a worker. It must be at the top level
+            of a module, so that the worker process can import it.
         devices: Device of each worker; a device may occur more than once.
         options: Other arguments of `Embedder`; the model must be a folder or a name.
 
@@ -171,7 +171,8 @@ def _open(make: Callable[..., WorkerEmbedder], options: dict[str, object], share
     Args:
         make: Makes the embedder.
         options: Arguments of ``make``.
-        sharers: Number of workers on the same device, this one included, which share its threads.
+        sharers: Number of workers on the same device, this one included. torch's number of CPU
+            threads is divided by it.
     """
     import torch
 

@@ -67,7 +67,7 @@ class TextEmbedder(Protocol):
 
     @property
     def batch_tokens(self) -> int:
-        """Maximum tokens of one batch; longer inputs are split into batches."""
+        """Maximum tokens of one batch; texts with more tokens in all make several batches."""
 
     def tokenize(
         self,

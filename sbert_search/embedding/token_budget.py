@@ -63,8 +63,8 @@ def launch_windows(
     Args:
         windows: Groups of inputs that are tokenised together: the index of each input, and these
             inputs tokenised.
-        launch: Starts the batches of one window and yields them; the index of an input in them is
-            the one in the window.
+        launch: Starts the batches of one window and yields them; their `Started.rows` are indices
+            into the window.
         advance: Called with the number of inputs of a window after all its batches are started.
     """
     for rows, tokenized in windows:

@@ -123,8 +123,9 @@ class Encoder(nn.Module):
     def first_states(self, tokens: PackedTokens) -> Tensor:
         """Last-layer states of the first token of each text, float (batch, hidden)."""
         # If gradients are on, the last block computes only first tokens. If they are off, this may
-        # be recorded as a CUDA graph and replayed with other texts. Only `starts` then tells which
-        # rows are first tokens (`reads_starts`), so all rows are computed.
+        # be recorded as a CUDA graph and replayed with texts of other lengths. The computation of
+        # selected rows reads `tokens.lengths`, which are then still those of the recorded texts, so
+        # the last block computes all rows, and the first tokens are found by `tokens.starts`.
         if torch.is_grad_enabled():
             output: EncoderOutput = self(tokens, rows=tokens.first_rows.long())
             return output.hidden_states

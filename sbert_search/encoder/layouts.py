@@ -30,7 +30,8 @@ class Layout:
         defaults: The published default of each key that ``config.json`` may omit.
         read_more: Computes, from all keys, the fields that are not a copy of one key.
         write_more: Computes, from all fields, the keys that are not a copy of one field.
-        required: The only value that this encoder supports, for keys that have just one.
+        required: The keys of ``config.json`` of which this encoder supports only one value, with
+            this value.
         names: Maps a parameter of `Encoder` outside the blocks to its published names.
         block: Published prefix of the names in a block, with the placeholder ``{block}``, or
             ``{group}`` and ``{inner}``.

@@ -174,9 +174,9 @@ class PackedTokens:
     def with_buffers(self, starts: Tensor, positions: Tensor) -> PackedTokens:
         """Return a copy of the batch whose `starts` and `positions` are these tensors.
 
-        A CUDA graph reads its inputs from fixed addresses, so these tensors are filled with other
-        texts before each replay. The other batch must have the same number of rows and texts, and
-        no text longer than the longest one here.
+        A CUDA graph reads its inputs from fixed addresses. To replay it for another batch, the
+        caller overwrites these tensors with the starts and positions of that batch. It must have
+        the same number of rows and texts, and no text longer than the longest one here.
         """
         return replace(self, starts_buffer=starts, positions_buffer=positions)
 
@@ -245,12 +245,13 @@ class PackedTokens:
         if len(self.runs) == len(set(self.lengths)):
             return ByLength(self, None, None)
         texts = sorted(range(len(self.lengths)), key=self.lengths.__getitem__)
-        shape = PackedTokens(self.input_ids, tuple(self.lengths[text] for text in texts))
+        # Only the lengths of this batch are used; its token ids are still in the old order.
+        reordered = PackedTokens(self.input_ids, tuple(self.lengths[text] for text in texts))
         order = send(np.array(texts), self.input_ids.device)
-        rows = self.first_rows.long()[order][shape.text_of_row] + shape.positions
+        rows = self.first_rows.long()[order][reordered.text_of_row] + reordered.positions
         types = self.token_type_ids
         moved = PackedTokens(
-            self.input_ids[rows], shape.lengths, None if types is None else types[rows]
+            self.input_ids[rows], reordered.lengths, None if types is None else types[rows]
         )
         return ByLength(moved, texts, rows)
 

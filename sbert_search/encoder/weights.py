@@ -73,11 +73,13 @@ def save_encoder(
 
     Raises:
         ConfigError: The layout cannot store this encoder.
-        ModelError: The folder already contains a model, or the encoder is frozen.
+        ModelError: The folder already contains a model, or `inference_layers.freeze` has replaced
+            layers of the encoder by ones that are for inference only.
     """
     if encoder.frozen:
         raise ModelError(
-            "A frozen encoder cannot be saved; load the model again and save that one."
+            "An encoder that `freeze` has converted for inference cannot be saved; load the model "
+            "again and save the one just loaded."
         )
     folder, layout = Path(folder), LAYOUTS[encoder.config.layout]
     keys = to_settings(encoder.config) | dict(settings or {})
@@ -94,7 +96,7 @@ def save_encoder(
 
 
 def read_checkpoint(folder: str | Path) -> Checkpoint:
-    """Read a model folder and check its names and shapes.
+    """Read a model folder and check the names and shapes of its tensors.
 
     Raises:
         ModelError: As for `load_encoder`.
@@ -123,7 +125,7 @@ def read_checkpoint(folder: str | Path) -> Checkpoint:
 
 
 def _check_sizes(config: EncoderConfig, tensors: Mapping[str, Tensor], folder: Path) -> None:
-    """Refuse settings far larger than the weights, before memory is allocated by them."""
+    """Refuse settings far larger than the weights, before an encoder of that size is made."""
     largest = max((size for tensor in tensors.values() for size in tensor.shape), default=0)
     positions = config.max_positions + config.position_offset
     sizes = {

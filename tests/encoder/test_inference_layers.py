@@ -48,5 +48,5 @@ def test_frozen_encoder_neither_trains_nor_saves(tmp_path: Path) -> None:
     encoder = freeze(small_encoder().train())
     assert not encoder.training
     assert not any(parameter.requires_grad for parameter in encoder.parameters())
-    with pytest.raises(ModelError, match="A frozen encoder cannot be saved"):
+    with pytest.raises(ModelError, match="`freeze` has converted for inference cannot be saved"):
         save_encoder(encoder, tmp_path)

@@ -76,7 +76,7 @@ def packed_attention(
             p=dropout,
             causal=causal,
         )
-    if dropout and _has_fused_dropout(heads.query, causal=causal):
+    if dropout and _supports_dropout(heads.query, causal=causal):
         return dropout_attention(*heads, tokens, scale=scale, p=dropout)
     as_products = _are_products_faster(heads.query) and not (causal or dropout)
     outputs = []
@@ -91,7 +91,7 @@ def packed_attention(
     return torch.cat(outputs) if len(outputs) > 1 else outputs[0]
 
 
-def _has_fused_dropout(query: Tensor, *, causal: bool) -> bool:
+def _supports_dropout(query: Tensor, *, causal: bool) -> bool:
     """Whether `packed_attention` supports dropout for queries of this device, type and shape."""
     return has_varlen_kernel(query) or (query.device.type == "cpu" and not causal)
 
@@ -224,8 +224,8 @@ class Attention(nn.Module):
         positions = None if distances is None else self._project_distances(distances)
         content = "c2c" in config.attention_terms
         probabilities: Sequence[Tensor] = ()
-        unfused = dropout > 0 and not _has_fused_dropout(heads.query, causal=config.causal)
-        if output_probs or positions is not None or not content or unfused:
+        supported = not dropout or _supports_dropout(heads.query, causal=config.causal)
+        if output_probs or positions is not None or not content or not supported:
             context, probabilities = explicit_attention(
                 heads,
                 tokens,
