@@ -80,11 +80,14 @@ class BiEncoder(nn.Module):
 
     @property
     def reads_starts(self) -> bool:
-        """Whether encoder and pooling find texts by ``starts``; see `Encoder.reads_starts`."""
+        """Whether encoder and pooling find the rows of each text by `PackedTokens.starts` alone.
+
+        See `Encoder.reads_starts`.
+        """
         return self.encoder.reads_starts and AT_ONCE.keys() >= set(self.pooling)
 
     def forward(self, tokens: PackedTokens) -> Tensor:
-        """Compute embeddings, float32 (batch, dim), in any precision of the encoder.
+        """Compute embeddings, float32 (batch, dim) whatever the precision of the encoder.
 
         They have all dimensions; ``truncate_dim`` is not applied.
         """

@@ -60,7 +60,8 @@ class CrossEncoder(nn.Module):
         hidden, self.layout = encoder.config.hidden_size, PAIR_HEADS[encoder.config.layout]
         if self.layout.dense is None and encoder.pooler is None:
             raise ModelError(
-                "This layout classifies a pair with the pooler; make the encoder with pooler=True."
+                f"A cross-encoder of the layout {encoder.config.layout!r} classifies a pair with "
+                "the pooler; make the encoder with pooler=True."
             )
         self.encoder, self.tokenizer, self.labels = encoder, tokenizer, tuple(labels)
         self.reads_segments = segments and encoder.config.token_type_vocab > 1
@@ -77,7 +78,10 @@ class CrossEncoder(nn.Module):
 
     @property
     def reads_starts(self) -> bool:
-        """Whether the encoder finds texts by ``starts``; see `Encoder.reads_starts`."""
+        """Whether the encoder finds the rows of each text by `PackedTokens.starts` alone.
+
+        See `Encoder.reads_starts`.
+        """
         return self.encoder.reads_starts
 
     def forward(self, tokens: PackedTokens) -> Tensor:

@@ -33,7 +33,7 @@ class FilledMask:
 
 @torch.no_grad()
 def fill_mask(model: MaskedLanguageModel, text: str, *, k: int = 5) -> list[FilledMask]:
-    """Predict the token of each mask in a text; one mask is filled and the other masks stay.
+    """Predict the token of each mask in a text; each prediction leaves the other masks as they are.
 
     Args:
         model: Model in evaluation mode.

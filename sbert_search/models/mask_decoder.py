@@ -14,8 +14,8 @@ STEPS = 2  # applications of the last block
 class MaskDecoder(nn.Module):
     """Applies the encoder's last block twice, with absolute positions added to the queries.
 
-    Source: He et al. 2021, DeBERTa, section 3.2 (arXiv:2006.03654). Two steps with shared weights
-    are those of ``emd_context_layer`` in microsoft/DeBERTa.
+    Source: He et al. 2021, DeBERTa, section 3.2 (arXiv:2006.03654). The last block is applied twice
+    with the same weights, as by ``emd_context_layer`` in microsoft/DeBERTa.
     """
 
     def __init__(self, config: EncoderConfig) -> None:

@@ -21,8 +21,9 @@ def pool(hidden_states: Tensor, tokens: PackedTokens, modes: Sequence[str]) -> T
     """Pool the states of each text and concatenate the results of the modes.
 
     Adjacent texts of equal length (a run) are pooled together, so a batch sorted by length takes
-    few operations. On CUDA, where each operation costs a kernel launch, the modes in `AT_ONCE` pool
-    all texts together. Sums are computed in float32 for states of any dtype.
+    few operations. On CUDA, where each operation costs a kernel launch, all texts are pooled
+    together if gradients are off and `AT_ONCE` has all the modes. Sums are computed in float32 for
+    states of any dtype.
 
     Args:
         hidden_states: Last-layer states, float (total, hidden).
@@ -108,7 +109,7 @@ POOLINGS: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
-def _segments(states: Tensor, tokens: PackedTokens, how: str) -> Tensor:
+def _reduce_texts(states: Tensor, tokens: PackedTokens, how: str) -> Tensor:
     offsets = tokens.starts.to(torch.int64)
     # unsafe=True skips a check of the offsets, for which the CPU would have to wait for the device.
     return torch.segment_reduce(states.float(), how, offsets=offsets, unsafe=True)
@@ -117,8 +118,8 @@ def _segments(states: Tensor, tokens: PackedTokens, how: str) -> Tensor:
 # Functions from the states of all texts of a batch (total, hidden) to float32 (batch, hidden).
 AT_ONCE: dict[str, Callable[[Tensor, PackedTokens], Tensor]] = {
     "cls": lambda states, tokens: states[tokens.first_rows].float(),
-    "max": lambda states, tokens: _segments(states, tokens, "max"),
-    "mean": lambda states, tokens: _segments(states, tokens, "mean"),
+    "max": lambda states, tokens: _reduce_texts(states, tokens, "max"),
+    "mean": lambda states, tokens: _reduce_texts(states, tokens, "mean"),
     "lasttoken": lambda states, tokens: states[tokens.starts[1:] - 1].float(),
-    "sum": lambda states, tokens: _segments(states, tokens, "sum"),
+    "sum": lambda states, tokens: _reduce_texts(states, tokens, "sum"),
 }

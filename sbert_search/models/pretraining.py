@@ -100,8 +100,9 @@ class MaskedLanguageModel(nn.Module):
         """Add new heads to an encoder.
 
         Raises:
-            ConfigError: The layout has no such head, or ``pairs`` is true and the encoder has no
-                pooler.
+            ConfigError: ``pairs`` is true and the layout has no classifier of pairs or the encoder
+                has no pooler; or ``mask_decoder`` is true and the layout has no decoder or the
+                encoder has position embeddings.
             WeightsError: The tokenizer does not fit the encoder.
         """
         super().__init__()

@@ -49,7 +49,8 @@ class ReplacedTokenModel(nn.Module):
     """A discriminator and a generator that share their embeddings.
 
     Attributes:
-        generator: Masked language model; the discriminator's loss does not train it.
+        generator: Masked language model. The discriminator's loss does not train it, except for the
+            embeddings that both share.
         encoder: The discriminator's encoder, which is used after pre-training.
         tokenizer: Turns texts into token ids.
 
@@ -70,9 +71,15 @@ class ReplacedTokenModel(nn.Module):
         tables = ("vocab_size", "table_size", "max_positions", "token_type_vocab", "layout")
         differing = [name for name in tables if getattr(config, name) != getattr(generator, name)]
         if differing or config.layout != "electra":
+            problem = (
+                f"differ in {', '.join(differing)}"
+                if differing
+                else f"have the layout {config.layout!r}"
+            )
             raise ConfigError(
-                f"Generator and discriminator share embeddings of the layout 'electra', but differ "
-                f"in {', '.join(differing) or 'layout'}; make model and generator agree."
+                f"Discriminator and generator {problem}; they share their embeddings, so both need "
+                "the layout 'electra' and equal vocab_size, embedding_size, max_positions and "
+                "token_type_vocab."
             )
         self.encoder, self.tokenizer = encoder, tokenizer
         self.generator = MaskedLanguageModel(Encoder(generator), tokenizer)

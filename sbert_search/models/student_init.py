@@ -30,8 +30,8 @@ def make_student(teacher: MaskedLanguageModel, config: EncoderConfig) -> MaskedL
         shown = ", ".join(f"{n} {getattr(config, n)} and {getattr(source, n)}" for n in differing)
         raise ConfigError(
             f"The student cannot start with its teacher's layers ({shown or 'layers'}): its "
-            "settings must be the teacher's, with fewer layers, and the teacher's layers must not "
-            "share weights."
+            "settings must be the teacher's, with at most as many layers, and the teacher's layers "
+            "must not share weights."
         )
     student = MaskedLanguageModel(Encoder(config), teacher.tokenizer)
     for part in ("word", "position", "norm"):

@@ -198,7 +198,7 @@ def _stated(path: Path, settings: Mapping[str, object]) -> _Stated:
 
 def load_tokenizer(folder: ModelFolder) -> TextTokenizer:
     """Read the tokenizer of a model; errors as for `TextTokenizer.from_folder`."""
-    # Imported here because it loads torch, which most functions of this module do not need.
+    # Imported here because it loads the library tokenizers, which most functions do not need.
     from sbert_search.tokens.tokenizer import TextTokenizer
 
     description = folder.description

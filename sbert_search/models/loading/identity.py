@@ -21,13 +21,15 @@ IN_MEMORY = "state:"  # prefix of the hash of a model that was passed as an obje
 # Fields that may differ between comparable embeddings: how the model was found and is computed.
 _NOT_COMPARED = frozenset({"name", "engine", "precision"})
 _LARGE = 1 << 20  # bytes; for larger files, reading a cached hash is faster than computing it
-# A file that changed less long ago may change again and keep the same timestamp.
+# Nanoseconds. A file whose last change is more recent may change again with the same timestamp.
 _SETTLED_NS = 2_000_000_000
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ModelIdentity:
     """The properties in which models must agree for their embeddings to be comparable.
+
+    ``name``, ``engine`` and ``precision`` may differ.
 
     Attributes:
         name: The path or name by which the model was opened.
@@ -41,8 +43,9 @@ class ModelIdentity:
         prompts: Texts to put before an input, by name. The name "" has the text to use if a call
             names no prompt.
         max_len: Maximum number of tokens that the model reads of a text, special tokens included.
-        dim: Number of dimensions of an embedding after truncation.
-        similarity: cosine, dot, euclidean or manhattan.
+        dim: Number of dimensions of an embedding after truncation; number of labels of a
+            cross-encoder.
+        similarity: cosine, dot, euclidean or manhattan; "score" for a cross-encoder.
         normalize: Whether the embeddings have norm 1.
         engine: native, onnx, sentence-transformers or hashing.
         precision: fp32, bf16 or fp16.

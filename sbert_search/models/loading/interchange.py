@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from sentence_transformers.base.modules.module import Module as _LibraryModule
 
 _NO_LIMIT = 1 << 30  # tokens or dimensions; more than any model has
-_POOLING = ("Pooling", "Dense", "Normalize")
+_WITH_SETTINGS = ("Pooling", "Dense", "Normalize")  # modules whose settings are described
 
 
 def is_sentence_transformer(model: object) -> TypeGuard[SentenceTransformer]:
@@ -195,6 +195,6 @@ def _backend(model: Any) -> Tokenizer:
 
 def _module(module: nn.Module) -> Module:
     kind = type(module).__name__
-    if kind not in _POOLING:
+    if kind not in _WITH_SETTINGS:
         return Module(kind, "")
     return Module(kind, "", cast("_LibraryModule", module).get_config_dict())

@@ -80,7 +80,10 @@ def why_not_native(folder: ModelFolder) -> str | None:
     """Return why the native encoder cannot compute the bi-encoder in a folder; None if it can."""
     kinds = [module.kind for module in folder.description.modules]
     if kinds[:2] != ["Transformer", "Pooling"] or set(kinds[2:]) - {"Dense", "Normalize"}:
-        return f"the modules {', '.join(kinds)} are not encoder, pooling, dense and normalise"
+        return (
+            f"its modules are {', '.join(kinds)}, and the native encoder computes only Transformer "
+            "and Pooling, followed by any Dense and Normalize"
+        )
     return _why_no_native_encoder(folder) or _unusual(folder.description.modules)
 
 

