@@ -72,8 +72,9 @@ def embed_batches(
 ) -> Generator[EmbeddedBatch[T]]:
     """Embed documents batch by batch; reading, tokenising, encoding and the caller run in parallel.
 
-    Texts are sorted by length within a batch and never across batches. A batch therefore has the
-    same vectors in a resumed run as in an uninterrupted one.
+    The texts that share a forward pass change the rounding of each other's vectors. Texts are
+    therefore sorted by length within a batch and never across batches, so that a batch has the same
+    vectors in a resumed run as in an uninterrupted one.
 
     Args:
         batches: Documents, and a payload that is returned with their vectors. An empty batch gives

@@ -16,6 +16,7 @@ from sbert_search.encoder.block import Block
 from sbert_search.encoder.encoder import Encoder
 from sbert_search.runtime.device import has_onednn
 
+# Activation to the name and the variant by which oneDNN's fused linear layer calls it.
 _FUSED = {"gelu": ("gelu", "none"), "gelu_tanh": ("gelu", "tanh"), "relu": ("relu", "")}
 
 

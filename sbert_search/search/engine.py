@@ -43,7 +43,7 @@ _QUERIES_AT_ONCE = 256
 _HITS_AT_ONCE = 1 << 14  # hits with their texts
 _RESULTS_AT_ONCE = 1 << 17  # documents of which only id and score are kept
 _PAIRS_AT_ONCE = 16_384  # pairs of query and text for a reranker
-# Memory of a search for blocks of vectors, scores and candidates; texts of hits take more.
+# Memory of a search for blocks of vectors, scores and candidates, without the texts of hits.
 WORK_BYTES = 128 << 20
 
 
@@ -279,7 +279,7 @@ class SearchEngine:
     def _blocks(
         self, snapshot: Snapshot, queries: Sequence[str], options: SearchOptions, at_once: int
     ) -> Iterator[Sequence[str]]:
-        """Check the queries, then yield the queries that are answered together."""
+        """Check the queries, then yield them in blocks that are answered together."""
         if snapshot.n_docs == 0:
             raise QueryError(
                 f"{snapshot.path} holds no documents; add some with "
@@ -347,9 +347,9 @@ class SearchEngine:
             n_bytes = snapshot.bytes_of(found.ranking.first(options.depth).docs)
             if n_bytes > allowed:
                 raise ConfigError(
-                    f"The documents found for {found.query[:60]!r} take {memory.mib(n_bytes)}, and "
-                    f"{memory.mib(allowed)} of --memory are for them; allow more memory, or ask "
-                    "for fewer documents with -k."
+                    f"The documents found for {found.query[:60]!r} take {memory.mib(n_bytes)}, but "
+                    f"only {memory.mib(allowed)}, 1/32 of --memory, may hold documents; allow more "
+                    "memory, or ask for fewer documents with -k."
                 )
             if part and taken + n_bytes > allowed:
                 yield part

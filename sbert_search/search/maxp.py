@@ -47,7 +47,7 @@ class BestWindow:
         extra = tokenizer.pair.size - tokenizer.single.size  # special tokens that only a pair has
         self._room = tokenizer.max_len - extra
         self._tokenizer = TextTokenizer(tokenizer.backend, self._room, folder=tokenizer.folder)
-        self._pairs = tokenizer
+        self._pair_tokenizer = tokenizer
 
     @property
     def identity(self) -> ModelIdentity:
@@ -59,13 +59,15 @@ class BestWindow:
         pairs = list(pairs)
         if self.most == 1 or not pairs:
             return self.reranker.predict(pairs)
-        lost = self._pairs.encode_pairs(pairs).lost
-        texts = [
+        lost = self._pair_tokenizer.encode_pairs(pairs).lost
+        windows = [
             self._windows(*pair) if cut else [pair[1]]
             for pair, cut in zip(pairs, lost, strict=True)
         ]
-        flat = [(pair[0], text) for pair, own in zip(pairs, texts, strict=True) for text in own]
-        starts = np.cumsum([0, *map(len, texts[:-1])])
+        flat = [
+            (pair[0], text) for pair, texts in zip(pairs, windows, strict=True) for text in texts
+        ]
+        starts = np.cumsum([0, *map(len, windows[:-1])])
         best: Vectors = np.maximum.reduceat(self.reranker.predict(flat), starts)
         return best
 

@@ -38,7 +38,8 @@ if TYPE_CHECKING:
     import sentence_transformers
 
 _CHECK_PAIRS = list(zip(SELF_CHECK_TEXTS, reversed(SELF_CHECK_TEXTS), strict=True))
-# Largest allowed difference from the scores on the CPU in fp32, relative to the largest of these.
+# Largest allowed difference from the scores on the CPU in fp32, relative to the largest absolute
+# value of these scores, or to 1 if that is larger.
 _TOLERANCE = {torch.float32: 1e-3, torch.bfloat16: 0.05, torch.float16: 0.05}
 _CLASSIFIERS = ("ForSequenceClassification", "ForCausalLM")
 
@@ -167,7 +168,7 @@ def _open_folder(folder: ModelFolder, engine: EngineName) -> PairEngine:
     """Load a model on the CPU in fp32."""
     require_kind(folder, "CrossEncoder")
     listed = folder.transformer.get("architectures")
-    architecture = str(listed[0]) if isinstance(listed, list) and listed else "of no known kind"
+    architecture = str(listed[0]) if isinstance(listed, list) and listed else "(not named)"
     if not architecture.endswith(_CLASSIFIERS):
         raise ModelError(
             f"{folder.path} is not a cross-encoder: its architecture {architecture} does not score "

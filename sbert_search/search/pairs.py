@@ -23,7 +23,8 @@ from sbert_search.runtime.progress import Advance
 LEFT_ROWS, RIGHT_ROWS = 2048, 4096  # height and width of a tile, whose scores take 32 MiB
 NEIGHBOURS = 64  # neighbours of each row that the approximate way fetches first
 
-_LEAST = float(np.finfo(np.float32).min)  # every score is above -inf, which marks rows to leave out
+# Lowest finite score. The score -inf marks pairs of rows to leave out.
+_LEAST = float(np.finfo(np.float32).min)
 _ROUNDING = 1e-5  # largest error of a float32 dot product, relative to the norms of its vectors
 
 
@@ -89,7 +90,8 @@ class _Limit:
 
     Attributes:
         floor: Returns the lowest score that is kept; it may rise during the search.
-        most: Number of best pairs of rows that are kept of one tile; None: all pairs.
+        most: Number of best pairs of rows that are kept of one tile, or of one row if the index is
+            searched for its neighbours; None: all pairs.
     """
 
     floor: Callable[[], float]

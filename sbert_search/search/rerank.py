@@ -42,8 +42,8 @@ def rerank(
     scores = np.asarray(reranker.predict(pairs) if pairs else [], np.float64)
     if scores.shape != (len(pairs),):
         raise ConfigError(
-            f"The reranker gives {scores.size // len(pairs)} scores for a pair; use a model with "
-            "one."
+            f"The reranker gives {scores.size // len(pairs)} scores for a pair; use a model that "
+            "gives one score."
         )
     finite = np.isfinite(scores)
     if not finite.all():

@@ -7,7 +7,8 @@ The first four compute packed batches: the tokens of all texts concatenated with
    for callers that need the attention probabilities.
 3. `selected_tokens` computes, in the last block, only the tokens whose output is used, such as
    [CLS].
-4. `cpu_dropout` is for training with dropout on a CPU and has its own gradient.
+4. `cpu_dropout` is for training with dropout on a CPU. It computes its gradient by its own code,
+   not by torch's autograd.
 5. `sbert_search.models.padded_bi_encoder` computes padded batches, for export as a graph (ONNX).
 
 `relative` computes DeBERTa's scores of relative positions.

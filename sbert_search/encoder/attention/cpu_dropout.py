@@ -1,4 +1,4 @@
-"""Attention with dropout for training on a CPU, with its own gradient.
+"""Attention with dropout for training on a CPU, with a gradient computed here, not by autograd.
 
 torch has no fused CPU kernel with dropout. With a gradient from autograd, each group of equally
 long texts takes some forty small operations and copies, and oneDNN compiles a kernel for every new
