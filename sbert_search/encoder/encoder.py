@@ -75,8 +75,8 @@ class Encoder(nn.Module):
             ModelError: A token id is outside the vocabulary. This is checked on a CPU only.
         """
         self._check(tokens)
-        moved = tokens.by_length()
-        states, distances = self.embeddings(moved.tokens), self.relative_distances(tokens)
+        ordered = tokens.by_length()
+        states, distances = self.embeddings(ordered.tokens), self.relative_distances(tokens)
         layers = [states] if output_layers else []
         attentions: list[tuple[Tensor, ...]] = []
         blocks = [cast(Block, self.blocks[index]) for index in self.config.block_order]
@@ -84,21 +84,21 @@ class Encoder(nn.Module):
         selects = rows is not None and not outputs_all and self._can_select
         for block in blocks[:-1] if selects else blocks:
             states, probs = block(
-                states, moved.tokens, distances=distances, output_probs=output_attentions
+                states, ordered.tokens, distances=distances, output_probs=output_attentions
             )
             if output_layers:
                 layers.append(states)
             if output_attentions:
-                attentions.append(moved.restore_texts(probs))
+                attentions.append(ordered.restore_texts(probs))
         if rows is not None:
-            rows = moved.moved_rows(rows)
+            rows = ordered.ordered_rows(rows)
             if selects:
-                states = _forward_selected(blocks[-1], states, moved.tokens, rows)
+                states = _forward_selected(blocks[-1], states, ordered.tokens, rows)
             else:
                 states = states[rows]
         return EncoderOutput(
-            moved.restore(states) if rows is None else states,
-            tuple(map(moved.restore, layers)),
+            ordered.restore(states) if rows is None else states,
+            tuple(map(ordered.restore, layers)),
             tuple(attentions),
         )
 

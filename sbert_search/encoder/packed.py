@@ -74,7 +74,7 @@ class ByLength(NamedTuple):
         """Put (total, ...) values of the reordered batch into the original order."""
         return values if self.rows is None else values[self._back]
 
-    def moved_rows(self, rows: Tensor) -> Tensor:
+    def ordered_rows(self, rows: Tensor) -> Tensor:
         """Translate rows of the original batch to rows of the reordered one; int64 (n,)."""
         return rows if self.rows is None else self._back[rows]
 
@@ -250,10 +250,10 @@ class PackedTokens:
         order = send(np.array(texts), self.input_ids.device)
         rows = self.first_rows.long()[order][reordered.text_of_row] + reordered.positions
         types = self.token_type_ids
-        moved = PackedTokens(
+        ordered = PackedTokens(
             self.input_ids[rows], reordered.lengths, None if types is None else types[rows]
         )
-        return ByLength(moved, texts, rows)
+        return ByLength(ordered, texts, rows)
 
     def pad(self, values: Tensor, fill: float = 0.0) -> Tensor:
         """Copy (total, ...) values to (batch, longest, ...), with ``fill`` after each text."""

@@ -161,11 +161,11 @@ class MaskedLanguageModel(nn.Module):
     def _decoded(self, tokens: PackedTokens, positions: Tensor) -> MaskedLMOutput:
         """Predict with the mask decoder, which needs the input of the last block."""
         assert self.mask_decoder is not None
-        moved = tokens.by_length()
-        out = self.encoder(moved.tokens, output_layers=True)
-        decoded = self.mask_decoder(self.encoder, moved.tokens, out.layer_states[-2])
-        logits = self._token_logits(decoded[moved.moved_rows(positions)])
-        return MaskedLMOutput(logits, None, moved.restore(out.hidden_states))
+        ordered = tokens.by_length()
+        out = self.encoder(ordered.tokens, output_layers=True)
+        decoded = self.mask_decoder(self.encoder, ordered.tokens, out.layer_states[-2])
+        logits = self._token_logits(decoded[ordered.ordered_rows(positions)])
+        return MaskedLMOutput(logits, None, ordered.restore(out.hidden_states))
 
     def _token_logits(self, states: Tensor) -> Tensor:
         logits: Tensor = self.token_head(states, self.encoder.embeddings.word.weight)

@@ -40,19 +40,19 @@ def test_pad_undoes_packing() -> None:
 
 def test_equal_lengths_come_together_and_go_back() -> None:
     tokens = PackedTokens.from_lists(TEXTS)
-    moved = tokens.by_length()
-    assert moved.tokens.input_ids.tolist() == [8, 12, 13, 5, 6, 7, 9, 10, 11]
-    assert moved.tokens.runs == [Run(0, 1, 1), Run(1, 1, 2), Run(3, 2, 3)]
-    assert moved.restore(moved.tokens.input_ids).tolist() == tokens.input_ids.tolist()
-    texts = moved.restore_texts([torch.tensor(n) for n in moved.tokens.lengths])
+    ordered = tokens.by_length()
+    assert ordered.tokens.input_ids.tolist() == [8, 12, 13, 5, 6, 7, 9, 10, 11]
+    assert ordered.tokens.runs == [Run(0, 1, 1), Run(1, 1, 2), Run(3, 2, 3)]
+    assert ordered.restore(ordered.tokens.input_ids).tolist() == tokens.input_ids.tolist()
+    texts = ordered.restore_texts([torch.tensor(n) for n in ordered.tokens.lengths])
     assert [int(text) for text in texts] == [3, 1, 3, 2]
 
 
 def test_runs_already_together_stay_in_place() -> None:
     tokens = PackedTokens.from_lists([[1, 2], [3, 4], [5], [6], [7, 8, 9]])
-    moved = tokens.by_length()
-    assert moved.tokens is tokens
-    assert moved.restore(tokens.input_ids) is tokens.input_ids
+    ordered = tokens.by_length()
+    assert ordered.tokens is tokens
+    assert ordered.restore(tokens.input_ids) is tokens.input_ids
 
 
 @pytest.mark.parametrize(
