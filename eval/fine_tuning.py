@@ -11,7 +11,8 @@ resume. All trials run with one seed before the next seed.
 With --minutes, all runs under --work together have a time limit. No run starts that would exceed
 the limit if it took as long as the longest run so far. At the end, the report of each experiment is
 written as JSON, Markdown and SVG; it names missing runs. If an experiment chooses among trials, the
-dev metric of the first seed decides, and only the chosen trial is scored on the test set.
+dev metric of the first seed decides. Then only the chosen trial and the model before training are
+scored on the test set.
 """
 
 from __future__ import annotations
@@ -35,7 +36,11 @@ from sbert_search.runtime.provenance import made_with
 
 
 def chosen(experiment: Experiment, bench: Bench) -> tuple[Sequence[Trial], dict[str, float]]:
-    """Return the trials that are scored; if one was chosen, also the dev metric of each trial."""
+    """Return the trials to score, and the dev metrics that they were chosen by.
+
+    If the experiment chooses, the trials are `BEFORE`, which is the model without training, and the
+    trial with the best dev metric. Otherwise they are all trials, and there are no dev metrics.
+    """
     if not experiment.choose:
         return experiment.trials, {}
     dev = {trial.name: bench.dev_figure(trial) for trial in experiment.trials}

@@ -68,7 +68,7 @@ class Clock:
 
     @contextmanager
     def timing(self, run: str) -> Iterator[None]:
-        """Add the time of the body to the seconds of a run.
+        """Add the time of the ``with`` block to the seconds of a run.
 
         Raises:
             OutOfTimeError: A run as long as the longest so far would exceed the limit.
@@ -195,14 +195,16 @@ class Bench:
     ) -> BiEncoderRecipe | CrossEncoderRecipe:
         named = [f"model={start}"]
         if trial.recipe is None or trial.labelled_by is not None:
-            named.append("data.train=none")  # not read: the labels may not be written yet
+            # A placeholder for a required setting: an untrained model reads no data, and `train`
+            # overrides it with the file of a teacher's scores, which may not exist yet.
+            named.append("data.train=none")
         name, overrides = trial.recipe or "stsb", [*named, *settings]
         if trial.kind == "bi-encoder":
             return load_recipe(BiEncoderRecipe, trial.kind, name, overrides)
         return load_recipe(CrossEncoderRecipe, trial.kind, name, overrides)
 
     def _random(self, seed: int) -> Path:
-        """Save a model with random weights and the shape, tokenizer and pooling of the start."""
+        """Save a model that is like the start model, but whose encoder has random weights."""
         folder = self.work / f"random-{self.weights_sha256[:10]}" / f"seed-{seed}"
         if not folder.is_dir():
             model = BiEncoder.load(self.start)
@@ -238,10 +240,10 @@ class Bench:
             low, high = mean_interval(per_article)
             mean = statistics.fmean(per_article)
             return {"accuracy": mean, "low": low, "high": high, "articles": len(per_article)}
-        kind = Embedder if trial.kind == "bi-encoder" else Reranker
-        embedder = kind(model, precision="fp32")
+        model_class = Embedder if trial.kind == "bi-encoder" else Reranker
+        loaded = model_class(model, precision="fp32")
         task = find_task("sts", name)
-        evaluation = evaluate_sts(task, embedder, data=self.data)
+        evaluation = evaluate_sts(task, loaded, data=self.data)
         scores = {
             "spearman": evaluation.scores["spearman"],
             "pairs": evaluation.counts["pairs"],

@@ -71,7 +71,7 @@ def signs(
         against: For each trial, the trial that it is compared with.
 
     Yields:
-        A sentence about each difference. The sign of a difference must be equal for every seed.
+        A sentence about each difference. Our sign counts only if it is equal for all seeds.
     """
     for name, reference in against.items():
         ours, theirs = (

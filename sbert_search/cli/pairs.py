@@ -68,8 +68,8 @@ def pairs(
             batches = close_pairs(index.state, threshold, advance)
         n_shown = 0
         if as_clusters:
-            for n_shown, docs in enumerate(clusters(batches), 1):
-                _show_cluster(n_shown, index.state.doc_ids(np.array(docs)), as_json)
+            for n_shown, rows in enumerate(clusters(batches), 1):
+                _show_cluster(n_shown, index.state.doc_ids(np.array(rows)), as_json)
         else:
             for batch in batches:
                 _show_pairs(index.state, batch, as_json)
@@ -116,13 +116,15 @@ def _show_pairs(snapshot: Snapshot, found: Pairs, as_json: bool) -> None:
         rows = np.unique([batch.first, batch.second])
         passages = zip(rows.tolist(), snapshot.fetch(rows), strict=True)
         documents = {row: passage.document for row, passage in passages}
-        for *docs, score in zip(batch.first, batch.second, batch.scores.tolist(), strict=True):
-            two = [documents[int(doc)] for doc in docs]
+        for *rows_of_pair, score in zip(
+            batch.first, batch.second, batch.scores.tolist(), strict=True
+        ):
+            pair = [documents[int(row)] for row in rows_of_pair]
             if as_json:
-                texts = [{"doc_id": doc.doc_id, "text": doc.full_text} for doc in two]
+                texts = [{"doc_id": each.doc_id, "text": each.full_text} for each in pair]
                 emit({"score": score, "first": texts[0], "second": texts[1]})
             else:
-                lines = (f"    {doc.doc_id}  {' '.join(doc.full_text.split())}" for doc in two)
+                lines = (f"    {each.doc_id}  {' '.join(each.full_text.split())}" for each in pair)
                 say("\n".join([f"{score:.4f}", *lines]))
 
 

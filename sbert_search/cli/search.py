@@ -69,7 +69,7 @@ def search(
     if run_out and queries is None:
         raise click.UsageError("--run-out needs --queries.")
     if queries and run_out:
-        _require_place(run_out, path, queries, model, rerank)
+        _check_run_out(run_out, path, queries, model, rerank)
     chosen, hardware = search_options(ctx), model_options(ctx)
     reranker = None
     if rerank:
@@ -80,6 +80,8 @@ def search(
             precision=hardware["precision"],
         )
         reranker = BestWindow(scorer, rerank_windows)
+    # One query is answered sooner by the model's exported ONNX graph than by torch, which loads
+    # slowly. It is not used if an option says how to run the model.
     quick = bool(query) and reranker is None and not given(ctx) & hardware.keys()
     engine = SearchEngine(
         path, model, reranker, quick=quick, allow_inexact=allow_inexact, **hardware
@@ -91,12 +93,12 @@ def search(
         _answer(engine, query or "", as_json, chosen)
 
 
-def _require_place(run_out: Path, path: Path, queries: Path, *models: str | None) -> None:
-    """Refuse a run file that would overwrite the index, the queries or a model."""
+def _check_run_out(run_out: Path, path: Path, queries: Path, *models: str | None) -> None:
+    """Refuse a run file that cannot be written or would overwrite the index, queries or a model."""
     from sbert_search.corpus.beir import queries_file
-    from sbert_search.runtime.disk.same_file import require_apart, require_file_place
+    from sbert_search.runtime.disk.same_file import require_apart, require_possible_output
 
-    require_file_place(run_out, "--run-out")
+    require_possible_output(run_out, "--run-out")
     folders = [path, *(Path(model) for model in models if model)]
     require_apart(run_out, [queries_file(queries), *folders], "--run-out")
 

@@ -57,7 +57,7 @@ class Finite(click.FloatRange):
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> float:
-        """Read the number; click declares a float and passes text."""
+        """Read a number from the text of the option; fail if it is out of range or not finite."""
         number = float(super().convert(value, param, ctx))
         if not math.isfinite(number):
             self.fail(f"{str(value)[:40]!r} is not finite.", param, ctx)

@@ -23,7 +23,7 @@ def prepare() -> None:
     standard error are dropped: there is nowhere to report them, and the work can continue.
     """
     for fd in (0, 1, 2):
-        _require_open(fd)
+        _open_if_closed(fd)
     sys.stdin = sys.stdin or io.TextIOWrapper(io.FileIO(0, closefd=False))
     sys.stdout = _writer(_Stdout(1, "wb", closefd=False), sys.stdout)
     sys.stderr = _writer(_Stderr(2, "wb", closefd=False), sys.stderr)
@@ -74,7 +74,7 @@ def _writer(raw: io.FileIO, old: TextIO | None) -> TextIO:
     )
 
 
-def _require_open(fd: int) -> None:
+def _open_if_closed(fd: int) -> None:
     try:
         os.fstat(fd)
     except OSError:

@@ -1,4 +1,4 @@
-"""The argument and options that all evaluations share; they also open the named model."""
+"""The argument and options of the `eval` commands that run tasks, and how these open models."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class EvalOptions:
 
 
 def eval_options(function: F) -> F:
-    """Add the argument and the options that all evaluations share; `EvalOptions` reads them."""
+    """Add the argument and options of an `eval` command that runs tasks; see `EvalOptions`."""
     for decorate in (
         shared_options("seed", "quiet", "json"),
         choice(

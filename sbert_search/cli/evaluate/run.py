@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 def evaluate() -> None:
     """Evaluate a model on tasks with known answers.
 
-    TASK is the name or the path of a task file in eval/tasks; DATA is the folder or file of a data
-    set.
+    TASK is the name of a task file in eval/tasks, or the path of any task file; DATA is the folder
+    or file of a data set.
     """
 
 

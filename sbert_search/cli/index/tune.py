@@ -69,12 +69,12 @@ def tune(
     from sbert_search.index.tuning.report import COLUMNS, draw, remarks, tables, verdict
     from sbert_search.index.tuning.settings import TuneSettings
     from sbert_search.runtime.disk import files
-    from sbert_search.runtime.disk.same_file import require_apart, require_file_place
+    from sbert_search.runtime.disk.same_file import require_apart, require_possible_output
 
     if svg:
-        read = [path, *([queries_file(queries)] if queries else [])]
-        require_file_place(svg, "--svg")
-        require_apart(svg, read, "--svg")
+        inputs = [path, *([queries_file(queries)] if queries else [])]
+        require_possible_output(svg, "--svg")
+        require_apart(svg, inputs, "--svg")
     settings = TuneSettings(
         recall=recall,
         k=k,

@@ -41,7 +41,7 @@ def cross_encoder(**_: object) -> None:
     of a shipped recipe or a TOML file.
 
     \b
-    sbert-search train cross-encoder stsb --set data.train=pairs.jsonl --out my-scorer
+    sbert-search train cross-encoder relevance --set data.train=judged.jsonl --out my-reranker
     sbert-search search my.index QUERY --rerank my-reranker/model
     """  # noqa: D301 (the backslash is click's)
     from sbert_search.training.cross_encoder.train import CrossEncoderRecipe, train_cross_encoder

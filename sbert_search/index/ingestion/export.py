@@ -27,7 +27,7 @@ from sbert_search.index.storage.manifest import BuildCursor
 from sbert_search.index.writer import Outcome
 from sbert_search.records import Document
 from sbert_search.runtime.disk.files import replacing
-from sbert_search.runtime.disk.same_file import require_apart, require_file_place
+from sbert_search.runtime.disk.same_file import require_apart, require_possible_output
 
 # Endings of other formats: a reader of such a file would not understand Parquet.
 _OTHER_FORMATS = (".arrow", ".csv", ".feather", ".json", ".jsonl", ".npy", ".npz", ".tsv", ".txt")
@@ -64,7 +64,7 @@ def embed_to_parquet(
         on_error=settings.on_error,
         memory_bytes=memory_bytes,
     )
-    require_file_place(out)
+    require_possible_output(out)
     require_apart(out, reader.paths)
     survey = reader.survey()
     embedder = open_model()

@@ -49,7 +49,7 @@ def require_apart(output: Path, inputs: Iterable[Path], option: str = "The outpu
             )
 
 
-def require_file_place(output: Path, option: str = "The output") -> None:
+def require_possible_output(output: Path, option: str = "The output") -> None:
     """Refuse an output path where no file can be written, before the work starts.
 
     Raises:

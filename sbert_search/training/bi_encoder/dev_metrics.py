@@ -125,7 +125,7 @@ def _triplets(model: Siamese, e: NDArray[np.float32]) -> float:
 def _positive_first(model: Siamese, e: NDArray[np.float32]) -> float:
     anchors, positives = _unit(e[:, 0]), _unit(e[:, 1])
     best = [int((positives @ anchor).argmax()) for anchor in anchors]
-    # A row whose positive equals the row's own positive counts as found.
+    # Several rows can have equal positives. Then any of these may rank first.
     return float(np.mean([(positives[n] == positives[m]).all() for n, m in enumerate(best)]))
 
 

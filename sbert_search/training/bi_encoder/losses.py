@@ -100,8 +100,7 @@ class LossKind:
         target: Kind of target of a row.
         in_batch: Whether the loss compares all rows of a batch, so it is not a sum over rows.
         no_duplicates: Whether texts of other rows are negatives. Equal texts must then not share a
-            batch. See "Equal texts are kept apart only where others' texts are negatives" in
-            docs/decisions.md.
+            batch. See "Equal texts are separated only for in-batch negatives" in docs/decisions.md.
         teacher: Kind of model whose outputs are the targets; None: the data has the targets.
     """
 

@@ -110,7 +110,7 @@ def _train(
 ) -> Result:
     model_name = recipe.model if recipe.first is None else _train_first(recipe, out)
     seed_all(recipe.seed, "init")
-    bi_encoder = _trainable(open_model(replace(recipe, model=model_name)))
+    bi_encoder = _with_frozen_pooler(open_model(replace(recipe, model=model_name)))
     data, loss = recipe.data, recipe.loss
     if loss.name == "softmax" and recipe.unit_length is None and _normalizes(bi_encoder):
         note(
@@ -230,7 +230,7 @@ def _with_max_len(tokenizer: TextTokenizer, max_len: int | None) -> TextTokenize
     return TextTokenizer(tokenizer.backend, max_len, folder=tokenizer.folder)
 
 
-def _trainable(model: BiEncoder) -> BiEncoder:
+def _with_frozen_pooler(model: BiEncoder) -> BiEncoder:
     """Freeze BERT's pooler: sentence embeddings do not use it, so it would get no gradient."""
     if model.encoder.pooler is not None:
         model.encoder.pooler.requires_grad_(False)

@@ -172,7 +172,7 @@ def _require_column(path: Path, data: DataConfig, target: TargetKind) -> None:
 
 
 def _warn_of_range(path: Path, scores: Sequence[float], score_range: tuple[float, float]) -> None:
-    """Print a note if all scores are in the lowest quarter of the range, which may be wrong."""
+    """Print a note if all scores are in the lowest quarter of the range, so it may be wrong."""
     low, high = score_range
     if max(scores) <= low + 0.25 * (high - low):
         note(

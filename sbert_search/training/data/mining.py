@@ -59,7 +59,7 @@ class _Anchor:
     def negatives(self, config: MiningConfig) -> list[str]:
         """Choose hits by rank and margin. If a positive is not among the hits, choose none.
 
-        See "A mined negative is below the positive that was found" in docs/decisions.md.
+        See "A mined negative ranks below its positive" in docs/decisions.md.
         """
         scores = dict(self.hits)
         limit = min(scores.get(positive, -np.inf) for positive in self.positives) - config.margin

@@ -209,14 +209,14 @@ class TextBatches(Batches):
         return without_duplicates(steps, self._keys) if self.no_duplicates else steps
 
     def _draw(self, order: np.random.Generator) -> Rows:
-        every = np.arange(len(self.lengths))
+        all_rows = np.arange(len(self.lengths))
         if not self.weights:
-            return every
+            return all_rows
         drawn = []
-        for part, weight in enumerate(self.weights):
-            own = every[self.text_rows.file_ids == part]
-            share = order.permutation(own)[: round(weight % 1 * len(own))]
-            drawn += [own] * int(weight) + [share]
+        for file_id, weight in enumerate(self.weights):
+            of_file = all_rows[self.text_rows.file_ids == file_id]
+            fraction = order.permutation(of_file)[: round(weight % 1 * len(of_file))]
+            drawn += [of_file] * int(weight) + [fraction]
         return np.concatenate(drawn)
 
     def _keys(self, row: int) -> set[int]:

@@ -82,7 +82,7 @@ class Batches:
         return len(self._steps(epoch))
 
     def rows(self, epoch: int, index: int) -> Rows:
-        """Return the rows that all ranks share in one step of an epoch."""
+        """Return all rows of one step of an epoch; each rank takes a part of them."""
         return self._steps(epoch)[index]
 
     def micro_batches(self, rows: Rows, size: int | None = None) -> list[Rows]:
@@ -104,10 +104,10 @@ class Batches:
 def plan_epoch(lengths: Rows, config: BatchingConfig, order: np.random.Generator) -> list[Rows]:
     """Shuffle the rows, sort them by length within windows, cut them into steps, shuffle the steps.
 
-    Rows of similar length share a step, because attention is computed for groups of texts of equal
-    length. A window holds many steps, so that a step has different rows in every epoch. A last step
-    of less than half the size joins the step before it. So every row is used once an epoch, and
-    every step is large enough to be split over the ranks.
+    Rows of similar length are put into one step, because attention is fast for texts of equal
+    length. They are sorted within windows of shuffled rows, not as a whole: otherwise a step would
+    have almost the same rows in every epoch. If the last step is less than half full, its rows
+    join the step before it, so that no row is dropped and the last step is not very small.
 
     Args:
         lengths: Number of tokens of each row, (n,).

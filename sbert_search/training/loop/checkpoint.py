@@ -127,7 +127,7 @@ def prune(out: Path, keep: int, best_step: int | None) -> None:
 
 
 def newest_checkpoint(out: Path) -> Checkpoint:
-    """Find the newest undamaged checkpoint, and print a note about each damaged one before it.
+    """Find the newest undamaged checkpoint, and print a note about each newer, damaged one.
 
     Raises:
         CheckpointError: There is no undamaged one. A resumed run never silently starts anew.

@@ -33,14 +33,14 @@ def add_in_batch_gradients(
     for number, batch in enumerate(batches):
         with context.forward(number), torch.set_grad_enabled(len(batches) == 1):
             parts.append(objective.embed(model, batch))
-    own = torch.cat([part.detach().float() for part in parts])
-    gathered, own_rows = context.ranks.gather(own)
+    of_rank = torch.cat([part.detach().float() for part in parts])
+    gathered, rows_of_rank = context.ranks.gather(of_rank)
     gathered = gathered.requires_grad_()
     losses = objective.loss(gathered, _gather_targets(batches, context))
     counts = {name: float(count) for name, (_, count) in losses.sums.items()}
     torch.autograd.backward(losses.total(counts))
     assert gathered.grad is not None
-    gradients = torch.split(gathered.grad[own_rows], [len(part) for part in parts])
+    gradients = torch.split(gathered.grad[rows_of_rank], [len(part) for part in parts])
     if len(batches) == 1:
         torch.autograd.backward(parts[0], gradients[0].to(parts[0].dtype))
     else:

@@ -27,6 +27,7 @@ class LogLine(TypedDict, total=False):
         step: Optimizer steps done.
         losses: Each loss of a step, by name.
         figures: Each metric of a step or an evaluation, by name.
+        gemm_share: Estimated FLOPs per second, divided by those measured for a matrix product.
     """
 
     kind: Required[LineKind]
@@ -50,7 +51,12 @@ class Log:
     """Writes the log of a run."""
 
     def __init__(self, path: Path, after_step: int) -> None:
-        """Open the log; lines after the step of the checkpoint are dropped."""
+        """Open the log, and drop its lines after the step of the checkpoint that a run resumes.
+
+        Args:
+            path: The log file.
+            after_step: Step of that checkpoint; 0: a new run, so all lines are dropped.
+        """
         self.path = path
         kept = [line for line in read_log(path) if line["step"] <= after_step] if after_step else []
         with self._as_training_error():

@@ -1,4 +1,4 @@
-"""The training loop: step, evaluate, save. A resumed run gets the weights of an unbroken run."""
+"""The training loop: step, evaluate, save. A run gets the same weights if it is resumed."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class TrainConfig:
     """Settings of every training run; `training/recipes` holds TOML examples."""
 
     budget: BudgetConfig
-    seed: int = 0  # of data order, dropout and random draws of collation
+    seed: int = 0  # of data order, dropout and the random draws of a batch, such as masks
     device: str = "auto"
     precision: Literal["auto", "fp32", "bf16"] = "auto"  # of matrix products; weights stay fp32
     batching: BatchingConfig = field(default_factory=BatchingConfig)

@@ -91,7 +91,8 @@ def restore(
         CheckpointError: There is no usable checkpoint, or it has another model or fingerprint.
     """
     checkpoint = newest_checkpoint(out)
-    differing = differences(_table(checkpoint, "circumstances"), current)
+    saved = _table(checkpoint, "circumstances")  # the `run_fingerprint` of the saved run
+    differing = differences(saved, current)
     if differing:
         problem = f"{checkpoint.path} was made with other settings: {'; '.join(differing)}."
         if not allow_inexact:
@@ -155,13 +156,13 @@ def _effective(recipe: Mapping[str, object]) -> dict[str, object]:
 
 @torch.no_grad()
 def _restore_model(model: nn.Module, saved: Mapping[str, Tensor]) -> None:
-    own = model_tensors(model)
-    mismatched = [n for n in {*own, *saved} if n not in own or n not in saved]
-    mismatched += [n for n in own if n in saved and own[n].shape != saved[n].shape]
+    current = model_tensors(model)
+    mismatched = [n for n in {*current, *saved} if n not in current or n not in saved]
+    mismatched += [n for n in current if n in saved and current[n].shape != saved[n].shape]
     if mismatched:
         raise CheckpointError(
             f"The checkpoint is of another model: {', '.join(sorted(mismatched)[:5])} "
             f"({len(mismatched)} tensors) do not fit."
         )
-    for name, tensor in own.items():
+    for name, tensor in current.items():
         tensor.copy_(saved[name])

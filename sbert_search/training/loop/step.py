@@ -50,7 +50,7 @@ class Stepper:
     def plan(self, epoch: int, index: int, micro_size: int | None) -> Iterator[PlannedStep]:
         """Yield steps without end, from number ``index`` of an epoch on.
 
-        A thread prefetches them.
+        The training loop runs this generator in a thread, some steps ahead.
         """
         while True:
             last = self.batches.n_steps(epoch) - 1
@@ -118,11 +118,11 @@ class Stepper:
 
     def _collate(self, rows: Rows, epoch: int, size: int | None) -> tuple[list[Rows], list[Batch]]:
         ranks = self.context.ranks
-        own = rows[ranks.rank :: ranks.world]
-        if not len(own):
+        rows_of_rank = rows[ranks.rank :: ranks.world]
+        if not len(rows_of_rank):
             raise TrainingError(
                 f"A step of {len(rows)} rows is too small for {ranks.world} ranks; "
                 "make batching.size larger."
             )
-        parts = self.batches.micro_batches(own, size)
+        parts = self.batches.micro_batches(rows_of_rank, size)
         return parts, [self.batches.collate(part, epoch) for part in parts]

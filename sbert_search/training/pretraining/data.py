@@ -95,7 +95,7 @@ def prepare(
         ranks: The first rank writes the tokens, the others wait for it.
 
     Raises:
-        CorpusError: The text cannot be read, or is too short for such examples.
+        CorpusError: The text cannot be read, or has too few documents or sentences.
         ConfigError: No text is named.
     """
     if not data.train:
@@ -226,8 +226,9 @@ def _held_out(
     try:
         return MaskedCorpus(shards, tokenizer, segments, masks, seed=_DEV_SEED, documents=documents)
     except CorpusError as error:
+        by_share = "" if documents is None else ", or raise data.held_out"
         raise CorpusError(
-            f"The held-out text: {error} Or set data.dev to other text, or raise data.held_out."
+            f"The held-out text: {error} Or set data.dev to other text{by_share}."
         ) from error
 
 

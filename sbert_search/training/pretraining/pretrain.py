@@ -120,7 +120,7 @@ def pretrain(
         model, objective = build(recipe)
         if recipe.data.dev is not None or recipe.data.held_out > 0:
             require_metric(recipe.evaluation, dev_metric_names(objective))
-        segments = model.encoder.config.token_type_vocab > 1
+        has_segments = model.encoder.config.token_type_vocab > 1
         corpora = prepare(
             recipe.data,
             model.tokenizer,
@@ -133,9 +133,9 @@ def pretrain(
         evaluate: DevMetrics | None = None
         if corpora.dev is not None:
             most = recipe.data.dev_examples
-            evaluate = dev_evaluation(corpora.dev, objective, most, segments=segments)
+            evaluate = dev_evaluation(corpora.dev, objective, most, segments=has_segments)
         batches = make_batches(
-            corpora.train, recipe.batching, objective.units, segments=segments, seed=recipe.seed
+            corpora.train, recipe.batching, objective.units, segments=has_segments, seed=recipe.seed
         )
         return train(
             objective,
@@ -155,7 +155,8 @@ def build(recipe: PretrainRecipe) -> tuple[PretrainedModel, PretrainingObjective
     """Make the model and the objective of a recipe; new weights depend only on its seed.
 
     Raises:
-        ConfigError: Settings contradict each other, or the model could not be saved.
+        ConfigError: Settings contradict each other, or the files of a saved model cannot describe
+            the encoder.
         ModelError: A model or tokenizer cannot be loaded, or the two do not match.
     """
     seed_all(recipe.seed, "init")
@@ -163,7 +164,7 @@ def build(recipe: PretrainRecipe) -> tuple[PretrainedModel, PretrainingObjective
     model: PretrainedModel
     if recipe.objective.kind == "distilled":
         teacher = MaskedLanguageModel.load(resolve_model(recipe.teacher).path)
-        model = make_student(teacher, _sized(recipe.model, teacher.tokenizer))
+        model = make_student(teacher, _shape_for(recipe.model, teacher.tokenizer))
         objective = DistilledObjective(teacher, recipe.objective)
     elif recipe.objective.kind == "replaced":
         model = _replaced_model(recipe)
@@ -179,33 +180,33 @@ def build(recipe: PretrainRecipe) -> tuple[PretrainedModel, PretrainingObjective
 def _masked_model(recipe: PretrainRecipe) -> MaskedLanguageModel:
     pairs = recipe.segments.pairs
     if recipe.init_from is None:
-        tokenizer = _own_tokenizer(recipe)
-        encoder = Encoder(_sized(recipe.model, tokenizer))
+        tokenizer = _required_tokenizer(recipe)
+        encoder = Encoder(_shape_for(recipe.model, tokenizer))
         return MaskedLanguageModel(
             encoder, tokenizer, pairs=pairs, mask_decoder=recipe.mask_decoder
         )
-    read, tokenizer = _start(recipe, recipe.init_from)
-    return MaskedLanguageModel.on_checkpoint(read, tokenizer, pairs=pairs)
+    checkpoint, tokenizer = _start(recipe, recipe.init_from)
+    return MaskedLanguageModel.on_checkpoint(checkpoint, tokenizer, pairs=pairs)
 
 
 def _replaced_model(recipe: PretrainRecipe) -> ReplacedTokenModel:
     assert recipe.generator is not None
     if recipe.init_from is None:
-        tokenizer = _own_tokenizer(recipe)
-        encoder = Encoder(_sized(recipe.model, tokenizer))
-        return ReplacedTokenModel(encoder, _sized(recipe.generator, tokenizer), tokenizer)
-    read, tokenizer = _start(recipe, recipe.init_from)
+        tokenizer = _required_tokenizer(recipe)
+        encoder = Encoder(_shape_for(recipe.model, tokenizer))
+        return ReplacedTokenModel(encoder, _shape_for(recipe.generator, tokenizer), tokenizer)
+    checkpoint, tokenizer = _start(recipe, recipe.init_from)
     generator = replace(
         recipe.generator,
-        vocab_size=read.encoder.config.vocab_size,
-        pad_id=read.encoder.config.pad_id,
+        vocab_size=checkpoint.encoder.config.vocab_size,
+        pad_id=checkpoint.encoder.config.pad_id,
     )
-    model = ReplacedTokenModel(read.encoder, generator, tokenizer)
-    model.take_head(read)
+    model = ReplacedTokenModel(checkpoint.encoder, generator, tokenizer)
+    model.take_head(checkpoint)
     return model
 
 
-def _own_tokenizer(recipe: PretrainRecipe) -> TextTokenizer:
+def _required_tokenizer(recipe: PretrainRecipe) -> TextTokenizer:
     if recipe.tokenizer is None:
         raise ConfigError(
             "A new model needs a tokenizer: --set tokenizer=FOLDER. "
@@ -217,27 +218,31 @@ def _own_tokenizer(recipe: PretrainRecipe) -> TextTokenizer:
 def _start(recipe: PretrainRecipe, init_from: str) -> tuple[Checkpoint, TextTokenizer]:
     """Read the model to start from, with embeddings for the tokens added to its vocabulary."""
     folder = read_folder(resolve_model(init_from).path)
-    read, old = read_checkpoint(folder.transformer_path), load_tokenizer(folder)
+    checkpoint, old = read_checkpoint(folder.transformer_path), load_tokenizer(folder)
     if recipe.tokenizer is None:
-        return read, old
+        return checkpoint, old
     new = TextTokenizer.from_folder(recipe.tokenizer, old.max_len)
     if new.backend.get_vocab() == old.backend.get_vocab():
-        return read, old
-    read = extend_vocabulary(read, old, new)
+        return checkpoint, old
+    checkpoint = extend_vocabulary(checkpoint, old, new)
     added = new.vocab_size - old.vocab_size
     note(
-        f"{added:,} tokens are new to the model; each embedding starts as the mean of the "
-        "embeddings of the tokens that it was split into before."
+        f"{added:,} tokens are new to the model. The embedding of a new token starts as the mean "
+        "of the embeddings of the old tokens that the model's tokenizer splits it into."
     )
-    return read, new
+    return checkpoint, new
 
 
-def _sized(config: EncoderConfig, tokenizer: TextTokenizer) -> EncoderConfig:
-    """Set the vocabulary size of an encoder, and check that its shape can be saved."""
+def _shape_for(config: EncoderConfig, tokenizer: TextTokenizer) -> EncoderConfig:
+    """Set vocabulary size and padding id of an encoder; check that its configuration can be saved.
+
+    Raises:
+        ConfigError: The files of a saved model cannot describe the encoder.
+    """
     special = SpecialTokens.of(tokenizer)
-    sized = replace(config, vocab_size=tokenizer.vocab_size, pad_id=special.pad_id)
-    to_settings(sized)
-    return sized
+    shape = replace(config, vocab_size=tokenizer.vocab_size, pad_id=special.pad_id)
+    to_settings(shape)
+    return shape
 
 
 def _check_length(recipe: PretrainRecipe, config: EncoderConfig) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from sbert_search.errors import ConfigError
-from sbert_search.runtime.disk.same_file import require_apart, require_file_place, same_file
+from sbert_search.runtime.disk.same_file import require_apart, require_possible_output, same_file
 
 
 @pytest.fixture
@@ -66,7 +66,7 @@ def test_a_folder_that_is_read_takes_no_output(file: Path) -> None:
 
 def test_a_place_where_no_file_can_be_is_refused(file: Path) -> None:
     with pytest.raises(ConfigError, match=r"--svg: .*docs is a folder\. Name a file"):
-        require_file_place(file.parent, "--svg")
+        require_possible_output(file.parent, "--svg")
     with pytest.raises(ConfigError, match=r"--svg: .*absent is not a folder\. Create it first"):
-        require_file_place(file.parent / "absent" / "x.svg", "--svg")
-    require_file_place(file)
+        require_possible_output(file.parent / "absent" / "x.svg", "--svg")
+    require_possible_output(file)
