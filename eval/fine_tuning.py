@@ -47,7 +47,7 @@ def chosen(experiment: Experiment, bench: Bench) -> tuple[Sequence[Trial], dict[
     return [BEFORE, max(experiment.trials, key=lambda trial: dev[trial.name])], dev
 
 
-def runs(trial: Trial, experiment: Experiment) -> int:
+def n_runs(trial: Trial, experiment: Experiment) -> int:
     """Return the number of runs of a trial; without training one run is enough."""
     return experiment.seeds if trial.recipe else 1
 
@@ -61,14 +61,14 @@ def sweep(experiments: Sequence[Experiment], bench: Bench) -> None:
     seeds = max(experiment.seeds for experiment in experiments)
     for seed, experiment in product(range(seeds), experiments):
         for trial in chosen(experiment, bench)[0]:
-            if seed < runs(trial, experiment):
+            if seed < n_runs(trial, experiment):
                 bench.measure(trial, seed, experiment.tasks)
 
 
 def record_of(experiment: Experiment, bench: Bench) -> dict[str, Any]:
     """Gather the scores of an experiment and name its missing runs."""
     trials, dev = chosen(experiment, bench)
-    keys = [(trial, seed) for trial in trials for seed in range(runs(trial, experiment))]
+    keys = [(trial, seed) for trial in trials for seed in range(n_runs(trial, experiment))]
     results = {key: bench.found(*key, experiment.tasks) for key in keys}
     scores = {
         trial.name: [each for (one, _), each in results.items() if one == trial and each]

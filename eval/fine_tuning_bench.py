@@ -117,8 +117,8 @@ class Bench:
         if trial == BEFORE:
             return self.work / f"before-{self.weights_sha256[:10]}"
         recipe = to_mapping(self._recipe(trial, "start", trial.settings))
-        before = [self._run(each, 0) for each in (trial.after, trial.labelled_by) if each]
-        depends_on = [recipe, trial.fresh, self.weights_sha256, *before]
+        earlier = [self._run_name(each, 0) for each in (trial.after, trial.labelled_by) if each]
+        depends_on = [recipe, trial.fresh, self.weights_sha256, *earlier]
         key = json.dumps(depends_on, sort_keys=True, default=str)
         digest = hashlib.sha256(key.encode()).hexdigest()[:10]
         return self.work / f"{trial.recipe or 'raw'}-{digest}" / f"seed-{seed}"
@@ -139,7 +139,7 @@ class Bench:
         if self.found(trial, seed, tasks) is not None:
             return
         folder = self.folder(trial, seed)
-        with self.clock.timing(self._run(trial, seed)):
+        with self.clock.timing(self._run_name(trial, seed)):
             model = self.train(trial, seed)
             for file in (folder / f"{task}.json" for task in tasks):
                 if not file.exists():
@@ -178,16 +178,16 @@ class Bench:
         """
         folder = self.folder(trial, 0)
         if not (folder / MODEL).is_dir():
-            with self.clock.timing(self._run(trial, 0)):
+            with self.clock.timing(self._run_name(trial, 0)):
                 self.train(trial, 0)
         evaluations = [line for line in read_log(folder / LOG) if line["kind"] == "dev"]
         return float(max(next(iter(line["figures"].values())) for line in evaluations))
 
     def seconds(self, trial: Trial, seed: int) -> float:
         """Return the seconds of a run, scoring included."""
-        return self.clock.seconds().get(self._run(trial, seed), 0.0)
+        return self.clock.seconds().get(self._run_name(trial, seed), 0.0)
 
-    def _run(self, trial: Trial, seed: int) -> str:
+    def _run_name(self, trial: Trial, seed: int) -> str:
         return self.folder(trial, seed).relative_to(self.work).as_posix()
 
     def _recipe(

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from sbert_search.cli.shared_options import embedder_options, shared_options
-from sbert_search.cli.source_options import finish, model_options, read_as_given, source_options
+from sbert_search.cli.source_options import finish, model_options, source_options, with_read_options
 
 
 @click.command()
@@ -38,7 +38,7 @@ def embed(
     from sbert_search.index.ingestion.ingest import ReadSettings
     from sbert_search.index.ingestion.model_check import as_embedder
 
-    settings = read_as_given(ReadSettings(), ctx)
+    settings = with_read_options(ReadSettings(), ctx)
     open_model = partial(as_embedder, model, **model_options(ctx))
     report = embed_to_parquet(sources, out, open_model, settings, memory_bytes=memory_bytes)
     finish(ctx, report, out, "file", as_json=as_json)

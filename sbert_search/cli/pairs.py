@@ -12,7 +12,7 @@ import click
 
 from sbert_search.cli.console import emit, say
 from sbert_search.cli.shared_options import Finite, embedder_options, shared_options
-from sbert_search.cli.source_options import model_options, read_as_given, source_options
+from sbert_search.cli.source_options import model_options, source_options, with_read_options
 from sbert_search.runtime.progress import note, progress
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ def _open_index(ctx: click.Context, sources: tuple[str, ...]) -> Iterator[Index]
         index.require_finished()
         yield index
         return
-    settings = read_as_given(BuildSettings(lexical=None), ctx)
+    settings = with_read_options(BuildSettings(lexical=None), ctx)
     with tempfile.TemporaryDirectory(prefix="sbert-search-pairs-") as scratch:
         out, options = Path(scratch) / "index", model_options(ctx)
         index = Index.build(

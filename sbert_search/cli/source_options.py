@@ -36,7 +36,7 @@ def source_options(function: F) -> F:
     return click.argument("sources", nargs=-1, required=True, metavar="SOURCE...")(function)
 
 
-def read_as_given(settings: R, ctx: click.Context) -> R:
+def with_read_options(settings: R, ctx: click.Context) -> R:
     """Override settings with the options that the user set; the other settings stay."""
     chosen = {name: ctx.params[name] for name in given(ctx)}
     rules = {name: chosen[name] for name in ("on_error", "on_truncate") if name in chosen}

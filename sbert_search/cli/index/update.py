@@ -11,7 +11,7 @@ import click
 
 from sbert_search.cli.console import emit, say
 from sbert_search.cli.shared_options import Decorator, embedder_options, given, shared_options
-from sbert_search.cli.source_options import finish, model_options, read_as_given, source_options
+from sbert_search.cli.source_options import finish, model_options, source_options, with_read_options
 
 if TYPE_CHECKING:
     from sbert_search.index.ingestion.build import BuildSettings
@@ -162,7 +162,7 @@ def _update(ctx: click.Context, path: Path, mode: Literal["add", "upsert"], as_j
     report = ingest(
         ctx.params["sources"],
         model=ctx.params["model"],
-        settings=read_as_given(index.read_settings, ctx),
+        settings=with_read_options(index.read_settings, ctx),
         allow_inexact=ctx.params["allow_inexact"],
         memory_bytes=ctx.params["memory_bytes"],
         **model_options(ctx),
@@ -181,4 +181,4 @@ def _with_overrides(settings: BuildSettings, ctx: click.Context) -> BuildSetting
     if "language" in chosen:
         base = settings.lexical or LexicalSettings()
         stored["lexical"] = replace(base, language=chosen["language"], stop_words=None)
-    return replace(read_as_given(settings, ctx), **stored)
+    return replace(with_read_options(settings, ctx), **stored)

@@ -31,8 +31,8 @@ class MiningConfig:
     """Which retrieved passages become negatives."""
 
     negatives: int = 0  # number added to each row; 0: no mining
-    first: int = 1  # first search rank used; ranks do not count positives
-    last: int = 50  # last rank used
+    first: int = 1  # first search rank used, in the ranking without the positives
+    last: int = 50  # last search rank used
     margin: float = 0.05  # minimum difference in similarity, positive minus negative
     model: str | None = None  # search model; None: the model to be trained
     corpus: Path | None = None  # documents searched in addition to the positives
@@ -146,7 +146,7 @@ def _mine(
 ) -> dict[str, list[str]]:
     most = max(map(len, positives.values()))
     queries = [Query(anchor, anchor) for anchor in positives]
-    # Hits may include all positives of an anchor and the anchor itself, which are not used.
+    # Ask for more hits, as the positives of an anchor and the anchor itself may be found as well.
     run = engine.run(queries, min(config.last + most + 1, len(passages)))
     chosen = {}
     for anchor, own in positives.items():
