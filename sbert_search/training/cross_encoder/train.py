@@ -103,9 +103,12 @@ def train_cross_encoder(
         allow_inexact: Resume although data, recipe, threads or versions differ.
 
     Raises:
+        ConfigError: Settings contradict each other, or the run would write over a file or folder
+            that it reads.
         CorpusError: The data cannot be read or used.
         ModelError: The encoder to start from cannot be loaded.
-        TrainingError: As for `training.loop.loop.train`.
+        TrainingError: As for `training.loop.loop.train`, or all rows have the same target.
+        CheckpointError: As for `training.loop.loop.train`.
     """
     if not resume:
         refuse_restart(out, to_mapping(recipe))
