@@ -36,7 +36,7 @@ from sbert_search import Index
 from sbert_search.records import Document
 
 SIZES, QUICK_SIZES = (10_000, 100_000, 1_000_000), (10_000, 50_000)
-FETCHES, HITS = 200, 10  # timed fetches, and documents of each
+FETCHES, HITS = 200, 10  # timed fetches, and documents that each of them reads
 WARM_UP = 64  # texts that both encode before a build is timed
 
 
@@ -118,7 +118,10 @@ def program_seconds(*command: str) -> float:
 
 
 def with_many_documents(results: Results, scratch: Path, count: int) -> None:
-    """Measure builds and fetches in child processes; hashing takes almost no time or memory."""
+    """Measure a build and fetches in child processes.
+
+    The hashing embedder needs almost no time or memory, so these are the costs of the index alone.
+    """
     folder = scratch / f"{count}"
     folder.mkdir()
     write_corpus(folder / "corpus.jsonl", many_documents(count))

@@ -116,7 +116,10 @@ def seconds(command: list[str], clock: Callable[[], float]) -> Callable[[], floa
 
 
 def children_s() -> float:
-    """Return the processor time of ended child processes; load changes it less than wall time."""
+    """Return the processor time of ended child processes.
+
+    Other programs on the machine change this time less than the wall time.
+    """
     used: Any = resource.getrusage(resource.RUSAGE_CHILDREN)
     return float(used.ru_utime + used.ru_stime)
 

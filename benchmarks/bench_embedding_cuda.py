@@ -3,10 +3,10 @@
     python benchmarks/bench_embedding_cuda.py [--quick] [--device cuda:0] [--out F.json]
 
 The encoders are all-MiniLM-L6-v2, and BERT-base with random weights, both with up to 512 tokens.
-Short texts are compared with the peer, in large batches and one by one, for which our encoder
-replays a CUDA graph. Texts of 512 tokens are encoded by our encoder alone. They give its operations
-a second as a share of those of a large matrix product (8192 x 8192), its speed with and without
-tokenising, and its peak memory.
+Both libraries encode short texts, first in large batches and then one by one; for single texts our
+encoder replays a CUDA graph. Only our encoder encodes texts of 512 tokens. With these texts the
+script measures its operations a second (as a share of those of a large matrix product, 8192 x
+8192), its speed with and without tokenising, and its peak memory.
 """
 
 from __future__ import annotations
@@ -96,9 +96,13 @@ def one_at_a_time(encode: Callable[[str], object], texts: list[str]) -> None:
 
 
 def alone(results: Results, shape: str, folder: Path, ours: Embedder, flops: float) -> None:
-    """Add our memory, our speed with and without tokenising, and the share of a matrix product."""
+    """Measure our encoder with texts of 512 tokens.
+
+    The figures are the speed with and without tokenising, the operations a second as a share of
+    those of a large matrix product, and the peak memory.
+    """
     quick, device = results.options.quick, torch.device(ours.opened.device)
-    gc.collect()  # frees the other models
+    gc.collect()  # frees the peer's model and our fp32 model, which would count in the peak memory
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
     long_texts = texts_of_512_tokens(ours, 500 if quick else 10_000)
@@ -117,7 +121,11 @@ def alone(results: Results, shape: str, folder: Path, ours: Embedder, flops: flo
 
 
 def texts_of_512_tokens(embedder: Embedder, count: int) -> list[str]:
-    """Join documents until every text has the maximum length of the model."""
+    """Make texts that have the model's maximum length after truncation.
+
+    Each text joins eight consecutive documents. Joined texts that are not truncated are left out;
+    the others are repeated up to ``count`` texts.
+    """
     _, found = documents(5_000)
     several = [
         " ".join(document.full_text for document in found[start : start + 8])

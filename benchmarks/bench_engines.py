@@ -7,10 +7,11 @@ in bfloat16 if the CPU supports it, and the others in float32. Every task runs i
 own, one engine after the other in each round. Indexing is measured once, from the start of the
 process to its end.
 
-Trials show what happens when an indexing process is killed: after half of the documents, embedded
-at 1,000 texts a second, and at random moments of a stream of small writes. These two trials use
-random vectors instead of a model. Other trials change documents, filter all but a few documents,
-add a document in another process, and change the weights of the model of an index.
+Trials show what happens when a process that writes is killed. In the first trial this happens after
+it has embedded half of the documents, at 1,000 texts a second; in the second at random moments
+while it writes one small batch after another. These two trials use random vectors instead of a
+model. Other trials change documents, add a document in another process, and change the weights of
+the model of an index. Searches with a filter are part of the measurement of queries.
 
 The script needs the extra ``bench``, and the folder of the data sets in SBERT_SEARCH_DATA.
 """
@@ -136,7 +137,11 @@ def measure_cold_starts(bench: Bench, repeats: int) -> None:
 
 
 def judge_filter(bench: Bench, found: dict[str, list[list[str]]]) -> None:
-    """Add the number of hits with a filter, and their recall of the exact hits of the script."""
+    """Add the mean number of hits of filtered queries, and their recall.
+
+    Recall is the share of the hits of faiss-script that an engine finds too: faiss-script compares
+    the query with every document that passes the filter, so its hits are the true ones.
+    """
     bench.add("filtered_hits", {n: float(np.mean([*map(len, f)])) for n, f in found.items()}, "")
     exact = found.get("faiss-script")
     if exact:

@@ -41,7 +41,9 @@ QUICK_SPECS = {
     "hnsw": IndexSpec(factory="HNSW16,SQ8", ef_search=32, ef_construction=40),
     "ivf": IndexSpec(factory="IVF256,SQ8", nprobe=4),
 }
-SHARES = {"50%": 500, "10%": 100, "1%": 10, "0.1%": 1}  # values of `part` out of 1,000 that match
+# Share of the vectors that match: N in the filter `part < N`. The index column `part` holds the
+# numbers 0 to 999 equally often.
+SHARES = {"50%": 500, "10%": 100, "1%": 10, "0.1%": 1}
 QUERIES, K, POST_FETCH = 100, 10, 100
 UNFILTERED = 0.97  # minimum recall of an unfiltered search
 
@@ -122,7 +124,8 @@ def filtered(snapshot: Snapshot, mask: RowMask, queries: NDArray[np.float32]) ->
 def post_filtered(snapshot: Snapshot, mask: RowMask, queries: NDArray[np.float32]) -> Rows:
     """Search without the filter, then drop the rows that do not match."""
     rows = snapshot.search(queries, POST_FETCH)[1]
-    marks = np.concatenate(mask.parts)  # by row number, because no row was ever deleted
+    # One truth value per row. A row number is an index of `marks`, since no row was ever deleted.
+    marks = np.concatenate(mask.parts)
     kept = np.full((len(rows), K), -1, np.int64)
     for number, found in enumerate(rows):
         matching = found[marks[found]][:K]

@@ -51,7 +51,7 @@ Ask = Callable[[Floats], Rows]
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """Measured costs of an index of one size, drawn by `picture`."""
+    """Measured costs of an index of one size, which `picture` plots."""
 
     rows: int
     build_s: float
@@ -134,7 +134,10 @@ def measured(results: Results, name: str, store: IndexStore, queries: Floats) ->
 def race(
     results: Results, name: str, store: IndexStore, queries: Floats, truth: Rows, found: float
 ) -> None:
-    """Compare the index that `tune` chose, then an HNSW graph of ours, with the peers."""
+    """Compare the index that `tune` chose with both peers, and an HNSW graph of ours with hnswlib.
+
+    The second comparison is left out if the index has fewer than `MIN_ANN_ROWS` rows.
+    """
     snapshot = store.snapshot
     rows = np.concatenate([segment.rows for segment in snapshot.segments])
     vectors = np.concatenate([np.asarray(segment.vectors) for segment in snapshot.segments])

@@ -3,10 +3,11 @@
     python benchmarks/bench_large.py [--quick] [--work FOLDER] [--out F.json] [--page docs/scale.md]
 
 The index has 5,000,000 documents (--quick: 120,000) without real text but with clustered vectors of
-384 dimensions. The memory budget is 2 GiB (--quick: 600 MiB). Writing with its merges, tuning and
-searching run in one process each. RLIMIT_DATA limits the data segment of each process to 1.1 times
-the budget, and its anonymous memory is sampled. --page extrapolates the figures to 100 million and
-a billion documents.
+384 dimensions. The memory budget is 2 GiB (--quick: 600 MiB). Three processes run one after
+another: the first writes the index and merges its segments, the second tunes the index, and the
+third searches it. RLIMIT_DATA limits the data segment of each process to 1.1 times the budget, and
+its anonymous memory is sampled. --page extrapolates the figures to 100 million and a billion
+documents.
 """
 
 from __future__ import annotations
@@ -142,7 +143,7 @@ def search(
 
 
 def page(figures: Mapping[str, float]) -> str:
-    """Write the page with the figures scaled in proportion to larger numbers of documents."""
+    """Return the text of the page: the figures, scaled in proportion to the number of documents."""
     measured = int(figures["rows"])
     sizes = (measured, *LARGE)
     per_row = {

@@ -1,8 +1,9 @@
 """Cost of the training loop besides the model: masked words, 6 layers of 384, batches of 32.
 
-The loop's own time is the time of whole steps (data, collation, clipping, failure checks, log)
-minus the time of the forward pass, the backward pass and the optimizer; each call of these is timed
-in the loop. A plain PyTorch loop over the same batches alternates with it.
+The loop's own time is the time of whole steps minus the time of the forward pass, the backward pass
+and the optimizer. What is left is the time of data, collation, clipping, failure checks and log.
+All parts are timed while the loop runs. A plain PyTorch loop over the same batches alternates with
+our loop.
 """
 
 import argparse

@@ -5,9 +5,9 @@
 The sentences are indexed with embeddings of all-MiniLM-L6-v2. `close_pairs` finds every pair with a
 cosine of 0.8 or more; its pairs are compared with those of a brute-force search in float64. There
 are two peers. One is the paraphrase mining of sentence-transformers with the same vectors. It takes
-no threshold but keeps the 100 nearest sentences of each sentence. The other is a cross-encoder of
-the same shape. It scores some pairs, and its time for all pairs is extrapolated, as in Reimers &
-Gurevych 2019, section 1.
+no threshold but keeps the 100 nearest sentences of each sentence. The other is a cross-encoder, by
+default the encoder of all-MiniLM-L6-v2 with a random output layer. It scores some pairs, and its
+time for all pairs is extrapolated, as in Reimers & Gurevych 2019, section 1.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def main() -> None:
     parser.add_argument("--child", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.child:
-        print(json.dumps(mine(options.child)))
+        print(json.dumps(mine_pairs(options.child)))
         return
     results = Results(options)
     source, texts = sentences(2_000 if options.quick else 10_000)
@@ -58,15 +58,20 @@ def main() -> None:
 
 
 def build(texts: list[str], out: Path) -> None:
-    """Embed and index the sentences, without an index of their words."""
+    """Embed and index the sentences, without the lexical (BM25) index."""
     lines = out.with_name("texts.jsonl")
     rows = ({"_id": str(number), "text": text} for number, text in enumerate(texts))
     lines.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     Index.build(lines, out=out, model=Embedder(), settings=BuildSettings(lexical=None))
 
 
-def mine(path: Path) -> dict[str, float]:
-    """Find the best pair and all close pairs; return their times, and the memory used before."""
+def mine_pairs(path: Path) -> dict[str, float]:
+    """Find the best pair and all close pairs.
+
+    Returns:
+        The seconds that each took, the best score and the number of close pairs; ``held_mib`` is
+        the anonymous memory of the process before the search.
+    """
     snapshot, held = Index.open(path).state, anonymous_bytes()
     start = time.perf_counter()
     best = best_pairs(snapshot, 1)
@@ -88,7 +93,7 @@ def measure_mining(results: Results, path: Path) -> None:
     results.add("best_pair", Figure(child.result["best_s"], "s"))
     results.add("best_pair_score", Figure(child.result["best"], "cosine"))
     results.add("all_close_pairs", Figure(child.result["close_s"], "s"))
-    # Without the memory of imported libraries, which were loaded before the search began.
+    # The search's own memory: that of the libraries, which were loaded before, is subtracted.
     mining_mib = child.anonymous_mib - child.result["held_mib"]
     results.add("memory_of_mining", Figure(mining_mib, "MiB"))
     snapshot = Index.open(path).state

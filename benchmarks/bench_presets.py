@@ -39,7 +39,7 @@ SHARING = """
 Layers that share weights save parameters, but no operations: albert-base has {share:.0%} of the
 parameters of bert-base and {ratio:.2f} times its speed ({low:.2f} to {high:.2f}, both measured
 alternately). ELECTRA's generators have the sizes of the published models; in the paper, the small
-generator has a quarter of the encoder's width.
+generator has a quarter of the discriminator's width.
 
 Machine: {machine}. Commit {commit}.
 Made by `{command}`.

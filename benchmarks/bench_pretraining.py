@@ -51,7 +51,7 @@ LR = 1e-4
 
 @dataclass(frozen=True)
 class Texts:
-    """Masked texts for next sentence prediction.
+    """Masked texts of two segments, with the labels of masked tokens and of next sentences.
 
     Attributes:
         ids: Token ids, (batch, 128).
@@ -70,11 +70,11 @@ class Texts:
         """Draw random texts, masks and labels."""
         draw = torch.Generator().manual_seed(seed)
         ids = torch.randint(FIRST_WORD, VOCAB, (batch, LENGTH), generator=draw)
-        hidden = torch.rand(ids.shape, generator=draw) < SHARE
+        masked = torch.rand(ids.shape, generator=draw) < SHARE
         types = (torch.arange(LENGTH) >= LENGTH // 2).long().repeat(batch, 1)
-        labels = torch.where(hidden, ids, -100)
+        labels = torch.where(masked, ids, -100)
         pairs = torch.randint(0, 2, (batch,), generator=draw)
-        return cls(ids.masked_fill(hidden, MASK), types, labels, pairs)
+        return cls(ids.masked_fill(masked, MASK), types, labels, pairs)
 
 
 def main() -> None:
@@ -114,7 +114,7 @@ Maker = Callable[[str, Texts, torch.dtype, torch.device, int], Steps]
 
 @dataclass(frozen=True)
 class Work:
-    """What each measurement of a program is: `steps` steps of `batch` texts."""
+    """The training that one measurement times: `steps` steps on a batch of `batch` texts."""
 
     shape: str
     precision: str
@@ -175,12 +175,12 @@ def our_steps(
         intermediate_size=4 * hidden,
         pooler=True,
     )
-    model = MaskedLanguageModel(Encoder(config), vocabulary(), pairs=True).to(device).train()
+    model = MaskedLanguageModel(Encoder(config), make_tokenizer(), pairs=True).to(device).train()
     n = len(texts.pairs)
-    hidden_rows = (texts.labels.flatten() != -100).nonzero().squeeze(1)
-    labels = texts.labels.flatten()[hidden_rows]
+    masked_positions = (texts.labels.flatten() != -100).nonzero().squeeze(1)
+    labels = texts.labels.flatten()[masked_positions]
     tokens = PackedTokens(texts.ids.flatten(), (LENGTH,) * n, texts.types.flatten())
-    given = MaskedBatch(tokens, hidden_rows, labels, texts.pairs)
+    given = MaskedBatch(tokens, masked_positions, labels, texts.pairs)
 
     def collate(rows: Rows, epoch: int) -> Batch:
         return Batch(given, rows, {"mlm": len(labels), "nsp": n})
@@ -248,8 +248,8 @@ def flops_per_token(shape: str) -> float:
     return 6 * (blocks + SHARE * (hidden**2 + hidden * VOCAB))
 
 
-def vocabulary() -> TextTokenizer:
-    """Make a tokenizer with a vocabulary of BERT's size; it is never used to tokenise."""
+def make_tokenizer() -> TextTokenizer:
+    """Make a tokenizer with a vocabulary of BERT's size; the model needs one, but texts are ids."""
     pieces = [*SPECIAL_TOKENS, *(f"w{n}" for n in range(VOCAB - len(SPECIAL_TOKENS)))]
     with TemporaryDirectory() as scratch:
         save_vocabulary(Path(scratch) / "vocabulary", pieces, WordRules())

@@ -93,7 +93,9 @@ class Ready(HashingEmbedder):
 
     def encode_tokens(self, tokens: TokenizedTexts) -> Vectors:
         """Look up the vectors."""
-        if not self._vectors.keys() >= set(tokens.texts):  # in the engine's self-check
+        # The engine first embeds a few texts of its own, to check that this embedder made the
+        # vectors of the index.
+        if not self._vectors.keys() >= set(tokens.texts):
             return HashingEmbedder().encode(tokens.texts)
         return np.stack([self._vectors[text] for text in tokens.texts])
 

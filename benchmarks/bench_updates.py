@@ -8,8 +8,10 @@ updates, as a server does. A second reader has the fresh index: a copy of the in
 round, with the same number of documents. After each round both readers get one query, the first
 after the update. After every tenth round both get a thousand queries, one by one and alternately,
 each reader first for half of them. (The p99 of fewer queries would depend on a few pauses of the
-machine.) The figure is the median of the ratios of these rounds. At the end, an index is rebuilt
-from the documents that should be left. The updated index should give equal answers.
+machine.) The p50, the p99 and the processor time of the two readers are divided after every tenth
+round, and the script reports the median of these ratios. At the end, an index is rebuilt from the
+documents that should be left. In exact search the updated index should give the same answers as the
+rebuilt one.
 """
 
 from __future__ import annotations
@@ -61,15 +63,15 @@ class Ledger:
     Attributes:
         rng: Draws vectors and documents.
         centres: Centres of the vectors, (N_CENTRES, dim).
-        names: Number of each document, in the order of the index.
-        vectors: Vector of each document.
-        n_made: Number of documents ever made.
+        numbers: Number of each document, which its id contains.
+        vectors: Vector of each document, in the order of ``numbers``.
+        n_made: Number of documents ever made, and the number of the next one.
     """
 
     def __init__(self, dim: int, seed: int) -> None:
         self.rng = np.random.default_rng(seed)
         self.centres = self.rng.normal(size=(N_CENTRES, dim)).astype(np.float32)
-        self.names = np.empty(0, np.int64)
+        self.numbers = np.empty(0, np.int64)
         self.vectors = np.empty((0, dim), np.float32)
         self.n_made = 0
 
@@ -80,9 +82,9 @@ class Ledger:
 
     def add(self, count: int) -> EmbeddedBatch[None]:
         """Make new documents."""
-        names = np.arange(self.n_made, self.n_made + count)
+        numbers = np.arange(self.n_made, self.n_made + count)
         self.n_made += count
-        return self._append(names)
+        return self._append(numbers)
 
     def replace(self, count: int) -> EmbeddedBatch[None]:
         """Give some random documents new vectors."""
@@ -90,26 +92,36 @@ class Ledger:
 
     def delete(self, count: int) -> NDArray[np.int64]:
         """Remove some random documents and return their numbers."""
-        at = self.rng.choice(len(self.names), count, replace=False)
-        names = self.names[at]
-        self.names = np.delete(self.names, at)
+        at = self.rng.choice(len(self.numbers), count, replace=False)
+        numbers = self.numbers[at]
+        self.numbers = np.delete(self.numbers, at)
         self.vectors = np.delete(self.vectors, at, axis=0)
-        return names
+        return numbers
 
-    def _append(self, names: NDArray[np.int64]) -> EmbeddedBatch[None]:
-        vectors = self.draw(len(names))
-        self.names = np.concatenate([self.names, names])
+    def _append(self, numbers: NDArray[np.int64]) -> EmbeddedBatch[None]:
+        vectors = self.draw(len(numbers))
+        self.numbers = np.concatenate([self.numbers, numbers])
         self.vectors = np.concatenate([self.vectors, vectors])
-        return batch_of(names, vectors)
+        return batch_of(numbers, vectors)
 
 
-def batch_of(names: NDArray[np.int64], vectors: Vectors) -> EmbeddedBatch[None]:
+def batch_of(numbers: NDArray[np.int64], vectors: Vectors) -> EmbeddedBatch[None]:
     """Make a batch of documents of one passage each, for `IndexWriter.commit`."""
-    documents = [Document(f"d{name}", f"The text of document {name}.") for name in names]
-    n, zeros = len(names), np.zeros(len(names), np.int32)
-    where = np.arange(n), zeros, zeros.astype(np.int64), np.full(n, 30)
+    documents = [Document(f"d{number}", f"The text of document {number}.") for number in numbers]
+    n, zeros = len(numbers), np.zeros(len(numbers), np.int32)
     held_bytes = sum(document.held_bytes for document in documents)
-    return EmbeddedBatch(documents, *where, zeros + 8, zeros, vectors, None, held_bytes)
+    return EmbeddedBatch(
+        documents,
+        doc_of=np.arange(n),
+        chunk=zeros,
+        char_start=zeros.astype(np.int64),
+        char_end=np.full(n, 30),
+        n_tokens=zeros + 8,
+        lost_tokens=zeros,
+        vectors=vectors,
+        payload=None,
+        held_bytes=held_bytes,
+    )
 
 
 class Month:
@@ -119,7 +131,7 @@ class Month:
         disk: Counts the written bytes.
         round_s: Seconds of each round.
         sizes: Size of the updated index as a multiple of the fresh one's, after each round.
-        refresh_ms: Times in which the reader found the newest state.
+        refresh_ms: Times that the reader took to load the newest state, after each round.
         first_ms: Times of the first query after each round, of the updated and the fresh index.
         looks: Results of `latencies` after every tenth round.
     """
@@ -145,8 +157,8 @@ class Month:
         """Add the figures; ``given`` is the number of bytes of all added vectors."""
         looks = np.array(self.looks)
         for column, part in enumerate(("p50", "p99", "processor_time")):
-            new, old = looks[:, :, column].T.tolist()
-            results.add(f"{name}_{part}", paired(new, old, unit="ms"))
+            updated, fresh = looks[:, :, column].T.tolist()
+            results.add(f"{name}_{part}", paired(updated, fresh, unit="ms"))
         results.add(f"{name}_first_query", paired(*self.first_ms, unit="ms"))
         results.add(f"{name}_refresh", Figure(float(np.median(self.refresh_ms)), "ms"))
         results.add(f"{name}_disk_worst_round", Figure(max(self.sizes), "x"))
@@ -197,14 +209,14 @@ def a_month(results: Results, scratch: Path, factory: str) -> None:
             month.read(reader, fresh, queries, look=number % LOOK_EVERY == 0)
     name = factory.replace(",", "_")
     month.report(results, name, given=options.rounds * 2 * SHARE * options.rows * options.dim * 4)
-    compare_with_rebuild(results, name, store.snapshot, rebuilt(scratch, factory, options, ledger))
+    compare_with_rebuild(results, name, store.snapshot, rebuild(scratch, factory, options, ledger))
 
 
-def rebuilt(
+def rebuild(
     scratch: Path, factory: str, options: argparse.Namespace, ledger: Ledger
 ) -> tuple[Snapshot, Vectors]:
     """Build an index of the documents left after all rounds, and draw queries."""
-    batch = batch_of(ledger.names, ledger.vectors)
+    batch = batch_of(ledger.numbers, ledger.vectors)
     store = build(scratch / "rebuilt", factory, options, batch)
     return store.snapshot, ledger.draw(N_QUERIES)
 
@@ -223,9 +235,9 @@ def build(
 
 def one_round(store: IndexStore, ledger: Ledger) -> None:
     """Add, replace and delete documents, as three separate commands would."""
-    count = int(SHARE * len(ledger.names))
+    count = int(SHARE * len(ledger.numbers))
     added, replaced = ledger.add(count), ledger.replace(count)
-    gone = [f"d{name}" for name in ledger.delete(count)]
+    gone = [f"d{number}" for number in ledger.delete(count)]
     updates: Sequence[Callable[[IndexWriter], object]] = (
         lambda writer: writer.commit(added),
         lambda writer: writer.commit(replaced),
@@ -255,16 +267,20 @@ def latencies(updated: Snapshot, fresh: Snapshot, queries: Vectors) -> NDArray[n
 
 
 def compare_with_rebuild(
-    results: Results, name: str, updated: Snapshot, made: tuple[Snapshot, Vectors]
+    results: Results, name: str, updated: Snapshot, other: tuple[Snapshot, Vectors]
 ) -> None:
-    """Count exact answers that differ from those of the rebuilt index, and compare recall."""
-    other, queries = made
-    new, scores = answers(updated, queries, exact=True)
-    old, old_scores = answers(other, queries, exact=True)
-    different = sum(a != b for a, b in zip(new, old, strict=True))
-    different += int((scores != old_scores).any(axis=1).sum())
+    """Compare the updated with the rebuilt index, by exact search and by the recall of both.
+
+    A query of which exact search gives other documents counts as one difference, and other scores
+    as one more.
+    """
+    rebuilt, queries = other
+    found, scores = answers(updated, queries, exact=True)
+    true, true_scores = answers(rebuilt, queries, exact=True)
+    different = sum(a != b for a, b in zip(found, true, strict=True))
+    different += int((scores != true_scores).any(axis=1).sum())
     results.add(f"{name}_exact_answers_that_differ", Figure(different, "queries"))
-    recalls = [recall(answers(snapshot, queries)[0], old) for snapshot in (updated, other)]
+    recalls = [recall(answers(snapshot, queries)[0], true) for snapshot in (updated, rebuilt)]
     results.add(f"{name}_recall", Figure(recalls[0], "", recalls[1], recalls[0] / recalls[1]))
 
 
@@ -273,8 +289,8 @@ def answers(
 ) -> tuple[list[list[str]], NDArray[np.float32]]:
     """Return the ids of the documents found for each query, and their scores."""
     scores, rows = snapshot.search(queries, K, exact=exact)
-    names = snapshot.doc_ids(rows.ravel())
-    return [names[i : i + K] for i in range(0, len(names), K)], scores
+    doc_ids = snapshot.doc_ids(rows.ravel())
+    return [doc_ids[i : i + K] for i in range(0, len(doc_ids), K)], scores
 
 
 def recall(found: Sequence[list[str]], true: Sequence[list[str]]) -> float:

@@ -50,7 +50,7 @@ def main() -> None:
 
 
 def train(source: Path, vocab_size: int, algorithm: str, out: Path) -> tuple[float, ChildRun]:
-    """Train a vocabulary by the command line; return the seconds, and its result and memory."""
+    """Run the command `tokenizer train`; return its seconds, and its output and memory."""
     start = time.perf_counter()
     command = ["tokenizer", "train", str(source), "--vocab-size", str(vocab_size)]
     run = run_child(

@@ -139,7 +139,8 @@ class LanceDb:
 class Chroma:
     """A Chroma collection on disk with its sentence-transformers embedding function.
 
-    With the model `STUB`, Chroma gets the vectors of the documents instead.
+    With the model `STUB`, which makes random vectors, the collection has no embedding function and
+    gets the vectors together with the documents.
     """
 
     def __init__(self, folder: Path, model: str, *, kill_after: int | None = None) -> None:

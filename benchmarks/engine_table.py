@@ -40,8 +40,9 @@ def yes_or_no(figure: Figure, key: str) -> str:
 
 
 Rows = dict[str, tuple[str, str, Format]]
-"""By the label of a row: part of `bench_engines`, name of the measure, format of the values."""
-# README.md leaves out the times of indexing and of queries, which a busy machine measured.
+"""For each row, by its label: a part of `bench_engines`, a measure of it, the format of values."""
+# README.md leaves out the times of indexing and of queries, because other programs ran on the
+# machine while they were measured.
 README_ROWS: Rows = {
     "nDCG@10 over 1,000 abstracts, by meaning": ("queries", "dense_ndcg_at_10", number(".3f")),
     "nDCG@10 over 1,000 abstracts, by meaning and words": (
@@ -166,13 +167,13 @@ def docs_table() -> list[str]:
 def _cells(rows: Rows) -> Iterator[tuple[str, list[str]]]:
     """Yield the label and the cells of each row that has a figure; sbert-search comes first."""
     figures = {part: read(part) for part in ("trials", "index", "queries")}
-    for label, (part, measure, write_value) in rows.items():
+    for label, (part, measure, format_value) in rows.items():
         found = [figures[part].get(f"{measure}_{engine}") for engine in ENGINES]
         if any(found):
-            ours = next(write_value(figure, "value") for figure in found if figure)
+            ours = next(format_value(figure, "value") for figure in found if figure)
             yield (
                 label,
-                [ours, *(write_value(figure, "peer") if figure else "-" for figure in found)],
+                [ours, *(format_value(figure, "peer") if figure else "-" for figure in found)],
             )
 
 

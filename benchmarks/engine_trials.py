@@ -36,7 +36,11 @@ def try_kill_at_half(bench: Bench) -> None:
 
 
 def try_kills_of_a_stream(bench: Bench, kills: int) -> None:
-    """Kill processes that write small batches; count acknowledged documents that are lost."""
+    """Kill processes that write small batches; count the documents that are lost.
+
+    A document counts as acknowledged if the process printed that its batch was written, and as lost
+    if it was acknowledged and is not in the index afterwards.
+    """
     draw = random.Random(bench.options.seed)
     delays = [draw.uniform(0.05, 1.0) for _ in range(kills)]
     sums: dict[str, Values] = {"opened": {}, "acknowledged": {}, "lost": {}}
@@ -77,8 +81,8 @@ def killed_stream(name: str, folder: Path, docs: Path, delay: float) -> tuple[in
         require(bool(first), f"{name} wrote nothing")
         time.sleep(delay)
         writer.kill()
-        whole = [line for line in (first, *writer.stdout) if line.endswith("\n")]
-    return int(first), int(whole[-1])
+        complete = [line for line in (first, *writer.stdout) if line.endswith("\n")]
+    return int(first), int(complete[-1])
 
 
 def try_changes(bench: Bench) -> None:

@@ -57,8 +57,8 @@ class TextModel:
     """A SentenceTransformer, or for `STUB` random vectors that depend on the text alone.
 
     Attributes:
-        kill_after: The process kills itself after so many embedded texts; None: never. Embedding
-            then has the pace `TEXTS_A_SECOND`, which a GPU may have.
+        kill_after: Number of embedded texts after which the process kills itself; None: never. If
+            it is set, embedding is slowed down to `TEXTS_A_SECOND`, a speed that a GPU may have.
     """
 
     def __init__(self, model: str, kill_after: int | None = None) -> None:
@@ -155,7 +155,7 @@ class FaissScript:
     """
 
     def __init__(self, folder: Path, model: str, *, kill_after: int | None = None) -> None:
-        self._vectors, self._rows = folder / "flat.faiss", folder / "docs.jsonl"
+        self._vectors_file, self._docs_file = folder / "flat.faiss", folder / "docs.jsonl"
         self._model = TextModel(model, kill_after)
 
     def create(self, docs: Path) -> None:
@@ -178,16 +178,16 @@ class FaissScript:
     def _save(self) -> None:
         import faiss
 
-        self._vectors.parent.mkdir(exist_ok=True)
-        faiss.write_index(self._index, str(self._vectors))
-        self._rows.write_text("".join(json.dumps(row) + "\n" for row in self._docs))
+        self._vectors_file.parent.mkdir(exist_ok=True)
+        faiss.write_index(self._index, str(self._vectors_file))
+        self._docs_file.write_text("".join(json.dumps(row) + "\n" for row in self._docs))
 
     def open(self, *, hybrid: bool = False, once: bool = False) -> None:
         """Read both files."""
         import faiss
 
-        self._index = faiss.read_index(str(self._vectors))
-        self._docs = list(rows_of(self._rows))
+        self._index = faiss.read_index(str(self._vectors_file))
+        self._docs = list(rows_of(self._docs_file))
         if self._index.ntotal != len(self._docs):
             raise ValueError(f"{self._index.ntotal} vectors, {len(self._docs)} documents")
 
@@ -220,7 +220,7 @@ def rows_of(docs: Path) -> Iterator[Row]:
 
 
 def text_of(row: Row) -> str:
-    """Return title and text joined by a space, which engines embed and index."""
+    """Return the text that engines embed and index: title and text joined by a space."""
     return f"{row['title']} {row['text']}" if row["title"] else str(row["text"])
 
 

@@ -18,14 +18,17 @@ from sbert_search.corpus.beir import read_queries
 from sbert_search.embedding.cache import CachedEmbedder
 from sbert_search.index.store import IndexStore
 
-DISTRACTORS, SHORTEST = 100_000, 150  # paragraphs of Wikipedia; characters of each
+DISTRACTORS, SHORTEST = 100_000, 150  # paragraphs of Wikipedia, and minimum characters of each
 
-Set = tuple[str, IndexStore, NDArray[np.float32]]
+EmbeddedSet = tuple[str, IndexStore, NDArray[np.float32]]
 """Name, index and query vectors, (queries, dim)."""
 
 
-def embedded_sets(data: Path | None, work: Path, only: str | None) -> Iterator[Set]:
-    """Yield the sets; the queries of a set are in a random order, which is always the same."""
+def embedded_sets(data: Path | None, work: Path, only: str | None) -> Iterator[EmbeddedSet]:
+    """Yield SciFact and Wikipedia, or the set that ``only`` names; nothing if ``data`` is None.
+
+    The queries of a set are in a random order, which is always the same.
+    """
     if data is None:
         return
     for name, make in (("scifact", scifact), ("wikipedia", wikipedia)):

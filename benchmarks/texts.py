@@ -78,7 +78,10 @@ def many_documents(count: int) -> Iterator[Document]:
 
 
 def paragraphs(count: int) -> Iterator[str]:
-    """Yield up to `count` paragraphs of Wikipedia of 150 characters or more, or sentences."""
+    """Yield up to `count` paragraphs of Wikipedia, of 150 characters or more.
+
+    Without SBERT_SEARCH_DATA, yield the texts of `many_documents` instead.
+    """
     data = data_folder()
     if data is None:
         return (document.text for document in many_documents(count))
