@@ -150,7 +150,7 @@ def _paired(
     if unshared := sorted(first.keys() ^ second.keys()):
         raise EvaluationError(
             f"Only one of the two runs has {', '.join(unshared)}; compare runs of the same tasks, "
-            "or name one record of each."
+            "or name one record file of each run."
         )
     for task, record in first.items():
         if reasons := list(_why_not_comparable(record, second[task])):
@@ -216,7 +216,7 @@ def _values(task: str, record: EvaluationRecord, name: str) -> Mapping[str, floa
         known = ", ".join(record["per_item"])
         raise EvaluationError(
             f"{task}: a record has no values of {name!r} for each item; it has: {known}. "
-            "Evaluate again."
+            "Compare one of these metrics."
         )
     return record["per_item"][name]
 

@@ -33,7 +33,7 @@ class FusionChoice:
         scores: Mean score of each fusion over all queries, by name.
         held_out: Cross-validated mean score: the score of each query is that of the fusion that is
             best on the other folds. It estimates the score on new queries.
-        default: Mean score of the default fusion, which was chosen without judgements.
+        default: Mean score of the default fusion, ``Fusion()``, over all queries.
         folds: For each fold, the name of the fusion that is best on the other folds.
     """
 

@@ -105,7 +105,12 @@ class Evaluation:
 
 @dataclass(slots=True)
 class Stopwatch:
-    """Measures the seconds of the parts of an evaluation; the first starts with this object."""
+    """Measures the seconds of the parts of an evaluation; making the object starts the first part.
+
+    Attributes:
+        started: Date and time (UTC) at which the object was made.
+        seconds: Seconds of each part, by name.
+    """
 
     started: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
     seconds: dict[str, float] = field(default_factory=dict)

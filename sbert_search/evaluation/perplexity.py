@@ -69,11 +69,11 @@ def evaluate_masked(
         max_len: Maximum tokens of an example, special tokens included. Examples are filled with
             whole sentences.
         most: Maximum number of examples, which are chosen at even intervals.
-        pseudo: Maximum number of examples for the pseudo-perplexity, which computes a copy of the
-            example for each of its tokens.
+        pseudo: Maximum number of examples for the pseudo-perplexity. It is slow: the model reads a
+            copy of the example for each of its tokens, with this token masked. 0: none.
         rate: Share of masked tokens; 80 % become [MASK], 10 % a random token, 10 % stay.
-        wrapped: Whether a paragraph of the text has line breaks, which are then no ends of
-            sentences.
+        wrapped: Whether the lines of the texts were wrapped at a width, as in books, so that a line
+            end inside a paragraph does not end a sentence.
 
     Raises:
         CorpusError: The text cannot be read, or is empty.
@@ -143,26 +143,25 @@ def _pseudo_loss(model: MaskedLanguageModel, corpus: MaskedCorpus, rows: Ints) -
     with progress("Predicting each token", len(rows), "examples") as advance:
         for row in rows:
             batch = _batch(model, corpus, np.array([row]))
-            whole = batch.tokens.input_ids.clone()
-            whole[batch.positions] = batch.labels
-            ordinary = (~special.to(whole.device)[whole]).nonzero().squeeze(1)
+            original = batch.tokens.input_ids.clone()
+            original[batch.positions] = batch.labels  # undoes the masking
+            ordinary = (~special.to(original.device)[original]).nonzero().squeeze(1)
             for some in torch.split(ordinary, _ROWS):
-                copies = whole.repeat(len(some), 1)
+                copies = original.repeat(len(some), 1)
                 copies[torch.arange(len(some)), some] = mask_id
-                tokens_of = PackedTokens(copies.flatten(), (len(whole),) * len(some))
-                positions = torch.arange(len(some), device=some.device) * len(whole) + some
-                loss += float(
-                    token_cross_entropy(model(tokens_of, positions).token_logits, whole[some])[0]
-                )
+                packed = PackedTokens(copies.flatten(), (len(original),) * len(some))
+                positions = torch.arange(len(some), device=some.device) * len(original) + some
+                logits = model(packed, positions).token_logits
+                loss += float(token_cross_entropy(logits, original[some])[0])
             tokens += len(ordinary)
             advance(1)
     return loss, tokens
 
 
 def _batch(model: MaskedLanguageModel, corpus: MaskedCorpus, rows: Ints) -> MaskedBatch:
-    segments = model.encoder.config.token_type_vocab > 1
+    has_segment_ids = model.encoder.config.token_type_vocab > 1
     device = next(model.parameters()).device
-    return MaskedBatch.of(corpus.read(rows), segments=segments).to(device)
+    return MaskedBatch.of(corpus.read(rows), segments=has_segment_ids).to(device)
 
 
 def _spread(n: int, most: int) -> Ints:

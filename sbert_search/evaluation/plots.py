@@ -11,7 +11,8 @@ from sbert_search.runtime.svg import COLOUR, Axis, Panel, document
 
 _TOP, _HEIGHT, _GAP = 26, 190, 50  # pixels above a panel, height of a panel, pixels below it
 _BINS = 40
-_MOST_DOTS = 1500  # in a scatter plot; of more pairs, every nth is drawn, since dots would overlap
+# A scatter plot of more pairs than this shows only every nth pair, since more dots would overlap.
+_MOST_DOTS = 1500
 
 
 def draw(record: EvaluationRecord) -> str:

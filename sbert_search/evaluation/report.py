@@ -147,9 +147,10 @@ def write_reports(
     suite: EvalSuite | None = None,
     beside: Mapping[str, Sequence[Evaluation]] | None = None,
 ) -> list[Path]:
-    """Write ``KIND.md``, and for each task ``TASK.json``, ``TASK.svg`` and a run ``TASK.trec``.
+    """Write ``KIND.md``, and ``TASK.json`` and ``TASK.svg`` for each task.
 
-    The files of the systems in ``beside`` are written to one subfolder for each system.
+    Evaluations with a run (retrieval and reranking) also get a run file, ``TASK.trec``. The files
+    of the systems in ``beside`` are written to one subfolder for each system.
 
     Returns:
         Paths of the files.

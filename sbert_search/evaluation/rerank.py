@@ -57,8 +57,8 @@ def evaluate_rerank(task: EvalTask, reranker: Reranker, *, data: Path, seed: int
     """Rerank the candidates of each query in a file of graded pairs, and compute the metrics.
 
     Args:
-        task: A task whose path is a file of pairs with grades; its ``queries`` says which queries
-            count.
+        task: A task whose path is a file of pairs with grades. If its ``queries`` is ``clean``,
+            only queries with relevant and irrelevant candidates count; else all queries count.
         reranker: The reranker to evaluate.
         data: Folder that the task's path is relative to.
         seed: Number to record in the manifest; the evaluation has no random part.

@@ -1,4 +1,4 @@
-"""Evaluate retrieval on a judged collection, with the same `Index` and `SearchEngine` as users."""
+"""Evaluate retrieval on a judged collection, by the public `Index` and `SearchEngine`."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def evaluate_retrieval(
     qrels = read_qrels(folder, task.split)
     queries = _judged_queries(task, folder, qrels)
     clock.lap("read")
-    with _opened(task, folder, embedder, index) as (opened, build):
+    with _opened(task, folder, embedder, index) as (opened, build_counts):
         clock.lap("index")
         run: Run = SearchEngine(opened, embedder).run(queries, task.depth, options=search)
         clock.lap("search")
@@ -67,7 +67,7 @@ def evaluate_retrieval(
             run = _put_first(reranked, run)
             clock.lap("rerank")
         settings = _settings(opened, search, task.depth, reranker)
-        counts = _counts(opened, qrels) | build
+        counts = _counts(opened, qrels) | build_counts
     per_query = score_run(run, qrels, dict.fromkeys((task.main_metric, *DEFAULT_MEASURES)))
     return Evaluation(
         task=task,

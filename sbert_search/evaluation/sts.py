@@ -41,8 +41,7 @@ def evaluate_sts(
         task: A task whose path is a file of scored pairs.
         model: An embedder, whose prediction is the cosine, or a cross-encoder with one score.
         data: Folder that the task's path is relative to.
-        trained_on: Training pairs of the model. Pairs of the task that are among them, with their
-            texts in either order, are skipped.
+        trained_on: Training pairs of the model; they are skipped in the task (see `unseen_pairs`).
         seed: Number to record in the manifest; the evaluation has no random part.
 
     Raises:
@@ -138,7 +137,10 @@ def _predict_by_cosine(
 def unseen_pairs(
     task: EvalTask, data: Path, trained_on: Iterable[TextPair]
 ) -> tuple[list[str], list[TextPair], int]:
-    """Read the pairs of a task that are not training pairs, whose texts may be in either order.
+    """Read the pairs of a task and skip those that the model was trained on.
+
+    A pair is skipped if a training pair has the same two texts, in either order; differences in
+    case and white space are ignored.
 
     Returns:
         Indices of the pairs in the file, as strings; the pairs; and the number of skipped pairs.

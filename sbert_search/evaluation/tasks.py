@@ -29,7 +29,9 @@ DATA: Mapping[Kind, str] = {
     "triplets": "a file of triplets",
 }
 _FILE_NAME = re.compile(r"[^./\\\0][^/\\\0]*")
-SHIPPED = Path("eval/tasks")  # folder, in a clone of the repository, of tasks named without a path
+# The task files that users may name without a path. The folder is relative to the working
+# directory, so it is found only if that is a clone of the repository.
+SHIPPED = Path("eval/tasks")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -149,10 +151,9 @@ def find_task(kind: Kind, name: str, *, split: str = "test") -> EvalTask:
     elif path.is_dir() != (kind == "retrieval"):
         raise EvaluationError(f"{name} is not {DATA[kind]}, which eval {kind} needs.")
     else:
-        whole = path.resolve().name
-        task = EvalTask(
-            name=whole.strip(".").partition(".")[0], kind=kind, path=path.resolve(), split=split
-        )
+        name_in_folder = path.resolve().name
+        stem = name_in_folder.strip(".").partition(".")[0]
+        task = EvalTask(name=stem, kind=kind, path=path.resolve(), split=split)
     if task.kind != kind:
         raise EvaluationError(f"{name} is a task for eval {task.kind}, not for eval {kind}.")
     return task

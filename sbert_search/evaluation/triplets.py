@@ -1,4 +1,4 @@
-"""Evaluate an embedder on triplets: is the anchor nearer to its positive than its negatives?"""
+"""Evaluate an embedder on triplets: is each anchor nearer to its positive than to its negatives?"""
 
 from __future__ import annotations
 
