@@ -71,11 +71,11 @@ def main() -> None:
         for source, texts in sets.items():
             measure(results, source, texts, folder, peer, rates)
     if data_folder() is not None:
-        judge(results, folder, quick=options.quick)
+        measure_sts(results, folder, quick=options.quick)
     if options.peer_python:
         with Library(options.peer_python, folder, "openvino") as other:
             for source, texts in sets.items():
-                against(results, source, texts, folder, other)
+                compare_with_openvino(results, source, texts, folder, other)
     results.write()
 
 
@@ -109,7 +109,7 @@ def measure(
     results.add(f"{source}_peer_best_batch_{best[1]}", Figure(best[0], "texts/s"))
 
 
-def judge(results: Results, folder: Path, *, quick: bool) -> None:
+def measure_sts(results: Results, folder: Path, *, quick: bool) -> None:
     """Add the Spearman correlation that each precision reaches on STSb's test pairs, times 100."""
     data = data_folder()
     assert data is not None
@@ -160,7 +160,9 @@ class Library:
         self._child.communicate()
 
 
-def against(results: Results, source: str, texts: list[str], folder: Path, other: Library) -> None:
+def compare_with_openvino(
+    results: Results, source: str, texts: list[str], folder: Path, other: Library
+) -> None:
     """Compare our default precision with the OpenVINO backend."""
     ours = Embedder(folder, device="cpu")
     figure = compare(

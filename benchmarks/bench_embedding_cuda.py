@@ -67,13 +67,15 @@ def measure(results: Results, shape: str, folder: Path, device: torch.device, fl
     """Measure one encoder shape."""
     _, short = sentences(2_000 if results.options.quick else 20_000)
     ours = Embedder(folder, device=str(device), precision="bf16", batch_tokens="auto")
-    against(results, shape, short, folder, ours)
+    compare_with_peer(results, shape, short, folder, ours)
     exact = Embedder(folder, device=str(device), precision="fp32").encode(short[:500])
     results.add(f"{shape}_min_cosine", min_cosine(ours.encode(short[:500]), exact))
-    alone(results, shape, folder, ours, flops)
+    measure_alone(results, shape, folder, ours, flops)
 
 
-def against(results: Results, shape: str, texts: list[str], folder: Path, ours: Embedder) -> None:
+def compare_with_peer(
+    results: Results, shape: str, texts: list[str], folder: Path, ours: Embedder
+) -> None:
     """Compare our speed with the peer's, in large batches and one text at a time."""
     half = {"dtype": torch.bfloat16}
     peer = SentenceTransformer(str(folder), device=ours.opened.device, model_kwargs=half)
@@ -95,7 +97,7 @@ def one_at_a_time(encode: Callable[[str], object], texts: list[str]) -> None:
         encode(text)
 
 
-def alone(results: Results, shape: str, folder: Path, ours: Embedder, flops: float) -> None:
+def measure_alone(results: Results, shape: str, folder: Path, ours: Embedder, flops: float) -> None:
     """Measure our encoder with texts of 512 tokens.
 
     The figures are the speed with and without tokenising, the operations a second as a share of
