@@ -82,9 +82,7 @@ def test_a_model_that_has_moved_is_named_with_the_remedy(tmp_path: Path) -> None
     model = saved(tmp_path / "model")
     index = small_index(tmp_path, embedder=Embedder(model, device="cpu"))
     model = model.rename(tmp_path / "elsewhere")
-    with pytest.raises(
-        ModelError, match="built with this model; if it lies elsewhere"
-    ):
+    with pytest.raises(ModelError, match="built with this model; if it lies elsewhere"):
         SearchEngine(index).search("germs")
     assert SearchEngine(index, model).search("germs")
     with pytest.raises(ModelError, match="no-such-model") as error:
