@@ -1,7 +1,8 @@
-"""The derived files of one state: FAISS indexes and postings.
+"""The derived files of one committed state of an index: FAISS indexes and postings.
 
 Searches do not need these files: without a FAISS file they scan a segment exactly, and without
-postings they count its words again. Both are slower, so damage to the files is only a warning.
+postings they count its words again. That is only slower, so a damaged file causes a warning and no
+error.
 """
 
 from __future__ import annotations

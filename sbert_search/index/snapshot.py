@@ -27,7 +27,7 @@ from sbert_search.records import Document
 from sbert_search.runtime.disk.folders import Folder
 
 MASKS_KEPT = 4  # filters whose masks are cached; a mask takes a byte per row
-MAX_RESULTS_HELD = 1 << 22  # most results (queries x k) of one block of queries
+MAX_RESULTS_HELD = 1 << 22  # limit of the results (queries x k) of one block of queries
 
 
 class Snapshot:
@@ -135,7 +135,7 @@ class Snapshot:
 
     @cached_property
     def _single_query(self) -> SingleQuerySearch | None:
-        """A faster search for one query, if the index is one FAISS file without dead rows."""
+        """A faster search for one query, if there is one segment, with FAISS, without dead rows."""
         if len(self.segments) != 1 or self._selections[0] is not None:
             return None
         return SingleQuerySearch.of(self.segments[0], self.anns[0], self.settings)

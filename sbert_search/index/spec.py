@@ -72,7 +72,7 @@ class IndexSpec:
 
     @property
     def links(self) -> int:
-        """HNSW's M, the links of a row on each level (2M on level 0); 0 without a graph."""
+        """HNSW's M: a row has at most M links on each level (2M on level 0); 0 without a graph."""
         match = re.search(r"HNSW(\d+)(?=,|$)", self.factory)
         return int(match.group(1)) if match and self.is_hnsw else 0
 

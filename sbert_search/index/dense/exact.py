@@ -24,16 +24,16 @@ from sbert_search.index.storage.manifest import Metric
 BLOCK_SCORES = 1 << 21  # scores of one block of queries against one block of vectors (8 MiB)
 BLOCK_ELEMENTS = 1 << 22  # elements of one block of vectors that is copied (16 MiB as float32)
 QUERY_BLOCK = 128  # queries that are scored together
-FEW = 8  # most queries that are scored by dot products; more are scored by a matrix product
+FEW = 8  # up to this many queries are scored by dot products, more by a matrix product
 DOT_ELEMENTS = 1 << 18  # elements of a block that stays in cache while few queries are scored on it
 PAIR_ELEMENTS = 1 << 15  # elements scored in float64 at a time, so that they stay in cache
 DENSE = 0.5  # share of selected rows above which all rows are read in order, which is faster
-DENSE_SINGLE = 0.2  # the same for one query of float32 vectors: reading takes most of the time
+DENSE_SINGLE = 0.2  # the same for one query on float32 vectors, where most of the time is reading
 NONE = -3.4e38  # bound before any score is known: nearly the lowest float32
-GROUP = 64  # scores in a group; the k-th best score is bounded by the best of each group
+GROUP = 64  # scores in a group; the best of each group give a lower bound of the k-th best score
 HALF_BITS = np.int32(-0x70002000)  # float32 bits that float16 has: sign, 5 exponent, 10 fraction
 HALF_SCALE = np.float32(2.0**112)  # 2 to the difference of the exponent biases (127 - 15)
-MAX_TIES = 10_000  # rows kept beyond k when that many lie within rounding error of the k-th
+MAX_TIES = 10_000  # limit of the rows kept beyond k because they nearly tie with the k-th
 
 # A matrix product uses all cores. The threads of several products at once would spin while waiting
 # for each other, so a lock admits one product at a time.

@@ -86,7 +86,7 @@ def train(
     """Train an empty FAISS index on a sample of the vectors of all segments.
 
     Args:
-        samples: Mapped vectors of each segment, (n_rows, dim).
+        samples: Memory-mapped vectors of each segment, (n_rows, dim), from which rows are drawn.
         settings: Settings of the index; gives dimensions, metric and spec.
         memory_bytes: Memory budget; the training vectors take at most a quarter of it. None: no
             limit.
@@ -162,7 +162,7 @@ def write(folder: Folder, number: int, begun: FaissIndex, vectors: Vectors) -> F
     """Fill a trained index with the vectors of a segment, on a GPU if possible, and write it.
 
     Args:
-        folder: The index.
+        folder: Folder of the stored index.
         number: An unused file number.
         begun: An empty index from `train`, or an index that holds the first of the vectors.
         vectors: (n_rows, dim).

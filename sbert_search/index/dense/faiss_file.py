@@ -1,4 +1,4 @@
-"""Approximate search of one segment by a FAISS index, in a file that can be made again.
+"""Approximate search of one segment by a FAISS index, whose file can be made again.
 
 FAISS neither opens nor checks the file: its writer can lose data on a full disk and report success,
 and its reader parses damaged bytes. `runtime.disk` writes the bytes, and their hash is checked
@@ -30,7 +30,7 @@ _KINDS = re.compile(r"Index(Flat(IP|L2)?|(HNSW|IVF|PQ|ScalarQuantizer|PreTransfo
 
 
 class FaissFile:
-    """A FAISS index in a file: mapped when opened, checked and parsed when first searched."""
+    """A FAISS index in a file, which is mapped at once, and checked and parsed at first use."""
 
     def __init__(self, folder: Folder, record: FileRecord, shape: tuple[int, int]) -> None:
         self.record, self._shape = record, shape
@@ -123,7 +123,7 @@ def search(
     params = parameters(index, plan.spec, plan.n_candidates, bits)
     at: NDArray[np.int64] = index.search(queries, plan.n_candidates, params=params)[1]
     if selection and plan.route == "fetch":
-        at[~selection.marks[at]] = -1  # where it is -1 already, it stays -1 for any mark
+        at[~selection.marks[at]] = -1  # a position of -1 reads the last mark, and stays -1 anyway
     return at
 
 

@@ -22,7 +22,7 @@ from sbert_search.index.dense.query_plan import Plan, Selection
 from sbert_search.index.norms import Vectors
 from sbert_search.runtime.progress import Advance, note
 
-MOST = 2048  # most candidates, and most inverted lists, per query in FAISS's GPU code
+MOST = 2048  # largest n_candidates and largest nprobe that FAISS accepts on a GPU
 CHUNK_ROWS = 65_536  # vectors sent to the device at a time
 SCRATCH_BYTES = 512 << 20  # temporary memory that FAISS reserves on the device
 SHARE = 0.8  # share of the free memory of a device that an index and the scratch may take
@@ -96,8 +96,8 @@ def can_hold(index: FaissIndex, n_rows: int) -> Gpu | None:
     needed = n_rows * (inner.code_size + 8) + 4 * inner.nlist * inner.d
     if not gpu.has_room(needed):
         note(
-            f"{n_rows:,} vectors take {needed / 2**20:,.0f} MiB, more than the GPU has free; the "
-            "CPU is used."
+            f"{n_rows:,} vectors take {needed / 2**20:,.0f} MiB, more than the free memory of the "
+            "GPU allows; the CPU is used."
         )
         return None
     return gpu
@@ -167,7 +167,7 @@ class GpuIndex:
 
         at = self._gpu.run(work)
         if selection is not None:
-            at[~selection.marks[at]] = -1  # where it is -1 already, it stays -1 for any mark
+            at[~selection.marks[at]] = -1  # a position of -1 reads the last mark, and stays -1
         return at
 
 

@@ -30,8 +30,8 @@ NEARLY_ALL = 0.8  # lowest share of selected rows for which FAISS searches witho
 SPARE = 4.0  # extra candidates, in standard deviations of the number of dropped ones
 TOGETHER = 0.08  # cost of scoring a row for each further query of a block
 TEST = 1 / 32  # cost of looking up one row in the bitmap
-CODE = 0.25  # cost of scoring a compressed row that follows the one before it in memory
-WIDENING = 1.5  # parameters grow by (1 / share) ** 1.5, as neighbours may be in other clusters
+CODE = 0.25  # cost of scoring a compressed row when rows are read in the order of memory
+WIDENING = 1.5  # ef_search and nprobe grow by the factor (live rows / selected rows) ** 1.5
 WIDEST = 1 << 20  # largest ef_search
 WIDER = 4  # factor by which a second attempt raises the search parameters
 
@@ -127,8 +127,8 @@ def plan(
         return scan
     share = n_selected / n_rows
     factor = (n_live / n_selected) ** WIDENING
-    # Dead rows take places among the ef_search candidates of a graph, so ef_search grows with their
-    # number. nprobe does not: an inverted list holds as many live rows as in a new index.
+    # Deleted rows take places among the ef_search candidates of a graph, so ef_search grows with
+    # their number. nprobe does not: an inverted list holds as many live rows as in a new index.
     wide = _widened(spec, factor, factor * n_rows / n_live)
     if share >= NEARLY_ALL:
         dropped = math.sqrt(n_candidates * (1 - share))

@@ -75,8 +75,9 @@ def offer_approximate(
 ) -> None:
     """Offer the rows that a FAISS index finds, scored with their stored vectors.
 
-    Few selected rows are scanned exactly instead. Queries for which FAISS returns too few rows are
-    searched again, in the end by an exact scan, so every query gets k rows if there are k.
+    If ``selection`` leaves few rows, they are scanned exactly instead. Queries for which FAISS
+    returns too few rows are searched again, in the end by an exact scan, so every query gets k rows
+    if there are k.
 
     Args:
         top: As for `offer_nearest`.
