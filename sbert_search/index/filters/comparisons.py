@@ -90,7 +90,7 @@ def is_in(column: pa.Array, values: Sequence[Value]) -> pa.Array:
 
 
 def constant(column: pa.Array, value: bool) -> pa.Array:
-    """Return the same answer for every row of a column that is not null."""
+    """Return ``value`` for every row where the column has a value, and null for the others."""
     return _where(column.is_valid(), pa.scalar(value))
 
 
@@ -109,7 +109,7 @@ def _same_number(value: int | float, kind: pa.DataType) -> int | float | None:
 
 
 def _next_below(value: int | float, kind: pa.DataType) -> int | float | None:
-    """Return the largest value of a type below a literal that the type lacks; None if none is."""
+    """Return the type's largest value below a literal that is not one of its values, or None."""
     if kind == pa.int64():
         if value < INT64.min:
             return None
@@ -126,8 +126,9 @@ def _values(column: pa.Array) -> NDArray[Any]:
 def _order(integers: NDArray[np.int64], floats: NDArray[np.float64]) -> NDArray[np.int8]:
     """Return whether each integer is below (-1), equal to (0) or above (1) the float beside it.
 
-    Rounding keeps the order, so a rounded integer that differs from the float decides. If both are
-    equal, the float is a whole number, and the integers themselves are compared.
+    The integer is first rounded to float64. Rounding keeps the order, so if the rounded integer
+    differs from the float, that decides. If they are equal, the float is a whole number, and is
+    compared with the integer as an integer.
     """
     rounded = integers.astype(np.float64)
     order = (rounded > floats).astype(np.int8) - (rounded < floats)

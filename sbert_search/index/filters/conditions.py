@@ -45,7 +45,8 @@ OWN_COLUMNS: Mapping[str, ColumnType] = {"doc_id": "string", "title": "string"}
 Condition = Callable[[Mapping[str, pa.Array]], pa.Array]
 """Maps columns, by the names in the condition, to true, false or null for each document."""
 
-_METADATA, _OWN = "meta.", "own."  # prefixes for names of metadata columns that are in OWN_COLUMNS
+# Prefixes that tell a metadata column from the document's own field of the same name.
+_METADATA, _OWN = "meta.", "own."
 
 _NUMBERS = {"int64", "float64"}
 _NUMBER = re.compile(r"(?P<int>[0-9]+)|([0-9]+\.?|[0-9]*\.[0-9]+)(e[-+]?[0-9]+)?", re.IGNORECASE)
@@ -98,7 +99,7 @@ def parse(where: str, columns: Mapping[str, ColumnType]) -> Filter:
         tree = text.tree()
         compiler = _Compiler(text, known, ambiguous.keys())
         condition = compiler.condition(tree)
-        text.require_read(tree)
+        text.require_supported(tree)
     except RecursionError:
         raise QueryError("The filter is nested too deeply; use fewer parentheses.") from None
     return Filter(condition, compiler.used)

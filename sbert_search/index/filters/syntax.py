@@ -42,8 +42,8 @@ _READ: Mapping[type[exp.Expr], set[str]] = {
     exp.Null: set(),
     exp.Boolean: {"this"},
 }
-"""The arguments of each kind of node that the compiler reads. Any other argument may change the
-meaning of the node, as `negate` did when sqlglot 30 introduced it, so it is refused."""
+"""For each kind of node, the arguments that `conditions` compiles. Any other argument may change
+the meaning of the node, as `negate` did when sqlglot 30 introduced it, so it is refused."""
 
 
 class FilterText:
@@ -88,8 +88,8 @@ class FilterText:
             quotes = max(self._where.rfind(quote) for quote in "'\"")
             self._refuse_at(max(quotes, 0), "a quote is not closed")
 
-    def require_read(self, tree: exp.Expr) -> None:
-        """Refuse a tree with anything that the compiler does not read.
+    def require_supported(self, tree: exp.Expr) -> None:
+        """Refuse a tree with anything that `conditions` does not compile.
 
         Raises:
             QueryError: A node, an argument of a node or a comment is not supported.

@@ -31,7 +31,7 @@ from sbert_search.runtime.disk.same_file import require_apart, require_possible_
 
 # Endings of other formats: a reader of such a file would not understand Parquet.
 _OTHER_FORMATS = (".arrow", ".csv", ".feather", ".json", ".jsonl", ".npy", ".npz", ".tsv", ".txt")
-MODEL_KEY = "sbert_search.model"  # key in the file's metadata; its value is the identity as JSON
+MODEL_KEY = "sbert_search.model"  # key in the file's metadata for the model's identity, as JSON
 
 
 def embed_to_parquet(
@@ -45,8 +45,8 @@ def embed_to_parquet(
     """Embed documents into a Parquet file, which appears under its name when it is complete.
 
     Each passage is a row: ``doc_id``, ``chunk``, ``text`` (the embedded text, including the
-    title), ``n_tokens``, ``lost_tokens``, ``vector`` (a fixed-size list of float32), then the
-    metadata of the source; a metadata name that equals one of these gets the prefix ``meta.``.
+    title), ``n_tokens``, ``lost_tokens``, ``vector`` (a fixed-size list of float32), then a column
+    for each metadata field; a field named like one of the columns before gets the prefix ``meta.``.
     Each batch is a row group.
 
     Raises:

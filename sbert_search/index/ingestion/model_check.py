@@ -19,7 +19,7 @@ from sbert_search.runtime.progress import note
 
 MIN_COSINE = 0.999  # lowest cosine accepted for the same model in any engine and precision
 SAME_COSINE = 0.99999  # lowest cosine accepted if hashes of model files cannot be compared
-_QUICK = 2  # number of check texts that every process compares
+_QUICK = 2  # number of check texts compared where the result for all is cached (ONNX graphs)
 
 _compared: WeakKeyDictionary[TextEmbedder, dict[SelfCheck, float]] = WeakKeyDictionary()
 
@@ -81,26 +81,27 @@ def require_agreement(
             f"The index was built with {stored.name}, and {given.name} is another model "
             f"({'; '.join(differences)}). Use {stored.name}, or build another index."
         )
-    same = comparable and stored.same_engine(given)
-    if same and not settings.self_check.texts:
-        return  # the index was made without a model, so there are no vectors to compare
+    same_engine = comparable and stored.same_engine(given)
+    if same_engine and not settings.self_check.texts:
+        return  # `IndexStore.create` made the index without check texts; `build_index` stores some
     worst = _worst_cosine(settings.self_check, embedder)
     least = MIN_COSINE if comparable else SAME_COSINE
     if worst >= least:
         return
     problem = (
         f"{given.name} with {given.engine} in {given.precision} gives other vectors than "
-        f"{'it' if same else f'{stored.engine} in {stored.precision}'} did when the index was "
-        f"built: cosine {worst:.5f} on the check texts, {least} is needed."
+        f"{'it' if same_engine else f'{stored.engine} in {stored.precision}'} did when the index "
+        f"was built: cosine {worst:.5f} on the check texts, {least} is needed."
     )
     remedy = (
-        "Another version of a library may cause this: install the version of the build, or build "
-        "another index"
-        if same
+        "Another version of a library may cause this: install the version with which the index was "
+        "built, or build another index"
+        if same_engine
         else f"Use --engine {stored.engine} --precision {stored.precision}"
     )
     if not (allow_inexact and comparable):
-        raise ModelMismatch(f"{problem} {remedy}, or --allow-inexact.")
+        inexact = ", or pass --allow-inexact" if comparable else ""
+        raise ModelMismatch(f"{problem} {remedy}{inexact}.")
     note(problem)
 
 

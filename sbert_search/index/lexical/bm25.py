@@ -27,7 +27,7 @@ Matches = tuple[NDArray[np.int64], NDArray[np.float64]]
 """Rows of documents' first passages, and scores; both (n,), best first, then lower rows first."""
 
 TermPairs = list[NDArray[np.uint32]]
-"""For each term or each segment, an array (n, 2): document number, and count of a term in it."""
+"""Arrays (n, 2) of document number and count: each term in one segment, or one term in each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +132,7 @@ def _scores(
     """Score the documents of a segment, (n_docs,); 0 where a document has none of the terms."""
     pairs = np.concatenate(by_term)
     docs, counts = pairs[:, 0].astype(np.intp), pairs[:, 1].astype(np.float64)
-    gains = np.repeat(weights, [len(own) for own in by_term]) * counts / (counts + norms[docs])
+    gains = np.repeat(weights, list(map(len, by_term))) * counts / (counts + norms[docs])
     return np.asarray(np.bincount(docs, gains, minlength=len(norms)), np.float64)
 
 

@@ -79,7 +79,7 @@ def write_lexical(folder: Folder, number: int, sources: Sources) -> LexicalRecor
             bool (n_docs,); None: all.
 
     Raises:
-        OSError: The disk failed. No manifest names the partial files, so a later writer removes
+        OSError: The disk failed. The partial files are in no manifest, so a later writer removes
             them.
     """
     n_pairs = sum(_n_live(postings, live) for postings, live in sources)
