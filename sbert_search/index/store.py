@@ -13,7 +13,7 @@ from sbert_search.index.dense import faiss_runtime
 from sbert_search.index.maintenance import backup
 from sbert_search.index.snapshot import Snapshot
 from sbert_search.index.storage import manifest as manifests
-from sbert_search.index.storage.holding import Holding
+from sbert_search.index.storage.held_folder import HeldFolder
 from sbert_search.index.storage.manifest import (
     FOLDERS,
     LOCK,
@@ -83,7 +83,7 @@ class IndexStore:
                 _check_free(folder)  # again, since another process may have created an index
                 locks.check_renames(folder)
                 _add_folders(folder)
-                manifests.write(folder, empty, ready=Holding(folder, lock).require)
+                manifests.write(folder, empty, ready=HeldFolder(folder, lock).require)
         except OSError as error:
             raise IndexStoreError(f"No index can be made at {path}: {error}.") from error
         return cls.open(path)
@@ -123,11 +123,11 @@ class IndexStore:
             IndexLocked: Another process is writing.
             IndexStoreError: The folder cannot be written.
         """
-        with _held(self.path, max(self.wait_s, at_least_s)) as holding:
-            self.snapshot = _newest(holding.folder, self.snapshot)
-            require_files(holding.folder, self.snapshot.manifest)
-            remove_unreferenced(holding, self.snapshot.manifest)
-            yield IndexWriter(self.snapshot, holding, self._move)
+        with _held(self.path, max(self.wait_s, at_least_s)) as held_folder:
+            self.snapshot = _newest(held_folder.folder, self.snapshot)
+            require_files(held_folder.folder, self.snapshot.manifest)
+            remove_unreferenced(held_folder, self.snapshot.manifest)
+            yield IndexWriter(self.snapshot, held_folder, self._move)
 
     def _move(self, snapshot: Snapshot) -> None:
         self.snapshot = snapshot
@@ -188,7 +188,7 @@ def _always_changing(path: Path) -> IndexStoreError:
 
 
 @contextlib.contextmanager
-def _held(path: Path, wait_s: float) -> Iterator[Holding]:
+def _held(path: Path, wait_s: float) -> Iterator[HeldFolder]:
     """Hold the lock of an index, and keep its sub-folders open to notice when one is replaced."""
     with contextlib.ExitStack() as held:
         try:
@@ -197,7 +197,7 @@ def _held(path: Path, wait_s: float) -> Iterator[Holding]:
             held.enter_context(folder.kept_open(FOLDERS))
         except OSError as error:
             raise IndexStoreError(f"{path} cannot be written: {error}.") from error
-        yield Holding(folder, lock)
+        yield HeldFolder(folder, lock)
 
 
 def _take_lock(held: contextlib.ExitStack, path: Path, wait_s: float) -> tuple[Folder, locks.Lock]:

@@ -22,7 +22,7 @@ from sbert_search.index.maintenance.check import damaged_derived_files
 from sbert_search.index.snapshot import Snapshot
 from sbert_search.index.storage import columns as columns_of
 from sbert_search.index.storage import ids
-from sbert_search.index.storage.holding import Holding
+from sbert_search.index.storage.held_folder import HeldFolder
 from sbert_search.index.storage.manifest import BuildCursor, ColumnType, Manifest, StoreSettings
 from sbert_search.index.storage.segment_rows import PassageBatch, make_part
 from sbert_search.index.storage.segment_writer import write_segment
@@ -46,7 +46,7 @@ class IndexWriter:
 
     Args:
         snapshot: The newest state.
-        holding: The opened folder with its lock.
+        held_folder: The opened folder with its lock.
         publish: Called with the new state after each commit.
 
     Attributes:
@@ -54,10 +54,10 @@ class IndexWriter:
     """
 
     def __init__(
-        self, snapshot: Snapshot, holding: Holding, publish: Callable[[Snapshot], None]
+        self, snapshot: Snapshot, held_folder: HeldFolder, publish: Callable[[Snapshot], None]
     ) -> None:
         self.snapshot = snapshot
-        self._holding, self._publish = holding, publish
+        self._held_folder, self._publish = held_folder, publish
         # For each id of documents that are classified and not yet committed: the hash of the newest
         # content, and the number of these documents.
         self._pending: dict[str, tuple[int, int]] = {}
@@ -227,19 +227,20 @@ class IndexWriter:
     def repair(self) -> list[str]:
         """Remove damaged derived files and unreferenced files; rebuild missing derived files.
 
-        Documents, vectors and ids are never changed. If one is damaged, restore it from a backup.
+        Derived files are FAISS indexes and postings. Documents, vectors and ids are never changed.
+        If a file of these is damaged, restore it from a backup.
 
         Returns:
             Names of the files removed.
         """
         old = self.snapshot.manifest
-        dropped = damaged_derived_files(self._holding.folder, old)
+        dropped = damaged_derived_files(self._held_folder.folder, old)
         with self._transaction() as work:
             new = compaction.with_ann(work, self.snapshot, old.without(dropped))
             new = with_lexical(work, new)
             if new != old:
                 work.commit(new)
-        removed = remove_unreferenced(self._holding, self.snapshot.manifest, grace_s=0.0)
+        removed = remove_unreferenced(self._held_folder, self.snapshot.manifest, grace_s=0.0)
         return sorted({*dropped, *removed})
 
     def set_lexical(self, settings: LexicalSettings | None) -> None:
@@ -264,7 +265,7 @@ class IndexWriter:
 
     def backup_to(self, target: str | Path) -> None:
         """Copy this state to another folder, by hard links if possible; see `backup.backup_to`."""
-        folder, manifest = self._holding.folder, self.snapshot.manifest
+        folder, manifest = self._held_folder.folder, self.snapshot.manifest
         backup.backup_to(folder, manifest, Path(target), backup.opened_files(folder, manifest))
 
     def rewrite(self, change: Callable[[Transaction], Manifest]) -> None:
@@ -339,7 +340,7 @@ class IndexWriter:
     @contextlib.contextmanager
     def _transaction(self) -> Iterator[Transaction]:
         """Run a transaction, then open and publish the state that it committed, if any."""
-        with transaction(self._holding, self.snapshot.manifest) as work:
+        with transaction(self._held_folder, self.snapshot.manifest) as work:
             yield work
         if work.committed:
             try:

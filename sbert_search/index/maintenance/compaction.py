@@ -35,7 +35,7 @@ WORK_BYTES = 192 << 20  # memory of a merge: rows read, gathered and written, an
 def rewritten(work: Transaction, snapshot: Snapshot, groups: Sequence[Group]) -> Manifest:
     """Write merged segments and return the new manifest, without committing it.
 
-    Tombstones, the records of dead rows, are gathered in one file if rows remain dead.
+    Tombstones, the records of dead rows, are gathered in one file if any dead rows are kept.
 
     Args:
         work: The transaction to write in.
@@ -142,9 +142,9 @@ def _copy_to_extend(snapshot: Snapshot, segment: Segment) -> FaissIndex | None:
 def _merged(work: Transaction, snapshot: Snapshot, group: Group) -> SegmentRecord | None:
     """Write the rows of some segments as one segment; None when no row is left."""
     columns = _columns_of([snapshot.segments[i] for i in group.members], snapshot.columns)
-    whole = group.start if group.extend else None  # the segment that keeps its dead rows
+    kept_whole = group.start if group.extend else None  # the segment that keeps its dead rows
     sources = [
-        (snapshot.segments[i], snapshot.live(i) if i != whole else None) for i in group.members
+        (snapshot.segments[i], snapshot.live(i) if i != kept_whole else None) for i in group.members
     ]
     for segment, _ in sources:
         segment.verify()
@@ -165,7 +165,8 @@ def _merged(work: Transaction, snapshot: Snapshot, group: Group) -> SegmentRecor
     if snapshot.settings.lexical is None:
         return record
     postings = [
-        (snapshot.postings(i), snapshot.live_docs(i) if i != whole else None) for i in group.members
+        (snapshot.postings(i), snapshot.live_docs(i) if i != kept_whole else None)
+        for i in group.members
     ]
     lexical = write_lexical(work.folder, work.new_number(), postings)
     return dataclasses.replace(record, lexical=lexical)

@@ -31,8 +31,8 @@ MAX_SEGMENTS = 4  # largest number of small segments after an update
 MAX_DEAD = 0.2  # largest share of dead rows in a segment
 MAX_SCANNED = 0.01  # largest share of rows that an index with FAISS files scans exactly
 MAX_TOMBSTONES = 32  # largest number of tombstone files, which list dead rows
-MAX_MERGEABLE = 64  # a commit merges when this saves so many segments, to limit open files
-ADVISED_SEGMENTS = 16  # segments above one per half million rows at which compaction is advised
+MAX_MERGEABLE = 64  # a commit merges if that removes so many segments, to limit open files
+ADVISED_SEGMENTS = 16  # compact is advised above this number plus one per half million live rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,9 +91,10 @@ def groups_for_compaction(snapshot: Snapshot) -> list[Group]:
 
 
 def groups_after_commit(snapshot: Snapshot) -> list[Group]:
-    """Choose groups after a commit in a long series, once a merge saves `MAX_MERGEABLE` segments.
+    """Choose groups after one commit of a build or update, if `MAX_MERGEABLE` segments disappear.
 
-    Segments with a FAISS file are not rewritten.
+    If fewer would, merging waits for the end of the build or update. Segments with a FAISS file are
+    not rewritten.
     """
     parts = _parts(snapshot)
     groups = list(_neighbours(parts, stand_alone=[part.has_ann for part in parts]))
@@ -128,7 +129,7 @@ def _for_faiss(parts: Sequence[_Part], tail: int, snapshot: Snapshot) -> list[Gr
 
 
 def _tiered(parts: Sequence[_Part], tail: int) -> list[Group]:
-    """Merge the newest of too many small segments."""
+    """Choose the newest small segments to merge, if there are too many small ones."""
     small = [i for i in range(tail, len(parts)) if parts[i].n_live <= SEGMENT_ROWS // 2]
     if len(small) <= MAX_SEGMENTS:
         return []

@@ -1,4 +1,4 @@
-"""Typed metadata columns: their Arrow types, and merging those of a new source into an index."""
+"""Typed metadata columns: their Arrow types, and adding the columns of a source to an index."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def _fitted(document: Document, name: str, kind: ColumnType) -> MetadataValue:
 
 
 def exact_as_float(integers: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Mark the integers that float64 holds exactly, as it does all of magnitude up to 2**53."""
+    """Mark the integers that float64 holds exactly, among them all of magnitude up to 2**53."""
     floats = integers.astype(np.float64)
     # A float of 2**63 would overflow when it is cast back, so it is replaced by 0 first.
     fits = floats < ABOVE_INT64

@@ -14,7 +14,7 @@ from sbert_search.runtime.disk.locks import Lock
 Stamp = tuple[int, int, int]  # inode, modification time and size of a file
 
 
-class Holding:
+class HeldFolder:
     """The opened folder of an index and the lock that its writer holds.
 
     All files are written to the opened folder, even if its path names another folder by then.

@@ -1,8 +1,8 @@
 """Finding documents by id: a sorted table of hashes with one column per document.
 
 The table is uint64 (3, n_docs): hash of the id (sorted), row of the document's first passage, hash
-of the document's content. Different ids may have the same hash; the caller compares the ids of all
-columns with that hash.
+of the document's content. Different ids may have the same hash, so for each column with the hash of
+an id, the caller reads the document's id and compares it.
 """
 
 from __future__ import annotations

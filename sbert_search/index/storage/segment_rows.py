@@ -66,7 +66,7 @@ def make_part(
 
     Args:
         batch: At least one document.
-        first_row: Row number of the first passage in the index.
+        first_row: Row number, in the index, for the first passage of the batch.
         settings: Settings of the index.
         columns: Metadata columns of the index.
 
@@ -74,29 +74,30 @@ def make_part(
         The rows to write, and the id table of their documents.
 
     Raises:
-        IndexStoreError: Passages and documents do not match, vectors have another dimension or are
-            not finite, or metadata has another type; the message names the document.
+        IndexStoreError: Passages and documents do not match, or vectors have another dimension.
+            Or a vector is not finite, or metadata has another type; then the message names the
+            document.
     """
     _check_shape(batch, settings.dim)
-    kept, passages_kept = _last_of_each_id(batch)
-    documents = [batch.documents[i] for i in kept]
-    doc_of = np.searchsorted(kept, np.asarray(batch.doc_of)[passages_kept])
-    vectors = _stored_vectors(batch, passages_kept, settings)
-    rows = np.arange(first_row, first_row + len(passages_kept))
-    chunk = np.asarray(batch.chunk)[passages_kept]
-    first = [documents[d] if c == 0 else None for d, c in zip(doc_of, chunk, strict=True)]
+    kept_docs, kept_passages = _last_of_each_id(batch)
+    documents = [batch.documents[i] for i in kept_docs]
+    doc_of = np.searchsorted(kept_docs, np.asarray(batch.doc_of)[kept_passages])
+    vectors = _stored_vectors(batch, kept_passages, settings)
+    rows = np.arange(first_row, first_row + len(kept_passages))
+    chunk = np.asarray(batch.chunk)[kept_passages]
+    doc_if_first = [documents[d] if c == 0 else None for d, c in zip(doc_of, chunk, strict=True)]
     arrays = {
         "row": pa.array(rows),
         "doc_id": pa.array([documents[d].doc_id for d in doc_of], pa.large_string()),
-        "title": _texts([doc and doc.title for doc in first]),
-        "text": _texts([doc and doc.text for doc in first]),
-        "source": _texts([doc and doc.source for doc in first]),
+        "title": _texts([doc and doc.title for doc in doc_if_first]),
+        "text": _texts([doc and doc.text for doc in doc_if_first]),
+        "source": _texts([doc and doc.source for doc in doc_if_first]),
     }
     for name in ("chunk", "char_start", "char_end", "n_tokens", "lost_tokens"):
         kind = columns_of.FIXED.field(name).type
-        arrays[name] = pa.array(np.asarray(getattr(batch, name))[passages_kept], kind)
+        arrays[name] = pa.array(np.asarray(getattr(batch, name))[kept_passages], kind)
     for name, kind in columns.items():
-        arrays[columns_of.PREFIX + name] = columns_of.metadata_array(first, name, kind)
+        arrays[columns_of.PREFIX + name] = columns_of.metadata_array(doc_if_first, name, kind)
     schema = columns_of.schema(columns)
     table = ids.make_table(
         ids.hash_ids([document.doc_id for document in documents]),
@@ -129,31 +130,31 @@ def _check_shape(batch: PassageBatch, dim: int) -> None:
 
 
 def _last_of_each_id(batch: PassageBatch) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the indexes in the batch of documents to keep and of their passages, ascending."""
+    """Return which documents and which passages of the batch to keep: their indexes, ascending."""
     last = {document.doc_id: i for i, document in enumerate(batch.documents)}
-    kept = np.array(sorted(last.values()), np.int64)
-    return kept, np.flatnonzero(np.isin(batch.doc_of, kept))
+    kept_docs = np.array(sorted(last.values()), np.int64)
+    return kept_docs, np.flatnonzero(np.isin(batch.doc_of, kept_docs))
 
 
 def _stored_vectors(
-    batch: PassageBatch, kept: NDArray[np.int64], settings: StoreSettings
+    batch: PassageBatch, kept_passages: NDArray[np.int64], settings: StoreSettings
 ) -> NDArray[np.floating]:
-    vectors = np.asarray(batch.vectors)[kept]
-    _check_finite(vectors, batch, kept, "")
+    vectors = np.asarray(batch.vectors)[kept_passages]
+    _check_finite(vectors, batch, kept_passages, "")
     if settings.metric == "cosine":
         vectors = normalised(vectors)
     with np.errstate(over="ignore"):  # an overflow gives infinity, which is checked below
         vectors = vectors.astype(settings.dtype)
-    _check_finite(vectors, batch, kept, f" as {settings.dtype}")
+    _check_finite(vectors, batch, kept_passages, f" as {settings.dtype}")
     return vectors
 
 
 def _check_finite(
-    vectors: NDArray[np.floating], batch: PassageBatch, kept: NDArray[np.int64], how: str
+    vectors: NDArray[np.floating], batch: PassageBatch, kept_passages: NDArray[np.int64], how: str
 ) -> None:
     finite = np.isfinite(vectors).all(axis=1)
     if not finite.all():
-        document = batch.documents[int(batch.doc_of[kept[np.argmin(finite)]])]
+        document = batch.documents[int(batch.doc_of[kept_passages[np.argmin(finite)]])]
         raise IndexStoreError(
             f"The vector of document {document.doc_id!r} ({document.source or 'no source'}) is not "
             f"finite{how}; the model fails on its text. Nothing of this batch was written."

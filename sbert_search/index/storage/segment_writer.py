@@ -55,7 +55,7 @@ def write_segment(
         batch_rows: Number of rows in an Arrow batch, which is held in memory while it is written.
 
     Raises:
-        OSError: The disk failed. No manifest names the partial files, so a later writer removes
+        OSError: The disk failed. The partial files are in no manifest, so a later writer removes
             them.
     """
     schema = columns_of.schema(columns)

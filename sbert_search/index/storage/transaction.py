@@ -1,7 +1,7 @@
 """One commit: new files get unused names, then the manifest is replaced.
 
-Before the replacement, the old state is intact and the new files can be removed. No manifest names
-files that a failed commit leaves, so a later writer removes them.
+Until the manifest is replaced, the old state is intact and the new files can be removed. If a
+failed commit leaves some of its files, they are in no manifest, so a later writer removes them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from sbert_search.errors import CommitUnknown, CorruptIndex, IndexStoreError
 from sbert_search.index.storage import manifest as manifests
 from sbert_search.index.storage import npy
-from sbert_search.index.storage.holding import Holding
+from sbert_search.index.storage.held_folder import HeldFolder
 from sbert_search.index.storage.manifest import FOLDERS, Manifest, TombstoneRecord
 from sbert_search.index.storage.segment_writer import record_of
 from sbert_search.runtime.disk import files
@@ -39,13 +39,13 @@ class Transaction:
         committed: The state that was committed; None before the commit.
     """
 
-    def __init__(self, holding: Holding, old: Manifest) -> None:
-        self.folder, self.old = holding.folder, old
+    def __init__(self, held_folder: HeldFolder, old: Manifest) -> None:
+        self.folder, self.old = held_folder.folder, old
         taken = [number_of(name) for name in numbered_names(self.folder)]
         self.first_number = self.next_number = max([old.next_file, *(n + 1 for n in taken)])
         self.committed: Manifest | None = None
-        self._holding = holding
-        self._swapped = False
+        self._held_folder = held_folder
+        self._may_be_committed = False
 
     def new_number(self) -> int:
         """Return an unused file number."""
@@ -74,40 +74,40 @@ class Transaction:
             generation=self.old.generation + 1,
             next_file=self.next_number,
         )
-        # Set before the replacement, since an interrupt during it may leave the new manifest in
-        # place. `undo` must then keep the new files.
-        self._swapped = True
+        # Set before the manifest is replaced, since an interrupt of the replacement may leave the
+        # new manifest in place. `undo` must then keep the new files.
+        self._may_be_committed = True
         try:
-            manifests.write(self.folder, new, ready=self._holding.require)
+            manifests.write(self.folder, new, ready=self._held_folder.require)
         except CommitUnknown:
             raise
         except (OSError, IndexStoreError):
-            self._swapped = False
+            self._may_be_committed = False
             raise
-        self._holding.committed()
+        self._held_folder.committed()
         self.committed = new
 
     def remove(self, names: Iterable[str]) -> list[str]:
         """Remove unreferenced files; see the function `remove`."""
-        return remove(self._holding, names)
+        return remove(self._held_folder, names)
 
     def undo(self) -> None:
         """Remove the new files, as far as the disk allows, unless a manifest may refer to them."""
-        if not self._swapped:
+        if not self._may_be_committed:
             with contextlib.suppress(OSError, IndexStoreError):
                 names = numbered_names(self.folder)
                 self.remove(name for name in names if number_of(name) >= self.first_number)
 
 
 @contextlib.contextmanager
-def transaction(holding: Holding, old: Manifest) -> Iterator[Transaction]:
+def transaction(held_folder: HeldFolder, old: Manifest) -> Iterator[Transaction]:
     """Write files and commit them, or leave the index as it was.
 
     Raises:
         IndexStoreError: The disk failed; the index is as before.
         CommitUnknown: The last step of the commit failed; reopen the index to see its state.
     """
-    work = Transaction(holding, old)
+    work = Transaction(held_folder, old)
     try:
         yield work
     except CommitUnknown:
@@ -115,7 +115,7 @@ def transaction(holding: Holding, old: Manifest) -> Iterator[Transaction]:
     except OSError as error:
         work.undo()
         raise IndexStoreError(
-            f"{holding.folder}: writing failed, {error}. The index is as it was before this "
+            f"{held_folder.folder}: writing failed, {error}. The index is as it was before this "
             "commit; free or repair the disk and run the command again."
         ) from error
     except BaseException:
@@ -138,7 +138,7 @@ def require_files(folder: Folder, manifest: Manifest) -> None:
 
 
 def remove_unreferenced(
-    holding: Holding, manifest: Manifest, *, grace_s: float = GRACE_S
+    held_folder: HeldFolder, manifest: Manifest, *, grace_s: float = GRACE_S
 ) -> list[str]:
     """Remove files that the manifest does not refer to and that are at least ``grace_s`` old.
 
@@ -146,11 +146,11 @@ def remove_unreferenced(
         Their names.
     """
     needed = {file.name for file in manifest.files}
-    strays = [manifests.TEMPORARY, *numbered_names(holding.folder)]
-    return remove(holding, [name for name in strays if name not in needed], grace_s=grace_s)
+    strays = [manifests.TEMPORARY, *numbered_names(held_folder.folder)]
+    return remove(held_folder, [name for name in strays if name not in needed], grace_s=grace_s)
 
 
-def remove(holding: Holding, names: Iterable[str], *, grace_s: float = 0.0) -> list[str]:
+def remove(held_folder: HeldFolder, names: Iterable[str], *, grace_s: float = 0.0) -> list[str]:
     """Remove unreferenced files of an index, while its lock and folder are in place.
 
     Files that cannot be removed are left to the next writer. Only regular files are removed. A file
@@ -162,13 +162,13 @@ def remove(holding: Holding, names: Iterable[str], *, grace_s: float = 0.0) -> l
     removed: list[str] = []
     for name in names:
         with contextlib.suppress(OSError):
-            status = holding.folder.stat(name)
+            status = held_folder.folder.stat(name)
             young = 0 <= time.time() - status.st_mtime < grace_s
             if young or not stat.S_ISREG(status.st_mode):
                 continue
-            if holding.problem:
+            if held_folder.problem:
                 break
-            files.disk.unlink(holding.folder / name)
+            files.disk.unlink(held_folder.folder / name)
             removed.append(name)
     return removed
 
