@@ -41,12 +41,13 @@ def outlook(measured: Iterable[MeasuredFamily], budget: Budget) -> list[Finalist
 
 
 def finalists(candidates: Sequence[Finalist]) -> list[Finalist]:
-    """Take the fastest candidate within the budget, and if possible one of another kind.
+    """Take the fastest candidate within the budget, and if possible one of another structure.
 
-    Candidates are the families that reached the recall on the sample, fastest first. A prediction
-    from a sample may be wrong in the same way for all graphs, or for all inverted lists, so two
-    finalists of one kind could both fail (docs/decisions.md: The two finalists of `index tune` are
-    of two kinds). Candidates slower than an exact scan are not taken.
+    Candidates are the families that reached the recall on the sample, fastest first. A structure is
+    an HNSW graph, inverted lists, or none (an exact scan). A prediction from a sample may be wrong
+    in the same way for all graphs, or for all inverted lists, so two finalists of one structure
+    could both fail (docs/decisions.md: The two finalists of `index tune` are of two kinds).
+    Candidates slower than an exact scan are not taken.
     """
     allowed: list[Finalist] = []
     for candidate in candidates:
@@ -54,17 +55,21 @@ def finalists(candidates: Sequence[Finalist]) -> list[Finalist]:
             allowed.append(candidate)
             if candidate.trial.spec.is_flat:
                 break
-    others = [c for c in allowed if _kind(c) != _kind(allowed[0])]
+    others = [c for c in allowed if _structure(c) != _structure(allowed[0])]
     return [*allowed[:1], *(others or allowed[1:])[:1]]
 
 
-def _kind(candidate: Finalist) -> tuple[bool, bool]:
+def _structure(candidate: Finalist) -> tuple[bool, bool]:
     spec = candidate.trial.spec
     return spec.is_hnsw, spec.is_flat
 
 
 def fastest(trials: Iterable[Trial], recall: float, latency_ms: float | None) -> Trial | None:
-    """Choose the fastest trial that reaches the recall, or a smaller index nearly as fast."""
+    """Choose the fastest trial within the targets, or one of a smaller index nearly as fast.
+
+    The fastest trial is the one with the most queries per second in batches. The limit
+    ``latency_ms`` is for the median latency of a single query; None: no limit.
+    """
     good = [t for t in trials if reaches(t, recall) and t.p50_ms <= (latency_ms or float("inf"))]
     if not good:
         return None

@@ -46,15 +46,15 @@ class FullTrials:
         self.tuning: Tuning | None = None
 
     def decide(self, chosen: Sequence[Finalist], work: Transaction) -> Manifest:
-        """Build the finalists, remove the files of all but the best, return a manifest with it."""
+        """Build the finalists, keep only the best one's files, and return a manifest with them."""
         settings = self._budget.settings
         choosing, verifying = self._find_ground_truths()
         for finalist in chosen:
             self._build(finalist, choosing, work)
         best = fastest(self.built, settings.recall, settings.latency_ms)
         if best is None:
-            note("No finalist reaches the target over all rows; searching exactly.")
-            best = self._scanned(choosing)
+            note("No index built over all rows reaches the targets; searching exactly.")
+            best = self._exact_trial(choosing)
         new = self._options[best.spec]
         verified = measure(_searching(self._opened(new), best.spec), best.spec, verifying, best)
         self.tuning = Tuning(
@@ -77,7 +77,7 @@ class FullTrials:
     def _build(self, finalist: Finalist, choosing: GroundTruth, work: Transaction) -> None:
         full, settings = finalist.measured.full, self._budget.settings
         if full is None:
-            self.built.append(self._scanned(choosing))
+            self.built.append(self._exact_trial(choosing))
             return
         if self.built and (why := self._budget.no_time_for(finalist.build_s)):
             note(f"{full.spec.factory} is not built: {why}.")
@@ -102,7 +102,7 @@ class FullTrials:
         self._options[best.spec] = replace(new, settings=replace(new.settings, spec=best.spec))
         self.built.append(best)
 
-    def _scanned(self, truth: GroundTruth) -> Trial:
+    def _exact_trial(self, truth: GroundTruth) -> Trial:
         exact = _bare(self._snapshot.manifest, IndexSpec())
         spec = exact.settings.spec
         self._options[spec] = exact

@@ -1,4 +1,4 @@
-"""Sampling the rows and the queries by which a tuning compares candidates."""
+"""Sampling the rows and the queries by which a tuning compares kinds of index."""
 
 from __future__ import annotations
 
@@ -41,15 +41,15 @@ def draw(
 
     The sample takes at most a quarter of the memory budget.
     """
-    n_own = 0 if queries is not None else min(settings.n_queries, max(snapshot.n_rows // 2, 2))
-    n_sample = min(settings.sample_rows, snapshot.n_rows - n_own)
+    n_drawn = 0 if queries is not None else min(settings.n_queries, max(snapshot.n_rows // 2, 2))
+    n_sample = min(settings.sample_rows, snapshot.n_rows - n_drawn)
     if settings.memory_bytes is not None:
         n_sample = max(min(n_sample, settings.memory_bytes // (16 * snapshot.settings.dim)), 1)
-    rows = _live_rows(snapshot, n_own + n_sample, rng)
-    own = rng.permutation(rows)[:n_own]
-    sample = Sample.of(snapshot.vectors(rows[~np.isin(rows, own)]))
+    all_rows = _live_rows(snapshot, n_drawn + n_sample, rng)
+    rows = rng.permutation(all_rows)[:n_drawn]  # the rows that serve as queries
+    sample = Sample.of(snapshot.vectors(all_rows[~np.isin(all_rows, rows)]))
     if queries is None:
-        queries, rows = snapshot.vectors(own), own
+        queries = snapshot.vectors(rows)
     else:
         queries = queries[rng.permutation(len(queries))[: settings.n_queries]]
         queries = normalised(queries) if snapshot.settings.metric == "cosine" else queries

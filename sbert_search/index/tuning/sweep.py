@@ -167,9 +167,9 @@ def _measured(
     spec, target = family.spec(sample.n_rows), budget.settings.recall
     if spec.is_flat:
         scan = searching(sample, None, settings)
-        none = unmeasured(spec, sample.n_rows)
+        made = unmeasured(spec, sample.n_rows)
         return MeasuredFamily(
-            family, tuple(climb(lambda _: scan, family.ladders(1), truth, target, none))
+            family, tuple(climb(lambda _: scan, family.ladders(1), truth, target, made))
         )
     full_spec = family.spec(budget.largest)
     why = budget.no_memory_for(full_spec, budget.largest) or budget.no_memory_for(

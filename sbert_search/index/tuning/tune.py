@@ -34,8 +34,9 @@ class TuneReport:
     Attributes:
         measured: Measurements of each family (kind of index) on the sample, or why there are none.
         outlook: Predictions over all rows for the families that reached the recall.
-        built: The best measurement of each index built over all rows, by the choosing queries.
-        tuning: The chosen index, measured on held-out queries; None after a dry run.
+        built: The best measurement of each index built over all rows, on the queries by which one
+            of them is chosen; empty after a dry run.
+        tuning: The chosen index, measured on other, held-out queries; None after a dry run.
         seconds: Duration of the tuning.
     """
 
@@ -80,26 +81,30 @@ def tune(
     if not dry_run:
         with store.writer():  # a folder that cannot be written fails now, not after minutes
             pass
-    before = store.snapshot
+    sampled = store.snapshot  # the state from which the sample is drawn
     rng = np.random.default_rng(settings.seed)
     drawn = partial(draw, settings=settings, queries=queries, origin=origin, rng=rng)
-    budget = _budget(before, settings)
+    budget = _budget(sampled, settings)
     try:
-        query_split, sample = drawn(before)
-        measured = _sweep(sample, query_split, before, budget)
-        final, candidates, chosen = _full_trials(before, query_split, budget, measured)
+        query_split, sample = drawn(sampled)
+        measured = _sweep(sample, query_split, sampled, budget)
+        final, candidates, chosen = _plan_full_trials(sampled, query_split, budget, measured)
         if not dry_run:
             with store.writer(at_least_s=LOCK_WAIT_S) as writer:
-                if (newest := writer.snapshot) is not before:
-                    _require_alike(before, newest)
+                if (newest := writer.snapshot) is not sampled:
+                    _require_alike(sampled, newest)
                     note(f"{store.path} changed meanwhile; the choice is made on its newest state.")
                     budget = replace(_budget(newest, settings), started=budget.started)
                     query_split = drawn(newest)[0]
-                    final, candidates, chosen = _full_trials(newest, query_split, budget, measured)
+                    final, candidates, chosen = _plan_full_trials(
+                        newest, query_split, budget, measured
+                    )
                 writer.rewrite(partial(final.decide, chosen))
     except KeyboardInterrupt as interrupt:
-        if store.snapshot.manifest.tuning == before.manifest.tuning:
-            interrupt.add_note(f"{store.path} is as it was; tuning starts over.")
+        if store.snapshot.manifest.tuning == sampled.manifest.tuning:
+            interrupt.add_note(
+                f"The index in {store.path} is unchanged; the next `index tune` measures again."
+            )
         raise
     return TuneReport(
         measured=tuple(measured),
@@ -110,7 +115,7 @@ def tune(
     )
 
 
-def _full_trials(
+def _plan_full_trials(
     snapshot: Snapshot, query_split: QuerySplit, budget: Budget, measured: Sequence[MeasuredFamily]
 ) -> tuple[FullTrials, list[Finalist], Sequence[Finalist]]:
     """Choose the finalists to build over all rows of a state.
@@ -125,9 +130,9 @@ def _full_trials(
     return FullTrials(snapshot, query_split, budget, pareto(_trials(measured))), candidates, chosen
 
 
-def _require_alike(before: Snapshot, newest: Snapshot) -> None:
+def _require_alike(sampled: Snapshot, newest: Snapshot) -> None:
     """Refuse measurements of an index that was replaced by one with another model or metric."""
-    kinds = [(s.settings.identity, s.settings.dim, s.settings.metric) for s in (before, newest)]
+    kinds = [(s.settings.identity, s.settings.dim, s.settings.metric) for s in (sampled, newest)]
     if kinds[0] != kinds[1]:
         raise IndexStoreError(
             f"{newest.path} was replaced by an index of another model or metric; tune it again."
@@ -154,7 +159,7 @@ def _sweep(
     settings = budget.settings
     kinds = families(budget.largest, snapshot.settings.dim)
     search = searching(sample, None, snapshot.settings)
-    truth = find_ground_truth(*_foreign(query_split), settings.k, search)
+    truth = find_ground_truth(*_sample_queries(query_split), settings.k, search)
     measured = []
     with progress("Comparing candidates", len(kinds), "candidates") as advance:
         for family in sweep(kinds, sample, truth, snapshot.settings, budget):
@@ -163,8 +168,8 @@ def _sweep(
     return measured
 
 
-def _foreign(query_split: QuerySplit) -> tuple[Floats, NDArray[np.int64]]:
-    """Return the choosing queries with -1 as own rows, since the sample has none of their rows."""
+def _sample_queries(query_split: QuerySplit) -> tuple[Floats, NDArray[np.int64]]:
+    """Return the queries to choose by, each with -1: the sample holds none of them as a row."""
     return query_split.choosing[0], np.full(len(query_split.choosing[0]), -1, np.int64)
 
 
