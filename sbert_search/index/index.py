@@ -550,7 +550,7 @@ class Index:
         embedder, agreed = self.matching_embedder(model, **options), self.state.settings
         with note_resume_on_interrupt(self.store), self.store.writer() as writer:
             self.require_finished()
-            if writer.snapshot.settings != agreed:  # the folder now holds another index
+            if writer.snapshot.settings != agreed:  # another process changed or replaced the index
                 inexact = bool(options.get("allow_inexact"))
                 require_agreement(writer.snapshot.settings, embedder, allow_inexact=inexact)
             writer.add_columns(survey.columns)

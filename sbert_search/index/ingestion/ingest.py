@@ -93,8 +93,9 @@ class IngestReport:
     Attributes:
         counts: Outcomes of all rows, including those of earlier runs of the same build.
         resumed_rows: Number of rows that earlier runs of the build had processed.
-        passages: Number of passages that this run embedded. If a later row of the same batch
-            replaces a document, its passages are embedded but not written.
+        passages: Number of passages that this run embedded. If a later row of the same batch has
+            the same id as an earlier row, the passages of the earlier one are counted here, but not
+            written.
         truncated: Number of these passages that are longer than the model reads.
         lost_tokens: Number of tokens cut off these passages.
         seconds: Time from the first row read to the last commit.
