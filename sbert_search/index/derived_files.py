@@ -108,6 +108,8 @@ class DerivedFiles:
 
 
 def _warn(what: str, problem: object) -> None:
+    if isinstance(problem, CorruptIndex):  # leave out its remedy, which is to restore the file
+        problem = f"{problem.file} is corrupt: expected {problem.expected}, got {problem.got}"
     why = f" ({problem})" if problem else ""
     warnings.warn(
         f"{what}, because a derived file cannot be used{why}; make it again with "

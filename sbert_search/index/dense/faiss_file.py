@@ -20,7 +20,7 @@ from sbert_search.index.dense.faiss_runtime import FaissIndex, FaissParameters, 
 from sbert_search.index.dense.query_plan import Plan, Selection
 from sbert_search.index.spec import IndexSpec
 from sbert_search.index.storage.manifest import FileRecord
-from sbert_search.index.storage.segments import check_hash, open_checked
+from sbert_search.index.storage.segments import REMAKE, check_hash, open_checked
 from sbert_search.runtime.disk.folders import Folder
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ class FaissFile:
     def _read(self, *, mapped: bool) -> FaissIndex | None:
         try:
             faiss = import_faiss()
-            check_hash(self._view, self.record)
+            check_hash(self._view, self.record, REMAKE)
             data = np.frombuffer(self._view, np.uint8)
             faiss.set_deserialization_vector_byte_limit(2 * len(data))
             if mapped:

@@ -21,11 +21,10 @@ from sbert_search.index.storage import (
     manifest as manifests,
 )
 from sbert_search.index.storage.manifest import OPEN_TRIES, FileRecord, Manifest
-from sbert_search.index.storage.segments import Segment, check_hash, open_checked
+from sbert_search.index.storage.segments import REMAKE, Segment, check_hash, open_checked
 from sbert_search.runtime.disk.folders import Folder
 
 BLOCK_ROWS = 65_536  # vectors read at a time
-REMAKE = "Searches work without the file; `sbert-search index repair` makes it again."
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,9 @@ from sbert_search.runtime.disk.folders import Folder
 BATCH_ROWS = 1024  # rows of one Arrow batch, unless the schema of the file records a smaller number
 ROW_BYTES = 1024  # estimated memory of a row without its texts
 READ_BYTES = 16 << 20  # bytes of rows that are converted to Python values together
-HASH_AT_OPEN_BYTES = 64 << 20  # larger files are hashed only by check, backup and compact
+HASH_AT_OPEN_BYTES = 64 << 20  # larger files are hashed only by check, backup and merges
+REMAKE = "Searches work without the file; `sbert-search index repair` makes it again."
+"""Remedy for damage to a derived file (FAISS index or postings)."""
 
 _BATCH_ROWS_KEY = b"rows_per_batch"  # in the schema metadata of docs files with smaller batches
 
@@ -304,8 +306,8 @@ def open_checked(
     return view
 
 
-def check_hash(view: memoryview, record: FileRecord) -> None:
+def check_hash(view: memoryview, record: FileRecord, remedy: str = "") -> None:
     """Raise `CorruptIndex` if the hash of mapped bytes differs from the one in their record."""
     actual = files.xxh3_128_of_view(view)
     if actual != record.xxh3_128:
-        raise CorruptIndex(record.name, f"xxh3_128 {record.xxh3_128}", actual)
+        raise CorruptIndex(record.name, f"xxh3_128 {record.xxh3_128}", actual, remedy)
