@@ -99,7 +99,7 @@ def test_ctrl_c_exits_with_130_and_says_how_to_go_on(
     done = stop_after_a_commit(corpus_of_batches, out, signal.SIGINT)
     assert done.code == 130
     assert "interrupted." in done.err
-    assert "the same command resumes from there" in done.err
+    assert "run the same command again to resume from there" in done.err
     assert "Traceback" not in done.err
     checked = sbert_search("index", "check", out)
     assert checked.code == 0, checked.out

@@ -152,7 +152,7 @@ def note_resume_on_interrupt(store: IndexStore) -> Iterator[None]:
         n_docs = store.snapshot.n_docs
         interrupt.add_note(
             f"{store.path} is sound and holds {n_docs:,} documents; "
-            "the same command resumes from there."
+            "run the same command again to resume from there."
         )
         raise
 
