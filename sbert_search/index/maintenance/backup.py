@@ -99,7 +99,7 @@ def _discard(making: Entry) -> None:
     folder = making.opened()
     for below in FOLDERS:
         if folder.has(below):
-            for name in folder.listing(below):  # some may be symbolic links, copied by link()
+            for name in folder.listing(below):  # a symbolic link is removed, and not followed
                 files.disk.unlink(folder / f"{below}/{name}")
             files.disk.remove_folder(folder / below)
     for name in folder.listing():

@@ -14,7 +14,7 @@ from sbert_search.index.snapshot import Snapshot
 N_PROBES = 200  # passages whose vectors are the queries that measure the recall
 K = 10  # the k of recall@k
 TARGET_RECALL = 0.95
-MAX_IMBALANCE = 2.5  # just after training, the inverted lists have about 1.1 to 1.6
+MAX_IMBALANCE = 2.5  # imbalance factor at which to retrain; just after training it is 1.1 to 1.6
 
 
 @dataclass(frozen=True, slots=True)

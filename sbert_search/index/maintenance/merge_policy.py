@@ -91,10 +91,10 @@ def groups_for_compaction(snapshot: Snapshot) -> list[Group]:
 
 
 def groups_after_commit(snapshot: Snapshot) -> list[Group]:
-    """Choose groups after one commit of a build or update, if `MAX_MERGEABLE` segments disappear.
+    """Choose groups after one commit of a build or update, if this saves `MAX_MERGEABLE` segments.
 
-    If fewer would, merging waits for the end of the build or update. Segments with a FAISS file are
-    not rewritten.
+    Otherwise merging waits for the end of the build or update. Segments with a FAISS file are not
+    rewritten.
     """
     parts = _parts(snapshot)
     groups = list(_neighbours(parts, stand_alone=[part.has_ann for part in parts]))
