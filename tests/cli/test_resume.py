@@ -126,7 +126,7 @@ def test_ctrl_c_in_an_update_keeps_what_was_committed(index: Path, corpus_of_bat
     process = started(command(*update))
     done = stop_when(lambda: len(Index.open(index)) > 3, process, signal.SIGINT)
     assert done.code == 130
-    assert "resumes from there" in done.err
+    assert "run the same command again to resume from there" in done.err
     kept = len(Index.open(index)) - 3
     (again,) = sbert_search(*update).records
     assert again["duplicate"] == kept

@@ -102,7 +102,7 @@ def test_a_dry_run_and_an_interrupt_change_nothing(
     monkeypatch.setattr(faiss_build, "write", interrupted)
     with pytest.raises(KeyboardInterrupt) as stopped:
         tune(store, SETTINGS)
-    assert "is as it was" in stopped.value.__notes__[0]
+    assert "is unchanged; the next `index tune` measures again" in stopped.value.__notes__[0]
     assert IndexStore.open(store.path).snapshot.manifest == before
     assert check(store.path).strays == ()
 
