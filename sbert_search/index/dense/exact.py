@@ -211,10 +211,7 @@ class _Candidates:
 
     def __init__(self, k: int, floor: NDArray[np.float64], slack: NDArray[np.float64]) -> None:
         self._k, self._floor, self._slack = k, np.maximum(floor, NONE), slack
-        none = np.empty(0, np.int64)
-        self._kept: list[tuple[NDArray[Any], NDArray[Any], NDArray[Any]]] = [
-            (none, none, none.astype(np.float32))
-        ]
+        self._kept: list[tuple[NDArray[Any], NDArray[Any], NDArray[Any]]] = []
         self._n_kept = 0
         self._limit = 4 * len(floor) * (k + 64)
 
@@ -233,9 +230,11 @@ class _Candidates:
 
     def finish(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return the pairs left: query (n,) and position (n,)."""
-        if len(self._kept) > 2:  # the pairs of a single block were compared with its final floor
+        if not self._kept:
+            return np.empty(0, np.int64), np.empty(0, np.int64)
+        if len(self._kept) > 1:  # the pairs of one block were compared with its final floor
             self._prune()
-        query, at, _ = self._kept[-1]
+        ((query, at, _),) = self._kept
         return query, at
 
     def _prune(self) -> None:

@@ -7,7 +7,9 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
+import pytest
 
+from sbert_search.index.dense import exact
 from sbert_search.index.dense.exact import FEW, TopK, _as_float32, scan
 
 
@@ -45,3 +47,31 @@ def test_half_precision_widens_as_astype_does() -> None:
     halves = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
     halves = halves[np.isfinite(halves)]
     assert (_as_float32(halves).view(np.int32) == halves.astype(np.float32).view(np.int32)).all()
+
+
+def test_pairs_kept_by_a_prune_are_joined_with_those_of_the_last_block(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(exact, "BLOCK_SCORES", 400)
+    vectors = np.random.default_rng(0).normal(size=(700, 8)).astype(np.float32)
+    vectors[:350] = vectors[0] * 10  # more ties with the k-th best than are kept without a prune
+    top = TopK.empty(1, 3)
+    max_norm = float(np.linalg.norm(vectors[0]))
+    scan(vectors[:1], vectors, top, np.arange(700), metric="dot", max_norm=max_norm)
+    assert top.rows.tolist() == [[0, 1, 2]]
+
+
+def test_any_number_of_blocks_and_ties_gives_the_best_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small integers: scores are exact, and most of them are equal to many others."""
+    draw = np.random.default_rng(5)
+    for _ in range(150):
+        n, k, n_queries = (int(draw.integers(1, most)) for most in (900, 12, 4))
+        monkeypatch.setattr(exact, "BLOCK_SCORES", int(draw.integers(20, 900)))
+        vectors = draw.integers(-1, 2, size=(n, int(draw.integers(1, 6)))).astype(np.float32)
+        queries = draw.integers(-1, 2, size=(n_queries, vectors.shape[1])).astype(np.float32)
+        top = TopK.empty(n_queries, k)
+        max_norm = float(np.linalg.norm(vectors, axis=1).max())
+        scan(queries, vectors, top, np.arange(n), metric="dot", max_norm=max_norm)
+        best = np.argsort(-(queries @ vectors.T), axis=1, kind="stable")[:, :k]
+        assert (top.rows[:, : best.shape[1]] == best).all()
+        assert (top.rows[:, best.shape[1] :] == -1).all()
