@@ -75,7 +75,8 @@ def pairs(
                 _show_pairs(index.state, batch, as_json)
                 n_shown += len(batch)
     if not n_shown:
-        note(f"No two documents score {threshold:g} or more.")
+        above = "; no cosine is above 1" if threshold > 1 else ""
+        note(f"No two documents score {threshold:g} or more{above}.")
 
 
 @contextmanager

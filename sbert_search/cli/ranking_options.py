@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import TYPE_CHECKING
 
 import click
@@ -88,5 +89,5 @@ def search_options(ctx: click.Context) -> SearchOptions:
         if needed and option.name in given_names and not holds[needed]:
             raise click.UsageError(f"{option.opts[0]} needs {needed}.")
     fusion = Fusion(**{name: params[name] for name in _FUSION})
-    names = [name for name in ("k", "mode", "where", "rerank_depth") if name in params]
+    names = [field.name for field in fields(SearchOptions) if field.name in params]
     return SearchOptions(fusion=fusion, **{name: params[name] for name in names})

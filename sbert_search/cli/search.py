@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,11 +11,12 @@ import click
 from sbert_search.cli.console import emit, say
 from sbert_search.cli.hits import hit_record, show_hits
 from sbert_search.cli.ranking_options import ranking_options, search_options
-from sbert_search.cli.shared_options import embedder_options, given, shared_options
+from sbert_search.cli.shared_options import Finite, embedder_options, given, shared_options
 from sbert_search.cli.source_options import model_options
 from sbert_search.runtime.progress import note
 
 if TYPE_CHECKING:
+    from sbert_search.records import Hit
     from sbert_search.search.engine import SearchEngine
     from sbert_search.search.options import SearchOptions
 
@@ -26,6 +27,17 @@ if TYPE_CHECKING:
 @click.option("-k", default=10, show_default=True, help="Number of documents to return.")
 @click.option(
     "--where", metavar="EXPR", help="Filter, such as \"year >= 2019 AND kind = 'class'\"."
+)
+@click.option("--offset", default=0, help="Number of the best documents to leave out.")
+@click.option("--min-score", type=Finite(), help="Lowest score of a document that is returned.")
+@click.option(
+    "--like",
+    multiple=True,
+    metavar="ID",
+    help="Find documents like this one of the index, in place of QUERY; several share one search.",
+)
+@click.option(
+    "--unlike", multiple=True, metavar="ID", help="With --like: stay away from this document."
 )
 @ranking_options
 @click.option(
@@ -44,6 +56,8 @@ def search(
     /,
     path: Path,
     query: str | None,
+    like: tuple[str, ...],
+    unlike: tuple[str, ...],
     queries: Path | None,
     run_out: Path | None,
     rerank: str | None,
@@ -64,8 +78,14 @@ def search(
     from sbert_search.search.maxp import BestWindow
     from sbert_search.search.reranker import Reranker
 
-    if (query is None) == (queries is None):
-        raise click.UsageError("Ask one QUERY, or name a file of queries with --queries.")
+    if [query is None, queries is None, not like].count(False) != 1:
+        raise click.UsageError(
+            "Ask one QUERY, name a file of queries with --queries, or documents with --like."
+        )
+    if unlike and not like:
+        raise click.UsageError("--unlike needs --like.")
+    if like:
+        return _answer_like(ctx, path, like, unlike, as_json)
     if run_out and queries is None:
         raise click.UsageError("--run-out needs --queries.")
     if queries and run_out:
@@ -103,15 +123,45 @@ def _check_run_out(run_out: Path, path: Path, queries: Path, *models: str | None
     require_apart(run_out, [queries_file(queries), *folders], "--run-out")
 
 
-def _answer(engine: SearchEngine, query: str, as_json: bool, options: SearchOptions) -> None:
-    hits = engine.search(query, options=options, highlight=True)
+def _answer_like(
+    ctx: click.Context, path: Path, like: Sequence[str], unlike: Sequence[str], as_json: bool
+) -> None:
+    """Search by documents of the index, which needs no model.
+
+    Raises:
+        UsageError: An option was given that has no effect on such a search.
+    """
+    from sbert_search.search.engine import SearchEngine
+
+    allowed = {"path", "like", "unlike", "k", "where", "as_json"}
+    for option in ctx.command.params:
+        if option.name in given(ctx) - allowed:
+            raise click.UsageError(f"{option.opts[0]} has no effect with --like; leave it out.")
+    hits = SearchEngine(path).similar(
+        like, ctx.params["k"], unlike=unlike, where=ctx.params["where"]
+    )
+    _show(hits, as_json)
+    if not hits:
+        note("No other document matches.")
+
+
+def _show(hits: list[Hit], as_json: bool) -> None:
     if as_json:
         for hit in hits:
             emit(hit_record(hit))
     else:
         show_hits(hits)
+
+
+def _answer(engine: SearchEngine, query: str, as_json: bool, options: SearchOptions) -> None:
+    hits = engine.search(query, options=options, highlight=True)
+    _show(hits, as_json)
     if not hits:
         why = ["matches the filter"] if options.where is not None else []
+        if options.offset:
+            why.append(f"comes after the first {options.offset:,}")
+        if options.min_score is not None:
+            why.append(f"has a score of {options.min_score:g} or more")
         if options.mode == "lexical":
             why.append("has a word of the query; stop words and single letters do not count")
         note(f"No document {' and '.join(why)}.")

@@ -82,7 +82,8 @@ def embed_batches(
         embedder: Embedder that computes the vectors.
         on_truncate: Treatment of a text longer than the model's limit: ``warn`` cuts it and prints
             the number of such texts at the end, ``error`` stops, ``chunk`` splits it into passages.
-        advance: Called with the number of documents that each call of the embedder has begun.
+        advance: Called after each call of the embedder, with the number of documents whose first
+            passage was embedded in that call.
         waiting_bytes: Limit of the memory of all batches that are read and not yet taken by the
             caller; a single batch may exceed it.
 

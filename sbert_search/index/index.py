@@ -379,7 +379,8 @@ class Index:
         """Delete documents by id or by a filter over the metadata, in one commit.
 
         Args:
-            ids: One id or several; an integer is the id that a build made of it, its decimal text.
+            ids: One id or several. An integer stands for its decimal text, as in the sources of a
+                build.
             where: A filter, as for a search.
 
         Returns:

@@ -35,6 +35,7 @@ from sbert_search.search.lexical import (
 from sbert_search.search.options import SearchKeywords, SearchOptions, require_queries
 from sbert_search.search.ranking import Ranking
 from sbert_search.search.rerank import PairScorer, rerank
+from sbert_search.search.similar import Examples, example_query
 
 RUN_DEPTH = 100  # documents that `SearchEngine.run` returns for a query by default
 
@@ -160,7 +161,7 @@ class SearchEngine:
             options: How documents are found and ordered; None: the defaults of `SearchOptions`.
             highlight: Fill `Hit.best_sentence` and `Hit.matched_words`.
             keywords: Fields of ``options`` to replace: ``mode``, ``where``, ``fusion``,
-                ``rerank_depth``.
+                ``rerank_depth``, ``offset``, ``min_score``.
 
         Returns:
             Hits, best first. In dense and in lexical search, documents with equal scores are in the
@@ -232,6 +233,40 @@ class SearchEngine:
         ranked = self._ranked([query.text for query in queries], chosen)
         return zip((query.query_id for query in queries), ranked, strict=True)
 
+    def similar(
+        self,
+        like: Examples,
+        k: int = 10,
+        *,
+        unlike: Examples = (),
+        where: str | None = None,
+    ) -> list[Hit]:
+        """Find the documents whose vectors are nearest to those of examples; needs no model.
+
+        Args:
+            like: One example or a list of examples. An example is the id of a document in the
+                index, or a vector of the index's model: an array (dim,).
+            k: Documents to return; the documents among the examples are never returned.
+            unlike: Examples that the hits shall be far from; see `example_query`.
+            where: A filter over the metadata.
+
+        Returns:
+            Hits, best first, with the score of the dense stage.
+
+        Raises:
+            QueryError: There is no example, an example is not in the index or no vector of it, k is
+                below 1, or the filter is wrong.
+        """
+        options = SearchOptions(k=k, where=where)
+        snapshot = self.index.state
+        with self._turns:
+            query, doc_ids = example_query(snapshot, like, unlike)
+            mask = None if where is None else snapshot.filter_mask(where)
+            (ranking,) = nearest_documents(snapshot, query[None], k + len(set(doc_ids)), mask)
+            found = read_hits(snapshot, ranking)
+        hits = [hit for hit in found if hit.doc_id not in doc_ids]
+        return [replace(hit, rank=rank) for rank, hit in enumerate(hits[: options.k], 1)]
+
     def _answers(
         self, queries: Sequence[str], options: SearchOptions, *, highlight: bool = False
     ) -> Iterator[list[Hit]]:
@@ -242,11 +277,10 @@ class SearchEngine:
             for part in self._within_memory(snapshot, block, options):
                 with self._turns:
                     read = zip(part, self._read(snapshot, part, options), strict=True)
+                    pages = ((found, list(options.page(hits, _score))) for found, hits in read)
                     answers = [
-                        self._highlight(snapshot, found, hits[: options.k])
-                        if highlight
-                        else hits[: options.k]
-                        for found, hits in read
+                        self._highlight(snapshot, found, hits) if highlight else hits
+                        for found, hits in pages
                     ]
                 yield from answers
 
@@ -255,7 +289,7 @@ class SearchEngine:
         for texts in self._blocks(snapshot, queries, options, _RESULTS_AT_ONCE):
             with self._turns:
                 block = self._retrieve(snapshot, texts, options)
-                firsts = [found.ranking.first(options.k) for found in block]
+                firsts = [_page(found.ranking, options) for found in block]
                 scores = None if self.reranker else list(_scores(snapshot, firsts))
             if scores is not None:
                 yield from scores
@@ -263,7 +297,8 @@ class SearchEngine:
             for part in self._within_memory(snapshot, block, options):
                 with self._turns:
                     read = self._read(snapshot, part, options)
-                yield from ({hit.doc_id: hit.score for hit in hits[: options.k]} for hits in read)
+                for hits in read:
+                    yield {hit.doc_id: hit.score for hit in options.page(hits, _score)}
 
     def _options(
         self, options: SearchOptions | None, k: int | None, keywords: SearchKeywords
@@ -390,6 +425,17 @@ class SearchEngine:
             replace(hit, best_sentence=sentence, matched_words=matched)
             for hit, sentence, matched in zip(hits, best, words, strict=True)
         ]
+
+
+def _score(hit: Hit) -> float:
+    return hit.score
+
+
+def _page(ranking: Ranking, options: SearchOptions) -> Ranking:
+    """Cut a ranking as `SearchOptions.page` cuts hits."""
+    kept = options.page(range(len(ranking)), lambda position: float(ranking.scores[position]))
+    order = np.array(kept, np.int64)
+    return ranking.take(order, ranking.scores[order])
 
 
 def _scores(snapshot: Snapshot, rankings: Sequence[Ranking]) -> Iterator[dict[str, float]]:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal, TypedDict, Unpack, get_args
+from typing import Literal, TypedDict, TypeVar, Unpack, get_args
 
 from sbert_search.config import unknown_name
 from sbert_search.errors import QueryError
 from sbert_search.search.fusion import Fusion
 
+T = TypeVar("T")
 SearchMode = Literal["dense", "lexical", "hybrid"]
 MODES: tuple[SearchMode, ...] = get_args(SearchMode)
 MAX_RERANK_DEPTH = 10_000
@@ -22,6 +24,8 @@ class SearchKeywords(TypedDict, total=False):
     where: str | None
     fusion: Fusion | None
     rerank_depth: int
+    offset: int
+    min_score: float | None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -36,9 +40,14 @@ class SearchOptions:
         fusion: How ``hybrid`` fuses its rankings, and how much a reranker's score counts.
         rerank_depth: Documents that the reranker scores; it scores k documents if k is larger.
             Without a reranker this has no effect.
+        offset: Number of the best documents to leave out, for further pages of results.
+        min_score: Lowest score of a document that is returned, compared with `Hit.score`: the score
+            of the reranker if there is one, else of the fusion in hybrid search, else of the mode.
+            None: no limit.
 
     Raises:
-        QueryError: The mode is unknown, k is below 1, or ``rerank_depth`` is out of range.
+        QueryError: The mode is unknown, k is below 1, ``offset`` is negative, ``min_score`` is NaN,
+            or ``rerank_depth`` is out of range.
     """
 
     k: int = 10
@@ -46,22 +55,39 @@ class SearchOptions:
     where: str | None = None
     fusion: Fusion = Fusion()  # noqa: RUF009 (frozen)
     rerank_depth: int = 100
+    offset: int = 0
+    min_score: float | None = None
 
     def __post_init__(self) -> None:
         if self.mode not in MODES:
             raise QueryError(unknown_name(self.mode, self.mode, MODES, "search mode"))
         if self.k < 1:
             raise QueryError(f"k is {self.k}; ask for at least 1 hit.")
+        if self.offset < 0:
+            raise QueryError(f"offset is {self.offset}; it must not be negative.")
+        if self.min_score is not None and math.isnan(self.min_score):
+            raise QueryError("min_score is NaN; pass a number.")
         if not 0 <= self.rerank_depth <= MAX_RERANK_DEPTH:
             raise QueryError(
-                f"rerank_depth is {self.rerank_depth:,}; it must be from 1 to "
-                f"{MAX_RERANK_DEPTH:,}, since the reranker reads the text of every document."
+                f"rerank_depth is {self.rerank_depth:,}; it must be from 0 to "
+                f"{MAX_RERANK_DEPTH:,}, since the reranker reads the text of so many documents."
             )
 
     @property
     def depth(self) -> int:
         """Number of documents to find before reranking."""
-        return max(self.k, self.rerank_depth)
+        return max(self.offset + self.k, self.rerank_depth)
+
+    def page(self, scored: Sequence[T], score: Callable[[T], float]) -> Sequence[T]:
+        """Cut sorted items to those with at least ``min_score``, after ``offset``, at most k.
+
+        Args:
+            scored: Items by descending score.
+            score: Returns the score of an item.
+        """
+        if self.min_score is not None:
+            scored = [item for item in scored if score(item) >= self.min_score]
+        return scored[self.offset : self.offset + self.k]
 
     def with_keywords(self, k: int | None, **keywords: Unpack[SearchKeywords]) -> SearchOptions:
         """Return these options with some of them replaced; if ``k`` is None, k stays the same.
@@ -79,6 +105,8 @@ class SearchOptions:
             where=keywords.get("where", self.where),
             fusion=keywords.get("fusion", self.fusion) or Fusion(),
             rerank_depth=keywords.get("rerank_depth", self.rerank_depth),
+            offset=keywords.get("offset", self.offset),
+            min_score=keywords.get("min_score", self.min_score),
         )
 
 

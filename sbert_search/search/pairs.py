@@ -117,10 +117,9 @@ def close_pairs(
         Blocks of pairs; memory does not grow with the number of pairs.
 
     Raises:
-        QueryError: The metric of the index is euclidean, or the threshold is NaN or above every
-            cosine.
+        QueryError: The metric of the index is euclidean, or the threshold is NaN.
     """
-    _check_threshold(threshold, snapshot)
+    _refuse_nan(threshold)
     return _find(_Rows.of(snapshot), _Limit(lambda: threshold), advance, exact)
 
 
@@ -144,7 +143,7 @@ def best_pairs(
     Raises:
         QueryError: As for `close_pairs`.
     """
-    _check_threshold(threshold, snapshot)
+    _refuse_nan(threshold)
     live, best = _Rows.of(snapshot), _joined([])
     # Two documents can have this number squared of pairs of passages.
     passages = int(np.unique(live.docs, return_counts=True)[1].max(initial=1))
@@ -183,11 +182,9 @@ def clusters(pairs_found: Iterable[Pairs]) -> list[list[int]]:
     return sorted(members.values(), key=len, reverse=True)
 
 
-def _check_threshold(threshold: float, snapshot: Snapshot) -> None:
+def _refuse_nan(threshold: float) -> None:
     if math.isnan(threshold):
         raise QueryError("The threshold is NaN; pass a score such as 0.9.")
-    if snapshot.settings.metric == "cosine" and threshold > 1:
-        raise QueryError(f"The threshold is {threshold:g}, and no cosine is above 1; pass 0.9.")
 
 
 def _find(live: _Rows, limit: _Limit, advance: Advance, exact: bool | None) -> Iterator[Pairs]:

@@ -63,3 +63,9 @@ def test_a_source_that_is_not_there_is_named_before_the_model_is_opened() -> Non
     assert done.code == 1
     assert "nowhere.jsonl" in done.err
     assert "no-model" not in done.err
+
+
+def test_a_threshold_above_every_cosine_is_explained(texts: Path) -> None:
+    done = sbert_search("pairs", texts, "--threshold", "90", "--model", "hashing")
+    assert (done.code, done.out) == (0, "")
+    assert "No two documents score 90 or more; no cosine is above 1." in done.err

@@ -100,7 +100,7 @@ def test_a_reader_that_leaves_early_is_no_crash(index: Path) -> None:
         (["water", "--device", "gpu"], "'gpu' is not a device; use auto, cpu, cuda, cuda:N, mps"),
         (["water", "--where", "yaer > 3"], "yaer > 3\n  ^"),
         (["water", "--where", "year >"], "year >"),
-        ([], "Ask one QUERY, or name a file of queries with --queries."),
+        ([], "Ask one QUERY, name a file of queries with --queries, or documents with --like."),
         (["water", "--run-out", "x"], "--run-out needs --queries."),
         (["water", "--queries", "x"], "Ask one QUERY"),
     ],

@@ -130,12 +130,3 @@ def test_distances_are_refused(tmp_path: Path) -> None:
 def test_a_threshold_that_is_no_number_is_refused(tmp_path: Path, find: Callable[..., Any]) -> None:
     with pytest.raises(QueryError, match="threshold is NaN"):
         find(new_store(tmp_path / "i").snapshot, float("nan"))
-
-
-@pytest.mark.parametrize("find", [close_pairs, lambda of, score: best_pairs(of, 3, score)])
-def test_a_threshold_above_every_cosine_is_refused(
-    tmp_path: Path, find: Callable[..., Any]
-) -> None:
-    with pytest.raises(QueryError, match="The threshold is 90, and no cosine is above 1"):
-        find(new_store(tmp_path / "i").snapshot, 90)
-    find(new_store(tmp_path / "dot", "dot").snapshot, 90)

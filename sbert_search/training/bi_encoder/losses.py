@@ -59,7 +59,7 @@ Teacher = Literal["bi-encoder", "cross-encoder"]
 class LossConfig:
     """The loss and its parameters.
 
-    The comment of a parameter names the losses that read it; others ignore it.
+    The comment of a parameter names the losses that read it; the others ignore it.
     """
 
     name: LossName
@@ -69,7 +69,7 @@ class LossConfig:
     symmetric: bool = False  # mnrl
     temperature: float = 1.0  # score_divergence
     concatenation: tuple[str, ...] = ("u", "v", "|u-v|")  # softmax
-    matryoshka: tuple[int, ...] = ()  # truncated dims whose losses are summed; (): no truncation
+    matryoshka: tuple[int, ...] = ()  # all: truncated dims whose losses are summed; (): none
 
     def __post_init__(self) -> None:
         for part in self.concatenation:

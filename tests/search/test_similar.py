@@ -1,0 +1,129 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from sbert_search.embedding.hashing import HashingEmbedder
+from sbert_search.errors import QueryError
+from sbert_search.index.index import Index
+from sbert_search.search.engine import SearchEngine
+from sbert_search.search.similar import example_query
+from tests.cli.process import sbert_search
+from tests.search.corpus import write_jsonl
+
+TEXTS = {
+    "a": "river water mill",
+    "b": "river water boat",
+    "c": "bread dough yeast",
+    "d": "bread flour mill",
+    "e": "river river river",
+}
+
+
+@pytest.fixture
+def engine(tmp_path: Path) -> SearchEngine:
+    rows = [{"_id": i, "text": text, "n": n} for n, (i, text) in enumerate(TEXTS.items())]
+    source = write_jsonl(tmp_path / "docs.jsonl", rows)
+    return SearchEngine(Index.build(source, out=tmp_path / "index", model=HashingEmbedder()))
+
+
+def vector(*texts: str) -> Any:
+    return HashingEmbedder().encode_document(list(texts)).mean(axis=0)
+
+
+def ids(hits: list[Any]) -> list[str]:
+    assert [hit.rank for hit in hits] == list(range(1, len(hits) + 1))
+    return [hit.doc_id for hit in hits]
+
+
+def test_hits_are_like_the_document_and_not_the_document(engine: SearchEngine) -> None:
+    hits = engine.similar("a", 3)
+    assert ids(hits) == ["b", "e", "d"]
+    cosines = [float(vector(TEXTS["a"]) @ vector(TEXTS[i])) for i in ("b", "e", "d")]
+    assert [hit.score for hit in hits] == pytest.approx(cosines, abs=1e-6)
+    assert [hit.score for hit in hits] == pytest.approx([2 / 3, 3**-0.5, 1 / 3], abs=1e-6)
+
+
+def test_a_vector_is_an_example_too(engine: SearchEngine) -> None:
+    assert ids(engine.similar(vector(TEXTS["c"]) * 7, 2)) == ["c", "d"]
+    both = np.stack([vector(TEXTS["c"]), vector(TEXTS["e"])])
+    assert set(ids(engine.similar(both, 2))) == {"c", "e"}
+
+
+def test_unlike_pushes_hits_away(engine: SearchEngine) -> None:
+    # a and d share "mill" only; away from e, its "river" counts against the documents that have it.
+    assert ids(engine.similar("a", 3, unlike=["e"]))[0] == "b"
+    assert ids(engine.similar(["a", "d"], 5)) == ["b", "e", "c"]
+    assert ids(engine.similar(["a", "d"], 5, unlike="e")) == ["c", "b"]
+    query, doc_ids = example_query(engine.index.state, ["a", "d"], ["e"])
+    unit = {i: vector(TEXTS[i]) for i in TEXTS}
+    assert doc_ids == ["a", "d", "e"]
+    np.testing.assert_allclose(query, unit["a"] + unit["d"] - unit["e"], atol=1e-6)
+
+
+def test_a_document_of_several_passages_has_their_mean(tmp_path: Path) -> None:
+    model = HashingEmbedder(64, max_len=2)
+    index = Index.from_texts(["one two three four", "five"], model=model, on_truncate="chunk")
+    query, _ = example_query(index.state, "0")
+    passages = HashingEmbedder(64).encode_document(["one two", "three four"]).mean(axis=0)
+    np.testing.assert_allclose(query, passages / np.linalg.norm(passages), atol=1e-6)
+
+
+def test_the_filter_and_k_hold(engine: SearchEngine) -> None:
+    assert ids(engine.similar("a", 10, where="n >= 2")) == ["e", "d", "c"]
+    assert ids(engine.similar("a", 1)) == ["b"]
+    assert len(engine.similar("a", 100)) == 4
+
+
+@pytest.mark.parametrize(
+    ("like", "message"),
+    [
+        ([], "Name at least one document or vector"),
+        ("x", "holds no document with the id 'x'"),
+        (["a", 7], "holds no document with the id '7'"),
+        (np.ones(3), r"shape \(3,\); a vector of this index has \(384,\)"),
+        (np.full(384, np.nan), "not finite"),
+        ([[0.0, "a"]], "neither an id nor a vector"),
+        (np.zeros(384), "cancel out"),
+    ],
+)
+def test_bad_examples_are_named(engine: SearchEngine, like: Any, message: str) -> None:
+    with pytest.raises(QueryError, match=message):
+        engine.similar(like)
+
+
+def test_a_search_by_example_loads_no_model(engine: SearchEngine, tmp_path: Path) -> None:
+    done = sbert_search(
+        "search", tmp_path / "index", "--like", "a", "--unlike", "e", "--json", "-k", 2
+    )
+    assert [record["doc_id"] for record in done.records] == ["b", "d"]
+    assert "Model" not in done.err
+    wrong = sbert_search("search", tmp_path / "index", "--like", "a", "--mode", "hybrid")
+    assert (wrong.code, "--mode has no effect with --like" in wrong.err) == (2, True)
+    both = sbert_search("search", tmp_path / "index", "a query", "--like", "a")
+    assert (both.code, "Ask one QUERY" in both.err) == (2, True)
+
+
+@pytest.mark.parametrize("mode", ["dense", "lexical", "hybrid"])
+def test_pages_join_to_the_whole_ranking(engine: SearchEngine, mode: Any) -> None:
+    whole = engine.search("river mill", 10, mode=mode)
+    parts = [engine.search("river mill", 2, mode=mode, offset=start) for start in (0, 2, 4, 6)]
+    joined = [hit for part in parts for hit in part]
+    assert [(hit.rank, hit.doc_id, hit.score) for hit in joined] == [
+        (hit.rank, hit.doc_id, hit.score) for hit in whole
+    ]
+    middle = whole[1].score
+    kept = engine.search("river mill", 10, mode=mode, min_score=middle)
+    assert kept == [hit for hit in whole if hit.score >= middle]
+    assert engine.search("river mill", 10, mode=mode, min_score=1e9) == []
+    assert engine.search("river mill", 1, mode=mode, offset=1, min_score=middle) == kept[1:2]
+
+
+def test_options_out_of_range_are_refused(engine: SearchEngine) -> None:
+    with pytest.raises(QueryError, match="offset is -1"):
+        engine.search("river", offset=-1)
+    with pytest.raises(QueryError, match="min_score is NaN"):
+        engine.search("river", min_score=float("nan"))
