@@ -95,6 +95,7 @@ DIFFERENT: list[tuple[Change, str]] = [
     (lambda r: r["per_item"]["MAP"].pop("q1"), "1 items are in only one .* 'q1'"),
     (lambda r: r["counts"].update(documents=8), "9 and 8 documents"),
     (lambda r: r["task"].update(split="dev"), "split test and dev"),
+    (lambda r: r["task"].update(kind="rerank"), "kind retrieval and rerank"),
     (lambda r: r["task"].update(name="two"), "Only one of the two runs has one, two"),
 ]
 

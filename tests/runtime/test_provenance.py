@@ -1,6 +1,7 @@
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -21,6 +22,16 @@ def test_describing_a_machine_loads_no_torch() -> None:
         "assert 'torch' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_torch_adds_its_threads_and_devices(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = ["NVIDIA A", "NVIDIA B"]
+    cuda = SimpleNamespace(device_count=lambda: len(names), get_device_name=names.__getitem__)
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(get_num_threads=lambda: 3, cuda=cuda))
+    described = machine()
+    assert (described["threads"], described["devices"]) == (3, names)
+    names.clear()
+    assert "devices" not in machine()
 
 
 def test_versions_leave_out_what_is_not_installed() -> None:

@@ -133,7 +133,7 @@ def test_a_rerankers_score_can_be_mixed_with_the_one_before(index: Index) -> Non
 
 
 @pytest.mark.parametrize(
-    ("depth", "message"), [(0, "must be at least 1"), (10_001, "from 1 to 10,000")]
+    ("depth", "message"), [(0, "must be at least 1"), (10_001, "from 0 to 10,000")]
 )
 def test_a_depth_that_cannot_be_reranked_is_refused(index: Index, depth: int, message: str) -> None:
     engine = SearchEngine(index, HashingEmbedder(), Asked())

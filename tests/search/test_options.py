@@ -1,0 +1,52 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from sbert_search.errors import QueryError
+from sbert_search.search.fusion import Fusion
+from sbert_search.search.options import SearchOptions, require_queries
+
+
+def test_keywords_replace_fields_and_unknown_ones_are_refused() -> None:
+    options = SearchOptions(k=3, mode="hybrid", fusion=Fusion(dense_weight=0.7), min_score=0.2)
+    assert options.with_keywords(None) == options
+    changed = options.with_keywords(5, fusion=None, offset=2)
+    assert (changed.k, changed.fusion, changed.offset) == (5, Fusion(), 2)
+    assert (changed.mode, changed.min_score) == ("hybrid", 0.2)
+    wrong: Any = {"moed": "dense"}
+    with pytest.raises(TypeError, match="Unknown search option 'moed'; did you mean 'mode'"):
+        options.with_keywords(None, **wrong)
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ({"mode": "fuzzy"}, "Unknown search mode 'fuzzy'; known: dense, hybrid, lexical"),
+        ({"k": 0}, "k is 0; ask for at least 1"),
+        ({"offset": -1}, "offset is -1; it must not be negative"),
+        ({"min_score": float("nan")}, "min_score is NaN"),
+        ({"rerank_depth": 20_000}, "rerank_depth is 20,000; it must be from 0 to 10,000"),
+    ],
+)
+def test_options_out_of_range_are_refused(setting: dict[str, Any], message: str) -> None:
+    with pytest.raises(QueryError, match=message):
+        SearchOptions(**setting)
+
+
+def test_a_page_is_cut_after_the_scores() -> None:
+    scores = [9.0, 7.0, 5.0, 3.0, 1.0]
+    for offset, least, page in [(0, None, [9.0, 7.0]), (3, None, [3.0, 1.0]), (1, 5.0, [7.0, 5.0])]:
+        options = SearchOptions(k=2, offset=offset, min_score=least)
+        assert options.page(scores, float) == page
+    assert SearchOptions(k=2, offset=3, rerank_depth=4).depth == 5
+
+
+@pytest.mark.parametrize(
+    ("queries", "message"),
+    [("text", "pass a list of texts"), (["a", 3], "Query 2 is of type int"), ([" "], "is empty")],
+)
+def test_queries_without_text_are_refused(queries: Any, message: str) -> None:
+    with pytest.raises(QueryError, match=message):
+        require_queries(queries)
