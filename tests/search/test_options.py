@@ -45,7 +45,7 @@ def test_a_page_is_cut_after_the_scores() -> None:
 
 @pytest.mark.parametrize(
     ("queries", "message"),
-    [("text", "pass a list of texts"), (["a", 3], "Query 2 is of type int"), ([" "], "is empty")],
+    [("text", "pass a list of strings"), (["a", 3], "Query 2 is of type int"), ([" "], "is empty")],
 )
 def test_queries_without_text_are_refused(queries: Any, message: str) -> None:
     with pytest.raises(QueryError, match=message):
