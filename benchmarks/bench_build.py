@@ -6,7 +6,8 @@ Part one times the build of an index of real documents, from the first document 
 the model is already loaded. The build alternates with SentenceTransformer.encode, which gets the
 same texts in memory. Then both are timed as programs, start-up included. Part two builds indexes of
 many documents with the hashing embedder, which hashes words instead of running a model. Each build
-runs in a child process whose anonymous memory is sampled. Another process fetches random documents.
+runs in a child process whose anonymous memory is sampled. After the build, another process
+opens the index and fetches random documents.
 """
 
 from __future__ import annotations

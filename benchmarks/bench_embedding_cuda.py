@@ -4,9 +4,9 @@
 
 The encoders are all-MiniLM-L6-v2, and BERT-base with random weights, both with up to 512 tokens.
 Both libraries encode short texts, first in large batches and then one by one; for single texts our
-encoder replays a CUDA graph. Only our encoder encodes texts of 512 tokens. With these texts the
-script measures its operations a second (as a share of those of a large matrix product, 8192 x
-8192), its speed with and without tokenising, and its peak memory.
+encoder replays a CUDA graph. Texts of 512 tokens are encoded by our encoder only. Its operations a
+second (as a share of those of a large matrix product, 8192 x 8192), its speed with and without
+tokenising, and its peak memory are measured with these texts.
 """
 
 from __future__ import annotations

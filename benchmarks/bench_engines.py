@@ -8,9 +8,10 @@ own, one engine after the other in each round. Indexing is measured once, from t
 process to its end.
 
 Trials show what happens when a process that writes is killed. In the first trial this happens after
-it has embedded half of the documents, at 1,000 texts a second; in the second at random moments
-while it writes one small batch after another. These two trials use random vectors instead of a
-model. Other trials change documents, add a document in another process, and change the weights of
+it has embedded half of the documents (a pause before each batch slows embedding down to 1,000 texts
+a second); in the second at random moments while it writes one small batch after another. In these
+two trials no model is used: sbert-search hashes words to vectors, and the other engines get random
+vectors. Other trials change documents, add a document in another process, and change the weights of
 the model of an index. Searches with a filter are part of the measurement of queries.
 
 The script needs the extra ``bench``, and the folder of the data sets in SBERT_SEARCH_DATA.

@@ -88,7 +88,7 @@ def mine_pairs(path: Path) -> dict[str, float]:
 
 
 def measure_mining(results: Results, path: Path) -> None:
-    """Compare `close_pairs` with paraphrase mining, and count its errors."""
+    """Compare `close_pairs` with paraphrase mining, and count the errors of `close_pairs`."""
     child = run_child(str(Path(__file__)), "--child", str(path))
     results.add("best_pair", Figure(child.result["best_s"], "s"))
     results.add("best_pair_score", Figure(child.result["best"], "cosine"))

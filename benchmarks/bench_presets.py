@@ -38,8 +38,8 @@ number of operations divided by that time.
 SHARING = """
 Layers that share weights save parameters, but no operations: albert-base has {share:.0%} of the
 parameters of bert-base and {ratio:.2f} times its speed ({low:.2f} to {high:.2f}, both measured
-alternately). ELECTRA's generators have the sizes of the published models; in the paper, the small
-generator has a quarter of the discriminator's width.
+alternately). ELECTRA's generators have the widths of the published models: the published small
+generator is as wide as its discriminator, and the one in the paper has a quarter of that width.
 
 Machine: {machine}. Commit {commit}.
 Made by `{command}`.
@@ -77,11 +77,11 @@ def measure(config: EncoderConfig, repeats: int) -> float:
 def compare_sharing(repeats: int) -> Figure:
     """Compare the speed of albert-base, whose layers share their weights, with bert-base."""
     encoders = [freeze(Encoder(PRESETS[name])) for name in ("albert-base", "bert-base")]
-    ours, peer = (
+    albert, bert = (
         lambda encoder=encoder: LENGTH / seconds(encoder, one_text(encoder.config))
         for encoder in encoders
     )
-    return compare(ours, peer, unit="tokens/s", repeats=repeats)
+    return compare(albert, bert, unit="tokens/s", repeats=repeats)
 
 
 def one_text(config: EncoderConfig) -> PackedTokens:

@@ -271,8 +271,8 @@ def compare_with_rebuild(
 ) -> None:
     """Compare the updated with the rebuilt index, by exact search and by the recall of both.
 
-    A query of which exact search gives other documents counts as one difference, and other scores
-    as one more.
+    A query counts as one difference if exact search finds other documents in the updated than in
+    the rebuilt index, and as one difference if the scores are not equal: it can count twice.
     """
     rebuilt, queries = other
     found, scores = answers(updated, queries, exact=True)

@@ -65,8 +65,8 @@ def add_cost(results: Results, runs: dict[str, tuple[float, ChildRun]]) -> None:
     results.add("train_s", Figure(seconds, "s", peer_seconds, seconds / peer_seconds))
     mine, theirs = run.anonymous_mib, peer.anonymous_mib
     results.add("train_memory_mib", Figure(mine, "MiB", theirs, mine / theirs))
-    pieces, peers = run.result["vocab_size"], peer.result["vocab_size"]
-    results.add("pieces", Figure(pieces, "pieces", peers, pieces / peers))
+    pieces, peer_pieces = run.result["vocab_size"], peer.result["vocab_size"]
+    results.add("pieces", Figure(pieces, "pieces", peer_pieces, pieces / peer_pieces))
 
 
 def add_quality(results: Results, folders: dict[str, Path], held_out: Path) -> None:

@@ -41,8 +41,8 @@ def yes_or_no(figure: Figure, key: str) -> str:
 
 Rows = dict[str, tuple[str, str, Format]]
 """For each row, by its label: a part of `bench_engines`, a measure of it, the format of values."""
-# README.md leaves out the times of indexing and of queries, because other programs ran on the
-# machine while they were measured.
+# README.md shows times and speeds as multiples of ours; docs/measurements.md shows them in seconds,
+# milliseconds or documents a second.
 README_ROWS: Rows = {
     "nDCG@10 over 1,000 abstracts, by meaning": ("queries", "dense_ndcg_at_10", number(".3f")),
     "nDCG@10 over 1,000 abstracts, by meaning and words": (

@@ -1,7 +1,8 @@
 """The interface of the search engines that `bench_engines` compares, and two of the engines.
 
-Each engine is used as its documentation shows. The model is a folder, or `STUB` in trials for which
-random vectors are enough. Every engine embeds title and text joined by a space. It stores the text
+Each engine is used as its documentation shows. The model is a folder, or `STUB` in trials that need
+no model: `SbertSearch` then hashes words to vectors, and the other engines get random vectors.
+Every engine embeds title and text joined by a space. It stores the text
 and a number, ``bucket``, to filter by. An engine that can search by words also indexes the words.
 Engines are imported when they are used, so that a new process loads only one of them.
 """

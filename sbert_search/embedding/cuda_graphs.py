@@ -40,9 +40,10 @@ class Replayed:
     In a packed batch, the tokens of all texts are concatenated without padding.
 
     Args:
-        compute: Maps a packed batch to float (batch, width). It must read the starts of texts from
-            ``PackedTokens.starts`` alone (`Encoder.reads_starts`), and the weights of its model
-            must keep their addresses.
+        compute: Maps a packed batch to float (batch, width). It must find the texts in the batch by
+            the tensor ``PackedTokens.starts`` and not by the Python numbers
+            ``PackedTokens.lengths``, which do not change when a graph is replayed (see
+            `Encoder.reads_starts`). The weights of its model must keep their addresses.
         device: Device of the model.
         longest: Maximum tokens of a text.
         record: Records the kernels that a function launches. It returns a function that replays

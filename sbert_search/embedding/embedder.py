@@ -342,7 +342,7 @@ def _check_dim(truncate_dim: int | None) -> None:
 
 
 def _refuse_for_hashing(options: EmbedderOptions) -> None:
-    """Refuse options that 'hashing' would drop, and names that are no options."""
+    """Refuse values that the model 'hashing' would ignore, and unknown names of options."""
     for name, value in options.items():
         if name not in EmbedderOptions.__annotations__:
             known = EmbedderOptions.__annotations__
