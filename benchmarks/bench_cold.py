@@ -118,7 +118,7 @@ def seconds(command: list[str], clock: Callable[[], float]) -> Callable[[], floa
 def children_s() -> float:
     """Return the processor time of ended child processes.
 
-    Other programs on the machine change this time less than the wall time.
+    It depends less than the wall time on other programs that run on the machine.
     """
     used: Any = resource.getrusage(resource.RUSAGE_CHILDREN)
     return float(used.ru_utime + used.ru_stime)

@@ -175,7 +175,10 @@ def race(
 def duel(
     results: Results, name: str, ours: Ask, peer: Graph, queries: Floats, truth: Rows, found: float
 ) -> None:
-    """Compare queries a second at our recall, ``found``, as one batch and one by one."""
+    """Compare our speed and a peer's at the same recall, with queries in one batch and one by one.
+
+    The peer's search width is set so that the peer reaches our recall, ``found``.
+    """
     reached = widen(peer.set_width, peer.search, queries, truth, found)
     results.add(f"{name}_recall", Figure(found, "recall", reached, found / reached))
     theirs = partial(peer.search, k=K)

@@ -22,8 +22,8 @@ def find_budget(default: int, lengths: NDArray[np.int32], work: Work, key: objec
     """Find the fastest token budget among half the default, the default and twice the default.
 
     A token budget is the maximum number of tokens in a batch. It decides which texts share a batch;
-    their vectors then differ by rounding only. The result is stored in the user's cache, so that
-    the build of an index makes the same batches after it is resumed as before.
+    another budget changes their vectors by rounding only. The result is stored in the user's cache,
+    so that the build of an index makes the same batches after it is resumed as before.
 
     Args:
         default: Default budget, at least 2.

@@ -25,7 +25,7 @@ from sbert_search.embedding.graph import keep_graph, open_graph
 from sbert_search.embedding.hashing import HashingEmbedder
 from sbert_search.embedding.protocol import Task, TextEmbedder, TokenizedTexts, Vectors
 from sbert_search.embedding.similarity import similarity, unit
-from sbert_search.embedding.token_budget import Started, Steps, collect_all, launch_windows
+from sbert_search.embedding.token_budget import BatchLauncher, Started, collect_all, launch_windows
 from sbert_search.errors import ConfigError
 from sbert_search.models.loading.identity import ModelIdentity
 from sbert_search.runtime.device_names import device_names
@@ -123,7 +123,7 @@ class Embedder:
         self.max_len = self._engine.tokenizer.max_len
         self._budget_is_final = batch_tokens != "auto" or self._engine.name != "native"
         fixed = None if batch_tokens == "auto" else batch_tokens
-        self._steps = Steps(fixed or self._engine.batch_tokens, self.opened.device)
+        self._launcher = BatchLauncher(fixed or self._engine.batch_tokens, self.opened.device)
         self._prompt(None, default_prompt_name)  # an unknown name is refused here
 
     def __reduce__(self) -> tuple[Callable[[], Embedder], tuple[()]]:
@@ -133,7 +133,7 @@ class Embedder:
     @property
     def batch_tokens(self) -> int:
         """Maximum tokens of one forward pass."""
-        return self._steps.budget
+        return self._launcher.budget
 
     @cached_property
     def identity(self) -> ModelIdentity:
@@ -244,8 +244,10 @@ class Embedder:
             progress("Encoding", len(several), "texts", hidden=not show_progress_bar) as advance,
             closing(prefetch(self._windows(several, before))) as windows,
         ):
-            steps = launch_windows(windows, lambda _, w: self._launch(w, batch_size, dim), advance)
-            collect_all(steps, vectors)
+            started = launch_windows(
+                windows, lambda _, w: self._launch(w, batch_size, dim), advance
+            )
+            collect_all(started, vectors)
         if normalize_embeddings:
             vectors = unit(vectors)
         return vectors[0] if isinstance(texts, str) else vectors
@@ -284,7 +286,7 @@ class Embedder:
             Indices into ``texts``, and these texts tokenised.
         """
         order = np.argsort([-len(text) for text in texts], kind="stable")
-        size = self._steps.window
+        size = self._launcher.window
         for start in range(0, len(texts), size):
             rows = order[start : start + size]
             yield rows, self._tokenize([texts[row] for row in rows], prompt)
@@ -298,11 +300,11 @@ class Embedder:
 
         if not self._budget_is_final and tokens.lengths.sum() >= 2 * self.batch_tokens:
             key = [self.identity.to_mapping(), self.opened.device, machine()]
-            self._steps.budget = find_budget(
+            self._launcher.budget = find_budget(
                 self.batch_tokens, tokens.lengths, lambda rows: start(rows)(), key
             )
             self._budget_is_final = True
-        return self._steps.launch(tokens.lengths, start, most=batch_size)
+        return self._launcher.launch(tokens.lengths, start, most=batch_size)
 
     def _tokenize(self, texts: Sequence[str], prompt: str) -> TokenizedTexts:
         joined = [prompt + text for text in texts] if prompt else texts

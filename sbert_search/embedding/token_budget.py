@@ -73,8 +73,8 @@ def launch_windows(
         advance(len(rows))
 
 
-class Steps:
-    """Cuts inputs into batches by a token budget, which shrinks when memory runs out.
+class BatchLauncher:
+    """Cuts inputs into batches and starts them; the token budget shrinks when memory runs out.
 
     Attributes:
         budget: Maximum tokens of one batch; a single input may have more.

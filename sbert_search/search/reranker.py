@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sbert_search.embedding.protocol import Vectors
-from sbert_search.embedding.token_budget import Started, Steps, collect_all, launch_windows
+from sbert_search.embedding.token_budget import BatchLauncher, Started, collect_all, launch_windows
 from sbert_search.errors import ConfigError
 from sbert_search.models.loading.identity import ModelIdentity
 from sbert_search.runtime.overlap import prefetch
@@ -86,7 +86,9 @@ class Reranker:
         self.num_labels, self.labels = self._engine.num_labels, self._engine.labels
         self.tokenizer = self._engine.tokenizer
         self.max_len = self.tokenizer.max_len
-        self._steps = Steps(batch_tokens or self._engine.batch_tokens, self.opened.device)
+        self._launcher = BatchLauncher(
+            batch_tokens or self._engine.batch_tokens, self.opened.device
+        )
 
     def __reduce__(self) -> tuple[Callable[[], Reranker], tuple[()]]:
         """Pickle the arguments; the process that unpickles them opens the model itself."""
@@ -140,7 +142,7 @@ class Reranker:
             def start(part: NDArray[np.int64]) -> Callable[[], Vectors]:
                 return self._engine.start([several[row] for row in rows[part]], encoded.take(part))
 
-            return self._steps.launch(encoded.lengths, start, most=batch_size)
+            return self._launcher.launch(encoded.lengths, start, most=batch_size)
 
         with (
             progress("Scoring", len(several), "pairs", hidden=not show_progress_bar) as advance,
@@ -194,7 +196,7 @@ class Reranker:
     def _windows(self, pairs: Sequence[Pair]) -> Iterator[tuple[NDArray[np.int64], EncodedPairs]]:
         """Sort pairs by length, longest first, and tokenise them in groups ("windows")."""
         order = np.argsort([-len(first) - len(second) for first, second in pairs], kind="stable")
-        size = self._steps.window
+        size = self._launcher.window
         for start in range(0, len(pairs), size):
             rows = order[start : start + size]
             yield rows, self.tokenizer.encode_pairs([pairs[row] for row in rows])

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
 
-from sbert_search.embedding.token_budget import Steps, collect_all, launch_windows
+from sbert_search.embedding.token_budget import BatchLauncher, collect_all, launch_windows
 from sbert_search.encoder.inference_layers import FusedLinear, freeze
 from sbert_search.encoder.packed import PackedTokens
 from sbert_search.errors import ModelError
@@ -80,40 +80,40 @@ def test_a_batch_is_launched_before_the_one_before_it_is_waited_for() -> None:
 
         return finish
 
-    steps, lengths = Steps(10, "cuda"), np.full(3, 10, np.int32)
-    out = collect_all(steps.launch(lengths, start), np.empty((3, 2), np.float32))
+    launcher, lengths = BatchLauncher(10, "cuda"), np.full(3, 10, np.int32)
+    out = collect_all(launcher.launch(lengths, start), np.empty((3, 2), np.float32))
     assert events == ["start 0", "start 1", "finish 0", "start 2", "finish 1", "finish 2"]
     assert out.tolist() == [[0, 0], [1, 1], [2, 2]]
     events.clear()
     windows = [(np.array([2, 0]), lengths[:2]), (np.array([1]), lengths[:1])]
-    started = launch_windows(windows, lambda _, each: steps.launch(each, start), events.append)
+    started = launch_windows(windows, lambda _, each: launcher.launch(each, start), events.append)
     out = collect_all(started, np.empty((3, 2), np.float32))
     assert events == ["start 0", "start 1", "finish 0", 2, "start 0", "finish 1", 1, "finish 0"]
     assert out.tolist() == [[1, 1], [0, 0], [0, 0]]
 
 
 def test_enough_short_texts_for_a_step_are_tokenised_at_a_time() -> None:
-    assert [Steps(budget, "cuda").window for budget in (2048, 65_536)] == [1024, 4096]
+    assert [BatchLauncher(budget, "cuda").window for budget in (2048, 65_536)] == [1024, 4096]
 
 
 def test_a_launch_without_memory_is_halved_until_it_fits(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     lengths = np.full(7, 10, np.int32)
-    steps = Steps(1000, "cuda:1")
+    launcher = BatchLauncher(1000, "cuda:1")
 
     def start(rows: NDArray[np.int64]) -> Any:
         if len(rows) > 2:
             raise MemoryError
         return lambda: rows[:, None].astype(np.float32)
 
-    out = collect_all(steps.launch(lengths, start), np.empty((7, 1), np.float32))
+    out = collect_all(launcher.launch(lengths, start), np.empty((7, 1), np.float32))
     assert out[:, 0].tolist() == list(range(7))
-    assert steps.budget == 15
+    assert launcher.budget == 15
     assert "cuda:1 ran out of memory; batches now have 35 tokens." in capsys.readouterr().err
 
     def never(rows: NDArray[np.int64]) -> Any:
         raise MemoryError
 
     with pytest.raises(ModelError, match="cuda:1 has too little memory for one text of 10 tokens"):
-        list(steps.launch(lengths, never))
+        list(launcher.launch(lengths, never))
