@@ -211,8 +211,8 @@ def _encode(
     """Compute the vectors of each batch.
 
     Yields:
-        After each call of the embedder, the number of documents that it began. After the last call
-        for a batch, the batch.
+        After each call of the embedder, the number of documents whose first passage was embedded
+        in that call. After the last call for a batch, the batch.
     """
     for batch, tokens in tokenized:
         for rows in token_batches(tokens.lengths, _STEPS_A_CALL * embedder.batch_tokens):
