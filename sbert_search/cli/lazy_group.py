@@ -9,7 +9,7 @@ import click
 
 
 def lazy_group(homes: Mapping[str, str]) -> type[click.Group]:
-    """Make a group class that imports a command on first use and lists them as ``homes`` does.
+    """Make a group class that lists its commands as ``homes`` does and imports each on first use.
 
     Args:
         homes: ``module:attribute`` of each command, by name.

@@ -60,7 +60,7 @@ _RANKING: tuple[Decorator, ...] = (
 )
 
 _FUSION = ("method", "dense_weight", "rerank_weight")
-_NEEDED_BY = dict.fromkeys(("method", "dense_weight"), "--mode hybrid") | dict.fromkeys(
+_NEEDS = dict.fromkeys(("method", "dense_weight"), "--mode hybrid") | dict.fromkeys(
     ("rerank_depth", "rerank_windows", "rerank_weight"), "--rerank"
 )
 
@@ -85,7 +85,7 @@ def search_options(ctx: click.Context) -> SearchOptions:
     params, given_names = ctx.params, given(ctx)
     holds = {"--mode hybrid": params["mode"] == "hybrid", "--rerank": bool(params["rerank"])}
     for option in ctx.command.params:
-        needed = _NEEDED_BY.get(option.name or "")
+        needed = _NEEDS.get(option.name or "")
         if needed and option.name in given_names and not holds[needed]:
             raise click.UsageError(f"{option.opts[0]} needs {needed}.")
     fusion = Fusion(**{name: params[name] for name in _FUSION})

@@ -118,7 +118,8 @@ _SHARED: dict[str, Decorator] = {
         "fp32",
         "bf16",
         "fp16",
-        help="Number format of the model's computation; auto: bf16 if the device supports it.",
+        help="Number format of the model's computation; auto: bf16 where it is fast and "
+        "accurate enough, else fp32.",
     ),
     "batch-tokens": click.option(
         "--batch-tokens",

@@ -93,8 +93,8 @@ class Columns:
             BadRow: A value does not fit its column.
         """
         if not metadata.keys() <= self.types.keys():
-            # A row that `learn` accepted has only known columns. It rejected this row, so call it
-            # again to raise the same error.
+            # A row that `learn` accepted has only known columns. So `learn` rejected this row; call
+            # it again to raise the same error.
             self.learn(metadata, typed=typed)
         values = {}
         for name, value in metadata.items():

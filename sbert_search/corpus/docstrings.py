@@ -41,7 +41,8 @@ def stdlib_documents(folder: Path | None = None) -> Iterator[Document]:
     (module, class, function or method), ``line`` and ``words`` (the number of words). Docstrings of
     fewer than 5 words are skipped. A docstring of over 1,000 characters is cut after its last
     paragraph that ends within 1,000 characters, or else at 1,000 characters. Documents are sorted
-    by path and line. If a name is defined twice, the first definition counts.
+    by path and line. If a file defines a name several times, the first definition whose docstring
+    is not skipped counts.
 
     Args:
         folder: Folder of the library; None: the standard library of the running Python.

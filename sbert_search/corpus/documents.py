@@ -93,8 +93,8 @@ class CorpusReader:
         columns: Known types of metadata columns, such as those of an existing index. An int64
             column may still become float64.
         widens: Returns whether float64 represents all integers of a known column exactly.
-        batch_rows: Input rows per batch. A batch of large rows ends early, at 16 MiB or less
-            (`memory.shares`).
+        batch_rows: Input rows per batch. A batch of large rows ends early, as soon as its documents
+            take 16 MiB, or less if the memory budget is small (`memory.shares`).
         memory_bytes: Memory budget of the process, from which `memory.shares` computes the limits
             of a row and of a batch. None: no budget; a row may have 64 MiB in its file.
 

@@ -112,7 +112,8 @@ class ShardWriter:
         if lowest < 0 or highest >= self._manifest.vocab_size:
             raise CorpusError(
                 f"Token {lowest if lowest < 0 else highest} is outside a vocabulary of "
-                f"{self._manifest.vocab_size:,}; use the tokenizer that made this token."
+                f"{self._manifest.vocab_size:,}; token ids must be from 0 to "
+                f"{self._manifest.vocab_size - 1:,}."
             )
         self._tokens.append(tokens.astype(self._manifest.dtype))
         self._n_tokens += len(tokens)

@@ -181,7 +181,9 @@ def open_bytes(path: Path, shown: str = "", *, limit: RowLimit = NO_BUDGET) -> I
         raise CorpusError(f"{shown}: cannot be read: {error.strerror}.") from error
     with raw:
         match path.suffix.lower():
-            case ".gz":  # no further BufferedReader: a failing read loses lines before the damage
+            case ".gz":
+                # GzipFile buffers already. A second buffer would lose the lines that precede the
+                # damage in a file, since it drops its content if a read fails.
                 yield cast(BinaryIO, gzip.open(raw))  # noqa: SIM115 (raw is closed)
             case ".xz":
                 stream = XzStream(raw, shown, limit.decompressor_bytes)

@@ -94,7 +94,9 @@ def text_rows(
     for number, (doc_id, text) in enumerate(pairs):
         if doc_id is absent or text is absent:
             fewer, more = ("ids", "texts") if doc_id is absent else ("texts", "ids")
-            raise CorpusError(f"There are {number:,} {fewer} and more {more}; pass as many.")
+            raise CorpusError(
+                f"There are {number:,} {fewer} and more {more}; pass one id for each text."
+            )
         yield {"_id": doc_id, "text": text}
 
 

@@ -63,7 +63,7 @@ class Ranks:
         """Wait until every rank has called this."""
         self.sum([0.0])
 
-    def first_alone(self, work: Callable[[], T]) -> T:
+    def first_then_others(self, work: Callable[[], T]) -> T:
         """Call ``work`` on rank 0, then on the other ranks, which find the results on disk."""
         if self.first:
             done = work()

@@ -94,7 +94,9 @@ def eval_options(function: F) -> F:
         ),
         shared_options("model", "device", "engine"),
         click.option(
-            "--expect", type=FILE, help="File of expected scores; exit with 1 if one differs."
+            "--expect",
+            type=FILE,
+            help="File of expected scores; exit with 1 if a score is outside its tolerance.",
         ),
         click.option("--out", type=FOLDER, help="Folder for reports with the score of each item."),
         click.option("--split", default="test", show_default=True, help="Split of a DATA folder."),

@@ -161,7 +161,7 @@ def nli(ctx: click.Context, /, **_: object) -> int:
 def triplets(ctx: click.Context, /, **_: object) -> int:
     """Measure the accuracy on triplets.
 
-    This is the share of anchors that are nearer to their positive than to their negative text.
+    This is the share of anchors that are nearer to their positive text than to every negative.
     """
     from sbert_search.evaluation.triplets import evaluate_triplets
 

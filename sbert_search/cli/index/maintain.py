@@ -193,7 +193,7 @@ def _drift_facts(report: DriftReport) -> dict[str, object]:
 
 def _lexical_text(settings: LexicalSettings | None) -> str:
     if settings is None:
-        return "none; `index lexical` adds them"
+        return "none; `index lexical` adds BM25 postings"
     return (
         f"{settings.language}, titles count {settings.title_weight} times, BM25 with "
         f"k1 = {settings.k1:g} and b = {settings.b:g}"

@@ -89,8 +89,8 @@ def add(ctx: click.Context, /, path: Path, as_json: bool, **_: object) -> None:
     """Add documents to the index DIR.
 
     A document is skipped if the index has the same id with the same content, so the command can
-    be repeated. It is a bad row if the index has its id with other content; use upsert to replace
-    it. Fields and long texts are treated as in the build, unless options override that.
+    be repeated. A document is a bad row if the index has its id with other content; use upsert to
+    replace it. Fields and long texts are treated as in the build, unless options override that.
     """
     _update(ctx, path, "add", as_json)
 

@@ -122,7 +122,7 @@ def _train(
     _check_text_counts(files, data, loss)
     if recipe.mining.negatives:
         mine = partial(_mine, files, recipe, model_name, out / "mining")
-        files = ranks.first_alone(mine)
+        files = ranks.first_then_others(mine)
     classes = _classes(files, recipe) if loss.kind.target == "label" else ()
     rows = arrange(files, classes)
     check_targets(rows, classes, loss.name)
