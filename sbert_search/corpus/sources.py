@@ -182,8 +182,8 @@ def open_bytes(path: Path, shown: str = "", *, limit: RowLimit = NO_BUDGET) -> I
     with raw:
         match path.suffix.lower():
             case ".gz":
-                # GzipFile buffers already. A second buffer would lose the lines that precede the
-                # damage in a file, since it drops its content if a read fails.
+                # Not in a BufferedReader, which reads large blocks: a read that meets damage fails
+                # as a whole, so the lines of the block that precede the damage would be lost.
                 yield cast(BinaryIO, gzip.open(raw))  # noqa: SIM115 (raw is closed)
             case ".xz":
                 stream = XzStream(raw, shown, limit.decompressor_bytes)
