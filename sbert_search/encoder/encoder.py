@@ -111,10 +111,11 @@ class Encoder(nn.Module):
 
     @property
     def reads_starts(self) -> bool:
-        """Whether the encoder finds the rows of each text by `PackedTokens.starts` alone.
+        """Whether only the tensor `PackedTokens.starts` tells the encoder where a text begins.
 
-        If so, it does not use ``PackedTokens.lengths`` for this, and a batch may end in padding
-        rows, which belong to no text. The states of padding rows are undefined.
+        If so, ``PackedTokens.lengths`` are not used for this. A CUDA graph of the encoder then
+        computes other texts if ``starts`` is overwritten, and a batch may end in padding rows,
+        which belong to no text. The states of padding rows are undefined.
         """
         config, weight = self.config, self.embeddings.word.weight
         heads = weight.new_empty(0, config.head_dim)

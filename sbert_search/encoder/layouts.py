@@ -19,8 +19,9 @@ Keys = Mapping[str, object]  # of config.json
 class Layout:
     """One published layout.
 
-    Names of parameters omit the endings ``.weight`` and ``.bias``. If one parameter of `Encoder`
-    has several published names, the published tensors are equal slices of its rows, in order.
+    In ``names`` and ``block_names``, the names of parameters omit the endings ``.weight`` and
+    ``.bias``. If one parameter of `Encoder` has several published names, the published tensors are
+    equal slices of its rows, in order.
 
     Attributes:
         model_type: Value of ``model_type`` in ``config.json``.
@@ -36,8 +37,9 @@ class Layout:
         block: Published prefix of the names in a block, with the placeholder ``{block}``, or
             ``{group}`` and ``{inner}``.
         block_names: Maps a parameter of a block to its published names.
-        per_head: Parameters whose rows are published attention head by attention head.
-        heads: Prefixes of the published names of model heads, such as classifiers.
+        per_head: Joint projections of queries, keys and values whose published rows are in the
+            order: query, key and value of the first attention head, then of the second, and so on.
+        model_heads: Prefixes of the published names of model heads, such as classifiers.
     """
 
     model_type: str
@@ -52,7 +54,7 @@ class Layout:
     block: str
     block_names: Mapping[str, tuple[str, ...]]
     per_head: frozenset[str] = frozenset()
-    heads: tuple[str, ...] = ()
+    model_heads: tuple[str, ...] = ()
 
 
 _SETTINGS = {
@@ -113,7 +115,7 @@ BERT = Layout(
         "down": ("output.dense",),
         "output_norm": ("output.LayerNorm",),
     },
-    heads=("cls.", "classifier.", "qa_outputs."),
+    model_heads=("cls.", "classifier.", "qa_outputs."),
 )
 
 
@@ -144,7 +146,7 @@ ROBERTA = replace(
     write_more=lambda config: {
         "max_position_embeddings": config.max_positions + config.position_offset
     },
-    heads=("lm_head.", "classifier.", "qa_outputs."),
+    model_heads=("lm_head.", "classifier.", "qa_outputs."),
 )
 
 ALBERT = replace(
@@ -182,7 +184,7 @@ ALBERT = replace(
         "down": ("ffn_output",),
         "output_norm": ("full_layer_layer_norm",),
     },
-    heads=("predictions.", "sop_classifier.", "classifier.", "qa_outputs."),
+    model_heads=("predictions.", "sop_classifier.", "classifier.", "qa_outputs."),
 )
 
 DISTILBERT = Layout(
@@ -226,7 +228,7 @@ DISTILBERT = Layout(
         "down": ("ffn.lin2",),
         "output_norm": ("output_layer_norm",),
     },
-    heads=("vocab_", "pre_classifier.", "classifier.", "qa_outputs."),
+    model_heads=("vocab_", "pre_classifier.", "classifier.", "qa_outputs."),
 )
 
 
@@ -250,7 +252,7 @@ ELECTRA = replace(
     read_more=_read_electra,
     write_more=lambda config: {"embedding_size": config.table_size},
     names=_EMBEDDINGS | {"embeddings.project": ("embeddings_project",)},
-    heads=(
+    model_heads=(
         "discriminator_predictions.",
         "generator_predictions.",
         "generator_lm_head.",
@@ -266,13 +268,13 @@ def _read_deberta(keys: Keys) -> dict[str, object]:
     terms = terms.lower().split("|") if isinstance(terms, str) else terms
     if not isinstance(terms, list) or not all(isinstance(term, str) for term in terms):
         raise ConfigError(f"pos_att_type is {terms!r}; it must be a list such as ['c2p', 'p2c'].")
-    reach = _whole(keys, "max_relative_positions")
-    reach = reach if reach > 0 else _whole(keys, "max_position_embeddings")
+    most = _whole(keys, "max_relative_positions")
+    most = most if most > 0 else _whole(keys, "max_position_embeddings")
     return {
         "position_embeddings": keys["position_biased_input"],
         "key_bias": False,
         "attention_terms": ("c2c", *(term.strip() for term in terms)),
-        "relative_positions": reach if keys["relative_attention"] else 0,
+        "relative_positions": most if keys["relative_attention"] else 0,
     }
 
 
@@ -313,7 +315,7 @@ DEBERTA = replace(
         "attention.position_query": ("attention.self.pos_q_proj",),
     },
     per_head=frozenset({"attention.qkv.weight"}),
-    heads=(
+    model_heads=(
         # The position table of the mask decoder, in models without position embeddings in the
         # input.
         "embeddings.position_embeddings.",

@@ -245,7 +245,7 @@ class PackedTokens:
         if len(self.runs) == len(set(self.lengths)):
             return ByLength(self, None, None)
         texts = sorted(range(len(self.lengths)), key=self.lengths.__getitem__)
-        # Only the lengths of this batch are used; its token ids are still in the old order.
+        # Only the lengths of `reordered` are used; its token ids are still in the old order.
         reordered = PackedTokens(self.input_ids, tuple(self.lengths[text] for text in texts))
         order = send(np.array(texts), self.input_ids.device)
         rows = self.first_rows.long()[order][reordered.text_of_row] + reordered.positions

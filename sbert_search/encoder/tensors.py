@@ -20,7 +20,7 @@ _PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt")
 
 
 def read_tensors(folder: Path) -> dict[str, Tensor]:
-    """Read all tensors of a model folder into memory, as float32; the files are not mapped.
+    """Read all tensors of a model folder into memory, as float32, not memory-mapped.
 
     Raises:
         ModelError: There is no safetensors file. If there is a pickle file, the message says how

@@ -185,7 +185,7 @@ def _fill(encoder: Encoder, layout: Layout, tensors: dict[str, Tensor]) -> list[
     names = {name: published_names(name, config, layout) for name in shapes}
     expected = {published for parts in names.values() for published in parts}
     left = [name for name in tensors if name not in expected]
-    unknown = [name for name in left if not name.startswith(layout.heads)]
+    unknown = [name for name in left if not name.startswith(layout.model_heads)]
     _check_names(sorted(expected - tensors.keys()), sorted(unknown), config)
     state = {}
     for name, shape in shapes.items():

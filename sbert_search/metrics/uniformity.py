@@ -35,7 +35,7 @@ def uniformity(vectors: Vectors, t: float = 2.0) -> float:
         t: Factor of the squared distance in the exponent.
 
     Returns:
-        Above -4t, at most 0 (all vectors equal).
+        From -4t (two opposite vectors) to 0 (all vectors equal).
     """
     n, total = len(vectors), 0.0
     for start in range(0, n, _ROWS):

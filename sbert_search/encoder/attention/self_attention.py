@@ -1,11 +1,13 @@
 """Self-attention over packed tokens: the tokens of all texts concatenated without padding.
 
 Two functions compute it. `packed_attention` is the fast one. It uses a kernel for texts of
-different lengths on CUDA in half precision, matrix products on a CPU in bfloat16 or with dropout,
-and torch's fused attention otherwise. Without the CUDA kernel it computes one run after the other;
-a run is a group of adjacent texts of equal length.
+different lengths on CUDA in half precision, matrix products on a CPU with dropout or, for inference
+only, in bfloat16, and torch's fused attention otherwise. Without the CUDA kernel it computes one
+run after the other; a run is a group of adjacent texts of equal length (with dropout, of similar
+length).
 `explicit_attention` computes the scores as a tensor. It is used for relative positions, which are
-added to the scores, and for callers that need the probabilities.
+added to the scores, for callers that need the probabilities, and for dropout where
+`packed_attention` does not support it.
 """
 
 from __future__ import annotations

@@ -130,7 +130,7 @@ def _refuse_left_over(where: object, load: Loaded) -> None:
     """Refuse unused tensors that belong to a module of the model, such as those of extra layers."""
     encoder = load.model.base_model
     layout = LAYOUTS.get(str(load.model.config.model_type))
-    heads = layout.heads if layout else ()
+    heads = layout.model_heads if layout else ()
     modules = {name for name, _ in encoder.named_children()}
     if encoder is not load.model:
         modules |= {name for name, _ in load.model.named_children()}

@@ -215,7 +215,7 @@ def _fresh(recipe: BiEncoderRecipe) -> BiEncoder:
     if recipe.tokenizer is None:
         raise ConfigError(
             f"{recipe.model} is a preset without a tokenizer; set tokenizer=MODEL, a folder or "
-            f"name of a model with one. To load a folder of that name, set model=./{recipe.model}."
+            f"name of a model with one. To load a model folder instead, set model to its path."
         )
     tokenizer = load_tokenizer(read_folder(resolve_model(recipe.tokenizer).path))
     shape = replace(PRESETS[recipe.model], vocab_size=tokenizer.vocab_size)

@@ -172,7 +172,10 @@ def _require_column(path: Path, data: DataConfig, target: TargetKind) -> None:
 
 
 def _warn_of_range(path: Path, scores: Sequence[float], score_range: tuple[float, float]) -> None:
-    """Print a note if all scores are in the lowest quarter of the range, so it may be wrong."""
+    """Print a note if all scores are in the lowest quarter of ``data.score_range``.
+
+    The file then probably has scores of another range.
+    """
     low, high = score_range
     if max(scores) <= low + 0.25 * (high - low):
         note(
@@ -227,7 +230,8 @@ def _sections(path: Path, data: DataConfig, target: TargetKind) -> list[Example]
     if not examples:
         raise CorpusError(
             f"{path}: no document has two sections with headings. Headings are lines such as "
-            "'# History', '== History ==' or 'History.'; data.form = 'triplets' reads triplets."
+            "'# History', '== History ==' or 'History.'. For a file of triplets, set data.form = "
+            "'triplets'."
         )
     return examples
 

@@ -71,8 +71,9 @@ class _Anchor:
 def mine_negatives(
     examples: Sequence[Example], config: MiningConfig, model: str, folder: Path, *, device: str
 ) -> list[Example]:
-    """Search the positives of all examples for each anchor, and add hits as hard negatives.
+    """Add passages that a search finds for the anchor of each example as its hard negatives.
 
+    The search covers the positives of all examples and the documents of ``config.corpus``.
     A positive of an anchor is never one of its negatives. Results are cached in a folder named
     after a hash of all inputs, so an interrupted run resumes where it stopped.
 

@@ -38,7 +38,9 @@ class PairDataConfig(DataConfig):
     - A BEIR folder and a TREC run, a file of search results: the documents that the run retrieved
       for each judged query, and the relevant documents.
     - A file of pairs (query, text) with grades 0, 1, 2, ... as labels: all texts of a query.
-    - A BEIR folder with ``form="beir"``: the relevant documents of a query; negatives are mined.
+    - A file of triplets with ``form="triplets"``: the positive and the negatives of a row.
+    - With ``mining.negatives``, a file of pairs (query, relevant text), or a BEIR folder with
+      ``form="beir"``: the relevant text, and negatives that are mined.
     """
 
     runs: tuple[Path, ...] = ()  # a TREC run for each BEIR folder of data.train

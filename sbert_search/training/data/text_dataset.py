@@ -250,11 +250,12 @@ def check_targets(rows: TextRows, classes: Sequence[str], loss: str) -> None:
     if rows.targets is None or len(np.unique(rows.targets)) > 1:
         return
     only = rows.targets.flat[0]
-    shown = f"label {classes[int(only)]!r}" if classes else f"score {float(only):g}"
+    kind = "label" if classes else "score"
+    shown = repr(classes[int(only)]) if classes else f"{float(only):g}"
     raise TrainingError(
         f"All {len(rows.sources):,} rows from {rows.sources[0]} to {rows.sources[-1]} have the "
-        f"{shown}; the loss {loss} needs at least two different ones. Add such rows; "
-        "for a bi-encoder, loss.name=mnrl needs no {'label' if classes else 'score'}."
+        f"{kind} {shown}; the loss {loss} needs at least two different {kind}s. Add rows with "
+        f"another {kind}; for a bi-encoder, loss.name=mnrl needs no {kind}."
     )
 
 

@@ -50,7 +50,7 @@ class DevMetrics:
 
 
 def require_metric(config: EvaluationConfig, names: Collection[str]) -> None:
-    """Refuse a configured metric that the run does not report, before training starts.
+    """Refuse ``evaluation.figure`` if the run reports no metric of that name.
 
     Raises:
         ConfigError: The metric is unknown; the message lists the known ones.

@@ -29,7 +29,7 @@ class StepContext:
     step: int = 0
 
     def forward(self, micro: int) -> AbstractContextManager[object]:
-        """Seed dropout by (seed, step, rank, micro-batch) and enter autocast."""
+        """Seed dropout by (seed, step, rank, micro-batch); return the context of autocast."""
         seed_all(self.seed, "dropout", self.step, self.ranks.rank, micro)
         return autocast(self.device, self.dtype)
 
@@ -123,7 +123,8 @@ def add_gradients(
             losses = objective(model, batch)
         if set(losses.sums) != set(names):
             raise TrainingError(
-                f"The objective has losses {sorted(losses.sums)}, the batch counts {names}."
+                f"The objective returned the losses {sorted(losses.sums)}, but Batch.counts has "
+                f"{names}; make them agree."
             )
         torch.autograd.backward(losses.total(counts))
         totals.add(losses)

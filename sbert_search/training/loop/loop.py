@@ -1,4 +1,4 @@
-"""The training loop: step, evaluate, save. A run gets the same weights if it is resumed."""
+"""The training loop: step, evaluate, save. A run that is interrupted and resumed ends the same."""
 
 from __future__ import annotations
 

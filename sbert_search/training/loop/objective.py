@@ -26,7 +26,8 @@ class Batch:
         rows: Number of each example in the training data, int64 (n,), for error messages.
         counts: Number of terms of each summed loss, by name. They are known before the forward
             pass, so that the loss of each micro-batch can be divided by the count of the step.
-        targets: Targets of an in-batch loss, (n, ...).
+        targets: Target of each example, (n, ...); None: ``inputs`` holds the targets, or the loss
+            needs none.
     """
 
     inputs: object

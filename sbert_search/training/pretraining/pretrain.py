@@ -48,7 +48,8 @@ class PretrainRecipe(TrainConfig):
     """All settings of a pre-training run.
 
     Attributes:
-        size: Name of the size that was selected when the recipe was loaded; only recorded.
+        size: Name of the table ``[sizes.NAME]`` of the recipe file whose values were used when the
+            recipe was loaded; recorded, but not read again.
         tokenizer: Folder of the tokenizer; None: that of ``init_from`` or ``teacher``. With
             ``init_from``, its vocabulary must extend the model's.
         init_from: Folder or name of the model to start from; None: new weights.
@@ -155,8 +156,8 @@ def build(recipe: PretrainRecipe) -> tuple[PretrainedModel, PretrainingObjective
     """Make the model and the objective of a recipe; new weights depend only on its seed.
 
     Raises:
-        ConfigError: Settings contradict each other, or the files of a saved model cannot describe
-            the encoder.
+        ConfigError: Settings contradict each other, or ``config.json``, which is written with the
+            model, cannot express the encoder's shape.
         ModelError: A model or tokenizer cannot be loaded, or the two do not match.
     """
     seed_all(recipe.seed, "init")
@@ -237,7 +238,7 @@ def _shape_for(config: EncoderConfig, tokenizer: TextTokenizer) -> EncoderConfig
     """Set vocabulary size and padding id of an encoder; check that its configuration can be saved.
 
     Raises:
-        ConfigError: The files of a saved model cannot describe the encoder.
+        ConfigError: ``config.json`` cannot express the encoder's shape.
     """
     special = SpecialTokens.of(tokenizer)
     shape = replace(config, vocab_size=tokenizer.vocab_size, pad_id=special.pad_id)
@@ -249,5 +250,6 @@ def _check_length(recipe: PretrainRecipe, config: EncoderConfig) -> None:
     if config.position_embeddings and recipe.segments.max_len > config.max_positions:
         raise ConfigError(
             f"segments.max_len is {recipe.segments.max_len}, but the encoder has "
-            f"{config.max_positions} positions; lower it, or raise model.max_positions."
+            f"{config.max_positions} positions; lower it, or for a new encoder raise "
+            "model.max_positions."
         )
