@@ -2,7 +2,8 @@
 
 torch has no fused CPU kernel with dropout. With a gradient from autograd, each group of equally
 long texts takes some forty small operations and copies, and oneDNN compiles a kernel for every new
-shape. docs/decisions.md: "Attention with dropout has its own gradient on a CPU".
+shape. Here texts of similar length are padded to one length, so there are fewer groups and shapes.
+docs/decisions.md: "Attention with dropout has its own gradient on a CPU".
 """
 
 from __future__ import annotations

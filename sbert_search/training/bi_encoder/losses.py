@@ -238,7 +238,7 @@ def _mnrl(e: Tensor, t: Tensor, c: LossConfig) -> Tensor:
     return multiple_negatives_ranking(e[:, 0], candidates, scale=c.scale, symmetric=c.symmetric)
 
 
-def _mined(loss: Callable[..., Tensor]) -> RowLoss:
+def _triplets_by_label(loss: Callable[..., Tensor]) -> RowLoss:
     """Adapt a loss that forms triplets from the labels of single texts."""
     return lambda e, t, c: loss(e[:, 0], t, margin=c.margin, distance=c.distance)
 
@@ -253,7 +253,7 @@ _BATCH_LOSSES: Mapping[LossName, RowLoss] = {
     "online_contrastive": lambda e, t, c: online_contrastive(
         distances(e[:, 0], e[:, 1], c.distance), t, margin=c.margin
     ),
-    "all_triplets": _mined(all_triplets),
-    "hardest_triplets": _mined(hardest_triplets),
-    "semi_hard_triplets": _mined(semi_hard_triplets),
+    "all_triplets": _triplets_by_label(all_triplets),
+    "hardest_triplets": _triplets_by_label(hardest_triplets),
+    "semi_hard_triplets": _triplets_by_label(semi_hard_triplets),
 }

@@ -114,7 +114,7 @@ def read_examples(path: Path, data: DataConfig, target: TargetKind) -> list[Exam
     examples = _READERS[data.form](path, data, target)
     kept = [e for e in examples if e.target is None or e.target not in data.skip_labels]
     if len(kept) < len(examples):
-        note(f"{path}: {len(examples) - len(kept):,} rows have a label in data.skip_labels.")
+        note(f"{path}: {len(examples) - len(kept):,} rows are skipped by data.skip_labels.")
     if not kept:
         raise CorpusError(f"{path}: no row is left; all have a label in data.skip_labels.")
     if target == "label":

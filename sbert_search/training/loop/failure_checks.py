@@ -19,7 +19,7 @@ from sbert_search.errors import TrainingError
 from sbert_search.training.loop.gradients import StepMetrics
 
 STUCK_STEPS = 50  # after so many equal losses, training counts as stuck
-_SPREAD = 1e-5  # relative difference of losses that count as equal
+_SPREAD = 1e-5  # largest relative difference between losses that count as equal
 _SHOWN_ROWS = 16
 _ALLOCATION_FAILED = ("can't allocate memory", "not enough memory")  # torch's CPU allocator
 

@@ -1,4 +1,4 @@
-"""The training loop: step, evaluate, save. A run that is interrupted and resumed ends the same."""
+"""The training loop: step, evaluate, save. Resuming a run does not change its final weights."""
 
 from __future__ import annotations
 
