@@ -1,0 +1,34 @@
+"""Every script of ``examples/`` runs, is short and prints what its story says."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.cli.process import ROOT, environment
+
+PRINTED = {
+    "csv_hybrid": ["The tides of the north sea (1931)", "filter: year >= 1980", "Sourdough (2014)"],
+    "rows_in_memory": ["duplicate=", "search  gzip", "similar ", "deleted 1 False"],
+}
+
+
+def test_every_example_is_tested() -> None:
+    assert {path.stem for path in (ROOT / "examples").glob("*.py")} == set(PRINTED)
+
+
+@pytest.mark.parametrize("name", PRINTED)
+def test_an_example_runs(name: str, tmp_path: Path) -> None:
+    script = ROOT / "examples" / f"{name}.py"
+    assert len(script.read_text(encoding="utf-8").splitlines()) <= 40
+    command = [sys.executable, str(script)]
+    done = subprocess.run(
+        command, cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    for text in PRINTED[name]:
+        assert text in done.stdout
+    assert list(tmp_path.iterdir()) == []
