@@ -89,12 +89,18 @@ def expand(sources: Sequence[str | Path], stdin: SourceFile | None = None) -> li
             files.append(stdin)
         else:
             files += map(classify, _paths(str(source)))
-    names = {file.name for file in files}
-    if len(names) == len(files):
+    on_disk = [file for file in files if file is not stdin]
+    if len({file.name for file in on_disk}) == len(on_disk):
         return files
-    # Two files have the same name: use their paths in ids, so that ids stay unique.
-    root = os.path.commonpath([file.path.absolute().parent for file in files])
-    return [replace(file, name=printable(file.path.absolute().relative_to(root))) for file in files]
+    # Two files have the same name: use their paths in ids, so that ids stay unique. The temporary
+    # path of standard input would be another one in every run.
+    root = os.path.commonpath([file.path.absolute().parent for file in on_disk])
+    return [
+        file
+        if file is stdin
+        else replace(file, name=printable(file.path.absolute().relative_to(root)))
+        for file in files
+    ]
 
 
 def classify(path: Path) -> SourceFile:

@@ -39,7 +39,7 @@ def check_vectors(reference: Vectors, vectors: Vectors, *, min_cosine: float, wh
         )
     norms = np.linalg.norm(reference, axis=1) * np.linalg.norm(vectors, axis=1)
     cosines = (reference * vectors).sum(axis=1) / np.maximum(norms, np.finfo(np.float32).tiny)
-    if (worst := float(cosines.min())) < min_cosine:
+    if not (worst := float(cosines.min())) >= min_cosine:  # NaN: the reference is not finite
         raise ModelError(
             f"{where} gives wrong vectors: the cosine similarity to the CPU in fp32 is {worst:.6f} "
             f"for {SELF_CHECK_TEXTS[int(cosines.argmin())][:40]!r}, and at least {min_cosine} is "

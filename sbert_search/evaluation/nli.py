@@ -79,4 +79,6 @@ def _labelled(
             raise EvaluationError(f"{pair.source}: {unknown_name(label, label, classes, 'label')}")
         if label != NO_LABEL:
             kept[str(index)] = pair, label
+    if not kept:
+        raise EvaluationError(f"{data / task.path}: no pair has a label, only {NO_LABEL!r}.")
     return kept, len(pairs) - len(kept)

@@ -13,6 +13,7 @@ import torch
 from sbert_search.corpus.documents import CorpusReader
 from sbert_search.corpus.shards import TokenShards
 from sbert_search.encoder.packed import PackedTokens
+from sbert_search.errors import EvaluationError
 from sbert_search.losses.token import token_cross_entropy
 from sbert_search.models.pretraining import MaskedBatch, MaskedLanguageModel
 from sbert_search.runtime.arrays import Ints
@@ -77,6 +78,7 @@ def evaluate_masked(
 
     Raises:
         CorpusError: The text cannot be read, or is empty.
+        EvaluationError: The text is so short that none of its tokens was masked.
         ModelError: The tokenizer lacks a special token.
 
     Sources: Devlin et al. 2019, BERT, section 3.1 (arXiv:1810.04805); Salazar et al. 2020, Masked
@@ -92,6 +94,10 @@ def evaluate_masked(
         corpus = MaskedCorpus(shards, tokenizer, settings, masks, seed=0)
         entropy = unigram_entropy(shards, tokenizer)
         loss, right, masked = _masked_loss(model, corpus, _spread(len(corpus), most))
+        if masked == 0:
+            raise EvaluationError(
+                f"No token of the text was masked at a rate of {rate:g}; evaluate a longer text."
+            )
         pseudo_loss, pseudo_tokens = _pseudo_loss(model, corpus, _spread(len(corpus), pseudo))
     return MaskedMetrics(
         loss=loss / masked,

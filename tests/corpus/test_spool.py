@@ -157,3 +157,20 @@ def test_texts_are_numbered_or_have_ids() -> None:
         list(text_rows(["a", "b"], ["x", "y", "z"]))
     with pytest.raises(CorpusError, match="These texts are one string"):
         list(text_rows("ab"))
+
+
+def test_ids_of_standard_input_do_not_change_with_its_temporary_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for folder in ("a", "b"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "x.jsonl").write_text('{"text": "t"}\n')
+    ids, hashes = [], set()
+    for _ in range(2):
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b'{"text": "a"}\n')))
+        paths: list[str | Path] = ["-", tmp_path / "a" / "x.jsonl", tmp_path / "b" / "x.jsonl"]
+        reader = CorpusReader(paths)
+        hashes.add(reader.survey().sha256)
+        ids.append([document.doc_id for batch in reader.batches() for document in batch.documents])
+    assert ids == [["stdin#1", "a/x.jsonl#1", "b/x.jsonl#1"]] * 2
+    assert len(hashes) == 1

@@ -113,3 +113,11 @@ def test_triplets_are_hits_when_the_positive_is_nearest(tmp_path: Path) -> None:
     assert result.per_item["accuracy"] == {"0": 1.0, "1": 0.0, "2": 0.0}
     assert result.scores == pytest.approx({"accuracy": 1 / 3, "cosine accuracy": 1 / 3})
     assert "| mini | test | 3 | 33.33 |" in markdown([result])
+
+
+def test_pairs_without_any_label_are_refused(tmp_path: Path) -> None:
+    labels = ("entailment", "neutral", "contradiction")
+    model = Reranker(tiny_cross_encoder(tmp_path / "tokenizer", labels=labels))
+    rows = [{"premise": "a", "hypothesis": "b", "label": "-"}] * 2
+    with pytest.raises(EvaluationError, match=r"pairs\.jsonl: no pair has a label, only '-'"):
+        evaluate_nli(write(tmp_path / "pairs.jsonl", "nli", rows), model, data=tmp_path)

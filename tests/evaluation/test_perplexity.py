@@ -8,6 +8,7 @@ import torch
 
 from sbert_search.corpus.documents import CorpusReader
 from sbert_search.encoder.packed import PackedTokens
+from sbert_search.errors import EvaluationError
 from sbert_search.evaluation.perplexity import evaluate_masked
 from sbert_search.models.pretraining import MaskedLanguageModel
 from tests.models.tiny import TOKENS, tiny_encoder, tiny_tokenizer
@@ -54,3 +55,13 @@ def test_pseudo_perplexity_masks_each_token_once(model: MaskedLanguageModel, tex
         losses.append(-guesses.token_logits.log_softmax(-1)[0, ids[place]].item())
     assert figures.pseudo_tokens == 6
     assert figures.pseudo_perplexity == pytest.approx(math.exp(sum(losses) / 6), rel=1e-5)
+
+
+@pytest.mark.parametrize("short", ["the cat\n", "the\n"])
+def test_a_text_without_a_masked_token_is_refused(
+    model: MaskedLanguageModel, tmp_path: Path, short: str
+) -> None:
+    path = tmp_path / "short.txt"
+    path.write_text(short)
+    with pytest.raises(EvaluationError, match=r"was masked at a rate of 0\.15"):
+        evaluate_masked(model, CorpusReader(path), max_len=24)

@@ -118,8 +118,9 @@ def _to_batch(rows: list[Mapping[str, object]], shown: str, first: int) -> pa.Re
     others = []
     for name in dict.fromkeys(chain.from_iterable(rows)):
         if not isinstance(name, str):
+            number = first + next(n for n, row in enumerate(rows) if name in row)
             raise CorpusError(
-                f"{shown}:{first}: the name of a field is {name!r}; it must be a string."
+                f"{shown}:{number}: the name of a field is {name!r}; it must be a string."
             )
         column = _column([row.get(name) for row in rows])
         if column is None:

@@ -126,7 +126,7 @@ def test_blocks_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     ("rows", "message"),
     [
         ([{"text": "a"}, "b"], "rows:2: a row is a dict or a Document, not of type str"),
-        ([{"text": "a"}, {3: "b"}], "the name of a field is 3; it must be a string"),
+        ([{"text": "a"}, {3: "b"}], "rows:2: the name of a field is 3; it must be a string"),
         ([{"text": "a", "o": object()}], "rows:1: a value of 'o' cannot be stored: it is of type"),
     ],
 )
