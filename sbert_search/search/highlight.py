@@ -41,7 +41,7 @@ def best_sentences(
         One sentence for each passage. Of equally near sentences, it is the one that shares the
         rarest words with the query.
     """
-    # docs/decisions.md: The sentence shown of a hit is chosen among few.
+    # docs/decisions.md: The best sentence of a hit is chosen from a few.
     groups = _by_shared_words(
         text, [split_sentences(p[:CHARS], wrapped=True) or [""] for p in passages]
     )

@@ -1,6 +1,6 @@
 r"""SQL's LIKE: ``%`` matches any text, ``_`` any character, ``\`` escapes the next character.
 
-docs/decisions.md: LIKE has a translation of its own.
+docs/decisions.md: LIKE is translated to a regular expression.
 """
 
 from __future__ import annotations

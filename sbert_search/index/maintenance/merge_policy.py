@@ -1,18 +1,19 @@
 """The merge policy: which segments to rewrite, so that an index stays fast and small after updates.
 
-After an update, these limits hold:
+An update ends with these merges:
 
-- No segment has more than 20 % dead (deleted or replaced) rows, so files stay below 1.25 times the
-  size of live rows.
-- At most 4 small segments follow the large ones. If there are more, the newest are merged, going
-  back until a segment holds at least twice as many rows as all after it. A row is thus rewritten
-  about log2(rows / rows of an update) times by merges, and once for every fifth of its segment that
-  dies.
-- At most 1 % of the rows are outside FAISS. If there are more, they are added to the FAISS index of
-  the newest segment that has one. The files of that segment are then written again, including its
-  dead rows.
+- A segment with more than 20 % dead (deleted or replaced) rows is rewritten without them, so files
+  stay below 1.25 times the size of live rows.
+- If more than 4 small segments follow the large ones, the newest are merged, going back until a
+  segment holds at least twice as many rows as all after it. A row is thus rewritten about
+  log2(rows / rows of an update) times by merges, and once for every fifth of its segment that dies.
+- If more than 1 % of the rows are outside FAISS, they are added to the FAISS index of the newest
+  segment that has one. The files of that segment are then written again, with its dead rows, since
+  the FAISS index holds these too; if more than 20 % are dead, they are dropped and the FAISS index
+  is filled again. Rows that would make the segment larger than a million rows are not added to it:
+  they get a FAISS index of their own as soon as there are 50,000 of them.
 
-docs/decisions.md: Updates tidy up when they end; Four small segments, not eight.
+docs/decisions.md: Updates merge segments when they end; Four small segments, not eight.
 
 Source: Bentley & Saxe 1980, Decomposable searching problems I (the logarithmic method), section 2.
 """
@@ -27,11 +28,11 @@ from sbert_search.index.spec import MIN_ANN_ROWS
 from sbert_search.index.storage.manifest import Manifest
 
 SEGMENT_ROWS = 1_000_000  # largest number of rows of a merged segment
-MAX_SEGMENTS = 4  # largest number of small segments after an update
+MAX_SEGMENTS = 4  # an update that leaves more small segments than this merges the newest
 MAX_DEAD = 0.2  # largest share of dead rows in a segment
-MAX_SCANNED = 0.01  # largest share of rows that an index with FAISS files scans exactly
+MAX_SCANNED = 0.01  # if a larger share of the rows is outside FAISS, they are added to it
 MAX_TOMBSTONES = 32  # largest number of tombstone files, which list dead rows
-MAX_MERGEABLE = 64  # a commit merges if that removes so many segments, to limit open files
+MAX_MERGEABLE = 64  # a commit merges if this removes at least 64 segments, to limit open files
 ADVISED_SEGMENTS = 16  # compact is advised above this number plus one per half million live rows
 
 
