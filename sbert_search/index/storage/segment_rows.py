@@ -140,24 +140,26 @@ def _stored_vectors(
     batch: PassageBatch, kept_passages: NDArray[np.int64], settings: StoreSettings
 ) -> NDArray[np.floating]:
     vectors = np.asarray(batch.vectors)[kept_passages]
-    _check_finite(vectors, batch, kept_passages, "")
+    _check_finite(vectors, batch, kept_passages, "; the model fails on its text")
     if settings.metric == "cosine":
         vectors = normalised(vectors)
     with np.errstate(over="ignore"):  # an overflow gives infinity, which is checked below
         vectors = vectors.astype(settings.dtype)
-    _check_finite(vectors, batch, kept_passages, f" as {settings.dtype}")
+    remedy = "; build the index with --dtype float32" if settings.dtype == "float16" else ""
+    too_large = f" as {settings.dtype}: a component is too large for this type{remedy}"
+    _check_finite(vectors, batch, kept_passages, too_large)
     return vectors
 
 
 def _check_finite(
-    vectors: NDArray[np.floating], batch: PassageBatch, kept_passages: NDArray[np.int64], how: str
+    vectors: NDArray[np.floating], batch: PassageBatch, kept_passages: NDArray[np.int64], why: str
 ) -> None:
     finite = np.isfinite(vectors).all(axis=1)
     if not finite.all():
         document = batch.documents[int(batch.doc_of[kept_passages[np.argmin(finite)]])]
         raise IndexStoreError(
             f"The vector of document {document.doc_id!r} ({document.source or 'no source'}) is not "
-            f"finite{how}; the model fails on its text. Nothing of this batch was written."
+            f"finite{why}. Nothing of this batch was written."
         )
 
 
