@@ -14,14 +14,14 @@ NEAR = 1.1  # an index up to this many times slower than the fastest is chosen i
 
 
 @dataclass(frozen=True, slots=True)
-class Finalist:
-    """A family (kind of index) that reached the recall on the sample, and predictions for all rows.
+class Candidate:
+    """A family (kind of index) that reached the recall on the sample, and its predicted cost.
 
     Attributes:
         measured: Measurements of the family on the sample.
         trial: The fastest of these measurements that reaches the recall.
-        latency_ms: Predicted median latency.
-        build_s: Predicted seconds to build.
+        latency_ms: Predicted median latency over all rows.
+        build_s: Predicted seconds to build over all rows.
         size_bytes: Predicted bytes of the FAISS files.
         refused: Why the family exceeds the budget, or "".
     """
@@ -34,13 +34,13 @@ class Finalist:
     refused: str
 
 
-def outlook(measured: Iterable[MeasuredFamily], budget: Budget) -> list[Finalist]:
+def outlook(measured: Iterable[MeasuredFamily], budget: Budget) -> list[Candidate]:
     """Predict the cost over all rows of each family that reaches the recall, fastest first."""
     predicted = [_predicted(m, budget) for m in measured if _best(m, budget)]
     return sorted(predicted, key=lambda f: f.latency_ms)
 
 
-def finalists(candidates: Sequence[Finalist]) -> list[Finalist]:
+def finalists(candidates: Sequence[Candidate]) -> list[Candidate]:
     """Take the fastest candidate within the budget, and if possible one of another structure.
 
     Candidates are the families that reached the recall on the sample, fastest first. A structure is
@@ -49,7 +49,7 @@ def finalists(candidates: Sequence[Finalist]) -> list[Finalist]:
     could both fail (docs/decisions.md: The two finalists of `index tune` are of two kinds).
     Candidates slower than an exact scan are not taken.
     """
-    allowed: list[Finalist] = []
+    allowed: list[Candidate] = []
     for candidate in candidates:
         if not candidate.refused:
             allowed.append(candidate)
@@ -59,7 +59,7 @@ def finalists(candidates: Sequence[Finalist]) -> list[Finalist]:
     return [*allowed[:1], *(others or allowed[1:])[:1]]
 
 
-def _structure(candidate: Finalist) -> tuple[bool, bool]:
+def _structure(candidate: Candidate) -> tuple[bool, bool]:
     spec = candidate.trial.spec
     return spec.is_hnsw, spec.is_flat
 
@@ -90,12 +90,12 @@ def _best(measured: MeasuredFamily, budget: Budget) -> Trial | None:
     return fastest(measured.trials, budget.settings.recall, None)
 
 
-def _predicted(measured: MeasuredFamily, budget: Budget) -> Finalist:
+def _predicted(measured: MeasuredFamily, budget: Budget) -> Candidate:
     trial = _best(measured, budget)
     assert trial is not None
     latency_ms = predict_latency(trial.p50_ms, trial.spec, trial.n_rows, list(budget.segments))
     if measured.full is None:
-        return Finalist(measured, trial, latency_ms, 0.0, 0, _too_slow(latency_ms, budget))
+        return Candidate(measured, trial, latency_ms, 0.0, 0, _too_slow(latency_ms, budget))
     build_s = _build_seconds(measured.full, budget)
     spec = measured.full.spec
     why = (
@@ -103,7 +103,7 @@ def _predicted(measured: MeasuredFamily, budget: Budget) -> Finalist:
         or _too_slow(latency_ms, budget)
         or budget.no_time_for(build_s, 0.8)
     )
-    return Finalist(measured, trial, latency_ms, build_s, budget.total_bytes(spec), why)
+    return Candidate(measured, trial, latency_ms, build_s, budget.total_bytes(spec), why)
 
 
 def _build_seconds(full: BuildTime, budget: Budget) -> float:

@@ -16,7 +16,7 @@ from sbert_search.index.spec import IndexSpec
 from sbert_search.index.storage.manifest import Manifest
 from sbert_search.index.storage.transaction import Transaction
 from sbert_search.index.trials import Trial, Tuning
-from sbert_search.index.tuning.choice import Finalist, fastest
+from sbert_search.index.tuning.choice import Candidate, fastest
 from sbert_search.index.tuning.recall import GroundTruth, Search, find_ground_truth
 from sbert_search.index.tuning.sampling import QuerySplit
 from sbert_search.index.tuning.settings import Budget
@@ -45,7 +45,7 @@ class FullTrials:
         self.built: list[Trial] = []
         self.tuning: Tuning | None = None
 
-    def decide(self, chosen: Sequence[Finalist], work: Transaction) -> Manifest:
+    def decide(self, chosen: Sequence[Candidate], work: Transaction) -> Manifest:
         """Build the finalists, keep only the best one's files, and return a manifest with them."""
         settings = self._budget.settings
         choosing, verifying = self._find_ground_truths()
@@ -74,7 +74,7 @@ class FullTrials:
         work.remove(losers)
         return replace(new, tuning=self.tuning)
 
-    def _build(self, finalist: Finalist, choosing: GroundTruth, work: Transaction) -> None:
+    def _build(self, finalist: Candidate, choosing: GroundTruth, work: Transaction) -> None:
         full, settings = finalist.measured.full, self._budget.settings
         if full is None:
             self.built.append(self._exact_trial(choosing))

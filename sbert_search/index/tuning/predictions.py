@@ -74,7 +74,14 @@ def predict(known: BuildTime, spec: IndexSpec, n_rows: int, assign_s: float) -> 
 def predict_latency(
     known_ms: float, spec: IndexSpec, known_rows: int, segments: list[int]
 ) -> float:
-    """Predict a latency in ms from the one on a sample; segments are searched one by one."""
+    """Predict the latency in ms over segments of some sizes, which are searched one by one.
+
+    Args:
+        known_ms: Latency measured on a sample.
+        spec: The spec of the index.
+        known_rows: Number of rows of the sample.
+        segments: Number of rows in each segment.
+    """
     if spec.is_hnsw:
         growth = [math.log(n) / math.log(known_rows) for n in segments]
     elif spec.n_lists:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sbert_search.index.spec import IndexSpec
 from sbert_search.index.trials import Trial, Tuning
-from sbert_search.index.tuning.choice import Finalist, pareto
+from sbert_search.index.tuning.choice import Candidate, pareto
 from sbert_search.index.tuning.sweep import MeasuredFamily
 from sbert_search.index.tuning.tune import TuneReport
 from sbert_search.runtime import svg
@@ -31,7 +31,7 @@ def remarks(report: TuneReport) -> list[str]:
         for measured in report.measured
         if measured.skipped
     ]
-    expected = [_expected(finalist) for finalist in report.outlook]
+    expected = [_expected(candidate) for candidate in report.outlook]
     return [*skipped, *expected]
 
 
@@ -76,17 +76,17 @@ def draw(report: TuneReport) -> str:
 
 def _best(measured: MeasuredFamily, report: TuneReport) -> Trial:
     """Return the fastest trial that reaches the recall, or the one with the highest recall."""
-    for finalist in report.outlook:
-        if finalist.measured is measured:
-            return finalist.trial
+    for candidate in report.outlook:
+        if candidate.measured is measured:
+            return candidate.trial
     return max(measured.trials, key=lambda t: t.recall)
 
 
-def _expected(finalist: Finalist) -> str:
-    name = how(finalist.trial.spec)
-    if finalist.refused:
-        return f"{name} was not built over all rows: {finalist.refused}."
-    cost = f"{finalist.latency_ms:.3g} ms per query and {finalist.build_s:,.0f} s to build"
+def _expected(candidate: Candidate) -> str:
+    name = how(candidate.trial.spec)
+    if candidate.refused:
+        return f"{name} was not built over all rows: {candidate.refused}."
+    cost = f"{candidate.latency_ms:.3g} ms per query and {candidate.build_s:,.0f} s to build"
     return f"{name}: {cost} predicted over all rows."
 
 

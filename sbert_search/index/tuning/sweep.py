@@ -26,8 +26,8 @@ from sbert_search.index.tuning.recall import Floats, GroundTruth, Search, recall
 from sbert_search.index.tuning.settings import Budget
 from sbert_search.runtime.progress import Advance
 
-TINY_BUILD_ROWS = 4096  # rows of a family's tiny build, whose time predicts that of the sample
-TINY_BUILDS = 2  # number of tiny builds, of which the fastest counts
+TINY_BUILD_ROWS = 4096  # rows of a tiny build, whose time predicts that of a build on the sample
+TINY_BUILDS = 2  # tiny builds of each family, of which the fastest counts
 PLATEAU = 0.002  # a ladder ends when two steps gain less recall than this
 HALVINGS = 3  # bisections between the last step below the recall and the first that reaches it
 SAMPLE_SHARE = 0.15  # share of the remaining time that one build on the sample may take

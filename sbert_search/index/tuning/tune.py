@@ -16,7 +16,7 @@ from sbert_search.index.snapshot import Snapshot
 from sbert_search.index.store import IndexStore
 from sbert_search.index.trials import Trial, Tuning
 from sbert_search.index.tuning.candidates import families
-from sbert_search.index.tuning.choice import Finalist, finalists, outlook, pareto
+from sbert_search.index.tuning.choice import Candidate, finalists, outlook, pareto
 from sbert_search.index.tuning.full_trials import FullTrials
 from sbert_search.index.tuning.recall import Floats, find_ground_truth
 from sbert_search.index.tuning.sampling import QuerySplit, draw
@@ -41,7 +41,7 @@ class TuneReport:
     """
 
     measured: tuple[MeasuredFamily, ...]
-    outlook: tuple[Finalist, ...]
+    outlook: tuple[Candidate, ...]
     built: tuple[Trial, ...]
     tuning: Tuning | None
     seconds: float
@@ -117,7 +117,7 @@ def tune(
 
 def _plan_full_trials(
     snapshot: Snapshot, query_split: QuerySplit, budget: Budget, measured: Sequence[MeasuredFamily]
-) -> tuple[FullTrials, list[Finalist], Sequence[Finalist]]:
+) -> tuple[FullTrials, list[Candidate], Sequence[Candidate]]:
     """Choose the finalists to build over all rows of a state.
 
     Raises:
@@ -177,7 +177,7 @@ def _trials(measured: Sequence[MeasuredFamily]) -> list[Trial]:
     return [trial for family in measured for trial in family.trials]
 
 
-def _nothing_fits(candidates: Sequence[Finalist], settings: TuneSettings) -> str:
+def _nothing_fits(candidates: Sequence[Candidate], settings: TuneSettings) -> str:
     reasons = "; ".join(f"{f.trial.spec.factory}: {f.refused}" for f in candidates[:4])
     return (
         f"No index with recall {settings.recall} is within the limits ({reasons}). The index is "

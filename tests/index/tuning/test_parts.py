@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from sbert_search.index.spec import IndexSpec
 from sbert_search.index.trials import Trial
 from sbert_search.index.tuning.candidates import Family, between, families, lists_for
-from sbert_search.index.tuning.choice import Finalist, fastest, finalists, pareto
+from sbert_search.index.tuning.choice import Candidate, fastest, finalists, pareto
 from sbert_search.index.tuning.predictions import BuildTime, predict, predict_latency
 from sbert_search.index.tuning.recall import find_ground_truth, others, recall_of
 from sbert_search.index.tuning.sweep import MeasuredFamily
@@ -97,7 +97,7 @@ def test_the_second_finalist_is_of_another_kind(fastest_first: str, taken: str) 
         spec = IndexSpec(factory=factory.rstrip("!"))
         family = MeasuredFamily(Family(spec.factory))
         made = dataclasses.replace(trial(1.0, 1.0), spec=spec)
-        candidates.append(Finalist(family, made, 1.0, 1.0, 1, "no" * factory.endswith("!")))
+        candidates.append(Candidate(family, made, 1.0, 1.0, 1, "no" * factory.endswith("!")))
     assert [each.trial.spec.factory for each in finalists(candidates)] == taken.split()
 
 

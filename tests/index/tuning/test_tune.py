@@ -88,7 +88,7 @@ def test_a_dry_run_and_an_interrupt_change_nothing(
     before = store.snapshot.manifest
     report = tune(store, SETTINGS, dry_run=True)
     assert report.tuning is None
-    assert all(finalist.build_s > 0 for finalist in report.outlook)
+    assert all(candidate.build_s > 0 for candidate in report.outlook)
     write = faiss_build.write
     calls = 0
 
