@@ -43,7 +43,7 @@ class Replayed:
         compute: Maps a packed batch to float (batch, width). It must find the texts in the batch by
             the tensor ``PackedTokens.starts`` and not by the Python numbers
             ``PackedTokens.lengths``, which do not change when a graph is replayed (see
-            `Encoder.reads_starts`). The weights of its model must keep their addresses.
+            `Encoder.needs_only_starts`). The weights of its model must keep their addresses.
         device: Device of the model.
         longest: Maximum tokens of a text.
         record: Records the kernels that a function launches. It returns a function that replays

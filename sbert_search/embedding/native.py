@@ -44,7 +44,7 @@ class PackedEngine:
         """
         freeze(self._module.to(device).encoder.to(dtype))
         self._use_device(device)
-        if self._module.reads_starts:
+        if self._module.needs_only_starts:
             self._run = Replayed(self._compute, device, self.tokenizer.max_len)
 
     @torch.inference_mode()

@@ -110,7 +110,7 @@ class Encoder(nn.Module):
         return plain and not self.frozen
 
     @property
-    def reads_starts(self) -> bool:
+    def needs_only_starts(self) -> bool:
         """Whether only the tensor `PackedTokens.starts` tells the encoder where a text begins.
 
         If so, ``PackedTokens.lengths`` are not used for this. A CUDA graph of the encoder then

@@ -179,7 +179,7 @@ class IndexWriter:
         self._columns = dict(columns)
 
     def settle(self, *, memory_bytes: int | None = None) -> bool:
-        """Rewrite the segments that exceed the limits of `merge_policy` after an update.
+        """Merge segments and tombstone files at the end of an update, as `merge_policy` says.
 
         Args:
             memory_bytes: Memory budget of the process; None: no limit.

@@ -79,12 +79,12 @@ class BiEncoder(nn.Module):
         return sizes[-1] if sizes else self.encoder.config.hidden_size * len(self.pooling)
 
     @property
-    def reads_starts(self) -> bool:
-        """Whether encoder and pooling find the rows of each text by `PackedTokens.starts` alone.
+    def needs_only_starts(self) -> bool:
+        """Whether encoder and pooling find the texts of a batch by `PackedTokens.starts` alone.
 
-        See `Encoder.reads_starts`.
+        If so, a batch may end in padding rows; see `Encoder.needs_only_starts`.
         """
-        return self.encoder.reads_starts and AT_ONCE.keys() >= set(self.pooling)
+        return self.encoder.needs_only_starts and AT_ONCE.keys() >= set(self.pooling)
 
     def forward(self, tokens: PackedTokens) -> Tensor:
         """Compute embeddings, float32 (batch, dim) whatever the precision of the encoder.

@@ -26,8 +26,8 @@ from sbert_search.models.bi_encoder import check_tokenizer
 from sbert_search.models.heads import PAIR_HEADS, activation_path, make_activation
 from sbert_search.models.loading.folder import ModelFolder, load_tokenizer, read_folder
 from sbert_search.models.loading.native_support import (
+    gets_segment_ids,
     pair_activation,
-    sends_segments,
     why_no_native_pairs,
 )
 from sbert_search.tokens.tokenizer import EncodedPairs, TextTokenizer
@@ -43,7 +43,7 @@ class CrossEncoder(nn.Module):
         labels: Names of the classes; a model with a single label gives a score.
         activation: Function applied to the logits for predictions, not in training.
         tokenizer: Turns pairs into token ids; its ``max_len`` is the limit of the model.
-        reads_segments: Whether the model gets segment ids, which tell the two texts apart.
+        gets_segment_ids: Whether the model gets segment ids, which tell the two texts apart.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class CrossEncoder(nn.Module):
                 "the pooler; make the encoder with pooler=True."
             )
         self.encoder, self.tokenizer, self.labels = encoder, tokenizer, tuple(labels)
-        self.reads_segments = segments and encoder.config.token_type_vocab > 1
+        self.gets_segment_ids = segments and encoder.config.token_type_vocab > 1
         self.dense = None if self.layout.dense is None else nn.Linear(hidden, hidden)
         self.dense_activation = self.layout.activation()
         self.dropout = nn.Dropout(encoder.config.hidden_dropout)
@@ -77,12 +77,12 @@ class CrossEncoder(nn.Module):
                 nn.init.zeros_(layer.bias)
 
     @property
-    def reads_starts(self) -> bool:
-        """Whether the encoder finds the rows of each text by `PackedTokens.starts` alone.
+    def needs_only_starts(self) -> bool:
+        """Whether the encoder finds the texts of a batch by `PackedTokens.starts` alone.
 
-        See `Encoder.reads_starts`.
+        If so, a batch may end in padding rows; see `Encoder.needs_only_starts`.
         """
-        return self.encoder.reads_starts
+        return self.encoder.needs_only_starts
 
     def forward(self, tokens: PackedTokens) -> Tensor:
         """Compute logits, float32 (batch, labels)."""
@@ -102,7 +102,7 @@ class CrossEncoder(nn.Module):
 
     def segments(self, pairs: EncodedPairs) -> Sequence[Sequence[int]] | None:
         """Segment id of each token; None if the model gets no segment ids."""
-        return pairs.types if self.reads_segments else None
+        return pairs.types if self.gets_segment_ids else None
 
     def pack(self, pairs: EncodedPairs) -> PackedTokens:
         """Pack encoded pairs into a batch, on the CPU."""
@@ -128,7 +128,7 @@ class CrossEncoder(nn.Module):
             "sbert_ce_default_activation_function": activation,  # key of sentence-transformers v3
         }
         save_encoder(self.encoder, path, head=head, settings=settings)
-        self.tokenizer.save(path, segments=self.reads_segments)
+        self.tokenizer.save(path, segments=self.gets_segment_ids)
 
     @classmethod
     def load(cls, path: str | Path) -> CrossEncoder:
@@ -173,7 +173,7 @@ class CrossEncoder(nn.Module):
             load_tokenizer(folder),
             labels=_labels(read, folder.path),
             activation=make_activation(path) if (path := pair_activation(folder)) else None,
-            segments=sends_segments(folder),
+            segments=gets_segment_ids(folder),
         )
         _fill(model, read, folder.path)
         _refuse_left_over(model, read, folder.path)

@@ -57,9 +57,9 @@ class Fusion:
 def fuse(dense: Ranking, lexical: Ranking, settings: Fusion) -> Ranking:
     """Rank the documents of two rankings by their fused score.
 
-    Documents with equal fused scores, such as those below ``depth`` in both stages, are ordered by
-    the better of their two ranks, then by row. The best passage of a document is the one that the
-    dense stage chose, if the dense stage found the document.
+    Documents with equal fused scores, such as those that neither stage ranks within ``depth``, are
+    ordered by the better of their two ranks, then by row. The best passage of a document is the one
+    that the dense stage chose, if the dense stage found the document.
     """
     docs = np.union1d(dense.docs, lexical.docs)
     rows, total = docs.copy(), np.zeros(len(docs))

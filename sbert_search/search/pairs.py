@@ -145,7 +145,7 @@ def best_pairs(
     """
     _refuse_nan(threshold)
     live, best = _Rows.of(snapshot), _joined([])
-    # Two documents can have this number squared of pairs of passages.
+    # The most passages of one document; two documents have at most the square of this as pairs.
     passages = int(np.unique(live.docs, return_counts=True)[1].max(initial=1))
 
     def floor() -> float:
@@ -215,7 +215,8 @@ def _by_tiles(live: _Rows, start: int, stop: int, limit: _Limit) -> Iterator[Pai
         fast[live.docs[start:stop, None] >= live.docs[right_start:right_stop]] = -np.inf
         low = limit.floor() - slack
         if limit.most is not None and limit.most < fast.size:
-            # Twice the slack, since both the score at the limit and the compared score are rounded.
+            # Twice the slack, since the score of rank `limit.most` is rounded, and so is each score
+            # that is compared with it.
             low = max(low, np.partition(fast, -limit.most, axis=None)[-limit.most] - 2 * slack)
         one, other = np.nonzero(fast >= max(low, _LEAST))
         scores = exact_scores(left, right, one, other, metric)

@@ -54,7 +54,7 @@ def test_every_operation_of_a_frozen_model_on_cuda_has_the_right_shape(
     freeze(encoder)
     assert isinstance(encoder.blocks[0].up, FusedLinear)
     assert encoder.frozen
-    assert model.reads_starts
+    assert model.needs_only_starts
     with torch.inference_mode():
         vectors = model(PackedTokens(torch.zeros(12, dtype=torch.int64, device="meta"), LENGTHS))
     assert (vectors.shape, vectors.dtype, vectors.device.type) == ((4, 32), torch.float32, "meta")

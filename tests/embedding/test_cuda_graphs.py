@@ -71,7 +71,7 @@ def test_replayed_vectors_equal_computed_ones(tmp_path: Path, modes: tuple[str, 
     model = BiEncoder(
         tiny_encoder(), tiny_tokenizer(tmp_path), pooling=modes, head=[Normalize()]
     ).eval()
-    assert model.reads_starts
+    assert model.needs_only_starts
     record = Recorder()
     replayed = Replayed(model, CPU, 24, record)
     with torch.inference_mode():
@@ -85,7 +85,7 @@ def test_replayed_vectors_equal_computed_ones(tmp_path: Path, modes: tuple[str, 
 @pytest.mark.usefixtures("as_on_cuda")
 def test_replayed_scores_equal_computed_ones(tmp_path: Path) -> None:
     model = tiny_cross_encoder(tmp_path)
-    assert model.reads_starts
+    assert model.needs_only_starts
     replayed = Replayed(model.scores, CPU, 24, Recorder())
     ids, types = ids_of(9, 20, 4), [[0] * 4 + [1] * 5, [0] * 6 + [1] * 14, [0, 0, 1, 1]]
     with torch.inference_mode():
@@ -190,9 +190,9 @@ def test_threads_do_not_fill_a_bucket_under_each_other() -> None:
     assert wrong == []
 
 
-@pytest.mark.parametrize("reads_starts", [False, True])
-def test_only_a_moved_model_that_reads_starts_is_replayed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reads_starts: bool
+@pytest.mark.parametrize("needs_only_starts", [False, True])
+def test_only_a_moved_model_that_needs_only_starts_is_replayed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, needs_only_starts: bool
 ) -> None:
     """Weights of a model that was not moved here may still go elsewhere."""
     made: list[tuple[torch.device, int]] = []
@@ -202,12 +202,12 @@ def test_only_a_moved_model_that_reads_starts_is_replayed(
         return "replayed"
 
     monkeypatch.setattr("sbert_search.embedding.native.Replayed", fake)
-    monkeypatch.setattr(BiEncoder, "reads_starts", property(lambda self: reads_starts))
+    monkeypatch.setattr(BiEncoder, "needs_only_starts", property(lambda self: needs_only_starts))
     model = BiEncoder(tiny_encoder(), tiny_tokenizer(tmp_path))
     engine = PackedEngine(model, model)
     assert made == []
     engine.move(CPU, torch.float32)
-    assert made == [(CPU, 24)] * reads_starts
+    assert made == [(CPU, 24)] * needs_only_starts
 
 
 def test_buckets_are_powers_of_two() -> None:

@@ -50,7 +50,7 @@ FILE_NAME = re.compile(
 
 _NEWER = (
     "A newer version of sbert-search made this index. Install that version, or build the index "
-    "again with this one. Its manifest"
+    "again with this one. The manifest of the index"
 )
 
 Metric = Literal["cosine", "dot", "euclidean"]

@@ -104,7 +104,7 @@ def why_no_native_pairs(folder: ModelFolder) -> str | None:
     return None if path is None or path in ACTIVATIONS else f"its activation is {path}"
 
 
-def sends_segments(folder: ModelFolder) -> bool:
+def gets_segment_ids(folder: ModelFolder) -> bool:
     """Whether sentence-transformers passes segment ids to a cross-encoder.
 
     Segment ids tell the two texts of a pair apart. The key ``model_input_names`` of the tokenizer's
