@@ -68,8 +68,8 @@ class MaskedLMOutput:
         token_logits: Logits over the vocabulary for the tokens to predict, (n_masked, vocab).
         pair_logits: Logits of "follows" and "does not follow", float (n, 2); None if the model has
             no ``pair_head``.
-        hidden_states: Last-layer states of all tokens of the batch, float (total, hidden); None if
-            not requested.
+        hidden_states: Last-layer states of all tokens of the batch, float (total, hidden); None
+            unless they are requested or the model has a mask decoder.
     """
 
     token_logits: Tensor
@@ -137,9 +137,10 @@ class MaskedLanguageModel(nn.Module):
 
         Args:
             tokens: The batch.
-            positions: Row of each token to predict, int64 (n_masked,). For other tokens the last
-                block computes keys and values only, unless ``output_states`` is true.
-            output_states: Whether to return the last-layer states of all tokens.
+            positions: Row of each token to predict, int64 (n_masked,).
+            output_states: Whether to return the last-layer states of all tokens. If not, the last
+                block of a model without a mask decoder computes only keys and values for the tokens
+                that no head reads.
         """
         if self.mask_decoder is not None:
             return self._decoded(tokens, positions)

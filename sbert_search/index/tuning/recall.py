@@ -59,15 +59,24 @@ def find_ground_truth(
         parts.append(exact(queries[start : start + QUERY_BLOCK], k + 1))
         advance(len(parts[-1][0]))
     all_scores, all_rows = (np.concatenate(part) for part in zip(*parts, strict=True))
-    scores, rows = others(all_scores, all_rows, own)
+    scores, rows = without_own(all_scores, all_rows, own)
     k = max(1, min(k, int((rows[:, :k] >= 0).sum(axis=1).min(initial=k))))
     return GroundTruth(queries, own, scores[:, k - 1], k)
 
 
-def others(
+def without_own(
     scores: Floats, rows: NDArray[np.int64], own: NDArray[np.int64]
 ) -> tuple[Floats, NDArray[np.int64]]:
-    """Drop each query's own row, else its last row: (n_queries, k + 1) -> (n_queries, k)."""
+    """Drop from the rows found for each query the row that is the query, else the last row.
+
+    Args:
+        scores: Scores of the rows found, (n_queries, k + 1).
+        rows: Rows found, best first, (n_queries, k + 1).
+        own: As in `GroundTruth`.
+
+    Returns:
+        Scores and rows, (n_queries, k).
+    """
     is_own = (rows == own[:, None]) & (own[:, None] >= 0)
     order = np.argsort(is_own, axis=1, kind="stable")[:, : rows.shape[1] - 1]
     return np.take_along_axis(scores, order, 1), np.take_along_axis(rows, order, 1)
@@ -83,7 +92,7 @@ def recall_of(search: Search, truth: GroundTruth) -> tuple[float, float, float]:
         start = time.perf_counter()
         scores, rows = search(truth.queries, truth.k + 1)
         seconds = time.perf_counter() - start
-    scores, rows = others(scores, rows, truth.own)
+    scores, rows = without_own(scores, rows, truth.own)
     correct = ((scores >= truth.kth[:, None]) & (rows >= 0)).sum(axis=1)
     recalls = np.minimum(correct / truth.k, 1.0)
     error = float(recalls.std() / np.sqrt(len(recalls)))
@@ -91,7 +100,10 @@ def recall_of(search: Search, truth: GroundTruth) -> tuple[float, float, float]:
 
 
 def speed_of(search: Search, truth: GroundTruth, qps: float) -> Speed:
-    """Measure the latency of queries searched one by one; the first 5 warm up."""
+    """Measure the latency of queries searched one by one, and return it with a known ``qps``.
+
+    The first 5 queries warm up.
+    """
     times_ms = []
     with single_threaded():
         for query in truth.queries[: SINGLE + 5]:

@@ -13,7 +13,7 @@ from sbert_search.index.trials import Trial
 from sbert_search.index.tuning.candidates import Family, between, families, lists_for
 from sbert_search.index.tuning.choice import Candidate, fastest, finalists, pareto
 from sbert_search.index.tuning.predictions import BuildTime, predict, predict_latency
-from sbert_search.index.tuning.recall import find_ground_truth, others, recall_of
+from sbert_search.index.tuning.recall import find_ground_truth, recall_of, without_own
 from sbert_search.index.tuning.sweep import MeasuredFamily
 
 
@@ -34,7 +34,7 @@ def test_a_query_is_no_answer_to_itself_and_equal_scores_count() -> None:
     scores = np.array([[1.0, 0.5, 0.5, 0.1], [0.9, 0.8, 0.7, 0.6]], np.float32)
     rows = np.array([[3, 4, 5, 6], [1, 2, 3, 4]])
     own = np.array([3, -1])
-    kept_scores, kept_rows = others(scores, rows, own)
+    kept_scores, kept_rows = without_own(scores, rows, own)
     assert kept_rows.tolist() == [[4, 5, 6], [1, 2, 3]]
     assert kept_scores[0].tolist() == pytest.approx([0.5, 0.5, 0.1])
 
