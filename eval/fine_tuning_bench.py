@@ -113,7 +113,7 @@ class Bench:
         return read_folder(self.start).weights_sha256()
 
     def folder(self, trial: Trial, seed: int) -> Path:
-        """Return the folder of a run, with a digest of everything that the run depends on."""
+        """Return the folder of a run, named by a digest of everything that the run depends on."""
         if trial == BEFORE:
             return self.work / f"before-{self.weights_sha256[:10]}"
         recipe = to_mapping(self._recipe(trial, "start", trial.settings))

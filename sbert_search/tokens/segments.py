@@ -203,7 +203,7 @@ def _shortened(span: Span, keep: int, rng: np.random.Generator) -> Span:
 def _packed(
     sentences: Ints, documents: Ints, settings: SegmentSettings, rng: np.random.Generator
 ) -> Iterator[Span]:
-    """Yield spans of whole sentences that fill an example; a longer sentence is split."""
+    """Yield spans of whole sentences that fill an example; a sentence too long for one is split."""
     begins = np.zeros(len(sentences) - 1, np.int64)
     begins[documents[:-1]] = 1
     begun = np.cumsum(begins)  # number of documents begun, up to each sentence

@@ -74,6 +74,6 @@ def _known(tokenizer: TextTokenizer, names: tuple[str, ...]) -> tuple[str, int]:
         if (token_id := tokenizer.backend.token_to_id(name)) is not None:
             return name, token_id
     raise ModelError(
-        f"The tokenizer has no {' or '.join(names)}; add it to the vocabulary, or train one with "
-        "`sbert-search tokenizer train`."
+        f"The tokenizer has no {' or '.join(names)}; add it to the vocabulary, or train a "
+        "tokenizer with `sbert-search tokenizer train`."
     )

@@ -118,8 +118,8 @@ def _counted(
                 yield pending.popleft().result()
     except BrokenProcessPool as error:
         raise TrainingError(
-            "A process that counted words was killed, perhaps because memory ran out; run it again "
-            "with fewer workers."
+            "A process that counted words was killed, perhaps because memory ran out; run the "
+            "command again with fewer workers."
         ) from error
 
 

@@ -22,7 +22,7 @@ from sbert_search.index.norms import Vectors
 from sbert_search.index.storage.manifest import Metric
 
 BLOCK_SCORES = 1 << 21  # scores of one block of queries against one block of vectors (8 MiB)
-BLOCK_ELEMENTS = 1 << 22  # elements of one block of vectors that is copied (16 MiB as float32)
+BLOCK_ELEMENTS = 1 << 22  # elements of a block of float16 or picked vectors, which is copied
 QUERY_BLOCK = 128  # queries that are scored together
 FEW = 8  # up to this many queries are scored by dot products, more by a matrix product
 DOT_ELEMENTS = 1 << 18  # elements of a block that stays in cache while few queries are scored on it
@@ -278,7 +278,7 @@ def _kth_best(scores: NDArray[np.float32], k: int) -> NDArray[np.float32]:
 def _blocks(
     vectors: Vectors, positions: NDArray[np.int64] | None, n_queries: int
 ) -> Iterator[tuple[int, Vectors]]:
-    """Yield blocks of all vectors, or of those at ``positions``, with the index of the first."""
+    """Yield start and vectors of each block of all vectors, or of those at ``positions``."""
     n_rows = len(vectors) if positions is None else len(positions)
     step = max(1, BLOCK_SCORES // n_queries)
     if positions is not None or vectors.dtype != np.float32:

@@ -1,10 +1,10 @@
 """FAISS on a GPU, where `faiss-gpu` is installed and a device answers correctly.
 
-A build trains and fills the index on the device, from pinned memory, and copies it back to the CPU,
-which writes it. A search uses a float16 copy of the index on the device. Only one thread uses the
-copy, since GPU indexes are not safe even for concurrent readers (facebookresearch/faiss issues 367
-and 1014). Work that does not fit on the device or fails there is done on the CPU, and a note tells
-the user.
+A build trains the index on the device, fills it there from pinned memory, and copies it back to the
+CPU, which writes it to a file. A search uses a float16 copy of the index on the device. Only one
+thread uses the copy, since GPU indexes are not safe even for concurrent readers
+(facebookresearch/faiss issues 367 and 1014). Work that does not fit on the device or fails there is
+done on the CPU, and a note tells the user.
 """
 
 from __future__ import annotations
@@ -172,7 +172,7 @@ class GpuIndex:
 
 
 def supports(plan: Plan) -> bool:
-    """Whether FAISS on a GPU can follow a plan: it has no bitmap and stays within `MOST`."""
+    """Whether FAISS on a GPU can follow a plan: one without a bitmap that stays within `MOST`."""
     return plan.route == "fetch" and max(plan.n_candidates, plan.spec.nprobe) <= MOST
 
 
@@ -198,7 +198,8 @@ def exact_candidates(
     """Find the best positions by scoring all vectors with torch, in chunks from pinned memory.
 
     A position is the index of a vector in the segment. This function serves the plans that FAISS
-    does not support on a GPU: those with bitmaps, many candidates or many inverted lists.
+    does not support on a GPU: those with a bitmap, or with more than `MOST` candidates or inverted
+    lists to search.
 
     Args:
         queries: float32 (n_queries, dim).

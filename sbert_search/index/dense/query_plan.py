@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from sbert_search.index.spec import IndexSpec
 
 NEARLY_ALL = 0.8  # lowest share of selected rows for which FAISS searches without a bitmap
-SPARE = 4.0  # extra candidates, in standard deviations of the number of dropped ones
+SPARE = 4.0  # extra candidates, in standard deviations of the number that is dropped
 TOGETHER = 0.08  # cost of scoring a row for each further query of a block
 TEST = 1 / 32  # cost of looking up one row in the bitmap
 CODE = 0.25  # cost of scoring a compressed row when rows are read in the order of memory
@@ -131,8 +131,8 @@ def plan(
     # their number. nprobe does not: an inverted list holds as many live rows as in a new index.
     wide = _widened(spec, factor, factor * n_rows / n_live)
     if share >= NEARLY_ALL:
-        dropped = math.sqrt(n_candidates * (1 - share))
-        fetched = min(math.ceil((n_candidates + SPARE * dropped) / share), n_rows)
+        dropped_sd = math.sqrt(n_candidates * (1 - share))
+        fetched = min(math.ceil((n_candidates + SPARE * dropped_sd) / share), n_rows)
         next_route: Route = "select" if takes_bitmap else "fetch"
         wider = _widened(wide, WIDER, WIDER)
         fallback = Plan(next_route, wider, min(WIDER * fetched, n_rows), scan)

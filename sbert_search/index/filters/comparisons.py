@@ -109,7 +109,7 @@ def _same_number(value: int | float, kind: pa.DataType) -> int | float | None:
 
 
 def _next_below(value: int | float, kind: pa.DataType) -> int | float | None:
-    """Return the type's largest value below a literal that is not one of its values, or None."""
+    """Return the largest value of a type below a literal that it cannot hold exactly, or None."""
     if kind == pa.int64():
         if value < INT64.min:
             return None

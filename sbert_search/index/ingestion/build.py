@@ -177,7 +177,7 @@ def _require_unfinished(manifest: Manifest, out: Path) -> None:
 def _take_over(
     writer: IndexWriter, fixed: StoreSettings, start: BuildCursor, survey: Survey
 ) -> None:
-    """Accept an unfinished build with the same inputs; start one with other inputs over if empty.
+    """Accept an unfinished build with these inputs; reset one with other inputs if it is empty.
 
     Raises:
         IndexStoreError: The build has other inputs and holds documents, or another process has

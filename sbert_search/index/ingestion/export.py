@@ -44,10 +44,10 @@ def embed_to_parquet(
 ) -> IngestReport:
     """Embed documents into a Parquet file, which appears under its name when it is complete.
 
-    Each passage is a row: ``doc_id``, ``chunk``, ``text`` (the embedded text, including the
-    title), ``n_tokens``, ``lost_tokens``, ``vector`` (a fixed-size list of float32), then a column
-    for each metadata field; a field named like one of the columns before gets the prefix ``meta.``.
-    Each batch is a row group.
+    Each passage is a row: ``doc_id``, ``chunk``, ``text`` (the part that the passage covers of the
+    title and the text, joined by a blank), ``n_tokens``, ``lost_tokens``, ``vector`` (a fixed-size
+    list of float32), then a column for each metadata field; a field named like one of the columns
+    before gets the prefix ``meta.``. Each batch is a row group.
 
     Raises:
         ConfigError: ``out`` is a source, belongs to the model, cannot be a file or is named like a

@@ -76,7 +76,7 @@ class ReadKeywords(CheckedOptions, total=False):
 
 
 def split_keywords(settings: S, keywords: Mapping[str, object]) -> tuple[S, dict[str, object]]:
-    """Put the keywords that name fields into settings; return them with the other keywords.
+    """Return the settings changed by the keywords that name their fields, and the other keywords.
 
     Raises:
         ConfigError: A field has a wrong value.
@@ -148,7 +148,8 @@ def ingest(
         cursor: Progress of a build; None for an update.
         memory_bytes: Memory budget of the process; None: no limit.
         finish: Called when every row is committed. The file of rejected rows is replaced only
-            after this call, since the file of an earlier run may itself be a source.
+            after this call: the file of an earlier run may itself be a source, which is read again
+            if the call fails and the run is repeated.
 
     Raises:
         ConfigError: The memory budget is too small.

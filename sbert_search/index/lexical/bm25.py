@@ -27,7 +27,8 @@ Matches = tuple[NDArray[np.int64], NDArray[np.float64]]
 """Rows of documents' first passages, and scores; both (n,), best first, then lower rows first."""
 
 TermPairs = list[NDArray[np.uint32]]
-"""Arrays (n, 2) of document number and count: each term in one segment, or one term in each."""
+"""Arrays (n, 2) of document number and count: one array for each of several terms in a segment, or
+for each segment with the same term."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -72,8 +72,9 @@ def with_ann(
 ) -> Manifest:
     """Build the FAISS file of every large segment that has none.
 
-    If a segment begins with all rows of an older segment, its vectors are added to a copy of the
-    older segment's FAISS index. Otherwise they are added to an empty index.
+    If a segment begins with all rows of an older segment, only its vectors after these rows are
+    added, to a copy of the older segment's FAISS index. Otherwise all its vectors are added to an
+    empty index.
 
     Args:
         work: The transaction to write in.
@@ -142,7 +143,8 @@ def _copy_to_extend(snapshot: Snapshot, segment: Segment) -> FaissIndex | None:
 def _merged(work: Transaction, snapshot: Snapshot, group: Group) -> SegmentRecord | None:
     """Write the rows of some segments as one segment; None when no row is left."""
     columns = _columns_of([snapshot.segments[i] for i in group.members], snapshot.columns)
-    kept_whole = group.start if group.extend else None  # the segment that keeps its dead rows
+    # The segment that keeps its dead rows, so that its FAISS index can be extended.
+    kept_whole = group.start if group.extend else None
     sources = [
         (snapshot.segments[i], snapshot.live(i) if i != kept_whole else None) for i in group.members
     ]
