@@ -13,7 +13,7 @@ STSB = ("data.train=@/stsb/train.jsonl.gz", "data.dev=@/stsb/dev.jsonl.gz", "pre
 STSB_PAIRS = 5749
 FEW_PAIRS = "data.limit=1250"  # pairs of each of the four files of NLI
 SHORT = ("budget.epochs=2", "optim.lr=5e-5")
-COMMON = ("checkpoint.keep=1", "batching.size=32")
+COMMON = ("checkpoint.keep=1", "batching.size=32")  # settings that most trials share
 # Learning rate for a small encoder that this package pre-trained. When an encoder of 4 layers of
 # width 256 is fine-tuned with it, Spearman on STSb dev is 67.8 by the recipe stsb (51.6 with the
 # learning rate 2e-5), and 63.2 by the recipe mnrl-nli (54.3 with 2e-5).
@@ -30,9 +30,9 @@ class Trial:
         settings: Overrides of the recipe.
         kind: Kind of model that is trained.
         fresh: Start from random weights of the model's shape instead of its own weights.
-        after: Start from the model of this trial with seed 0.
-        labelled_by: Train on the pairs of NLI with scores instead of labels: the cosines by the
-            bi-encoder of this trial with seed 0.
+        after: Another trial, from whose model with seed 0 this trial starts.
+        labelled_by: Another trial. This trial trains on the pairs of NLI, with the cosines by the
+            bi-encoder of that trial (seed 0) instead of labels.
     """
 
     name: str

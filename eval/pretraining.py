@@ -46,7 +46,7 @@ KINDS = {"nsp": "nsp", "none": "full-sentences"}
 TITLES = {
     "own": "A BERT of one's own",
     "continued": "Going on from all-MiniLM-L6-v2 on the text of SciFact",
-    "masks": "Static and dynamic masks, next sentences and none, at one small budget",
+    "masks": "Static and dynamic masks, with and without next-sentence prediction, small budget",
 }
 
 
@@ -189,7 +189,8 @@ def masks(options: argparse.Namespace) -> dict[str, Any]:
     return {
         "figures": table,
         "note": f"Held-out loss in nats of BERT 2 x 128 after {options.tokens:,} tokens, "
-        "several epochs of 999 articles of Wikipedia, on 999 others. No claim beyond it.",
+        "several epochs of 999 articles of Wikipedia, on 999 others. "
+        "Larger models or budgets may give another result.",
     }
 
 

@@ -27,5 +27,5 @@ def test_rows_can_be_limited_too() -> None:
 
 @pytest.mark.parametrize(("budget", "most"), [(0, None), (5, 0)])
 def test_a_limit_below_one_is_refused(budget: int, most: int | None) -> None:
-    with pytest.raises(ValueError, match="above 0"):
+    with pytest.raises(ValueError, match="at least 1"):
         token_batches([1], budget, most=most)

@@ -232,7 +232,7 @@ class _Candidates:
         """Return the pairs left: query (n,) and position (n,)."""
         if not self._kept:
             return np.empty(0, np.int64), np.empty(0, np.int64)
-        if len(self._kept) > 1:  # the pairs of one block were compared with its final floor
+        if len(self._kept) > 1:  # otherwise the pairs met the final floors already
             self._prune()
         ((query, at, _),) = self._kept
         return query, at
