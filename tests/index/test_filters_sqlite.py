@@ -96,7 +96,10 @@ class Peer:
             [plain(document) for document in snapshot.iter_documents()],
         )
         self.numbers = numbered(snapshot)
-        self.columns = [conditions.document_columns(s, ALL_COLUMNS) for s in snapshot.segments]
+        self.columns = [
+            conditions.document_columns(s, ALL_COLUMNS, conditions.stored_names(ALL_COLUMNS))
+            for s in snapshot.segments
+        ]
 
     def __enter__(self) -> Peer:
         return self

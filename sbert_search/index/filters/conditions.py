@@ -8,7 +8,7 @@ three-valued logic.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from functools import reduce
@@ -58,11 +58,13 @@ class Filter:
 
     Attributes:
         condition: The compiled function.
-        columns: The columns that it reads, with their types.
+        columns: The columns that it reads, with their types, by their names in the condition.
+        stored: Names of these columns in a segment, by their names in the condition.
     """
 
     condition: Condition
     columns: Mapping[str, ColumnType]
+    stored: Mapping[str, str]
 
     def matching(self, segment: Segment) -> NDArray[np.bool_]:
         """Mark the first passages of documents that meet the condition, bool (n_rows,).
@@ -71,7 +73,7 @@ class Filter:
         segments are compared as integers.
         """
         marks = np.zeros(segment.n_rows, bool)
-        answers = self.condition(document_columns(segment, self.columns))
+        answers = self.condition(document_columns(segment, self.columns, self.stored))
         marks[segment.firsts] = answers.fill_null(False).to_numpy(zero_copy_only=False)
         return marks
 
@@ -94,25 +96,38 @@ def parse(where: str, columns: Mapping[str, ColumnType]) -> Filter:
         _OWN + name: OWN_COLUMNS[name] for name in ambiguous
     }
     known = {**columns, **OWN_COLUMNS, **prefixed}
+    stored = stored_names(columns) | {
+        prefix + name: part + name
+        for name in ambiguous
+        for prefix, part in ((_METADATA, columns_of.PREFIX), (_OWN, ""))
+    }
     text = FilterText(where, known)
     try:
         tree = text.tree()
-        compiler = _Compiler(text, known, ambiguous.keys())
+        compiler = _Compiler(text, known, ambiguous.keys(), prefixed.keys() & columns.keys())
         condition = compiler.condition(tree)
         text.require_supported(tree)
     except RecursionError:
         raise QueryError("The filter is nested too deeply; use fewer parentheses.") from None
-    return Filter(condition, compiler.used)
+    return Filter(condition, compiler.used, stored)
 
 
-def document_columns(segment: Segment, columns: Mapping[str, ColumnType]) -> dict[str, pa.Array]:
+def stored_names(columns: Iterable[str]) -> dict[str, str]:
+    """Map metadata columns and fields of every document to the names that segments store."""
+    return {name: columns_of.PREFIX + name for name in columns} | {n: n for n in OWN_COLUMNS}
+
+
+def document_columns(
+    segment: Segment, columns: Mapping[str, ColumnType], stored: Mapping[str, str]
+) -> dict[str, pa.Array]:
     """Read columns of a segment's documents in the types that the segment stores.
 
     Args:
         segment: The segment.
         columns: Names and types in the index; a column that the segment lacks is null.
+        stored: Names of the columns in a segment.
     """
-    stored = {name: _stored_name(name) for name in columns}
+    stored = {name: stored[name] for name in columns}
     present = columns_of.schema(segment.record.columns).names
     table = segment.table([name for name in stored.values() if name in present])
     if segment.record.n_docs < segment.n_rows:
@@ -129,9 +144,14 @@ class _Compiler:
     """Compiles nodes of the parsed condition into functions, and records the columns they read."""
 
     def __init__(
-        self, text: FilterText, columns: Mapping[str, ColumnType], ambiguous: Collection[str]
+        self,
+        text: FilterText,
+        columns: Mapping[str, ColumnType],
+        ambiguous: Collection[str],
+        colliding: Collection[str],
     ) -> None:
-        self._refuse, self._columns, self._ambiguous = text.refuse, columns, ambiguous
+        self._refuse, self._columns = text.refuse, columns
+        self._ambiguous, self._colliding = ambiguous, colliding
         self.used: dict[str, ColumnType] = {}
 
     def condition(self, node: exp.Expr) -> Condition:
@@ -236,6 +256,12 @@ class _Compiler:
                 f"{name!r} is both a metadata column and a field of every document; "
                 f"write {_METADATA}{name} or {_OWN}{name}",
             )
+        if name in self._colliding:
+            self._refuse(
+                node,
+                f"{name!r} is a metadata column, and also the way to write the column "
+                f"{name.partition('.')[2]!r}; rename one of them in the data",
+            )
         self.used[name] = self._columns[name]
         return name, self._columns[name]
 
@@ -291,11 +317,3 @@ def _time(text: str) -> datetime:
         raise ValueError("beyond microseconds")
     moment = datetime.fromisoformat(text)
     return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).astimezone(UTC)
-
-
-def _stored_name(name: str) -> str:
-    for prefix in (_METADATA, _OWN):
-        if name.startswith(prefix) and name.removeprefix(prefix) in OWN_COLUMNS:
-            own = prefix == _OWN
-            return name.removeprefix(prefix) if own else columns_of.PREFIX + name[len(prefix) :]
-    return name if name in OWN_COLUMNS else columns_of.PREFIX + name

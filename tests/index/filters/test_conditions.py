@@ -294,3 +294,33 @@ def test_a_metadata_column_named_as_a_document_s_own_is_told_apart(tmp_path: Pat
     for where in ("doc_id = 'b'", "year > 1 OR title = 1"):
         with pytest.raises(QueryError, match=r"write meta\.(doc_id|title) or own\.(doc_id|title)"):
             store.snapshot.filter_mask(where)
+
+
+def test_a_metadata_column_may_begin_like_a_prefix(tmp_path: Path) -> None:
+    columns: dict[str, ColumnType] = {"meta.title": "string", "own.title": "string"}
+    store = IndexStore.create(tmp_path / "i", StoreSettings(dim=8), columns)
+    documents = [
+        Document("a", "x", title="T", metadata={"meta.title": "x", "own.title": "y"}),
+        Document("b", "x", title="x", metadata={"own.title": "T"}),
+    ]
+    with store.writer() as writer:
+        writer.commit(make_batch(documents, some_vectors(4), [2, 2]))
+    for where, expected in (
+        ("meta.title = 'x'", {"a"}),
+        ("meta.title IS NULL", {"b"}),
+        ("own.title = 'y'", {"a"}),
+        ("own.title = 'T'", {"b"}),
+        ("title = 'T'", {"a"}),
+    ):
+        assert matching(store.snapshot, where) == expected, where
+
+
+def test_a_name_with_two_meanings_is_refused(tmp_path: Path) -> None:
+    columns: dict[str, ColumnType] = {"title": "string", "meta.title": "string"}
+    store = IndexStore.create(tmp_path / "i", StoreSettings(dim=8), columns)
+    document = Document("a", "x", metadata={"title": "t"})
+    with store.writer() as writer:
+        writer.commit(make_batch([document], some_vectors(2), [2]))
+    with pytest.raises(QueryError, match=r"meta\.title' is a metadata column, and also"):
+        matching(store.snapshot, "meta.title = 't'")
+    assert matching(store.snapshot, "own.title = ''") == {"a"}
