@@ -82,3 +82,24 @@ def test_a_step_smaller_than_the_world_is_refused() -> None:
     stepper = Stepper(token_objective, batches, TokenModel(), OptimConfig(), context)
     with pytest.raises(TrainingError, match="2 rows is too small for 3 ranks"):
         next(stepper.plan(0, 0, None))
+
+
+@pytest.mark.distributed
+def test_the_first_rank_alone_publishes_the_best_cross_encoder(tmp_path: Path) -> None:
+    torchrun = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2")
+    done = subprocess.run(
+        [*torchrun, "-m", "tests.training.cross_encoder_child", str(tmp_path)],
+        cwd=ROOT,
+        env=dict(os.environ, OMP_NUM_THREADS="1"),
+        timeout=300,
+    )
+    assert done.returncode == 0
+    assert [path.name for path in tmp_path.glob("published-*")] == ["published-0"]
+    best = (tmp_path / "run" / "best").read_text()
+    newest = max(path.name for path in (tmp_path / "run").glob("ckpt-*"))
+    assert best != newest  # so that the other rank, which does not know the best, would be seen
+    weights = [
+        (tmp_path / "run" / folder / "model.safetensors").read_bytes()
+        for folder in ("model", f"{best}/model")
+    ]
+    assert weights[0] == weights[1]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -19,6 +20,7 @@ from sbert_search.metrics.correlation import pearson, spearman
 from sbert_search.metrics.ranking import mean
 from sbert_search.models.cross_encoder import CrossEncoder
 from sbert_search.models.loading.resolve import resolve_model
+from sbert_search.runtime.distributed import Ranks, join_ranks
 from sbert_search.runtime.seed import seed_all
 from sbert_search.search.reranker import Reranker
 from sbert_search.training.data.examples import Example, read_examples
@@ -112,10 +114,18 @@ def train_cross_encoder(
     """
     if not resume:
         refuse_restart(out, to_mapping(recipe))
+    with join_ranks() as ranks:
+        return _train(recipe, out, ranks, resume=resume, allow_inexact=allow_inexact)
+
+
+def _train(
+    recipe: CrossEncoderRecipe, out: Path, ranks: Ranks, *, resume: bool, allow_inexact: bool
+) -> Result:
     labels = recipe.data.labels if recipe.task == "classes" else ("LABEL_0",)
     classes = labels if recipe.task == "classes" else ()
     folder = resolve_model(recipe.model).path
-    rows = arrange(_examples(recipe, folder, out), classes)
+    examples = ranks.first_then_others(partial(_examples, recipe, folder, out))
+    rows = arrange(examples, classes)
     check_targets(rows, classes, recipe.loss)
     seed_all(recipe.seed, "init")
     model = CrossEncoder.start(folder, labels=labels, max_len=recipe.max_len)
@@ -140,7 +150,10 @@ def train_cross_encoder(
         allow_inexact=allow_inexact,
     )
     read = [*recipe.data.files, *recipe.data.runs, *recipe.data.judgements]
-    publish(result, out / MODEL, read, to_mapping(recipe), len(rows.text_ids), kind="cross-encoder")
+    card = (read, to_mapping(recipe), len(rows.text_ids))
+    if ranks.first:
+        publish(result, out / MODEL, *card, kind="cross-encoder")
+    ranks.wait()
     return result
 
 

@@ -1,0 +1,57 @@
+"""Train a small cross-encoder on the ranks at hand; the last epochs make it worse.
+
+Usage: torchrun ... -m tests.training.cross_encoder_child OUT
+"""
+
+import os
+import sys
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from sbert_search.config import from_mapping
+from sbert_search.runtime.progress import set_quiet
+from sbert_search.training import model_card
+from sbert_search.training.cross_encoder import train
+from sbert_search.training.cross_encoder.train import CrossEncoderRecipe
+from tests.models.tiny import tiny_bi_encoder
+from tests.training.cross_encoder.test_train import QUICK, pairs, write
+
+
+def _publish(mark: Path, publish: Callable[..., None], *arguments: object, **more: object) -> None:
+    mark.touch()
+    publish(*arguments, **more)
+
+
+def main(out: Path) -> None:
+    torch.set_num_threads(1)
+    own = out / f"rank{os.environ['RANK']}"
+    own.mkdir()
+    tiny_bi_encoder(own / "tokenizer").save(own / "start")
+    rows = [
+        row | {"label": "b" if row["alike"] else "a"} for row in pairs(np.random.default_rng(0), 32)
+    ]
+    file = str(write(own / "train.jsonl", rows))
+    settings = {
+        "model": str(own / "start"),
+        "max_len": 16,
+        "task": "classes",
+        "loss": "cross_entropy",
+        "data": {"train": file, "dev": file, "labels": ["a", "b"]},
+        "budget": {"epochs": 4},
+        "optim": {"lr": 5e-2},
+    }
+    mark = out / f"published-{os.environ['RANK']}"
+    vars(train)["publish"] = partial(_publish, mark, model_card.publish)
+    recipe = from_mapping(CrossEncoderRecipe, QUICK | settings)
+    result = train.train_cross_encoder(recipe, out / "run")
+    if result.best is not None:
+        (out / "run" / "best").write_text(result.best.name)
+
+
+if __name__ == "__main__":
+    set_quiet(True)
+    main(Path(sys.argv[1]))
