@@ -194,11 +194,13 @@ class IndexWriter:
             CommitUnknown: The last step of the commit failed; reopen the index to see its state.
         """
         groups = merge_policy.groups_after_update(self.snapshot)
-        if not groups and len(self.snapshot.manifest.tombstones) <= merge_policy.MAX_TOMBSTONES:
+        lacks_ann = merge_policy.lacks_ann(self.snapshot.manifest)
+        many_tombstones = len(self.snapshot.manifest.tombstones) > merge_policy.MAX_TOMBSTONES
+        if not (groups or lacks_ann or many_tombstones):
             return False
         with self._rewriting() as work:
             new = compaction.rewritten(work, self.snapshot, groups)
-            if groups:
+            if groups or lacks_ann:
                 new = compaction.with_ann(work, self.snapshot, new, memory_bytes=memory_bytes)
             work.commit(with_lexical(work, new))
         return True

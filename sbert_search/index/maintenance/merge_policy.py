@@ -81,6 +81,16 @@ def advice(manifest: Manifest) -> str:
     return ""
 
 
+def lacks_ann(manifest: Manifest) -> bool:
+    """Whether a segment that is large enough for a FAISS file has none.
+
+    A commit that merges all small segments into one leaves such a segment.
+    """
+    return not manifest.settings.spec.is_flat and any(
+        segment.ann is None and segment.n_rows >= MIN_ANN_ROWS for segment in manifest.segments
+    )
+
+
 def groups_for_compaction(snapshot: Snapshot) -> list[Group]:
     """Choose groups that leave one segment per million live rows and no dead rows."""
     parts = _parts(snapshot)

@@ -253,3 +253,22 @@ def test_an_update_stands_when_tidying_up_after_it_fails(
     assert len(Index.open(tmp_path / "i")) == 40
     assert index.delete(["d30"]) == 1
     assert Index.open(tmp_path / "i").info().dead_rows == 0
+
+
+@pytest.mark.usefixtures("small_ann")
+@pytest.mark.parametrize("n_commits", [5, 6, 7, 8])
+def test_an_update_ends_with_a_faiss_file_whichever_commit_merged(
+    tmp_path: Path, n_commits: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(merge_policy, "MAX_MERGEABLE", 5)
+    settings = StoreSettings(dim=8, spec=IndexSpec(factory="HNSW8"))
+    store = IndexStore.create(tmp_path / "i", settings)
+    with store.writer() as writer:
+        for n in range(n_commits):
+            writer.commit(make_batch(some_documents(100, f"{n}-"), some_vectors(100, seed=n)))
+        writer.settle()
+        assert [
+            (segment.n_rows, segment.ann is not None)
+            for segment in store.snapshot.manifest.segments
+        ] == [(100 * n_commits, True)]
+        assert not writer.settle()
