@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import tempfile
 import warnings
 import weakref
@@ -131,16 +130,18 @@ class Index:
         _require_known(keywords, BuildKeywords)
         settings, options = split_keywords(settings or BuildSettings(), keywords)
         open_model = partial(as_embedder, model, **cast("EmbedderOptions", options))
-        folder = Path(out or tempfile.mkdtemp(prefix="sbert-search-", suffix=".index"))
+        if out is not None:
+            build_index(sources, Path(out), open_model, settings, memory_bytes=memory_bytes)
+            return cls.open(out)
+        scratch = tempfile.TemporaryDirectory(prefix="sbert-search-", ignore_cleanup_errors=True)
         try:
+            folder = Path(scratch.name)
             build_index(sources, folder, open_model, settings, memory_bytes=memory_bytes)
             index = cls.open(folder)
         except BaseException:
-            if out is None:
-                shutil.rmtree(folder, ignore_errors=True)
+            scratch.cleanup()
             raise
-        if out is None:
-            weakref.finalize(index, shutil.rmtree, folder, ignore_errors=True)
+        weakref.finalize(index, scratch.cleanup)
         return index
 
     @classmethod

@@ -240,7 +240,8 @@ class TextTokenizer:
 
     def _counted(self, texts: Sequence[str], room: int) -> list[tuple[Ids, int]]:
         """Return at least the first ``room`` ids of each text, and the number of all its ids."""
-        if all(len(text) <= PIECE_CHARS for text in texts if isinstance(text, str)):
+        is_long = [isinstance(text, str) and len(text) > PIECE_CHARS for text in texts]
+        if not any(is_long) or not all(isinstance(text, str) for text in texts):
             return [(ids, len(ids)) for ids in self._ids(texts)]
         return [self._counted_by_pieces(text, room) for text in texts]
 

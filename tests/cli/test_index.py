@@ -225,11 +225,14 @@ def test_what_is_no_index_is_named(command: str, corpus: Path, tmp_path: Path) -
 
 def test_embed_tells_metadata_from_columns_of_its_own(tmp_path: Path) -> None:
     source, out = tmp_path / "c.jsonl", tmp_path / "v.parquet"
-    source.write_text('{"_id": "1", "text": "t", "doc_id": "other", "vector": "v", "n": 2}\n')
+    source.write_text(
+        '{"_id": "1", "text": "t", "doc_id": "other", "vector": "v", "n": 2, "meta.vector": "w"}\n'
+    )
     assert sbert_search("embed", source, "--out", out, env=HASHING).code == 0
     [row] = pq.read_table(out).to_pylist()
     assert (row["doc_id"], row["meta.doc_id"]) == ("1", "other")
-    assert (row["meta.vector"], row["n"]) == ("v", 2)
+    assert (row["meta.meta.vector"], row["meta.vector"], row["n"]) == ("v", "w", 2)
+    assert len(pq.read_schema(out).names) == len(set(pq.read_schema(out).names))
 
 
 def test_embed_refuses_the_name_of_another_format(corpus: Path, tmp_path: Path) -> None:

@@ -38,7 +38,7 @@ def refusal(*sources: str | Path, fields: FieldNames | None = None) -> str:
         ("c.csv", b"id,text,id\n1,a,2\n", "c.csv:1: the header names 'id' twice"),
         ("c.csv", b'id,"te"xt\n1,a\n', "c.csv:1: broken record"),
         ("c.csv", b"id,te\xffxt\n1,a\n", "c.csv:1: invalid UTF-8 or a lone surrogate"),
-        ("c.csv", b"id;text\n1;a\n", "c.csv: no text field among 'id;text'. Name the text field"),
+        ("c.csv", b"id:text\n1:a\n", "c.csv: no text field among 'id:text'. Name the text field"),
         ("c.jsonl", b'{"id": "1", "tekst": "a"}\n', "no text field among 'id', 'tekst'. Name "),
         ("c.json", b"[]", "c.json: unknown file extension. Known: .jsonl"),
         ("c.parquet.gz", b"", "c.parquet.gz: unknown file extension"),

@@ -142,6 +142,8 @@ def test_what_is_no_text_is_named(minilm: TextTokenizer, bad: str) -> None:
         CorpusError, match=r"surrogate at character 4|None is not a string|3 is not"
     ):
         minilm.encode(["fine", bad])
+    with pytest.raises(CorpusError, match=r"surrogate|None is not a string|3 is not"):
+        minilm.encode(["long " * 100_000, bad])
 
 
 def test_segments_are_not_sent_to_a_model_without(tmp_path: Path, minilm: TextTokenizer) -> None:

@@ -119,7 +119,10 @@ def _schema(embedder: TextEmbedder, columns: Mapping[str, ColumnType]) -> pa.Sch
         pa.field("lost_tokens", pa.int32()),
         pa.field("vector", pa.list_(pa.float32(), embedder.dim)),
     ]
-    taken = {field.name for field in fields}
+    own = {field.name for field in fields}
     for name, kind in columns.items():
-        fields.append(pa.field(PREFIX + name if name in taken else name, ARROW_TYPES[kind]))
+        stored = name
+        while stored in own or (stored != name and stored in columns):
+            stored = PREFIX + stored
+        fields.append(pa.field(stored, ARROW_TYPES[kind]))
     return pa.schema(fields, {MODEL_KEY: json.dumps(embedder.identity.to_mapping())})
