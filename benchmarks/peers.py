@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float32]
 Rows = NDArray[np.int64]
-"""Numbers of vectors in an index, (queries, k)."""
+"""Row numbers of the vectors found in an index, (queries, k)."""
 
 # Search widths (ef) that `widen` tries first.
 WIDTHS = [10, 12, 16, 20, 24, 32, 40, 48, 64, 80, 96, 128, 160, 192, 256, 320, 384, 512, 768, 1024]

@@ -22,7 +22,10 @@ def data_folder() -> Path | None:
 
 
 def sentences(limit: int) -> tuple[str, list[str]]:
-    """Return a source's name and up to `limit` sentences: STSb train, or lines of docstrings."""
+    """Return the name of a source and up to `limit` sentences of it.
+
+    The source is STSb train, or without it the first lines of docstrings.
+    """
     data = data_folder()
     if data is None:
         lines = (document.text.strip().partition("\n")[0] for document in stdlib_documents())
@@ -52,7 +55,10 @@ def documents(limit: int) -> tuple[str, list[Document]]:
 
 
 def questions(limit: int) -> tuple[str, list[str]]:
-    """Return a source's name and up to `limit` queries: SciFact's, or lines of docstrings."""
+    """Return the name of a source and up to `limit` queries of it.
+
+    The source is SciFact, or without it the first lines of docstrings.
+    """
     data = data_folder()
     if data is None:
         return sentences(limit)

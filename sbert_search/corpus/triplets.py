@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
+from sbert_search.config import unknown_name
 from sbert_search.corpus.formats.rows import BadRow, Reject, check_text
 from sbert_search.corpus.pairs import find_columns, text_of
 from sbert_search.corpus.sources import classify, field_names, read_rows
@@ -52,7 +53,9 @@ def read_triplets(
         {"anchor": anchor, "positive": positive}, COLUMNS, names, file.shown, COLUMNS
     )
     negatives = negative_columns(names) if negative is None else [negative]
-    if not negatives or not set(negatives) <= set(names):
+    if negative is not None and negative not in names:
+        raise CorpusError(f"{file.shown}: {unknown_name(negative, negative, names, 'column')}")
+    if not negatives:
         raise CorpusError(
             f"{file.shown}: no negative column among {', '.join(names)}; name the column to use."
         )

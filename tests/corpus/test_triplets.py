@@ -59,6 +59,12 @@ def test_what_is_no_triplet_is_refused_with_its_place(
         read_triplets(write(tmp_path / "t.jsonl", row))
 
 
+def test_a_named_column_that_is_absent_is_named(tmp_path: Path) -> None:
+    path = write(tmp_path / "t.jsonl", {"anchor": "a", "positive": "b", "negative": "c"})
+    with pytest.raises(CorpusError, match="Unknown column 'negativ'; did you mean 'negative'"):
+        read_triplets(path, negative="negativ")
+
+
 def test_groups_of_texts(tmp_path: Path) -> None:
     path = write(tmp_path / "g.jsonl", {"captions": ["a", "b", "a"]})
     assert read_groups(path)[0].texts == ("a", "b")

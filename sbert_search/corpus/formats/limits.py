@@ -88,7 +88,7 @@ class RowLimit:
         """Format the limit, with the option that raises it."""
         if self.budget is None:
             return mib(self.n_bytes)
-        more = "" if self.n_bytes >= MAX_ROW_BYTES else "; allow more"
+        more = "" if self.n_bytes >= MAX_ROW_BYTES else "; raise --memory"
         return f"{mib(self.n_bytes)} with --memory {mib(self.budget)}{more}"
 
 

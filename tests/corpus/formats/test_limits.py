@@ -42,7 +42,7 @@ def test_a_json_row(tmp_path: Path, value: str) -> None:
     path = tmp_path / "c.jsonl"
     path.write_text(f'{{"id": 1, "text": "t", "m": {value}}}\n{{"id": 2, "text": "t"}}\n')
     (reason,) = rejects_of(path)
-    assert reason.endswith("1.0 MiB with --memory 64 MiB; allow more")
+    assert reason.endswith("1.0 MiB with --memory 64 MiB; raise --memory")
     assert sum(batch.rows_end for batch in CorpusReader(path).batches()) == 2  # without a budget
 
 
@@ -64,7 +64,7 @@ def test_text_files_and_lines(tmp_path: Path) -> None:
     for name, text in [("a", "good"), ("b", "x" * (2 << 20)), ("c", "é" * (1 << 18))]:
         (tmp_path / "f" / f"{name}.txt").write_text(text)
     large, wide = rejects_of(tmp_path / "f")
-    limit = "1.0 MiB with --memory 64 MiB; allow more"
+    limit = "1.0 MiB with --memory 64 MiB; raise --memory"
     assert large == f"the file has 2.0 MiB, and one document may have {limit}"
     assert wide == f"the row takes 2.0 MiB of memory, and one row may take {limit}"
     (tmp_path / "t.txt").write_text("good\n" + "é" * (1 << 18) + "\n")
