@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+from click.core import ParameterSource
 
 from sbert_search.cli.console import emit, say
 from sbert_search.cli.hits import hit_record, show_hits
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     "--like",
     multiple=True,
     metavar="ID",
-    help="Find documents like this one of the index, in place of QUERY; several share one search.",
+    help="Find documents like this one of the index, in place of QUERY; repeat it for several.",
 )
 @click.option(
     "--unlike", multiple=True, metavar="ID", help="With --like: stay away from this document."
@@ -133,9 +134,10 @@ def _answer_like(
     """
     from sbert_search.search.engine import SearchEngine
 
-    allowed = {"path", "like", "unlike", "k", "where", "as_json"}
+    allowed = {"path", "like", "unlike", "k", "where", "as_json", "quiet"}
     for option in ctx.command.params:
-        if option.name in given(ctx) - allowed:
+        typed = ctx.get_parameter_source(str(option.name)) is ParameterSource.COMMANDLINE
+        if typed and option.name not in allowed:
             raise click.UsageError(f"{option.opts[0]} has no effect with --like; leave it out.")
     hits = SearchEngine(path).similar(
         like, ctx.params["k"], unlike=unlike, where=ctx.params["where"]

@@ -101,6 +101,8 @@ def test_a_search_by_example_loads_no_model(engine: SearchEngine, tmp_path: Path
     )
     assert [record["doc_id"] for record in done.records] == ["b", "d"]
     assert "Model" not in done.err
+    variable = {"SBERT_SEARCH_DEVICE": "cpu"}  # is for other commands, and no mistake here
+    assert sbert_search("search", tmp_path / "index", "--like", "a", env=variable).code == 0
     wrong = sbert_search("search", tmp_path / "index", "--like", "a", "--mode", "hybrid")
     assert (wrong.code, "--mode has no effect with --like" in wrong.err) == (2, True)
     both = sbert_search("search", tmp_path / "index", "a query", "--like", "a")
