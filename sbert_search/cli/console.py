@@ -21,7 +21,7 @@ _UNSAFE = re.compile("[\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 
 
 def emit(record: Mapping[str, object]) -> None:
-    """Print one JSON line; dates become ISO 8601 text.
+    """Print one JSON line; dates and times are written as the text that ``str`` gives.
 
     Control characters, line separators and characters that the encoding of stdout lacks are
     written as JSON escapes. The values that a JSON parser reads stay the same.

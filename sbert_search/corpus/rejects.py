@@ -1,4 +1,4 @@
-"""Write the list of rejected rows, in a file next to the folder that is built."""
+"""Write the list of rejected rows, in a file next to the folder or file that is built."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class RejectLog:
     of it and rejected no row.
 
     Args:
-        folder: The folder that is built, such as an index.
+        folder: The folder or file that is built, such as an index.
         keep: If an interrupted run is resumed, the number of lines of its list to keep; further
             lines are dropped. 0: a new run.
     """

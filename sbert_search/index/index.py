@@ -457,7 +457,7 @@ class Index:
         model: ModelLike | None = None,
         **options: Unpack[CheckedOptions],
     ) -> TuneReport:
-        """Measure index types on these vectors, and convert the index to the best one.
+        """Measure index types on the vectors of this index, and convert it to the best one.
 
         Args:
             settings: Targets and limits; None: recall@10 of 0.95 within ten minutes.

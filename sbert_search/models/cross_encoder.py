@@ -78,9 +78,10 @@ class CrossEncoder(nn.Module):
 
     @property
     def needs_only_starts(self) -> bool:
-        """Whether the encoder finds the texts of a batch by `PackedTokens.starts` alone.
+        """Whether only `PackedTokens.starts` tells the encoder where each text of a batch begins.
 
-        If so, a batch may end in padding rows; see `Encoder.needs_only_starts`.
+        If so, a batch may end in padding tokens, which belong to no text; see
+        `Encoder.needs_only_starts`.
         """
         return self.encoder.needs_only_starts
 
@@ -135,7 +136,7 @@ class CrossEncoder(nn.Module):
         """Load a folder with a sequence classifier, in float32 on the CPU.
 
         Raises:
-            ModelError: The folder contains no such model, or this encoder cannot compute it.
+            ModelError: The folder contains no such model, or `Encoder` cannot compute it.
             WeightsError: The weights are damaged or do not fit the model's settings.
         """
         return cls.from_folder(read_folder(Path(path)))
@@ -152,7 +153,7 @@ class CrossEncoder(nn.Module):
             max_len: Most tokens of a pair; None: the limit of the model in ``path``.
 
         Raises:
-            ModelError: The folder contains no model, or this encoder cannot compute it.
+            ModelError: The folder contains no model, or `Encoder` cannot compute it.
             WeightsError: The weights are damaged or do not fit the model's settings.
         """
         folder = read_folder(Path(path))

@@ -191,7 +191,7 @@ class MaskedLanguageModel(nn.Module):
         """Load a folder with a masked-language head, in float32 on the CPU, in evaluation mode.
 
         Raises:
-            ModelError: The folder contains no such model, or this encoder cannot compute it.
+            ModelError: The folder contains no such model, or `Encoder` cannot compute it.
             WeightsError: The weights are damaged or do not fit the model's settings.
         """
         folder = read_folder(Path(path))
@@ -208,7 +208,7 @@ class MaskedLanguageModel(nn.Module):
     def on_checkpoint(
         cls, read: Checkpoint, tokenizer: TextTokenizer, *, pairs: bool
     ) -> MaskedLanguageModel:
-        """Add heads to the encoder of a checkpoint, with the weights of the heads if it has these.
+        """Add heads to the encoder of a checkpoint; load the head weights that the checkpoint has.
 
         Raises:
             ConfigError: As for `__init__`.

@@ -63,7 +63,11 @@ def _check(total: int, largest: int, limit: RowLimit) -> None:
 def _longest_value(
     path: Path, group: int, chunk: pq.ColumnChunkMetaData, pages: ColumnPages, limit: RowLimit
 ) -> int:
-    """Return an upper bound of the bytes of one value of a column."""
+    """Return the bytes to count for one decoded value of a column.
+
+    Where an encoding can repeat a long value in a few bytes, this is an upper bound of the longest
+    value. Otherwise it is the mean size of a value in the page where this mean is largest.
+    """
     if chunk.physical_type != "BYTE_ARRAY":
         return max(1, pages.widest)
     if _REPEATING in chunk.encodings:

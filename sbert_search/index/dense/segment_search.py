@@ -29,7 +29,7 @@ class Rows(Protocol):
 
     @property
     def rows(self) -> NDArray[np.int64]:
-        """Row number of each vector, ascending."""
+        """Number that a search returns for each vector (its row in the index), ascending."""
 
     @property
     def n_rows(self) -> int:

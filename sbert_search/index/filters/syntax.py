@@ -42,8 +42,9 @@ _READ: Mapping[type[exp.Expr], set[str]] = {
     exp.Null: set(),
     exp.Boolean: {"this"},
 }
-"""For each kind of node, the arguments that `conditions` compiles. Any other argument may change
-the meaning of the node, as `negate` did when sqlglot 30 introduced it, so it is refused."""
+"""For each kind of node, the arguments that `conditions` compiles. Any other argument is refused,
+because a new version of sqlglot may introduce an argument that changes the meaning of a node, as
+sqlglot 30 did with `negate`."""
 
 
 class FilterText:

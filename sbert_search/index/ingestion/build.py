@@ -177,7 +177,9 @@ def _require_unfinished(manifest: Manifest, out: Path) -> None:
 def _take_over(
     writer: IndexWriter, fixed: StoreSettings, start: BuildCursor, survey: Survey
 ) -> None:
-    """Accept an unfinished build with these inputs; reset one with other inputs if it is empty.
+    """Accept an unfinished build; reset it first if it is empty and has other inputs.
+
+    The inputs are the sources, the model and the settings.
 
     Raises:
         IndexStoreError: The build has other inputs and holds documents, or another process has

@@ -134,8 +134,9 @@ def ingest(
 ) -> IngestReport:
     """Write all documents of a source to a sink.
 
-    Each batch is one commit, so an interrupted run leaves whole batches. With a cursor, the rows
-    before it are skipped, and each commit stores the new cursor.
+    Each batch is one commit, so an interrupted run leaves whole batches in an index (a Parquet file
+    appears only when it is complete). With a cursor, the rows before it are skipped, and each
+    commit stores the new cursor.
 
     Args:
         sink: Receives the embedded documents.
@@ -147,9 +148,9 @@ def ingest(
         on_truncate: What to do with texts longer than the model reads.
         cursor: Progress of a build; None for an update.
         memory_bytes: Memory budget of the process; None: no limit.
-        finish: Called when every row is committed. The file of rejected rows is replaced only
-            after this call: the file of an earlier run may itself be a source, which is read again
-            if the call fails and the run is repeated.
+        finish: Called when every row is committed. Only after this call does this run's list of
+            rejected rows replace the list of an earlier run. The user may have named the earlier
+            list as a source; if the call fails, a repeated run must still be able to read it.
 
     Raises:
         ConfigError: The memory budget is too small.

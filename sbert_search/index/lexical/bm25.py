@@ -82,7 +82,8 @@ class LexicalSearch:
         Args:
             queries: The queries.
             k: Number of documents to return for each query.
-            mask: The rows that match a filter, in the same state; None: every live document.
+            mask: The live rows that match a filter, in the same state of the index as the parts;
+                None: every live document.
         """
         parts, live = self._parts, [part.live for part in self._parts]
         if mask is not None:

@@ -27,8 +27,9 @@ class Postings:
     Attributes:
         terms: uint64 (2, n_terms + 1): hash of each term, ascending, and the index in ``pairs`` of
             its first posting; the last column is `NO_TERM` and the number of postings.
-        pairs: uint32 (n_postings, 2): document and count, sorted by term and then by document.
-        lengths: uint32 (n_docs,): number of terms in each document, with repetitions.
+        pairs: uint32 (n_postings, 2): document and count, sorted by term and then by document. Each
+            occurrence in a title counts ``LexicalSettings.title_weight`` times.
+        lengths: uint32 (n_docs,): sum of the counts of each document.
     """
 
     terms: NDArray[np.uint64]

@@ -257,7 +257,7 @@ def _train_first(recipe: BiEncoderRecipe, out: Path) -> str:
 
 
 def _check_form(recipe: BiEncoderRecipe) -> None:
-    """Refuse a ``data.form`` without targets for a loss that needs them."""
+    """Refuse a ``data.form`` that lacks the targets (labels or scores) that the loss needs."""
     loss, form = recipe.loss, recipe.data.form
     if form not in FORMS_BY_TARGET[loss.kind.target]:
         raise ConfigError(
