@@ -40,7 +40,7 @@ class Engine(Protocol):
         """Add documents or replace those with the same id; they are on disk on return."""
 
     def open(self, *, hybrid: bool = False, once: bool = False) -> None:
-        """Open the index for searching, or for one query of a process (``once``)."""
+        """Open the index for searching; ``once``: this process will ask only one query."""
 
     def search(
         self, query: str, k: int, *, hybrid: bool = False, bucket: int | None = None

@@ -195,8 +195,9 @@ class Bench:
     ) -> BiEncoderRecipe | CrossEncoderRecipe:
         named = [f"model={start}"]
         if trial.recipe is None or trial.labelled_by is not None:
-            # A placeholder for a required setting: an untrained model reads no data, and `train`
-            # overrides it with the file of a teacher's scores, which may not exist yet.
+            # A placeholder, since the setting is required. A trial without a recipe is not trained
+            # and reads no data. For a trial with ``labelled_by``, `train` overrides the placeholder
+            # with the file of the other model's cosines, which may not exist yet.
             named.append("data.train=none")
         name, overrides = trial.recipe or "stsb", [*named, *settings]
         if trial.kind == "bi-encoder":

@@ -233,7 +233,7 @@ def _mixed(
 ) -> dict[str, float]:
     """Order the first candidates by a weighted sum of both scores; the rest keeps its order.
 
-    Both scores are those of hybrid search, ``found``, and of the reranker, ``scores``.
+    One score is from hybrid search (``found``), the other from the reranker (``scores``).
     """
     ids = list(found)
     first = ids[:depth]

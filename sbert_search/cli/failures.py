@@ -24,8 +24,9 @@ _REMEDIES = {
     errno.ENOMEM: " Memory ran out: raise the limit of this process (ulimit -v), or free some.",
     errno.EAGAIN: " Raise the limit on processes and threads of this user (ulimit -u).",
 }
-# Messages of a RuntimeError from Python's threads, torch's allocators and C++. Those of oneDNN name
-# no cause, so they count as lack of memory only if the memory of this process is limited.
+# Parts of messages of errors that lack of memory causes. The first are from Python's threads,
+# torch's allocators and C++. The second are from oneDNN and name no cause, so they count as lack of
+# memory only if the memory of this process is limited.
 _OUT_OF_MEMORY = ("can't start new thread", "can't allocate memory", "out of memory", "bad_alloc")
 _MAYBE_OUT_OF_MEMORY = ("could not create a primitive", "could not create a memory object")
 

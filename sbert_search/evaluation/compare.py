@@ -108,7 +108,8 @@ def compare_runs(
 
     Returns:
         A comparison for each task and metric, with p-values corrected for the number of
-        comparisons; and the settings that differ between the runs, by name.
+        comparisons; and the settings that differ between the runs, by name, taken from the records
+        of the first task only.
 
     Raises:
         EvaluationError: A record cannot be read or lacks a metric, or the two runs have different

@@ -37,7 +37,8 @@ class DerivedFiles:
         anns: The FAISS file of each segment; None where there is no usable one.
 
     Raises:
-        FileNotFoundError: A file is gone, as after a compaction by another process.
+        FileNotFoundError: A file cannot be opened, and a newer state was committed meanwhile, such
+            as by another process that compacted the index.
     """
 
     def __init__(

@@ -28,7 +28,7 @@ class MaskDecoder(nn.Module):
 
         Args:
             encoder: The encoder whose last block is applied.
-            tokens: The batch. Adjacent texts of equal length are computed together.
+            tokens: The batch: the tokens of all texts, one text after the other.
             before_last: Input of the last block for all tokens, float (tokens, hidden).
 
         Returns:

@@ -28,7 +28,7 @@ from sbert_search.index.spec import IndexSpec
 
 NEARLY_ALL = 0.8  # lowest share of selected rows for which FAISS searches without a bitmap
 SPARE = 4.0  # extra candidates, in standard deviations of the number that is dropped
-TOGETHER = 0.08  # cost of scoring a row for each further query of a block
+TOGETHER = 0.08  # cost of scoring a row for each further query that is searched with the first
 TEST = 1 / 32  # cost of looking up one row in the bitmap
 CODE = 0.25  # cost of scoring a compressed row when rows are read in the order of memory
 WIDENING = 1.5  # ef_search and nprobe grow by the factor (live rows / selected rows) ** 1.5

@@ -109,7 +109,10 @@ def _same_number(value: int | float, kind: pa.DataType) -> int | float | None:
 
 
 def _next_below(value: int | float, kind: pa.DataType) -> int | float | None:
-    """Return the largest value of a type below a literal that it cannot hold exactly, or None."""
+    """Return the largest value of a type below a literal that the type cannot hold exactly.
+
+    None: all values of the type are above the literal.
+    """
     if kind == pa.int64():
         if value < INT64.min:
             return None

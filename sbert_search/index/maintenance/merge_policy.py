@@ -4,9 +4,10 @@ An update ends with these merges:
 
 - A segment with more than 20 % dead (deleted or replaced) rows is rewritten without them, so files
   stay below 1.25 times the size of live rows.
-- If more than 4 small segments follow the large ones, the newest are merged, going back until a
-  segment holds at least twice as many rows as all after it. A row is thus rewritten about
-  log2(rows / rows of an update) times by merges, and once for every fifth of its segment that dies.
+- If more than 4 small segments (at most half a million live rows each) follow the last segment that
+  has a FAISS file, the newest are merged, going back until a segment holds at least twice as many
+  rows as all after it. A row is thus rewritten about log2(rows / rows of an update) times by
+  merges, and once for every fifth of its segment that dies.
 - If more than 1 % of the rows are outside FAISS, they are added to the FAISS index of the newest
   segment that has one. The files of that segment are then written again, with its dead rows, since
   the FAISS index holds these too; if more than 20 % are dead, they are dropped and the FAISS index

@@ -207,7 +207,11 @@ class _Run:
         return regular or self._stopped() is not None
 
     def _evaluate(self, report: Report) -> bool:
-        """Compute the dev metrics; return whether the selecting one is the best so far."""
+        """Compute the dev metrics on the first rank.
+
+        Returns:
+            Whether the metric that selects the best checkpoint has its best value so far.
+        """
         improved = False
         if self.evaluate is not None and self.ranks.first:
             self.model.eval()
