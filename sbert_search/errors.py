@@ -4,7 +4,7 @@ SbertSearchError
 ├── ConfigError            a setting is unknown or has an invalid value
 ├── CorpusError            a data source cannot be read, or contains a bad row
 ├── ModelError             a model cannot be loaded, or computes wrong values on this device
-│   └── WeightsError       the weights do not match the model's configuration
+│   └── WeightsError       the weights are damaged or do not match the model's configuration
 ├── CheckpointError        a training checkpoint is unusable or belongs to another run
 ├── IndexStoreError        an index on disk cannot be used
 │   ├── NotAnIndex         the folder contains no index
@@ -41,7 +41,7 @@ class ModelError(SbertSearchError):
 
 
 class WeightsError(ModelError):
-    """The weights do not match the configuration of the model."""
+    """The weights are damaged, or do not match the configuration of the model."""
 
 
 class CheckpointError(SbertSearchError):

@@ -37,7 +37,7 @@ Paths: TypeAlias = str | Path | Iterable[str | Path]
 """Files, folders and globs; ``-`` is standard input."""
 
 Rows: TypeAlias = Iterable[Mapping[str, object] | Document] | ArrowTable
-"""Documents in memory: dicts or documents, also of a generator, or a table."""
+"""Documents in memory: a table, or a list or generator of dicts or `Document` objects."""
 
 Sources: TypeAlias = Paths | Rows
 

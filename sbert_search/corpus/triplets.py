@@ -84,7 +84,8 @@ def read_groups(path: Path, *, texts: str | None = None) -> list[TextGroup]:
             that exists.
 
     Raises:
-        CorpusError: The file or the column is absent, or a row has fewer than two texts.
+        CorpusError: The file or the column is absent, or a row has fewer than two different
+            texts.
     """
     file = classify(path)
     names = field_names(file) or []

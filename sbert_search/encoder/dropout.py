@@ -33,9 +33,9 @@ def dropout(states: Tensor, p: float, training: bool) -> Tensor:
 def draw_factors(shape: Sequence[int], p: float, dtype: torch.dtype) -> Tensor:
     """Draw the factors of dropout on a CPU: 0 with probability p, otherwise 1 / (1 - p).
 
-    torch draws one random number for each element. Here each 64-bit random number, of a SFC64
-    generator seeded by torch's, gives 16 bits to each of four elements. This takes 0.7 ms for
-    1.6 million elements, torch takes 1.4 ms.
+    torch draws one random number for each element. Here an SFC64 generator, whose seed comes from
+    torch's generator, draws 64-bit numbers, and each number gives 16 bits to each of four elements.
+    This takes 0.7 ms for 1.6 million elements, torch takes 1.4 ms.
     """
     size, dropped = math.prod(shape), round(p * _VALUES)
     seed = int(torch.empty((), dtype=torch.int64).random_())

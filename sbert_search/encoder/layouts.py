@@ -34,8 +34,8 @@ class Layout:
         required: The keys of ``config.json`` of which this encoder supports only one value, with
             this value.
         names: Maps a parameter of `Encoder` outside the blocks to its published names.
-        block: Published prefix of the names in a block, with the placeholder ``{block}``, or
-            ``{group}`` and ``{inner}``.
+        block: Published prefix of the names in a block, with the placeholder ``{block}``, or for
+            ALBERT ``{group}`` and ``{inner}``: the layer group, and the layer in this group.
         block_names: Maps a parameter of a block to its published names.
         per_head: Joint projections of queries, keys and values whose published rows are in the
             order: query, key and value of the first attention head, then of the second, and so on.

@@ -35,7 +35,8 @@ def evaluate_retrieval(
     """Search a collection with its judged queries and compute the metrics of the rankings.
 
     Args:
-        task: A task whose path is a BEIR folder, and a split of its judgements.
+        task: A task whose ``path`` is a BEIR folder and whose ``split`` names a file of relevance
+            judgements in it.
         embedder: The embedder to evaluate.
         data: Folder that the task's path is relative to.
         index: An index of the collection to search. None: an index with exact search is built in

@@ -32,7 +32,8 @@ class TokenHeadLayout:
             no such class.
         pair: Name of the classifier of ``paired``, which follows the pooler.
         settings: Keys of ``config.json`` that the head needs, with their values.
-        positions: Name of the position table of the mask decoder; None: the layout has no decoder.
+        positions: Name of the position table of DeBERTa's enhanced mask decoder, which adds
+            absolute positions before the token head; None: the layout has no such decoder.
     """
 
     masked: str

@@ -22,7 +22,8 @@ def load_recipe(cls: type[T], kind: Kind, recipe: str, overrides: Iterable[str] 
 
     A recipe may hold tables ``[sizes.NAME...]``. The tables of the selected size (a top-level
     ``size = "mini"`` or the override ``size=mini``) replace values of the recipe; overrides replace
-    both. An override of the budget replaces the whole budget, even if that has another unit.
+    both. An override such as ``budget.epochs=1`` replaces the whole budget, since the recipe may
+    give it in another unit, such as tokens.
 
     Args:
         cls: The dataclass of the settings.

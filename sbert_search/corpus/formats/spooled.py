@@ -151,7 +151,8 @@ def _to_json(row: Mapping[str, object], names: Iterable[str], source: str) -> st
         return json.dumps(
             {name: value for name, value in values.items() if not _is_nan(value)},
             default=_plain,
-            ensure_ascii=True,  # a lone surrogate then rejects its row only, when it is read
+            # A lone surrogate becomes an escape. Only its own row is rejected when it is read back.
+            ensure_ascii=True,
         )
     except (TypeError, ValueError) as error:
         raise CorpusError(

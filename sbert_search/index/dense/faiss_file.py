@@ -1,4 +1,4 @@
-"""Approximate search of one segment by a FAISS index, whose file can be made again.
+"""Approximate search of a segment by a FAISS index, whose file can be rebuilt from the vectors.
 
 FAISS neither opens nor checks the file: its writer can lose data on a full disk and report success,
 and its reader parses damaged bytes. `runtime.disk` writes the bytes, and their hash is checked
@@ -30,7 +30,7 @@ _KINDS = re.compile(r"Index(Flat(IP|L2)?|(HNSW|IVF|PQ|ScalarQuantizer|PreTransfo
 
 
 class FaissFile:
-    """A FAISS index in a file, which is mapped at once, and checked and parsed at first use."""
+    """A FAISS index in a file. The constructor maps it; it is checked and parsed at first use."""
 
     def __init__(self, folder: Folder, record: FileRecord, shape: tuple[int, int]) -> None:
         self.record, self._shape = record, shape

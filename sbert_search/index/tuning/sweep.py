@@ -87,7 +87,8 @@ def sweep(
     Args:
         families: The families, cheapest to build first.
         sample: The rows to index.
-        truth: Queries to choose by, with their neighbours in the sample.
+        truth: Queries by which recall and speed are measured, with their exact neighbours in the
+            sample.
         settings: Settings of the index.
         budget: Limits of time and memory.
     """
@@ -124,13 +125,14 @@ def climb(
 ) -> list[Trial]:
     """Raise the search parameters until the recall is reached, then find the lowest that reach it.
 
-    The recall is reached if it exceeds the target by one standard error. Further values of refine
-    are tried as long as each gives a faster search.
+    The recall is reached if it exceeds the target by one standard error. Then the next value of
+    ``refine`` (candidates per result that are scored again with the vectors) is tried, until a
+    value gives no faster search than an earlier one.
 
     Args:
         search_by: Returns the search by a spec.
-        ladders: The specs to try, a list for each value of refine.
-        truth: Queries to choose by.
+        ladders: The specs to try, a list for each value of ``refine``.
+        truth: Queries by which recall and speed are measured, with their exact neighbours.
         recall: Target recall.
         made: A trial with the size and the build time of the index.
         advance: Called with the number of specs tried.

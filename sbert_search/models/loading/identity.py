@@ -85,8 +85,9 @@ class ModelIdentity:
     def differences(self, other: ModelIdentity) -> list[str]:
         """List the fields that make embeddings of the two models incomparable.
 
-        Name, engine and precision are not compared: the name does not change embeddings, and
-        different engines and precisions are checked by embedding texts again (`same_engine`).
+        Name, engine and precision are not compared. The name does not change embeddings. Whether
+        another engine or precision changes them is measured with the check texts of an index, in
+        `index.ingestion.model_check`.
 
         Returns:
             One line per field, such as ``max_len: 256, not 128``; empty if the models agree.

@@ -54,7 +54,10 @@ class _Mapping:
 
 @cache
 def _libc() -> ctypes.CDLL:
-    """Load the C library. From Python 3.13 on, `mmap.mmap` need not keep a descriptor either."""
+    """Load the C library, whose ``mmap`` keeps no descriptor.
+
+    From Python 3.13 on, Python's ``mmap.mmap`` keeps none either with ``trackfd=False``.
+    """
     libc = ctypes.CDLL(None, use_errno=True)
     libc.mmap.restype = ctypes.c_void_p
     ints = (ctypes.c_int,) * 3  # protection, flags, descriptor

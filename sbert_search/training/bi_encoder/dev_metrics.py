@@ -35,7 +35,7 @@ def dev_evaluator(
     - ``spearman``, if the pairs have scores: correlation of the cosines with the scores;
     - ``accuracy``, if the loss has a classifier: share of pairs with the right label;
     - ``triplets``, if rows are triplets: share of anchors that are nearer to their positive than to
-      their negative;
+      their first negative;
     - ``found``, otherwise: share of anchors whose own positive ranks first among the positives of
       all rows.
 

@@ -201,7 +201,7 @@ class PairBatches(TextBatches):
         self.model, tokenizer = model, model.tokenizer
         table = TokenTable.of(rows.texts, tokenizer)
         super().__init__(rows, table, config, seed=seed, summed=loss, weights=weights)
-        # `table.lengths` counts the special tokens of two single texts; a pair has other ones.
+        # A length in `table` includes the special tokens of a text alone; a pair has other ones.
         extra = tokenizer.pair.size - 2 * tokenizer.single.size
         ids = (rows.text_ids[row][: rows.sizes[row]] for row in range(len(rows.text_ids)))
         lengths = (table.lengths[texts] for texts in ids)
