@@ -5,7 +5,8 @@
 The sets `drawn_N` are N clustered random vectors of 384 dimensions: 10,000, 100,000 and 1,000,000
 (--quick: 10,000 and 50,000). With --data FOLDER, SciFact and 101,216 passages of Wikipedia and
 SQuAD are measured too; they are embedded by all-MiniLM-L6-v2 and kept in --work. Indexes are tuned
-for a recall of 0.95 with half of 2,000 queries. All figures are of the other, held-out half.
+for a recall of 0.95 with half of 2,000 queries. Recalls, and speeds compared with the peers', are
+measured on the other, held-out half.
 
 Searches use one thread and get the queries as one batch and one by one, alternately with the peers
 in five rounds. Peers use the smallest search width (ef) that reaches our recall. All graphs have 16
@@ -97,7 +98,10 @@ def drawn(work: Path, size: int, seed: int) -> tuple[IndexStore, Floats]:
 
 
 def measured(results: Results, name: str, store: IndexStore, queries: Floats) -> Cost:
-    """Tune with half of the queries; verify predictions and compare peers with the other half."""
+    """Tune with half of the queries; measure recall and compare with the peers on the other half.
+
+    The size and build time of the chosen index are compared with those that the tuning predicted.
+    """
     options = results.options
     queries = queries[: QUICK_QUERIES if options.quick else N_QUERIES]
     half = len(queries) // 2

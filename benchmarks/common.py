@@ -42,13 +42,14 @@ def arguments(description: str) -> argparse.ArgumentParser:
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One measured value, and the peer's if there is one.
+    """One measured value, and the value that it is compared with, if there is one.
 
     Attributes:
         value: Our value; the median if it was measured several times.
         unit: Unit, such as "docs/s" or "MiB".
-        peer: The peer's value, measured alternately with ours; None: there is no peer.
-        ratio: Our value divided by the peer's; the median over the repeats.
+        peer: The peer's value, or another value to compare with, such as a prediction; None: there
+            is none.
+        ratio: ``value`` divided by ``peer``; the median over the repeats if there are several.
         repeats: All measured values of "ours" and of "peer", in order.
     """
 

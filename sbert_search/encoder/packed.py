@@ -175,8 +175,9 @@ class PackedTokens:
         """Return a copy of the batch whose `starts` and `positions` are these tensors.
 
         A CUDA graph reads its inputs from fixed addresses. To replay it for another batch, the
-        caller overwrites these tensors with the starts and positions of that batch. It must have
-        the same number of rows and texts, and no text longer than the longest one here.
+        caller overwrites these tensors with the starts and positions of that other batch. The other
+        batch must have the same number of rows and texts, and no text longer than the longest one
+        here.
         """
         return replace(self, starts_buffer=starts, positions_buffer=positions)
 

@@ -58,8 +58,8 @@ class IndexWriter:
     ) -> None:
         self.snapshot = snapshot
         self._held_folder, self._publish = held_folder, publish
-        # For each id of documents that are classified and not yet committed: the hash of the newest
-        # content, and the number of these documents.
+        # For each id of documents that `classify` accepted and that are not yet committed: the hash
+        # of the newest content, and the number of such documents with this id.
         self._pending: dict[str, tuple[int, int]] = {}
         self._columns = dict(snapshot.columns)
         self._guard = threading.Lock()  # guards _pending, which two threads change

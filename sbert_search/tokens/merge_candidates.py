@@ -33,10 +33,10 @@ class PairTable:
     reuse after the count of the first has become 0.
 
     With counts f and a corpus of N pieces, the gain of merging a and b is
-    ``f(ab) ln(f(ab) N / (f(a) f(b)))``. This table stores it as ``f(ab) ln N + base``. A merge
-    changes ``base`` only for pairs that contain one of the merged pieces. It also decreases N,
-    which changes the term ``f(ab) ln N`` of all pairs; `best` computes this term for all of them at
-    once.
+    ``f(ab) ln(f(ab) N / (f(a) f(b)))``, which equals ``f(ab) ln N + base``. This table stores
+    ``base``. A merge changes it only for pairs that contain one of the two merged pieces or the
+    resulting one. A merge also decreases N, which changes the term ``f(ab) ln N`` of all pairs, so
+    `best` computes this term for all of them at once.
     """
 
     def __init__(self) -> None:
@@ -54,7 +54,8 @@ class PairTable:
     def change(self, keys: Ints, amounts: Floats) -> None:
         """Add amounts to the counts of distinct pairs; a pair with count 0 frees its slot.
 
-        `rescore` must be called with the merged pieces before `best`; until then gains are stale.
+        Before the next `best`, call `rescore` with all pieces whose counts changed: after a merge,
+        these are the two merged pieces and the resulting one. Until then gains are stale.
         """
         known = list(map(self._slots.get, keys.tolist()))
         for index, slot in enumerate(known):

@@ -18,8 +18,8 @@ def row_bytes(batch: pa.RecordBatch, *, held: bool) -> Sizes:
 
     Args:
         batch: The rows; the offsets in its columns must be validated.
-        held: True: count strings as in memory, with 4 bytes for each UTF-8 byte where a column may
-            not be ASCII. False: count strings as in the file, in UTF-8.
+        held: True: count strings as in memory, with 4 bytes for each UTF-8 byte unless the whole
+            column is known to be ASCII. False: count strings as in the file, in UTF-8.
     """
     sizes = (_sizes(column, held) for column in batch.columns)
     return sum(sizes, np.zeros(batch.num_rows, np.int64))

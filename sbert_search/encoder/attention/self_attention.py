@@ -1,10 +1,11 @@
 """Self-attention over packed tokens: the tokens of all texts concatenated without padding.
 
-Two functions compute it. `packed_attention` is the fast one. It uses a kernel for texts of
-different lengths on CUDA in half precision, matrix products on a CPU with dropout or, for inference
-only, in bfloat16, and torch's fused attention otherwise. Without the CUDA kernel it computes one
-run after the other; a run is a group of adjacent texts of equal length (with dropout, of similar
-length).
+Two functions compute it. `packed_attention` is the fast one. On CUDA in half precision, it uses a
+kernel for texts of different lengths. On a CPU, it uses matrix products for dropout, and for
+inference in bfloat16 that is not causal. Otherwise, it uses torch's fused attention. Without the
+CUDA kernel it computes one run after the other; a run is a group of adjacent texts of equal length
+(with dropout, of similar length).
+
 `explicit_attention` computes the scores as a tensor. It is used for relative positions, which are
 added to the scores, for callers that need the probabilities, and for dropout where
 `packed_attention` does not support it.

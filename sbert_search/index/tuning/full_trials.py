@@ -24,7 +24,7 @@ from sbert_search.index.tuning.sweep import climb, measure, unmeasured
 from sbert_search.runtime.progress import note, progress
 from sbert_search.runtime.provenance import library_versions, machine
 
-FEWEST_QUERIES = 50  # lowest number of queries to choose by, and to verify with
+FEWEST_QUERIES = 50  # lowest number of queries to choose an index by, and to verify it with
 TRUTH_SHARE = 0.2  # share of the remaining time for finding exact neighbours over all rows
 
 

@@ -25,7 +25,7 @@ class TuneSettings:
             together; None: no limit.
         latency_ms: Limit for the median latency of one query by one thread; None: no limit.
         max_minutes: Limit for the tuning; a kind of index that would take longer is not built.
-        n_queries: Number of queries, half to choose by and half to verify with.
+        n_queries: Number of queries, half to choose an index by and half to verify it with.
         sample_rows: Number of rows in the sample on which kinds of index are compared.
         seed: Seed for drawing the sample and the queries.
     """

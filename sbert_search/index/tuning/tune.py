@@ -169,7 +169,7 @@ def _sweep(
 
 
 def _sample_queries(query_split: QuerySplit) -> tuple[Floats, NDArray[np.int64]]:
-    """Return the queries to choose by, each with -1: the sample holds none of them as a row."""
+    """Return the queries to choose an index by, and -1 for each: it is not a row of the sample."""
     return query_split.choosing[0], np.full(len(query_split.choosing[0]), -1, np.int64)
 
 

@@ -39,9 +39,9 @@ class LossTotals:
     """Sums and counts of the losses and metrics of one step; they stay on the device until `read`.
 
     Attributes:
-        ranks: The ranks that share the step.
-        counts: Expected number of terms of each loss. A loss whose number is only known after the
-            forward pass has no entry.
+        ranks: The ranks over which `read` sums.
+        counts: Expected number of terms of each loss, from `Batch.counts`; empty for in-batch
+            losses, which do not use `Batch.counts`.
     """
 
     ranks: Ranks

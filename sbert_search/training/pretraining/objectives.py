@@ -26,7 +26,9 @@ Unit = Literal["masked", "texts", "tokens"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ObjectiveConfig:
-    """The objective and its weights; ``segments.kind`` decides whether NSP or SOP is added.
+    """The objective and its weights.
+
+    The recipe's ``segments.kind`` decides whether NSP or SOP is added to ``masked``.
 
     Attributes:
         kind: ``masked``: masked language modelling. ``replaced``: replaced token detection.
