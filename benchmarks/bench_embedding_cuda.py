@@ -4,9 +4,9 @@
 
 The encoders are all-MiniLM-L6-v2, and BERT-base with random weights, both with up to 512 tokens.
 Both libraries encode short texts, first in large batches and then one by one; for single texts our
-encoder replays a CUDA graph. Texts of 512 tokens are encoded by our encoder only. Its operations a
-second (as a share of those of a large matrix product, 8192 x 8192), its speed with and without
-tokenising, and its peak memory are measured with these texts.
+encoder replays a CUDA graph. Texts of 512 tokens are encoded by our encoder only. With these texts
+the script measures its FLOP/s (as a share of those of a large matrix product, 8192 x 8192), its
+speed with and without tokenising, and its peak memory.
 """
 
 from __future__ import annotations
@@ -100,8 +100,8 @@ def one_at_a_time(encode: Callable[[str], object], texts: list[str]) -> None:
 def measure_alone(results: Results, shape: str, folder: Path, ours: Embedder, flops: float) -> None:
     """Measure our encoder with texts of 512 tokens.
 
-    The figures are the speed with and without tokenising, the operations a second as a share of
-    those of a large matrix product, and the peak memory.
+    The figures are the speed with and without tokenising, the FLOP/s as a share of those of a large
+    matrix product, and the peak memory.
     """
     quick, device = results.options.quick, torch.device(ours.opened.device)
     gc.collect()  # frees the peer's model and our fp32 model, which would count in the peak memory

@@ -40,7 +40,7 @@ def yes_or_no(figure: Figure, key: str) -> str:
 
 
 Rows = dict[str, tuple[str, str, Format]]
-"""For each row, by its label: a part of `bench_engines`, a measure of it, the format of values."""
+"""For the label of each row: the part of `bench_engines`, the measure, the format of the cells."""
 # README.md shows times and speeds as multiples of ours; docs/measurements.md shows them in seconds,
 # milliseconds or documents a second.
 README_ROWS: Rows = {

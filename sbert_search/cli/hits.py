@@ -53,7 +53,7 @@ def show_hits(hits: Iterable[Hit]) -> None:
 
 
 def _wrapped(text: Text, console: Console, width: int, most: int) -> list[Text]:
-    """Wrap a text to at most so many lines; the last one then ends in an ellipsis."""
+    """Wrap a text to at most ``most`` lines; if some are cut, the last ends in an ellipsis."""
     lines = list(text.wrap(console, width))
     if len(lines) > most:
         lines = lines[:most]

@@ -215,7 +215,9 @@ def content_sha256(files: Sequence[SourceFile]) -> str:
 
 
 def _sha256(path: Path | None) -> str:
-    if path is None or not path.is_file():  # in a folder of text files; the row is rejected
+    # In a folder of text files: a link that leads out or is broken, or a name such as x.txt that is
+    # no regular file. The reader rejects its row.
+    if path is None or not path.is_file():
         return "none"
     with path.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()

@@ -129,7 +129,8 @@ class EncoderConfig:
     def block_order(self) -> list[int]:
         """Indices of the blocks in the order in which they are applied.
 
-        Each group of blocks is applied in equally many layers, as in ALBERT.
+        Consecutive layers share a group of blocks, as in ALBERT. If the number of layers is no
+        multiple of the number of groups, some groups serve one layer more than others.
         """
         groups = self.layer_groups or self.layers
         return [

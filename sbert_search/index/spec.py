@@ -84,7 +84,7 @@ class IndexSpec:
 
     @property
     def min_training_rows(self) -> int:
-        """Smallest number of vectors that train this index well; 0 when it needs no training."""
+        """Smallest number of vectors for the k-means of IVF and PQ; 0 if the index has neither."""
         codes = re.search(r"PQ\d+(?:x(\d+))?", self.factory)
         codewords = 2 ** int(codes.group(1) or 8) if codes else 0
         return TRAINING_ROWS_PER_LIST * max(self.n_lists, codewords)

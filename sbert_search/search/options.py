@@ -38,8 +38,8 @@ class SearchOptions:
             ``hybrid`` does both and fuses the two rankings.
         where: A filter over the metadata, such as ``year >= 2019 AND kind = 'class'``.
         fusion: How ``hybrid`` fuses its rankings, and how much a reranker's score counts.
-        rerank_depth: Documents that the reranker scores; it scores k documents if k is larger.
-            Without a reranker this has no effect.
+        rerank_depth: Documents that the reranker scores; it scores ``offset`` + k documents if that
+            is more. Without a reranker this has no effect.
         offset: Number of the best documents to leave out, for further pages of results.
         min_score: Lowest score of a document that is returned, compared with `Hit.score`: the score
             of the reranker if there is one, else of the fusion in hybrid search, else of the mode.
@@ -79,7 +79,7 @@ class SearchOptions:
         return max(self.offset + self.k, self.rerank_depth)
 
     def page(self, scored: Sequence[T], score: Callable[[T], float]) -> Sequence[T]:
-        """Cut sorted items to those with at least ``min_score``, after ``offset``, at most k.
+        """Drop items below ``min_score``, skip the first ``offset`` items, and return the next k.
 
         Args:
             scored: Items by descending score.

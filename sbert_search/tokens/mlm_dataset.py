@@ -90,7 +90,7 @@ class MaskedCorpus:
 
     @property
     def identity(self) -> Mapping[str, object]:
-        """Everything but the seed that the examples depend on, as a JSON object."""
+        """Everything that the examples depend on except the seed, as a JSON object."""
         return self._identity
 
     def read(self, rows: Ints, epoch: int = 0) -> MaskedExamples:

@@ -119,7 +119,7 @@ class Segmentation:
     def _edges(self, left: Positions) -> tuple[Ints, Floats]:
         """Return key and weight of the pairs whose left pieces are at some positions.
 
-        A position that occurs twice, is -1 or is the last of its word gives no further pair.
+        A position that is given twice counts once. -1 and the last piece of a word give no pair.
         """
         left = np.unique(left[left >= 0])
         left = left[self._next[left] >= 0]

@@ -89,7 +89,8 @@ def printable(path: str | os.PathLike[str]) -> str:
 def check_text(value: str, name: str) -> str:
     """Return the value if UTF-8 can encode it and it has no NUL, which would end a C string.
 
-    Readers decode invalid UTF-8 bytes to lone surrogates, so this function finds these bytes too.
+    The readers of CSV, TSV, Parquet and Arrow decode invalid UTF-8 bytes to lone surrogates, so
+    this function finds these bytes too. Other readers use `decode`, which refuses them.
 
     Raises:
         BadRow: The value has a lone surrogate or a NUL character.

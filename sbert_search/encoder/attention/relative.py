@@ -51,9 +51,10 @@ def _shift(scores: Tensor) -> Tensor:
     """Take column ``length - 1 - i + j`` of row i as entry (i, j), by a view instead of a gather.
 
     The input is (..., length, 2 x length - 1), the result (..., length, length). Each row is padded
-    by one column, and the memory is viewed with rows one element shorter. This moves each row one
-    column further left than the row before it (Dai et al. 2019, appendix B). A gather is avoided
-    because its gradient is a scatter. docs/decisions.md: "DeBERTa's relative scores are a view".
+    by one column, and the memory is viewed with rows one element shorter. Row i of the view
+    therefore begins at column ``length - 1 - i`` of input row i (Dai et al. 2019, appendix B). A
+    gather is avoided because its gradient is a scatter. docs/decisions.md: "DeBERTa's relative
+    scores are a view".
     """
     length = scores.shape[-2]
     width = 2 * length - 1

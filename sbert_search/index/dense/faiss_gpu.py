@@ -68,8 +68,8 @@ class Gpu:
 def find_gpu() -> Gpu | None:
     """Return the first device if FAISS gives right answers on it, else None.
 
-    The answers are tested, since on a machine without a GPU, FAISS may make an empty copy and raise
-    no error (docs/decisions.md: A GPU is used where `faiss-gpu` answers correctly).
+    The answers are tested, since FAISS may make an empty copy on the device and raise no error
+    (docs/decisions.md: A GPU is used where `faiss-gpu` answers correctly).
     """
     faiss = import_faiss()
     if not hasattr(faiss, "StandardGpuResources") or faiss.get_num_gpus() < 1:

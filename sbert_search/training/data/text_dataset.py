@@ -101,8 +101,9 @@ class TextRows:
     Attributes:
         texts: Every distinct text once.
         text_ids: Ids of the texts of each row, padded with `NO_TEXT`, int32 (n, width).
-        groups: Number of the `Example.group` of each row, -1 for none, int64 (n,).
-            If duplicates must not share a batch, rows of one group must not either.
+        groups: Number of the `Example.group` of each row, -1 for none, int64 (n,). Texts of one
+            group are positives of each other, as those of one query. If duplicates must not share a
+            batch, rows of one group must not either.
         file_ids: Number of the file of each row, int16 (n,).
         targets: Target of each row, (n, ...), or None.
         sources: ``file:line`` of each row.
