@@ -41,8 +41,8 @@ QUICK_SPECS = {
     "hnsw": IndexSpec(factory="HNSW16,SQ8", ef_search=32, ef_construction=40),
     "ivf": IndexSpec(factory="IVF256,SQ8", nprobe=4),
 }
-# Share of the vectors that match: N in the filter `part < N`. The index column `part` holds the
-# numbers 0 to 999 equally often.
+# Maps the share of the vectors that match to the number N of the filter `part < N`. The index
+# column `part` holds the numbers 0 to 999 equally often.
 SHARES = {"50%": 500, "10%": 100, "1%": 10, "0.1%": 1}
 QUERIES, K, POST_FETCH = 100, 10, 100
 UNFILTERED = 0.97  # minimum recall of an unfiltered search

@@ -109,7 +109,7 @@ def mask_tokens(
     Args:
         input_ids: Tokens of all examples, concatenated, (total,).
         lengths: Number of tokens of each example, (n,).
-        examples: Index of each example in its epoch, (n,).
+        examples: Number of each example among all examples, the same in every epoch, (n,).
         vocabulary: Which tokens are special, and which continue a word.
         settings: How to mask.
         seed: Seed of the run.

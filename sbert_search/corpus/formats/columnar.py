@@ -31,8 +31,8 @@ def read_parquet(
     """Yield the rows of a Parquet file, after the first ``skip`` rows.
 
     A row group with only skipped rows is not read. If a row group is damaged or needs too much
-    memory, each of its rows that cannot be decoded becomes a reject, so that every row is counted.
-    A file with an unreadable footer becomes one reject.
+    memory, each of its rows from the first that cannot be decoded to its end becomes a reject, so
+    that every row is counted. A file with an unreadable footer becomes one reject.
     """
     try:
         file = pq.ParquetFile(path, buffer_size=1 << 20, page_checksum_verification=True)

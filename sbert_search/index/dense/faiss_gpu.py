@@ -172,7 +172,11 @@ class GpuIndex:
 
 
 def supports(plan: Plan) -> bool:
-    """Whether FAISS on a GPU can follow a plan: one without a bitmap that stays within `MOST`."""
+    """Whether FAISS on a GPU can follow a plan.
+
+    It cannot restrict a search to the rows that a bitmap marks, as the route ``select`` does, and
+    it returns at most `MOST` candidates and searches at most `MOST` inverted lists.
+    """
     return plan.route == "fetch" and max(plan.n_candidates, plan.spec.nprobe) <= MOST
 
 
@@ -198,8 +202,7 @@ def exact_candidates(
     """Find the best positions by scoring all vectors with torch, in chunks from pinned memory.
 
     A position is the index of a vector in the segment. This function serves the plans that FAISS
-    does not support on a GPU: those with a bitmap, or with more than `MOST` candidates or inverted
-    lists to search.
+    does not support on a GPU (`supports`).
 
     Args:
         queries: float32 (n_queries, dim).

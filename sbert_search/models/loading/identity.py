@@ -104,7 +104,10 @@ class ModelIdentity:
 
 
 def sha256_of(path: Path) -> str:
-    """Hash a file; hashes of large files are cached in this process and on disk.
+    """Hash a file.
+
+    This process caches the hashes of the last 256 files. Those of large files are also cached on
+    disk.
 
     Device, inode, size and times show whether the file has changed. The hash of a file that changed
     in the last two seconds is not cached on disk, since another change could have the same time.
