@@ -1,10 +1,10 @@
-"""FAISS on a GPU against the CPU: equal answers, build time, speed and memory.
+"""Search on a GPU against the CPU: equal answers, time to fill an index, speed.
 
     python benchmarks/bench_gpu.py [--quick] [--out F.json]
 
 The index has 1,000,000 clustered vectors of 384 dimensions (--quick: 100,000). Exact search with
 torch on the GPU should return the rows that the CPU returns (overlap of at least 0.999). An IVF
-index that is built and searched on the GPU should have the CPU's recall within 0.005. The script
+index that FAISS fills and searches on the GPU should have the CPU's recall within 0.005. The script
 needs faiss-gpu and a GPU.
 """
 

@@ -8,10 +8,10 @@ SQuAD are measured too; they are embedded by all-MiniLM-L6-v2 and kept in --work
 for a recall of 0.95 with half of 2,000 queries. Recalls, and speeds compared with the peers', are
 measured on the other, held-out half.
 
-Searches use one thread and get the queries as one batch and one by one, alternately with the peers
-in five rounds. Peers use the smallest search width (ef) that reaches our recall. All graphs have 16
-links and a construction width of 100. Our graph stores the vectors as bfloat16, and rescores the
-candidates that it finds with the stored float32 vectors.
+Searches use one thread. They get the queries once as one batch, and once one by one. Our index and
+the peers take turns, in five rounds. Peers use the smallest search width (ef) that reaches our
+recall. All graphs have 16 links and a construction width of 100. Our graph stores the vectors as
+bfloat16, and rescores the candidates that it finds with the stored float32 vectors.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Load an engine, move it to its device and precision, and check its output.
 
-An engine is the software that computes a model. The engines of this module use torch.
+An engine is the software that runs a model's forward pass. The engines of this module use torch.
 """
 
 from __future__ import annotations

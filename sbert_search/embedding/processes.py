@@ -108,7 +108,10 @@ class ProcessEngine:
 
 
 class _Worker:
-    """A process that computes on one device; it ends with this object or with this process."""
+    """A child process that computes on one device.
+
+    It ends when this object is deleted or the parent process ends.
+    """
 
     def __init__(self, device: str) -> None:
         self._device = device

@@ -15,8 +15,8 @@ from sbert_search.encoder.dropout import dropout
 class EmbeddableTokens(Protocol):
     """The attributes of a batch that `Embeddings` reads.
 
-    The tensors of a packed batch, without padding, are (total,); those of a padded batch are
-    (batch, seq_len).
+    The tensors of a packed batch, without padding, are (total,). Those of a padded batch are
+    (batch, seq_len), but its positions are (seq_len,).
     """
 
     @property
@@ -74,7 +74,7 @@ class Embeddings(nn.Module):
         if not offset:
             return tokens.positions
         # A text may contain the padding token, for instance if a user typed "<pad>". RoBERTa gives
-        # this token the row offset - 1 and does not count it in the positions of later tokens.
+        # this token row number `offset - 1` and does not count it in the positions of later tokens.
         pads = tokens.input_ids == self.config.pad_id
         before = pads.cumsum(-1) - pads.long()
         starts = torch.arange(pads.shape[-1], device=pads.device) - tokens.positions

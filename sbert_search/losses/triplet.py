@@ -28,7 +28,7 @@ def triplet(
         positives: Float (batch, dim).
         negatives: Float (batch, dim).
         margin: The loss is 0 if the negative is at least this much farther than the positive.
-        distance: Distance function. The paper uses Euclidean distance and margin 1.
+        distance: Distance function. Sentence-BERT uses Euclidean distance and margin 1.
 
     Returns:
         Float (batch,).

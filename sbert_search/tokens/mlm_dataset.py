@@ -39,7 +39,8 @@ class MaskedExamples:
 class MaskedCorpus:
     """The pre-training examples of some documents.
 
-    Which tokens form an example is decided once; its masks are drawn each time it is read.
+    Which tokens form an example is decided once. Its masks are computed each time it is read, from
+    the seed, its number and the epoch.
     """
 
     def __init__(

@@ -278,7 +278,7 @@ class _Compiler:
         return self._parsed(node, kind)
 
     def _number(self, node: exp.Expr, kind: ColumnType) -> int | float:
-        """Read a number as int if it is an int64, otherwise as the nearest float64 or infinity."""
+        """Read a literal as int if it is an integer within int64, else as the nearest float64."""
         negative = isinstance(node, exp.Neg)
         digits = node.this if negative else node
         if not isinstance(digits, exp.Literal) or digits.is_string:

@@ -146,7 +146,7 @@ def _inconsistencies(snapshot: Snapshot | CorruptIndex) -> Iterator[CorruptIndex
 
 
 def _check_tombstones(snapshot: Snapshot) -> None:
-    """Check that dead rows are distinct and make up whole documents."""
+    """Check that dead rows make up whole documents, and the numbers of live rows and documents."""
     n_rows = n_docs = 0
     for i, segment in enumerate(snapshot.segments):
         live = snapshot.live(i)

@@ -134,7 +134,10 @@ class FullTrials:
 
 
 def _searching(snapshot: Snapshot, spec: IndexSpec) -> Search:
-    """Return the search of a state with another spec; files that are open are used again."""
+    """Return a function that searches the snapshot with the parameters of another spec.
+
+    Files that the snapshot has open are not opened again.
+    """
     changed = replace(snapshot.manifest, settings=replace(snapshot.settings, spec=spec))
     return Snapshot(snapshot.folder, changed, snapshot).search
 

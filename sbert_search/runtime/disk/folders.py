@@ -126,7 +126,7 @@ class Folder:
 
     @contextlib.contextmanager
     def kept_open(self, names: Iterable[str] = ()) -> Iterator[Folder]:
-        """Yield this folder; its sub-folders stay open from their first use to the context's end.
+        """Yield a copy of this folder that keeps sub-folders open, from first use to the end.
 
         This makes opening many files faster. It also ensures that no new folder can get the inode
         of an open sub-folder and be mistaken for it.

@@ -1,4 +1,4 @@
-"""The gradient of one step, summed over micro-batches and ranks."""
+"""The gradient of one step, summed over micro-batches; its losses, summed over ranks as well."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ class Batch:
 
     Attributes:
         inputs: Nested tensors, or anything with a ``to(device)``; only the objective reads them.
-        rows: Number of each example in the training data, int64 (n,), for error messages.
+        rows: Index of each example in the training data, int64 (n,), for error messages.
         counts: Number of terms of each summed loss, by name. They are known before the forward
             pass, so that the loss of each micro-batch can be divided by the count of the step.
         targets: Target of each example, (n, ...); None: ``inputs`` holds the targets, or the loss
