@@ -4,8 +4,8 @@
 
 A pair is a SciFact query with an abstract. If SBERT_SEARCH_DATA is not set, both texts are
 docstrings of Python's standard library. Without --model, the encoder of all-MiniLM-L6-v2 gets an
-output layer of random weights. Its scores have no meaning, but its cost is that of any cross-
-encoder of this shape.
+output layer of random weights. Its scores have no meaning, but its cost is that of any
+cross-encoder of this shape.
 """
 
 from __future__ import annotations
