@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from numbers import Integral
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +13,9 @@ from numpy.typing import NDArray
 from sbert_search.errors import QueryError
 from sbert_search.index.snapshot import Snapshot
 from sbert_search.records import Document
+
+DocIds: TypeAlias = str | int | Iterable[str | int]
+"""One id or several; an integer stands for its decimal text."""
 
 _BLOCK = 256  # documents read at a time
 
@@ -26,6 +31,24 @@ class Page:
 
     documents: list[Document]
     after: int | None
+
+
+def is_id(value: object) -> bool:
+    """Whether a value can be the id of a document: a text or an integer."""
+    return isinstance(value, (str, Integral)) and not isinstance(value, bool)
+
+
+def id_texts(ids: DocIds) -> list[str]:
+    """Return one id or several as the texts that the index holds.
+
+    Raises:
+        QueryError: One of them is neither text nor an integer.
+    """
+    doc_ids = list(ids) if isinstance(ids, Iterable) and not isinstance(ids, str) else [ids]
+    for doc_id in doc_ids:
+        if not is_id(doc_id):
+            raise QueryError(f"{doc_id!r} is not an id; ids are texts or integers.")
+    return [str(doc_id) for doc_id in doc_ids]
 
 
 def get_document(snapshot: Snapshot, doc_id: str) -> Document | None:

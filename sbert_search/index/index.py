@@ -8,9 +8,8 @@ import weakref
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
-from numbers import Integral
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias, Unpack, cast
+from typing import TYPE_CHECKING, Unpack, cast
 
 from sbert_search.config import from_mapping, unknown_name
 from sbert_search.corpus.beir import read_queries
@@ -21,8 +20,11 @@ from sbert_search.embedding.graph import require_graph
 from sbert_search.embedding.protocol import TextEmbedder
 from sbert_search.errors import IndexStoreError, ModelError, QueryError, SbertSearchError
 from sbert_search.index.documents import (
+    DocIds,
     Page,
     get_document,
+    id_texts,
+    is_id,
     iter_documents,
     read_page,
     sample_documents,
@@ -61,7 +63,6 @@ if TYPE_CHECKING:
     from sbert_search.index.tuning.settings import TuneSettings
     from sbert_search.index.tuning.tune import TuneReport
 
-DocIds: TypeAlias = str | int | Iterable[str | int]
 TUNING_BYTES = 64 << 20  # memory of a tuning in addition to its sample of vectors
 
 
@@ -198,7 +199,7 @@ class Index:
 
     def __contains__(self, doc_id: object) -> bool:
         """Whether the index holds a document of this id, a text or an integer."""
-        return _is_id(doc_id) and self.state.lookup([str(doc_id)])[0] >= 0
+        return is_id(doc_id) and self.state.lookup([str(doc_id)])[0] >= 0
 
     def __iter__(self) -> Iterator[Document]:
         """Read all documents in the order in which they were added."""
@@ -215,7 +216,7 @@ class Index:
             QueryError: The id is neither text nor an integer.
             CorruptIndex: The document cannot be read.
         """
-        return get_document(self.state, _id_texts(doc_id)[0])
+        return get_document(self.state, id_texts(doc_id)[0])
 
     def documents(self, where: str | None = None) -> Iterator[Document]:
         """Read the documents that match a filter, in the order in which they were added.
@@ -394,7 +395,7 @@ class Index:
         """
         if (ids is None) == (where is None):
             raise QueryError("Name what to delete: either ids or a filter (where).")
-        doc_ids = [] if ids is None else _id_texts(ids)
+        doc_ids = [] if ids is None else id_texts(ids)
         with self.store.writer() as writer:
             self.require_finished()
             before = len(self)  # of the newest state, which another process may have committed
@@ -572,19 +573,6 @@ class Index:
 def _require_known(keywords: Mapping[str, object], known: type) -> None:
     for name in keywords.keys() - known.__annotations__.keys():
         raise TypeError(unknown_name(name, name, known.__annotations__, "keyword"))
-
-
-def _id_texts(ids: DocIds) -> list[str]:
-    """Return one id or several as the texts that the index holds."""
-    doc_ids = list(ids) if isinstance(ids, Iterable) and not isinstance(ids, str) else [ids]
-    for doc_id in doc_ids:
-        if not _is_id(doc_id):
-            raise QueryError(f"{doc_id!r} is not an id; ids are texts or integers.")
-    return [str(doc_id) for doc_id in doc_ids]
-
-
-def _is_id(value: object) -> bool:
-    return isinstance(value, (str, Integral)) and not isinstance(value, bool)
 
 
 def _settle(writer: IndexWriter, memory_bytes: int | None = None) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sbert_search.errors import QueryError
+from sbert_search.index.documents import is_id
 from sbert_search.index.norms import normalised
 from sbert_search.index.snapshot import Snapshot
 
@@ -39,7 +40,7 @@ def example_query(
     like, unlike = _as_list(like), _as_list(unlike)
     if not like:
         raise QueryError("Name at least one document or vector that the hits shall be like.")
-    doc_ids = [str(example) for example in (*like, *unlike) if _is_id(example)]
+    doc_ids = [str(example) for example in (*like, *unlike) if is_id(example)]
     rows = snapshot.lookup(doc_ids)
     if (rows < 0).any():
         absent = doc_ids[int(np.argmax(rows < 0))]
@@ -65,7 +66,7 @@ def _mean(
 ) -> NDArray[np.float64]:
     vectors = []
     for example in examples:
-        if _is_id(example):
+        if is_id(example):
             rows = snapshot.rows_of(np.array([row_of[str(example)]]))
             vector = snapshot.vectors(rows).mean(axis=0, keepdims=True)
         else:
@@ -89,7 +90,3 @@ def _vector(snapshot: Snapshot, values: object) -> NDArray[np.float32]:
     if not np.isfinite(vector).all():
         raise QueryError("The vector of an example has values that are not finite.")
     return vector[None]
-
-
-def _is_id(example: object) -> bool:
-    return isinstance(example, (str, Integral)) and not isinstance(example, bool)

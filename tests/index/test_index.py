@@ -16,7 +16,8 @@ from sbert_search.corpus.documents import FieldNames
 from sbert_search.embedding.arguments import CheckedOptions, EmbedderOptions
 from sbert_search.embedding.hashing import HashingEmbedder
 from sbert_search.errors import ConfigError, CorpusError, IndexStoreError, QueryError
-from sbert_search.index.index import DocIds, Index
+from sbert_search.index.documents import DocIds
+from sbert_search.index.index import Index
 from sbert_search.index.ingestion.build import BuildKeywords, BuildSettings
 from sbert_search.index.ingestion.ingest import ReadKeywords, ReadSettings
 from sbert_search.records import Document
