@@ -16,7 +16,7 @@ from sbert_search.embedding.hashing import HashingEmbedder
 from sbert_search.errors import IndexStoreError
 from sbert_search.index.index import Index
 from sbert_search.index.ingestion.build import BuildSettings
-from sbert_search.index.maintenance import compaction
+from sbert_search.index.maintenance import compaction, merge_policy
 from sbert_search.index.spec import IndexSpec
 from sbert_search.records import Hit
 from sbert_search.runtime.turns import Turns
@@ -116,7 +116,8 @@ def test_children_of_a_process_that_searched_by_faiss_are_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asked: int
 ) -> None:
     """FAISS's own threads are not there: a lone query and several are refused alike."""
-    monkeypatch.setattr(compaction, "MIN_ANN_ROWS", 500)
+    for module in (compaction, merge_policy):
+        monkeypatch.setattr(module, "MIN_ANN_ROWS", 500)
     rows = [{"_id": str(i), "text": f"w{i % 7} w{i}"} for i in range(1_000)]
     settings = BuildSettings(spec=IndexSpec(factory="HNSW16"))
     engine = SearchEngine(small_index(tmp_path, rows, settings=settings), HashingEmbedder())

@@ -17,7 +17,7 @@ from sbert_search.index.dense import faiss_build
 from sbert_search.index.dense.faiss_runtime import FaissIndex
 from sbert_search.index.lexical.posting_files import write_lexical
 from sbert_search.index.lexical.postings import Live
-from sbert_search.index.maintenance.merge_policy import Group
+from sbert_search.index.maintenance.merge_policy import Group, lacks_ann
 from sbert_search.index.snapshot import Snapshot
 from sbert_search.index.spec import MIN_ANN_ROWS
 from sbert_search.index.storage import columns as columns_of
@@ -88,7 +88,7 @@ def with_ann(
     """
     if retrain:
         new = new.without([segment.ann.name for segment in new.segments if segment.ann])
-    if new.settings.spec.is_flat or all(s.ann or s.n_rows < MIN_ANN_ROWS for s in new.segments):
+    if not lacks_ann(new):
         return new
     opened = [Segment(work.folder, record, new.settings) for record in new.segments]
     faiss_build.require_memory(new.settings, max(s.n_rows for s in new.segments), memory_bytes)

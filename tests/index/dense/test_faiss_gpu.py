@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from sbert_search.index.dense import faiss_gpu, faiss_runtime
 from sbert_search.index.dense.query_plan import Plan, Selection
-from sbert_search.index.maintenance import compaction
+from sbert_search.index.maintenance import compaction, merge_policy
 from sbert_search.index.snapshot import Snapshot
 from sbert_search.index.spec import IndexSpec
 from sbert_search.index.storage.manifest import Metric, StoreSettings
@@ -103,7 +103,8 @@ class FakeFaiss:
 def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeFaiss]:
     module = FakeFaiss()
     monkeypatch.setattr(faiss_gpu, "import_faiss", lambda: module)
-    monkeypatch.setattr(compaction, "MIN_ANN_ROWS", 500)
+    for limited in (compaction, merge_policy):
+        monkeypatch.setattr(limited, "MIN_ANN_ROWS", 500)
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda number: (8 << 30, 8 << 30))
     scores = faiss_gpu.exact_candidates
     monkeypatch.setattr(

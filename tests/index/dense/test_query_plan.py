@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from sbert_search.index.dense import segment_search
 from sbert_search.index.dense.query_plan import Plan, RowMask, plan
-from sbert_search.index.maintenance import compaction
+from sbert_search.index.maintenance import compaction, merge_policy
 from sbert_search.index.snapshot import Snapshot
 from sbert_search.index.spec import IndexSpec
 from sbert_search.index.storage.manifest import StoreSettings
@@ -35,7 +35,8 @@ def snapshot(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     path = tmp_path_factory.mktemp("selection") / "i"
     store = IndexStore.create(path, StoreSettings(dim=DIM, spec=SPECS[request.param]))
     with pytest.MonkeyPatch.context() as patch, store.writer() as writer:
-        patch.setattr(compaction, "MIN_ANN_ROWS", 500)
+        for module in (compaction, merge_policy):
+            patch.setattr(module, "MIN_ANN_ROWS", 500)
         writer.commit(make_batch(some_documents(N_ROWS), clustered(N_ROWS, seed=0)))
         writer.finish_build()
         writer.delete([f"d{i}" for i in range(0, 200)])

@@ -9,7 +9,7 @@ import pytest
 from numpy.typing import NDArray
 
 from sbert_search.index.dense.single_query import SingleQuerySearch
-from sbert_search.index.maintenance import compaction
+from sbert_search.index.maintenance import compaction, merge_policy
 from sbert_search.index.spec import IndexSpec
 from sbert_search.index.storage.manifest import Metric, StoreSettings
 from sbert_search.index.store import IndexStore
@@ -22,7 +22,8 @@ QUERIES = some_vectors(20, seed=11)
 @pytest.fixture(autouse=True)
 def taken(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     """Whether the short way had an answer, each time that it was taken."""
-    monkeypatch.setattr(compaction, "MIN_ANN_ROWS", 500)
+    for module in (compaction, merge_policy):
+        monkeypatch.setattr(module, "MIN_ANN_ROWS", 500)
     nearest, times = SingleQuerySearch.nearest, []
 
     def counted(self: SingleQuerySearch, query: NDArray[np.float32], k: int) -> object:

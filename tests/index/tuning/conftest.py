@@ -9,7 +9,7 @@ import pytest
 from numpy.typing import NDArray
 
 from sbert_search.index import spec
-from sbert_search.index.maintenance import compaction
+from sbert_search.index.maintenance import compaction, merge_policy
 from sbert_search.index.storage.manifest import StoreSettings
 from sbert_search.index.store import IndexStore
 from sbert_search.index.tuning import candidates, settings, sweep
@@ -30,7 +30,7 @@ def clustered(n_rows: int, seed: int) -> NDArray[np.float32]:
 @pytest.fixture
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a few hundred rows count as many."""
-    for module in (compaction, spec, candidates, settings):
+    for module in (compaction, merge_policy, spec, candidates, settings):
         monkeypatch.setattr(module, "MIN_ANN_ROWS", 500)
     monkeypatch.setattr(sweep, "TINY_BUILD_ROWS", 1_000)
 
