@@ -102,7 +102,7 @@ def compared(out: Path, tasks: Sequence[str]) -> list[dict[str, Any]]:
     """Compare the pairs of `QUESTIONS` on every task; Holm's correction covers all comparisons."""
     pairs = [(first, second, task) for first, second in QUESTIONS for task in tasks]
     comparisons = [
-        compare_runs(out / first / f"{task}.json", out / second / f"{task}.json")[0][0]
+        compare_runs(out / first / f"{task}.json", out / second / f"{task}.json")[0]
         for first, second, task in pairs
     ]
     corrected = holm([each.difference.p_value for each in comparisons])

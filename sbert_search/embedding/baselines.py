@@ -26,23 +26,27 @@ def open_baselines(
 
     Args:
         model: As for `Embedder`; this package's own encoder must support its architecture.
-        device: Device of the encoder, which computes in fp32.
+        device: Device of the encoder, as for `Embedder`; it computes in fp32.
 
     Returns:
         Embedders by name: the mean of the last hidden states, the last hidden state of [CLS], and
         the mean of the token embeddings, without positions and without any layer of the encoder.
         Dense and normalisation layers after the encoder are left out.
+
+    Raises:
+        ConfigError: The device is unknown or not available.
+        ModelError: The model cannot be loaded.
     """
     from sbert_search.encoder.weights import load_encoder  # torch loads here
     from sbert_search.models.bi_encoder import BiEncoder
+    from sbert_search.runtime.device import resolve_device
 
+    target = resolve_device(device)
     folder = read_folder(resolve_model(model).path)
+    tokenizer = load_tokenizer(folder)
     embedders: dict[str, TextEmbedder] = {
         name: Embedder(
-            BiEncoder(
-                load_encoder(folder.transformer_path), load_tokenizer(folder), pooling=(mode,)
-            ),
-            device=device,
+            BiEncoder(load_encoder(folder.transformer_path), tokenizer, pooling=(mode,)).to(target)
         )
         for name, mode in _POOLED.items()
     }

@@ -18,7 +18,8 @@ def dropout(states: Tensor, p: float, training: bool) -> Tensor:
 
     Args:
         states: Tensor of any shape.
-        p: Probability, below 1. On a CPU it is rounded to a multiple of 1/65,536.
+        p: Probability, below 1. On a CPU it is rounded to a multiple of 1/65,536, at most
+            65,535/65,536.
         training: Whether to apply dropout; if false, the states are returned unchanged.
 
     Source: Srivastava et al. 2014, Dropout, JMLR 15.
@@ -37,7 +38,8 @@ def draw_factors(shape: Sequence[int], p: float, dtype: torch.dtype) -> Tensor:
     torch's generator, draws 64-bit numbers, and each number gives 16 bits to each of four elements.
     This takes 0.7 ms for 1.6 million elements, torch takes 1.4 ms.
     """
-    size, dropped = math.prod(shape), round(p * _VALUES)
+    size = math.prod(shape)
+    dropped = min(round(p * _VALUES), _VALUES - 1)  # of p = 0.999995, one element in 65,536 stays
     seed = int(torch.empty((), dtype=torch.int64).random_())
     draws = np.random.SFC64(seed).random_raw(-(-size // 4)).view(np.int16)
     # In place, since a comparison that changes the type (to bool) does not use vector instructions.

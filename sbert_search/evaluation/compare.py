@@ -61,6 +61,8 @@ class Comparison:
         difference: Second minus first, with interval and p-value.
         corrected: The p-value, corrected for the number of comparisons (Holm).
         changes: All items, by descending gain.
+        differs: Settings, properties of the model, commit and seed that differ between the two
+            runs of this task, by name.
     """
 
     task: str
@@ -70,6 +72,7 @@ class Comparison:
     difference: Difference
     corrected: float
     changes: Sequence[ItemChange]
+    differs: Mapping[str, tuple[object, object]]
 
     @property
     def verdict(self) -> str:
@@ -96,7 +99,7 @@ def compare_runs(
     metrics: Sequence[str] = (),
     draws: int = DRAWS,
     seed: int = 0,
-) -> tuple[list[Comparison], dict[str, tuple[object, object]]]:
+) -> list[Comparison]:
     """Compare two runs on all their tasks.
 
     Args:
@@ -108,8 +111,7 @@ def compare_runs(
 
     Returns:
         A comparison for each task and metric, with p-values corrected for the number of
-        comparisons; and the settings that differ between the runs, by name, taken from the records
-        of the first task only.
+        comparisons.
 
     Raises:
         EvaluationError: A record cannot be read or lacks a metric, or the two runs have different
@@ -122,7 +124,7 @@ def compare_runs(
         for metric in metrics or (a["task"]["main_metric"],)
     ]
     corrected = holm([difference.p_value for _, _, difference, _ in results])
-    comparisons = [
+    return [
         Comparison(
             task,
             metric,
@@ -131,10 +133,10 @@ def compare_runs(
             difference,
             p_value,
             sorted(changes, key=lambda change: -change.gain),
+            _differing_settings(pairs[task]),
         )
         for (task, metric, difference, changes), p_value in zip(results, corrected, strict=True)
     ]
-    return comparisons, _differing_settings(next(iter(pairs.values())))
 
 
 def read_runs(path: Path) -> dict[str, EvaluationRecord]:

@@ -26,6 +26,11 @@ def test_dropout_drops_its_share_and_keeps_the_mean(p: float) -> None:
     assert torch.equal(states.grad, out)
 
 
+def test_a_probability_that_rounds_to_1_keeps_the_rest_finite() -> None:
+    out = dropout(torch.ones(1000, 1000), 0.999995, training=True)
+    assert torch.unique(out).tolist() == [0.0, 65536.0]
+
+
 def test_dropout_is_a_function_of_torchs_seed_and_off_when_not_training() -> None:
     states = torch.randn(5, 7)
     draws = []

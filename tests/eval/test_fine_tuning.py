@@ -157,6 +157,11 @@ def test_a_sweep_out_of_time_says_what_is_missing_and_goes_on(
     assert json.loads((out / "pooling.json").read_text())["missing"] == []
 
 
+def test_a_correlation_of_zero_is_a_value(script: Script) -> None:
+    report: Any = importlib.import_module("fine_tuning_report")
+    assert report.values_of([{"spearman": 0.0}, {"accuracy": 0.5}]) == [0.0, 50.0]
+
+
 def test_signs_are_told_by_the_seeds(script: Script) -> None:
     report: Any = importlib.import_module("fine_tuning_report")
 

@@ -52,7 +52,7 @@ def test_wins_losses_and_the_corrected_p_value(tmp_path: Path) -> None:
     second = write(
         tmp_path / "b", record("one", {"nDCG@10": [*better]}), record("two", {"nDCG@10": [*same]})
     )
-    (one, two), unlike = compare_runs(first, second, draws=2_000)
+    one, two = compare_runs(first, second, draws=2_000)
     assert one.difference == compare_means(base, better, draws=2_000)
     assert one.corrected == pytest.approx(2 * one.difference.p_value)  # the smaller of two
     assert (one.verdict, two.verdict) == ("second is better", "no difference shown")
@@ -62,7 +62,7 @@ def test_wins_losses_and_the_corrected_p_value(tmp_path: Path) -> None:
     assert one.changes[0].gain == pytest.approx(better[best] - base[best])
     worst = two.losses[0]
     assert worst.second - worst.first == worst.gain == pytest.approx((same - base).min())
-    assert unlike == {}
+    assert one.differs == two.differs == {}
 
 
 def test_runs_of_sts_compare_correlations(tmp_path: Path) -> None:
@@ -73,7 +73,7 @@ def test_runs_of_sts_compare_correlations(tmp_path: Path) -> None:
         write(tmp_path / name, record("sts", {"predicted": [*c], "gold": [*gold]}, kind="sts"))
         for name, c in (("a", far), ("b", close))
     )
-    (found,), _ = compare_runs(first / "sts.json", second, draws=1_000)
+    (found,) = compare_runs(first / "sts.json", second, draws=1_000)
     assert (found.metric, found.verdict) == ("spearman", "second is better")
     assert found.difference.value == pytest.approx(spearman(close, gold) - spearman(far, gold))
     assert found.wins[0].first > found.wins[0].second  # nearer to its place in the gold order
@@ -82,8 +82,12 @@ def test_runs_of_sts_compare_correlations(tmp_path: Path) -> None:
 def test_what_was_made_otherwise_is_named(tmp_path: Path) -> None:
     first, other = record("one", {"MAP": [0.1, 0.2]}), record("one", {"MAP": [0.1, 0.2]})
     other["manifest"]["settings"] = {"mode": "hybrid", "reranker": "ce"}
-    (found,), unlike = compare_runs(write(tmp_path / "a", first), write(tmp_path / "b", other))
-    assert unlike == {"mode": ("dense", "hybrid"), "reranker": (None, "ce")}
+    equal = record("two", {"MAP": [0.3, 0.4]})
+    found, same = compare_runs(
+        write(tmp_path / "a", first, equal), write(tmp_path / "b", other, equal)
+    )
+    assert found.differs == {"mode": ("dense", "hybrid"), "reranker": (None, "ce")}
+    assert same.differs == {}
     assert (found.corrected, found.verdict) == (1.0, "no difference shown")
 
 

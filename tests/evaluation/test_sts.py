@@ -8,7 +8,7 @@ from sbert_search.corpus.pairs import read_pairs
 from sbert_search.embedding.baselines import open_baselines
 from sbert_search.embedding.hashing import HashingEmbedder
 from sbert_search.encoder.packed import PackedTokens
-from sbert_search.errors import CorpusError, EvaluationError
+from sbert_search.errors import ConfigError, CorpusError, EvaluationError
 from sbert_search.evaluation.manifest import Evaluation, read_evaluation
 from sbert_search.evaluation.plots import draw
 from sbert_search.evaluation.report import markdown, write_reports
@@ -161,3 +161,5 @@ def test_baselines_pool_the_encoder_and_average_its_token_embeddings(tmp_path: P
     table = bi_encoder.encoder.embeddings.word.weight.detach().numpy()
     assert tokens[0] == pytest.approx(table[packed[0][1:-1]].mean(axis=0), abs=1e-6)
     assert tokens[1].tolist() == [1.0] + [0.0] * 15
+    with pytest.raises(ConfigError, match="nowhere"):
+        open_baselines(tmp_path / "model", device="nowhere")

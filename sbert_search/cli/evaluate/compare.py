@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -61,7 +63,7 @@ def compare(
     from sbert_search.evaluation.compare import compare_runs
     from sbert_search.runtime.disk.same_file import require_apart
 
-    comparisons, differing = compare_runs(run_a, run_b, metrics=metrics, draws=draws, seed=seed)
+    comparisons = compare_runs(run_a, run_b, metrics=metrics, draws=draws, seed=seed)
     if svg:
         plots = {_plot_path(comparison, svg): comparison for comparison in comparisons}
         records = [file for run in (run_a, run_b) for file in _records(run)]
@@ -71,10 +73,9 @@ def compare(
             _draw(comparison, path)
     if as_json:
         for comparison in comparisons:
-            emit(_record(comparison, differing))
+            emit(_record(comparison))
         return
-    for name, (a, b) in differing.items():
-        say(f"{name}: {a} (A), {b} (B)")
+    _show_settings(comparisons)
     columns = ["task", "metric", "A", "B", "B - A", "95 % interval", "p (Holm)"]
     show_table(columns, map(_row, comparisons))
     for comparison in comparisons:
@@ -113,6 +114,17 @@ def _verdict(comparison: Comparison) -> str:
     return comparison.verdict.replace("second", "B")
 
 
+def _show_settings(comparisons: Sequence[Comparison]) -> None:
+    """Print the settings that differ between the runs; name the tasks unless all share them."""
+    tasks = {comparison.task: comparison.differs for comparison in comparisons}
+    lines: dict[str, list[str]] = defaultdict(list)
+    for task, differs in tasks.items():
+        for name, (a, b) in differs.items():
+            lines[f"{name}: {a} (A), {b} (B)"].append(task)
+    for line, where in lines.items():
+        say(line if len(where) == len(tasks) else f"{line} in {', '.join(where)}")
+
+
 def _show_changes(comparison: Comparison) -> None:
     """Print the verdict and the items with the largest gains and losses."""
     say(f"{comparison.task} {comparison.metric}: {_verdict(comparison)}.")
@@ -122,9 +134,7 @@ def _show_changes(comparison: Comparison) -> None:
         say(f"  B is {title} on {len(changes)} of {len(comparison.changes)}{most}")
 
 
-def _record(
-    comparison: Comparison, differing: dict[str, tuple[object, object]]
-) -> dict[str, object]:
+def _record(comparison: Comparison) -> dict[str, object]:
     difference = comparison.difference
     return {
         **{"task": comparison.task, "metric": comparison.metric},
@@ -134,7 +144,7 @@ def _record(
         "p": difference.p_value,
         "p_holm": comparison.corrected,
         "verdict": _verdict(comparison),
-        "differs": differing,
+        "differs": comparison.differs,
         **{"wins": len(comparison.wins), "losses": len(comparison.losses)},
         "items": [asdict(change) for change in comparison.changes],
     }

@@ -115,8 +115,10 @@ def _recall(snapshot: Snapshot, probes: NDArray[np.int64]) -> float:
     exact = snapshot.search(queries, K + 1, exact=True)[1].tolist()
     recalls = []
     for probe, rows, nearest in zip(probes.tolist(), retrieved, exact, strict=True):
-        relevant = [row for row in nearest if row not in (probe, -1)][:K]
-        recalls.append(len(set(relevant) & set(rows)) / max(1, len(relevant)))
+        relevant, found = (
+            [row for row in ranked if row not in (probe, -1)][:K] for ranked in (nearest, rows)
+        )
+        recalls.append(len(set(relevant) & set(found)) / max(1, len(relevant)))
     return float(np.mean(recalls))
 
 

@@ -108,7 +108,7 @@ def train_bi_encoder(
 def _train(
     recipe: BiEncoderRecipe, out: Path, ranks: Ranks, *, resume: bool, allow_inexact: bool
 ) -> Result:
-    model_name = recipe.model if recipe.first is None else _train_first(recipe, out)
+    model_name = recipe.model if recipe.first is None else _train_first(recipe, out, ranks)
     seed_all(recipe.seed, "init")
     bi_encoder = _with_frozen_pooler(open_model(replace(recipe, model=model_name)))
     data, loss = recipe.data, recipe.loss
@@ -237,11 +237,14 @@ def _with_frozen_pooler(model: BiEncoder) -> BiEncoder:
     return model
 
 
-def _train_first(recipe: BiEncoderRecipe, out: Path) -> str:
+def _train_first(recipe: BiEncoderRecipe, out: Path, ranks: Ranks) -> str:
     """Run the preliminary training, unless its model exists; return the folder of its model."""
     assert recipe.first is not None
     done = out / FIRST / MODEL
-    if done.is_dir():
+    # Rank 0 decides: another rank may look after rank 0 has begun the run and made its folder.
+    states = [float(done.is_dir()), float((out / FIRST).is_dir())]
+    finished, begun = map(bool, ranks.from_first(states))
+    if finished:
         note(f"{done} exists; the preliminary run is skipped.")
     else:
         first = replace(
@@ -252,7 +255,7 @@ def _train_first(recipe: BiEncoderRecipe, out: Path) -> str:
             device=recipe.device,
             precision=recipe.precision,
         )
-        train_bi_encoder(first, out / FIRST, resume=(out / FIRST).is_dir())
+        train_bi_encoder(first, out / FIRST, resume=begun)
     return str(done)
 
 

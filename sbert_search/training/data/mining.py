@@ -74,7 +74,8 @@ def mine_negatives(
     """Add passages that a search finds for the anchor of each example as its hard negatives.
 
     The search covers the positives of all examples and the documents of ``config.corpus``.
-    A positive of an anchor is never one of its negatives. Results are cached in a folder named
+    A positive of an anchor is never one of its negatives, and a row never gets a negative that it
+    already has. Results are cached in a folder named
     after a hash of all inputs, so an interrupted run resumes where it stopped.
 
     Args:
@@ -96,7 +97,10 @@ def mine_negatives(
         positives[example.texts[0]][example.texts[1]] = None
     passages = list(dict.fromkeys(_passages(examples, config)))
     search_model = str(resolve_model(config.model or model).path)
+    # A mined text may be one of the negatives that a row already has: keep that many more.
+    count = config.negatives + max((len(example.texts) - 2 for example in examples), default=0)
     key = {"mining": to_mapping(config), "model": search_model, "passages": passages}
+    key |= {"count": count}
     cache = folder / digest_of([key, {text: list(own) for text, own in positives.items()}])[:16]
     engine = SearchEngine(_index(passages, search_model, cache, device))
     reranker = Reranker(config.reranker, device=device) if config.reranker else None
@@ -109,7 +113,7 @@ def mine_negatives(
             }
             file = cache / f"negatives-{start:09d}.json"
             if not file.exists():
-                mined = _mine(part, passages, engine, reranker, config)
+                mined = _mine(part, passages, engine, reranker, config, count)
                 files.replace_file(file, json.dumps(mined).encode())
             negatives |= json.loads(file.read_bytes())
             advance(len(part))
@@ -144,7 +148,9 @@ def _mine(
     engine: SearchEngine,
     reranker: Reranker | None,
     config: MiningConfig,
+    count: int,
 ) -> dict[str, list[str]]:
+    """Return up to ``count`` negatives for each anchor, best first."""
     most = max(map(len, positives.values()))
     queries = [Query(anchor, anchor) for anchor in positives]
     # Ask for more hits, as the positives of an anchor and the anchor itself may be found as well.
@@ -154,8 +160,10 @@ def _mine(
         hits = [(passages[int(doc_id)], score) for doc_id, score in run[anchor].items()]
         chosen[anchor] = _Anchor(anchor, own, hits).negatives(config)
     if reranker is not None:
-        chosen = _agreed(positives, chosen, reranker, config)
-    return {anchor: texts[: config.negatives] for anchor, texts in chosen.items()}
+        # Scoring is slow, so only the first candidates are scored.
+        first = {anchor: texts[: 4 * count] for anchor, texts in chosen.items()}
+        chosen = _agreed(positives, first, reranker, config)
+    return {anchor: texts[:count] for anchor, texts in chosen.items()}
 
 
 def _agreed(
@@ -165,12 +173,10 @@ def _agreed(
     config: MiningConfig,
 ) -> dict[str, list[str]]:
     """Keep candidates that the reranker scores below all positives by more than the margin."""
-    # Scoring is slow, so only the first candidates are scored.
-    scored = {anchor: texts[: 4 * config.negatives] for anchor, texts in chosen.items()}
-    pairs = [(a, text) for a in scored for text in (*positives[a], *scored[a])]
+    pairs = [(a, text) for a in chosen for text in (*positives[a], *chosen[a])]
     scores = dict(zip(pairs, reranker.predict(pairs).tolist(), strict=True))
     kept = {}
-    for anchor, texts in scored.items():
+    for anchor, texts in chosen.items():
         least = min(scores[anchor, positive] for positive in positives[anchor])
         limit = least - config.reranker_margin
         kept[anchor] = [text for text in texts if scores[anchor, text] < limit]
@@ -180,11 +186,13 @@ def _agreed(
 def _with_negatives(
     examples: Sequence[Example], negatives: Mapping[str, list[str]], count: int
 ) -> list[Example]:
-    longer = [replace(e, texts=(*e.texts, *negatives[e.texts[0]])) for e in examples]
-    short = sum(len(negatives[example.texts[0]]) < count for example in examples)
-    if short:
+    added = [
+        [text for text in negatives[example.texts[0]] if text not in example.texts][:count]
+        for example in examples
+    ]
+    if short := sum(len(texts) < count for texts in added):
         note(
             f"{short:,} of {len(examples):,} rows got fewer than {count} hard negatives. A "
             "smaller mining.margin or a larger mining.last finds more."
         )
-    return longer
+    return [replace(e, texts=(*e.texts, *texts)) for e, texts in zip(examples, added, strict=True)]

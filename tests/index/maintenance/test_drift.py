@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import pytest
@@ -10,7 +11,8 @@ from numpy.typing import NDArray
 
 from sbert_search.index import spec
 from sbert_search.index.maintenance import compaction, merge_policy
-from sbert_search.index.maintenance.drift import K, _probes, measure_drift
+from sbert_search.index.maintenance.drift import K, _probes, _recall, measure_drift
+from sbert_search.index.snapshot import Snapshot
 from sbert_search.index.spec import IndexSpec
 from sbert_search.index.storage.manifest import StoreSettings
 from sbert_search.index.store import IndexStore
@@ -82,6 +84,22 @@ def test_recall_below_the_target_asks_for_tuning(tmp_path: Path) -> None:
     assert report.recall == pytest.approx(np.mean(hits), abs=0.005)
     action = f"`index tune`: recall is {report.recall:.3f}, below the target of 1.0"
     assert report.actions == (action,)
+
+
+def test_a_probe_that_is_not_found_does_not_add_a_place(tmp_path: Path) -> None:
+    class Missing:
+        """Finds the neighbours of a probe at ranks 1 to 9 and 11, but never the probe."""
+
+        def vectors(self, rows: NDArray[np.int64]) -> NDArray[np.float32]:
+            return np.zeros((len(rows), 2), np.float32)
+
+        def search(
+            self, queries: NDArray[np.float32], k: int, *, exact: bool = False
+        ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+            rows = [0, *range(1, 11)] if exact else [*range(1, 10), 99, 10]
+            return np.zeros((1, k), np.float32), np.array([rows])
+
+    assert _recall(cast(Snapshot, Missing()), np.array([0])) == 0.9
 
 
 def test_rows_without_faiss_and_dead_rows_are_counted(tmp_path: Path) -> None:

@@ -54,6 +54,16 @@ def test_negatives_are_found_and_never_a_positive_of_the_anchor(
     assert set(found[2]) == set(PASSAGES) - {"a dog ran"}
 
 
+def test_a_row_never_gets_a_negative_that_it_has(model: Path, tmp_path: Path) -> None:
+    every = mine(model, tmp_path / "mined", negatives=4)[2]
+    row = Example(("dog ran", "a dog ran", every[0]), None, "file:1")
+    config = MiningConfig(negatives=2, margin=-10.0)
+    rows = [row, Example(("dog ran", "a dog ran"), None, "file:2"), *EXAMPLES[:2], *EXAMPLES[3:]]
+    mined = mine_negatives(rows, config, str(model), tmp_path / "again", device="cpu")
+    assert mined[0].texts[3:] == every[1:3]
+    assert mined[1].texts[2:] == every[:2]
+
+
 def test_ranks_and_margin_bound_the_window(
     model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
