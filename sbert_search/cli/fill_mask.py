@@ -33,4 +33,4 @@ def fill_mask(model: str, text: str, k: int, device: str, as_json: bool) -> None
             emit(dataclasses.asdict(prediction))
     else:
         rows = [(p.hole + 1, p.rank, p.token, p.probability, p.text) for p in predictions]
-        show_table(("hole", "rank", "word", "probability", "text"), rows)
+        show_table(("mask", "rank", "token", "probability", "text"), rows)

@@ -103,7 +103,9 @@ class ShardWriter:
             CorpusError: All documents are empty, or there was none.
         """
         if not self._documents and not self._manifest.shards:
-            raise CorpusError(f"{self._folder}: the source has no tokens; name another source.")
+            raise CorpusError(
+                f"The source of {self._folder} holds no text with a token; name another source."
+            )
         self._commit(rows_end, finished=True)
 
     def _add_document(self, sentences: list[Sequence[int]]) -> None:

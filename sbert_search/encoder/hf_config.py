@@ -30,8 +30,8 @@ def read_settings(path: Path) -> tuple[EncoderConfig, dict[str, object]]:
         keys of the file.
 
     Raises:
-        ModelError: The file is missing or not a JSON object, or this encoder cannot compute the
-            model.
+        ModelError: The file is missing or not a JSON object, or `Encoder` does not implement
+            the model's architecture.
     """
     try:
         keys = json.loads(path.read_text(encoding="utf-8"))

@@ -49,7 +49,7 @@ def load_encoder(folder: str | Path) -> Encoder:
     """Read an encoder, in float32 and evaluation mode; parameters of heads are ignored.
 
     Raises:
-        ModelError: The folder contains no model, or this encoder cannot compute it.
+        ModelError: The folder contains no model, or `Encoder` does not implement its architecture.
         WeightsError: The weights are damaged or do not fit ``config.json``.
     """
     return read_checkpoint(folder).encoder

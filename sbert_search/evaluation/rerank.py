@@ -89,7 +89,7 @@ def evaluate_rerank(task: EvalTask, reranker: Reranker, *, data: Path, seed: int
         per_item=reranked.per_query,
         counts={
             "queries": len(kept),
-            "queries with candidates of one kind alone": len(every) - len(mixed),
+            "queries whose candidates are all relevant or all not": len(every) - len(mixed),
             "candidates": sum(len(each.texts) for each in kept),
         },
         manifest=make_manifest(

@@ -136,7 +136,8 @@ class IndexSpec:
             if not _PARTS.fullmatch(part):
                 raise ConfigError(
                     f"index.factory is {self.factory!r}; {part!r} is unknown. Use Flat, SQ8, "
-                    "HNSW32, 'IVF4096,Flat', 'IVF4096,SQ8' or 'IVF4096,PQ48', with any numbers."
+                    "HNSW32, 'IVF4096,Flat', 'IVF4096,SQ8' or 'IVF4096,PQ48'; other "
+                    "numbers work too."
                 )
         core = [part for part in parts if not _TRANSFORM.match(part)]
         if core and _IVF.match(core[0]) and len(core) < 2:

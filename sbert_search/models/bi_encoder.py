@@ -164,7 +164,8 @@ class BiEncoder(nn.Module):
         """Load a folder of sentence-transformers or of plain transformers, in float32 on the CPU.
 
         Raises:
-            ModelError: The folder contains no such model, or this encoder cannot compute it.
+            ModelError: The folder contains no such model, or `Encoder` does not implement its
+                architecture.
             WeightsError: The weights are damaged or do not fit the model's settings.
         """
         return cls.from_folder(read_folder(Path(path)))

@@ -136,7 +136,8 @@ class CrossEncoder(nn.Module):
         """Load a folder with a sequence classifier, in float32 on the CPU.
 
         Raises:
-            ModelError: The folder contains no such model, or `Encoder` cannot compute it.
+            ModelError: The folder contains no such model, or `Encoder` does not implement its
+                architecture.
             WeightsError: The weights are damaged or do not fit the model's settings.
         """
         return cls.from_folder(read_folder(Path(path)))
@@ -153,7 +154,8 @@ class CrossEncoder(nn.Module):
             max_len: Most tokens of a pair; None: the limit of the model in ``path``.
 
         Raises:
-            ModelError: The folder contains no model, or `Encoder` cannot compute it.
+            ModelError: The folder contains no model, or `Encoder` does not implement its
+                architecture.
             WeightsError: The weights are damaged or do not fit the model's settings.
         """
         folder = read_folder(Path(path))

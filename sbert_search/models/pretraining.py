@@ -191,7 +191,8 @@ class MaskedLanguageModel(nn.Module):
         """Load a folder with a masked-language head, in float32 on the CPU, in evaluation mode.
 
         Raises:
-            ModelError: The folder contains no such model, or `Encoder` cannot compute it.
+            ModelError: The folder contains no such model, or `Encoder` does not implement its
+                architecture.
             WeightsError: The weights are damaged or do not fit the model's settings.
         """
         folder = read_folder(Path(path))

@@ -107,9 +107,9 @@ def plan_examples(
     """
     if settings.kind == "nsp" and len(document_starts) < 3:
         raise CorpusError(
-            f"NSP needs another document to draw from, but the number of documents is "
-            f"{len(document_starts) - 1}; use sop or full-sentences, or cut the source into more "
-            "documents."
+            f"NSP draws a second sentence from another document, but the source has only "
+            f"{len(document_starts) - 1} documents. Use sop or full-sentences, or a source with "
+            "several documents."
         )
     rng = generator(seed, "sample", epoch)
     first_sentence, last_sentence = document_starts[[0, -1]].tolist()

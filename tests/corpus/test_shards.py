@@ -131,7 +131,7 @@ def test_unfinished_shards_and_no_shards_are_named(tmp_path: Path) -> None:
 def test_a_source_without_tokens_is_named(tmp_path: Path) -> None:
     with (
         ShardWriter(tmp_path / "s", vocab_size=100, identity={}) as writer,
-        pytest.raises(CorpusError, match="no tokens"),
+        pytest.raises(CorpusError, match="holds no text with a token"),
     ):
         writer.finish(3)
 

@@ -50,7 +50,7 @@ def test_candidates_are_judged_in_the_order_of_their_scores(tmp_path: Path) -> N
     assert result.per_item["MAP"]["3"] == 0.0  # it has no relevant one
     assert result.counts == {
         "queries": 4,
-        "queries with candidates of one kind alone": 2,
+        "queries whose candidates are all relevant or all not": 2,
         "candidates": 7,
     }
     assert result.scores["MAP"] == pytest.approx(np.mean([*result.per_item["MAP"].values()]))

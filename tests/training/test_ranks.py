@@ -85,6 +85,24 @@ def test_a_step_smaller_than_the_world_is_refused() -> None:
 
 
 @pytest.mark.distributed
+def test_two_ranks_mine_and_train_the_preliminary_model_once(tmp_path: Path) -> None:
+    torchrun = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2")
+    done = subprocess.run(
+        [*torchrun, "-m", "tests.training.mining_child", str(tmp_path)],
+        cwd=ROOT,
+        env=dict(os.environ, OMP_NUM_THREADS="1"),
+        timeout=300,
+    )
+    assert done.returncode == 0
+    assert len(step_losses(read_log(tmp_path / "run/first/log.jsonl"))) == 2
+    mined = [(tmp_path / f"mined-{rank}.json").read_text() for rank in (0, 1)]
+    assert mined[0] == mined[1] != "[]"
+    assert len(list((tmp_path / "run/mining").iterdir())) == 1
+    assert len(step_losses(read_log(tmp_path / "run/log.jsonl"))) == 2  # one log, not two
+    assert (tmp_path / "run/model/model.safetensors").is_file()
+
+
+@pytest.mark.distributed
 def test_the_first_rank_alone_publishes_the_best_cross_encoder(tmp_path: Path) -> None:
     torchrun = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2")
     done = subprocess.run(

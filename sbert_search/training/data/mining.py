@@ -100,8 +100,9 @@ def mine_negatives(
     # A mined text may be one of the negatives that a row already has: keep that many more.
     count = config.negatives + max((len(example.texts) - 2 for example in examples), default=0)
     key = {"mining": to_mapping(config), "model": search_model, "passages": passages}
-    key |= {"count": count}
-    cache = folder / digest_of([key, {text: list(own) for text, own in positives.items()}])[:16]
+    cache = (
+        folder / digest_of([key, count, {text: list(own) for text, own in positives.items()}])[:16]
+    )
     engine = SearchEngine(_index(passages, search_model, cache, device))
     reranker = Reranker(config.reranker, device=device) if config.reranker else None
     negatives: dict[str, list[str]] = {}

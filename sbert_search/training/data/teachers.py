@@ -42,8 +42,9 @@ def score_by_teacher(rows: TextRows, teacher: str, *, device: str) -> TextRows:
     """
     if len(sizes := np.unique(rows.sizes)) > 1:
         raise TrainingError(
-            f"Rows have {sizes.min()} to {sizes.max()} texts; learning scores needs the same "
-            "number in every row. Give each row the same number of negatives."
+            f"Some rows have {sizes.min()} texts and some have {sizes.max()}; a loss that learns "
+            "a teacher's scores needs the same number of texts in every row. Give each row the "
+            "same number of negatives."
         )
     reranker = Reranker(resolve_model(teacher).path, device=device)
     texts = [rows.row_texts(row) for row in range(len(rows.text_ids))]
