@@ -17,7 +17,7 @@ import zlib
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import Any, Literal, Protocol, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -124,7 +124,8 @@ class SbertSearch:
     ) -> list[tuple[str, str]]:
         """Search by vectors, or by vectors and words."""
         where = None if bucket is None else f"bucket = {bucket}"
-        hits = self._engine.search(query, k, mode="hybrid" if hybrid else "dense", where=where)
+        mode: Literal["hybrid", "dense"] = "hybrid" if hybrid else "dense"
+        hits = self._engine.search(query, k, mode=mode, where=where, syntax="plain")
         return [(hit.doc_id, hit.text) for hit in hits]
 
     def refresh(self) -> None:

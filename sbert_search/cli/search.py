@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,6 +29,12 @@ if TYPE_CHECKING:
 @click.option("-k", default=10, show_default=True, help="Number of documents to return.")
 @click.option(
     "--where", metavar="EXPR", help="Filter, such as \"year >= 2019 AND kind = 'class'\"."
+)
+@click.option(
+    "--operators/--plain",
+    default=None,
+    help='Read "exact phrase", +must and -not in a query as filters, or take it as plain text.  '
+    "[default: --operators for QUERY, --plain for --queries]",
 )
 @click.option("--offset", default=0, help="Number of the best documents to leave out.")
 @click.option("--min-score", type=Finite(), help="Lowest score of a document that is returned.")
@@ -57,6 +64,7 @@ def search(
     /,
     path: Path,
     query: str | None,
+    operators: bool | None,
     like: tuple[str, ...],
     unlike: tuple[str, ...],
     queries: Path | None,
@@ -91,7 +99,9 @@ def search(
         raise click.UsageError("--run-out needs --queries.")
     if queries and run_out:
         _check_run_out(run_out, path, queries, model, rerank)
-    chosen, hardware = search_options(ctx), model_options(ctx)
+    operators = queries is None if operators is None else operators
+    chosen = replace(search_options(ctx), syntax="operators" if operators else "plain")
+    hardware = model_options(ctx)
     reranker = None
     if rerank:
         scorer = Reranker(
@@ -156,10 +166,14 @@ def _show(hits: list[Hit], as_json: bool) -> None:
 
 
 def _answer(engine: SearchEngine, query: str, as_json: bool, options: SearchOptions) -> None:
+    from sbert_search.search.operators import parse_query
+
     hits = engine.search(query, options=options, highlight=True)
     _show(hits, as_json)
     if not hits:
         why = ["matches the filter"] if options.where is not None else []
+        if options.syntax == "operators" and (clauses := parse_query(query).clauses):
+            why.append(f"meets {' '.join(map(str, clauses))} (--plain takes that as text)")
         if options.offset:
             why.append(f"comes after the first {options.offset:,}")
         if options.min_score is not None:

@@ -259,6 +259,22 @@ class Snapshot:
         n_live = tuple(self.n_live(i) for i in range(len(parts)))
         return RowMask(tuple(parts), n_live, n_docs, sum(int(part.sum()) for part in parts))
 
+    def mask_of_documents(self, marks: Sequence[NDArray[np.bool_]]) -> RowMask:
+        """Make a mask of all rows of some live documents.
+
+        Args:
+            marks: For each segment, the documents, bool (n_docs,), in the order of their rows.
+        """
+        parts = tuple(
+            docs
+            if segment.record.n_docs == segment.n_rows
+            else np.repeat(docs, np.diff(segment.firsts, append=segment.n_rows))
+            for segment, docs in zip(self.segments, marks, strict=True)
+        )
+        n_live = tuple(self.n_live(i) for i in range(len(parts)))
+        n_docs = sum(int(docs.sum()) for docs in marks)
+        return RowMask(parts, n_live, n_docs, sum(int(part.sum()) for part in parts))
+
     def vectors(self, rows: NDArray[np.int64]) -> NDArray[np.float32]:
         """Read the stored vectors of some rows, float32 (n, dim).
 

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from sbert_search.embedding.arguments import CheckedOptions, MatchingOptions, ModelLike
 from sbert_search.embedding.protocol import TextEmbedder
 from sbert_search.errors import ConfigError, QueryError
+from sbert_search.index.dense.query_plan import RowMask
 from sbert_search.index.index import Index
 from sbert_search.index.snapshot import Snapshot
 from sbert_search.records import Hit, Query
@@ -32,10 +33,12 @@ from sbert_search.search.lexical import (
     informative_words,
     matching_documents,
 )
-from sbert_search.search.options import SearchKeywords, SearchOptions, require_queries
+from sbert_search.search.operators import Clause, ParsedQuery, parse_query
+from sbert_search.search.options import SearchKeywords, SearchOptions, Syntax, require_queries
 from sbert_search.search.ranking import Ranking
 from sbert_search.search.rerank import PairScorer, rerank
 from sbert_search.search.similar import Examples, example_query
+from sbert_search.search.word_filter import fill_up, word_mask
 
 RUN_DEPTH = 100  # documents that `SearchEngine.run` returns for a query by default
 
@@ -50,7 +53,7 @@ WORK_BYTES = 128 << 20
 
 @dataclass(frozen=True, slots=True)
 class _Retrieved:
-    """A query, its vector (dim,) unless the search is lexical, and the documents found."""
+    """A query's text, its vector (dim,) unless the search is lexical, and the documents found."""
 
     query: str
     vector: NDArray[np.float32] | None
@@ -156,21 +159,24 @@ class SearchEngine:
         """Find the documents that answer a query.
 
         Args:
-            query: Any text.
+            query: Any text. ``"exact phrase"``, ``+must`` and ``-not`` in it are filters, unless
+                ``syntax="plain"``.
             k: Documents to return; None: ``options.k``, which is 10 by default.
             options: How documents are found and ordered; None: the defaults of `SearchOptions`.
             highlight: Fill `Hit.best_sentence` and `Hit.matched_words`.
             keywords: Fields of ``options`` to replace: ``mode``, ``where``, ``fusion``,
-                ``rerank_depth``, ``offset``, ``min_score``.
+                ``rerank_depth``, ``offset``, ``min_score``, ``syntax``.
 
         Returns:
             Hits, best first. In dense and in lexical search, documents with equal scores are in the
             order in which they were indexed.
 
         Raises:
-            QueryError: The query is blank or no string, an option is out of range, the filter is
-                wrong, the index holds no document, or a model returns values that are not finite.
-            NoLexicalData: The mode needs lexical data and the index was built without it.
+            QueryError: The query is blank or no string, or has only words to exclude; an option is
+                out of range, the filter is wrong, the index holds no document, or a model returns
+                values that are not finite.
+            NoLexicalData: The mode or an operator in the query needs lexical data, and the index
+                was built without it.
         """
         chosen = self._options(options, k, keywords)
         return next(self._answers([query], chosen, highlight=highlight))
@@ -212,8 +218,8 @@ class SearchEngine:
     ) -> dict[str, dict[str, float]]:
         """Answer queries and return a run: for each query id, scores by document id, best first.
 
-        ``k`` is 100 by default. Texts are read only if a reranker needs them. Other arguments and
-        errors as for `search`.
+        ``k`` is 100 by default, and ``syntax`` is ``plain``. Texts are read only if a reranker
+        needs them. Other arguments and errors as for `search`.
         """
         return dict(self.rankings(queries, k, options=options, **keywords))
 
@@ -229,7 +235,7 @@ class SearchEngine:
 
         Only the rankings of the queries that are answered together are in memory.
         """
-        chosen = self._options(options or SearchOptions(k=RUN_DEPTH), k, keywords)
+        chosen = self._options(options or SearchOptions(k=RUN_DEPTH), k, keywords, "plain")
         ranked = self._ranked([query.text for query in queries], chosen)
         return zip((query.query_id for query in queries), ranked, strict=True)
 
@@ -301,10 +307,18 @@ class SearchEngine:
                     yield {hit.doc_id: hit.score for hit in options.page(hits, _score)}
 
     def _options(
-        self, options: SearchOptions | None, k: int | None, keywords: SearchKeywords
+        self,
+        options: SearchOptions | None,
+        k: int | None,
+        keywords: SearchKeywords,
+        syntax: Syntax = "operators",
     ) -> SearchOptions:
-        """Combine the options of a call; without a reranker, ``rerank_depth`` is 0."""
+        """Combine the options of a call, whose default syntax is given.
+
+        Without a reranker, ``rerank_depth`` is 0.
+        """
         chosen = (options or SearchOptions()).with_keywords(k, **keywords)
+        chosen = replace(chosen, syntax=chosen.syntax or syntax)
         if self.reranker is None:
             return replace(chosen, rerank_depth=0)
         if chosen.rerank_depth < 1:
@@ -330,23 +344,26 @@ class SearchEngine:
     def _retrieve(
         self, snapshot: Snapshot, queries: Sequence[str], options: SearchOptions
     ) -> list[_Retrieved]:
-        """Find documents for each query."""
+        """Find documents for each query; queries that demand the same words are ranked together."""
+        parse = parse_query if options.syntax == "operators" else ParsedQuery
+        parsed = list(map(parse, queries))
         mask = None if options.where is None else snapshot.filter_mask(options.where)
-        depth = (
-            max(options.depth, options.fusion.depth) if options.mode == "hybrid" else options.depth
-        )
-        if options.mode != "dense":
-            lexical = matching_documents(snapshot, queries, depth, mask)
-        if options.mode == "lexical":
-            return [_Retrieved(q, None, r) for q, r in zip(queries, lexical, strict=True)]
-        vectors = self._embed(queries)
-        rankings = nearest_documents(snapshot, vectors, depth, mask)
-        if options.mode == "hybrid":
-            both = zip(rankings, lexical, strict=True)
-            rankings = [
-                fuse(dense, words, options.fusion).first(options.depth) for dense, words in both
-            ]
-        return list(map(_Retrieved, queries, vectors, rankings))
+        texts = [query.text for query in parsed]
+        vectors = None if options.mode == "lexical" else self._embed(texts)
+        demands: dict[tuple[Clause, ...], list[int]] = {}
+        for i, query in enumerate(parsed):
+            demands.setdefault(query.clauses, []).append(i)
+        found: dict[int, _Retrieved] = {}
+        for clauses, at in demands.items():
+            admitted = word_mask(snapshot, clauses, mask) if clauses else mask
+            some = None if vectors is None else vectors[at]
+            rankings = _rankings(snapshot, [texts[i] for i in at], some, admitted, options)
+            if admitted and options.mode == "lexical" and not all(c.excluded for c in clauses):
+                rankings = [fill_up(snapshot, r, admitted, options.depth) for r in rankings]
+            for i, ranking in zip(at, rankings, strict=True):
+                vector = None if vectors is None else vectors[i]
+                found[i] = _Retrieved(texts[i], vector, ranking)
+        return [found[i] for i in range(len(queries))]
 
     def _embed(self, queries: Sequence[str]) -> NDArray[np.float32]:
         tokens = self.embedder.tokenize(queries, task="query")
@@ -425,6 +442,24 @@ class SearchEngine:
             replace(hit, best_sentence=sentence, matched_words=matched)
             for hit, sentence, matched in zip(hits, best, words, strict=True)
         ]
+
+
+def _rankings(
+    snapshot: Snapshot,
+    queries: Sequence[str],
+    vectors: NDArray[np.float32] | None,
+    mask: RowMask | None,
+    options: SearchOptions,
+) -> list[Ranking]:
+    """Rank documents for queries, given their vectors unless the search is lexical."""
+    if vectors is None:
+        return matching_documents(snapshot, queries, options.depth, mask)
+    if options.mode == "dense":
+        return nearest_documents(snapshot, vectors, options.depth, mask)
+    depth = max(options.depth, options.fusion.depth)
+    dense = nearest_documents(snapshot, vectors, depth, mask)
+    both = zip(dense, matching_documents(snapshot, queries, depth, mask), strict=True)
+    return [fuse(nearest, words, options.fusion).first(options.depth) for nearest, words in both]
 
 
 def _score(hit: Hit) -> float:

@@ -14,6 +14,8 @@ from sbert_search.search.fusion import Fusion
 T = TypeVar("T")
 SearchMode = Literal["dense", "lexical", "hybrid"]
 MODES: tuple[SearchMode, ...] = get_args(SearchMode)
+Syntax = Literal["operators", "plain"]
+SYNTAXES: tuple[Syntax, ...] = get_args(Syntax)
 MAX_RERANK_DEPTH = 10_000
 
 
@@ -26,6 +28,7 @@ class SearchKeywords(TypedDict, total=False):
     rerank_depth: int
     offset: int
     min_score: float | None
+    syntax: Syntax | None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -44,10 +47,14 @@ class SearchOptions:
         min_score: Lowest score of a document that is returned, compared with `Hit.score`: the score
             of the reranker if there is one, else of the fusion in hybrid search, else of the mode.
             None: no limit.
+        syntax: ``operators``: ``"exact phrase"``, ``+must`` and ``-not`` in a query are filters,
+            which need lexical data in the index; ``plain``: a query is only text. None:
+            ``operators``, but ``plain`` for `SearchEngine.run` and `SearchEngine.rankings`, whose
+            queries are those of evaluations.
 
     Raises:
-        QueryError: The mode is unknown, k is below 1, ``offset`` is negative, ``min_score`` is NaN,
-            or ``rerank_depth`` is out of range.
+        QueryError: The mode or the syntax is unknown, k is below 1, ``offset`` is negative,
+            ``min_score`` is NaN, or ``rerank_depth`` is out of range.
     """
 
     k: int = 10
@@ -57,10 +64,13 @@ class SearchOptions:
     rerank_depth: int = 100
     offset: int = 0
     min_score: float | None = None
+    syntax: Syntax | None = None
 
     def __post_init__(self) -> None:
         if self.mode not in MODES:
             raise QueryError(unknown_name(self.mode, self.mode, MODES, "search mode"))
+        if self.syntax is not None and self.syntax not in SYNTAXES:
+            raise QueryError(unknown_name(self.syntax, self.syntax, SYNTAXES, "query syntax"))
         if self.k < 1:
             raise QueryError(f"k is {self.k}; ask for at least 1 hit.")
         if self.offset < 0:
@@ -107,6 +117,7 @@ class SearchOptions:
             rerank_depth=keywords.get("rerank_depth", self.rerank_depth),
             offset=keywords.get("offset", self.offset),
             min_score=keywords.get("min_score", self.min_score),
+            syntax=keywords.get("syntax", self.syntax),
         )
 
 

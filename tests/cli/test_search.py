@@ -48,6 +48,27 @@ def test_a_filter_that_matches_nothing_is_no_error(index: Path) -> None:
     assert (done.code, done.out, done.err) == (0, "", "No document matches the filter.\n")
 
 
+def test_operators_are_filters_unless_the_text_is_plain(index: Path, tmp_path: Path) -> None:
+    def found(*arguments: object) -> list[object]:
+        records = sbert_search("search", index, *arguments, "--json").records
+        return [record["doc_id"] for record in records]
+
+    assert "mill" in found("water")
+    assert "mill" not in found("water -wheel")
+    assert "mill" in found("water -wheel", "--plain")
+    assert found('"stands by the river"') == ["mill"]
+    done = sbert_search("search", index, 'water "by the sea" -mill')
+    assert (done.code, done.out) == (0, "")
+    assert done.err == 'No document meets "by the sea" -mill (--plain takes that as text).\n'
+    queries = tmp_path / "queries.jsonl"
+    queries.write_text('{"_id": "q1", "text": "water -wheel"}\n')
+    assert "mill" in found("--queries", queries)
+    assert "mill" not in found("--queries", queries, "--operators")
+    refused = sbert_search("search", index, "--", "-wheel")
+    assert refused.code != 0
+    assert "has only words to exclude" in refused.err
+
+
 def test_a_file_of_queries_gives_a_run(index: Path, tmp_path: Path) -> None:
     queries = tmp_path / "queries.jsonl.gz"
     lines = [{"_id": "q1", "text": "immune cells"}, {"_id": "q2", "text": "dough"}]

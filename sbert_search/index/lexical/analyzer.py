@@ -38,7 +38,7 @@ class TermReader:
 
     def words(self, text: str) -> list[str]:
         """Split a text into lower-case words, including stop words."""
-        return WORD.findall(unicodedata.normalize("NFC", text).lower())
+        return WORD.findall(lower_nfc(text))
 
     def hashes(self, words: Sequence[str]) -> NDArray[np.uint64]:
         """Turn words into hashes of their terms, uint64 (n_words,); `STOP_WORD` for stop words."""
@@ -57,6 +57,11 @@ class TermReader:
         query_words = dict.fromkeys(self.words(query))
         terms = set(np.unique(self.terms(text)).tolist()) - {STOP_WORD}
         return tuple(word for word in query_words if self._hashes[word] in terms)
+
+
+def lower_nfc(text: str) -> str:
+    """Return a text in lower case and NFC, in which words are compared."""
+    return unicodedata.normalize("NFC", text).lower()
 
 
 @lru_cache(maxsize=4)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import cached_property
+from itertools import groupby
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -185,6 +186,21 @@ class Segment:
             step = max(1, READ_BYTES * batch.num_rows // max(1, batch.nbytes))
             for start in range(0, batch.num_rows, step):
                 yield from batch.slice(start, step).to_pylist()
+
+    def texts_at(self, positions: NDArray[np.int64]) -> Iterator[tuple[str, str]]:
+        """Read title and text of documents, one document at a time.
+
+        Args:
+            positions: Positions of their first passages, ascending.
+        """
+        step = self.batch_rows
+        for index, group in groupby(positions.tolist(), lambda at: at // step):
+            with self._corruption_named():
+                batch = self.batch(index).select(["title", "text"])
+                batch.validate(full=True)
+            titles, texts = batch.columns
+            for at in group:
+                yield titles[at % step].as_py() or "", texts[at % step].as_py() or ""
 
     def bytes_at(self, positions: NDArray[np.int64]) -> int:
         """Estimate the bytes of the rows at some positions, without their vectors."""

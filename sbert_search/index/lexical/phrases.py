@@ -1,0 +1,70 @@
+"""Exact phrases: consecutive words of a title or of a text.
+
+Postings say which documents have the words of a phrase, but not where. So the texts of these
+documents are read (docs/decisions.md: Phrases are found by reading candidates).
+"""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sbert_search.index.lexical.analyzer import WORD, lower_nfc
+from sbert_search.index.storage.segments import Segment
+from sbert_search.runtime.progress import Advance
+from sbert_search.tokens.chunking import PIECE_CHARS, pieces
+
+
+class Phrase:
+    r"""Consecutive words, in any case; between two of them is no letter or digit.
+
+    Args:
+        text: A text with at least one word. A word is a run of Python's ``\w``; unlike a term of
+            the index, it may have a single character and is not stemmed.
+    """
+
+    def __init__(self, text: str) -> None:
+        self.words = re.findall(r"\w+", lower_nfc(text))
+        between = r"\W++".join(map(re.escape, self.words))
+        self._pattern = re.compile(rf"(?<!\w){between}(?!\w)")
+
+    @property
+    def indexed_words(self) -> list[str]:
+        """The words that are long enough for an index; stop words are among them."""
+        return [word for word in self.words if WORD.fullmatch(word)]
+
+    def occurs_in(self, text: str) -> bool:
+        """Whether a text has the phrase; long texts are normalised in pieces, like terms."""
+        if len(text) > PIECE_CHARS:
+            return bool(self._pattern.search(" ".join(map(lower_nfc, pieces(text)))))
+        return bool(self._pattern.search(lower_nfc(text)))
+
+
+def documents_with(
+    phrase: Phrase,
+    segment: Segment,
+    candidates: NDArray[np.bool_],
+    *,
+    titles: bool,
+    advance: Advance,
+) -> NDArray[np.bool_]:
+    """Read documents of a segment and return which of them have a phrase, bool (n_docs,).
+
+    Args:
+        phrase: The phrase.
+        segment: The segment.
+        candidates: The documents to read, bool (n_docs,).
+        titles: Whether to look for the phrase in titles too.
+        advance: Called with the number of documents read.
+
+    Raises:
+        CorruptIndex: A document cannot be read.
+    """
+    found = candidates.copy()
+    at = np.flatnonzero(candidates)
+    for doc, (title, text) in zip(at.tolist(), segment.texts_at(segment.firsts[at]), strict=True):
+        found[doc] = phrase.occurs_in(text) or (titles and phrase.occurs_in(title))
+        advance(1)
+    return found

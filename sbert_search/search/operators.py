@@ -1,0 +1,91 @@
+"""Operators in the text of a query: "exact phrase", +must and -not.
+
+docs/start/search.md has the table of rules.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from sbert_search.errors import QueryError
+
+# An operator counts at the start of a word only. A phrase ends before a blank or a punctuation
+# mark; + and - count before a letter, so that numbers such as -5 stay as they are.
+_OPERATOR = re.compile(
+    r"""(?<!\S)(?P<sign>[+-]?)(?:"(?P<straight>[^"]*)"|“(?P<curly>[^“”]*)”)(?!\w)
+      | (?<!\S)(?P<word_sign>[+-])(?P<word>[^\W\d_]\S+)""",
+    re.VERBOSE,
+)
+_LETTERS = re.compile(r"\w\w")  # an index holds no words of one letter
+
+
+@dataclass(frozen=True, slots=True)
+class Clause:
+    """A word or phrase that documents must have, or must not have.
+
+    Attributes:
+        text: The word or phrase, without its operator.
+        quoted: Whether it was in quotes, and so must occur exactly as written.
+        excluded: Whether documents must not have it.
+    """
+
+    text: str
+    quoted: bool = False
+    excluded: bool = False
+
+    def __str__(self) -> str:
+        words = f'"{self.text}"' if self.quoted else self.text
+        return f"-{words}" if self.excluded else words if self.quoted else f"+{words}"
+
+
+@dataclass(frozen=True, slots=True)
+class ParsedQuery:
+    """A query without its operators.
+
+    Attributes:
+        text: What is embedded and scored: the query without the words to exclude, and without plus
+            signs and quotes. A query without operators is unchanged.
+        clauses: What the operators demand of a document; all of it must hold.
+    """
+
+    text: str
+    clauses: tuple[Clause, ...] = ()
+
+
+def parse_query(query: str) -> ParsedQuery:
+    """Find the operators in a query. A query of several lines has none: it is a pasted text.
+
+    Raises:
+        QueryError: The query has only words to exclude.
+    """
+    clauses: list[Clause] = []
+    kept: list[str] = []
+    end = 0
+    for match in _OPERATOR.finditer(query) if len(query.splitlines()) == 1 else ():
+        clause = _clause(match)
+        if clause is not None:
+            kept += query[end : match.start()], "" if clause.excluded else clause.text
+            clauses.append(clause)
+            end = match.end()
+    if not clauses:
+        return ParsedQuery(query)
+    text = " ".join("".join([*kept, query[end:]]).split())
+    if not text:
+        raise QueryError(
+            f"{query!r} has only words to exclude; add words to search for. To search for the text "
+            'as it is, pass syntax="plain" (--plain).'
+        )
+    return ParsedQuery(text, tuple(dict.fromkeys(clauses)))
+
+
+def _clause(match: re.Match[str]) -> Clause | None:
+    """Read a match; None if it has no word that documents can have."""
+    if match["word"] is not None:
+        excluded = match["word_sign"] == "-"
+        return Clause(match["word"], excluded=excluded) if _LETTERS.search(match["word"]) else None
+    text = match["straight"] if match["straight"] is not None else match["curly"]
+    words = " ".join(text.split())
+    if not re.search(r"\w", words):
+        return None
+    return Clause(words, quoted=True, excluded=match["sign"] == "-")
