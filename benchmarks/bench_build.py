@@ -2,12 +2,15 @@
 
     python benchmarks/bench_build.py [--quick] [--model FOLDER] [--out F.json]
 
-Part one times the build of an index of real documents, from the first document read to the commit;
-the model is already loaded. The build alternates with SentenceTransformer.encode, which gets the
-same texts in memory. Then both are timed as programs, start-up included. Part two builds indexes of
-many documents with the hashing embedder, which hashes words instead of running a model. Each build
-runs in a child process whose anonymous memory is sampled. After the build, another process
-opens the index and fetches random documents.
+Part one times the build of an index of up to 10,000 documents with a loaded model. The time starts
+when the first document is read and ends when the index is complete on disk. The build alternates
+with SentenceTransformer.encode, which gets the same texts in memory. Then two whole programs are
+timed, with start-up: the command `index build`, and a script that reads the file and calls
+SentenceTransformer.encode.
+
+Part two builds indexes of up to a million documents with the hashing embedder, which hashes words
+instead of running a model. Each build runs in a child process whose memory is sampled. Then another
+process opens the index and fetches random documents.
 """
 
 from __future__ import annotations
@@ -38,7 +41,7 @@ from sbert_search.records import Document
 
 SIZES, QUICK_SIZES = (10_000, 100_000, 1_000_000), (10_000, 50_000)
 FETCHES, HITS = 200, 10  # timed fetches, and documents that each of them reads
-WARM_UP = 64  # texts that both encode before a build is timed
+WARM_UP = 64  # texts that our model and the peer's encode before the first measurement
 
 
 def main() -> None:
@@ -119,9 +122,10 @@ def program_seconds(*command: str) -> float:
 
 
 def with_many_documents(results: Results, scratch: Path, count: int) -> None:
-    """Measure a build and fetches in child processes.
+    """Measure a build in one child process, and fetches of documents in another.
 
-    The hashing embedder needs almost no time or memory, so these are the costs of the index alone.
+    The hashing embedder needs almost no time or memory, so the figures are the costs of the index
+    alone.
     """
     folder = scratch / f"{count}"
     folder.mkdir()

@@ -1,9 +1,9 @@
 """Time of one query in a new process: `sbert-search search` against a script of ten lines.
 
-Both answer the same query from the same vectors of SciFact abstracts. The time of a whole process
-is measured. The peer is a typical script with sentence-transformers: it loads the model, reads a
-FAISS index and the texts, and prints ten hits. Name the folder of the data sets with the variable
-SBERT_SEARCH_DATA, or an index with --index.
+The script, which is the peer, loads the model with sentence-transformers, reads a FAISS index and
+the texts, and prints ten hits. Both programs answer the same query from the same vectors of SciFact
+abstracts. The wall time and the processor time of the whole process are measured. Name the folder
+of the data sets with the variable SBERT_SEARCH_DATA, or an index with --index.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def main() -> None:
 
 
 def build(source: Path, folder: Path, *, quick: bool) -> Path:
-    """Index SciFact, or its first abstracts."""
+    """Index SciFact; with ``quick``, only its first `QUICK_DOCS` abstracts."""
     if quick:
         batches = CorpusReader([source], batch_rows=QUICK_DOCS).batches()
         lines = [
@@ -81,7 +81,10 @@ def build(source: Path, folder: Path, *, quick: bool) -> Path:
 
 
 def write_peer_files(index: Index, folder: Path) -> None:
-    """Write the vectors and texts of an index for the peer, in the same order."""
+    """Write the vectors and the documents of an index to files of the peer.
+
+    Position i of the FAISS file and line i of documents.jsonl belong to the same document.
+    """
     vectors = [np.load(path) for path in sorted((index.path / "seg").glob("*.vec.npy"))]
     flat = faiss.IndexFlatIP(index.state.manifest.settings.dim)
     flat.add(np.concatenate(vectors).astype(np.float32))

@@ -3,10 +3,11 @@
     python benchmarks/bench_embedding.py [--quick] [--model FOLDER] [--peer-python PYTHON]
 
 The peer runs in a separate process, because our setting of glibc's allocator would make it faster
-too. It uses its default batch size, 32; its fastest batch size is measured as well. `matmul_share`
-is our operations a second, padding not counted, as a share of those of a large matrix product (the
-faster of torch.mm and oneDNN). --peer-python names a Python with sentence-transformers[openvino],
-whose OpenVINO backend is then measured as well. For CUDA devices use bench_embedding_cuda.
+too. The peer uses its default batch size, 32. Its speed with its fastest batch size is a separate
+figure. `matmul_share` compares our operations a second with those of a large matrix product.
+Operations on padding do not count, and the product is that of torch.mm or of oneDNN, whichever is
+faster. --peer-python names a Python with sentence-transformers[openvino]; our speed is then also
+compared with that OpenVINO backend. For CUDA devices use bench_embedding_cuda.
 """
 
 from __future__ import annotations
@@ -163,7 +164,7 @@ class Library:
 def compare_with_openvino(
     results: Results, source: str, texts: list[str], folder: Path, other: Library
 ) -> None:
-    """Compare our default precision with the OpenVINO backend."""
+    """Compare our encoder in its default precision with the OpenVINO backend."""
     ours = Embedder(folder, device="cpu")
     figure = compare(
         partial(rate, len(texts), partial(ours.encode, texts)),

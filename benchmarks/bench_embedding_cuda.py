@@ -2,11 +2,13 @@
 
     python benchmarks/bench_embedding_cuda.py [--quick] [--device cuda:0] [--out F.json]
 
-The encoders are all-MiniLM-L6-v2, and BERT-base with random weights, both with up to 512 tokens.
-Both libraries encode short texts, first in large batches and then one by one; for single texts our
-encoder replays a CUDA graph. Texts of 512 tokens are encoded by our encoder only. With these texts
-the script measures its FLOP/s (as a share of those of a large matrix product, 8192 x 8192), its
-speed with and without tokenising, and its peak memory.
+The models are all-MiniLM-L6-v2, and BERT-base with random weights, both with up to 512 tokens. This
+package and sentence-transformers encode short texts, first in large batches and then one by one.
+For a single text our encoder replays a CUDA graph.
+
+Texts of 512 tokens are encoded by this package only. Three figures are measured with them: the
+encoder's FLOP/s as a share of those of a matrix product of 8192 x 8192, the speed with and without
+tokenising, and the peak memory.
 """
 
 from __future__ import annotations
@@ -98,10 +100,10 @@ def one_at_a_time(encode: Callable[[str], object], texts: list[str]) -> None:
 
 
 def measure_alone(results: Results, shape: str, folder: Path, ours: Embedder, flops: float) -> None:
-    """Measure our encoder with texts of 512 tokens.
+    """Measure our encoder with texts of 512 tokens; ``flops`` are those of a large matrix product.
 
-    The figures are the speed with and without tokenising, the FLOP/s as a share of those of a large
-    matrix product, and the peak memory.
+    The figures are the speed with and without tokenising, the encoder's FLOP/s as a share of
+    ``flops``, and the peak memory.
     """
     quick, device = results.options.quick, torch.device(ours.opened.device)
     gc.collect()  # frees the peer's model and our fp32 model, which would count in the peak memory
@@ -125,8 +127,8 @@ def measure_alone(results: Results, shape: str, folder: Path, ours: Embedder, fl
 def texts_of_512_tokens(embedder: Embedder, count: int) -> list[str]:
     """Make texts that have the model's maximum length after truncation.
 
-    Each text joins eight consecutive documents. Joined texts that are not truncated are left out;
-    the others are repeated up to ``count`` texts.
+    Each text joins eight consecutive documents. Only joined texts that the tokenizer truncates are
+    used. They are repeated until there are ``count`` texts.
     """
     _, found = documents(5_000)
     several = [

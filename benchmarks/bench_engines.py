@@ -2,17 +2,18 @@
 
 The engines are sbert-search, a script with sentence-transformers and FAISS, txtai, LanceDB and
 Chroma. Each is used with its defaults and as its documentation shows (`engines.py`,
-`engine_peers.py`), and all use the weights of all-MiniLM-L6-v2. By default, sbert-search computes
-in bfloat16 if the CPU supports it, and the others in float32. Every task runs in a process of its
-own, one engine after the other in each round. Indexing is measured once, from the start of the
-process to its end.
+`engine_peers.py`). All use the weights of all-MiniLM-L6-v2. By default, sbert-search computes in
+bfloat16 if the CPU supports it; the others compute in float32. Every task runs in a process of its
+own. In each round of a measurement the engines take turns. Indexing is measured once, from the
+start of the process to its end.
 
-Trials show what happens when a process that writes is killed. In the first trial this happens after
-it has embedded half of the documents (a pause before each batch slows embedding down to 1,000 texts
-a second); in the second at random moments while it writes one small batch after another. In these
-two trials no model is used: sbert-search hashes words to vectors, and the other engines get random
-vectors. Other trials change documents, add a document in another process, and change the weights of
-the model of an index. Searches with a filter are part of the measurement of queries.
+Two trials kill a process that writes. In the first, the process dies after it has embedded half of
+the documents. A pause before each batch slows its embedding down to 1,000 texts a second. In the
+second trial, the process writes one small batch after another and is killed at a random moment.
+These two trials use no model: sbert-search hashes words to vectors, and the other engines get
+random vectors. The other trials change documents, add a document in another process, and change the
+weights of the model that made an index. Searches with a filter are measured together with the other
+queries.
 
 The script needs the extra ``bench``, and the folder of the data sets in SBERT_SEARCH_DATA.
 """
@@ -96,7 +97,7 @@ def measure_indexing(bench: Bench) -> None:
 
 
 def measure_queries(bench: Bench) -> None:
-    """Measure the test queries in rounds, then processes that answer one query each."""
+    """Measure all test queries in rounds, and then processes that answer only one query each."""
     repeats = repeats_of(bench.options)
     texts = json.dumps(list(bench.queries.values()))
     for mode in ("dense", "hybrid"):
@@ -140,8 +141,9 @@ def measure_cold_starts(bench: Bench, repeats: int) -> None:
 def judge_filter(bench: Bench, found: dict[str, list[list[str]]]) -> None:
     """Add the mean number of hits of filtered queries, and their recall.
 
-    Recall is the share of the hits of faiss-script that an engine finds too: faiss-script compares
-    the query with every document that passes the filter, so its hits are the true ones.
+    Recall is the share of the hits of faiss-script that an engine finds too. The hits of
+    faiss-script are the true ones, because it compares the query with every document that passes
+    the filter.
     """
     bench.add("filtered_hits", {n: float(np.mean([*map(len, f)])) for n, f in found.items()}, "")
     exact = found.get("faiss-script")

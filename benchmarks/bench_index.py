@@ -3,15 +3,19 @@
     python benchmarks/bench_index.py [--quick] [--work FOLDER] [--svg F.svg] [--out F.json]
 
 The sets `drawn_N` are N clustered random vectors of 384 dimensions: 10,000, 100,000 and 1,000,000
-(--quick: 10,000 and 50,000). With --data FOLDER, SciFact and 101,216 passages of Wikipedia and
-SQuAD are measured too; they are embedded by all-MiniLM-L6-v2 and kept in --work. Indexes are tuned
-for a recall of 0.95 with half of 2,000 queries. Recalls, and speeds compared with the peers', are
-measured on the other, held-out half.
+(--quick: 10,000 and 50,000). With --data FOLDER, two more sets are measured: SciFact, and 101,216
+passages of Wikipedia and SQuAD. They are embedded by all-MiniLM-L6-v2 and kept in --work.
+
+`index tune` chooses the FAISS factory and the search settings of each index for a recall of 0.95,
+with one half of 2,000 queries (--quick: 600). Recall and speed are then measured with the other
+half. The script compares the chosen index with graphs of hnswlib and usearch, the peers. It also
+compares an HNSW graph of ours with that of hnswlib. Each peer uses the smallest search width (ef)
+that reaches our recall.
 
 Searches use one thread. They get the queries once as one batch, and once one by one. Our index and
-the peers take turns, in five rounds. Peers use the smallest search width (ef) that reaches our
-recall. All graphs have 16 links and a construction width of 100. Our graph stores the vectors as
-bfloat16, and rescores the candidates that it finds with the stored float32 vectors.
+the peer take turns, in five rounds (--quick: two). The compared graphs have 16 links and a
+construction width of 100 (--quick: 40). Our HNSW graph stores the vectors as bfloat16. The
+candidates that it finds are scored again with the stored float32 vectors.
 """
 
 from __future__ import annotations
@@ -98,9 +102,9 @@ def drawn(work: Path, size: int, seed: int) -> tuple[IndexStore, Floats]:
 
 
 def measured(results: Results, name: str, store: IndexStore, queries: Floats) -> Cost:
-    """Tune with half of the queries; measure recall and compare with the peers on the other half.
+    """Tune an index with half of the queries, and compare it with the peers on the other half.
 
-    The size and build time of the chosen index are compared with those that the tuning predicted.
+    The size and the build time of the chosen index are compared with the tuning's predictions.
     """
     options = results.options
     queries = queries[: QUICK_QUERIES if options.quick else N_QUERIES]
@@ -140,7 +144,16 @@ def race(
 ) -> None:
     """Compare the index that `tune` chose with both peers, and an HNSW graph of ours with hnswlib.
 
-    The second comparison is left out if the index has fewer than `MIN_ANN_ROWS` rows.
+    An index with fewer than `MIN_ANN_ROWS` rows gets no graph, so the second comparison is left
+    out.
+
+    Args:
+        results: The figures are added here.
+        name: Name of the set of vectors.
+        store: The tuned index.
+        queries: Queries that were not used for tuning.
+        truth: Row numbers of the true nearest vectors.
+        found: Recall of the tuned index.
     """
     snapshot = store.snapshot
     rows = np.concatenate([segment.rows for segment in snapshot.segments])
@@ -179,9 +192,9 @@ def race(
 def duel(
     results: Results, name: str, ours: Ask, peer: Graph, queries: Floats, truth: Rows, found: float
 ) -> None:
-    """Compare our speed and a peer's at the same recall, with queries in one batch and one by one.
+    """Compare our speed and a peer's, with queries in one batch and one by one.
 
-    The peer's search width is set so that the peer reaches our recall, ``found``.
+    Before, the peer's search width is set so that the peer reaches our recall, ``found``.
     """
     reached = widen(peer.set_width, peer.search, queries, truth, found)
     results.add(f"{name}_recall", Figure(found, "recall", reached, found / reached))

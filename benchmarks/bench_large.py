@@ -2,12 +2,12 @@
 
     python benchmarks/bench_large.py [--quick] [--work FOLDER] [--out F.json] [--page docs/scale.md]
 
-The index has 5,000,000 documents (--quick: 120,000) without real text but with clustered vectors of
-384 dimensions. The memory budget is 2 GiB (--quick: 600 MiB). Three processes run one after
-another: the first writes the index and merges its segments, the second tunes the index, and the
-third searches it. RLIMIT_DATA limits the data segment of each process to 1.1 times the budget, and
-its anonymous memory is sampled. --page extrapolates the figures to 100 million and a billion
-documents.
+The index has 5,000,000 documents (--quick: 120,000). They have no real text, but clustered vectors
+of 384 dimensions. The memory budget is 2 GiB (--quick: 600 MiB). Three processes run one after
+another. The first writes the index and merges its segments, which are files of consecutive
+documents. The second tunes the index, and the third searches it. RLIMIT_DATA limits the data
+segment of each process to 1.1 times the budget. The anonymous memory of each process is sampled.
+--page writes a page with the costs extrapolated to 100 million and a billion documents.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ def write(
 def tuned(
     path: Path, rows: int, memory: int, seed: int, max_minutes: float
 ) -> dict[str, float | str]:
-    """Tune the index; return the choice, its recall, and predicted and actual costs."""
+    """Tune the index; return the chosen spec, its recall, and its predicted and actual costs."""
     settings = TuneSettings(memory_bytes=memory, max_minutes=max_minutes, seed=seed)
     start = time.perf_counter()
     report = tune(IndexStore.open(path), settings)

@@ -3,9 +3,9 @@
 The model has 6 layers of width 384; a batch has 32 texts.
 
 The loop's own time is the time of whole steps minus the time of the forward pass, the backward pass
-and the optimizer. What is left is the time of data, collation, clipping, failure checks and log.
-All parts are timed while the loop runs. A plain PyTorch loop over the same batches alternates with
-our loop.
+and the optimizer. What is left is the time of reading data, collation, gradient clipping, failure
+checks and the log. All parts are timed while the loop runs. The peer is a plain PyTorch loop over
+the same batches; both loops run alternately.
 """
 
 import argparse

@@ -3,11 +3,13 @@
     python benchmarks/bench_pairs.py [--quick] [--out F.json]
 
 The sentences are indexed with embeddings of all-MiniLM-L6-v2. `close_pairs` finds every pair with a
-cosine of 0.8 or more; its pairs are compared with those of a brute-force search in float64. There
-are two peers. One is the paraphrase mining of sentence-transformers with the same vectors. It takes
-no threshold but keeps the 100 nearest sentences of each sentence. The other is a cross-encoder, by
-default the encoder of all-MiniLM-L6-v2 with a random output layer. It scores some pairs, and its
-time for all pairs is extrapolated, as in Reimers & Gurevych 2019, section 1.
+cosine of 0.8 or more. A brute-force search in float64 checks these pairs.
+
+There are two peers. One is the paraphrase mining of sentence-transformers with the same vectors.
+Paraphrase mining has no threshold; it keeps the 100 nearest sentences of each sentence. The other
+peer is a cross-encoder, by default the encoder of all-MiniLM-L6-v2 with a random output layer. The
+cross-encoder scores some pairs, from which its time for all pairs is extrapolated, as in Reimers &
+Gurevych 2019, section 1.
 """
 
 from __future__ import annotations
@@ -69,8 +71,9 @@ def mine_pairs(path: Path) -> dict[str, float]:
     """Find the best pair and all close pairs.
 
     Returns:
-        The seconds that each took, the best score and the number of close pairs; ``held_mib`` is
-        the anonymous memory of the process before the search.
+        ``best_s`` and ``close_s``, the seconds of each search; ``best``, the score of the best
+        pair; ``close``, the number of close pairs; ``held_mib``, the anonymous memory of the
+        process before the searches.
     """
     snapshot, held = Index.open(path).state, anonymous_bytes()
     start = time.perf_counter()
@@ -93,7 +96,7 @@ def measure_mining(results: Results, path: Path) -> None:
     results.add("best_pair", Figure(child.result["best_s"], "s"))
     results.add("best_pair_score", Figure(child.result["best"], "cosine"))
     results.add("all_close_pairs", Figure(child.result["close_s"], "s"))
-    # The search's own memory: that of the libraries, which were loaded before, is subtracted.
+    # Subtract the memory that the process had before the searches: the libraries and the index.
     mining_mib = child.anonymous_mib - child.result["held_mib"]
     results.add("memory_of_mining", Figure(mining_mib, "MiB"))
     snapshot = Index.open(path).state

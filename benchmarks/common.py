@@ -1,6 +1,6 @@
-"""Options, alternating measurements, memory of child processes and result files of all benchmarks.
+"""What all benchmarks share: options, alternating measurements, memory of processes, result files.
 
-"Ours" is this package, and "the peer" is the library or script that it is compared with.
+"Ours" is this package, and "the peer" is the library or script that this package is compared with.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ PEERS = ("chromadb", "hnswlib", "lancedb", "txtai", "usearch")
 
 
 def repeats_of(options: argparse.Namespace) -> int:
-    """Return how often each measurement is repeated, by default 3 times or with --quick twice."""
+    """Return how often each measurement is made: --repeats, or else 3, with --quick 2."""
     return int(options.repeats or (2 if options.quick else 3))
 
 
@@ -45,12 +45,12 @@ class Figure:
     """One measured value, and the value that it is compared with, if there is one.
 
     Attributes:
-        value: Our value; the median if it was measured several times.
+        value: Our value. If it was measured several times, the median.
         unit: Unit, such as "docs/s" or "MiB".
-        peer: The peer's value, or another value to compare with, such as a prediction; None: there
+        peer: The peer's value, or another value to compare with, such as a prediction. None: there
             is none.
-        ratio: ``value`` divided by ``peer``; the median over the repeats if there are several.
-        repeats: All measured values of "ours" and of "peer", in order.
+        ratio: ``value`` divided by ``peer``. With several repeats, the median of their ratios.
+        repeats: All measured values of "ours" and of "peer", in the order of measurement.
     """
 
     value: float
@@ -76,11 +76,11 @@ def compare(
     repeats: int,
     warm_up: bool = True,
 ) -> Figure:
-    """Measure both alternately (ours, peer, ours, peer, ...), after one round that is not counted.
+    """Measure ours and the peer alternately (ours, peer, ours, peer, ...).
 
-    A drift of the machine's speed then affects both equally, and each ratio compares neighbouring
-    measurements. Without `warm_up` the first round counts. Use that if a round takes minutes, and
-    let the caller do a shorter warm-up.
+    A drift of the machine's speed then affects both equally. Each ratio is made of two consecutive
+    measurements. With `warm_up` one more round comes first and is not counted. If a round takes
+    minutes, pass False and do a shorter warm-up before the call.
     """
     if warm_up:
         ours(), peer()
@@ -168,10 +168,11 @@ class ChildRun:
 
 
 def run_child(script: str, *child_arguments: str) -> ChildRun:
-    """Run a script that prints one JSON object as its last line, sampling its memory meanwhile.
+    """Run a Python script in a child process, and sample the memory of the process.
 
-    Anonymous memory is RssAnon + RssShmem, which the kernel cannot drop. Pages of mapped files
-    (RssFile) are reported separately. Both include the processes that the script starts.
+    The last line that the script prints must be one JSON object. Anonymous memory is RssAnon +
+    RssShmem, which the kernel cannot drop. Pages of mapped files (RssFile) are counted separately.
+    Both numbers include the processes that the script starts.
     """
     environment = dict(os.environ, PYTHONUNBUFFERED="1")
     child = subprocess.Popen(
