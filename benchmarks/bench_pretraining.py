@@ -1,12 +1,15 @@
 """Pre-training with masked words and next sentences, against BERT of transformers.
 
-Both programs train a model of the same shape on the same batches of 32 texts of 128 tokens (256
-texts on CUDA), each in its own process and alternately. 15 % of the tokens are masked, the
-vocabulary has 30,522 entries, dropout is 0.1, and both use AdamW and gradient clipping. All texts
-have full length, so packing without padding is no advantage. The peer is `BertForPreTraining` in a
-plain loop (under autocast for bf16; compiled on CUDA). `gemm_share` is the rate of the matrix
-products that every implementation needs (logits at masked tokens only), as a share of the rate of
-one large product. Memory on CUDA is the maximum allocated, and on a CPU that in use at the end.
+Our program is the training loop of this package. The peer is `BertForPreTraining` of transformers
+in a plain PyTorch loop, under autocast for bf16 and compiled on CUDA. Each program has its own
+process, and both are measured alternately. They train a model of the same shape on the same batch
+of 32 texts of 128 tokens (--quick: 8; on CUDA: 256). All texts have full length, because padding
+would slow down the peer only. 15 % of the tokens are masked. The vocabulary has 30,522 entries,
+dropout is 0.1, and both programs use AdamW and gradient clipping.
+
+`gemm_share` is the FLOP/s of the matrix products that every implementation needs, as a share of the
+FLOP/s of one large product. Of the output layer, only the products at masked tokens count. Memory
+is on CUDA the maximum allocated, and on a CPU the memory in use at the end.
 """
 
 from __future__ import annotations
@@ -128,7 +131,12 @@ _running: list[tuple[Steps, Work]] = []  # filled in child processes only
 
 
 class Contestant(NamedTuple):
-    """One of the two programs in its own process: measures tokens a second, and bytes of memory."""
+    """One of the two programs, running in its own process.
+
+    Attributes:
+        rate: Trains for some steps and returns the tokens a second.
+        memory: Returns the memory of the program in bytes.
+    """
 
     rate: Callable[[], float]
     memory: Callable[[], int]
@@ -165,7 +173,10 @@ def _measure() -> float:
 def our_steps(
     shape: str, texts: Texts, dtype: torch.dtype, device: torch.device, steps: int
 ) -> Steps:
-    """Make steps of our training loop, with collation, failure checks and clipping."""
+    """Return a function that takes ``steps`` steps of our training loop.
+
+    A step includes collation, failure checks and clipping.
+    """
     layers, hidden, heads = SHAPES[shape]
     config = EncoderConfig(
         vocab_size=VOCAB,
@@ -201,7 +212,7 @@ def our_steps(
 def peer_steps(
     shape: str, texts: Texts, dtype: torch.dtype, device: torch.device, steps: int
 ) -> Steps:
-    """Make steps of a plain loop over transformers' model."""
+    """Return a function that takes ``steps`` steps of a plain loop over transformers' model."""
     from transformers import BertConfig, BertForPreTraining
 
     layers, hidden, heads = SHAPES[shape]
@@ -240,8 +251,9 @@ def peer_steps(
 def flops_per_token(shape: str) -> float:
     """Return the FLOPs per token of the matrix products that every training step needs.
 
-    Each weight has one product in the forward and two in the backward pass, of 2 FLOPs each.
-    The output layer counts for masked tokens only. The two products of attention count as well.
+    For each token, a weight takes part in one multiplication and addition in the forward pass and
+    in two in the backward pass, of 2 FLOPs each. The weights of the output layer count for masked
+    tokens only. The two matrix products of attention, which have no weights, count as well.
     """
     layers, hidden, _ = SHAPES[shape]
     blocks = layers * (12 * hidden**2 + 2 * LENGTH * hidden)
@@ -249,7 +261,10 @@ def flops_per_token(shape: str) -> float:
 
 
 def make_tokenizer() -> TextTokenizer:
-    """Make a tokenizer with a vocabulary of BERT's size; the model needs one, but texts are ids."""
+    """Make a tokenizer with a vocabulary of BERT's size.
+
+    The model's constructor needs a tokenizer. No text is tokenized: the batches are token ids.
+    """
     pieces = [*SPECIAL_TOKENS, *(f"w{n}" for n in range(VOCAB - len(SPECIAL_TOKENS)))]
     with TemporaryDirectory() as scratch:
         save_vocabulary(Path(scratch) / "vocabulary", pieces, WordRules())

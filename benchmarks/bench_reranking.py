@@ -3,9 +3,9 @@
     python benchmarks/bench_reranking.py [--quick] [--model FOLDER] [--out F.json]
 
 A pair is a SciFact query with an abstract. If SBERT_SEARCH_DATA is not set, both texts are
-docstrings of Python's standard library. Without --model, the encoder of all-MiniLM-L6-v2 gets an
-output layer of random weights. Its scores have no meaning, but its cost is that of any
-cross-encoder of this shape.
+docstrings of Python's standard library. Without --model, the cross-encoder is the encoder of
+all-MiniLM-L6-v2 with an output layer of random weights. The scores of this model have no meaning,
+but it is as fast as any cross-encoder of this shape.
 """
 
 from __future__ import annotations

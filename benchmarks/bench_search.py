@@ -2,9 +2,11 @@
 
     python benchmarks/bench_search.py [--quick] [--out F.json]
 
-The index has 100,000 paragraphs of Wikipedia (without SBERT_SEARCH_DATA: repeated sentences), and
-the queries are questions of SQuAD. Vectors are made by hashing words, so that the time of a model
-does not hide that of the search. Searches whose queries a model embeds are measured as well.
+A hybrid search fuses the hits of a dense search (nearest vectors) and of a lexical search (BM25).
+The index has 100,000 paragraphs of Wikipedia (--quick: 20,000), and the queries are questions of
+SQuAD. Without SBERT_SEARCH_DATA, repeated sentences of docstrings take their place. Vectors are
+made by hashing words, so that the time of a model does not hide that of the search. The latency of
+searches whose queries a model embeds is measured as well.
 """
 
 from __future__ import annotations
@@ -67,7 +69,10 @@ def measure(results: Results, index: Index, asked: Sequence[str]) -> None:
 
 
 class ModelTimed(HashingEmbedder):
-    """Returns vectors of hashed words, but runs all-MiniLM-L6-v2 on each query before."""
+    """Returns vectors of hashed words, but runs all-MiniLM-L6-v2 on each query before.
+
+    A search with it finds the same hits as with hashing alone, and takes the model's time as well.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -162,8 +167,8 @@ def measure_threads(
 ) -> None:
     """Measure questions a second and latency with several client threads on one engine.
 
-    If threads share the cores fairly, the p50 and p99 of four threads are near four times those of
-    one thread, divided by the number of cores.
+    If n threads share fewer cores fairly, each query takes about n / cores times as long as a query
+    of a single thread. This holds for the p50 and for the p99.
     """
     for mode in MODES:
         asks = [partial(engine.search, text, K, mode=mode) for text in asked]
@@ -179,10 +184,11 @@ def measure_threads(
 
 
 def measure_faiss(results: Results, name: str, index: Index, asked: Sequence[str]) -> None:
-    """Compare a batch of a hundred questions, from texts to ids, with FAISS on the same vectors.
+    """Compare a batch of `BATCH` questions, from texts to ids, with FAISS on the same vectors.
 
-    The vectors of the questions are computed before. FAISS searches the same graph as the engine,
-    or an IndexFlatIP if the engine scans all vectors.
+    The vectors of the questions are computed before the measurement. FAISS searches the same graph
+    as the engine. If the index has no graph, the engine scans all vectors, and FAISS searches an
+    IndexFlatIP of them.
     """
     texts = list(islice(cycle(asked), BATCH))
     queries, ready = [Query(str(n), text) for n, text in enumerate(texts)], Ready(texts)

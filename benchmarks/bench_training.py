@@ -1,10 +1,11 @@
 """Training a sentence encoder against the trainer of sentence-transformers, on SNLI pairs.
 
-Both alternately train all-MiniLM-L6-v2 for one epoch of the same pairs in batches of 32. The task
-`nli` uses the softmax loss over (u, v, |u-v|), and `mnrl` the multiple negatives ranking loss over
-the entailed pairs. Time is measured from the start of the first step to the end of the last, with
-collation and optimizer. The figures `fp32` and `bf16` compare our training in that precision with
-the library in fp32; `same` compares both in bf16.
+This package and sentence-transformers alternately train all-MiniLM-L6-v2 for one epoch of the same
+pairs in batches of 32. The task `nli` uses the softmax loss over (u, v, |u-v|), and the task `mnrl`
+uses the multiple negatives ranking loss over the entailed pairs. The measured time starts with the
+first step and ends with the last; it includes collation and optimizer. The figures `fp32` and
+`bf16` compare our training in that precision with sentence-transformers in fp32. The figure `same`
+compares both in bf16.
 """
 
 import argparse
@@ -24,8 +25,8 @@ from sbert_search.runtime.progress import set_quiet
 
 BATCH = 32
 LABELS = ["contradiction", "entailment", "neutral"]
-RECIPES = {"nli": "nli", "mnrl": "query-passage"}  # task: our recipe
-# Figure: our precision, and that of sentence-transformers.
+RECIPES = {"nli": "nli", "mnrl": "query-passage"}  # maps each task to the recipe of this package
+# Maps each figure to our precision and to that of sentence-transformers.
 COMPARISONS = {"fp32": ("fp32", "fp32"), "bf16": ("bf16", "fp32"), "same": ("bf16", "bf16")}
 
 

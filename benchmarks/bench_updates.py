@@ -2,16 +2,21 @@
 
     python benchmarks/bench_updates.py [--quick] [--spec IVF1024,Flat] [--out F.json]
 
-A hundred rounds stand for a month. Each round adds 1 % of the documents, replaces 1 % and deletes
-1 %, in three updates. The vectors are random points around 2,000 centres. One reader follows the
-updates, as a server does. A second reader has the fresh index: a copy of the index before the first
-round, with the same number of documents. After each round both readers get one query, the first
-after the update. After every tenth round both get a thousand queries, one by one and alternately,
-each reader first for half of them. (The p99 of fewer queries would depend on a few pauses of the
-machine.) The p50, the p99 and the processor time of the two readers are divided after every tenth
-round, and the script reports the median of these ratios. At the end, an index is rebuilt from the
-documents that should be left. In exact search the updated index should give the same answers as the
-rebuilt one.
+A hundred rounds of updates (--quick: 10) stand for a month. Each round adds 1 % of the documents,
+replaces 1 % and deletes 1 %, in three updates. The vectors are random points around 2,000 centres.
+
+The updated index is compared with the fresh index, a copy of it from before the first round. Both
+have the same number of documents. One reader keeps the updated index open and loads its newest
+state after each round, as a server does. A second reader has the fresh index open.
+
+After each round both readers get one query. After every tenth round both get a thousand queries,
+one by one and alternately; for half of the queries the one reader comes first, for the others the
+other. (The p99 of fewer queries would depend on a few pauses of the machine.) These queries give a
+p50, a p99 and a processor time for each reader, and their ratios. The script reports the median of
+the ratios of all measurements.
+
+At the end, an index is built anew from the documents that should be left. In exact search the
+updated index should give the same answers as the rebuilt one.
 """
 
 from __future__ import annotations
@@ -39,7 +44,7 @@ from sbert_search.runtime.disk import files
 SPECS = ("Flat", "IVF1024,Flat", "HNSW32")
 QUICK_SPECS = ("Flat", "IVF256,Flat")
 SHARE = 0.01  # of the documents, for each of the three updates of a round
-LOOK_EVERY = 10  # rounds between two measurements of a thousand queries
+LOOK_EVERY = 10  # rounds from one measurement of a thousand queries to the next
 N_CENTRES, NOISE = 2000, 0.7  # of the random vectors
 N_QUERIES, K = 1000, 10
 
@@ -131,8 +136,9 @@ class Month:
         disk: Counts the written bytes.
         round_s: Seconds of each round.
         sizes: Size of the updated index as a multiple of the fresh one's, after each round.
-        refresh_ms: Times that the reader took to load the newest state, after each round.
-        first_ms: Times of the first query after each round, of the updated and the fresh index.
+        refresh_ms: Time that the reader took to load the newest state after each round.
+        first_ms: Times of the first query after each round: a list for the updated index and a
+            list for the fresh index.
         looks: Results of `latencies` after every tenth round.
     """
 
@@ -271,8 +277,8 @@ def compare_with_rebuild(
 ) -> None:
     """Compare the updated with the rebuilt index, by exact search and by the recall of both.
 
-    A query counts as one difference if exact search finds other documents in the updated than in
-    the rebuilt index, and as one difference if the scores are not equal: it can count twice.
+    If exact search finds other documents in the updated than in the rebuilt index, the query counts
+    as one difference. If the scores differ, that is one difference too. So a query can count twice.
     """
     rebuilt, queries = other
     found, scores = answers(updated, queries, exact=True)

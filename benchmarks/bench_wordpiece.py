@@ -1,9 +1,10 @@
 """Training a vocabulary of 30,522 word pieces on Wikipedia: time, memory and quality.
 
-Our trainer merges the pairs with the highest gain of likelihood. It is compared with the trainer of
-the `tokenizers` library, which merges the most frequent pairs. Each runs in its own process. The
-quality is the number of tokens per word, and of unknown words, in unseen text. It is also compared
-with that of Google's vocabulary for BERT. Name the folder of the data sets with SBERT_SEARCH_DATA.
+Our trainer merges the pairs with the highest gain of likelihood. The peer is the trainer of the
+`tokenizers` library, which merges the most frequent pairs. Each trainer runs in its own process.
+The quality of a vocabulary has two figures on unseen text: the tokens per word, and the unknown
+words per million words. Both are also compared with those of Google's vocabulary for BERT. Name the
+folder of the data sets with SBERT_SEARCH_DATA.
 """
 
 from __future__ import annotations

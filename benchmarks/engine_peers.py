@@ -73,9 +73,10 @@ class Txtai:
 
 
 class LanceDb:
-    """A LanceDB table of vectors and texts with a full-text index, searched without a vector index.
+    """A LanceDB table of vectors and texts with a full-text index, but without a vector index.
 
-    By LanceDB's documentation, so small a table needs no vector index. All vectors are scanned.
+    LanceDB's documentation says that a table of this size needs no vector index: a search scans all
+    vectors.
     """
 
     def __init__(self, folder: Path, model: str, *, kill_after: int | None = None) -> None:

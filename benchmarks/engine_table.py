@@ -2,7 +2,7 @@
 
     python benchmarks/engine_table.py
 
-Every cell comes from the committed results of `bench_engines`.
+Every cell comes from the result files of `bench_engines` in benchmarks/results/.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ def yes_or_no(figure: Figure, key: str) -> str:
 
 Rows = dict[str, tuple[str, str, Format]]
 """For the label of each row: the part of `bench_engines`, the measure, the format of the cells."""
-# README.md shows times and speeds as multiples of ours; docs/measurements.md shows them in seconds,
-# milliseconds or documents a second.
+# README.md shows times and speeds as multiples of ours. docs/measurements.md shows the same figures
+# in seconds, milliseconds or documents a second.
 README_ROWS: Rows = {
     "nDCG@10 over 1,000 abstracts, by meaning": ("queries", "dense_ndcg_at_10", number(".3f")),
     "nDCG@10 over 1,000 abstracts, by meaning and words": (
@@ -178,7 +178,7 @@ def _cells(rows: Rows) -> Iterator[tuple[str, list[str]]]:
 
 
 def read(part: str) -> dict[str, Figure]:
-    """Read the committed figures of one part of `bench_engines`; {} if there is no result file."""
+    """Read the figures of one part of `bench_engines`; return {} if there is no result file."""
     found: dict[str, Figure] = {}
     for file in (ROOT / "benchmarks/results").glob(f"bench_engines_{part}_*.json"):
         found |= json.loads(file.read_text(encoding="utf-8"))["figures"]

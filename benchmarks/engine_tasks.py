@@ -42,7 +42,7 @@ def engine_of(name: str, folder: str, model: str, **options: Any) -> Engine:
 
 
 def create(name: str, folder: str, model: str, docs: str) -> dict[str, Any]:
-    """Index a file; return the number of threads that torch uses, None if torch is not loaded."""
+    """Index a file; return the number of threads that torch uses, or None without torch."""
     engine_of(name, folder, model).create(Path(docs))
     torch: Any = sys.modules.get("torch")
     return {"threads": torch.get_num_threads() if torch else None}

@@ -38,8 +38,9 @@ def try_kill_at_half(bench: Bench) -> None:
 def try_kills_of_a_stream(bench: Bench, kills: int) -> None:
     """Kill processes that write small batches; count the documents that are lost.
 
-    A document counts as acknowledged if the process printed that its batch was written, and as lost
-    if it was acknowledged and is not in the index afterwards.
+    A document is acknowledged if the process printed that its batch was written. The number of
+    documents lost is the number acknowledged less the number in the index afterwards. If an index
+    does not open, all its acknowledged documents are lost.
     """
     draw = random.Random(bench.options.seed)
     delays = [draw.uniform(0.05, 1.0) for _ in range(kills)]

@@ -1,10 +1,12 @@
 """The interface of the search engines that `bench_engines` compares, and two of the engines.
 
-Each engine is used as its documentation shows. The model is a folder, or `STUB` in trials that need
-no model: `SbertSearch` then hashes words to vectors, and the other engines get random vectors.
-Every engine embeds title and text joined by a space. It stores the text
-and a number, ``bucket``, to filter by. An engine that can search by words also indexes the words.
-Engines are imported when they are used, so that a new process loads only one of them.
+Each engine is used as its documentation shows. Every engine embeds title and text joined by a
+space. It stores the text and a number, ``bucket``, to filter by. An engine that can search by words
+also indexes the words.
+
+The model of an engine is a folder. In trials that need no model it is `STUB`: `SbertSearch` then
+hashes words to vectors, and the other engines get random vectors. Libraries are imported where they
+are used, so that a process loads only the libraries of one engine.
 """
 
 from __future__ import annotations
@@ -58,8 +60,8 @@ class TextModel:
     """A SentenceTransformer, or for `STUB` random vectors that depend on the text alone.
 
     Attributes:
-        kill_after: Number of embedded texts after which the process kills itself; None: never. If
-            it is set, embedding is slowed down to `TEXTS_A_SECOND`, a speed that a GPU may have.
+        kill_after: Number of embedded texts after which the process kills itself. None: never. If
+            a number is set, embedding is slowed down to `TEXTS_A_SECOND`.
     """
 
     def __init__(self, model: str, kill_after: int | None = None) -> None:
@@ -151,7 +153,7 @@ def _hashing_that_dies(kill_after: int | None) -> Any:
 
 
 class FaissScript:
-    """What a script of some twenty lines does: a flat FAISS file and the documents as JSON lines.
+    """A flat FAISS file and the documents as JSON lines, as a script of some twenty lines has them.
 
     For the methods see `Engine`.
     """

@@ -85,7 +85,10 @@ def widen(
     truth: Rows,
     wanted: float,
 ) -> float:
-    """Set the smallest width with the wanted recall, or the largest width; return the recall."""
+    """Set the smallest search width that reaches the wanted recall, and return the recall reached.
+
+    If no width up to the largest of `WIDTHS` reaches it, the largest is set.
+    """
 
     def recall_at(width: int) -> float:
         set_width(width)

@@ -35,7 +35,11 @@ def sentences(limit: int) -> tuple[str, list[str]]:
 
 
 def nli_pairs(limit: int, *, only: str | None = None) -> tuple[str, list[TextPair]]:
-    """Return a source's name and up to `limit` labelled pairs: SNLI, or made up."""
+    """Return the name of a source and up to `limit` labelled pairs of it.
+
+    The source is SNLI, or without it consecutive sentences with made-up labels. With `only`, all
+    pairs have that label.
+    """
     data = data_folder()
     if data is None:
         _, texts = sentences(limit + 1)
@@ -46,7 +50,10 @@ def nli_pairs(limit: int, *, only: str | None = None) -> tuple[str, list[TextPai
 
 
 def documents(limit: int) -> tuple[str, list[Document]]:
-    """Return a source's name and up to `limit` documents: SciFact abstracts, or docstrings."""
+    """Return the name of a source and up to `limit` documents of it.
+
+    The source is SciFact's abstracts, or without it docstrings.
+    """
     data = data_folder()
     if data is None:
         return "docstrings", list(islice(stdlib_documents(), limit))

@@ -46,7 +46,7 @@ class Clusters:
         return cls(centres, directions, seed)
 
     def draw(self, count: int, stream: int) -> Floats:
-        """Draw unit vectors, (count, dim); ``stream`` is a part of the seed."""
+        """Draw unit vectors, (count, dim); different values of ``stream`` give other vectors."""
         rng = np.random.default_rng([self.seed, stream])
         cluster_of = rng.integers(0, len(self.centres), count)
         inner = rng.normal(size=(count, len(self.directions))).astype(np.float32)
@@ -79,7 +79,7 @@ class OnePassage:
 
     @property
     def chunk(self) -> NDArray[np.int64]:
-        """Number of each passage in its document, 0."""
+        """Number of each passage in its document: always 0."""
         return np.zeros(len(self.documents), np.int64)
 
     char_start = char_end = n_tokens = lost_tokens = chunk
@@ -88,7 +88,10 @@ class OnePassage:
 def write_index(
     path: Path, clusters: Clusters, count: int, *, memory_bytes: int | None = None
 ) -> IndexStore:
-    """Write an index whose integer column ``part`` repeats 0 to 999, to filter by."""
+    """Write an index of ``count`` vectors with an integer column ``part`` to filter by.
+
+    The values of the column are 0 to 999, over and over.
+    """
     dim = clusters.centres.shape[1]
     start = BuildCursor(source_sha256="drawn", rows=0)
     store = IndexStore.create(path, StoreSettings(dim=dim), {"part": "int64"}, build=start)

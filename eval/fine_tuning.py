@@ -4,15 +4,17 @@
     python eval/fine_tuning.py own pooling concatenation --data DATA --model MODEL --minutes 75
 
 An experiment compares trials. A trial is a recipe with settings, and a run is one trial with one
-seed. Each run has a folder under --work, named by a digest of everything that the run depends on.
-Experiments share runs with equal settings, finished runs are not repeated, and interrupted runs
-resume. All trials run with one seed before the next seed.
+seed. All trials run with one seed before the next seed. Each run has a folder under --work, named
+by a digest of everything that the run depends on. Experiments therefore share runs with equal
+settings. Finished runs are not repeated, and interrupted runs resume.
 
-With --minutes, all runs under --work together have a time limit. No run starts that would exceed
-the limit if it took as long as the longest run so far. At the end, the report of each experiment is
-written as JSON, Markdown and SVG; it names missing runs. If an experiment chooses among trials, the
-dev metric of the first seed decides. Then only the chosen trial and the model before training are
-scored on the test set.
+With --minutes, all runs under --work together have a time limit. Before each run, the script
+assumes that the run takes as long as the longest run so far. If that would exceed the limit, no
+further run starts. At the end, the report of each experiment is written as JSON, Markdown and SVG.
+It names the missing runs.
+
+Some experiments choose among their trials. The trial with the best dev metric of the first seed is
+chosen. Then only this trial and the model before training are scored on the test set.
 """
 
 from __future__ import annotations

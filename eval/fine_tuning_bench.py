@@ -234,7 +234,11 @@ class Bench:
         return file
 
     def _score(self, trial: Trial, model: Path, name: str) -> dict[str, Any]:
-        """Score a model on a task; models trained on STSb also on pairs not seen in training."""
+        """Score a model on a task.
+
+        If the recipe trains on STSb, the model is also scored on the task's pairs that are not in
+        STSb's training set.
+        """
         if name == "triplets":
             articles = self.data / "wikipedia-en-2014/test.jsonl.xz"
             per_article = accuracy_by_article(articles, Embedder(model, precision="fp32"))

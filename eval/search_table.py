@@ -2,10 +2,13 @@
 
     python eval/search_table.py --data DATA --choices CHOICES.json --reranker MODEL
 
-The fusion of hybrid search, and the depth and weight of the reranker, come from --choices. That
-file is written by `eval/scifact_reranker.py`, which reads no test data. Reports are written under
---out, in a folder for each system. An existing report is not made again. If it was made with other
-choices, the script ends with an error.
+A system is one of the four kinds of search. Hybrid search fuses the hits of dense and of lexical
+search; reranked search reranks the hits of hybrid search. The settings of the fusion, and the depth
+and weight of the reranker, come from --choices. That file is written by `eval/scifact_reranker.py`,
+which reads no test data.
+
+Reports are written under --out, in a folder for each system. An existing report is not made again.
+If it was made with other choices, the script ends with an error.
 """
 
 from __future__ import annotations

@@ -3,12 +3,14 @@
     python eval/squad_wikipedia.py DATA OUT
     sbert-search eval retrieval squad-wikipedia-101k --data OUT
 
-The corpus is every distinct paragraph of the two halves of the SQuAD 2.0 development set, then the
-first 100,000 paragraphs of 150 characters or more of a 2014 extract of Wikipedia, in file order.
-Queries are the answerable questions of the first half. Each has one relevant document, the
-paragraph that it was asked about. ``qrels/all.tsv`` judges all 2,910 questions, and
-``qrels/test.tsv`` 300 of them, drawn with seed 0. Equal input gives files of equal bytes;
-eval/tasks/squad-wikipedia-101k.toml has the hashes of the corpus, the queries and test.tsv.
+The corpus starts with every distinct paragraph of the SQuAD 2.0 development set, which is in two
+halves (dev_a and dev_b). Then come the first 100,000 paragraphs of 150 characters or more of a 2014
+extract of Wikipedia, in file order. Queries are the answerable questions of dev_a. Each has one
+relevant document, the paragraph that it was asked about. ``qrels/all.tsv`` judges all 2,910
+questions, and ``qrels/test.tsv`` 300 of them, drawn with seed 0.
+
+Equal input gives files of equal bytes. eval/tasks/squad-wikipedia-101k.toml has the hashes of the
+corpus, the queries and test.tsv.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Triplet accuracy, for triplets of two sentences of one section and a sentence of another."""
+"""Triplet accuracy: how often a sentence is nearer to one of its own section than to another's."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from sbert_search.training.data.examples import DataConfig, read_examples
 def accuracy_by_article(path: Path, embedder: Embedder, *, per_document: int = 4) -> list[float]:
     """Measure how often a sentence is nearer to one of the same section than to one of another.
 
-    Sentences are compared by the Euclidean distance of their embeddings.
+    Sentences are compared by the Euclidean distance of their embeddings. The two sections belong to
+    the same document.
 
     Returns:
         Accuracy of each document. Triplets of one document depend on each other, so confidence
