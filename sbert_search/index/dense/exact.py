@@ -205,8 +205,9 @@ class _Candidates:
     """Pairs of a query and a scanned vector whose float32 score may be among the best k.
 
     A pair is two numbers: the index of the query, and the position of the vector among the scanned
-    ones. The floor of a query is a float32 score that all its true best k reach: the k-th best
-    float32 score so far less ``slack``, which is twice the largest rounding error of a score.
+    ones. Each query has a floor: the k-th best float32 score so far less ``slack``, which is twice
+    the largest rounding error of a score. The float32 scores of the true best k are all at least
+    the floor, so pairs below it are dropped.
     """
 
     def __init__(self, k: int, floor: NDArray[np.float64], slack: NDArray[np.float64]) -> None:
@@ -260,10 +261,11 @@ class _Candidates:
 
 
 def _kth_best(scores: NDArray[np.float32], k: int) -> NDArray[np.float32]:
-    """Return, for each query, a bound that at least k of its n scores reach; n exceeds k.
+    """Return a bound that at least k of the n scores of each query reach; n exceeds k.
 
-    Of many scores only the best of each group is sorted. The k-th best of these is at most the
-    k-th best of all, and hardly below it where there are at least 4 k groups.
+    If there are many scores, they are divided into groups, and only the best score of each group is
+    considered. The k-th best of these is at most the k-th best of all. With at least 4 k groups it
+    is hardly below.
     """
     n_queries, n = scores.shape
     n_groups = n // GROUP
@@ -293,10 +295,10 @@ def _fast_scores(
 ) -> NDArray[np.float32]:
     """Score a block with BLAS, (n_queries, n_block); euclidean as ``2 q.v - v.v``.
 
-    Few queries are scored by dot products with one vector at a time. For so few, a matrix product
-    reads vectors at half the speed, and its threads wait for each other: on a busy machine for a
-    time slice of the scheduler, a hundred times what the work takes (docs/decisions.md: Up to eight
-    queries are scored by dot products).
+    Up to `FEW` queries are scored by dot products with one vector at a time. For so few queries, a
+    matrix product reads vectors at half the speed. Its threads also wait for each other. On a busy
+    machine they wait for a time slice of the scheduler, which is a hundred times as long as the
+    work (docs/decisions.md: Up to eight queries are scored by dot products).
     """
     few = len(queries) <= FEW
     step = max(1, DOT_ELEMENTS // block.shape[1]) if few else len(block)
@@ -317,8 +319,8 @@ def _fast_scores(
 def _as_float32(vectors: Vectors) -> NDArray[np.float32]:
     """Convert finite vectors to float32, from float16 at seven times the speed of `astype`.
 
-    Bits of float16 are moved to their places in float32; multiplying by a power of two then
-    corrects the exponent. Subnormal numbers come out right as well.
+    The bits of float16 are moved to their places in float32. A multiplication by a power of two
+    then corrects the exponent. Subnormal numbers come out right as well.
     """
     if vectors.dtype != np.float16:
         return vectors.astype(np.float32, copy=False)

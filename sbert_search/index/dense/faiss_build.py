@@ -129,8 +129,9 @@ def train_on(index: FaissIndex, vectors: NDArray[np.float32]) -> None:
     """Train a FAISS index on vectors, (n, dim).
 
     All threads train the inverted lists, but only one trains the codes (compressed vectors). Codes
-    need many small clusterings: on a busy machine, two threads take 20 times as long as one, since
-    they wait for each other at every step (docs/decisions.md: Codes are trained by one thread).
+    need many small clusterings. Several threads wait for each other at every step of these: on a
+    busy machine, two threads take 20 times as long as one (docs/decisions.md: Codes are trained by
+    one thread).
     """
     faiss = import_faiss()
     inner = faiss.downcast_index(index)
@@ -144,8 +145,8 @@ def train_on(index: FaissIndex, vectors: NDArray[np.float32]) -> None:
 def fill(begun: FaissIndex, vectors: Vectors, advance: Advance = lambda n: None) -> FaissIndex:
     """Add the vectors (n_rows, dim) that a trained index does not hold yet.
 
-    An empty index is copied first. An index that already holds the first vectors is changed in
-    place, since a copy may not fit into memory.
+    If the index is empty, a copy of it is filled. An index that already holds the first vectors is
+    changed in place, since a copy may not fit into memory.
     """
     faiss = import_faiss()
     index = begun if begun.ntotal else faiss.clone_index(begun)

@@ -1,8 +1,9 @@
 """Approximate search of a segment by a FAISS index, whose file can be rebuilt from the vectors.
 
-FAISS neither opens nor checks the file: its writer can lose data on a full disk and report success,
-and its reader parses damaged bytes. `runtime.disk` writes the bytes, and their hash is checked
-before FAISS reads them. A position is the index of a vector in the segment.
+FAISS neither writes nor opens the file itself. The file writer of FAISS can lose data on a full
+disk and report success, and the file reader parses damaged bytes. Therefore `runtime.disk` writes
+the bytes, and their hash is checked before FAISS parses them. A position is the index of a vector
+in the segment.
 """
 
 from __future__ import annotations
@@ -30,7 +31,10 @@ _KINDS = re.compile(r"Index(Flat(IP|L2)?|(HNSW|IVF|PQ|ScalarQuantizer|PreTransfo
 
 
 class FaissFile:
-    """A FAISS index in a file. The constructor maps it; it is checked and parsed at first use."""
+    """A FAISS index in a file.
+
+    The constructor maps the file. The hash is checked and the index parsed at first use.
+    """
 
     def __init__(self, folder: Folder, record: FileRecord, shape: tuple[int, int]) -> None:
         self.record, self._shape = record, shape
@@ -53,7 +57,10 @@ class FaissFile:
         return None if self.index is None else faiss_gpu.load(self.index)
 
     def copy(self) -> FaissIndex | None:
-        """Read the FAISS index into memory, so that vectors can be added; None as for `index`."""
+        """Read the FAISS index into memory, so that vectors can be added.
+
+        Returns None, with a warning, when the file is damaged or FAISS is missing.
+        """
         return self._read(mapped=False)
 
     def _read(self, *, mapped: bool) -> FaissIndex | None:

@@ -1,10 +1,10 @@
 """FAISS on a GPU, where `faiss-gpu` is installed and a device answers correctly.
 
-A build trains the index on the device, fills it there from pinned memory, and copies it back to the
-CPU, which writes it to a file. A search uses a float16 copy of the index on the device. Only one
-thread uses the copy, since GPU indexes are not safe even for concurrent readers
-(facebookresearch/faiss issues 367 and 1014). Work that does not fit on the device or fails there is
-done on the CPU, and a note tells the user.
+A build trains the index on the device and fills it there from pinned memory. The filled index is
+copied back to the CPU and written to a file. A search uses a float16 copy of the index on the
+device. Only one thread calls FAISS on the device, since GPU indexes are not safe even for
+concurrent readers (facebookresearch/faiss issues 367 and 1014). Work that does not fit on the
+device or fails there is done on the CPU, and a note tells the user.
 """
 
 from __future__ import annotations
@@ -181,7 +181,7 @@ def supports(plan: Plan) -> bool:
 
 
 def load(index: FaissIndex) -> GpuIndex | None:
-    """Copy an index to a device; None without a device, or with a note when the copy fails."""
+    """Copy an index to a device; None without a usable device, or, with a note, on failure."""
     try:
         gpu = can_hold(index, index.ntotal)
         return GpuIndex(gpu, index) if gpu else None

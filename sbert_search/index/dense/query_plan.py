@@ -1,11 +1,14 @@
 """Which rows of a segment a search may return, and the cheapest way to find the best of them.
 
 The selected rows are those that a search may return: not deleted, and matching the filter if there
-is one. Few selected rows are scored exactly. Many selected rows are passed to FAISS as a bitmap,
-with raised search parameters, since the nearest selected rows are farther away than the nearest of
-all rows. If nearly all rows are selected, for example because a few were deleted, FAISS searches
-without a bitmap, which is several times faster. It then fetches a few more candidates, and those
-that are not selected are dropped.
+is one. There are three ways to search them:
+
+- Few selected rows are scored exactly.
+- Many selected rows are passed to FAISS as a bitmap. The search parameters are raised, since the
+  nearest selected rows are farther away than the nearest of all rows.
+- If nearly all rows are selected, for example because a few were deleted, FAISS searches without a
+  bitmap, which is several times faster. FAISS then fetches a few more candidates, and those that
+  are not selected are dropped.
 
 A position is the index of a row in its segment. Costs are in units of scoring one randomly accessed
 vector, the most expensive operation.

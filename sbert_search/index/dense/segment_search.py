@@ -75,9 +75,9 @@ def offer_approximate(
 ) -> None:
     """Offer the rows that a FAISS index finds, scored with their stored vectors.
 
-    If ``selection`` leaves few rows, they are scanned exactly instead. Queries for which FAISS
-    returns too few rows are searched again, in the end by an exact scan, so every query gets k rows
-    if there are k.
+    If ``selection`` leaves few rows, they are scanned exactly instead. If FAISS returns too few
+    rows for some queries, these queries are searched again with wider parameters or by an exact
+    scan. The last attempt is always an exact scan, so every query gets k rows if there are k.
 
     Args:
         top: As for `offer_nearest`.
@@ -149,9 +149,11 @@ def _pairs(
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_] | None]:
     """Turn positions (n_queries, n), -1 where there is none, into pairs of query and position.
 
+    Queries with fewer than ``needed`` candidates are left out.
+
     Returns:
-        Query and position of each candidate, both (n_found,), except for queries with fewer than
-        ``needed`` candidates; and a mask of these queries, bool (n_queries,), or None if none.
+        Query of each candidate, (n_found,); its position, (n_found,); and a mask of the queries
+        left out, bool (n_queries,), or None if there are none.
     """
     n_queries, n = at.shape
     if n >= needed and at.min(initial=0) >= 0:

@@ -50,8 +50,9 @@ class SingleQuerySearch:
         """Find the best rows of one query, (1, dim), normalised for cosine.
 
         Returns:
-            Scores float32 (1, k), best first, and rows int64 (1, k). None if FAISS finds fewer
-            candidates than planned, of which there may be more than k.
+            Scores float32 (1, k), best first, and rows int64 (1, k). None if the segment has fewer
+            than k rows, or if FAISS finds fewer candidates than the plan asks for, even if it finds
+            k of them.
 
         Raises:
             IndexStoreError: As for `faiss_runtime.require_not_forked`.

@@ -37,9 +37,9 @@ def opened_files(source: Folder, manifest: Manifest) -> Opened:
 def backup_to(source: Folder, manifest: Manifest, target: Path, opened: Opened) -> None:
     """Copy a state of an index to a new folder, which becomes an index of its own.
 
-    Every file is hashed in the new folder, which gets its final name when it is complete. Hard
-    links share their bytes with the source, so a backup on the same disk protects against
-    later writes, but not against a failing disk.
+    Each file is linked or copied, and its hash is checked. The new folder gets its final name when
+    it is complete. Hard links share their bytes with the source. A backup on the same disk
+    therefore protects against later writes to the index, but not against a failing disk.
 
     Args:
         source: The index.

@@ -47,8 +47,8 @@ class CheckReport:
 def check(path: Path) -> CheckReport:
     """Verify a whole index and report all damage, not only the first.
 
-    All files are opened before any is read, so writers may continue. If they remove a file before
-    it is opened, the newer state is checked instead.
+    All files are opened before the first is hashed, so writers may continue meanwhile. If a writer
+    removes a file before it is opened, the newer state of the index is checked instead.
 
     Raises:
         NotAnIndex: The folder holds no index.
@@ -76,7 +76,7 @@ def damaged_derived_files(folder: Folder, manifest: Manifest) -> set[str]:
 
 
 class _Opened:
-    """One state of an index with all its files mapped, or an error for a file that cannot be.
+    """One state of an index with all its files mapped, or an error for each unreadable file.
 
     Attributes:
         views: The mapped bytes of each file, or its error.
@@ -146,7 +146,11 @@ def _inconsistencies(snapshot: Snapshot | CorruptIndex) -> Iterator[CorruptIndex
 
 
 def _check_tombstones(snapshot: Snapshot) -> None:
-    """Check that dead rows make up whole documents, and the numbers of live rows and documents."""
+    """Check the tombstones, which list the dead (deleted or replaced) rows.
+
+    The dead rows must make up whole documents. The numbers of live rows and documents must be those
+    of the manifest.
+    """
     n_rows = n_docs = 0
     for i, segment in enumerate(snapshot.segments):
         live = snapshot.live(i)
@@ -171,7 +175,7 @@ def _check_rows(segment: Segment) -> None:
 
 
 def _check_ids(segment: Segment) -> None:
-    """Check that the id table is sorted and agrees with the ids of the documents."""
+    """Check that the id table is sorted and has the hashes of the documents' ids and their rows."""
     starts = segment.firsts
     hashes = ids.hash_ids(segment.doc_ids(starts))
     expected = ids.make_table(hashes, segment.rows[starts], segment.ids[2])

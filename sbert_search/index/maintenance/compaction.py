@@ -1,8 +1,9 @@
 """Merging segments into fewer, without deleted and replaced (dead) rows.
 
 `merge_policy` chooses the segments; this module rewrites them. A build ends with one segment per
-million rows. Live rows keep their row numbers, which decide between equal scores, so the results of
-searches do not change (docs/decisions.md: Compaction keeps row numbers).
+million rows. Live rows keep their row numbers. Among hits with equal scores, the lower row number
+comes first; so the results of exact searches do not change (docs/decisions.md: Compaction keeps row
+numbers).
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ WORK_BYTES = 192 << 20  # memory of a merge: rows read, gathered and written, an
 def rewritten(work: Transaction, snapshot: Snapshot, groups: Sequence[Group]) -> Manifest:
     """Write merged segments and return the new manifest, without committing it.
 
-    Tombstones, the records of dead rows, are gathered in one file if any dead rows are kept.
+    Tombstones are files that list dead rows. If any dead rows are kept, they are listed in one new
+    tombstone.
 
     Args:
         work: The transaction to write in.
@@ -177,7 +179,11 @@ def _merged(work: Transaction, snapshot: Snapshot, group: Group) -> SegmentRecor
 def _columns_of(
     segments: Sequence[Segment], columns: Mapping[str, ColumnType]
 ) -> dict[str, ColumnType]:
-    """Return the columns of a merged segment; integers that float64 would round stay int64."""
+    """Return the columns of a merged segment with their types.
+
+    A float64 column of the index is stored as int64 if a segment has integers in it that float64
+    would round.
+    """
     stored = dict(columns)
     for name in (name for name, kind in columns.items() if kind == "float64"):
         if any(segment.rounded_as_float(name) for segment in segments):
@@ -231,8 +237,9 @@ def _batch_rows(segments: Sequence[Segment]) -> int:
 def _conformed(table: pa.Table, schema: pa.Schema) -> pa.Table:
     """Return a table with the columns of a schema: new ones are null, int64 may become float64.
 
-    Arrow does not check the casts to float64, since it would refuse all integers beyond 2**53, even
-    those that float64 holds exactly. `_columns_of` keeps columns int64 that float64 would round.
+    Arrow's check of casts to float64 is turned off, because it refuses all integers beyond 2**53,
+    even those that float64 holds exactly. The casts here round nothing: `_columns_of` keeps int64
+    for a column that float64 would round.
     """
     present = set(table.schema.names)
     arrays = [

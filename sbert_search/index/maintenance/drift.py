@@ -25,12 +25,12 @@ class DriftReport:
         segments: Number of segments.
         dead_share: Share of deleted or replaced rows among all stored rows.
         scanned_share: Share of the live rows that no FAISS file holds; 0 if the spec is Flat.
-        imbalance: Imbalance factor of the inverted lists, the largest of all segments: 1 when all
-            lists are equally long, n when a search reads n times as much; None without inverted
-            lists.
+        imbalance: Imbalance factor of the inverted lists, the largest of all segments. It is 1 when
+            all lists are equally long, and n when a search reads n times as much. None without
+            inverted lists.
         probes: Number of passages whose vectors were the queries.
-        recall: Mean recall@10 over these queries, not counting the passage itself; None when every
-            search is exact.
+        recall: Mean recall@10 over these queries; a passage does not count as its own neighbour.
+            None when every search is exact.
         target: Target recall.
         actions: Recommended commands, the most useful first; empty if none is needed.
 

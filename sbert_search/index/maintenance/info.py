@@ -33,7 +33,7 @@ class IndexInfo:
         lexical: Settings of lexical search; None: the index has no lexical data.
         model: Identity of the model that made the vectors.
         columns: Metadata columns and their types.
-        built: Outcomes of the input rows of the build.
+        built: Number of input rows of the build, by outcome (indexed, rejected, ...).
         source_sha256: Hash of the sources of the build.
         tuning: Result of the last tuning; None if the index was not tuned.
         advice: The reason to compact the index, or "".

@@ -1,18 +1,20 @@
 """The merge policy: which segments to rewrite, so that an index stays fast and small after updates.
 
-An update ends with these merges:
+A segment is an immutable set of files for consecutive rows. A dead row is the row of a deleted or
+replaced document; the other rows are live. An update ends with these merges:
 
-- A segment with more than 20 % dead (deleted or replaced) rows is rewritten without them, so files
-  stay below 1.25 times the size of live rows.
+- A segment with more than 20 % dead rows is rewritten without them. Files therefore stay below 1.25
+  times the size of the live rows.
 - If more than 4 small segments (at most half a million live rows each) follow the last segment that
-  has a FAISS file, the newest are merged, going back until a segment holds at least twice as many
-  rows as all after it. A row is thus rewritten about log2(rows / rows of an update) times by
-  merges, and once for every fifth of its segment that dies.
-- If more than 1 % of the rows are outside FAISS, they are added to the FAISS index of the newest
-  segment that has one. The files of that segment are then written again, with its dead rows, since
-  the FAISS index holds these too; if more than 20 % are dead, they are dropped and the FAISS index
-  is filled again. Rows that would make the segment larger than a million rows are not added to it:
-  they get a FAISS index of their own as soon as there are 50,000 of them.
+  has a FAISS file, the newest are merged. The merge goes back until it meets a segment that holds
+  at least twice as many live rows as all after it. Merges thus rewrite a row about log2(rows / rows
+  of an update) times. A row is also rewritten once for every fifth of its segment that dies.
+- If more than 1 % of the rows are outside FAISS, these rows are added to the newest segment that
+  has a FAISS index, and to this index. The files of that segment are written again. Its dead rows
+  stay, because the FAISS index holds them too. Only if more than 20 % of its rows are dead, the
+  dead rows are dropped and the FAISS index is filled again.
+- If the segment would then have more than a million rows, nothing is added to it. The rows outside
+  FAISS get a FAISS index of their own as soon as there are 50,000 of them.
 
 docs/decisions.md: Updates merge segments when they end; Four small segments, not eight.
 
@@ -103,10 +105,10 @@ def groups_for_compaction(snapshot: Snapshot) -> list[Group]:
 
 
 def groups_after_commit(snapshot: Snapshot) -> list[Group]:
-    """Choose groups after one commit of a build or update, if this saves `MAX_MERGEABLE` segments.
+    """Choose groups to merge after one commit of a build or update.
 
-    Otherwise merging waits for the end of the build or update. Segments with a FAISS file are not
-    rewritten.
+    There are groups only if merging removes at least `MAX_MERGEABLE` segments. Otherwise merging
+    waits for the end of the build or update. Segments with a FAISS file are not rewritten.
     """
     parts = _parts(snapshot)
     groups = list(_neighbours(parts, stand_alone=[part.has_ann for part in parts]))
@@ -117,7 +119,7 @@ def groups_after_commit(snapshot: Snapshot) -> list[Group]:
 
 
 def groups_after_update(snapshot: Snapshot) -> list[Group]:
-    """Choose groups after an update, by the limits of this module."""
+    """Choose groups to merge at the end of an update, as the docstring of this module describes."""
     parts = _parts(snapshot)
     tail = max([i + 1 for i, part in enumerate(parts) if part.has_ann], default=0)
     merged = _for_faiss(parts, tail, snapshot) or _tiered(parts, tail)
@@ -125,7 +127,7 @@ def groups_after_update(snapshot: Snapshot) -> list[Group]:
 
 
 def _for_faiss(parts: Sequence[_Part], tail: int, snapshot: Snapshot) -> list[Group]:
-    """Choose groups so that FAISS gets the segments from ``tail`` on, which no FAISS file holds."""
+    """Choose groups so that the segments from ``tail`` on, which have no FAISS file, get one."""
     scanned = sum(part.n_live for part in parts[tail:])
     if snapshot.settings.spec.is_flat or scanned == 0:
         return []
@@ -205,8 +207,8 @@ def _parts(snapshot: Snapshot) -> list[_Part]:
 def _share_types(parts: Sequence[_Part]) -> bool:
     """Whether every column of these segments can be stored with one type.
 
-    A column cannot if one segment has floats and another has integers that float64 would round.
-    Indexes of earlier versions may have such columns.
+    A column has no common type if one segment has floats in it and another has integers that
+    float64 would round. Indexes of earlier versions may have such columns.
     """
     if not any(part.precise for part in parts):
         return True

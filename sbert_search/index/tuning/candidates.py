@@ -16,12 +16,13 @@ _EF = (10, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """One kind of index, with its number of inverted lists left open.
+    """One kind of index. Its number of inverted lists depends on the number of rows.
 
     Attributes:
         pattern: A FAISS factory string with ``{lists}`` for the number of inverted lists.
-        refines: Values of `IndexSpec.refine` to try, ascending: how many candidates FAISS returns
-            per result, which are then scored with the stored vectors.
+        refines: Values of `IndexSpec.refine` to try, ascending. ``refine`` is the number of
+            candidates that FAISS returns per result. The candidates are then scored again with the
+            stored vectors.
     """
 
     pattern: str
@@ -79,8 +80,8 @@ def families(n_rows: int, dim: int) -> list[Family]:
 def lists_for(n_rows: int) -> int:
     """Return the number of inverted lists: a power of two near twice the square root of the rows.
 
-    There are never more lists than the rows can train (docs/decisions.md: Twice the square root of
-    the rows as lists).
+    The number is lower if there would be fewer than `ROWS_PER_LIST` rows to train each list
+    (docs/decisions.md: Twice the square root of the rows as lists).
     """
     preferred = 1 << round(math.log2(max(2 * math.sqrt(n_rows), 1)))
     most = 1 << int(math.log2(max(n_rows / ROWS_PER_LIST, 1)))

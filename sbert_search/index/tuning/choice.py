@@ -41,13 +41,18 @@ def outlook(measured: Iterable[MeasuredFamily], budget: Budget) -> list[Candidat
 
 
 def finalists(candidates: Sequence[Candidate]) -> list[Candidate]:
-    """Take the fastest candidate within the budget, and if possible one of another structure.
+    """Take at most two candidates to build over all rows, if possible of different structures.
 
-    Candidates are the families that reached the recall on the sample, fastest first. A structure is
-    an HNSW graph, inverted lists, or none (an exact scan). A prediction from a sample may be wrong
-    in the same way for all graphs, or for all inverted lists, so two finalists of one structure
-    could both fail (docs/decisions.md: The two finalists of `index tune` are of two kinds).
-    Candidates slower than an exact scan are not taken.
+    The first is the fastest candidate within the budget. The second is the fastest of another
+    structure; if there is none, the second fastest of all. A structure is an HNSW graph, inverted
+    lists, or none (an exact scan). Candidates slower than an exact scan are not taken.
+
+    A prediction from a sample may be wrong in the same way for all graphs, or for all inverted
+    lists. Two finalists of one structure could therefore both fail (docs/decisions.md: The two
+    finalists of `index tune` are of two kinds).
+
+    Args:
+        candidates: The families that reached the recall on the sample, fastest first.
     """
     allowed: list[Candidate] = []
     for candidate in candidates:
@@ -65,10 +70,14 @@ def _structure(candidate: Candidate) -> tuple[bool, bool]:
 
 
 def fastest(trials: Iterable[Trial], recall: float, latency_ms: float | None) -> Trial | None:
-    """Choose the fastest trial within the targets, or one of a smaller index nearly as fast.
+    """Choose the fastest trial within the targets, or one nearly as fast whose index is smaller.
 
-    The fastest trial is the one with the most queries per second in batches. The limit
-    ``latency_ms`` is for the median latency of a single query; None: no limit.
+    The fastest trial is the one with the most queries per second in batches.
+
+    Args:
+        trials: Measured trials.
+        recall: Target recall.
+        latency_ms: Limit of the median latency of a single query. None: no limit.
     """
     good = [t for t in trials if reaches(t, recall) and t.p50_ms <= (latency_ms or float("inf"))]
     if not good:

@@ -24,7 +24,7 @@ from sbert_search.index.tuning.sweep import climb, measure, unmeasured
 from sbert_search.runtime.progress import note, progress
 from sbert_search.runtime.provenance import library_versions, machine
 
-FEWEST_QUERIES = 50  # lowest number of queries to choose an index by, and to verify it with
+FEWEST_QUERIES = 50  # lowest number of queries to choose an index by, and of others to verify it
 TRUTH_SHARE = 0.2  # share of the remaining time for finding exact neighbours over all rows
 
 
@@ -46,7 +46,10 @@ class FullTrials:
         self.tuning: Tuning | None = None
 
     def decide(self, chosen: Sequence[Candidate], work: Transaction) -> Manifest:
-        """Build the finalists, keep only the best one's files, and return a manifest with them."""
+        """Build the finalists, keep the files of the best one, and return a manifest with them.
+
+        If no finalist reaches the targets, the manifest has no FAISS files, and searches are exact.
+        """
         settings = self._budget.settings
         choosing, verifying = self._find_ground_truths()
         for finalist in chosen:
@@ -110,7 +113,10 @@ class FullTrials:
         return measure(search, spec, truth, unmeasured(spec, exact.n_rows))
 
     def _find_ground_truths(self) -> tuple[GroundTruth, GroundTruth]:
-        """Find exact neighbours over all rows for as many queries as time allows."""
+        """Find exact neighbours over all rows, for the choosing and for the verifying queries.
+
+        If the time does not suffice for all of them, only the first queries of both are used.
+        """
         k, queries = self._budget.settings.k, self._queries
         search = partial(self._snapshot.search, exact=True)
         first = queries.choosing[0][:FEWEST_QUERIES]

@@ -51,9 +51,10 @@ def assign_seconds(vectors: NDArray[np.float32]) -> float:
 def predict(known: BuildTime, spec: IndexSpec, n_rows: int, assign_s: float) -> BuildTime:
     """Predict the time of a build from a build with another number of rows.
 
-    Building a graph of n rows takes time in proportion to n log n. Training an IVF consists of
-    k-means, whose time follows from ``assign_s``, and of training codes on a sample of fixed size.
-    Adding a row to an IVF consists of a comparison with each centroid, and of encoding the row.
+    Building an HNSW graph of n rows takes time in proportion to n log n. Training an IVF has two
+    steps: k-means, whose time follows from ``assign_s``, and the training of codes, whose time does
+    not depend on the number of rows. Adding a row to an IVF has two steps as well: the row is
+    compared with each centroid, and then encoded.
 
     Args:
         known: A measured build of the same kind of index.
@@ -74,7 +75,7 @@ def predict(known: BuildTime, spec: IndexSpec, n_rows: int, assign_s: float) -> 
 def predict_latency(
     known_ms: float, spec: IndexSpec, known_rows: int, segments: list[int]
 ) -> float:
-    """Predict the latency in ms over segments of some sizes, which are searched one by one.
+    """Predict the latency in ms of a query that searches several segments one by one.
 
     Args:
         known_ms: Latency measured on a sample.

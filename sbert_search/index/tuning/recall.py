@@ -25,8 +25,8 @@ class GroundTruth:
 
     Attributes:
         queries: float32 (n_queries, dim).
-        own: The row whose vector is the query, int64 (n_queries,), which is not counted as a
-            neighbour; -1 where the query is no row of the index.
+        own: The row whose vector is the query, int64 (n_queries,). It does not count as a neighbour
+            of the query. -1 where the query is not the vector of a row.
         kth: Score of the k-th nearest row except ``own``, float32 (n_queries,).
         k: The k of recall@k.
     """
@@ -53,7 +53,10 @@ def find_ground_truth(
     exact: Search,
     advance: Advance = lambda n: None,
 ) -> GroundTruth:
-    """Find the exact neighbours of queries; ``k`` is lowered if there are fewer rows."""
+    """Find the exact k-th neighbours of queries by the search ``exact``.
+
+    If a query has fewer than ``k`` neighbours, the ground truth has that smaller k.
+    """
     parts = []
     for start in range(0, len(queries), QUERY_BLOCK):
         parts.append(exact(queries[start : start + QUERY_BLOCK], k + 1))
@@ -67,7 +70,7 @@ def find_ground_truth(
 def without_own(
     scores: Floats, rows: NDArray[np.int64], own: NDArray[np.int64]
 ) -> tuple[Floats, NDArray[np.int64]]:
-    """Drop from the rows found for each query the row that is the query, else the last row.
+    """Drop one of the k + 1 rows found for each query: the row that is the query, else the last.
 
     Args:
         scores: Scores of the rows found, (n_queries, k + 1).
@@ -83,7 +86,9 @@ def without_own(
 
 
 def recall_of(search: Search, truth: GroundTruth) -> tuple[float, float, float]:
-    """Measure the recall of a search; rows that tie with the k-th neighbour count as found.
+    """Measure the recall of a search on one thread.
+
+    A row found counts as correct if its score is at least that of the k-th neighbour.
 
     Returns:
         Recall@k, its standard error over the queries, and queries per second.

@@ -20,8 +20,9 @@ class QuerySplit:
     """Queries by which an index is chosen, and held-out queries that verify the choice.
 
     Attributes:
-        choosing, verifying: Queries, float32 (n_queries, dim), and the rows of the index from which
-            they were taken, int64 (n_queries,); -1 for queries from elsewhere.
+        choosing, verifying: Each is a pair of arrays. The first has the queries, float32
+            (n_queries, dim). The second has the row of the index whose vector each query is, int64
+            (n_queries,); -1 for queries from elsewhere.
         origin: Where the queries came from, in words.
     """
 
@@ -39,7 +40,8 @@ def draw(
 ) -> tuple[QuerySplit, Sample]:
     """Draw rows for the sample and, unless queries are given, other rows as queries.
 
-    The sample takes at most a quarter of the memory budget.
+    The queries are then split into two halves, to choose an index by and to verify it with. The
+    sample takes at most a quarter of the memory budget.
     """
     n_drawn = 0 if queries is not None else min(settings.n_queries, max(snapshot.n_rows // 2, 2))
     n_sample = min(settings.sample_rows, snapshot.n_rows - n_drawn)

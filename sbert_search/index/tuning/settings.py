@@ -21,10 +21,11 @@ class TuneSettings:
     Attributes:
         recall: Target recall@k.
         k: The k of recall@k.
-        memory_bytes: Memory limit of the process, and limit for the size of all FAISS files
-            together; None: no limit.
+        memory_bytes: Memory limit of the process. All FAISS files together may not be larger
+            either. None: no limit.
         latency_ms: Limit for the median latency of one query by one thread; None: no limit.
-        max_minutes: Limit for the tuning; a kind of index that would take longer is not built.
+        max_minutes: Time limit of the tuning. A kind of index is not built if the build is
+            predicted to take too much of the remaining time.
         n_queries: Number of queries, half to choose an index by and half to verify it with.
         sample_rows: Number of rows in the sample on which kinds of index are compared.
         seed: Seed for drawing the sample and the queries.

@@ -82,7 +82,9 @@ def sweep(
     settings: StoreSettings,
     budget: Budget,
 ) -> Iterator[MeasuredFamily]:
-    """Measure each family that the budget allows, and yield it as soon as it is measured.
+    """Measure each family on the sample, and yield the result as soon as it is known.
+
+    A family whose build would exceed the budget is not built; its result gives the reason.
 
     Args:
         families: The families, cheapest to build first.
@@ -125,9 +127,10 @@ def climb(
 ) -> list[Trial]:
     """Raise the search parameters until the recall is reached, then find the lowest that reach it.
 
-    The recall is reached if it exceeds the target by one standard error. Then the next value of
-    ``refine`` (candidates per result that are scored again with the vectors) is tried, until a
-    value gives no faster search than an earlier one.
+    The recall is reached if it exceeds the target by one standard error. The search parameters
+    (nprobe or ef_search) are raised for each value of ``refine``, which is the number of candidates
+    per result that are scored again with the vectors. The trials end when a value of ``refine``
+    gives no faster search than an earlier value.
 
     Args:
         search_by: Returns the search by a spec.

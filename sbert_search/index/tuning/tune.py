@@ -34,9 +34,9 @@ class TuneReport:
     Attributes:
         measured: Measurements of each family (kind of index) on the sample, or why there are none.
         outlook: Predictions over all rows for the families that reached the recall.
-        built: The best measurement of each index built over all rows, on the queries by which one
-            of them is chosen; empty after a dry run.
-        tuning: The chosen index, measured on other, held-out queries; None after a dry run.
+        built: The best measurement of each index built over all rows. The queries are those by
+            which one of these indexes is chosen. Empty after a dry run.
+        tuning: The chosen index, measured on other, held-out queries. None after a dry run.
         seconds: Duration of the tuning.
     """
 
@@ -62,14 +62,14 @@ def tune(
 ) -> TuneReport:
     """Find the fastest spec that reaches a recall, and commit it with its FAISS files.
 
-    The index does not change before the commit at the end, so an interrupt loses only the
-    measurements.
+    A spec is a FAISS factory string with search settings. The index does not change before the
+    commit at the end. An interrupt therefore loses only the measurements.
 
     Args:
         store: The index.
         settings: Targets and limits.
-        queries: Typical queries, float32 (n_queries, dim); None: vectors of the index, none of
-            which counts as its own neighbour.
+        queries: Typical queries, float32 (n_queries, dim). None: vectors of the index serve as
+            queries, and none of them counts as its own neighbour.
         origin: Where the queries came from, in words.
         dry_run: Measure on the sample, predict, and change nothing.
 
@@ -169,7 +169,7 @@ def _sweep(
 
 
 def _sample_queries(query_split: QuerySplit) -> tuple[Floats, NDArray[np.int64]]:
-    """Return the queries to choose an index by, and -1 for each: it is not a row of the sample."""
+    """Return the queries to choose an index by, and -1 for each, as none is a row of the sample."""
     return query_split.choosing[0], np.full(len(query_split.choosing[0]), -1, np.int64)
 
 
