@@ -113,9 +113,9 @@ class Encoder(nn.Module):
     def needs_only_starts(self) -> bool:
         """Whether only the tensor `PackedTokens.starts` tells the encoder where a text begins.
 
-        If so, ``PackedTokens.lengths`` are not used for this. A CUDA graph of the encoder then
-        computes other texts if ``starts`` is overwritten, and a batch may end in padding rows,
-        which belong to no text. The states of padding rows are undefined.
+        If so, the encoder does not read ``PackedTokens.lengths`` for this. A CUDA graph of the
+        encoder then computes other texts if the tensor ``starts`` is overwritten. A batch may also
+        end in padding rows, which belong to no text and whose states are undefined.
         """
         config, weight = self.config, self.embeddings.word.weight
         heads = weight.new_empty(0, config.head_dim)
@@ -123,10 +123,11 @@ class Encoder(nn.Module):
 
     def first_states(self, tokens: PackedTokens) -> Tensor:
         """Last-layer states of the first token of each text, float (batch, hidden)."""
-        # If gradients are on, the last block computes only first tokens. If they are off, this may
-        # be recorded as a CUDA graph and replayed with texts of other lengths. The computation of
-        # selected rows reads `tokens.lengths`, which are then still those of the recorded texts, so
-        # the last block computes all rows, and the first tokens are found by `tokens.starts`.
+        # If gradients are on, the last block computes only first tokens.
+        # If they are off, this computation may be recorded as a CUDA graph and replayed with texts
+        # of other lengths. In the replay, `tokens.lengths` are still those of the recorded texts.
+        # The computation of selected rows reads them, so it cannot be used here. Instead, the last
+        # block computes all rows, and the first tokens are found by `tokens.starts`.
         if torch.is_grad_enabled():
             output: EncoderOutput = self(tokens, rows=tokens.first_rows.long())
             return output.hidden_states
@@ -146,8 +147,8 @@ class Encoder(nn.Module):
     def relative_distances(self, tokens: PackedTokens) -> Tensor | None:
         """Embeddings of the relative positions in a batch, (2 x reach, hidden); None if unused.
 
-        They are for the distances from -reach to reach - 1. ``reach`` is the length of the longest
-        text, but at most ``relative_positions`` of the configuration.
+        There is a row for each distance from -reach to reach - 1. ``reach`` is the length of the
+        longest text, but at most ``relative_positions`` of the configuration.
         """
         all_reach = self.config.relative_positions
         if not all_reach or self.config.attention_terms == ("c2c",):

@@ -86,6 +86,8 @@ def from_settings(keys: Mapping[str, object]) -> EncoderConfig:
 def to_settings(config: EncoderConfig) -> dict[str, object]:
     """Translate a configuration to the keys of a ``config.json``.
 
+    The keys are translated back, to check that no setting is lost.
+
     Raises:
         ConfigError: The file format of the model family (layout) cannot store one of the settings.
     """

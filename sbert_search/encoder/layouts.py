@@ -31,14 +31,15 @@ class Layout:
         defaults: The published default of each key that ``config.json`` may omit.
         read_more: Computes, from all keys, the fields that are not a copy of one key.
         write_more: Computes, from all fields, the keys that are not a copy of one field.
-        required: The keys of ``config.json`` of which this encoder supports only one value, with
-            this value.
+        required: Maps each key of ``config.json`` of which this encoder supports only one value to
+            that value.
         names: Maps a parameter of `Encoder` outside the blocks to its published names.
         block: Published prefix of the names in a block, with the placeholder ``{block}``, or for
             ALBERT ``{group}`` and ``{inner}``: the layer group, and the layer in this group.
         block_names: Maps a parameter of a block to its published names.
-        per_head: Joint projections of queries, keys and values whose published rows are in the
-            order: query, key and value of the first attention head, then of the second, and so on.
+        per_head: Names in a block of the joint projections of queries, keys and values that are
+            published head by head: first the rows of query, key and value of the first attention
+            head, then those of the second, and so on.
         model_heads: Prefixes of the published names of model heads, such as classifiers.
     """
 

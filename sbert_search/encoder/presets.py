@@ -1,10 +1,11 @@
 """The published configurations of the BERT family, by name.
 
+The small generator of ELECTRA is the one that google-research/electra released, which is as wide as
+its discriminator. The generator in the paper has a quarter of that width.
+
 Sources: google-research/bert (tiny to large), Wang et al. 2020 (MiniLM, arXiv:2002.10957),
 Liu et al. 2019 (RoBERTa, table 9), google-research/albert (version 2), Sanh et al. 2019
-(DistilBERT, arXiv:1910.01108), google-research/electra (the small generator released there is as
-wide as its discriminator; the paper's has a quarter of that width), He et al. 2021 (DeBERTa,
-table 8).
+(DistilBERT, arXiv:1910.01108), google-research/electra, He et al. 2021 (DeBERTa, table 8).
 """
 
 from __future__ import annotations

@@ -125,7 +125,10 @@ def read_checkpoint(folder: str | Path) -> Checkpoint:
 
 
 def _check_sizes(config: EncoderConfig, tensors: Mapping[str, Tensor], folder: Path) -> None:
-    """Refuse settings far larger than the weights, before an encoder of that size is made."""
+    """Refuse sizes in ``config.json`` that are far larger than those of the weights.
+
+    This precedes the construction of an encoder, which would need memory for the sizes.
+    """
     largest = max((size for tensor in tensors.values() for size in tensor.shape), default=0)
     positions = config.max_positions + config.position_offset
     sizes = {
@@ -148,7 +151,7 @@ def _check_sizes(config: EncoderConfig, tensors: Mapping[str, Tensor], folder: P
 
 
 class _SkipInit(TorchFunctionMode):
-    """Context in which modules are made without random initial weights, which a file replaces."""
+    """Context in which modules get no random initial weights, as weights of a file follow."""
 
     def __torch_function__(
         self,

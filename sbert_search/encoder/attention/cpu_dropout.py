@@ -1,8 +1,9 @@
 """Attention with dropout for training on a CPU, with a gradient computed here, not by autograd.
 
-torch has no fused CPU kernel with dropout. With a gradient from autograd, each group of equally
-long texts takes some forty small operations and copies, and oneDNN compiles a kernel for every new
-shape. Here texts of similar length are padded to one length, so there are fewer groups and shapes.
+torch has no fused CPU kernel with dropout. With a gradient from autograd, each group of texts of
+equal length takes some forty small operations and copies. oneDNN also compiles a kernel for every
+new shape. Here texts of similar length are padded to one length, so there are fewer groups and
+shapes.
 docs/decisions.md: "Attention with dropout has its own gradient on a CPU".
 """
 

@@ -3,8 +3,8 @@
 Two functions compute it. `packed_attention` is the fast one. On CUDA in half precision, it uses a
 kernel for texts of different lengths. On a CPU, it uses matrix products for dropout, and for
 inference in bfloat16 that is not causal. Otherwise, it uses torch's fused attention. Without the
-CUDA kernel it computes one run after the other; a run is a group of adjacent texts of equal length
-(with dropout, of similar length).
+CUDA kernel it computes one group of adjacent texts after the other: a run of texts of equal length,
+or, for dropout on a CPU, a window of texts of similar length.
 
 `explicit_attention` computes the scores as a tensor. It is used for relative positions, which are
 added to the scores, for callers that need the probabilities, and for dropout where

@@ -1,6 +1,7 @@
 """Group rows, which are training examples, into the optimizer steps of an epoch.
 
-The steps depend only on the seed and the epoch, so every rank makes the same steps.
+For given data and settings, the steps depend only on the seed and the epoch. A rank is one of the
+processes that train together; all ranks therefore make the same steps.
 """
 
 from __future__ import annotations
@@ -105,9 +106,10 @@ def plan_epoch(lengths: Rows, config: BatchingConfig, order: np.random.Generator
     """Shuffle the rows, sort them by length within windows, cut them into steps, shuffle the steps.
 
     Rows of similar length are put into one step, because attention is fast for texts of equal
-    length. They are sorted within windows of shuffled rows, not as a whole: otherwise a step would
-    have almost the same rows in every epoch. If the last step is less than half full, its rows
-    join the step before it, so that no row is dropped and the last step is not very small.
+    length. Rows are sorted within windows of shuffled rows. If all rows were sorted together, a
+    step would have almost the same rows in every epoch. If the last step is less than half full,
+    its rows join the step before it. No row is dropped, and the last step is not very
+    small.
 
     Args:
         lengths: Number of tokens of each row, (n,).

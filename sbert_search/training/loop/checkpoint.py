@@ -3,8 +3,8 @@
 A checkpoint is written as ``ckpt-00000120.tmp``, made durable (fsync) and renamed. A folder without
 ``.tmp`` is complete, so the names of the folders alone say which one is the newest. Its files:
 
-    state.json           progress of the run, everything that its weights depend on (fingerprint),
-                         size and digest of every file
+    state.json           progress of the run; its fingerprint, which is everything that the weights
+                         depend on; size and digest of every other file
     state.safetensors    parameters and buffers (model/...), optimizer state (optim/...)
     recipe.toml          the resolved recipe, which can be passed to a new run
     model/               the model, as a folder that other libraries load
@@ -115,7 +115,10 @@ def save_checkpoint(
 
 
 def prune(out: Path, keep: int, best_step: int | None) -> None:
-    """Remove all checkpoints but the newest ones and the best one; a failure is only reported."""
+    """Remove old checkpoints; a failure is only reported.
+
+    The newest ``keep`` checkpoints stay, and that of ``best_step``.
+    """
     try:
         for path in checkpoints(out)[:-keep]:
             if _step(path) != best_step:

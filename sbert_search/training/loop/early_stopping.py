@@ -34,7 +34,10 @@ class EvaluationConfig:
 
 @dataclass(frozen=True, eq=False)
 class DevMetrics:
-    """Computes the dev metrics of a model; their names are known in advance.
+    """Computes the dev metrics of a model.
+
+    The names of the metrics are known before the first evaluation. A wrong ``evaluation.figure`` is
+    therefore refused before the run starts.
 
     Attributes:
         names: Names of the metrics.

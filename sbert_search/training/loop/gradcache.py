@@ -1,11 +1,16 @@
-"""GradCache: the gradient of a large in-batch loss in the memory of a small batch.
+"""GradCache: the gradient of an in-batch loss over many texts, in the memory of a few texts.
+
+An in-batch loss compares all texts of a step with each other. A micro-batch is a part of a step
+that fits in memory. The gradient is computed in three stages:
 
 1. Embed the texts of a step micro-batch by micro-batch, without keeping activations.
 2. Compute the loss of all embeddings and its gradient with respect to each embedding.
-3. Embed every micro-batch again, with the same dropout, and backpropagate the gradients of step 2.
+3. Embed every micro-batch again, with the same dropout, and backpropagate the gradients of
+   stage 2.
 
-The result equals the gradient of one large step. Every rank computes the whole loss: see "In-batch
-losses are computed whole on every rank" in docs/decisions.md.
+The result equals the gradient of one pass over the whole step. Every rank (process of the run)
+computes the whole loss: see "In-batch losses are computed whole on every rank" in
+docs/decisions.md.
 
 Source: Gao et al. 2021, Scaling Deep Contrastive Learning Batch Size (arXiv:2101.06983), section 3.
 """
@@ -27,7 +32,8 @@ def add_in_batch_gradients(
 ) -> LossTotals:
     """Add the gradients of a loss over all embeddings of a step, over ranks and micro-batches.
 
-    Several micro-batches are embedded twice. A single one is embedded once and keeps its graph.
+    If there are several micro-batches, each is embedded twice. A single one is embedded once, and
+    its autograd graph is kept.
     """
     parts = []
     for number, batch in enumerate(batches):

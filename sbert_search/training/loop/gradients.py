@@ -1,4 +1,7 @@
-"""The gradient of one step, summed over micro-batches; its losses, summed over ranks as well."""
+"""The gradient and the losses of one step.
+
+The gradient is summed over the micro-batches of this rank, and the losses over all ranks as well.
+"""
 
 from __future__ import annotations
 
@@ -108,7 +111,10 @@ class StepMetrics:
 def add_gradients(
     model: nn.Module, objective: Objective, batches: Sequence[Batch], context: StepContext
 ) -> LossTotals:
-    """Run and backpropagate each micro-batch; its losses are divided by the counts of the step.
+    """Run and backpropagate each micro-batch.
+
+    Each loss is a sum over rows, pairs or tokens. Before it is backpropagated, it is divided by the
+    number of these terms in the whole step, over all micro-batches and ranks.
 
     Raises:
         TrainingError: The names of the losses differ from those in `Batch.counts`.

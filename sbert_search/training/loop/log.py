@@ -21,9 +21,10 @@ class LogLine(TypedDict, total=False):
     """One line of the log. The kind of a line decides which keys it has.
 
     Attributes:
-        kind: A ``step`` line has the losses and metrics of one step, a ``dev`` line the metrics of
-            an evaluation. A resumed and an uninterrupted run write equal lines of these two kinds;
-            their ``speed`` and ``event`` lines may differ.
+        kind: A ``step`` line has the losses and metrics of one step. A ``dev`` line has the metrics
+            of an evaluation. A resumed and an uninterrupted run write equal lines of these two
+            kinds. A ``speed`` line has speed and memory, and an ``event`` line has a message; these
+            two kinds may differ.
         step: Optimizer steps done.
         losses: Each loss of a step, by name.
         figures: Each metric of a step or an evaluation, by name.

@@ -50,7 +50,10 @@ class ScheduleConfig:
 
 
 class Schedule:
-    """The used part of a budget, in the unit of the budget, and the learning rate at that point."""
+    """Tells from a run's state how much of the budget is used, and the learning rate there.
+
+    The budget is in its own unit: steps, tokens or seconds. A budget in epochs counts steps.
+    """
 
     def __init__(self, config: ScheduleConfig, budget: BudgetConfig, batches: Batches) -> None:
         self.config, self.budget = config, budget
