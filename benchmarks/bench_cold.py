@@ -56,7 +56,8 @@ def main() -> None:
         index = options.index or build(Path(data or "") / "scifact", folder, quick=options.quick)
         write_peer_files(Index.open(index), folder)
         model = str(resolve_model(Index.open(index).identity.name).path)
-        ours = [sys.executable, "-m", "sbert_search", "search", str(index), QUERY, "--json"]
+        command = [sys.executable, "-m", "sbert_search", "search", str(index), QUERY]
+        ours = [*command, "--mode", "dense", "--json"]
         peer = [sys.executable, "-c", PEER, scratch, model, QUERY]
         require_same_hits(ours, peer)
         repeats = repeats_of(options)

@@ -201,7 +201,7 @@ def measure_faiss(results: Results, name: str, index: Index, asked: Sequence[str
     else:
         bare.add(segment.vectors)
     figure = compare(
-        lambda: seconds(lambda: engine.run(queries, K)) * 1000,
+        lambda: seconds(lambda: engine.run(queries, K, mode="dense")) * 1000,
         lambda: seconds(lambda: bare.search(vectors, K)) * 1000,
         unit="ms",
         repeats=5 * repeats_of(results.options),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import fields
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import click
 
@@ -13,13 +13,6 @@ if TYPE_CHECKING:
     from sbert_search.search.options import SearchOptions
 
 _RANKING: tuple[Decorator, ...] = (
-    click.option(
-        "--mode",
-        type=click.Choice(["dense", "lexical", "hybrid"]),
-        default="dense",
-        show_default=True,
-        help="Compare vectors (dense), words (lexical), or both (hybrid).",
-    ),
     click.option(
         "--fusion",
         "method",
@@ -59,17 +52,32 @@ _RANKING: tuple[Decorator, ...] = (
     ),
 )
 
+_MODES = {
+    "dense": "Compare vectors (dense), words (lexical), or both (hybrid).",
+    "auto": "Compare vectors (dense), words (lexical), or both (hybrid); auto: both if the index "
+    "has lexical data, else vectors.",
+}
 _FUSION = ("method", "dense_weight", "rerank_weight")
 _NEEDS = dict.fromkeys(("method", "dense_weight"), "--mode hybrid") | dict.fromkeys(
     ("rerank_depth", "rerank_windows", "rerank_weight"), "--rerank"
 )
 
 
-def ranking_options(function: F) -> F:
-    """Give a command the options of retrieval, fusion and reranking."""
-    for decorate in reversed(_RANKING):
-        function = decorate(function)
-    return function
+def ranking_options(mode: Literal["auto", "dense"]) -> Decorator:
+    """Give a command the options of retrieval, fusion and reranking.
+
+    Args:
+        mode: Default of --mode. ``auto`` is a choice only where it is the default.
+    """
+    modes = click.Choice(["auto", "dense", "lexical", "hybrid"][mode == "dense" :])
+    option = click.option("--mode", type=modes, default=mode, show_default=True, help=_MODES[mode])
+
+    def decorate(function: F) -> F:
+        for add in reversed((option, *_RANKING)):
+            function = add(function)
+        return function
+
+    return decorate
 
 
 def search_options(ctx: click.Context) -> SearchOptions:
@@ -83,7 +91,8 @@ def search_options(ctx: click.Context) -> SearchOptions:
     from sbert_search.search.options import SearchOptions
 
     params, given_names = ctx.params, given(ctx)
-    holds = {"--mode hybrid": params["mode"] == "hybrid", "--rerank": bool(params["rerank"])}
+    fuses = params["mode"] in ("auto", "hybrid")
+    holds = {"--mode hybrid": fuses, "--rerank": bool(params["rerank"])}
     for option in ctx.command.params:
         needed = _NEEDS.get(option.name or "")
         if needed and option.name in given_names and not holds[needed]:

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 @click.option(
     "--unlike", multiple=True, metavar="ID", help="With --like: stay away from this document."
 )
-@ranking_options
+@ranking_options("auto")
 @click.option(
     "--queries",
     type=click.Path(path_type=Path),

@@ -52,13 +52,14 @@ def evaluate_retrieval(
             judged query is not among the queries.
         ModelMismatch: ``index`` was built with another model.
     """
-    clock, search = Stopwatch(), search or SearchOptions()
+    clock, search = Stopwatch(), search or SearchOptions(mode="dense")
     folder = data / task.path
     hashes = check_files(task, data, _files(task, folder))
     qrels = read_qrels(folder, task.split)
     queries = _judged_queries(task, folder, qrels)
     clock.lap("read")
     with _opened(task, folder, embedder, index) as (opened, build_counts):
+        search = search.for_index(opened.state)
         clock.lap("index")
         run: Run = SearchEngine(opened, embedder).run(queries, task.depth, options=search)
         clock.lap("search")

@@ -3,61 +3,44 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property, partial
 from itertools import islice
 from pathlib import Path
 from typing import Unpack
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sbert_search.embedding.arguments import CheckedOptions, MatchingOptions, ModelLike
 from sbert_search.embedding.protocol import TextEmbedder
 from sbert_search.errors import ConfigError, QueryError
-from sbert_search.index.dense.query_plan import RowMask
 from sbert_search.index.index import Index
 from sbert_search.index.snapshot import Snapshot
 from sbert_search.records import Hit, Query
 from sbert_search.runtime import memory
 from sbert_search.runtime.cores import usable_cores
-from sbert_search.runtime.progress import note
 from sbert_search.runtime.turns import Turns
 from sbert_search.search.dense import nearest_documents
-from sbert_search.search.fusion import fuse
 from sbert_search.search.highlight import best_sentences
 from sbert_search.search.hits import body_of, read_hits
-from sbert_search.search.lexical import (
-    best_passages,
-    best_sentence,
-    informative_words,
-    matching_documents,
-)
-from sbert_search.search.operators import Clause, ParsedQuery, parse_query
-from sbert_search.search.options import SearchKeywords, SearchOptions, Syntax, require_queries
+from sbert_search.search.lexical import best_passages, best_sentence, informative_words
+from sbert_search.search.options import SearchKeywords, SearchOptions, Syntax
+from sbert_search.search.ordering import ordered
 from sbert_search.search.ranking import Ranking
-from sbert_search.search.rerank import PairScorer, rerank
+from sbert_search.search.rerank import PairScorer
+from sbert_search.search.retrieval import (
+    HITS_AT_ONCE,
+    RESULTS_AT_ONCE,
+    Retrieved,
+    query_blocks,
+    retrieve,
+)
 from sbert_search.search.similar import Examples, example_query
-from sbert_search.search.word_filter import fill_up, word_mask
 
 RUN_DEPTH = 100  # documents that `SearchEngine.run` returns for a query by default
 
-# Largest numbers of items that are in memory for the queries answered together.
-_QUERIES_AT_ONCE = 256
-_HITS_AT_ONCE = 1 << 14  # hits with their texts
-_RESULTS_AT_ONCE = 1 << 17  # documents of which only id and score are kept
-_PAIRS_AT_ONCE = 16_384  # pairs of query and text for a reranker
 # Memory of a search for blocks of vectors, scores and candidates, without the texts of hits.
 WORK_BYTES = 128 << 20
-
-
-@dataclass(frozen=True, slots=True)
-class _Retrieved:
-    """A query's text, its vector (dim,) unless the search is lexical, and the documents found."""
-
-    query: str
-    vector: NDArray[np.float32] | None
-    ranking: Ranking
 
 
 class SearchEngine:
@@ -277,34 +260,27 @@ class SearchEngine:
         self, queries: Sequence[str], options: SearchOptions, *, highlight: bool = False
     ) -> Iterator[list[Hit]]:
         snapshot = self.index.state
-        for texts in self._blocks(snapshot, queries, options, _HITS_AT_ONCE):
+        options = options.for_index(snapshot)
+        for texts in query_blocks(snapshot, queries, options, HITS_AT_ONCE):
             with self._turns:
-                block = self._retrieve(snapshot, texts, options)
-            for part in self._within_memory(snapshot, block, options):
+                block = self._first_stages(snapshot, texts, options)
+            for part in self._within_memory(snapshot, block):
                 with self._turns:
-                    read = zip(part, self._read(snapshot, part, options), strict=True)
-                    pages = ((found, list(options.page(hits, _score))) for found, hits in read)
-                    answers = [
-                        self._highlight(snapshot, found, hits) if highlight else hits
-                        for found, hits in pages
-                    ]
+                    pages = self._last_stages(snapshot, part, options)
+                    answers = [self._hits(snapshot, page, highlight=highlight) for page in pages]
                 yield from answers
 
     def _ranked(self, queries: Sequence[str], options: SearchOptions) -> Iterator[dict[str, float]]:
         snapshot = self.index.state
-        for texts in self._blocks(snapshot, queries, options, _RESULTS_AT_ONCE):
+        options = options.for_index(snapshot)
+        for texts in query_blocks(snapshot, queries, options, RESULTS_AT_ONCE):
             with self._turns:
-                block = self._retrieve(snapshot, texts, options)
-                firsts = [_page(found.ranking, options) for found in block]
-                scores = None if self.reranker else list(_scores(snapshot, firsts))
-            if scores is not None:
-                yield from scores
-                continue
-            for part in self._within_memory(snapshot, block, options):
+                block = self._first_stages(snapshot, texts, options)
+            for part in self._within_memory(snapshot, block) if self.reranker else [block]:
                 with self._turns:
-                    read = self._read(snapshot, part, options)
-                for hits in read:
-                    yield {hit.doc_id: hit.score for hit in options.page(hits, _score)}
+                    pages = self._last_stages(snapshot, part, options)
+                    scores = list(_scores(snapshot, [page.ranking for page in pages]))
+                yield from scores
 
     def _options(
         self,
@@ -325,65 +301,22 @@ class SearchEngine:
             raise QueryError(f"rerank_depth is {chosen.rerank_depth}; it must be at least 1.")
         return chosen
 
-    def _blocks(
-        self, snapshot: Snapshot, queries: Sequence[str], options: SearchOptions, at_once: int
-    ) -> Iterator[Sequence[str]]:
-        """Check the queries, then yield them in blocks that are answered together."""
-        if snapshot.n_docs == 0:
-            raise QueryError(
-                f"{snapshot.path} holds no documents; add some with "
-                f"`sbert-search index add {snapshot.path} SOURCE`."
-            )
-        require_queries(queries)
-        depth = min(max(options.depth, options.fusion.depth), snapshot.n_docs)
-        pairs = _PAIRS_AT_ONCE // max(1, options.rerank_depth)
-        step = max(1, min(_QUERIES_AT_ONCE, pairs, at_once // depth))
-        for start in range(0, len(queries), step):
-            yield queries[start : start + step]
-
-    def _retrieve(
+    def _first_stages(
         self, snapshot: Snapshot, queries: Sequence[str], options: SearchOptions
-    ) -> list[_Retrieved]:
-        """Find documents for each query; queries that demand the same words are ranked together."""
-        parse = parse_query if options.syntax == "operators" else ParsedQuery
-        parsed = list(map(parse, queries))
-        mask = None if options.where is None else snapshot.filter_mask(options.where)
-        texts = [query.text for query in parsed]
-        vectors = None if options.mode == "lexical" else self._embed(texts)
-        demands: dict[tuple[Clause, ...], list[int]] = {}
-        for i, query in enumerate(parsed):
-            demands.setdefault(query.clauses, []).append(i)
-        found: dict[int, _Retrieved] = {}
-        for clauses, at in demands.items():
-            admitted = word_mask(snapshot, clauses, mask) if clauses else mask
-            some = None if vectors is None else vectors[at]
-            rankings = _rankings(snapshot, [texts[i] for i in at], some, admitted, options)
-            if admitted and options.mode == "lexical" and not all(c.excluded for c in clauses):
-                rankings = [fill_up(snapshot, r, admitted, options.depth) for r in rankings]
-            for i, ranking in zip(at, rankings, strict=True):
-                vector = None if vectors is None else vectors[i]
-                found[i] = _Retrieved(texts[i], vector, ranking)
-        return [found[i] for i in range(len(queries))]
+    ) -> list[Retrieved]:
+        """Find documents for each query; without a reranker, only those to return are left."""
+        block = retrieve(snapshot, queries, options, self.load_model)
+        return block if self.reranker else ordered(snapshot, block, options, None)
 
-    def _embed(self, queries: Sequence[str]) -> NDArray[np.float32]:
-        tokens = self.embedder.tokenize(queries, task="query")
-        if tokens.lost.any():
-            which = f"{np.count_nonzero(tokens.lost):,} of {len(queries):,} queries are"
-            note(
-                f"{'The query is' if len(queries) == 1 else which} longer than the "
-                f"{self.embedder.max_len:,} tokens the model reads; {tokens.lost.sum():,} tokens "
-                "were cut off."
-            )
-        vectors = self.embedder.encode_tokens(tokens)
-        finite = np.isfinite(vectors).all(axis=1)
-        if not finite.all():
-            query = queries[int(np.argmin(finite))]
-            raise QueryError(f"The model gives a vector that is not finite for {query[:60]!r}.")
-        return vectors
+    def _last_stages(
+        self, snapshot: Snapshot, block: Sequence[Retrieved], options: SearchOptions
+    ) -> Sequence[Retrieved]:
+        """Rerank the documents of each query if there is a reranker, and keep those to return."""
+        return ordered(snapshot, block, options, self.reranker) if self.reranker else block
 
     def _within_memory(
-        self, snapshot: Snapshot, block: Sequence[_Retrieved], options: SearchOptions
-    ) -> Iterator[Sequence[_Retrieved]]:
+        self, snapshot: Snapshot, block: Sequence[Retrieved]
+    ) -> Iterator[Sequence[Retrieved]]:
         """Split queries into parts, so that the texts of a part's hits fit into the memory budget.
 
         Raises:
@@ -393,10 +326,10 @@ class SearchEngine:
         if budget is None:
             yield block
             return
-        part: list[_Retrieved] = []
+        part: list[Retrieved] = []
         taken, allowed = 0, budget // 32
         for found in block:
-            n_bytes = snapshot.bytes_of(found.ranking.first(options.depth).docs)
+            n_bytes = snapshot.bytes_of(found.ranking.docs)
             if n_bytes > allowed:
                 raise ConfigError(
                     f"The documents found for {found.query[:60]!r} take {memory.mib(n_bytes)}, but "
@@ -410,24 +343,13 @@ class SearchEngine:
             taken += n_bytes
         yield part
 
-    def _read(
-        self, snapshot: Snapshot, block: Sequence[_Retrieved], options: SearchOptions
-    ) -> list[list[Hit]]:
-        """Read the documents found for each query, and order them by the reranker if there is one.
+    def _hits(self, snapshot: Snapshot, found: Retrieved, *, highlight: bool) -> list[Hit]:
+        """Read the documents of a ranking as hits."""
+        ranking = best_passages(snapshot, found.query, found.ranking)
+        hits = read_hits(snapshot, ranking, found.n_before)
+        return self._highlight(snapshot, found, hits) if highlight else hits
 
-        Returns:
-            Hits of each query in their final order.
-        """
-        read = []
-        for found in block:
-            ranking = found.ranking.first(options.depth)
-            read.append(read_hits(snapshot, best_passages(snapshot, found.query, ranking)))
-        if self.reranker is None:
-            return read
-        queries = [found.query for found in block]
-        return rerank(self.reranker, queries, read, options.fusion.rerank_weight)
-
-    def _highlight(self, snapshot: Snapshot, found: _Retrieved, hits: list[Hit]) -> list[Hit]:
+    def _highlight(self, snapshot: Snapshot, found: Retrieved, hits: list[Hit]) -> list[Hit]:
         """Add to each hit the sentence to show and the words of the query that the hit contains."""
         if not hits:
             return hits
@@ -442,35 +364,6 @@ class SearchEngine:
             replace(hit, best_sentence=sentence, matched_words=matched)
             for hit, sentence, matched in zip(hits, best, words, strict=True)
         ]
-
-
-def _rankings(
-    snapshot: Snapshot,
-    queries: Sequence[str],
-    vectors: NDArray[np.float32] | None,
-    mask: RowMask | None,
-    options: SearchOptions,
-) -> list[Ranking]:
-    """Rank documents for queries, given their vectors unless the search is lexical."""
-    if vectors is None:
-        return matching_documents(snapshot, queries, options.depth, mask)
-    if options.mode == "dense":
-        return nearest_documents(snapshot, vectors, options.depth, mask)
-    depth = max(options.depth, options.fusion.depth)
-    dense = nearest_documents(snapshot, vectors, depth, mask)
-    both = zip(dense, matching_documents(snapshot, queries, depth, mask), strict=True)
-    return [fuse(nearest, words, options.fusion).first(options.depth) for nearest, words in both]
-
-
-def _score(hit: Hit) -> float:
-    return hit.score
-
-
-def _page(ranking: Ranking, options: SearchOptions) -> Ranking:
-    """Cut a ranking as `SearchOptions.page` cuts hits."""
-    kept = options.page(range(len(ranking)), lambda position: float(ranking.scores[position]))
-    order = np.array(kept, np.int64)
-    return ranking.take(order, ranking.scores[order])
 
 
 def _scores(snapshot: Snapshot, rankings: Sequence[Ranking]) -> Iterator[dict[str, float]]:

@@ -1,18 +1,24 @@
-"""Hits made from a ranking of documents, and the passage of a hit."""
+"""Hits made from a ranking of documents, and the text of a hit."""
 
 from __future__ import annotations
 
 from sbert_search.index.snapshot import Snapshot
-from sbert_search.records import Document, Hit
+from sbert_search.records import Hit
 from sbert_search.search.ranking import Ranking
 
 
-def read_hits(snapshot: Snapshot, ranking: Ranking) -> list[Hit]:
-    """Read the documents of a ranking and return them as hits, best first."""
+def read_hits(snapshot: Snapshot, ranking: Ranking, n_before: int = 0) -> list[Hit]:
+    """Read the documents of a ranking and return them as hits, best first.
+
+    Args:
+        snapshot: The state of the index that was searched.
+        ranking: The documents.
+        n_before: Number of documents on earlier pages of the result.
+    """
     passages = snapshot.fetch(ranking.rows)
     return [
         Hit(
-            rank=i + 1,
+            rank=n_before + i + 1,
             doc_id=passage.document.doc_id,
             score=float(ranking.scores[i]),
             text=passage.document.text,
@@ -24,12 +30,6 @@ def read_hits(snapshot: Snapshot, ranking: Ranking) -> list[Hit]:
         )
         for i, passage in enumerate(passages)
     ]
-
-
-def passage_of(hit: Hit) -> str:
-    """Return the text of the best passage of a hit, with the title if the passage contains it."""
-    start, end = hit.passage
-    return Document(hit.doc_id, hit.text, hit.title).full_text[start:end]
 
 
 def body_of(hit: Hit) -> str:

@@ -48,7 +48,7 @@ def best_passages(snapshot: Snapshot, query: str, ranking: Ranking) -> Ranking:
     for passage in snapshot.fetch(snapshot.rows_of(ranking.docs[positions])):
         passages[passage.doc_row].append(passage)
     for i, doc in zip(positions.tolist(), ranking.docs[positions].tolist(), strict=True):
-        texts = [p.document.full_text[p.char_start : p.char_end] for p in passages[doc]]
+        texts = [passage.text for passage in passages[doc]]
         rows[i] = passages[doc][_most_words(snapshot.lexical.reader, query, texts)].row
     return Ranking(ranking.docs, rows, ranking.scores, ranking.stages)
 

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Literal, TypedDict, TypeVar, Unpack, get_args
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal, TypedDict, Unpack, get_args
 
 from sbert_search.config import unknown_name
 from sbert_search.errors import QueryError
 from sbert_search.search.fusion import Fusion
 
-T = TypeVar("T")
-SearchMode = Literal["dense", "lexical", "hybrid"]
+if TYPE_CHECKING:
+    from sbert_search.index.snapshot import Snapshot
+
+SearchMode = Literal["auto", "dense", "lexical", "hybrid"]
 MODES: tuple[SearchMode, ...] = get_args(SearchMode)
 Syntax = Literal["operators", "plain"]
 SYNTAXES: tuple[Syntax, ...] = get_args(Syntax)
@@ -38,7 +40,8 @@ class SearchOptions:
     Attributes:
         k: Documents to return; all of them where the index holds fewer.
         mode: ``dense`` compares vectors; ``lexical`` compares words (BM25) and needs no model;
-            ``hybrid`` does both and fuses the two rankings.
+            ``hybrid`` does both and fuses the two rankings; ``auto`` is hybrid if the index has
+            lexical data, which it has by default, else dense.
         where: A filter over the metadata, such as ``year >= 2019 AND kind = 'class'``.
         fusion: How ``hybrid`` fuses its rankings, and how much a reranker's score counts.
         rerank_depth: Documents that the reranker scores; it scores ``offset`` + k documents if that
@@ -46,7 +49,7 @@ class SearchOptions:
         offset: Number of the best documents to leave out, for further pages of results.
         min_score: Lowest score of a document that is returned, compared with `Hit.score`: the score
             of the reranker if there is one, else of the fusion in hybrid search, else of the mode.
-            None: no limit.
+            The scores of the modes have different ranges, so name the mode too. None: no limit.
         syntax: ``operators``: ``"exact phrase"``, ``+must`` and ``-not`` in a query are filters,
             which need lexical data in the index; ``plain``: a query is only text. None:
             ``operators``, but ``plain`` for `SearchEngine.run` and `SearchEngine.rankings`, whose
@@ -58,7 +61,7 @@ class SearchOptions:
     """
 
     k: int = 10
-    mode: SearchMode = "dense"
+    mode: SearchMode = "auto"
     where: str | None = None
     fusion: Fusion = Fusion()  # noqa: RUF009 (frozen)
     rerank_depth: int = 100
@@ -88,16 +91,11 @@ class SearchOptions:
         """Number of documents to find before reranking."""
         return max(self.offset + self.k, self.rerank_depth)
 
-    def page(self, scored: Sequence[T], score: Callable[[T], float]) -> Sequence[T]:
-        """Drop items below ``min_score``, skip the first ``offset`` items, and return the next k.
-
-        Args:
-            scored: Items by descending score.
-            score: Returns the score of an item.
-        """
-        if self.min_score is not None:
-            scored = [item for item in scored if score(item) >= self.min_score]
-        return scored[self.offset : self.offset + self.k]
+    def for_index(self, snapshot: Snapshot) -> SearchOptions:
+        """Replace the mode ``auto`` by the mode for an index."""
+        if self.mode != "auto":
+            return self
+        return replace(self, mode="dense" if snapshot.settings.lexical is None else "hybrid")
 
     def with_keywords(self, k: int | None, **keywords: Unpack[SearchKeywords]) -> SearchOptions:
         """Return these options with some of them replaced; if ``k`` is None, k stays the same.

@@ -42,11 +42,12 @@ class Ranking:
         """Return the k best documents."""
         if len(self) <= k:
             return self
-        return self.take(np.arange(min(k, len(self))), self.scores[:k])
+        return self.take(np.arange(k))
 
-    def take(self, order: NDArray[np.int64], scores: NDArray[np.float64]) -> Ranking:
-        """Return the documents at the indices ``order`` (m,), with new scores (m,)."""
+    def take(self, order: NDArray[np.int64], scores: NDArray[np.float64] | None = None) -> Ranking:
+        """Return the documents at the indices ``order`` (m,), with new scores (m,) if given."""
         stages = {name: (r[order], s[order]) for name, (r, s) in self.stages.items()}
+        scores = self.scores[order] if scores is None else scores
         return Ranking(self.docs[order], self.rows[order], scores, stages)
 
     def stages_of(self, index: int) -> dict[str, StageScore]:

@@ -1,4 +1,4 @@
-"""Reranking: hits are ordered by a reranker's scores, or by a mix of these and their own scores."""
+"""Reranking: documents are ordered by a reranker's scores, or by a mix with their own scores."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from sbert_search.errors import ConfigError, QueryError
-from sbert_search.records import Hit, StageScore
 from sbert_search.search.fusion import mix_scores
-from sbert_search.search.hits import passage_of
+from sbert_search.search.ranking import Ranking
 
 
 class PairScorer(Protocol):
@@ -23,22 +22,27 @@ class PairScorer(Protocol):
 
 
 def rerank(
-    reranker: PairScorer, queries: Sequence[str], hits: Sequence[list[Hit]], weight: float
-) -> list[list[Hit]]:
-    """Order the hits of each query again; one call of the reranker scores all pairs.
+    reranker: PairScorer,
+    queries: Sequence[str],
+    texts: Sequence[Sequence[str]],
+    rankings: Sequence[Ranking],
+    weight: float,
+) -> list[Ranking]:
+    """Order the documents of each query again; one call of the reranker scores all pairs.
 
     Args:
         reranker: Scores pairs of query and passage.
         queries: The queries.
-        hits: The hits of each query.
+        texts: The passage of each document of each query.
+        rankings: The documents of each query.
         weight: Weight of the reranker's score, from 0 to 1. 1: only that score counts.
 
     Raises:
         ConfigError: The reranker does not give one score per pair.
         QueryError: The reranker gives a score that is not finite.
     """
-    by_query = zip(queries, hits, strict=True)
-    pairs = [(query, passage_of(hit)) for query, found in by_query for hit in found]
+    by_query = zip(queries, texts, strict=True)
+    pairs = [(query, text) for query, passages in by_query for text in passages]
     scores = np.asarray(reranker.predict(pairs) if pairs else [], np.float64)
     if scores.shape != (len(pairs),):
         raise ConfigError(
@@ -51,21 +55,15 @@ def rerank(
         raise QueryError(
             f"The reranker gives a score that is not finite for {query[:60]!r} and {text[:60]!r}."
         )
-    by_hits = np.split(scores, np.cumsum([len(found) for found in hits])[:-1])
-    return [_reordered(found, new, weight) for found, new in zip(hits, by_hits, strict=True)]
+    by_ranking = np.split(scores, np.cumsum([len(ranking) for ranking in rankings])[:-1])
+    return [_reordered(r, new, weight) for r, new in zip(rankings, by_ranking, strict=True)]
 
 
-def _reordered(hits: list[Hit], reranked: NDArray[np.float64], weight: float) -> list[Hit]:
-    """Sort hits by a mix of the reranker's and their own scores; ties keep the present order."""
-    scores = mix_scores(np.array([hit.score for hit in hits]), reranked, weight)
-    ranks = np.empty(len(hits), np.int64)
-    ranks[np.argsort(-reranked, kind="stable")] = np.arange(1, len(hits) + 1)
-    return [
-        replace(
-            hits[at],
-            rank=rank,
-            score=float(scores[at]),
-            stages={**hits[at].stages, "rerank": StageScore(int(ranks[at]), float(reranked[at]))},
-        )
-        for rank, at in enumerate(np.argsort(-scores, kind="stable").tolist(), 1)
-    ]
+def _reordered(ranking: Ranking, reranked: NDArray[np.float64], weight: float) -> Ranking:
+    """Sort by a mix of the reranker's and the present scores; ties keep the present order."""
+    scores = mix_scores(ranking.scores, reranked, weight)
+    ranks = np.empty(len(ranking), np.int64)
+    ranks[np.argsort(-reranked, kind="stable")] = np.arange(1, len(ranking) + 1)
+    stages = {**ranking.stages, "rerank": (ranks, reranked)}
+    order = np.argsort(-scores, kind="stable")
+    return replace(ranking, stages=stages).take(order, scores[order])

@@ -68,10 +68,10 @@ def test_an_index_without_lexical_data_is_given_them(index: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--mode", "hybird"), "'hybird' is not one of 'dense', 'lexical', 'hybrid'"),
+        (("--mode", "hybird"), "'hybird' is not one of 'auto', 'dense', 'lexical', 'hybrid'"),
         (("--mode", "hybrid", "--dense-weight", "2"), "dense_weight is 2.0"),
         (("--mode", "hybrid", "--fusion", "sum"), "'sum' is not one of 'weighted', 'rrf'"),
-        (("--dense-weight", "0.3"), "--dense-weight needs --mode hybrid."),
+        (("--mode", "dense", "--dense-weight", "0.3"), "--dense-weight needs --mode hybrid."),
         (("--mode", "lexical", "--fusion", "rrf"), "--fusion needs --mode hybrid."),
         (("--rerank-depth", "5"), "--rerank-depth needs --rerank."),
     ],

@@ -13,7 +13,9 @@ from tests.cli.process import command, environment, sbert_search
 
 
 def test_hits_for_people(index: Path) -> None:
-    done = sbert_search("search", index, "what turns water into a wheel", "-k", "1")
+    done = sbert_search(
+        "search", index, "what turns water into a wheel", "-k", "1", "--mode", "dense"
+    )
     assert done.code == 0
     head, snippet, words, metadata = done.out.rstrip().splitlines()
     assert head.split()[0] == "1"
@@ -24,7 +26,7 @@ def test_hits_for_people(index: Path) -> None:
 
 
 def test_hits_for_programs(index: Path) -> None:
-    done = sbert_search("search", index, "flour and yeast", "-k", "2", "--json")
+    done = sbert_search("search", index, "flour and yeast", "-k", "2", "--json", "--mode", "dense")
     first, second = done.records
     assert list(first) == [
         "rank",
@@ -117,7 +119,7 @@ def test_a_reader_that_leaves_early_is_no_crash(index: Path) -> None:
         (["", "-k", "3"], "The query is empty; ask something."),
         (["water", "-k", "0"], "k is 0; ask for at least 1 hit."),
         (["water", "-k", "many"], "'many' is not a valid integer"),
-        (["water", "--mode", "psychic"], "'psychic' is not one of 'dense'"),
+        (["water", "--mode", "psychic"], "'psychic' is not one of 'auto'"),
         (["water", "--device", "gpu"], "'gpu' is not a device; use auto, cpu, cuda, cuda:N, mps"),
         (["water", "--where", "yaer > 3"], "yaer > 3\n  ^"),
         (["water", "--where", "year >"], "year >"),

@@ -88,6 +88,12 @@ def test_a_repeat_gives_the_same_scores_and_the_same_run(data: Path) -> None:
     assert first.run == second.run
 
 
+def test_the_record_names_the_mode_that_auto_stands_for(data: Path) -> None:
+    for search, mode in ((None, "dense"), (SearchOptions(), "hybrid")):
+        result = evaluate_retrieval(TASK, HashingEmbedder(), data=data, search=search)
+        assert result.manifest["settings"]["mode"] == mode
+
+
 def test_an_index_given_is_searched(data: Path, tmp_path: Path) -> None:
     corpus = tmp_path / "two.jsonl"
     write_rows(corpus, {name: DOCUMENTS[name] for name in ("bees", "bread")})

@@ -51,7 +51,7 @@ def ids(hits: Sequence[Hit]) -> list[str]:
 
 
 def test_a_hit_says_all_there_is_to_say(engine: SearchEngine) -> None:
-    (hit,) = engine.search("what lifts dough", k=1, highlight=True)
+    (hit,) = engine.search("what lifts dough", k=1, mode="dense", highlight=True)
     assert (hit.rank, hit.doc_id, hit.title, hit.text) == (
         1,
         "bread",

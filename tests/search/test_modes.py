@@ -55,7 +55,7 @@ def test_words_of_many_documents_are_named_only_where_no_other_matched(tmp_path:
 
 def test_hybrid_finds_what_either_finds_and_says_what_each_said(engine: SearchEngine) -> None:
     hits = engine.search("water", mode="hybrid")
-    dense = {hit.doc_id: hit.stages["dense"] for hit in engine.search("water")}
+    dense = {hit.doc_id: hit.stages["dense"] for hit in engine.search("water", mode="dense")}
     words = {hit.doc_id: hit.stages["lexical"] for hit in engine.search("water", mode="lexical")}
     assert set(ids(hits)) == {*dense, *words}
     for rank, hit in enumerate(hits, 1):
@@ -63,6 +63,20 @@ def test_hybrid_finds_what_either_finds_and_says_what_each_said(engine: SearchEn
         assert hit.stages["fused"].score == hit.score
         assert hit.stages["dense"] == dense[hit.doc_id]
         assert hit.stages.get("lexical") == words.get(hit.doc_id)
+
+
+def test_auto_is_hybrid_where_words_are_indexed_and_dense_elsewhere(tmp_path: Path) -> None:
+    index = small_index(tmp_path)
+    engine = SearchEngine(index, HashingEmbedder())
+    (hit,) = engine.search("water turns", 1)
+    assert hit.stages.keys() == {"dense", "lexical", "fused"}
+    assert engine.search("water turns") == engine.search("water turns", mode="hybrid")
+    queries = [Query("q", "water turns")]
+    assert engine.run(queries) == engine.run(queries, mode="hybrid")
+    index.set_lexical(None)
+    (hit,) = engine.search("water turns", 1)
+    assert hit.stages.keys() == {"dense"}
+    assert engine.search("water turns") == engine.search("water turns", mode="dense")
 
 
 def test_a_filter_holds_in_every_mode(engine: SearchEngine) -> None:

@@ -23,7 +23,7 @@ def test_keywords_replace_fields_and_unknown_ones_are_refused() -> None:
 @pytest.mark.parametrize(
     ("setting", "message"),
     [
-        ({"mode": "fuzzy"}, "Unknown search mode 'fuzzy'; known: dense, hybrid, lexical"),
+        ({"mode": "fuzzy"}, "Unknown search mode 'fuzzy'; known: auto, dense, hybrid, lexical"),
         ({"k": 0}, "k is 0; ask for at least 1"),
         ({"offset": -1}, "offset is -1; it must not be negative"),
         ({"min_score": float("nan")}, "min_score is NaN"),
@@ -35,12 +35,9 @@ def test_options_out_of_range_are_refused(setting: dict[str, Any], message: str)
         SearchOptions(**setting)
 
 
-def test_a_page_is_cut_after_the_scores() -> None:
-    scores = [9.0, 7.0, 5.0, 3.0, 1.0]
-    for offset, least, page in [(0, None, [9.0, 7.0]), (3, None, [3.0, 1.0]), (1, 5.0, [7.0, 5.0])]:
-        options = SearchOptions(k=2, offset=offset, min_score=least)
-        assert options.page(scores, float) == page
+def test_the_depth_covers_the_page_and_the_reranked_documents() -> None:
     assert SearchOptions(k=2, offset=3, rerank_depth=4).depth == 5
+    assert SearchOptions(k=2, offset=3, rerank_depth=40).depth == 40
 
 
 @pytest.mark.parametrize(

@@ -91,7 +91,7 @@ def sts(
 
 @evaluate.command()
 @click.option("--index", type=FOLDER, help="Index to search.  [default: a new exact index]")
-@ranking_options
+@ranking_options("dense")
 @no_cache
 @eval_options
 @click.pass_context

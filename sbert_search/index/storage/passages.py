@@ -39,6 +39,11 @@ class StoredPassage:
     n_tokens: int
     lost_tokens: int
 
+    @property
+    def text(self) -> str:
+        """Text of the passage, with the title if the passage contains it."""
+        return self.document.full_text[self.char_start : self.char_end]
+
 
 def read_passages(segment: Segment, positions: NDArray[np.int64]) -> Iterator[StoredPassage]:
     """Read the passages at some positions of a segment, in this order, with their documents.

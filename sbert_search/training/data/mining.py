@@ -155,7 +155,7 @@ def _mine(
     most = max(map(len, positives.values()))
     queries = [Query(anchor, anchor) for anchor in positives]
     # Ask for more hits, as the positives of an anchor and the anchor itself may be found as well.
-    run = engine.run(queries, min(config.last + most + 1, len(passages)))
+    run = engine.run(queries, min(config.last + most + 1, len(passages)), mode="dense")
     chosen = {}
     for anchor, own in positives.items():
         hits = [(passages[int(doc_id)], score) for doc_id, score in run[anchor].items()]
