@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -42,6 +43,23 @@ def test_settings_of_words_are_kept_and_shown(corpus: Path, tmp_path: Path) -> N
     done = sbert_search("index", "lexical", path, "--language", "english", "--k1", "0.9")
     assert done.out == f"{path}: english, titles count 2 times, BM25 with k1 = 0.9 and b = 0.75.\n"
     assert sbert_search("search", path, "mills", "--mode", "lexical", "--json").records
+
+
+def test_the_title_weight_of_a_build_decides_the_order(tmp_path: Path) -> None:
+    corpus = tmp_path / "corpus.jsonl"
+    rows = [
+        {"_id": "title", "title": "Mill", "text": "river bank stone flour"},
+        {"_id": "text", "title": "River", "text": "mill mill mill stone"},
+    ]
+    corpus.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    for weight, first in (("1", "text"), ("9", "title")):
+        path = tmp_path / weight
+        build = ("index", "build", corpus, "--out", path, "--model", "hashing")
+        assert sbert_search(*build, "--title-weight", weight).code == 0
+        found = sbert_search("search", path, "mill", "--mode", "lexical", "--json").records
+        assert found[0]["doc_id"] == first
+    done = sbert_search(*build, "--title-weight", "101")
+    assert (done.code, "title_weight is 101" in done.err) == (2, True)
 
 
 @pytest.mark.parametrize(

@@ -41,6 +41,11 @@ _folder: Decorator = click.argument("path", metavar="DIR", type=click.Path(path_
     help="Language of the stemmer and the stop words; none: use neither.  [default: english]",
 )
 @click.option(
+    "--title-weight",
+    type=int,
+    help="How many times each word of a title is counted.  [default: 2]",
+)
+@click.option(
     "--dtype",
     type=click.Choice(["float32", "float16"]),
     help="Type of the stored vectors.  [default: float32]",
@@ -178,7 +183,9 @@ def _with_overrides(settings: BuildSettings, ctx: click.Context) -> BuildSetting
     stored = {name: chosen[name] for name in chosen.keys() & {"metric", "dtype"}}
     if "spec" in chosen:
         stored["spec"] = replace(settings.spec, factory=chosen["spec"])
-    if "language" in chosen:
-        base = settings.lexical or LexicalSettings()
-        stored["lexical"] = replace(base, language=chosen["language"], stop_words=None)
+    words = {name: chosen[name] for name in chosen.keys() & {"language", "title_weight"}}
+    if "language" in words:
+        words["stop_words"] = None  # those of the language
+    if words:
+        stored["lexical"] = replace(settings.lexical or LexicalSettings(), **words)
     return replace(with_read_options(settings, ctx), **stored)
