@@ -83,6 +83,7 @@ class OnePassage:
         return np.zeros(len(self.documents), np.int64)
 
     char_start = char_end = n_tokens = lost_tokens = chunk
+    given = False
 
 
 def write_index(

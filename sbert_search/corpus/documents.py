@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+import numpy as np
+
 from sbert_search.corpus.columns import Columns, ColumnType
-from sbert_search.corpus.fields import FieldNames, Roles, first_id_field, row_parts
+from sbert_search.corpus.fields import FieldNames, Roles, RowParts, first_id_field, row_parts
 from sbert_search.corpus.formats.limits import RowLimit
 from sbert_search.corpus.formats.rows import BadRow, RawRow, Reject
 from sbert_search.corpus.sources import (
@@ -20,6 +23,7 @@ from sbert_search.corpus.sources import (
     read_rows,
 )
 from sbert_search.corpus.spool import Sources, source_files
+from sbert_search.corpus.vectors import RowVectors, VectorReader, VectorRule, Vectors
 from sbert_search.errors import CorpusError
 from sbert_search.records import Document
 from sbert_search.runtime import memory
@@ -37,11 +41,14 @@ class ReadBatch:
         rejects: In input order.
         rows_end: Number of input rows from the start of the first source to the end of this batch.
             A later pass can resume there.
+        vectors: The given vectors of the documents, float32 (n_documents, dim); None: a model makes
+            them.
     """
 
     documents: list[Document]
     rejects: list[Reject]
     rows_end: int
+    vectors: Vectors | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,12 +60,14 @@ class Survey:
         rejected: Number of rejected rows.
         sha256: Hash of the content of all sources, see `sources.content_sha256`.
         columns: Type of every metadata column.
+        dim: Dimensions of the given vectors; None: there is none.
     """
 
     rows: int
     rejected: int
     sha256: str
     columns: Mapping[str, ColumnType]
+    dim: int | None = None
 
 
 @dataclass(slots=True)
@@ -67,6 +76,7 @@ class _FilePlan:
 
     file: SourceFile
     stamp: tuple[int, int]  # size and modification time
+    first_row: int  # rows of the files before this one
     roles: Roles | None = None  # None: the file has no valid row
     first_valid: str = ""  # position of the first row that can be read
     rows: int = 0
@@ -78,7 +88,8 @@ class CorpusReader:
 
     A row is rejected if it cannot be read, if it has no id although its file has an id field, if
     its title and text are both blank, or if a value has the wrong type. Blank lines are not rows.
-    If a file has no id field, the id of a row is ``<file name>#<line>``.
+    If a file has no id field, the id of a row is ``<file name>#<line>``. Rows with given vectors
+    need no title and text; such a row is rejected if its vector cannot be used.
 
     A damaged container, such as a truncated gzip file, counts as one rejected row. In a damaged
     Parquet row group every row that cannot be decoded counts as one rejected row. With
@@ -97,6 +108,9 @@ class CorpusReader:
             take 16 MiB, or less if the memory budget is small (`memory.shares`).
         memory_bytes: Memory budget of the process, from which `memory.shares` computes the limits
             of a row and of a batch. None: no budget; a row may have 64 MiB in its file.
+        vectors: Given vectors, one for each row in input order; None: there are none, unless
+            ``fields`` names a field of vectors.
+        vector_rule: What the vectors must be.
 
     Raises:
         CorpusError: There is no source, or one does not exist.
@@ -112,6 +126,8 @@ class CorpusReader:
         widens: Callable[[str], bool] = lambda name: True,
         batch_rows: int = 1024,
         memory_bytes: int | None = None,
+        vectors: RowVectors | None = None,
+        vector_rule: VectorRule = VectorRule(),  # noqa: B008 (frozen)
     ) -> None:
         if batch_rows < 1:
             raise ValueError(f"batch_rows is {batch_rows}; it must be at least 1.")
@@ -123,6 +139,8 @@ class CorpusReader:
         self._files = source_files(sources, self)
         self._plans: list[_FilePlan] = []
         self._columns = Columns(columns, widens)
+        has_vectors = vectors is not None or self._fields.vector is not None
+        self._vectors = VectorReader(vector_rule, vectors) if has_vectors else None
 
     @property
     def paths(self) -> list[Path]:
@@ -137,18 +155,25 @@ class CorpusReader:
         """Check every row once, and decide the id field of each file and all column types.
 
         Raises:
-            CorpusError: There are no rows; or, with ``on_error="stop"``, there is a bad row. The
-                message has the row's position, the reason and the bad value.
+            CorpusError: There are no rows; or the number of given vectors is not that of the rows;
+                or, with ``on_error="stop"``, there is a bad row. The message has the row's
+                position, the reason and the bad value.
         """
         self._columns = Columns(self._known, self._widens)
-        self._plans = [self._survey_file(file) for file in self._files]
-        rows = sum(plan.rows for plan in self._plans)
+        self._plans, rows = [], 0
+        for file in self._files:
+            self._plans.append(self._survey_file(file, rows))
+            rows += self._plans[-1].rows
         if not rows:
             more = f" and {len(self._files) - 1} more" if len(self._files) > 1 else ""
             raise CorpusError(f"{self._files[0].shown}{more}: holds no rows.")
         rejected = sum(plan.rejected for plan in self._plans)
-        sha256 = content_sha256(self._files)
-        return Survey(rows, rejected, sha256, dict(self._columns.types))
+        sha256, vectors = content_sha256(self._files), self._vectors
+        if vectors and vectors.given:
+            vectors.given.require(rows, vectors.rule)
+            sha256 = hashlib.sha256(f"{sha256} {vectors.given.sha256()}".encode()).hexdigest()
+        dim = vectors.dim if vectors else None
+        return Survey(rows, rejected, sha256, dict(self._columns.types), dim)
 
     def batches(self, *, skip_rows: int = 0) -> Iterator[ReadBatch]:
         """Yield the rows in batches, in input order; run `survey` first if it has not run yet.
@@ -163,6 +188,7 @@ class CorpusReader:
         if not self._plans:
             self.survey()
         documents: list[Document] = []
+        vectors: list[Vectors] = []
         rejects: list[Reject] = []
         n_bytes, rows = 0, skip_rows
         for item in self._items(skip_rows):
@@ -170,18 +196,28 @@ class CorpusReader:
             if isinstance(item, Reject):
                 rejects.append(item)
             else:
-                documents.append(item)
-                n_bytes += item.held_bytes
+                document, vector = item
+                documents.append(document)
+                n_bytes += document.held_bytes
+                if vector is not None:
+                    vectors.append(vector)
+                    n_bytes += vector.nbytes
             if len(documents) + len(rejects) == self._batch_rows or n_bytes >= self._batch_bytes:
-                yield ReadBatch(documents, rejects, rows)
-                documents, rejects, n_bytes = [], [], 0
+                yield ReadBatch(documents, rejects, rows, self._stacked(vectors))
+                documents, vectors, rejects, n_bytes = [], [], [], 0
         if documents or rejects:
-            yield ReadBatch(documents, rejects, rows)
+            yield ReadBatch(documents, rejects, rows, self._stacked(vectors))
 
-    def _survey_file(self, file: SourceFile) -> _FilePlan:
-        plan = _FilePlan(file, _stamp(file))
+    def _stacked(self, vectors: list[Vectors]) -> Vectors | None:
+        if self._vectors is None:
+            return None
+        return np.stack(vectors) if vectors else np.empty((0, self._vectors.dim or 0), np.float32)
+
+    def _survey_file(self, file: SourceFile, first_row: int) -> _FilePlan:
+        plan = _FilePlan(file, _stamp(file), first_row)
         if (names := field_names(file, limit=self._limit)) is not None:
-            plan.roles = self._fields.resolve(names, file.shown)
+            has_vectors = self._vectors is not None
+            plan.roles = self._fields.resolve(names, file.shown, has_vectors=has_vectors)
         for row in read_rows(file, limit=self._limit):
             plan.rows += 1
             reject = row if isinstance(row, Reject) else self._learn(row, plan)
@@ -201,33 +237,54 @@ class CorpusReader:
             plan.rejected = plan.rows - 1
         try:
             parts = row_parts(row, plan.roles, plan.file.name)
+            vector = self._vector(parts, plan.first_row + plan.rows - 1)
             self._columns.learn(parts.metadata, typed=row.typed)
         except BadRow as bad:
             return bad.at(row.source)
+        if self._vectors and vector is not None:
+            self._vectors.dim = len(vector)
         return None
 
-    def _items(self, skip: int) -> Iterator[Document | Reject]:
+    def _vector(self, parts: RowParts, number: int) -> Vectors | None:
+        """Return the given vector of a row, if there are given vectors.
+
+        Raises:
+            BadRow: The vector cannot be used.
+        """
+        if self._vectors is None:
+            return None
+        if self._vectors.given:
+            return self._vectors.of_row(number)
+        assert self._fields.vector is not None
+        return self._vectors.of_value(parts.vector, self._fields.vector)
+
+    def _items(self, skip: int) -> Iterator[tuple[Document, Vectors | None] | Reject]:
         for plan in self._plans:
             if skip >= plan.rows:
                 skip -= plan.rows
                 continue
             if _stamp(plan.file) != plan.stamp:
                 raise CorpusError(f"{plan.file.shown}: changed while it was read. Start again.")
-            for row in read_rows(plan.file, skip=skip, limit=self._limit):
-                item = row if isinstance(row, Reject) else self._document(row, plan)
+            rows = read_rows(plan.file, skip=skip, limit=self._limit)
+            for number, row in enumerate(rows, plan.first_row + skip):
+                item = row if isinstance(row, Reject) else self._document(row, plan, number)
                 if isinstance(item, Reject):
                     self._refuse(item)
                 yield item
             skip = 0
 
-    def _document(self, row: RawRow, plan: _FilePlan) -> Document | Reject:
+    def _document(
+        self, row: RawRow, plan: _FilePlan, number: int
+    ) -> tuple[Document, Vectors | None] | Reject:
         assert plan.roles is not None  # set by the survey
         try:
             parts = row_parts(row, plan.roles, plan.file.name)
+            vector = self._vector(parts, number)
             metadata = self._columns.convert(parts.metadata, typed=row.typed)
         except BadRow as bad:
             return bad.at(row.source)
-        return Document(parts.doc_id, parts.text, parts.title, metadata, row.source)
+        document = Document(parts.doc_id, parts.text, parts.title, metadata, row.source)
+        return document, vector
 
     def _refuse(self, reject: Reject) -> None:
         """Raise the error of a bad row, unless bad rows are to be skipped."""

@@ -18,24 +18,29 @@ MAX_ID_CHARS = 1024
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FieldNames:
-    """Names of the fields that hold the id, the text and the title of a row.
+    """Names of the fields that hold the id, the text, the title and the vector of a row.
 
     Attributes:
         id: Field of the id. None: the first existing one of ``_id``, ``id``, ``doc_id``, ``docid``.
         text: Field of the text. None: the first existing one of ``text``, ``contents``,
             ``content``, ``body``, ``passage``, ``document``, ``sentence``.
         title: Field of the title. None: ``title``.
+        vector: Field of a vector that is given, a list of numbers. None: no field; the text is
+            embedded by a model, unless an array of vectors is given.
     """
 
     id: str | None = None
     text: str | None = None
     title: str | None = None
+    vector: str | None = None
 
     def resolve(
         self,
         names: Iterable[str],
         shown: str,
         remedy: str = "Name the text field with --text-field.",
+        *,
+        has_vectors: bool = False,
     ) -> Roles:
         """Choose the fields of one file from the field names of its first rows.
 
@@ -43,25 +48,29 @@ class FieldNames:
             names: The field names.
             shown: Name of the file in messages.
             remedy: Last sentence of the error message if there is no text field.
+            has_vectors: Whether each row has a given vector. Then it needs no text.
 
         Raises:
-            CorpusError: There is no text field, or a named field does not exist; the message lists
-                the field names.
+            CorpusError: There is no text field, although rows need one, or a named field does not
+                exist; the message lists the field names.
         """
         names = list(names)
-        named = ((self.id, "id"), (self.text, "text"), (self.title, "title"))
+        roles = ("id", "text", "title", "vector")
+        named = ((getattr(self, role), role) for role in roles)
         for field, role in named:
             if field is not None and field not in names:
                 raise CorpusError(f"{shown}: {unknown_name(field, field, names, f'{role} field')}")
         text = self.text or _first(TEXT_FIELDS, names)
-        if text is None:
+        if text is None and not has_vectors:
             raise CorpusError(
                 f"{shown}: no text field among {', '.join(map(repr, names))}. {remedy}"
             )
         return Roles(
             id=self.id or _first(ID_FIELDS, names),
-            text=text,
+            text=text or TEXT_FIELDS[0],
             title=self.title or TITLE_FIELD,
+            vector=self.vector,
+            needs_text=not has_vectors,
         )
 
 
@@ -72,6 +81,8 @@ class Roles:
     id: str | None
     text: str
     title: str
+    vector: str | None = None
+    needs_text: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +93,7 @@ class RowParts:
     title: str
     text: str
     metadata: Mapping[str, object]
+    vector: object = None
 
 
 def row_parts(row: RawRow, roles: Roles, file_name: str) -> RowParts:
@@ -89,18 +101,20 @@ def row_parts(row: RawRow, roles: Roles, file_name: str) -> RowParts:
 
     Raises:
         BadRow: The id is missing although the file has an id field; the id, title or text has the
-            wrong type; title and text are both blank; or a string has a lone surrogate or a NUL.
+            wrong type; title and text are both blank, although a row needs a text; or a string has
+            a lone surrogate or a NUL.
     """
     metadata = dict(row.values)
+    vector = metadata.pop(roles.vector, None) if roles.vector else None
     title = _text_of(metadata.pop(roles.title, None), roles.title)
     text = _text_of(metadata.pop(roles.text, None), roles.text)
     if roles.id is None:
         doc_id = f"{file_name}#{row.number}"
     else:
         doc_id = _id_of(metadata.pop(roles.id, None), roles.id)
-    if not title and not text:
+    if roles.needs_text and not title and not text:
         raise BadRow(f"blank document: {roles.title!r} and {roles.text!r} are both blank")
-    return RowParts(doc_id, title, text, _flat(metadata))
+    return RowParts(doc_id, title, text, _flat(metadata), vector)
 
 
 def first_id_field(names: Iterable[str]) -> str | None:

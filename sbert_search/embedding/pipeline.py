@@ -48,6 +48,7 @@ class EmbeddedBatch(Generic[T_co]):
         payload: Value that came with the batch, such as a position in the source.
         held_bytes: Approximate memory of the documents; if long texts are split, the memory of
             their passages and token ids is included.
+        given: Whether the user gave the vectors, so that they belong to the documents' content.
     """
 
     documents: Sequence[Document]
@@ -60,6 +61,7 @@ class EmbeddedBatch(Generic[T_co]):
     vectors: Vectors
     payload: T_co
     held_bytes: int
+    given: bool = False
 
 
 def embed_batches(

@@ -15,6 +15,7 @@ from sbert_search.config import from_mapping, unknown_name
 from sbert_search.corpus.beir import read_queries
 from sbert_search.corpus.documents import CorpusReader
 from sbert_search.corpus.spool import Sources, text_rows
+from sbert_search.corpus.vectors import VectorsLike
 from sbert_search.embedding.arguments import CheckedOptions, EmbedderOptions, ModelLike
 from sbert_search.embedding.graph import require_graph
 from sbert_search.embedding.protocol import TextEmbedder
@@ -35,6 +36,12 @@ from sbert_search.index.ingestion.build import (
     build_index,
     note_resume_on_interrupt,
 )
+from sbert_search.index.ingestion.given_vectors import (
+    refuse_model_options,
+    require_model,
+    split_vectors,
+    vector_rule,
+)
 from sbert_search.index.ingestion.ingest import (
     IngestReport,
     Mode,
@@ -51,6 +58,7 @@ from sbert_search.index.maintenance.check import CheckReport, check
 from sbert_search.index.maintenance.drift import DriftReport, measure_drift
 from sbert_search.index.maintenance.info import IndexInfo, describe
 from sbert_search.index.snapshot import Snapshot
+from sbert_search.index.storage.manifest import StoreSettings
 from sbert_search.index.store import IndexStore
 from sbert_search.index.writer import IndexWriter
 from sbert_search.models.loading.identity import ModelIdentity
@@ -98,6 +106,7 @@ class Index:
         *,
         out: str | Path | None = None,
         model: ModelLike | None = None,
+        vectors: VectorsLike | None = None,
         settings: BuildSettings | None = None,
         memory_bytes: int | None = None,
         **keywords: Unpack[BuildKeywords],
@@ -114,7 +123,13 @@ class Index:
             out: The new folder. None: a temporary folder, which is deleted with the last reference
                 to the index, at the latest when the process ends; `backup` keeps a copy.
             model: A model's name or folder, an `Embedder` or a ``SentenceTransformer``; None: the
-                default model of `Embedder`.
+                default model of `Embedder`, or no model if vectors are given.
+            vectors: Vectors that are indexed in place of those of a model: floats (n_rows, dim), of
+                numpy, a mapped file or torch on the CPU; the path of an ``.npy`` file; or the name
+                of a column of the source. Rows then need no text, and with ``model`` the index can
+                still be searched by text. A row whose vector cannot be used is a bad row: its
+                vector is not finite or, for the metric cosine, all zeros; in a column, it may also
+                be missing or have another dimension than the first one.
             settings: Metric, fields and other settings; None: the defaults.
             memory_bytes: Memory limit of the process; mapped files do not count. None: no limit.
             keywords: Fields of `BuildSettings`, which replace those of ``settings``; and how to
@@ -124,20 +139,35 @@ class Index:
             ConfigError: A setting has a wrong value, or the FAISS index that ``settings.spec``
                 names would exceed ``memory_bytes``.
             TypeError: There is no such keyword.
-            CorpusError: A source cannot be read or holds a bad row.
+            CorpusError: A source cannot be read or holds a bad row, or there is not one vector for
+                each row.
             IndexStoreError: The folder cannot become an index, or already holds a finished
                 index.
+            ModelMismatch: The vectors have another dimension than those of the model.
         """
         _require_known(keywords, BuildKeywords)
         settings, options = split_keywords(settings or BuildSettings(), keywords)
+        given, fields = split_vectors(vectors, settings.fields)
+        settings = replace(settings, fields=fields)
+        has_model = model is not None or not (given or fields.vector)
+        if not has_model:
+            refuse_model_options(options)
         open_model = partial(as_embedder, model, **cast("EmbedderOptions", options))
+        build = partial(
+            build_index,
+            sources,
+            open_model=open_model if has_model else None,
+            settings=settings,
+            vectors=given,
+            memory_bytes=memory_bytes,
+        )
         if out is not None:
-            build_index(sources, Path(out), open_model, settings, memory_bytes=memory_bytes)
+            build(Path(out))
             return cls.open(out)
         scratch = tempfile.TemporaryDirectory(prefix="sbert-search-", ignore_cleanup_errors=True)
         try:
             folder = Path(scratch.name)
-            build_index(sources, folder, open_model, settings, memory_bytes=memory_bytes)
+            build(folder)
             index = cls.open(folder)
         except BaseException:
             scratch.cleanup()
@@ -153,6 +183,7 @@ class Index:
         ids: Iterable[str | int] | None = None,
         out: str | Path | None = None,
         model: ModelLike | None = None,
+        vectors: VectorsLike | None = None,
         **keywords: Unpack[BuildKeywords],
     ) -> Index:
         """Build an index from texts in memory.
@@ -162,6 +193,7 @@ class Index:
             ids: One id for each text; None: the number of the text, from 0.
             out: As for `build`.
             model: As for `build`.
+            vectors: One vector for each text, as for `build`; None: the model makes them.
             keywords: As for `build`.
 
         Raises:
@@ -170,7 +202,8 @@ class Index:
             ConfigError: In the same cases as `build`.
             IndexStoreError: In the same cases as `build`.
         """
-        return cls.build(text_rows(texts, ids), out=out, model=model, **keywords)
+        rows = text_rows(texts, ids)
+        return cls.build(rows, out=out, model=model, vectors=vectors, **keywords)
 
     @property
     def path(self) -> Path:
@@ -312,10 +345,12 @@ class Index:
             options: How to open a model by name: ``device``, ``engine``, ``precision``.
 
         Raises:
-            ModelMismatch: The model is not the one that built the index.
+            ModelMismatch: The model is not the one that built the index, or the index was built
+                from given vectors without a model.
             IndexStoreError: The index is an unfinished build.
         """
         self.require_finished()
+        require_model(self.identity, self.path)
         named = model is not None
         model = self.identity.name if model is None else model
         if quick and isinstance(model, (str, Path)) and (graph := self._by_graph(model)):
@@ -337,6 +372,7 @@ class Index:
         sources: Sources,
         *,
         model: ModelLike | None = None,
+        vectors: VectorsLike | None = None,
         settings: ReadSettings | None = None,
         memory_bytes: int | None = None,
         **keywords: Unpack[ReadKeywords],
@@ -346,6 +382,9 @@ class Index:
         Args:
             sources: Paths or rows, as for `build`.
             model: An embedder, a name or a folder; None: the model named in the index.
+            vectors: Vectors that are indexed in place of those of the model, as for `build`; they
+                must come from the model of the index, which is not checked. None: the column that
+                the build named, or else the model makes them.
             settings: Names of fields, and how to treat bad rows and long texts; None: as in the
                 build, except that a bad row is an error.
             memory_bytes: Memory limit of the process; mapped files do not count. None: no limit.
@@ -357,25 +396,29 @@ class Index:
             TypeError: There is no such keyword.
             CorpusError: A source cannot be read or holds a bad row. Documents committed before the
                 error stay; the same call continues after them.
-            ModelMismatch: The model is not the one that built the index.
+            ModelMismatch: The model is not the one that built the index; or the index has no model,
+                and no vectors are given.
             IndexLocked: Another process is writing.
         """
-        return self._ingest("add", sources, model, settings, memory_bytes, keywords)
+        return self._ingest("add", sources, model, vectors, settings, memory_bytes, keywords)
 
     def upsert(
         self,
         sources: Sources,
         *,
         model: ModelLike | None = None,
+        vectors: VectorsLike | None = None,
         settings: ReadSettings | None = None,
         memory_bytes: int | None = None,
         **keywords: Unpack[ReadKeywords],
     ) -> IngestReport:
         """Add documents, and replace those whose id is indexed with other content.
 
+        A given vector belongs to the content: another vector replaces the document.
+
         Arguments and errors are those of `add`.
         """
-        return self._ingest("upsert", sources, model, settings, memory_bytes, keywords)
+        return self._ingest("upsert", sources, model, vectors, settings, memory_bytes, keywords)
 
     def delete(self, ids: DocIds | None = None, *, where: str | None = None) -> int:
         """Delete documents by id or by a filter over the metadata, in one commit.
@@ -528,11 +571,28 @@ class Index:
             return None
         return embedder
 
+    def _embedder_for(
+        self, has_vectors: bool, model: ModelLike | None, options: CheckedOptions
+    ) -> TextEmbedder | None:
+        """Open the model that embeds new documents; None if their vectors are given.
+
+        A model that is named is compared with the index in any case.
+        """
+        if not has_vectors:
+            return self.matching_embedder(model, **options)
+        self.require_finished()
+        if model is not None:
+            self.matching_embedder(model, **options)
+        else:
+            refuse_model_options(options)
+        return None
+
     def _ingest(
         self,
         mode: Mode,
         sources: Sources,
         model: ModelLike | None,
+        vectors: VectorsLike | None,
         settings: ReadSettings | None,
         memory_bytes: int | None,
         keywords: ReadKeywords,
@@ -540,6 +600,9 @@ class Index:
         _require_known(keywords, ReadKeywords)
         settings, rest = split_keywords(settings or self.read_settings, keywords)
         options = cast("CheckedOptions", rest)
+        given, fields = split_vectors(vectors, settings.fields)
+        settings, stored = replace(settings, fields=fields), self.state.settings
+        has_vectors = given is not None or fields.vector is not None
         require_memory(memory_bytes)
         reader = CorpusReader(
             sources,
@@ -548,14 +611,19 @@ class Index:
             columns=self.state.columns,
             widens=self.state.widens,
             memory_bytes=memory_bytes,
+            vectors=given,
+            vector_rule=vector_rule(stored.metric, stored.dtype, stored.dim),
         )
         survey = reader.survey()
-        embedder, agreed = self.matching_embedder(model, **options), self.state.settings
+        embedder, agreed = self._embedder_for(has_vectors, model, options), self.state.settings
         with note_resume_on_interrupt(self.store), self.store.writer() as writer:
             self.require_finished()
             if writer.snapshot.settings != agreed:  # another process changed or replaced the index
                 inexact = bool(options.get("allow_inexact"))
-                require_agreement(writer.snapshot.settings, embedder, allow_inexact=inexact)
+                if embedder:
+                    require_agreement(writer.snapshot.settings, embedder, allow_inexact=inexact)
+                else:
+                    _require_same(writer.snapshot.settings, agreed, self.path)
             writer.add_columns(survey.columns)
             report = ingest(
                 writer,
@@ -568,6 +636,16 @@ class Index:
                 finish=partial(_settle, writer, memory_bytes),
             )
         return report
+
+
+def _require_same(settings: StoreSettings, before: StoreSettings, path: Path) -> None:
+    """Refuse to add given vectors to an index that another process has replaced meanwhile."""
+    for name in ("identity", "dim", "metric", "dtype"):
+        if getattr(settings, name) != getattr(before, name):
+            raise IndexStoreError(
+                f"{path} now holds another index: its {name} differs from the {name} of the index "
+                "that was opened. Open the index again."
+            )
 
 
 def _require_known(keywords: Mapping[str, object], known: type) -> None:

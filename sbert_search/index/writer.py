@@ -86,7 +86,10 @@ class IndexWriter:
         self._columns = merged
 
     def classify(
-        self, documents: Sequence[Document], mode: Literal["add", "upsert"] = "add"
+        self,
+        documents: Sequence[Document],
+        mode: Literal["add", "upsert"] = "add",
+        vectors: NDArray[np.float32] | None = None,
     ) -> list[Outcome]:
         """Return what adding each document would do, before it is embedded.
 
@@ -98,12 +101,15 @@ class IndexWriter:
             documents: Documents in the order of the source.
             mode: Other content under a known id is a conflict for ``add``, and a replacement for
                 ``upsert``.
+            vectors: The vectors of the documents, if they are given: they belong to the content.
         """
+        contents = ids.hash_contents(documents, vectors).tolist()
         with self._guard:
-            rows, contents = self.snapshot.find([document.doc_id for document in documents])
+            rows, known = self.snapshot.find([document.doc_id for document in documents])
+            each = zip(documents, contents, rows.tolist(), known.tolist(), strict=True)
             return [
-                self._classify_one(document, int(content) if row >= 0 else None, mode)
-                for document, row, content in zip(documents, rows, contents, strict=True)
+                self._classify_one(document.doc_id, content, stored if row >= 0 else None, mode)
+                for document, content, row, stored in each
             ]
 
     def commit(self, batch: PassageBatch | None, *, cursor: BuildCursor | None = None) -> None:
@@ -354,14 +360,13 @@ class IndexWriter:
                 ) from error
             self._publish(self.snapshot)
 
-    def _classify_one(self, document: Document, stored: int | None, mode: str) -> Outcome:
-        known, waiting = self._pending.get(document.doc_id, (stored, 0))
-        content = ids.hash_content(document)
+    def _classify_one(self, doc_id: str, content: int, stored: int | None, mode: str) -> Outcome:
+        known, waiting = self._pending.get(doc_id, (stored, 0))
         if known == content:
             return Outcome.DUPLICATE
         if known is not None and mode == "add":
             return Outcome.CONFLICT
-        self._pending[document.doc_id] = content, waiting + 1
+        self._pending[doc_id] = content, waiting + 1
         return Outcome.NEW if known is None else Outcome.REPLACE
 
     def _forget(self, committed: Sequence[Document]) -> None:

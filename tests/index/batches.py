@@ -23,6 +23,7 @@ class Batch:
     n_tokens: NDArray[np.int32]
     lost_tokens: NDArray[np.int32]
     vectors: NDArray[np.float32]
+    given: bool = False
 
 
 def make_batch(

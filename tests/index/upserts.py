@@ -184,7 +184,9 @@ class Watched:
     def __init__(self, writer: IndexWriter) -> None:
         self.path, self._writer, self.rows_done = writer.path, writer, 0
 
-    def classify(self, documents: Sequence[Document], mode: Mode) -> list[Outcome]:
+    def classify(
+        self, documents: Sequence[Document], mode: Mode, vectors: object = None
+    ) -> list[Outcome]:
         """Classify, as the writer does."""
         return self._writer.classify(documents, mode)
 

@@ -56,6 +56,7 @@ from sbert_search import (
     TrainingError,
     TuneReport,
     TuneSettings,
+    VectorsLike,
     WeightsError,
     load_recipe,
     pretrain,
@@ -101,6 +102,15 @@ def build(model: ModelLike) -> Index:
     assert_type(index.matching_embedder(quick=True), TextEmbedder)
     index.backup("copy.index")
     return index
+
+
+def give_vectors(vectors: VectorsLike) -> Index:
+    rows = [{"_id": "a"}, {"_id": "b", "text": "a text"}]
+    index = Index.build(rows, vectors=np.eye(2), metric="dot")
+    assert_type(index.add(rows, vectors=vectors, on_error="skip"), IngestReport)
+    index.upsert("rows.parquet", vectors="embedding")
+    index.upsert("rows.jsonl", vectors=Path("vectors.npy"))
+    return Index.from_texts(["a text"], vectors=[[0.5, 1.0]], model="a-model")
 
 
 def search(index: Index) -> list[Hit]:

@@ -11,6 +11,7 @@ from typing import Literal
 
 from sbert_search.corpus.documents import CorpusReader, FieldNames, Survey
 from sbert_search.corpus.spool import Sources
+from sbert_search.corpus.vectors import RowVectors
 from sbert_search.embedding.arguments import EmbedderOptions
 from sbert_search.embedding.embedder import Embedder
 from sbert_search.embedding.pipeline import OnTruncate
@@ -18,6 +19,7 @@ from sbert_search.embedding.protocol import TextEmbedder
 from sbert_search.errors import IndexStoreError, NotAnIndex
 from sbert_search.index.dense import faiss_build
 from sbert_search.index.ingestion.duplicates import refuse_conflicting_ids
+from sbert_search.index.ingestion.given_vectors import dim_of, no_model, vector_rule
 from sbert_search.index.ingestion.ingest import IngestReport, ReadSettings, ingest, require_memory
 from sbert_search.index.ingestion.model_check import require_agreement, self_check
 from sbert_search.index.lexical_settings import LexicalSettings
@@ -27,6 +29,7 @@ from sbert_search.index.storage.manifest import (
     BuildCursor,
     Manifest,
     Metric,
+    SelfCheck,
     StoreSettings,
     VectorType,
 )
@@ -68,9 +71,10 @@ class BuildKeywords(EmbedderOptions, total=False):
 def build_index(
     sources: Sources,
     out: Path,
-    open_model: Callable[[], TextEmbedder],
+    open_model: Callable[[], TextEmbedder] | None,
     settings: BuildSettings,
     *,
+    vectors: RowVectors | None = None,
     memory_bytes: int | None = None,
 ) -> IngestReport:
     """Build an index, or resume an interrupted build.
@@ -83,8 +87,9 @@ def build_index(
     Args:
         sources: Files or folders with documents.
         out: Folder of the index; absent, empty, or an unfinished build.
-        open_model: Loads the model.
-        settings: How to build the index.
+        open_model: Loads the model. None: vectors are given, and the index has no model.
+        settings: How to build the index. If its fields name a field of vectors, these are indexed.
+        vectors: The vectors to index, one for each row; None: those of a field or of the model.
         memory_bytes: Memory limit of the process; mapped files do not count. None: no limit.
 
     Raises:
@@ -92,7 +97,9 @@ def build_index(
         CorpusError: A source cannot be read, or has a bad row and ``on_error`` is ``stop``.
         IndexStoreError: The folder cannot become an index, or holds a finished index or documents
             of another unfinished build.
+        ModelMismatch: The given vectors have another dimension than those of the model.
     """
+    given = vectors is not None or settings.fields.vector is not None
     out = out.absolute()
     _refuse_finished(out)
     require_memory(memory_bytes)
@@ -101,22 +108,16 @@ def build_index(
         fields=settings.fields,
         on_error=settings.on_error,
         memory_bytes=memory_bytes,
+        vectors=vectors,
+        vector_rule=vector_rule(settings.metric, settings.dtype),
     )
     require_apart(out, reader.paths)
     survey = reader.survey()
     if settings.on_error == "stop":
         refuse_conflicting_ids(reader)
-    embedder = open_model()
+    embedder = open_model() if open_model else None
     require_memory(memory_bytes)
-    fixed = StoreSettings(
-        dim=embedder.dim,
-        metric=settings.metric,
-        dtype=settings.dtype,
-        identity=_identity(embedder),
-        self_check=self_check(embedder),
-        spec=settings.spec,
-        lexical=settings.lexical,
-    )
+    fixed = _store_settings(settings, embedder, dim_of(survey.dim, embedder))
     faiss_build.require_possible(fixed)
     faiss_build.require_memory(fixed, min(survey.rows, SEGMENT_ROWS), memory_bytes)
     start = BuildCursor(source_sha256=survey.sha256, rows=0, settings=settings.stored_values())
@@ -125,12 +126,13 @@ def build_index(
         _take_over(writer, fixed, start, survey)
         cursor = writer.snapshot.manifest.build or start
         if cursor.rows:
-            require_agreement(writer.snapshot.manifest.settings, embedder)
+            if embedder:
+                require_agreement(writer.snapshot.manifest.settings, embedder)
             note(f"{out}: resuming at row {cursor.rows:,} of {survey.rows:,}.")
         report = ingest(
             writer,
             reader,
-            embedder,
+            None if given else embedder,
             survey=survey,
             mode="add",
             on_truncate=settings.on_truncate,
@@ -223,6 +225,22 @@ def _differences(manifest: Manifest, fixed: StoreSettings, start: BuildCursor) -
         "other settings": build.settings != start.settings or rest != fixed,
     }
     return " and ".join(name for name, differs in differing.items() if differs)
+
+
+def _store_settings(
+    settings: BuildSettings, embedder: TextEmbedder | None, dim: int
+) -> StoreSettings:
+    """Return the settings of the index; without an embedder, its vectors are given."""
+    identity = _identity(embedder) if embedder else no_model(dim, settings.metric).to_mapping()
+    return StoreSettings(
+        dim=dim,
+        metric=settings.metric,
+        dtype=settings.dtype,
+        identity=identity,
+        self_check=self_check(embedder) if embedder else SelfCheck(),
+        spec=settings.spec,
+        lexical=settings.lexical,
+    )
 
 
 def _identity(embedder: TextEmbedder) -> Mapping[str, object]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from sbert_search.corpus.documents import CorpusReader, Reject
-from sbert_search.index.storage.ids import hash_content, hash_ids
+from sbert_search.corpus.documents import CorpusReader, ReadBatch, Reject
+from sbert_search.index.storage.ids import hash_contents, hash_ids
 from sbert_search.records import Document
 
 
@@ -20,12 +20,13 @@ def refuse_conflicting_ids(reader: CorpusReader) -> None:
         CorpusError: An id has two contents; the message has the locations of both.
     """
     suspects = set(_ids_with_two_contents(*_hashes(reader)).tolist())
-    first: dict[str, Document] = {}
+    first: dict[str, tuple[Document, np.uint64]] = {}
     for batch in reader.batches() if suspects else ():
-        for document, id_hash in zip(batch.documents, _id_hashes(batch.documents), strict=True):
+        hashes = zip(_id_hashes(batch.documents), _content_hashes(batch), strict=True)
+        for document, (id_hash, content) in zip(batch.documents, hashes, strict=True):
             if int(id_hash) in suspects:
-                known = first.setdefault(document.doc_id, document)
-                if hash_content(known) != hash_content(document):
+                known, first_content = first.setdefault(document.doc_id, (document, content))
+                if content != first_content:
                     reason = f"the id also occurs in {known.source}, with other content"
                     raise Reject(document.source, reason, document.doc_id).error(
                         "Make ids unique, or pass --on-error skip to keep the first of them."
@@ -37,12 +38,16 @@ def _hashes(reader: CorpusReader) -> tuple[NDArray[np.uint64], NDArray[np.uint64
     ids, contents = [np.empty(0, np.uint64)], [np.empty(0, np.uint64)]
     for batch in reader.batches():
         ids.append(_id_hashes(batch.documents))
-        contents.append(np.array([hash_content(doc) for doc in batch.documents], np.uint64))
+        contents.append(_content_hashes(batch))
     return np.concatenate(ids), np.concatenate(contents)
 
 
 def _id_hashes(documents: list[Document]) -> NDArray[np.uint64]:
     return hash_ids([document.doc_id for document in documents])
+
+
+def _content_hashes(batch: ReadBatch) -> NDArray[np.uint64]:
+    return hash_contents(batch.documents, batch.vectors)
 
 
 def _ids_with_two_contents(

@@ -91,7 +91,9 @@ class _ParquetSink:
     ) -> None:
         self.path, self._writer, self._columns = path, writer, columns
 
-    def classify(self, documents: Sequence[Document], mode: Mode) -> list[Outcome]:
+    def classify(
+        self, documents: Sequence[Document], mode: Mode, vectors: object = None
+    ) -> list[Outcome]:
         return [Outcome.NEW] * len(documents)
 
     def commit(self, batch: EmbeddedBatch[object], *, cursor: BuildCursor | None) -> None:

@@ -6,6 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from itertools import compress
 from pathlib import Path
 from typing import Literal, Protocol, TypeVar
 
@@ -16,7 +17,8 @@ from sbert_search.corpus.documents import CorpusReader, FieldNames, ReadBatch, R
 from sbert_search.corpus.rejects import RejectLog
 from sbert_search.embedding.arguments import CheckedOptions
 from sbert_search.embedding.pipeline import EmbeddedBatch, OnTruncate, embed_batches
-from sbert_search.embedding.protocol import TextEmbedder
+from sbert_search.embedding.protocol import TextEmbedder, Vectors
+from sbert_search.index.ingestion.given_vectors import given_batches
 from sbert_search.index.storage.manifest import BuildCursor
 from sbert_search.index.writer import Outcome
 from sbert_search.records import Document, RowCounts
@@ -34,7 +36,9 @@ class Sink(Protocol):
     def path(self) -> Path:
         """The folder or file that is written."""
 
-    def classify(self, documents: Sequence[Document], mode: Mode) -> list[Outcome]:
+    def classify(
+        self, documents: Sequence[Document], mode: Mode, vectors: Vectors | None
+    ) -> list[Outcome]:
         """Return what adding each document would do, before it is embedded."""
 
     def commit(self, batch: EmbeddedBatch[object], *, cursor: BuildCursor | None) -> None:
@@ -113,17 +117,22 @@ class IngestReport:
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """What the commit of a batch records: bad rows, outcomes, and the row after its last one."""
+    """What the commit of a batch records: bad rows, outcomes, and the row after its last one.
+
+    Attributes:
+        vectors: The given vectors of the accepted documents; None: a model makes them.
+    """
 
     rejects: list[Reject]
     counts: RowCounts
     rows_end: int
+    vectors: Vectors | None
 
 
 def ingest(
     sink: Sink,
     reader: CorpusReader,
-    embedder: TextEmbedder,
+    embedder: TextEmbedder | None,
     *,
     survey: Survey,
     mode: Mode,
@@ -141,7 +150,7 @@ def ingest(
     Args:
         sink: Receives the embedded documents.
         reader: Reads the source.
-        embedder: Embeds the passages.
+        embedder: Embeds the passages; None: the reader gives the vectors.
         survey: Result of the reader's survey.
         mode: ``add`` rejects other content under an id that is already indexed; ``upsert`` replaces
             the old content.
@@ -166,12 +175,16 @@ def ingest(
     with progress("Indexing", survey.rows - start.rows) as advance:
         batches = reader.batches(skip_rows=start.rows)
         steps = _classified(batches, sink, mode, reader.on_error == "stop", advance)
-        embedded = embed_batches(
-            steps,
-            embedder,
-            on_truncate=on_truncate,
-            advance=advance,
-            waiting_bytes=memory.shares(memory_bytes).waiting,
+        embedded = (
+            embed_batches(
+                steps,
+                embedder,
+                on_truncate=on_truncate,
+                advance=advance,
+                waiting_bytes=memory.shares(memory_bytes).waiting,
+            )
+            if embedder
+            else given_batches(((docs, step.vectors, step) for docs, step in steps), advance)
         )
         for batch in embedded:
             step = batch.payload
@@ -213,7 +226,7 @@ def _classified(
 ) -> Iterator[tuple[list[Document], _Step]]:
     """Drop duplicates and conflicts before they are embedded, and count all outcomes."""
     for batch in batches:
-        outcomes = sink.classify(batch.documents, mode)
+        outcomes = sink.classify(batch.documents, mode, batch.vectors)
         classified = list(zip(batch.documents, outcomes, strict=True))
         conflicts = [_conflict(doc) for doc, outcome in classified if outcome is Outcome.CONFLICT]
         if conflicts and stop:
@@ -228,8 +241,10 @@ def _classified(
             rejected=len(batch.rejects) + len(conflicts),
         )
         advance(counts.duplicate + counts.rejected)
-        accepted = [doc for doc, out in classified if out in (Outcome.NEW, Outcome.REPLACE)]
-        yield accepted, _Step([*batch.rejects, *conflicts], counts, batch.rows_end)
+        keep = [outcome in (Outcome.NEW, Outcome.REPLACE) for outcome in outcomes]
+        accepted = list(compress(batch.documents, keep))
+        vectors = None if batch.vectors is None else batch.vectors[keep]
+        yield accepted, _Step([*batch.rejects, *conflicts], counts, batch.rows_end, vectors)
 
 
 def _conflict(document: Document) -> Reject:

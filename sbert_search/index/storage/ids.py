@@ -40,6 +40,27 @@ def hash_content(document: Document) -> int:
     return xxhash.xxh3_64_intdigest(data)
 
 
+def hash_vectors(vectors: NDArray[np.float32]) -> NDArray[np.uint64]:
+    """Hash given vectors (n, dim) with xxh3_64, (n,).
+
+    A given vector belongs to the content of its document. The content hash is then ``hash_content``
+    XOR this hash.
+    """
+    data = np.ascontiguousarray(vectors, "<f4").view(np.uint8).reshape(-1).data
+    step = 4 * vectors.shape[1]
+    starts = range(0, step * len(vectors), step or 1)
+    hashes = (xxhash.xxh3_64_intdigest(data[at : at + step]) for at in starts)
+    return np.fromiter(hashes, np.uint64, len(vectors))
+
+
+def hash_contents(
+    documents: Sequence[Document], vectors: NDArray[np.float32] | None = None
+) -> NDArray[np.uint64]:
+    """Hash the contents of documents, and of their given vectors (n, dim) if there are any."""
+    hashes = np.array([hash_content(document) for document in documents], np.uint64)
+    return hashes if vectors is None else hashes ^ hash_vectors(vectors)
+
+
 def make_table(
     id_hashes: NDArray[np.uint64], rows: NDArray[np.int64], contents: NDArray[np.uint64]
 ) -> IdTable:

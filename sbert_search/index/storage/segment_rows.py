@@ -55,6 +55,10 @@ class PassageBatch(Protocol):
     def vectors(self) -> NDArray[np.floating]:
         """Embeddings, (n_rows, dim)."""
 
+    @property
+    def given(self) -> bool:
+        """Whether the user gave the vectors; then they are content, and rows are documents."""
+
 
 def make_part(
     batch: PassageBatch,
@@ -102,7 +106,7 @@ def make_part(
     table = ids.make_table(
         ids.hash_ids([document.doc_id for document in documents]),
         rows[chunk == 0],
-        np.array([ids.hash_content(document) for document in documents], np.uint64),
+        ids.hash_contents(documents, batch.vectors[kept_docs] if batch.given else None),
     )
     docs = pa.table([arrays[name] for name in schema.names], schema)
     return SegmentPart(docs, vectors), table

@@ -12,6 +12,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
+from typing import ClassVar
 
 from sbert_search.config import from_mapping, to_mapping
 from sbert_search.runtime.cache import remembered
@@ -47,9 +48,12 @@ class ModelIdentity:
             cross-encoder.
         similarity: cosine, dot, euclidean or manhattan; "score" for a cross-encoder.
         normalize: Whether the embeddings have norm 1.
-        engine: native, onnx, sentence-transformers or hashing.
+        engine: native, onnx, sentence-transformers or hashing; `NO_ENGINE` if the vectors of an
+            index were given without a model.
         precision: fp32, bf16 or fp16.
     """
+
+    NO_ENGINE: ClassVar[str] = "none"
 
     name: str
     weights_sha256: str
@@ -68,6 +72,11 @@ class ModelIdentity:
     def in_memory(self) -> bool:
         """Whether the model was passed as an object, so that the hashes are not those of files."""
         return self.weights_sha256.startswith(IN_MEMORY)
+
+    @property
+    def is_model(self) -> bool:
+        """Whether this is the identity of a model, and not that of vectors given without one."""
+        return self.engine != self.NO_ENGINE
 
     @classmethod
     def from_mapping(cls, values: Mapping[str, object]) -> ModelIdentity:

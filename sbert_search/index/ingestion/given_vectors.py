@@ -1,0 +1,144 @@
+"""Indexing documents with vectors that the user has, in place of those of a model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+
+from sbert_search.corpus.fields import FieldNames
+from sbert_search.corpus.vectors import RowVectors, VectorRule, Vectors, VectorsLike
+from sbert_search.embedding.pipeline import EmbeddedBatch
+from sbert_search.embedding.protocol import TextEmbedder
+from sbert_search.errors import ConfigError, CorpusError, ModelMismatch
+from sbert_search.index.storage.manifest import Metric, VectorType
+from sbert_search.models.loading.identity import ModelIdentity
+from sbert_search.records import Document
+
+T = TypeVar("T")
+
+
+def split_vectors(
+    vectors: VectorsLike | None, fields: FieldNames
+) -> tuple[RowVectors | None, FieldNames]:
+    """Return the array that holds the vectors, or the fields with the column that does.
+
+    A text is the name of a column, unless it ends with ``.npy``.
+
+    Args:
+        vectors: An array, a file or the name of a column; None: the column of ``fields``, if any.
+        fields: The names of the fields.
+
+    Raises:
+        CorpusError: The file cannot be read, or the array is none of vectors.
+    """
+    if vectors is None:
+        return None, fields
+    if isinstance(vectors, str) and not vectors.lower().endswith(".npy"):
+        return None, replace(fields, vector=vectors)
+    return RowVectors.open(vectors), replace(fields, vector=None)
+
+
+def vector_rule(metric: Metric, dtype: VectorType, dim: int | None = None) -> VectorRule:
+    """Return what the vectors of an index must be."""
+    return VectorRule(dim=dim, nonzero=metric == "cosine", dtype=dtype)
+
+
+def dim_of(dim: int | None, embedder: TextEmbedder | None) -> int:
+    """Return the dimension of an index, given that of its vectors and the model of its texts.
+
+    Args:
+        dim: Dimension of the given vectors; None: no row has a vector that can be used.
+        embedder: The model; None: there is none.
+
+    Raises:
+        CorpusError: There is neither a vector nor a model.
+        ModelMismatch: The model makes vectors of another dimension.
+    """
+    if embedder is None:
+        if dim is None:
+            raise CorpusError("No row has a vector that can be used, so there is nothing to index.")
+        return dim
+    if dim not in (None, embedder.dim):
+        raise ModelMismatch(
+            f"The vectors have {dim} dimensions, and {embedder.identity.name} makes vectors of "
+            f"{embedder.dim}. Name the model that made them, or none."
+        )
+    return embedder.dim
+
+
+def no_model(dim: int, metric: Metric) -> ModelIdentity:
+    """Return the identity that an index stores if its vectors were given without a model."""
+    return ModelIdentity(
+        name="vectors",
+        weights_sha256="",
+        tokenizer_sha256="",
+        architecture="",
+        pooling="",
+        max_len=0,
+        dim=dim,
+        similarity=metric,
+        normalize=metric == "cosine",
+        engine=ModelIdentity.NO_ENGINE,
+    )
+
+
+def require_model(identity: ModelIdentity, path: Path) -> None:
+    """Refuse to embed texts for an index whose vectors were given without a model.
+
+    Raises:
+        ModelMismatch: The index has no model.
+    """
+    if not identity.is_model:
+        raise ModelMismatch(
+            f"{path} holds vectors that were given without a model, so no text can be embedded for "
+            "it. Search by a vector, by `similar` or in the mode lexical; give `vectors` with the "
+            "documents that you add; or build the index with the model that made its vectors."
+        )
+
+
+def refuse_model_options(options: Iterable[str]) -> None:
+    """Refuse options that open a model, where vectors are given and no model is named.
+
+    Raises:
+        ConfigError: There is such an option.
+    """
+    if names := sorted(options):
+        raise ConfigError(
+            f"{', '.join(names)}: no model is opened, since the vectors are given. Name the model "
+            "too, or leave these options out."
+        )
+
+
+def given_batches(
+    batches: Iterable[tuple[Sequence[Document], Vectors | None, T]], advance: Callable[[int], None]
+) -> Iterator[EmbeddedBatch[T]]:
+    """Yield batches with given vectors, in the form of those that a model embeds.
+
+    Each document is one passage, of which no token was read.
+
+    Args:
+        batches: Documents, their vectors, float32 (n_documents, dim), and a payload.
+        advance: Called with the number of documents of each batch.
+    """
+    for documents, vectors, payload in batches:
+        assert vectors is not None
+        n, none = len(documents), np.zeros(len(documents), np.int32)
+        lengths = (len(document.full_text) for document in documents)
+        advance(n)
+        yield EmbeddedBatch(
+            documents=documents,
+            doc_of=np.arange(n),
+            chunk=none,
+            char_start=none.astype(np.int64),
+            char_end=np.fromiter(lengths, np.int64, n),
+            n_tokens=none,
+            lost_tokens=none,
+            vectors=vectors,
+            payload=payload,
+            held_bytes=vectors.nbytes,
+            given=True,
+        )
