@@ -5,9 +5,11 @@
 The peer runs in a separate process, because our setting of glibc's allocator would make it faster
 too. The peer uses its default batch size, 32. Its speed with its fastest batch size is a separate
 figure. `matmul_share` compares our operations a second with those of a large matrix product.
-Operations on padding do not count, and the product is that of torch.mm or of oneDNN, whichever is
-faster. --peer-python names a Python with sentence-transformers[openvino]; our speed is then also
-compared with that OpenVINO backend. For CUDA devices use bench_embedding_cuda.
+Operations on padding do not count. The product is computed by torch.mm or by oneDNN, whichever is
+faster. For CUDA devices use bench_embedding_cuda.
+
+--peer-python names a Python with sentence-transformers[openvino]. Our speed is then also compared
+with that of the OpenVINO backend.
 """
 
 from __future__ import annotations

@@ -6,11 +6,11 @@ One index of 1,000,000 clustered vectors of 384 dimensions (--quick: 60,000) is 
 ways: by an exact scan, by HNSW and by IVF. The search parameters of HNSW and IVF are first raised
 until the recall without a filter is at least 0.97.
 
-Four filters match different shares of the vectors. For each filter the script asks 100 queries and
-measures recall@10 against an exact scan of the matching vectors, the median latency, and the number
-of queries with fewer than 10 hits. The peer is post-filtering: it fetches 100 hits without the
-filter and drops those that do not match. Its latency and its number of queries with fewer than 10
-hits are measured too.
+Four filters match different shares of the vectors. The script asks 100 queries with each filter. It
+measures the recall@10 against an exact scan of the matching vectors, the median latency, and the
+number of queries with fewer than 10 hits. The peer is post-filtering: it fetches 100 hits without
+the filter and drops those that do not match. Its latency and its number of queries with fewer than
+10 hits are measured too.
 """
 
 from __future__ import annotations

@@ -251,9 +251,10 @@ def peer_steps(
 def flops_per_token(shape: str) -> float:
     """Return the FLOPs per token of the matrix products that every training step needs.
 
-    For each token, a weight takes part in one multiplication and addition in the forward pass and
-    in two in the backward pass, of 2 FLOPs each. The weights of the output layer count for masked
-    tokens only. The two matrix products of attention, which have no weights, count as well.
+    For each token, a weight is multiplied and added once in the forward pass and twice in the
+    backward pass. A multiplication and an addition are 2 FLOPs. The weights of the output layer
+    count for masked tokens only. The two matrix products of attention, which have no weights, count
+    as well.
     """
     layers, hidden, _ = SHAPES[shape]
     blocks = layers * (12 * hidden**2 + 2 * LENGTH * hidden)

@@ -10,10 +10,11 @@ have the same number of documents. One reader keeps the updated index open and l
 state after each round, as a server does. A second reader has the fresh index open.
 
 After each round both readers get one query. After every tenth round both get a thousand queries,
-one by one and alternately; for half of the queries the one reader comes first, for the others the
-other. (The p99 of fewer queries would depend on a few pauses of the machine.) These queries give a
-p50, a p99 and a processor time for each reader, and their ratios. The script reports the median of
-the ratios of all measurements.
+one by one and alternately. Each reader comes first for half of the queries. (The p99 of fewer
+queries would depend on a few pauses of the machine.) A measurement of a thousand queries gives the
+p50, the p99 and the processor time of each reader. Each of the three values of the updated index is
+divided by that of the fresh index. The script reports the median of these ratios over all
+measurements.
 
 At the end, an index is built anew from the documents that should be left. In exact search the
 updated index should give the same answers as the rebuilt one.

@@ -16,7 +16,7 @@ MOST_LAYERS = 1_000
 class EncoderConfig:
     """One Transformer encoder of the BERT family: post-norm blocks over learned embeddings.
 
-    The defaults are BERT-base.
+    A block is one attention layer and one feed-forward layer. The defaults are BERT-base.
 
     Raises:
         ConfigError: A value, or a combination of values, is invalid.

@@ -34,8 +34,9 @@ class Layout:
         required: Maps each key of ``config.json`` of which this encoder supports only one value to
             that value.
         names: Maps a parameter of `Encoder` outside the blocks to its published names.
-        block: Published prefix of the names in a block, with the placeholder ``{block}``, or for
-            ALBERT ``{group}`` and ``{inner}``: the layer group, and the layer in this group.
+        block: Published prefix of the names in a block. The placeholder ``{block}`` is the number
+            of the block. ALBERT's placeholders are ``{group}``, a group of blocks that layers
+            share, and ``{inner}``, the block in this group.
         block_names: Maps a parameter of a block to its published names.
         per_head: Names in a block of the joint projections of queries, keys and values that are
             published head by head: first the rows of query, key and value of the first attention

@@ -1,8 +1,9 @@
 """The linear layers of an encoder in training, computed on a CPU by oneDNN.
 
 In float32, torch multiplies with MKL; on CPUs with AVX-512, oneDNN is faster. In bfloat16, torch
-uses oneDNN too, but it does not convert the weight to oneDNN's blocked memory layout, and it copies
-the bias to all rows. docs/decisions.md: "oneDNN multiplies in float32 during training".
+uses oneDNN too, but in a slower way: it does not convert the weight to oneDNN's blocked memory
+layout, and it copies the bias to all rows. docs/decisions.md: "oneDNN multiplies in float32 during
+training".
 """
 
 from __future__ import annotations

@@ -61,9 +61,10 @@ class ByLength(NamedTuple):
 
     Attributes:
         tokens: The reordered batch.
-        texts: Index in the original batch of each text; None if the order did not change.
-        rows: Row in the original batch of each row, int64 (total,); None if the order did not
-            change.
+        texts: For each text of the reordered batch, its index in the original batch. None if the
+            order did not change.
+        rows: For each row of the reordered batch, its row in the original batch, int64 (total,).
+            None if the order did not change.
     """
 
     tokens: PackedTokens

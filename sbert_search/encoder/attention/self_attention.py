@@ -6,9 +6,9 @@ inference in bfloat16 that is not causal. Otherwise, it uses torch's fused atten
 CUDA kernel it computes one group of adjacent texts after the other: a run of texts of equal length,
 or, for dropout on a CPU, a window of texts of similar length.
 
-`explicit_attention` computes the scores as a tensor. It is used for relative positions, which are
-added to the scores, for callers that need the probabilities, and for dropout where
-`packed_attention` does not support it.
+`explicit_attention` computes the scores as a tensor. It is used for relative positions, because
+these are added to the scores. It is also used for callers that need the probabilities, and for
+dropout where `packed_attention` does not support it.
 """
 
 from __future__ import annotations
@@ -109,9 +109,9 @@ def _product_attention(query: Tensor, key: Tensor, value: Tensor, scale: float) 
 
     As many scores are computed at a time as fit into the cache of a core. torch's fused kernel
     multiplies small blocks, at a quarter of the speed of one large product. torch's softmax is slow
-    over rows that do not fill its vector registers, so keys are padded to a multiple of 32 and the
-    scores of the padding are set to -inf. docs/decisions.md: "bf16 attention on a CPU as plain
-    products".
+    over rows that do not fill its vector registers. Keys are therefore padded to a multiple of 32,
+    and the scores of the padding are set to -inf. docs/decisions.md: "bf16 attention on a CPU as
+    plain products".
 
     Args:
         query: Bfloat16 (texts, heads, length, head_dim).

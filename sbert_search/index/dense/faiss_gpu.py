@@ -174,8 +174,8 @@ class GpuIndex:
 def supports(plan: Plan) -> bool:
     """Whether FAISS on a GPU can follow a plan.
 
-    It cannot restrict a search to the rows that a bitmap marks, as the route ``select`` does, and
-    it returns at most `MOST` candidates and searches at most `MOST` inverted lists.
+    FAISS on a GPU cannot restrict a search to the rows that a bitmap marks, as the route ``select``
+    does. It returns at most `MOST` candidates and searches at most `MOST` inverted lists.
     """
     return plan.route == "fetch" and max(plan.n_candidates, plan.spec.nprobe) <= MOST
 

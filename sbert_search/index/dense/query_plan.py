@@ -46,8 +46,8 @@ class Selection:
 
     Args:
         marks: Mask of the selected rows, bool (n_rows,).
-        n_live: Number of live rows (not deleted); None: no filter is used, so all live rows are
-            selected.
+        n_live: Number of live rows (not deleted). None: all live rows are selected, because there
+            is no filter.
     """
 
     def __init__(self, marks: NDArray[np.bool_], n_live: int | None = None) -> None:
@@ -88,12 +88,13 @@ class Plan:
     """How a segment is searched under a selection.
 
     Attributes:
-        route: ``scan``: score the selected rows exactly; ``select``: pass FAISS a bitmap;
-            ``fetch``: fetch more candidates and drop those that are not selected.
+        route: ``scan`` scores the selected rows exactly. ``select`` passes FAISS a bitmap of them.
+            ``fetch`` lets FAISS search all rows for some more candidates, and drops those that are
+            not selected.
         spec: The spec with raised search parameters.
         n_candidates: Number of candidates to fetch from FAISS.
-        fallback: The plan for queries that get fewer than k rows; None: this plan is an exact scan,
-            which finds k rows if there are k.
+        fallback: The plan for queries that get fewer than k rows. None for an exact scan, which
+            finds k rows if there are k.
     """
 
     route: Route

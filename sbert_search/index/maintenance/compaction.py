@@ -74,9 +74,9 @@ def with_ann(
 ) -> Manifest:
     """Build the FAISS file of every large segment that has none.
 
-    If a segment begins with all rows of an older segment, only its vectors after these rows are
-    added, to a copy of the older segment's FAISS index. Otherwise all its vectors are added to an
-    empty index.
+    A segment may begin with all rows of an older segment. The older segment's FAISS index is then
+    copied, and only the vectors after these rows are added to the copy. Otherwise all vectors of
+    the segment are added to an empty index.
 
     Args:
         work: The transaction to write in.

@@ -53,8 +53,8 @@ def measure_drift(snapshot: Snapshot, target: float | None = None) -> DriftRepor
 
     Args:
         snapshot: The state to measure.
-        target: Recall@10 below which actions are recommended; None: the recall for which the index
-            was tuned, or `TARGET_RECALL` if it was not tuned.
+        target: Recall@10 below which `index tune` is recommended. None: the recall for which the
+            index was tuned, or `TARGET_RECALL` if it was not tuned.
     """
     manifest = snapshot.manifest
     if target is None:

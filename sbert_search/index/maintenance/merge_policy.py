@@ -9,12 +9,12 @@ replaced document; the other rows are live. An update ends with these merges:
   has a FAISS file, the newest are merged. The merge goes back until it meets a segment that holds
   at least twice as many live rows as all after it. Merges thus rewrite a row about log2(rows / rows
   of an update) times. A row is also rewritten once for every fifth of its segment that dies.
-- If more than 1 % of the rows are outside FAISS, these rows are added to the newest segment that
-  has a FAISS index, and to this index. The files of that segment are written again. Its dead rows
-  stay, because the FAISS index holds them too. Only if more than 20 % of its rows are dead, the
-  dead rows are dropped and the FAISS index is filled again.
-- If the segment would then have more than a million rows, nothing is added to it. The rows outside
-  FAISS get a FAISS index of their own as soon as there are 50,000 of them.
+- If more than 1 % of the rows are in segments without a FAISS file, these segments are merged with
+  the newest segment that has one, and their rows are added to its FAISS index. The dead rows of
+  that newest segment stay, because the FAISS index holds them too. Only if more than 20 % of its
+  rows are dead, the dead rows are dropped and the FAISS index is filled again.
+- If no segment has a FAISS file, or if that merged segment would have more than a million rows,
+  the rows outside FAISS get a FAISS index of their own as soon as there are 50,000 of them.
 
 docs/decisions.md: Updates merge segments when they end; Four small segments, not eight.
 

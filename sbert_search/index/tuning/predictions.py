@@ -51,10 +51,10 @@ def assign_seconds(vectors: NDArray[np.float32]) -> float:
 def predict(known: BuildTime, spec: IndexSpec, n_rows: int, assign_s: float) -> BuildTime:
     """Predict the time of a build from a build with another number of rows.
 
-    Building an HNSW graph of n rows takes time in proportion to n log n. Training an IVF has two
-    steps: k-means, whose time follows from ``assign_s``, and the training of codes, whose time does
-    not depend on the number of rows. Adding a row to an IVF has two steps as well: the row is
-    compared with each centroid, and then encoded.
+    Building an HNSW graph of n rows takes time in proportion to n log n. An IVF is trained in two
+    steps, k-means and the training of codes. The time of k-means follows from ``assign_s``, and
+    that of the codes does not depend on the number of rows. To add a row to an IVF, FAISS compares
+    it with each centroid and encodes it.
 
     Args:
         known: A measured build of the same kind of index.

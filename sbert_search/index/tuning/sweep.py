@@ -127,8 +127,8 @@ def climb(
 ) -> list[Trial]:
     """Raise the search parameters until the recall is reached, then find the lowest that reach it.
 
-    The recall is reached if it exceeds the target by one standard error. The search parameters
-    (nprobe or ef_search) are raised for each value of ``refine``, which is the number of candidates
+    The recall is reached if it exceeds the target by one standard error. The search parameters are
+    nprobe or ef_search. They are raised anew for each value of ``refine``, the number of candidates
     per result that are scored again with the vectors. The trials end when a value of ``refine``
     gives no faster search than an earlier value.
 

@@ -43,8 +43,8 @@ class LossTotals:
 
     Attributes:
         ranks: The ranks over which `read` sums.
-        counts: Expected number of terms of each loss, from `Batch.counts`; empty for in-batch
-            losses, which do not use `Batch.counts`.
+        counts: Expected number of terms of each loss, from `Batch.counts`. Empty for in-batch
+            losses, which have no such counts.
     """
 
     ranks: Ranks
