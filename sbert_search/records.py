@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime
 from sys import getsizeof
 from types import MappingProxyType
 
-MetadataValue = str | int | float | bool | datetime | date | None
+ScalarValue = str | int | float | bool | datetime | date
+MetadataValue = ScalarValue | Sequence[ScalarValue] | None
 
 _RECORD_BYTES, _VALUE_BYTES = 512, 64  # memory overhead of a record, and of one metadata value
 
@@ -44,8 +45,14 @@ class Document:
         taken = _RECORD_BYTES + getsizeof(self.title) + getsizeof(self.text)
         if self.metadata:
             taken += _VALUE_BYTES * len(self.metadata)
-            taken += sum(map(getsizeof, self.metadata.values()))
+            taken += sum(map(_value_bytes, self.metadata.values()))
         return taken
+
+
+def _value_bytes(value: MetadataValue) -> int:
+    if isinstance(value, (list, tuple)):
+        return getsizeof(value) + sum(map(getsizeof, value))
+    return getsizeof(value)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,33 +2,26 @@
 
 from __future__ import annotations
 
-import math
-import re
 from collections.abc import Callable, Mapping
-from datetime import UTC, date, datetime
-from typing import Any, Literal
+from typing import Any
 
+from sbert_search.corpus.column_types import (
+    NUMBERS,
+    ColumnType,
+    as_declared,
+    as_type,
+    element_type,
+    exact_as_float,
+    list_of,
+    present,
+    type_of,
+    type_of_cell,
+)
 from sbert_search.corpus.formats.rows import BadRow, check_text
+from sbert_search.errors import ConfigError
 from sbert_search.records import MetadataValue
 
-ColumnType = Literal["string", "int64", "float64", "bool", "timestamp", "date"]
-"""Types of metadata columns; a list or an object is stored as JSON text, of type ``string``."""
-
 MAX_COLUMNS = 1000
-
-_TYPE_OF: Mapping[type, ColumnType] = {
-    str: "string",
-    int: "int64",
-    float: "float64",
-    bool: "bool",
-    datetime: "timestamp",
-    date: "date",
-}
-_INTEGER = re.compile(r"-?(0|[1-9][0-9]*)")  # no leading zeros: "007" is a code, not a number
-_FLOAT = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]+)?")
-_MIN_INT64, _MAX_INT64 = -(1 << 63), (1 << 63) - 1
-_ALL_EXACT = 1 << 53  # float64 represents all integers up to 2**53 exactly, then only some
-_NUMBERS = {"int64", "float64"}
 
 
 class Columns:
@@ -37,29 +30,45 @@ class Columns:
     - A typed value (JSON, Parquet) must fit the type of the first value in its column. An int64
       column may become float64 if that rounds no integer (docs/decisions.md, "No integer is
       rounded where a column widens").
+    - A list has the type of its values. A new column whose lists have different types, or that has
+      a text beside lists, is a string column with the lists as JSON text.
     - CSV cells are untyped. A column of cells gets the narrowest type that fits all its cells:
-      int64, float64 or bool, otherwise string.
+      int64, float64, bool or date, otherwise string.
     - A string with an ISO 8601 time fits a timestamp column, and one with an ISO 8601 date a date
       column. Times without a time zone are UTC.
+    - A declared type is not inferred: each value is converted to it, text is parsed.
 
     Args:
         known: Initial types, such as the column types of an existing index.
         widens: Returns whether float64 represents all stored integers of a known int64 column
             exactly. It is called with the column name before that column becomes float64.
+        declared: Types that the user has chosen, by column.
+
+    Raises:
+        ConfigError: A declared type is not the known type of the column.
     """
 
     def __init__(
         self,
         known: Mapping[str, ColumnType] | None = None,
         widens: Callable[[str], bool] = lambda name: True,
+        declared: Mapping[str, ColumnType] | None = None,
     ) -> None:
         self.types: dict[str, ColumnType] = dict(known or {})
+        self._known = frozenset(self.types)
         self._widens = widens
+        self._declared = {
+            name: _agreed(name, kind, self.types.get(name, kind))
+            for name, kind in (declared or {}).items()
+        }
         self._unchecked = {  # known int64 columns for which `widens` has not been called yet
             name for name, kind in self.types.items() if kind == "int64"
         }
         self._untyped: set[str] = set()  # columns with only untyped cells so far
-        self._exact_only: set[str] = set()  # columns with an integer that float64 would round
+        self._empty: set[str] = set()  # list columns with only empty lists so far
+        # Columns that must not become float64: they have an integer that it would round, or are
+        # lists of an index.
+        self._exact_only: set[str] = {n for n, kind in self.types.items() if element_type(kind)}
 
     def learn(self, metadata: Mapping[str, Any], *, typed: bool) -> None:
         """Update the column types with a row; a row that does not fit them changes nothing.
@@ -72,7 +81,9 @@ class Columns:
             kind = self._type_with(name, value, typed)
             if kind != self.types.get(name):
                 changed[name] = kind
-            if kind == "int64" and not _exact_as_float(value):
+            if (kind == "int64" and not exact_as_float(value)) or (
+                kind == "list[int64]" and not all(exact_as_float(item) for item in present(value))
+            ):
                 exact_only.add(name)
         if added := changed.keys() - self.types.keys():
             for name in added:
@@ -85,6 +96,7 @@ class Columns:
             self._untyped |= added
         self.types |= changed
         self._exact_only |= exact_only
+        self._note_empty_lists(metadata, added)
 
     def convert(self, metadata: Mapping[str, Any], *, typed: bool) -> dict[str, MetadataValue]:
         """Convert the values of a row to the types of their columns.
@@ -98,23 +110,50 @@ class Columns:
             self.learn(metadata, typed=typed)
         values = {}
         for name, value in metadata.items():
-            own = _type_of(value, name) if typed else _type_of_cell(value)
-            values[name] = _as_type(value, own, self.types[name], typed, name)
+            if name in self._declared:
+                values[name] = as_declared(value, self._declared[name], name)
+                continue
+            own = type_of(value, name) if typed else type_of_cell(value)
+            values[name] = as_type(value, own, self.types[name], typed, name)
         return values
 
     def _type_with(self, name: str, value: Any, typed: bool) -> ColumnType:
+        """Return the type of a column after a value."""
+        if name in self._declared:
+            as_declared(value, self._declared[name], name)
+            return self._declared[name]
         known = self.types.get(name)
-        own = _type_of(value, name) if typed else _type_of_cell(value)
+        own = type_of(value, name) if typed else type_of_cell(value)
         if known == own or known is None:
             return own
-        if {known, own} != _NUMBERS:
+        if isinstance(value, list) or element_type(known):
+            known = self._list_type(name, known, own, value)
+        elif {known, own} != NUMBERS:
             known = join_types(known, own) if name in self._untyped else known
-        elif _exact_as_float(value) if own == "int64" else self._may_widen(name):
+        elif exact_as_float(value) if own == "int64" else self._may_widen(name):
             known = "float64"
         elif name in self._untyped and not typed:
             known = "string"
-        _as_type(value, own, known, typed, name)
+        as_type(value, own, known, typed, name)
         return known
+
+    def _list_type(self, name: str, known: ColumnType, own: ColumnType, value: Any) -> ColumnType:
+        """Return the type of a column that has a list, or gets one, of another type."""
+        if name in self._known or (isinstance(value, list) and not present(value)):
+            return known
+        if name in self._empty and element_type(own):
+            return own
+        if {known, own} == {"list[int64]", "list[float64]"} and name not in self._exact_only:
+            integers = [item for item in present(value) if isinstance(item, int)]
+            return list_of("float64") if all(map(exact_as_float, integers)) else "string"
+        return "string" if "string" in (own, known) or element_type(own) else known
+
+    def _note_empty_lists(self, metadata: Mapping[str, Any], added: set[str]) -> None:
+        for name, value in metadata.items():
+            if not isinstance(value, list) or present(value):
+                self._empty.discard(name)
+            elif name in added:
+                self._empty.add(name)
 
     def _may_widen(self, name: str) -> bool:
         """Whether float64 represents all integers of a column exactly."""
@@ -129,69 +168,14 @@ def join_types(a: ColumnType, b: ColumnType) -> ColumnType:
     """Return the narrowest type that fits untyped cells of both types."""
     if a == b:
         return a
-    return "float64" if {a, b} == _NUMBERS else "string"
+    return "float64" if {a, b} == NUMBERS else "string"
 
 
-def _type_of(value: Any, name: str) -> ColumnType:
-    kind = _TYPE_OF.get(type(value))
-    if kind is None:
-        raise BadRow(
-            f"column {name!r} contains a {type(value).__name__}, which no column type supports",
-            value,
+def _agreed(name: str, declared: ColumnType, known: ColumnType) -> ColumnType:
+    """Return the known type of a column, which its declared type must agree with."""
+    if declared != known and (declared, known) != ("int64", "float64"):
+        raise ConfigError(
+            f"column_types: {name!r} is to be {declared}, and it is {known} in the index; leave "
+            "it out, or build another index."
         )
-    if kind == "float64" and not math.isfinite(value):
-        raise BadRow(f"column {name!r} has a value that is not finite", value)
-    if kind == "int64" and not _MIN_INT64 <= value <= _MAX_INT64:
-        raise BadRow(f"column {name!r} has an integer beyond 64 bits", value)
-    return kind
-
-
-def _type_of_cell(cell: str) -> ColumnType:
-    if _INTEGER.fullmatch(cell):
-        # An int64 has at most 20 characters; `int` of thousands of digits would be slow.
-        return "int64" if len(cell) < 21 and _MIN_INT64 <= int(cell) <= _MAX_INT64 else "string"
-    if _FLOAT.fullmatch(cell) and math.isfinite(float(cell)):
-        return "float64"
-    return "bool" if cell.lower() in ("true", "false") else "string"
-
-
-def _exact_as_float(integer: int | str) -> bool:
-    whole = int(integer)
-    return -_ALL_EXACT <= whole <= _ALL_EXACT or int(float(whole)) == whole
-
-
-def _as_type(
-    value: Any, own: ColumnType, kind: ColumnType, typed: bool, name: str
-) -> MetadataValue:
-    """Convert a value from type ``own`` to type ``kind``."""
-    if own == kind:
-        return value if typed or kind == "string" else _PARSE[kind](value)
-    if kind == "string" and not typed:
-        return str(value)
-    if kind == "float64" and own == "int64":
-        if _exact_as_float(value):
-            return float(value)
-        raise BadRow(f"column {name!r} is of type float64, which would round this integer", value)
-    if kind == "int64" and own == "float64":
-        reason = "float64 would round some of its integers, so it cannot hold this value"
-        raise BadRow(f"column {name!r} is of type int64; {reason}", value)
-    if own == "string" and kind in ("timestamp", "date"):
-        try:
-            return _PARSE[kind](value)
-        except (ValueError, OverflowError):  # overflow: in UTC the year is outside 1 to 9999
-            pass
-    raise BadRow(f"column {name!r} is of type {kind}, this value is of type {own}", value)
-
-
-def _time(text: str) -> datetime:
-    time = datetime.fromisoformat(text)
-    return time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC)
-
-
-_PARSE: Mapping[ColumnType, Callable[[str], MetadataValue]] = {
-    "int64": int,
-    "float64": float,
-    "bool": lambda cell: cell.lower() == "true",
-    "timestamp": _time,
-    "date": date.fromisoformat,
-}
+    return known

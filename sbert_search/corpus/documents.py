@@ -11,7 +11,8 @@ from typing import Literal
 
 import numpy as np
 
-from sbert_search.corpus.columns import Columns, ColumnType
+from sbert_search.corpus.column_types import ColumnType
+from sbert_search.corpus.columns import Columns
 from sbert_search.corpus.fields import FieldNames, Roles, RowParts, first_id_field, row_parts
 from sbert_search.corpus.formats.limits import RowLimit
 from sbert_search.corpus.formats.rows import BadRow, RawRow, Reject

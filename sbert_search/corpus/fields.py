@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from sbert_search.config import unknown_name
+from sbert_search.corpus.column_types import as_text
 from sbert_search.corpus.formats.rows import BadRow, RawRow, check_text
 from sbert_search.errors import CorpusError
 
@@ -151,19 +151,11 @@ def _id_of(value: object, name: str) -> str:
 
 
 def _flat(metadata: Mapping[str, object]) -> dict[str, object]:
-    """Return metadata without nulls, with lists and objects as JSON text, all strings checked."""
+    """Return metadata without nulls, with objects as JSON text, and all strings checked."""
     flat: dict[str, object] = {}
     for name, value in metadata.items():
-        if value is None:
-            continue
-        if isinstance(value, (dict, list)):
-            value = _json_text(value, name)
-        flat[name] = check_text(value, name) if isinstance(value, str) else value
+        if isinstance(value, (str, dict)):
+            flat[name] = as_text(value, name)
+        elif value is not None:
+            flat[name] = value
     return flat
-
-
-def _json_text(value: object, name: str) -> str:
-    try:
-        return json.dumps(value, ensure_ascii=False, default=str)
-    except RecursionError:
-        raise BadRow(f"{name!r} is nested too deep") from None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import json
+import math
 from datetime import UTC, date, datetime
 from pathlib import Path
 
@@ -12,7 +13,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from sbert_search.corpus.columns import Columns, ColumnType, join_types
+from sbert_search.corpus.column_types import ColumnType
+from sbert_search.corpus.columns import Columns, join_types
 from sbert_search.corpus.documents import CorpusReader
 from sbert_search.corpus.formats.rows import BadRow
 from tests.corpus.accounting import read_all
@@ -36,7 +38,10 @@ from tests.corpus.accounting import read_all
         (["٣"], "string", ["٣"]),
         (["nan", "1"], "string", ["nan", "1"]),
         ([" 1"], "string", [" 1"]),
-        (["2020-01-02"], "string", ["2020-01-02"]),
+        (["2020-01-02", "2024-02-29"], "date", [date(2020, 1, 2), date(2024, 2, 29)]),
+        (["2020-01-02", "2023-02-29"], "string", ["2020-01-02", "2023-02-29"]),
+        (["2020-01-02", "20200102"], "string", ["2020-01-02", "20200102"]),
+        (["2020-01-02", "2020-01-02 10:00"], "string", ["2020-01-02", "2020-01-02 10:00"]),
     ],
 )
 def test_cells_get_the_narrowest_type_in_any_order(
@@ -50,7 +55,7 @@ def test_cells_get_the_narrowest_type_in_any_order(
         assert [columns.convert({"n": cell}, typed=False)["n"] for cell in cells] == values
 
 
-@given(*[st.sampled_from(["string", "int64", "float64", "bool"])] * 3)
+@given(*[st.sampled_from(["string", "int64", "float64", "bool", "date"])] * 3)
 def test_joining_types_does_not_depend_on_order(
     a: ColumnType, b: ColumnType, c: ColumnType
 ) -> None:
@@ -160,3 +165,77 @@ def test_typed_and_untyped_sources_meet(tmp_path: Path) -> None:
     assert [reject.reason for reject in rejects] == [
         "column 'n' is of type float64, this value is of type string"
     ]
+
+
+@pytest.mark.parametrize(
+    ("lists", "kind", "values"),
+    [
+        ([["a"], [], ["b", None]], "list[string]", [["a"], [], ["b"]]),
+        ([[], [1], [2, 3]], "list[int64]", [[], [1], [2, 3]]),
+        ([[1], [2.5], [None]], "list[float64]", [[1.0], [2.5], []]),
+        ([[1, 2.5], [math.nan]], "list[float64]", [[1.0, 2.5], []]),
+        ([[True], [False, True]], "list[bool]", [[True], [False, True]]),
+        ([[date(2024, 1, 2)]], "list[date]", [[date(2024, 1, 2)]]),
+        ([[], [None]], "list[string]", [[], []]),
+        ([["a"], [1]], "string", ['["a"]', "[1]"]),
+        ([["a"], ["b", 1], []], "string", ['["a"]', '["b", 1]', "[]"]),
+        ([["a"], "b", []], "string", ['["a"]', "b", "[]"]),
+        ([[{"k": 1}], []], "string", ['[{"k": 1}]', "[]"]),
+        ([[["a"]], []], "string", ['[["a"]]', "[]"]),
+        ([[2**53 + 1, 1.5]], "string", ["[9007199254740993, 1.5]"]),
+        ([[2**53 + 1], [1.5], [2]], "string", ["[9007199254740993]", "[1.5]", "[2]"]),
+        ([[2**63], [1]], "string", ["[9223372036854775808]", "[1]"]),
+        ([[True, 1]], "string", ["[true, 1]"]),
+    ],
+)
+def test_lists_have_the_type_of_their_values_in_any_order(
+    lists: list[object], kind: ColumnType, values: list[object]
+) -> None:
+    for order in itertools.permutations(lists):
+        columns = Columns()
+        for value in order:
+            columns.learn({"n": value}, typed=True)
+        assert columns.types == {"n": kind}
+        converted = [columns.convert({"n": value}, typed=True)["n"] for value in lists]
+        assert converted == values
+        assert [list(map(type, v)) for v in converted if isinstance(v, list)] == [
+            list(map(type, v)) for v in values if isinstance(v, list)
+        ]
+
+
+@pytest.mark.parametrize(
+    ("known", "value", "stored"),
+    [
+        ("string", ["a", None], '["a", null]'),  # as earlier versions stored lists
+        ("list[string]", [], []),
+        ("list[float64]", [1, 2.5], [1.0, 2.5]),
+        ("list[float64]", [2**53 + 1], None),
+        ("list[int64]", [2.5], None),
+        ("list[int64]", ["a"], None),
+        ("list[string]", "a", None),
+        ("list[string]", ["a", 1], None),
+        ("int64", [1], None),
+        ("list[int64]", 1, None),
+    ],
+)
+def test_lists_of_an_index_keep_their_type(
+    known: ColumnType, value: object, stored: object
+) -> None:
+    columns = Columns({"n": known})
+    if stored is None:
+        with pytest.raises(BadRow, match="column 'n' is of type"):
+            columns.learn({"n": value}, typed=True)
+        assert columns.types == {"n": known}
+    else:
+        columns.learn({"n": value}, typed=True)
+        assert columns.convert({"n": value}, typed=True) == {"n": stored}
+        assert columns.types == {"n": known}
+
+
+def test_integers_and_lists_do_not_meet() -> None:
+    columns = Columns()
+    columns.learn({"n": [1]}, typed=True)
+    with pytest.raises(BadRow, match=r"of type list\[int64\], this value is of type int64"):
+        columns.learn({"n": 1}, typed=True)
+    with pytest.raises(BadRow, match="lone surrogate"):
+        Columns({"n": "list[string]"}).convert({"n": ["\udcff"]}, typed=True)

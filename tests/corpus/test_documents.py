@@ -28,10 +28,10 @@ def test_jsonl_gives_documents_with_metadata_and_place(tmp_path: Path) -> None:
     assert not rejects
     assert [document.doc_id for document in documents] == ["a", "7"]
     assert documents[0].full_text == "Tea Green tea."
-    assert documents[0].metadata == {"year": 2019.0, "tags": '["x"]'}
+    assert documents[0].metadata == {"year": 2019.0, "tags": ["x"]}
     assert documents[1].metadata == {"year": 2.5}
     assert documents[1].source.endswith("c.jsonl:2")
-    assert survey.columns == {"year": "float64", "tags": "string"}
+    assert survey.columns == {"year": "float64", "tags": "list[string]"}
 
 
 def test_without_an_id_field_ids_are_file_and_line(tmp_path: Path) -> None:

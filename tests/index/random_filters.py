@@ -1,8 +1,8 @@
 """Random filters in this package's SQL and in sqlite's, over every kind of node that is admitted.
 
 Connectives, parentheses and precedence are the same text for both. What sqlite writes otherwise
-is translated in one place each: times are ISO text in UTC, LIKE names its escape character, and
-ILIKE is a function that the test registers.
+is translated in one place each: times are ISO text in UTC, lists are JSON text, LIKE names its
+escape character, and ILIKE and IN of a list are functions that the test registers.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import cast
 
 from sbert_search.index.storage.manifest import ColumnType
 from tests.index.random_literals import DATES, PATTERN_PARTS, TEXTS, number, quote, time
@@ -27,11 +28,31 @@ COLUMNS: dict[str, ColumnType] = {
     "d": "date",
     "a.b": "date",
     "t": "timestamp",
+    "title": "string",  # also a field of every document
+    "meta.note": "string",
+    "own.rank": "int64",
+    "words": "list[string]",
+    "numbers": "list[int64]",
+    "my floats": "list[float64]",
+    "flags": "list[bool]",
+    "days": "list[date]",
+    "meta.times": "list[timestamp]",
 }
-ALL_COLUMNS: dict[str, ColumnType] = {**COLUMNS, "doc_id": "string", "title": "string"}
+# By the names in a filter. The metadata column and the document's field `title` need a prefix.
+ALL_COLUMNS: dict[str, ColumnType] = {
+    **{name: kind for name, kind in COLUMNS.items() if name != "title"},
+    "meta.title": "string",
+    "own.title": "string",
+    "doc_id": "string",
+}
 
 REFUSED = [
-    "lower(s) = 'a'", "i + 1 > 2", "i > j + 1", "i IN (SELECT 1)", "s LIKE 'a!%' ESCAPE '!'",
+    "lower(i) = 'a'", "lower(upper(s)) = 'a'", "trim(s) = 'a'", "lower(s)", "s = lower('A')",
+    "title = 'a'", "words = 'a'", "words IN ('a')", "'a' IN s", "s IN words", "words = words",
+    "'a' IN (words)", "1 IN words", "'a' IN numbers", "NULL IN words", "numbers > 1",
+    "words LIKE 'a'", "lower(numbers) IS NULL", "'a' IN lower(days)", "flags",
+    "words BETWEEN 'a' AND 'b'", "i + 1 > 2", "i > j + 1", "i IN (SELECT 1)",
+    "s LIKE 'a!%' ESCAPE '!'",
     "s LIKE 'a\\'", "s NOT LIKE ANY ('a', 'b')", "i BETWEEN SYMMETRIC 2 AND 1", "s > 5",
     "i IS DISTINCT FROM 1", "i IS NOT DISTINCT FROM 1", "i <=> 1", "s COLLATE nocase = 'a'",
     "i::text = '1'", "CAST(i AS text) = '1'", "i > '1'", "b = 1", "d > 'soon'", "d > t", "s = i",
@@ -103,6 +124,8 @@ class FilterGenerator:
             return text, text
         name = self._rng.choice(list(ALL_COLUMNS))
         kind = ALL_COLUMNS[name]
+        if kind.startswith("list["):
+            return self._rng.choice([self._contains, self._contains, self._null])(name, kind)
         choices: list[Callable[[str, ColumnType], tuple[str, str]]]
         choices = [self._compared, self._compared, self._in, self._between, self._null]
         choices += [self._like] * 4 if kind == "string" else [self._compared]
@@ -135,6 +158,13 @@ class FilterGenerator:
         items = [self._literal(kind) for _ in range(self._rng.choice([1, 2, 3, 6]))]
         ours, sqlite = zip(*items, strict=True)
         return f"{column} {word} ({', '.join(ours)})", f"{quoted} {word} ({','.join(sqlite)})"
+
+    def _contains(self, name: str, kind: ColumnType) -> tuple[str, str]:
+        column, quoted = self._column(name)
+        word = self._negatable("IN", kind)
+        ours, sqlite = self._literal(cast(ColumnType, kind[5:-1]))
+        truth = f"contains({sqlite}, {quoted})"
+        return f"{ours} {word} {column}", f"NOT {truth}" * word.upper().startswith("NOT") or truth
 
     def _between(self, name: str, kind: ColumnType) -> tuple[str, str]:
         column, quoted = self._column(name)
@@ -182,9 +212,16 @@ class FilterGenerator:
         return self._rng.choice([word, word, word.lower(), word.title()])
 
     def _column(self, name: str) -> tuple[str, str]:
+        """Write a column, texts in a quarter of the cases in lower or upper case."""
         quoted = f'"{name}"'
         bare = name.replace(".", "").isalnum() or name == "doc_id"
-        return name if bare and self._rng.random() < 0.8 else quoted, quoted
+        ours = name if bare and self._rng.random() < 0.8 else quoted
+        if "string" in ALL_COLUMNS[name] and self._rng.random() < 0.25:
+            function = self._rng.choice(["lower", "upper"])
+            self._nodes.add(f"{function} {ALL_COLUMNS[name]}")
+            form = "{}_list({})" if ALL_COLUMNS[name].startswith("list") else "{}({})"
+            return f"{self._word(function)}({ours})", form.format(function, quoted)
+        return ours, quoted
 
     def _literal(self, kind: ColumnType) -> tuple[str, str]:
         rng = self._rng

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import re
 import sqlite3
@@ -12,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterator
 from datetime import date, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -29,13 +30,16 @@ from tests.index.batches import make_batch, some_vectors
 from tests.index.random_filters import ALL_COLUMNS, COLUMNS, FilterGenerator, RandomFilter
 from tests.index.random_literals import DATES, FLOATS, INTEGERS, TEXTS, TIMES, stored_time
 
-TABLES, FILTERS = (200, 5000) if FULL else (4, 400)
+TABLES, FILTERS = (200, 5000) if FULL else (5, 4000)
 SEED = 18
-EVERY = 40  # how often a filter goes through the index on disk and a search as well
+EVERY = (
+    40 if FULL else 200
+)  # how often a filter goes through the index on disk and a search as well
 VALUES: dict[str, list[Any]] = {
     "int64": INTEGERS, "float64": FLOATS, "string": TEXTS, "date": DATES, "timestamp": TIMES,
     "bool": [True, False],
 }  # fmt: skip
+LISTS = [f"list[{kind}]" for kind in VALUES]
 EVERY_NODE = {
     *("AND", "OR", "NOT", "( )", "literal first", "negative number", "flag", "flag IS NOT TRUE"),
     *(f"{word}{name} string" for word in ("", "NOT ") for name in ("LIKE", "ILIKE")),
@@ -45,7 +49,9 @@ EVERY_NODE = {
         for name in ("IN", "BETWEEN")
         for kind in VALUES
     ),
-    *(f"IS{word} NULL {kind}" for word in ("", " NOT") for kind in VALUES),
+    *(f"{word}IN {kind}" for word in ("", "NOT ") for kind in LISTS),
+    *(f"{name} {kind}" for name in ("lower", "upper") for kind in ("string", "list[string]")),
+    *(f"IS{word} NULL {kind}" for word in ("", " NOT") for kind in (*VALUES, *LISTS)),
     *(f"{name} {kind}" for name in ("=", "<>", "<", "<=", ">", ">=") for kind in VALUES),
     *("int64 < float64", "float64 = int64", "string = string", "date <= date"),
 }
@@ -88,7 +94,10 @@ class Peer:
         self.snapshot = snapshot
         self.database = sqlite3.connect(":memory:")
         self.database.execute("PRAGMA case_sensitive_like = ON")
-        self.database.create_function("ilike", 2, ilike, deterministic=True)
+        for name, function in (("ilike", ilike), ("contains", contains)):
+            self.database.create_function(name, 2, function, deterministic=True)
+        for change in (lower, upper, lower_list, upper_list):
+            self.database.create_function(change.__name__, 1, change, deterministic=True)
         names = ", ".join(f'"{name}"' for name in ALL_COLUMNS)
         self.database.execute(f"CREATE TABLE d ({names})")
         self.database.executemany(
@@ -96,9 +105,13 @@ class Peer:
             [plain(document) for document in snapshot.iter_documents()],
         )
         self.numbers = numbered(snapshot)
+        stored = {  # the names in segments, as the filters themselves find them
+            name: conditions.parse(f'"{name}" IS NULL', COLUMNS).stored[name]
+            for name in ALL_COLUMNS
+        }
         self.columns = [
-            conditions.document_columns(s, ALL_COLUMNS, conditions.stored_names(ALL_COLUMNS))
-            for s in snapshot.segments
+            conditions.document_columns(segment, ALL_COLUMNS, stored)
+            for segment in snapshot.segments
         ]
 
     def __enter__(self) -> Peer:
@@ -190,7 +203,11 @@ def add(writer: IndexWriter, names: list[str], rng: random.Random) -> None:
 
 def value(rng: random.Random, kind: str) -> MetadataValue:
     """Draw a value for a document; every fifth is missing."""
-    return None if rng.random() < 0.2 else rng.choice(VALUES[kind])
+    if rng.random() < 0.2:
+        return None
+    if kind in LISTS:
+        return rng.choices(VALUES[kind[5:-1]], k=rng.choice([0, 1, 2, 5]))
+    return cast(MetadataValue, rng.choice(VALUES[kind]))
 
 
 def numbered(snapshot: Snapshot) -> list[np.ndarray[Any, np.dtype[np.int64]]]:
@@ -210,15 +227,41 @@ def plain(document: Document) -> list[object]:
 
 
 def values_of(document: Document) -> Iterator[MetadataValue]:
-    for name in COLUMNS:
-        yield document.metadata.get(name)
-    yield from (document.doc_id, document.title)
+    for name in ALL_COLUMNS:
+        of_document = {"doc_id": document.doc_id, "own.title": document.title}
+        stored = "title" if name == "meta.title" else name
+        yield of_document[name] if name in of_document else document.metadata.get(stored)
 
 
 def sqlite_value(of: MetadataValue) -> object:
+    if isinstance(of, list):
+        return json.dumps([sqlite_value(item) for item in of])
     if isinstance(of, datetime):
         return stored_time(of)
     return of.isoformat() if isinstance(of, date) else of
+
+
+def contains(value: object, items: str | None) -> bool | None:
+    """Whether a list in JSON has a value; Python compares integers and floats exactly."""
+    return None if items is None else value in json.loads(items)
+
+
+def lower(text: str | None) -> str | None:
+    """Unicode's simple mapping: one character for each."""
+    return None if text is None else "".join(char.lower()[0] for char in text)
+
+
+def upper(text: str | None) -> str | None:
+    """Unicode's simple mapping, and Arrow's ẞ for ß, which has no simple upper case."""
+    return None if text is None else "".join("ẞ" if c == "ß" else c.upper() for c in text)
+
+
+def lower_list(items: str | None) -> str | None:
+    return None if items is None else json.dumps([lower(text) for text in json.loads(items)])
+
+
+def upper_list(items: str | None) -> str | None:
+    return None if items is None else json.dumps([upper(text) for text in json.loads(items)])
 
 
 def ilike(pattern: str, text: str | None) -> bool | None:

@@ -5,8 +5,7 @@ A row that cannot be used is yielded as a reject, which says why.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from sbert_search.corpus.formats.arrow_sizes import row_bytes
+from sbert_search.corpus.formats.arrow_values import first_line, readable
 from sbert_search.corpus.formats.limits import NO_BUDGET, RowLimit
 from sbert_search.corpus.formats.parquet_groups import plan_group
 from sbert_search.corpus.formats.rows import BadRow, RawRow, Reject
@@ -38,7 +38,7 @@ def read_parquet(
         file = pq.ParquetFile(path, buffer_size=1 << 20, page_checksum_verification=True)
         group_rows = _group_rows(file.metadata)
     except _DAMAGE as error:
-        yield Reject(shown, f"damaged Parquet file: {_first_line(error)}")
+        yield Reject(shown, f"damaged Parquet file: {first_line(error)}")
         return
     with file:
         first = 0
@@ -71,7 +71,7 @@ def _read_group(
     except BadRow as bad:
         problem = bad.reason
     except _DAMAGE as error:
-        problem = f"damaged row group: {_first_line(error)}"
+        problem = f"damaged row group: {first_line(error)}"
     for _ in range(row, n_rows):
         yield BadRow(problem)
 
@@ -106,7 +106,7 @@ def read_arrow(
                 yield from _with_source(rows, prefix, number, skip - number)
             number += batch.num_rows
     except _DAMAGE as error:
-        reason = f"damaged after this batch; the rest is lost: {_first_line(error)}"
+        reason = f"damaged after this batch; the rest is lost: {first_line(error)}"
         yield Reject(f"{shown}:batch {index}", reason)
 
 
@@ -161,82 +161,7 @@ def _rows_of_block(batch: pa.RecordBatch) -> Iterator[dict[str, object] | BadRow
     names = batch.schema.names
     bad: dict[int, BadRow] = {}
     columns = [
-        _readable(column, name, 0, bad) for name, column in zip(names, batch.columns, strict=True)
+        readable(column, name, 0, bad) for name, column in zip(names, batch.columns, strict=True)
     ]
     for row, values in enumerate(zip(*columns, strict=True)):
         yield bad.get(row) or dict(zip(names, values, strict=True))
-
-
-def _readable(column: pa.Array, name: str, first: int, bad: dict[int, BadRow]) -> list[object]:
-    """Convert a column to Python values; rows that cannot be converted are added to ``bad``.
-
-    Values that cannot be converted are times outside the years 1 to 9999, and text inside lists or
-    structs that is not UTF-8. Halving the column again and again finds them without converting
-    every row on its own.
-
-    Args:
-        column: The column, or a slice of it.
-        name: Name of the column.
-        first: Index of the first row of ``column`` in the block.
-        bad: Receives the bad rows by their index in the block.
-    """
-    try:
-        return _values(column)
-    except (ValueError, OverflowError) as error:
-        if len(column) == 1:
-            bad[first] = BadRow(f"column {name!r} cannot be read: {_first_line(error)}")
-            return [None]
-        half = len(column) // 2
-        head = _readable(column.slice(0, half), name, first, bad)
-        return head + _readable(column.slice(half), name, first + half, bad)
-
-
-def _values(column: pa.Array) -> list[object]:
-    """Convert a column to Python values.
-
-    Timestamps become UTC times in microseconds; a timestamp without a time zone is taken as UTC.
-    Decimals become floats, bytes are decoded as UTF-8 text, and NaN becomes None.
-    """
-    if isinstance(column, pa.ExtensionArray):
-        return _values(column.storage)
-    if pa.types.is_dictionary(column.type):
-        return _values(column.dictionary_decode())
-    for is_kind, target in _CASTS:
-        if is_kind(column.type):
-            column = column.cast(target, safe=_may_overflow(column.type))
-    if pa.types.is_floating(column.type):
-        values = column.to_pylist()
-        return [None if value is None or math.isnan(value) else value for value in values]
-    if pa.types.is_large_binary(column.type):
-        return [_text(value) for value in column.to_pylist()]
-    try:
-        return list(column.to_pylist())
-    except UnicodeDecodeError:
-        return _values(column.cast(pa.large_binary()))
-
-
-_CASTS: tuple[tuple[Callable[[pa.DataType], bool], pa.DataType], ...] = (
-    (pa.types.is_timestamp, pa.timestamp("us", "UTC")),
-    (pa.types.is_decimal, pa.float64()),
-    (pa.types.is_time, pa.string()),
-    (pa.types.is_binary, pa.large_binary()),
-    (pa.types.is_fixed_size_binary, pa.large_binary()),
-)
-
-
-def _may_overflow(kind: pa.DataType) -> bool:
-    """Whether the cast of a type in `_CASTS` can overflow; only such casts are checked.
-
-    A timestamp in seconds or milliseconds can overflow in microseconds. A checked cast of
-    nanoseconds to microseconds would refuse to cut digits, so that cast is not checked.
-    """
-    return pa.types.is_timestamp(kind) and kind.unit in ("s", "ms")
-
-
-def _text(value: bytes | None) -> str | None:
-    """Decode UTF-8; invalid bytes become lone surrogates, for which `check_text` rejects a row."""
-    return None if value is None else value.decode("utf-8", "surrogateescape")
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0]

@@ -134,15 +134,21 @@ def _to_batch(rows: list[Mapping[str, object]], shown: str, first: int) -> pa.Re
 
 
 def _column(values: list[object]) -> pa.Array | None:
-    """Return the values as an Arrow array; None if they are nested or of several types."""
+    """Return the values as an Arrow array; None if they are objects or of several types."""
     # pyarrow itself would convert some mixtures: an integer beside a date becomes a date.
-    if len({type(value) for value in values} - {type(None)}) > 1:
+    kinds = {type(value) for value in values} - {type(None)}
+    if kinds == {list}:
+        kinds = {type(v) for items in values if isinstance(items, list) for v in items}
+        kinds -= {type(None)}
+    if len(kinds) > 1:
         return None
     try:
         column = pa.array(values)
     except (pa.ArrowException, TypeError, ValueError, OverflowError):
         return None
-    return None if pa.types.is_nested(column.type) else column
+    nested = column.type.value_type if pa.types.is_list(column.type) else column.type
+    is_array = bool(kinds) and np.ndarray in kinds
+    return None if pa.types.is_nested(nested) or is_array else column
 
 
 def _to_json(row: Mapping[str, object], names: Iterable[str], source: str) -> str:

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from sbert_search.index.storage.columns import ABOVE_INT64
 
 Operator = str
+Change = Callable[[pa.Array], pa.Array]
 Value = int | float | str | bool | datetime | date
 OPERATORS: Mapping[Operator, Callable[[Any, Any], pa.Array]] = {
     "=": pc.equal,
@@ -87,6 +88,26 @@ def is_in(column: pa.Array, values: Sequence[Value]) -> pa.Array:
             candidates += [-0.0, 0.0]  # equal values with different hashes in Arrow
     marks = pc.is_in(column, pa.array(candidates, column.type))
     return _where(column.is_valid(), marks)
+
+
+def contains(lists: pa.Array, value: Value, change: Change = lambda values: values) -> pa.Array:
+    """Return whether each list of a column contains a value that equals a literal, as in `compare`.
+
+    Args:
+        lists: A column of lists; a null in a list equals nothing.
+        value: The literal.
+        change: Applied to all values of all lists before the comparison.
+
+    Returns:
+        bool, null where the column is null.
+    """
+    offsets = lists.offsets.to_numpy()
+    values = lists.values.slice(offsets[0], offsets[-1] - offsets[0])
+    equal = compare(change(values), "=", value).fill_null(False).to_numpy(zero_copy_only=False)
+    equal_before = np.zeros(len(equal) + 1, np.int64)  # number of equal values before each value
+    np.cumsum(equal, out=equal_before[1:])
+    found = equal_before[offsets[1:] - offsets[0]] > equal_before[offsets[:-1] - offsets[0]]
+    return _where(lists.is_valid(), pa.array(found))
 
 
 def constant(column: pa.Array, value: bool) -> pa.Array:

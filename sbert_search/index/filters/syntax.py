@@ -13,7 +13,10 @@ from sbert_search.errors import QueryError
 
 MAX_CHARACTERS = 100_000
 SHOWN_CHARACTERS = 160  # characters of the filter that an error shows
-KNOWN = "filters support columns, values, =, <>, <, >, AND, OR, NOT, IN, BETWEEN, LIKE and IS NULL"
+KNOWN = (
+    "filters support columns, values, =, <>, <, >, AND, OR, NOT, IN, BETWEEN, LIKE, IS NULL, "
+    "lower() and upper()"
+)
 
 OPERATORS: Mapping[type[exp.Expr], str] = {
     exp.EQ: "=",
@@ -33,7 +36,9 @@ _READ: Mapping[type[exp.Expr], set[str]] = {
     exp.Like: {*_SIDES, "negate"},
     exp.ILike: {*_SIDES, "negate"},
     exp.Is: {*_SIDES, "negate"},
-    exp.In: {"this", "expressions", "negate"},
+    exp.In: {"this", "expressions", "field", "negate"},
+    exp.Lower: {"this"},
+    exp.Upper: {"this"},
     exp.Between: {"this", "low", "high", "negate"},
     exp.Column: {"this", "table", "db", "catalog"},
     exp.Identifier: {"this", "quoted"},

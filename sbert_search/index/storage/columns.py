@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from datetime import date, datetime
+from typing import cast
 
 import numpy as np
 import pyarrow as pa
@@ -12,11 +13,11 @@ from numpy.typing import NDArray
 
 from sbert_search.errors import IndexStoreError
 from sbert_search.index.storage.manifest import ColumnType
-from sbert_search.records import Document, MetadataValue
+from sbert_search.records import Document, MetadataValue, ScalarValue
 
 PREFIX = "meta."  # before the names of metadata columns in a docs file (seg/*.docs.arrow)
 
-ARROW_TYPES: Mapping[str, pa.DataType] = {
+_SCALAR_TYPES: Mapping[str, pa.DataType] = {
     "string": pa.large_string(),
     "int64": pa.int64(),
     "float64": pa.float64(),
@@ -24,7 +25,12 @@ ARROW_TYPES: Mapping[str, pa.DataType] = {
     "timestamp": pa.timestamp("us", tz="UTC"),
     "date": pa.date32(),
 }
+ARROW_TYPES: Mapping[str, pa.DataType] = {
+    **_SCALAR_TYPES,
+    **{f"list[{name}]": pa.large_list(kind) for name, kind in _SCALAR_TYPES.items()},
+}
 
+_LISTS = {f"list[{name}]": name for name in _SCALAR_TYPES}  # type of the values of a list column
 _PYTHON_TYPES: Mapping[str, type] = {
     "string": str,
     "int64": int,
@@ -97,18 +103,40 @@ def metadata_array(documents: Sequence[Document | None], name: str, kind: Column
 
 def _fitted(document: Document, name: str, kind: ColumnType) -> MetadataValue:
     value = document.metadata.get(name)
+    if value is None:
+        return None
+    inner = _LISTS.get(kind)
+    fitted = _fitted_list(value, inner) if inner else _fitted_scalar(value, kind)
+    if fitted is None:
+        remedy = f"this column of the index has the type {kind}"
+        if any(isinstance(v, float) and not math.isfinite(v) for v in _items(value)):
+            remedy = "write a finite number or null"
+        raise IndexStoreError(f"Document {document.doc_id!r} has {name} = {value!r}; {remedy}.")
+    return fitted
+
+
+def _fitted_list(value: MetadataValue, kind: str) -> list[ScalarValue] | None:
+    """Return a list with values of a type, or None if the value is not such a list."""
+    if not isinstance(value, (list, tuple)):
+        return None
+    fitted = [_fitted_scalar(item, kind) for item in value]
+    kept = [item for item in fitted if item is not None]
+    return kept if len(kept) == len(fitted) else None
+
+
+def _fitted_scalar(value: MetadataValue, kind: str) -> ScalarValue | None:
+    """Return the value, or an equal one of the type; None if the type cannot hold it."""
     if isinstance(value, float) and not math.isfinite(value):
-        raise IndexStoreError(
-            f"Document {document.doc_id!r} has {name} = {value!r}; write a finite number or null."
-        )
-    if value is None or type(value) is _PYTHON_TYPES[kind]:
-        return value
+        return None
+    if type(value) is _PYTHON_TYPES[kind]:
+        return cast(ScalarValue, value)
     if kind == "float64" and type(value) is int and int(float(value)) == value:
         return float(value)
-    raise IndexStoreError(
-        f"Document {document.doc_id!r} has {name} = {value!r}; this column of the index has the "
-        f"type {kind}."
-    )
+    return None
+
+
+def _items(value: MetadataValue) -> Sequence[MetadataValue]:
+    return value if isinstance(value, (list, tuple)) else [value]
 
 
 def exact_as_float(integers: NDArray[np.int64]) -> NDArray[np.bool_]:

@@ -14,7 +14,7 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from sbert_search.records import Document, MetadataValue
+from sbert_search.records import Document, MetadataValue, ScalarValue
 
 IdTable = NDArray[np.uint64]
 """uint64 (3, n_docs): id hash, row, content hash; sorted by id hash, then row."""
@@ -94,9 +94,12 @@ def _metadata_parts(metadata: Mapping[str, MetadataValue]) -> list[str]:
     return parts
 
 
-def _canonical(value: str | int | float | bool | datetime | date) -> str:
+def _canonical(value: ScalarValue | Sequence[ScalarValue]) -> str:
     if isinstance(value, str):
         return "s" + value
+    if isinstance(value, Sequence):
+        parts = [_canonical(item) for item in value]
+        return "l" + "".join(f"{len(part)}:{part}" for part in parts)
     if isinstance(value, bool):
         return "b1" if value else "b0"
     if isinstance(value, datetime):

@@ -38,7 +38,7 @@ TEMPORARY = NAME + ".tmp"  # the new manifest, before a commit renames it
 LOCK = "LOCK"
 FOLDERS = ("seg", "del", "ann", "lex")
 FORMAT = "sbert-search index"
-VERSION = 2  # raised by each change of the format that older versions would misread
+VERSION = 3  # raised by each change of the format that older versions would misread
 MAX_BYTES = 64 << 20
 OPEN_TRIES = 5  # attempts to open a state while compactions remove its files
 MAX_ROWS = 1 << 62  # row numbers that an index may ever use
@@ -55,7 +55,11 @@ _NEWER = (
 
 Metric = Literal["cosine", "dot", "euclidean"]
 VectorType = Literal["float32", "float16"]
-ColumnType = Literal["string", "int64", "float64", "bool", "timestamp", "date"]
+ColumnType = Literal[
+    "string", "int64", "float64", "bool", "timestamp", "date",
+    "list[string]", "list[int64]", "list[float64]",
+    "list[bool]", "list[timestamp]", "list[date]",
+]  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -62,6 +62,16 @@ def test_nested_and_mixed_values_keep_their_types(tmp_path: Path) -> None:
     assert read_back(tmp_path, rows) == rows
 
 
+def test_lists_keep_the_types_of_their_values(tmp_path: Path) -> None:
+    time = datetime(2024, 5, 6, 7, 8, 9, 10, tzinfo=UTC)
+    rows: list[dict[str, object]] = [
+        {"tags": ["a", "é"], "days": [date(2020, 2, 29)], "times": [time], "ok": [True]},
+        {"tags": [], "days": [], "times": [time, time], "n": [2**63 - 1, None], "m": [1, 2.5]},
+        {"tags": ["b"], "n": [], "m": [[1]]},
+    ]
+    assert read_back(tmp_path, rows) == rows
+
+
 def test_a_value_that_is_not_a_number_is_missing(tmp_path: Path) -> None:
     rows = [{"text": "a", "x": math.nan, "s": "b"}, {"text": "b", "x": 1.0, "s": math.nan}]
     assert read_back(tmp_path, rows) == [{"text": "a", "s": "b"}, {"text": "b", "x": 1.0}]

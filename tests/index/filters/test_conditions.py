@@ -29,6 +29,9 @@ COLUMNS: dict[str, ColumnType] = {
     "seen": "timestamp",
     "a.b": "int64",
     "my col": "string",
+    "tags": "list[string]",
+    "sizes": "list[int64]",
+    "days": "list[date]",
 }
 
 
@@ -145,7 +148,29 @@ def test_ilike_and_quoted_and_dotted_names(snapshot: Snapshot) -> None:
     [
         ("yaer >= 2019", r"Unknown column 'yaer'; did you mean 'year'\?\n", 0),
         ('lang = "en"', r"Unknown column 'en'; .*; a text is written in single quotes, 'en'", 7),
-        ("year >= 2019 AND lower(lang) = 'en'", "needs the name of a column here", 17),
+        ("year >= 2019 AND lower(year) = 'en'", r"lower\(\) needs a text column", 23),
+        ("lower(upper(lang)) = 'en'", r"lower\(\) needs a text column", 6),
+        ("trim(lang) = 'en'", "needs the name of a column here", 5),
+        ("lower(lang)", r"lower\(\) and upper\(\)", 0),
+        ("lang = lower('EN')", "needs the name of a column here", 13),
+        ("tags = 'x'", "'tags' is a list; write 'x' IN tags for the lists that contain", 0),
+        ("'x' = tags", "'tags' is a list; write 'x' IN tags", 6),
+        ("tags IN ('x', 'y')", "'tags' is a list; write 'x' IN tags", 0),
+        ("year = 1 OR sizes > 3", "'sizes' is a list; write 5 IN sizes", 12),
+        ("tags LIKE 'x%'", "'tags' is a list; write 'x' IN tags", 0),
+        ("days BETWEEN '2024-01-01' AND '2024-01-02'", "write '2024-12-31' IN days", 0),
+        ("tags = days", "'tags' is a list; write", 0),
+        ("lang = tags", "'tags' is a list; write", 7),
+        ("tags", "'tags' is a list; write", 0),
+        ("'x' IN lang", "'lang' is string, not a list; compare it by =", 7),
+        ("lang IN tags", "write a value before IN, as in 'x' IN tags", 0),
+        ("'x' IN (tags)", "write a list column without parentheses: 'x' IN tags", 8),
+        ("NULL IN tags", "no value equals NULL", 8),
+        ("3 IN tags", "the column is string; compare it with text in single quotes", 0),
+        ("'x' IN sizes", "the column is int64; compare it with a number", 0),
+        ("'2024-02-30' IN days", "'2024-02-30' is not a date; write it as 2024-12-31", 0),
+        ("'x' IN lower(sizes)", r"lower\(\) needs a text column", 13),
+        ("'x' IN unknown", "Unknown column 'unknown'", 7),
         ("year + 1 > 3", "needs the name of a column here", 0),
         ("year > price + 1", "compare it with a number", 7),
         ("year IN (SELECT 1)", "filters support columns", 0),
@@ -208,6 +233,7 @@ def test_what_is_no_text_is_refused(where: Any) -> None:
 
 
 ONE_OF_EACH = """NOT (year >= -1 AND lang LIKE 'x' OR title ILIKE 'y') OR year IN (1) OR price <> 1
+    OR 'x' IN tags OR lower(lang) = upper(lang)
     OR open IS TRUE OR lang IS NULL OR year BETWEEN 1 AND 2 OR a.b = 1 OR year < 1 OR year <= 1
     OR year > 1"""
 
@@ -231,6 +257,73 @@ def test_a_node_with_an_argument_that_is_not_read_is_refused(
         monkeypatch.setattr(sqlglot, "parse_one", newer)
         with pytest.raises(QueryError, match="filters support columns"):
             conditions.parse(ONE_OF_EACH, COLUMNS)
+
+
+@pytest.fixture(scope="module")
+def lists(tmp_path_factory: pytest.TempPathFactory) -> Snapshot:
+    """Documents with lists, in two segments of which the first lacks the columns."""
+    path = tmp_path_factory.mktemp("lists") / "i"
+    store = IndexStore.create(path, StoreSettings(dim=8))
+    rows: dict[str, dict[str, MetadataValue]] = {
+        "a": {"tags": ["Red", "mill"], "sizes": [1, 2**53 + 1], "days": [date(2024, 1, 31)]},
+        "b": {"tags": ["ÉTÉ"], "sizes": [-7]},
+        "c": {"tags": [], "days": []},
+        "d": {"tags": ["mill", "mill"], "days": [date(2024, 1, 31), date(1, 1, 1)]},
+        "e": {},
+    }
+    documents = [Document(name, "x", metadata=row) for name, row in rows.items()]
+    with store.writer() as writer:
+        writer.commit(make_batch([Document("old", "x")], some_vectors(2), [2]))
+        writer.add_columns({n: k for n, k in COLUMNS.items() if k.startswith("list")})
+        writer.commit(make_batch(documents, some_vectors(10), [2] * 5))
+    return store.snapshot
+
+
+@pytest.mark.parametrize(
+    ("where", "expected"),
+    [
+        ("'mill' IN tags", "a d"),
+        ("'mill' NOT IN tags", "b c"),
+        ("NOT 'mill' IN tags", "b c"),
+        ("'Mill' IN tags", ""),
+        ("'red' IN lower(tags)", "a"),
+        ("'été' IN lower(tags) OR 'RED' IN upper(tags)", "a b"),
+        ("tags IS NULL", "old e"),
+        ("tags IS NOT NULL", "a b c d"),
+        ("lower(tags) IS NULL", "old e"),
+        ("9007199254740993 IN sizes", "a"),
+        ("9007199254740992 IN sizes OR 9007199254740993.0 IN sizes", ""),
+        ("-7.0 IN sizes", "b"),
+        ("-7.5 NOT IN sizes", "a b"),
+        ("'2024-01-31' IN days AND 'Red' NOT IN tags", "d"),
+        ("'0001-01-01' NOT IN days", "a c"),
+        ("'mill' IN tags IS NULL OR 1 = 1", None),
+        ("lower(doc_id) = 'a' OR upper(doc_id) IN ('B', 'c')", "a b"),
+        ("upper(doc_id) BETWEEN 'B' AND 'C' AND lower(doc_id) LIKE '%'", "b c"),
+        ("lower(doc_id) = doc_id AND lower(doc_id) < upper(doc_id)", ""),
+    ],
+)
+def test_lists_and_cases(lists: Snapshot, where: str, expected: str | None) -> None:
+    if expected is None:
+        with pytest.raises(QueryError):
+            matching(lists, where)
+    else:
+        assert matching(lists, where) == set(expected.split())
+
+
+def test_lower_maps_each_character_to_one(tmp_path: Path) -> None:
+    store = IndexStore.create(tmp_path / "i", StoreSettings(dim=8))
+    titles = ["STRASSE", "Straße", "İ", "ΟΔΟΣ"]
+    documents = [Document(f"d{i}", "x", title=title) for i, title in enumerate(titles)]
+    with store.writer() as writer:
+        writer.commit(make_batch(documents, some_vectors(8), [2] * 4))
+    for where, expected in (
+        ("lower(title) = 'straße'", {"d1"}),
+        ("lower(title) = 'strasse'", {"d0"}),
+        ("lower(title) = 'i'", {"d2"}),
+        ("lower(title) = 'οδοσ'", {"d3"}),
+    ):
+        assert matching(store.snapshot, where) == expected, where
 
 
 def test_a_chain_of_thousands_is_no_nesting(snapshot: Snapshot) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from datetime import UTC, date, datetime
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,7 @@ from sbert_search.index.ingestion.build import BuildSettings
 from sbert_search.index.maintenance import merge_policy
 from sbert_search.index.maintenance.check import check
 from sbert_search.index.storage.columns import metadata_array
-from sbert_search.index.storage.manifest import StoreSettings
+from sbert_search.index.storage.manifest import ColumnType, StoreSettings
 from sbert_search.index.storage.segments import Segment
 from sbert_search.index.store import IndexStore
 from sbert_search.index.writer import IndexWriter
@@ -159,3 +160,67 @@ def test_integers_are_read_once_to_see_whether_they_widen(
         put(writer, [0.5], "a")
         writer.settle()
         assert reads == []
+
+
+LISTS: dict[str, list[MetadataValue]] = {
+    "list[string]": [["a", "é"], [], None, ["", "a", "a"]],
+    "list[int64]": [[WIDE, -1], None, [], [0]],
+    "list[float64]": [[0.5, -0.0], [], [1e300]],
+    "list[bool]": [[True, False], [True]],
+    "list[date]": [[date(2024, 1, 31), date(1, 1, 1)], None],
+    "list[timestamp]": [[datetime(2024, 1, 31, 12, tzinfo=UTC)], []],
+}
+
+
+@pytest.mark.parametrize("kind", LISTS)
+def test_lists_are_stored_and_merged_as_they_are(tmp_path: Path, kind: ColumnType) -> None:
+    store = IndexStore.create(tmp_path / "i", StoreSettings(dim=8), {"n": kind})
+    values = LISTS[kind]
+    with store.writer() as writer:
+        put(writer, values, "a")
+        put(writer, values, "b")
+        writer.delete(["a0"])
+        stored = {f"{c}{i}": value for c in "ab" for i, value in enumerate(values)}
+        del stored["a0"]
+        for _ in range(2):
+            found = {doc.doc_id: doc.metadata.get("n") for doc in store.snapshot.iter_documents()}
+            assert found == stored
+            writer.compact()
+    assert len(store.snapshot.segments) == 1
+    check(tmp_path / "i")
+
+
+def test_a_list_that_does_not_fit_its_column_is_refused() -> None:
+    wrong: list[MetadataValue] = ["a", 1, ["a"], [1.5], [True]]
+    for value in wrong:
+        with pytest.raises(IndexStoreError, match=r"has the type list\[int64\]"):
+            metadata_array([Document("d", "x", metadata={"n": value})], "n", "list[int64]")
+    with pytest.raises(IndexStoreError, match="write a finite number"):
+        metadata_array([Document("d", "x", metadata={"n": [math.inf]})], "n", "list[float64]")
+    with pytest.raises(IndexStoreError, match="has the type string"):
+        metadata_array([Document("d", "x", metadata={"n": ["a"]})], "n", "string")
+
+
+def test_an_unchanged_list_is_a_duplicate_and_a_changed_one_is_not(tmp_path: Path) -> None:
+    rows: list[dict[str, object]] = [
+        {"id": "a", "text": "x", "tags": ["p", "q"], "sizes": [1, 2]},
+        {"id": "b", "text": "y"},
+    ]
+    index = Index.build(rows, out=tmp_path / "i", model="hashing")
+    assert index.info().columns == {"tags": "list[string]", "sizes": "list[int64]"}
+    assert index.upsert(rows).counts.duplicate == 2
+    changed = [{**rows[0], "tags": ["pq"]}, {**rows[1], "tags": []}]
+    assert index.upsert(changed).counts.replaced == 2
+    documents = list(index.documents(where="'pq' IN tags AND 2 IN sizes"))
+    assert [document.metadata for document in documents] == [{"tags": ["pq"], "sizes": [1, 2]}]
+
+
+def test_lists_of_an_older_index_stay_json_text(tmp_path: Path) -> None:
+    index = Index.build(
+        [{"id": "a", "text": "x", "tags": "[]"}], out=tmp_path / "i", model="hashing"
+    )
+    index.add([{"id": "b", "text": "y", "tags": ["p", None], "more": ["q"]}])
+    assert index.info().columns == {"tags": "string", "more": "list[string]"}
+    document = index.get("b")
+    assert document is not None
+    assert document.metadata == {"tags": '["p", null]', "more": ["q"]}

@@ -1,0 +1,275 @@
+"""Types of single values of metadata columns, and conversion of a value to a type."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, date, datetime, time
+from typing import Any, Literal, cast, get_args
+
+from sbert_search.config import unknown_name
+from sbert_search.corpus.formats.rows import BadRow, check_text
+from sbert_search.errors import ConfigError
+from sbert_search.records import MetadataValue, ScalarValue
+
+ColumnType = Literal[
+    "string", "int64", "float64", "bool", "timestamp", "date",
+    "list[string]", "list[int64]", "list[float64]",
+    "list[bool]", "list[timestamp]", "list[date]",
+]  # fmt: skip
+"""Types of metadata columns. An object, and a list whose values have no common type, is stored as
+JSON text, of type ``string``."""
+
+NUMBERS = {"int64", "float64"}
+
+_TYPE_OF: Mapping[type, ColumnType] = {
+    str: "string",
+    int: "int64",
+    float: "float64",
+    bool: "bool",
+    datetime: "timestamp",
+    date: "date",
+}
+_ALIASES = {"text": "string", "int": "int64", "float": "float64", "list": "list[string]"}
+_INTEGER = re.compile(r"-?(0|[1-9][0-9]*)")  # no leading zeros: "007" is a code, not a number
+_FLOAT = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]+)?")
+_DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
+_MIN_INT64, _MAX_INT64 = -(1 << 63), (1 << 63) - 1
+_ALL_EXACT = 1 << 53  # float64 represents all integers up to 2**53 exactly, then only some
+_FLAGS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
+
+
+def parse_type(name: str) -> ColumnType:
+    """Return the column type that a user names: ``text``, ``int``, ``list[date]``, ...
+
+    Raises:
+        ConfigError: There is no such type; the message lists the names.
+    """
+    inner = re.fullmatch(r"list\[(.*)\]", name)
+    stored = f"list[{_ALIASES.get(inner[1], inner[1])}]" if inner else _ALIASES.get(name, name)
+    if stored not in get_args(ColumnType):
+        known = ["text", "int", "float", "bool", "date", "timestamp", "list[text]", "list[int]"]
+        raise ConfigError(unknown_name(name, name, known, "column type"))
+    return cast(ColumnType, stored)
+
+
+def element_type(kind: ColumnType) -> ColumnType | None:
+    """Return the type of the values of a list column; None for any other column."""
+    return cast(ColumnType, kind[5:-1]) if kind.startswith("list[") else None
+
+
+def list_of(kind: ColumnType) -> ColumnType:
+    """Return the type of a list of values of a type."""
+    return cast(ColumnType, f"list[{kind}]")
+
+
+def type_of(value: object, name: str) -> ColumnType:
+    """Return the type of a typed value.
+
+    An empty list is a ``list[string]``. A list whose values have no common type is a ``string``.
+
+    Raises:
+        BadRow: No column type holds the value.
+    """
+    if isinstance(value, list):
+        return _type_of_list(value, name)
+    kind = _TYPE_OF.get(type(value))
+    if kind is None:
+        raise BadRow(
+            f"column {name!r} contains a {type(value).__name__}, which no column type supports",
+            value,
+        )
+    if kind == "float64" and not math.isfinite(cast(float, value)):
+        raise BadRow(f"column {name!r} has a value that is not finite", value)
+    if kind == "int64" and not _MIN_INT64 <= cast(int, value) <= _MAX_INT64:
+        raise BadRow(f"column {name!r} has an integer beyond 64 bits", value)
+    return kind
+
+
+def type_of_cell(cell: str) -> ColumnType:
+    """Return the narrowest type of an untyped cell."""
+    if _INTEGER.fullmatch(cell):
+        # An int64 has at most 20 characters; `int` of thousands of digits would be slow.
+        return "int64" if len(cell) < 21 and _MIN_INT64 <= int(cell) <= _MAX_INT64 else "string"
+    if _FLOAT.fullmatch(cell) and math.isfinite(float(cell)):
+        return "float64"
+    if _DATE.fullmatch(cell) and _parsed(cell, "date") is not None:
+        return "date"
+    return "bool" if cell.lower() in ("true", "false") else "string"
+
+
+def present(values: Sequence[Any]) -> list[Any]:
+    """Return the values of a list without nulls and NaN, which mean that there is no value."""
+    return [v for v in values if v is not None and not (isinstance(v, float) and math.isnan(v))]
+
+
+def exact_as_float(integer: int | str) -> bool:
+    """Whether float64 represents an integer exactly."""
+    whole = int(integer)
+    return -_ALL_EXACT <= whole <= _ALL_EXACT or int(float(whole)) == whole
+
+
+def as_type(
+    value: object, own: ColumnType, kind: ColumnType, typed: bool, name: str
+) -> MetadataValue:
+    """Convert a value from its own type to the type of its column, which was inferred.
+
+    Raises:
+        BadRow: The value does not fit the column.
+    """
+    if isinstance(value, list):
+        return _list_as_type(value, own, kind, name)
+    if own == kind:
+        if typed or kind == "string":
+            return cast(ScalarValue, value)
+        return _parsed(str(value), kind)
+    if kind == "string" and not typed:
+        return str(value)
+    if kind == "float64" and own == "int64":
+        if exact_as_float(cast(int, value)):
+            return float(cast(int, value))
+        raise BadRow(f"column {name!r} is of type float64, which would round this integer", value)
+    if kind == "int64" and own == "float64":
+        reason = "float64 would round some of its integers, so it cannot hold this value"
+        raise BadRow(f"column {name!r} is of type int64; {reason}", value)
+    if kind in ("timestamp", "date") and isinstance(value, str) and own in ("string", "date"):
+        parsed = _parsed(value, kind)
+        if parsed is not None:
+            return parsed
+    raise BadRow(f"column {name!r} is of type {kind}, this value is of type {own}", value)
+
+
+def as_declared(value: object, kind: ColumnType, name: str) -> MetadataValue:
+    """Convert a value to the type that the user has chosen for its column.
+
+    Text is parsed; a list column takes a JSON list, or values with semicolons between them.
+
+    Raises:
+        BadRow: The value has no exact equivalent in this type.
+    """
+    inner = element_type(kind)
+    if inner is not None:
+        return cast(MetadataValue, [as_declared(v, inner, name) for v in _elements(value, name)])
+    if kind == "string":
+        return as_text(value, name)
+    converted = _parsed(value, kind) if isinstance(value, str) else _converted(value, kind)
+    if converted is None:
+        raise BadRow(f"column {name!r} is of type {kind}, which this value does not fit", value)
+    type_of(converted, name)  # refuses infinities and integers beyond 64 bits
+    return converted
+
+
+def as_text(value: object, name: str) -> str:
+    """Write a value as text: an object or a list as JSON, a date or a time as ISO 8601.
+
+    Raises:
+        BadRow: The value is nested too deep, or `check_text` refuses its text.
+    """
+    if isinstance(value, str):
+        return check_text(value, name)
+    if isinstance(value, date):  # or its subclass datetime
+        return value.isoformat()
+    try:
+        return check_text(json.dumps(value, ensure_ascii=False, default=str), name)
+    except RecursionError:
+        raise BadRow(f"{name!r} is nested too deep") from None
+
+
+def _type_of_list(values: list[object], name: str) -> ColumnType:
+    kinds = {_TYPE_OF.get(type(value), "string") for value in present(values)}
+    if kinds == NUMBERS and all(exact_as_float(v) for v in values if isinstance(v, int)):
+        kinds = {"float64"}
+    if len(kinds) > 1 or any(isinstance(value, (list, dict)) for value in values):
+        return "string"
+    try:
+        for value in present(values):
+            type_of(value, name)
+    except BadRow:
+        return "string"
+    return list_of(kinds.pop()) if kinds else "list[string]"
+
+
+def _list_as_type(
+    values: list[object], own: ColumnType, kind: ColumnType, name: str
+) -> MetadataValue:
+    inner, items = element_type(kind), present(values)
+    if inner is None and kind == "string":
+        return as_text(values, name)
+    if inner is not None and (element_type(own) is not None or not items):
+        converted = (as_type(item, type_of(item, name), inner, True, name) for item in items)
+        texts = (check_text(item, name) if isinstance(item, str) else item for item in converted)
+        return cast(MetadataValue, list(texts))
+    raise BadRow(f"column {name!r} is of type {kind}, this value is of type {own}", values)
+
+
+def _elements(value: object, name: str) -> list[object]:
+    if isinstance(value, list):
+        return present(value)
+    if not isinstance(value, str):
+        return [value]
+    if value.lstrip().startswith("["):
+        try:
+            values = json.loads(value)
+        except (ValueError, RecursionError):
+            raise BadRow(f"column {name!r} has a broken JSON list", value) from None
+        return present(values)
+    return [part.strip() for part in value.split(";") if part.strip()]
+
+
+def _converted(value: object, kind: ColumnType) -> ScalarValue | None:
+    """Convert a typed value that is no text; None if it has no exact equivalent."""
+    if type(value) is bool or kind == "bool":
+        return _FLAGS.get(str(int(value))) if kind == "bool" and value in (0, 1) else None
+    if isinstance(value, int):
+        if kind == "float64":
+            return float(value) if abs(value) <= _MAX_INT64 and exact_as_float(value) else None
+        return value if kind == "int64" else None
+    if isinstance(value, float):
+        if kind == "int64":
+            return int(value) if value.is_integer() else None
+        return value if kind == "float64" else None
+    if isinstance(value, datetime):
+        utc = value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
+        if kind == "timestamp":
+            return utc
+        return utc.date() if kind == "date" and utc.time() == time() else None
+    if isinstance(value, date):
+        midnight = datetime.combine(value, time(), UTC)
+        return value if kind == "date" else midnight if kind == "timestamp" else None
+    return None
+
+
+def _parsed(text: str, kind: ColumnType) -> ScalarValue | None:
+    """Parse a text as a value of a type; None if it is not one."""
+    try:
+        return _PARSE[kind](text.strip())
+    except (ValueError, OverflowError, KeyError):  # overflow: in UTC the year is outside 1 to 9999
+        return None
+
+
+def _time(text: str) -> datetime:
+    moment = datetime.fromisoformat(text)
+    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+
+
+def _integer(text: str) -> int:
+    if not re.fullmatch(r"[-+]?[0-9]{1,100}", text):
+        raise ValueError(text)
+    return int(text)
+
+
+def _float(text: str) -> float:
+    if not re.fullmatch(r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?", text):
+        raise ValueError(text)
+    return float(text)
+
+
+_PARSE: Mapping[ColumnType, Callable[[str], ScalarValue]] = {
+    "int64": _integer,
+    "float64": _float,
+    "bool": lambda text: _FLAGS[text.lower()],
+    "timestamp": _time,
+    "date": date.fromisoformat,
+}

@@ -1,0 +1,48 @@
+"""Python values of Arrow columns."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime
+
+import pyarrow as pa
+import pytest
+
+from sbert_search.corpus.formats.arrow_values import readable
+from sbert_search.corpus.formats.rows import BadRow
+
+NOON = datetime(2024, 1, 31, 12, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("column", "values"),
+    [
+        (pa.array([[NOON], [], None], pa.list_(pa.timestamp("ns"))), [[NOON], [], None]),
+        (pa.array([[NOON]], pa.large_list(pa.timestamp("s", "Asia/Tokyo"))), [[NOON]]),
+        (pa.array([[1.5, float("nan"), None]]), [[1.5, None, None]]),
+        (pa.array([["a"], ["b", "c"], [], ["d"]]).slice(1, 2), [["b", "c"], []]),
+        (pa.array([[["a"], []], None]), [[["a"], []], None]),
+        (
+            pa.array([["a", "b"]]).cast(pa.list_(pa.dictionary(pa.int8(), pa.string()))),
+            [["a", "b"]],
+        ),
+        (pa.array([[b"a"]]), [["a"]]),
+        (pa.array([[date(2024, 1, 31)]]), [[date(2024, 1, 31)]]),
+        (pa.array([[1, 2], [3, 4]], pa.list_(pa.int32(), 2)), [[1, 2], [3, 4]]),
+    ],
+)
+def test_lists_have_the_values_that_columns_have(column: pa.Array, values: list[object]) -> None:
+    bad: dict[int, BadRow] = {}
+    assert readable(column, "n", 0, bad) == values
+    assert not bad
+
+
+def test_a_time_that_python_cannot_hold_rejects_only_its_row() -> None:
+    column = pa.array([[0], [2**62], [1]], pa.list_(pa.timestamp("us", "UTC")))
+    bad: dict[int, BadRow] = {}
+    values = readable(column, "n", 0, bad)
+    assert values[::2] == [
+        [datetime(1970, 1, 1, tzinfo=UTC)],
+        [datetime(1970, 1, 1, 0, 0, 0, 1, UTC)],
+    ]
+    assert list(bad) == [1]
+    assert "column 'n' cannot be read" in bad[1].reason
