@@ -60,6 +60,7 @@ if TYPE_CHECKING:  # for type checkers and editors; a test compares the names wi
     from sbert_search.search.fusion import Fusion as Fusion
     from sbert_search.search.options import SearchOptions as SearchOptions
     from sbert_search.search.reranker import Reranker as Reranker
+    from sbert_search.search.results import Hits as Hits
     from sbert_search.training.bi_encoder.train import (
         BiEncoderRecipe as BiEncoderRecipe,
         train_bi_encoder as train_bi_encoder,
@@ -114,6 +115,7 @@ _NAMES_IN = {  # public names by the module that defines them
     "search.fusion": ["Fusion"],
     "search.options": ["SearchOptions"],
     "search.reranker": ["Reranker"],
+    "search.results": ["Hits"],
     "training.bi_encoder.train": ["BiEncoderRecipe", "train_bi_encoder"],
     "training.cross_encoder.train": ["CrossEncoderRecipe", "train_cross_encoder"],
     "training.pretraining.pretrain": ["PretrainRecipe", "pretrain"],

@@ -13,6 +13,8 @@ MetadataValue = ScalarValue | Sequence[ScalarValue] | None
 
 _RECORD_BYTES, _VALUE_BYTES = 512, 64  # memory overhead of a record, and of one metadata value
 
+_SHOWN_CHARS = 60  # characters of title and text in the `repr` of a hit
+
 NO_METADATA: Mapping[str, MetadataValue] = MappingProxyType({})
 
 
@@ -71,7 +73,7 @@ class StageScore:
     score: float
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Hit:
     """One document of a search result.
 
@@ -102,6 +104,16 @@ class Hit:
     best_sentence: str = ""
     matched_words: tuple[str, ...] = ()
     stages: Mapping[str, StageScore] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        """Show rank, score, id and the start of title and text on one line."""
+        shown = (
+            f"{self.title}: {self.text}" if self.title and self.text else self.title or self.text
+        )
+        start = " ".join(shown[: 4 * _SHOWN_CHARS].split())
+        cut = len(start) > _SHOWN_CHARS or len(shown) > 4 * _SHOWN_CHARS
+        start = f"{start[:_SHOWN_CHARS]}..." if cut else start
+        return f"<Hit {self.rank}: {self.score:.4f} {self.doc_id!r:.40} {start!r}>"
 
 
 Qrels = Mapping[str, Mapping[str, int]]

@@ -28,6 +28,7 @@ from sbert_search.search.options import SearchKeywords, SearchOptions, Syntax
 from sbert_search.search.ordering import ordered
 from sbert_search.search.ranking import Ranking
 from sbert_search.search.rerank import PairScorer
+from sbert_search.search.results import Hits
 from sbert_search.search.retrieval import (
     HITS_AT_ONCE,
     RESULTS_AT_ONCE,
@@ -138,7 +139,7 @@ class SearchEngine:
         options: SearchOptions | None = None,
         highlight: bool = False,
         **keywords: Unpack[SearchKeywords],
-    ) -> list[Hit]:
+    ) -> Hits:
         """Find the documents that answer a query.
 
         Args:
@@ -172,7 +173,7 @@ class SearchEngine:
         options: SearchOptions | None = None,
         highlight: bool = False,
         **keywords: Unpack[SearchKeywords],
-    ) -> list[list[Hit]]:
+    ) -> list[Hits]:
         """Answer several queries; arguments and errors as for `search`."""
         chosen = self._options(options, k, keywords)
         return list(self._answers(queries, chosen, highlight=highlight))
@@ -184,7 +185,7 @@ class SearchEngine:
         *,
         options: SearchOptions | None = None,
         **keywords: Unpack[SearchKeywords],
-    ) -> Iterator[list[Hit]]:
+    ) -> Iterator[Hits]:
         """Yield the hits of one query after the other; arguments and errors as for `search`.
 
         Only the hits of the queries that are answered together are in memory.
@@ -229,7 +230,7 @@ class SearchEngine:
         *,
         unlike: Examples = (),
         where: str | None = None,
-    ) -> list[Hit]:
+    ) -> Hits:
         """Find the documents whose vectors are nearest to those of examples; needs no model.
 
         Args:
@@ -254,11 +255,12 @@ class SearchEngine:
             (ranking,) = nearest_documents(snapshot, query[None], k + len(set(doc_ids)), mask)
             found = read_hits(snapshot, ranking)
         hits = [hit for hit in found if hit.doc_id not in doc_ids]
-        return [replace(hit, rank=rank) for rank, hit in enumerate(hits[: options.k], 1)]
+        first = enumerate(hits[: options.k], 1)
+        return Hits((replace(hit, rank=rank) for rank, hit in first), mode="dense")
 
     def _answers(
         self, queries: Sequence[str], options: SearchOptions, *, highlight: bool = False
-    ) -> Iterator[list[Hit]]:
+    ) -> Iterator[Hits]:
         snapshot = self.index.state
         options = options.for_index(snapshot)
         for texts in query_blocks(snapshot, queries, options, HITS_AT_ONCE):
@@ -268,7 +270,8 @@ class SearchEngine:
                 with self._turns:
                     pages = self._last_stages(snapshot, part, options)
                     answers = [self._hits(snapshot, page, highlight=highlight) for page in pages]
-                yield from answers
+                for found, hits in zip(part, answers, strict=True):
+                    yield Hits(hits, query=found.asked, mode=options.mode)
 
     def _ranked(self, queries: Sequence[str], options: SearchOptions) -> Iterator[dict[str, float]]:
         snapshot = self.index.state

@@ -33,12 +33,14 @@ class Retrieved:
     """The documents found for a query.
 
     Attributes:
-        query: The query, without the words that it excludes.
+        asked: The query as it was asked.
+        query: The query without its operators and the words that it excludes.
         vector: Its vector, (dim,); None in lexical search.
         ranking: The documents.
         n_before: Number of documents on earlier pages of the result.
     """
 
+    asked: str
     query: str
     vector: NDArray[np.float32] | None
     ranking: Ranking
@@ -109,7 +111,7 @@ def retrieve(
             rankings = [fill_up(snapshot, r, admitted, options.depth) for r in rankings]
         for i, ranking in zip(at, rankings, strict=True):
             vector = None if vectors is None else vectors[i]
-            found[i] = Retrieved(texts[i], vector, ranking)
+            found[i] = Retrieved(queries[i], texts[i], vector, ranking)
     return [found[i] for i in range(len(queries))]
 
 

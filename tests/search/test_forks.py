@@ -18,10 +18,10 @@ from sbert_search.index.index import Index
 from sbert_search.index.ingestion.build import BuildSettings
 from sbert_search.index.maintenance import compaction, merge_policy
 from sbert_search.index.spec import IndexSpec
-from sbert_search.records import Hit
 from sbert_search.runtime.turns import Turns
 from sbert_search.search.engine import SearchEngine
 from sbert_search.search.options import SearchMode
+from sbert_search.search.results import Hits
 from tests.search.corpus import small_index
 
 CHILDREN = 15
@@ -94,10 +94,10 @@ def test_children_forked_while_threads_search_search_too(index: Index, mode: Sea
     engine = SearchEngine(index, HashingEmbedder())
     many = [f"w{i} w{i + 1} w{i + 2}" for i in range(20)]
 
-    def one() -> list[Hit]:
+    def one() -> Hits:
         return engine.search("w1 w2 w3", mode=mode)
 
-    def batch() -> list[list[Hit]]:
+    def batch() -> list[Hits]:
         return engine.search_many(many, mode=mode)
 
     expected = one(), batch()

@@ -29,6 +29,7 @@ from sbert_search import (
     FieldNames,
     Fusion,
     Hit,
+    Hits,
     Index,
     IndexInfo,
     IndexLocked,
@@ -113,13 +114,17 @@ def give_vectors(vectors: VectorsLike) -> Index:
     return Index.from_texts(["a text"], vectors=[[0.5, 1.0]], model="a-model")
 
 
-def search(index: Index) -> list[Hit]:
+def search(index: Index) -> Hits:
     engine = SearchEngine(index, reranker=Reranker("a-cross-encoder"))
     options = SearchOptions(k=5, mode="hybrid", fusion=Fusion(dense_weight=0.7), where="year > 1")
     hits = engine.search("a question", options=options)
-    assert_type(hits, list[Hit])
-    assert_type(engine.search("a question", k=10, mode="hybrid", where="year >= 2019"), list[Hit])
-    assert_type(engine.search_many(["a question"], 3, rerank_depth=50), list[list[Hit]])
+    assert_type(hits, Hits)
+    assert_type(hits[0], Hit)
+    assert_type(hits[:3], Hits)
+    assert_type((hits.query, hits.mode), tuple[str, str])
+    hits.to_pandas(), hits.to_arrow()
+    assert_type(engine.search("a question", k=10, mode="hybrid", where="year >= 2019"), Hits)
+    assert_type(engine.search_many(["a question"], 3, rerank_depth=50), list[Hits])
     assert_type(engine.run([Query("q1", "a question")]), dict[str, dict[str, float]])
     assert_type(hits[0].score, float)
     assert_type(hits[0].stages, Mapping[str, StageScore])

@@ -1,0 +1,120 @@
+"""The hits of a search as a list that notebooks show and that converts to tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from html import escape
+from typing import TYPE_CHECKING, SupportsIndex, overload
+
+from sbert_search.errors import ConfigError
+from sbert_search.records import Hit
+from sbert_search.runtime.visible import visible
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import pyarrow as pa
+
+_SHOWN = 20  # hits that `repr` and notebooks show
+_CELL_CHARS = 300  # characters of a text that a notebook shows
+
+
+class Hits(list[Hit]):
+    """The hits of one query, best first: a list of `Hit` with conversions to tables.
+
+    Attributes:
+        query: The query as it was asked; "" if the hits are not those of a text.
+        mode: The mode that found them: dense, lexical or hybrid; "" if unknown. For
+            ``mode="auto"``, this is the mode that was chosen.
+    """
+
+    def __init__(self, hits: Iterable[Hit] = (), *, query: str = "", mode: str = "") -> None:
+        super().__init__(hits)
+        self.query, self.mode = query, mode
+
+    @overload
+    def __getitem__(self, at: SupportsIndex, /) -> Hit: ...
+
+    @overload
+    def __getitem__(self, at: slice, /) -> Hits: ...
+
+    def __getitem__(self, at: SupportsIndex | slice, /) -> Hit | Hits:
+        if isinstance(at, slice):
+            return Hits(super().__getitem__(at), query=self.query, mode=self.mode)
+        return super().__getitem__(at)
+
+    def __repr__(self) -> str:
+        found = f"{len(self):,} {'hit' if len(self) == 1 else 'hits'}"
+        head = f"<Hits: {found}{f' for {self.query!r:.60}' if self.query else ''}>"
+        rest = [f"  ... and {len(self) - _SHOWN:,} more"] if len(self) > _SHOWN else []
+        return "\n".join([head, *(f"  {hit!r}" for hit in self[:_SHOWN]), *rest])
+
+    def _repr_html_(self) -> str:
+        """Return a table for notebooks, with the texts of documents escaped."""
+        names = list(dict.fromkeys(name for hit in self[:_SHOWN] for name in hit.metadata))
+        head = "".join(f"<th>{_cell(n)}</th>" for n in ("", "score", "document", "text", *names))
+        rows = "".join(f"<tr>{''.join(_html_cells(hit, names))}</tr>" for hit in self[:_SHOWN])
+        more = f"<p>and {len(self) - _SHOWN:,} more hits</p>" if len(self) > _SHOWN else ""
+        caption = f"<caption>{_cell(self.query)}</caption>" if self.query else ""
+        return f"<table>{caption}<thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>{more}"
+
+    def to_arrow(self) -> pa.Table:
+        """Make a pyarrow table with one row for each hit.
+
+        Returns:
+            The columns rank, doc_id, score, title, text, best_sentence and matched_words; for each
+            stage of the search, its rank and score, such as dense_rank and dense_score, null for a
+            hit that the stage did not find; and the metadata columns by name. A metadata column
+            with the name of another column is called ``meta.NAME``.
+        """
+        import pyarrow as pa
+
+        columns: dict[str, pa.Array] = {
+            name: pa.array([getattr(hit, name) for hit in self], kind)
+            for name, kind in (
+                ("rank", pa.int64()),
+                ("doc_id", pa.string()),
+                ("score", pa.float64()),
+                ("title", pa.string()),
+                ("text", pa.string()),
+                ("best_sentence", pa.string()),
+                ("matched_words", pa.list_(pa.string())),
+            )
+        }
+        for stage in dict.fromkeys(name for hit in self for name in hit.stages):
+            scores = [hit.stages.get(stage) for hit in self]
+            columns[f"{stage}_rank"] = pa.array([s and s.rank for s in scores], pa.int64())
+            columns[f"{stage}_score"] = pa.array([s and s.score for s in scores], pa.float64())
+        taken = set(columns)
+        for name in dict.fromkeys(name for hit in self for name in hit.metadata):
+            values = pa.array([hit.metadata.get(name) for hit in self])
+            columns[f"meta.{name}" if name in taken else name] = values
+        return pa.table(columns)
+
+    def to_pandas(self) -> pd.DataFrame:
+        """Make a pandas DataFrame with one row for each hit and the columns of `to_arrow`.
+
+        Raises:
+            ConfigError: pandas is not installed.
+        """
+        try:
+            import pandas  # noqa: F401 (used by pyarrow)
+        except ImportError as error:
+            raise ConfigError("to_pandas needs pandas: pip install pandas") from error
+        return self.to_arrow().to_pandas()
+
+
+def _html_cells(hit: Hit, names: Iterable[str]) -> Iterator[str]:
+    document = _cell(hit.title or hit.doc_id)
+    if hit.title:
+        document += f"<br><small>{_cell(hit.doc_id)}</small>"
+    yield f"<td>{hit.rank}</td><td>{hit.score:.4f}</td><td>{document}</td>"
+    yield f"<td>{_cell(hit.best_sentence or hit.text)}</td>"
+    metadata: Mapping[str, object] = hit.metadata
+    for name in names:
+        yield f"<td>{_cell(metadata.get(name, ''))}</td>"
+
+
+def _cell(value: object) -> str:
+    """Escape a value for HTML, on one line, with control characters as escapes."""
+    text = " ".join(str(value).split())
+    return escape(visible(text if len(text) <= _CELL_CHARS else f"{text[:_CELL_CHARS]}..."))
