@@ -56,6 +56,12 @@ if TYPE_CHECKING:  # for type checkers and editors; a test compares the names wi
         RowCounts as RowCounts,
         StageScore as StageScore,
     )
+    from sbert_search.runtime.progress import (
+        Progress as Progress,
+        ProgressCallback as ProgressCallback,
+        ProgressDisplay as ProgressDisplay,
+        set_progress as set_progress,
+    )
     from sbert_search.search.engine import SearchEngine as SearchEngine
     from sbert_search.search.fusion import Fusion as Fusion
     from sbert_search.search.options import SearchOptions as SearchOptions
@@ -111,6 +117,7 @@ _NAMES_IN = {  # public names by the module that defines them
     "index.tuning.settings": ["TuneSettings"],
     "index.tuning.tune": ["TuneReport"],
     "records": ["Document", "Hit", "Query", "RowCounts", "StageScore"],
+    "runtime.progress": ["Progress", "ProgressCallback", "ProgressDisplay", "set_progress"],
     "search.engine": ["SearchEngine"],
     "search.fusion": ["Fusion"],
     "search.options": ["SearchOptions"],

@@ -23,8 +23,10 @@ def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def _heard_notes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Start every test with notes on, also after one whose command was quiet in this process."""
+    """Start every test as a command does, with notes on stderr, whatever the test before set."""
     monkeypatch.setattr("sbert_search.runtime.progress._quiet", False)
+    monkeypatch.setattr("sbert_search.runtime.progress._display", "auto")
+    monkeypatch.setattr("sbert_search.runtime.progress._note_level", 20)
 
 
 @pytest.fixture(scope="session")

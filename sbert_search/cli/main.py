@@ -16,7 +16,7 @@ from sbert_search.cli import streams
 from sbert_search.cli.failures import describe
 from sbert_search.cli.lazy_group import lazy_group
 from sbert_search.errors import ConfigError, QueryError, SbertSearchError
-from sbert_search.runtime.progress import tell
+from sbert_search.runtime.progress import show_notes, tell
 from sbert_search.version import __version__
 
 INTERRUPTED = 130
@@ -50,6 +50,7 @@ def cli() -> None:
 
 def run(arguments: Sequence[str] | None = None) -> int:
     """Run one command line and return its exit code; errors are printed to stderr."""
+    show_notes()
     try:
         code = cli.main(arguments, prog_name="sbert-search", standalone_mode=False)
         sys.stdout.flush()

@@ -144,7 +144,7 @@ def _answer_like(
     """
     from sbert_search.search.engine import SearchEngine
 
-    allowed = {"path", "like", "unlike", "k", "where", "as_json", "quiet"}
+    allowed = {"path", "like", "unlike", "k", "where", "as_json", "quiet", "verbose"}
     for option in ctx.command.params:
         typed = ctx.get_parameter_source(str(option.name)) is ParameterSource.COMMANDLINE
         if typed and option.name not in allowed:

@@ -16,7 +16,7 @@ from click.core import ParameterSource
 from sbert_search.config import MAX_SEED
 from sbert_search.errors import ConfigError
 from sbert_search.runtime.device_names import device_names
-from sbert_search.runtime.progress import set_quiet
+from sbert_search.runtime.progress import set_quiet, show_notes
 
 F = TypeVar("F", bound=Callable[..., object])
 
@@ -91,6 +91,10 @@ def _variable(name: str) -> str:
 
 def _obey_quiet(ctx: click.Context, param: click.Parameter, quiet: bool) -> None:
     set_quiet(quiet)
+
+
+def _obey_verbose(ctx: click.Context, param: click.Parameter, verbose: bool) -> None:
+    show_notes(details=verbose)
 
 
 _SHARED: dict[str, Decorator] = {
@@ -186,6 +190,16 @@ _SHARED: dict[str, Decorator] = {
         envvar=_variable("quiet"),
         help="Print no progress and no notes to stderr.",
     ),
+    "verbose": click.option(
+        "--verbose",
+        "-v",
+        is_flag=True,
+        expose_value=False,
+        is_eager=True,
+        callback=_obey_verbose,
+        envvar=_variable("verbose"),
+        help="Print more notes to stderr, such as the model of a search.",
+    ),
     "json": click.option(
         "--json",
         "as_json",
@@ -197,10 +211,14 @@ _SHARED: dict[str, Decorator] = {
 
 
 def shared_options(*names: str) -> Decorator:
-    """Give a command some of the shared options; its help lists them in this order."""
+    """Give a command some of the shared options; its help lists them in this order.
+
+    A command with ``--quiet`` has ``--verbose`` too.
+    """
+    every = [n for name in names for n in (("quiet", "verbose") if name == "quiet" else (name,))]
 
     def decorate(function: F) -> F:
-        for name in reversed(names):
+        for name in reversed(every):
             function = _SHARED[name](function)
         return function
 

@@ -29,8 +29,12 @@ from sbert_search.errors import CorpusError
 from sbert_search.records import Document
 from sbert_search.runtime import memory
 from sbert_search.runtime.disk.same_file import same_file
+from sbert_search.runtime.progress import Advance, progress
 
 __all__ = ["ColumnType", "CorpusReader", "FieldNames", "ReadBatch", "Reject", "Survey"]
+
+
+_ROWS_A_REPORT = 256  # rows after which the survey reports its progress
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,9 +166,10 @@ class CorpusReader:
         """
         self._columns = Columns(self._known, self._widens)
         self._plans, rows = [], 0
-        for file in self._files:
-            self._plans.append(self._survey_file(file, rows))
-            rows += self._plans[-1].rows
+        with progress("Checking", None, "rows") as advance:
+            for file in self._files:
+                self._plans.append(self._survey_file(file, rows, advance))
+                rows += self._plans[-1].rows
         if not rows:
             more = f" and {len(self._files) - 1} more" if len(self._files) > 1 else ""
             raise CorpusError(f"{self._files[0].shown}{more}: holds no rows.")
@@ -214,7 +219,7 @@ class CorpusReader:
             return None
         return np.stack(vectors) if vectors else np.empty((0, self._vectors.dim or 0), np.float32)
 
-    def _survey_file(self, file: SourceFile, first_row: int) -> _FilePlan:
+    def _survey_file(self, file: SourceFile, first_row: int, advance: Advance) -> _FilePlan:
         plan = _FilePlan(file, _stamp(file), first_row)
         if (names := field_names(file, limit=self._limit)) is not None:
             has_vectors = self._vectors is not None
@@ -225,6 +230,9 @@ class CorpusReader:
             if reject is not None:
                 self._refuse(reject)
                 plan.rejected += 1
+            if plan.rows % _ROWS_A_REPORT == 0:
+                advance(_ROWS_A_REPORT)
+        advance(plan.rows % _ROWS_A_REPORT)
         return plan
 
     def _learn(self, row: RawRow, plan: _FilePlan) -> Reject | None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from sbert_search.corpus.formats.rows import Reject
 from sbert_search.runtime.disk import files
-from sbert_search.runtime.progress import note
+from sbert_search.runtime.progress import warn
 
 _NAME = re.compile(r".*\.rejects(\.old)?\.jsonl", re.DOTALL)
 _FIELDS = {field.name for field in dataclasses.fields(Reject)}
@@ -54,7 +54,7 @@ class RejectLog:
         rejected = self._growing.exists()
         if self.path.exists() and (rejected or not was_read) and _is_changed(self.path):
             files.disk.replace(self.path, self._old)
-            note(f"{self.path} was changed by hand; it is kept as {self._old}.")
+            warn(f"{self.path} was changed by hand; it is kept as {self._old}.")
         if rejected:
             files.disk.replace(self._growing, self.path)
         elif self.path.exists():

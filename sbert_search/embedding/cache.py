@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from sbert_search.embedding.protocol import Task, TextEmbedder, TokenizedTexts, Vectors
 from sbert_search.runtime.cache import cache_folder, digest_of
 from sbert_search.runtime.disk import files
-from sbert_search.runtime.progress import note
+from sbert_search.runtime.progress import warn
 
 # Largest size of the caches of all models together; the least recently used blocks are removed.
 MAX_BYTES = 4 << 30
@@ -78,7 +78,7 @@ class VectorCache:
             self.folder.mkdir(parents=True, exist_ok=True)
             files.replace_file(path, data)
         except OSError as error:
-            note(f"{path} could not be written: {error}.")
+            warn(f"{path} could not be written: {error}.")
 
     def _open(self, path: Path) -> None:
         """Open a block as a mapped file, or remove it if its bytes do not match its checksum."""
@@ -88,7 +88,7 @@ class VectorCache:
             view = files.map_file(path)
             expected = rows * (_KEY_BYTES + 4 * self.dim)
             if not rows or len(view) != expected or files.xxh3_128_of_view(view) != digest:
-                note(f"{path} is damaged; its texts are embedded again.")
+                warn(f"{path} is damaged; its texts are embedded again.")
                 files.disk.unlink(path)
                 return
             os.utime(path)  # `evict` removes the blocks that were opened least recently

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from sbert_search.encoder.packed import PackedTokens
 from sbert_search.runtime.device import send
-from sbert_search.runtime.progress import note
+from sbert_search.runtime.progress import warn
 
 # Largest number of tokens in a bucket. With a few thousand tokens, running the kernels takes longer
 # than launching them.
@@ -72,7 +72,7 @@ class Replayed:
                 except RuntimeError as error:  # includes torch's out-of-memory error
                     self._uses_graphs = False
                     self._buckets.clear()
-                    note(f"CUDA graphs are turned off on {self._device}: {error}")
+                    warn(f"CUDA graphs are turned off on {self._device}: {error}")
         return self._compute(PackedTokens.from_lists(ids, types, device=self._device))
 
     def _bucket(self, texts: int, length: int, has_types: bool) -> _Bucket:

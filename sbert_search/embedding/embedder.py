@@ -357,13 +357,16 @@ def _refuse_for_hashing(options: EmbedderOptions) -> None:
 
 def open_embedder(
     model: TorchModel | None = None,
+    *,
+    report: Callable[[str], None] = note,
     **options: Unpack[EmbedderOptions],
 ) -> TextEmbedder:
-    """Open the embedder that a command names, and print its model and engine on stderr.
+    """Open the embedder that a command names, and report its model and engine.
 
     Args:
         model: As for `Embedder`; or "hashing" or "hashing:DIM" for a `HashingEmbedder`, which
             needs no model.
+        report: Called with the report.
         options: Other arguments of `Embedder`.
 
     Raises:
@@ -375,7 +378,7 @@ def open_embedder(
         return HashingEmbedder(int(found[1] or 384))
     embedder = Embedder(model, **options)
     opened = embedder.opened
-    note(
+    report(
         f"Model {opened.name} ({opened.origin}): {embedder.dim} dimensions, engine "
         f"{opened.engine.name}, {opened.precision} on {opened.device}."
     )

@@ -17,7 +17,7 @@ from sbert_search.models.loading.folder import ModelDescription
 from sbert_search.models.loading.identity import IN_MEMORY
 from sbert_search.models.loading.weights_hash import state_sha256
 from sbert_search.runtime.device import Precision, resolve_device, resolve_precision
-from sbert_search.runtime.progress import note
+from sbert_search.runtime.progress import warn
 from sbert_search.tokens.tokenizer import TextTokenizer
 
 PRECISIONS = {torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16"}
@@ -70,7 +70,7 @@ def open_engine(
     except ModelError as error:
         if precision != "auto" or dtype == torch.float32:
             raise
-        note(f"{error} Continuing in fp32.")
+        warn(f"{error} Continuing in fp32.")
         engine, dtype = load(), torch.float32
         move_and_check(engine, target, dtype)
     return engine, target, dtype

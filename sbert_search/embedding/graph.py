@@ -27,7 +27,7 @@ from sbert_search.models.loading.resolve import resolve_model
 from sbert_search.runtime.cache import cache_folder, digest_of
 from sbert_search.runtime.cores import thread_count
 from sbert_search.runtime.disk import files
-from sbert_search.runtime.progress import note
+from sbert_search.runtime.progress import note, warn
 
 if TYPE_CHECKING:
     from sbert_search.models.bi_encoder import BiEncoder
@@ -130,7 +130,7 @@ def keep_graph(folder: ModelFolder) -> None:
     try:
         make_graph(folder)
     except (SbertSearchError, OSError) as error:
-        note(f"The export failed; searches will load torch. {error}")
+        warn(f"The export failed; searches will load torch. {error}")
 
 
 def cached_graph(folder: ModelFolder) -> Path | None:

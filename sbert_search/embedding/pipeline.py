@@ -16,7 +16,7 @@ from sbert_search.errors import CorpusError
 from sbert_search.records import Document
 from sbert_search.runtime.memory import MAX_WAITING_BYTES
 from sbert_search.runtime.overlap import Allowance, prefetch
-from sbert_search.runtime.progress import note
+from sbert_search.runtime.progress import warn
 from sbert_search.tokens.batching import token_batches
 
 T = TypeVar("T")
@@ -111,7 +111,7 @@ def embed_batches(
             allowance.give_back(result.held_bytes)
             del result
     if lost_texts:
-        note(
+        warn(
             f"{lost_texts:,} of {texts:,} texts ({lost_texts / texts:.1%}) are longer than the "
             f"{embedder.max_len} tokens the model reads; {lost_tokens:,} tokens were cut off. "
             "--on-truncate chunk splits such texts into passages instead."

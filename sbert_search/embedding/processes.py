@@ -25,7 +25,7 @@ from sbert_search.embedding.protocol import TokenizedTexts, Vectors
 from sbert_search.errors import ConfigError, ModelError
 from sbert_search.models.loading.folder import read_folder
 from sbert_search.models.loading.resolve import resolve_model
-from sbert_search.runtime.progress import is_quiet, set_quiet
+from sbert_search.runtime.progress import Reporting, report_as, reporting
 from sbert_search.tokens.tokenizer import TextTokenizer
 
 T = TypeVar("T")
@@ -115,7 +115,7 @@ class _Worker:
 
     def __init__(self, device: str) -> None:
         self._device = device
-        self._pool = ProcessPoolExecutor(1, get_context("spawn"), _begin, (is_quiet(),))
+        self._pool = ProcessPoolExecutor(1, get_context("spawn"), _begin, (reporting(),))
         weakref.finalize(self, self._pool.shutdown)
 
     def submit(self, work: Callable[..., T], *arguments: object) -> Callable[[], T]:
@@ -154,10 +154,10 @@ class _Opened(NamedTuple):
 _embedders: list[WorkerEmbedder] = []  # the only embedder of this process, if it is a worker
 
 
-def _begin(quiet: bool) -> None:
+def _begin(parent: Reporting) -> None:
     """Start a worker: ignore Ctrl-C, which the parent process handles; end when the parent ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    set_quiet(quiet)
+    report_as(parent)
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from sbert_search.embedding.protocol import Vectors
 from sbert_search.errors import ModelError
-from sbert_search.runtime.progress import Advance, note
+from sbert_search.runtime.progress import Advance, warn
 from sbert_search.tokens.batching import token_batches
 
 W = TypeVar("W")
@@ -131,6 +131,6 @@ class BatchLauncher:
             yield Started(rows, finish)
             return
         self.budget = min(self.budget, max(1, tokens // 2))
-        note(f"{self.device} ran out of memory; batches now have {self.budget:,} tokens.")
+        warn(f"{self.device} ran out of memory; batches now have {self.budget:,} tokens.")
         for half in np.array_split(rows, 2):
             yield from self._start(half, lengths, start)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 import warnings
 import weakref
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -19,7 +19,13 @@ from sbert_search.corpus.vectors import VectorsLike
 from sbert_search.embedding.arguments import CheckedOptions, EmbedderOptions, ModelLike
 from sbert_search.embedding.graph import require_graph
 from sbert_search.embedding.protocol import TextEmbedder
-from sbert_search.errors import IndexStoreError, ModelError, QueryError, SbertSearchError
+from sbert_search.errors import (
+    IndexStoreError,
+    ModelError,
+    ModelMismatch,
+    QueryError,
+    SbertSearchError,
+)
 from sbert_search.index.documents import (
     DocIds,
     Page,
@@ -51,7 +57,11 @@ from sbert_search.index.ingestion.ingest import (
     require_memory,
     split_keywords,
 )
-from sbert_search.index.ingestion.model_check import as_embedder, require_agreement
+from sbert_search.index.ingestion.model_check import (
+    as_embedder,
+    require_agreement,
+    require_same_model,
+)
 from sbert_search.index.lexical_settings import LexicalSettings
 from sbert_search.index.maintenance import compaction
 from sbert_search.index.maintenance.check import CheckReport, check
@@ -62,10 +72,11 @@ from sbert_search.index.storage.manifest import StoreSettings
 from sbert_search.index.store import IndexStore
 from sbert_search.index.writer import IndexWriter
 from sbert_search.models.loading.identity import ModelIdentity
+from sbert_search.models.loading.resolve import resolve_model
 from sbert_search.records import Document
 from sbert_search.runtime import memory
 from sbert_search.runtime.disk.same_file import require_apart
-from sbert_search.runtime.progress import note
+from sbert_search.runtime.progress import detail, note, warn
 
 if TYPE_CHECKING:
     from sbert_search.index.tuning.settings import TuneSettings
@@ -331,6 +342,7 @@ class Index:
         *,
         allow_inexact: bool = False,
         quick: bool = False,
+        named: bool = True,
         **options: Unpack[EmbedderOptions],
     ) -> TextEmbedder:
         """Open the model of this index, or check that a given model is the same.
@@ -342,6 +354,8 @@ class Index:
             quick: Use the model's exported ONNX graph if the cache has one whose vectors agree with
                 those of the index. The graph opens in a fraction of a second; torch opens slowly,
                 but embeds many texts faster.
+            named: Report the name and engine of the model as a note; False: as a detail, which
+                a command prints only with ``--verbose``.
             options: How to open a model by name: ``device``, ``engine``, ``precision``.
 
         Raises:
@@ -351,14 +365,15 @@ class Index:
         """
         self.require_finished()
         require_model(self.identity, self.path)
-        named = model is not None
+        given = model is not None
         model = self.identity.name if model is None else model
-        if quick and isinstance(model, (str, Path)) and (graph := self._by_graph(model)):
+        report = note if named else detail
+        if quick and isinstance(model, (str, Path)) and (graph := self._by_graph(model, report)):
             return graph
         try:
-            embedder = as_embedder(model, **options)
+            embedder = as_embedder(model, report=report, **options)
         except ModelError as error:
-            if named:
+            if given:
                 raise
             raise ModelError(
                 f"{error} The index was built with this model; if it lies elsewhere now, name it "
@@ -558,16 +573,30 @@ class Index:
         warnings.warn("Index.snapshot is now Index.backup.", DeprecationWarning, stacklevel=2)
         self.backup(target)
 
-    def _by_graph(self, model: str | Path) -> TextEmbedder | None:
-        """Open a model's exported ONNX graph; if that is impossible, note why and return None."""
+    def _by_graph(self, model: str | Path, report: Callable[[str], None]) -> TextEmbedder | None:
+        """Open a model's exported ONNX graph; if that is impossible, note why and return None.
+
+        Raises:
+            ModelMismatch: The model is not the one that built the index.
+        """
         if self.identity.engine not in ("native", "onnx"):
             return None
+        settings = self.state.manifest.settings
+        try:
+            resolve_model(model)
+        except ModelError:
+            return None  # opening the model with torch fails for the same reason, and says it
         try:
             require_graph(model)
-            embedder = as_embedder(model, engine="onnx")
-            require_agreement(self.state.manifest.settings, embedder)
+            embedder = as_embedder(model, engine="onnx", report=report)
         except SbertSearchError as error:
-            note(f"Loading torch, which takes seconds: {error}")
+            _note_torch(error)
+            return None
+        require_same_model(settings, embedder)  # torch would load the same other model
+        try:
+            require_agreement(settings, embedder)
+        except ModelMismatch as error:
+            _note_torch(error)
             return None
         return embedder
 
@@ -648,6 +677,10 @@ def _require_same(settings: StoreSettings, before: StoreSettings, path: Path) ->
             )
 
 
+def _note_torch(error: SbertSearchError) -> None:
+    note(f"Loading torch, which takes seconds: {error}")
+
+
 def _require_known(keywords: Mapping[str, object], known: type) -> None:
     for name in keywords.keys() - known.__annotations__.keys():
         raise TypeError(unknown_name(name, name, known.__annotations__, "keyword"))
@@ -658,7 +691,7 @@ def _settle(writer: IndexWriter, memory_bytes: int | None = None) -> None:
     try:
         writer.settle(memory_bytes=memory_bytes)
     except SbertSearchError as error:
-        note(
+        warn(
             f"The update is committed, but merging segments after it failed: {error} "
             f"Remove the cause, then run `sbert-search index compact {writer.path}`."
         )

@@ -1,32 +1,146 @@
-"""Progress bars and notes on stderr; bars are shown only if stderr is a terminal."""
+"""Progress of long steps, and notes: a bar, lines or a callback; stderr or `logging`."""
 
 from __future__ import annotations
 
 import contextlib
 import sys
+import threading
+import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Literal, NamedTuple, TypeAlias
 
 from sbert_search.runtime.visible import visible
 
 Advance = Callable[[int], None]
 
+LOGGER = "sbert_search"  # name of the logger of notes and warnings
+CALLBACK_S = 0.1  # shortest time between two calls of a callback for one step
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a long step has come.
+
+    ``str`` gives one line for people, such as
+    ``Indexing: 4,096 of 10,000 docs (41%), 850 docs/s, 7 s left``.
+
+    Attributes:
+        name: Name of the step, such as "Indexing"; text for people, which may change.
+        done: Number of units done.
+        total: Number of units of the step; None: unknown.
+        unit: Plural name of the units, such as "docs".
+        seconds: Time since the step began.
+        finished: Whether the step has ended; a step that fails has no such event.
+    """
+
+    name: str
+    done: int
+    total: int | None
+    unit: str
+    seconds: float
+    finished: bool = False
+
+    def __str__(self) -> str:
+        if self.finished:
+            return f"{self.name}: {self.done:,} {self.unit} in {duration(self.seconds)}"
+        parts = [f"{self.name}: {self.done:,} {self.unit}"]
+        if self.total:
+            share = self.done / self.total
+            parts = [f"{self.name}: {self.done:,} of {self.total:,} {self.unit} ({share:.0%})"]
+        if self.done and self.seconds:
+            parts.append(f"{self.done / self.seconds:,.0f} {self.unit}/s")
+            if self.total and self.total >= self.done:
+                left_s = self.seconds * (self.total - self.done) / self.done
+                parts.append(f"{duration(left_s)} left")
+        return ", ".join(parts)
+
+
+ProgressCallback: TypeAlias = Callable[[Progress], object]
+ProgressDisplay: TypeAlias = ProgressCallback | Literal["auto", "off"]
+
+_display: ProgressDisplay = "auto"
 _quiet = False
+_note_level: int | None = None  # lowest level of notes on stderr; None: notes go to `logging`
+
+_DETAIL, _NOTE, _WARNING = 10, 20, 30  # DEBUG, INFO and WARNING of `logging`
+
+
+def set_progress(display: ProgressDisplay) -> ProgressDisplay:
+    """Choose how this process shows the progress of long steps.
+
+    Args:
+        display: "auto": a bar on stderr if that is a terminal, else lines: the first after 2
+            seconds, the next after 10, then at doubling intervals of up to a minute. "off":
+            nothing. Or a function, which is called with a `Progress` when a step begins, at most
+            ten times a second while it runs, and when it has ended. Several threads may call the
+            function, one at a time. An exception in it stops the work.
+
+    Returns:
+        The display before, so that it can be restored.
+    """
+    global _display
+    before, _display = _display, display
+    return before
 
 
 def set_quiet(quiet: bool) -> None:
-    """Turn progress bars and notes of this process off or on."""
+    """Turn progress and notes of this process off or on."""
     global _quiet
     _quiet = quiet
 
 
-def is_quiet() -> bool:
-    """Whether progress bars and notes are off."""
-    return _quiet
+class Reporting(NamedTuple):
+    """What a process reports, and where; a process gives it to its children."""
+
+    quiet: bool
+    note_level: int | None
+
+
+def reporting() -> Reporting:
+    """Return what this process reports, and where."""
+    return Reporting(_quiet, _note_level)
+
+
+def report_as(parent: Reporting) -> None:
+    """Report what the parent process reports, and where it does."""
+    global _quiet, _note_level
+    _quiet, _note_level = parent
+
+
+def show_notes(*, details: bool = False) -> None:
+    """Write notes and warnings to stderr from now on, as commands do, and not to `logging`.
+
+    Args:
+        details: Whether to write details too.
+    """
+    global _note_level
+    _note_level = _DETAIL if details else _NOTE
+
+
+def detail(message: str) -> None:
+    """Report something that only a user who asks for details wants to read."""
+    _report(_DETAIL, message)
 
 
 def note(message: str) -> None:
-    """Write a message to stderr, unless notes are off."""
-    if not _quiet:
+    """Report something that a user of a command wants to read."""
+    _report(_NOTE, message)
+
+
+def warn(message: str) -> None:
+    """Report something that may make a result worse than the user expects."""
+    _report(_WARNING, message)
+
+
+def _report(level: int, message: str) -> None:
+    if _quiet:
+        return
+    if _note_level is None:
+        import logging  # commands do without this import, so that they start sooner
+
+        logging.getLogger(LOGGER).log(level, "%s", visible(message))
+    elif level >= _note_level:
         tell(message)
 
 
@@ -42,49 +156,99 @@ def tell(message: str) -> None:
             sys.stderr.flush()
 
 
+def tell_progress(message: str) -> None:
+    """Write a progress line of a step that makes its own lines, unless a callback replaces them."""
+    if _display == "auto" and not _quiet:
+        tell(message)
+
+
 @contextlib.contextmanager
 def progress(
-    label: str, total: int | None, unit: str = "docs", *, hidden: bool = False
+    label: str,
+    total: int | None,
+    unit: str = "docs",
+    *,
+    hidden: bool = False,
+    own_lines: bool = False,
 ) -> Iterator[Advance]:
-    """Show a progress bar with rate and time left; yield a function that adds n finished units.
+    """Show the progress of a step; yield a function that adds n finished units.
 
     Args:
-        label: Name of the work, such as "Embedding".
+        label: Name of the step, such as "Embedding".
         total: Number of units, or None if unknown.
         unit: Plural name of the units.
-        hidden: Whether to show no bar.
+        hidden: Whether to show nothing.
+        own_lines: Whether the step writes its own lines (`tell_progress`), so that only a callback
+            is to be called here.
     """
-    if hidden or _quiet or not (sys.stderr and sys.stderr.isatty()):
+    if hidden or _quiet or _display == "off" or (own_lines and _display == "auto"):
         yield lambda n: None
-        return
-    from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        Progress,
-        ProgressColumn,
-        SpinnerColumn,
-        Task,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
-    from rich.text import Text
+    elif callable(_display):
+        with _counted(label, total, unit, _Often(_display)) as advance:
+            yield advance
+    elif sys.stderr and sys.stderr.isatty():
+        from sbert_search.runtime.progress_bar import bar
 
-    class Rate(ProgressColumn):
-        def render(self, task: Task) -> Text:
-            speed = task.finished_speed or task.speed
-            rate = f"{speed:,.0f} {unit}/s" if speed else f"- {unit}/s"
-            known = f"{task.total:,.0f}" if task.total is not None else "?"
-            return Text(f"{task.completed:,.0f}/{known} {rate}")
+        with bar(label, total, unit) as advance:
+            yield advance
+    else:
+        with _counted(label, total, unit, _Lines()) as advance:
+            yield advance
 
-    columns = (
-        SpinnerColumn(),
-        TextColumn("{task.description}"),
-        BarColumn(),
-        Rate(),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(label, total=total)
-        yield lambda n: bar.advance(task, n)
+
+class _Often:
+    """Calls a callback at the begin and the end of a step, and every `CALLBACK_S` between."""
+
+    def __init__(self, callback: ProgressCallback) -> None:
+        self._callback, self._next_s = callback, 0.0
+
+    def __call__(self, state: Progress) -> None:
+        if state.finished or state.seconds >= self._next_s:
+            self._next_s = state.seconds + CALLBACK_S
+            self._callback(state)
+
+
+class _Lines:
+    """Writes a line to stderr after 2 seconds, then ever more rarely, and one at the end."""
+
+    def __init__(self) -> None:
+        self._next_s, self._wait_s = 2.0, 10.0
+
+    def __call__(self, state: Progress) -> None:
+        if state.finished:
+            if state.seconds >= 2.0:
+                tell(str(state))
+        elif state.seconds >= self._next_s:
+            self._next_s = state.seconds + self._wait_s
+            self._wait_s = min(60.0, 2 * self._wait_s)
+            tell(str(state))
+
+
+@contextlib.contextmanager
+def _counted(
+    label: str, total: int | None, unit: str, show: Callable[[Progress], None]
+) -> Iterator[Advance]:
+    """Count the finished units of a step, which several threads may report, and show each state."""
+    start, done, guard = time.perf_counter(), 0, threading.Lock()
+
+    def advance(n: int) -> None:
+        nonlocal done
+        with guard:
+            done += n
+            show(Progress(label, done, total, unit, time.perf_counter() - start))
+
+    advance(0)
+    yield advance
+    with guard:
+        show(Progress(label, done, total, unit, time.perf_counter() - start, finished=True))
+
+
+def duration(seconds: float) -> str:
+    """Format a time for people: ``4.2 s``, ``1 min 05 s``, ``2 h 10 min``."""
+    if seconds < 9.95:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    if hours:
+        return f"{hours:,} h {minutes:02d} min"
+    return f"{minutes} min {rest:02d} s" if minutes else f"{rest} s"

@@ -103,7 +103,7 @@ class SearchEngine:
     @cached_property
     def embedder(self) -> TextEmbedder:
         """The model, checked against the index."""
-        return self.index.matching_embedder(self._model, **self._model_options)
+        return self.index.matching_embedder(self._model, named=False, **self._model_options)
 
     def load_model(self) -> TextEmbedder:
         """Open the model now and not at the first query.

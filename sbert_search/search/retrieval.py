@@ -12,7 +12,7 @@ from sbert_search.embedding.protocol import TextEmbedder
 from sbert_search.errors import QueryError
 from sbert_search.index.dense.query_plan import RowMask
 from sbert_search.index.snapshot import Snapshot
-from sbert_search.runtime.progress import note
+from sbert_search.runtime.progress import warn
 from sbert_search.search.dense import nearest_documents
 from sbert_search.search.fusion import fuse
 from sbert_search.search.lexical import matching_documents
@@ -142,7 +142,7 @@ def embed_queries(embedder: TextEmbedder, queries: Sequence[str]) -> NDArray[np.
     tokens = embedder.tokenize(queries, task="query")
     if tokens.lost.any():
         which = f"{np.count_nonzero(tokens.lost):,} of {len(queries):,} queries are"
-        note(
+        warn(
             f"{'The query is' if len(queries) == 1 else which} longer than the "
             f"{embedder.max_len:,} tokens the model reads; {tokens.lost.sum():,} tokens "
             "were cut off."

@@ -54,7 +54,7 @@ def ask(
 
 
 def test_a_cold_search_loads_no_torch_and_finds_the_same(built: Path) -> None:
-    quick, modules = ask(built)
+    quick, modules = ask(built, "--verbose")
     assert {"onnxruntime", "tokenizers", "pyarrow"} <= modules
     assert not modules & HEAVY
     assert "engine onnx, fp32 on cpu" in quick.err
@@ -72,6 +72,43 @@ def test_words_are_searched_without_any_model(built: Path, tmp_path: Path) -> No
     assert not modules & {*HEAVY, "onnxruntime", "tokenizers", "bm25s"}
     assert [(hit["doc_id"], hit["matched_words"]) for hit in done.records] == [("mill", ["wheels"])]
     assert "Model" not in done.err
+
+
+def test_a_search_notes_nothing_unless_asked(built: Path) -> None:
+    done, _ = ask(built)
+    assert done.err.startswith("MODULES")
+
+
+def test_another_model_is_refused_once_and_before_torch_loads(
+    built: Path, corpus: Path, tmp_path: Path
+) -> None:
+    tiny_bi_encoder(tmp_path / "tokens").save(tmp_path / "other")
+    env = cache(built.parent)
+    done = sbert_search(
+        *("index", "build", corpus, "--out", tmp_path / "its.index"),
+        *("--model", tmp_path / "other"),
+        env=env,
+    )
+    assert done.code == 0, done.err  # now both models are in the cache as graphs
+    done = sbert_search(
+        *("search", built, "cats", "--model", tmp_path / "other"),
+        launcher=(sys.executable, "-c", LISTING),
+        env=env,
+    )
+    assert done.code == 1
+    assert done.err.count("is another model (") == 1
+    assert "Loading torch" not in done.err
+    listed = done.err.splitlines()[-1].removeprefix("MODULES")
+    assert "torch" not in json.loads(listed)
+
+
+def test_a_model_that_is_gone_is_reported_once(built: Path, tmp_path: Path) -> None:
+    done = sbert_search(
+        "search", built, "cats", "--model", tmp_path / "gone", env=cache(built.parent)
+    )
+    assert done.code == 1
+    assert done.err.count("There is no model folder") == 1
+    assert "Loading torch" not in done.err
 
 
 def test_without_the_graph_torch_answers_after_one_note(built: Path, tmp_path: Path) -> None:

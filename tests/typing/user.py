@@ -44,6 +44,9 @@ from sbert_search import (
     NotAnIndex,
     Page,
     PretrainRecipe,
+    Progress,
+    ProgressCallback,
+    ProgressDisplay,
     Query,
     QueryError,
     ReadSettings,
@@ -61,6 +64,7 @@ from sbert_search import (
     WeightsError,
     load_recipe,
     pretrain,
+    set_progress,
     train_bi_encoder,
     train_cross_encoder,
 )
@@ -148,6 +152,17 @@ def train() -> None:
     pairs = load_recipe(CrossEncoderRecipe, "cross-encoder", "nli")
     train_cross_encoder(pairs, Path("run"), resume=True)
     pretrain(load_recipe(PretrainRecipe, "pretrain", "bert-tiny"), Path("run"))
+
+
+def progress() -> None:
+    def show(state: Progress) -> None:
+        assert_type(state.done, int)
+        assert_type(state.total, int | None)
+
+    callback: ProgressCallback = show
+    before: ProgressDisplay = set_progress(callback)
+    set_progress("off")
+    set_progress(before)
 
 
 def failures() -> list[type[SbertSearchError]]:

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from sbert_search.index.dense.faiss_runtime import FaissIndex, import_faiss
 from sbert_search.index.dense.query_plan import Plan, Selection
 from sbert_search.index.norms import Vectors
-from sbert_search.runtime.progress import Advance, note
+from sbert_search.runtime.progress import Advance, note, warn
 
 MOST = 2048  # largest n_candidates and largest nprobe that FAISS accepts on a GPU
 CHUNK_ROWS = 65_536  # vectors sent to the device at a time
@@ -78,10 +78,10 @@ def find_gpu() -> Gpu | None:
         gpu = Gpu(faiss)
         right = gpu.run(lambda: _answers_correctly(gpu))
     except (RuntimeError, AssertionError) as error:
-        note(f"FAISS cannot use the GPU, so the CPU is used: {error}")
+        warn(f"FAISS cannot use the GPU, so the CPU is used: {error}")
         return None
     if not right:
-        note("FAISS gives wrong answers on the GPU, so the CPU is used.")
+        warn("FAISS gives wrong answers on the GPU, so the CPU is used.")
     return gpu if right else None
 
 
@@ -186,7 +186,7 @@ def load(index: FaissIndex) -> GpuIndex | None:
         gpu = can_hold(index, index.ntotal)
         return GpuIndex(gpu, index) if gpu else None
     except RuntimeError as error:
-        note(f"Searching on the CPU: {error}")
+        warn(f"Searching on the CPU: {error}")
         return None
 
 
@@ -245,7 +245,7 @@ def _run_or_note(gpu: Gpu, work: Callable[[], FaissIndex], what: str) -> FaissIn
     try:
         return gpu.run(work)
     except RuntimeError as error:
-        note(f"{what} on the CPU, since the GPU failed: {error}")
+        warn(f"{what} on the CPU, since the GPU failed: {error}")
         return None
 
 

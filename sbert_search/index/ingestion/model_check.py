@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Unpack, cast
 from weakref import WeakKeyDictionary
@@ -15,7 +16,7 @@ from sbert_search.errors import ConfigError, ModelMismatch
 from sbert_search.index.storage.manifest import SelfCheck, StoreSettings
 from sbert_search.models.loading.identity import ModelIdentity
 from sbert_search.runtime.cache import remembered
-from sbert_search.runtime.progress import note
+from sbert_search.runtime.progress import note, warn
 
 MIN_COSINE = 0.999  # lowest cosine accepted for the same model in any engine and precision
 SAME_COSINE = 0.99999  # lowest cosine accepted if hashes of model files cannot be compared
@@ -24,11 +25,17 @@ _QUICK = 2  # number of check texts compared where the result for all is cached 
 _compared: WeakKeyDictionary[TextEmbedder, dict[SelfCheck, float]] = WeakKeyDictionary()
 
 
-def as_embedder(model: ModelLike | None = None, **options: Unpack[EmbedderOptions]) -> TextEmbedder:
+def as_embedder(
+    model: ModelLike | None = None,
+    *,
+    report: Callable[[str], None] = note,
+    **options: Unpack[EmbedderOptions],
+) -> TextEmbedder:
     """Open a model by name or folder, or return one that is open.
 
     Args:
         model: A name, a folder, an `Embedder` or a ``SentenceTransformer``; None: the default.
+        report: Called with the name and engine of a model that is opened.
         options: How to open a name or folder: ``device``, ``engine``, ``precision``.
 
     Raises:
@@ -44,12 +51,35 @@ def as_embedder(model: ModelLike | None = None, **options: Unpack[EmbedderOption
         return cast(TextEmbedder, model)
     from sbert_search.embedding.embedder import open_embedder  # torch loads there
 
-    return open_embedder(cast("TorchModel | None", model), **options)
+    return open_embedder(cast("TorchModel | None", model), report=report, **options)
 
 
 def self_check(embedder: TextEmbedder) -> SelfCheck:
     """Embed the check texts, so that vectors can later show whether a model is the same."""
     return SelfCheck.of(SELF_CHECK_TEXTS, embedder.encode_document(SELF_CHECK_TEXTS))
+
+
+def require_same_model(settings: StoreSettings, embedder: TextEmbedder) -> None:
+    """Refuse an embedder whose identity names another model than the one that built an index.
+
+    Hashes are compared only if both models have files, or neither has.
+
+    Raises:
+        ModelMismatch: The model is another one; the message names every field that differs.
+    """
+    stored = ModelIdentity.from_mapping(settings.identity)
+    given = embedder.identity
+    if stored.in_memory != given.in_memory:
+        given = replace(
+            given,
+            weights_sha256=stored.weights_sha256,
+            tokenizer_sha256=stored.tokenizer_sha256,
+        )
+    if differences := stored.differences(given):
+        raise ModelMismatch(
+            f"The index was built with {stored.name}, and {given.name} is another model "
+            f"({'; '.join(differences)}). Use {stored.name}, or build another index."
+        )
 
 
 def require_agreement(
@@ -67,20 +97,10 @@ def require_agreement(
             Or it gives other vectors; the message names the engine and precision of both models and
             the cosine.
     """
+    require_same_model(settings, embedder)
     stored = ModelIdentity.from_mapping(settings.identity)
     given = embedder.identity
     comparable = stored.in_memory == given.in_memory
-    if not comparable:
-        given = replace(
-            given,
-            weights_sha256=stored.weights_sha256,
-            tokenizer_sha256=stored.tokenizer_sha256,
-        )
-    if differences := stored.differences(given):
-        raise ModelMismatch(
-            f"The index was built with {stored.name}, and {given.name} is another model "
-            f"({'; '.join(differences)}). Use {stored.name}, or build another index."
-        )
     same_engine = comparable and stored.same_engine(given)
     if same_engine and not settings.self_check.texts:
         return  # `IndexStore.create` made the index without check texts; `build_index` stores some
@@ -102,7 +122,7 @@ def require_agreement(
     if not (allow_inexact and comparable):
         inexact = ", or pass --allow-inexact" if comparable else ""
         raise ModelMismatch(f"{problem} {remedy}{inexact}.")
-    note(problem)
+    warn(problem)
 
 
 def _worst_cosine(check: SelfCheck, embedder: TextEmbedder) -> float:

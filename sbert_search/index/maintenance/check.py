@@ -23,6 +23,7 @@ from sbert_search.index.storage import (
 from sbert_search.index.storage.manifest import OPEN_TRIES, FileRecord, Manifest
 from sbert_search.index.storage.segments import REMAKE, Segment, check_hash, open_checked
 from sbert_search.runtime.disk.folders import Folder
+from sbert_search.runtime.progress import progress
 
 BLOCK_ROWS = 65_536  # vectors read at a time
 
@@ -102,10 +103,15 @@ class _Opened:
 def _report(folder: Folder, manifest: Manifest, opened: _Opened) -> CheckReport:
     derived = {record.name for record in manifest.derived}
     primary = [record for record in manifest.files if record.name not in derived]
-    problems = [p for record in primary for p in _damage(record, opened.views[record])]
-    problems += _inconsistencies(opened.snapshot) if not problems else ()
-    for record in manifest.derived:
-        problems += _damage(record, opened.views[record], REMAKE)
+    problems: list[CorruptIndex] = []
+    with progress("Verifying", manifest.size_bytes >> 20, "MiB") as advance:
+        for record in primary:
+            problems += _damage(record, opened.views[record])
+            advance(record.size_bytes >> 20)
+        problems += _inconsistencies(opened.snapshot) if not problems else ()
+        for record in manifest.derived:
+            problems += _damage(record, opened.views[record], REMAKE)
+            advance(record.size_bytes >> 20)
     needed = {record.name for record in manifest.files}
     strays = tuple(name for name in transaction.numbered_names(folder) if name not in needed)
     return CheckReport(tuple(problems), strays, len(needed), manifest.size_bytes)

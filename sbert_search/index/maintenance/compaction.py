@@ -9,7 +9,7 @@ numbers).
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -27,6 +27,7 @@ from sbert_search.index.storage.manifest import ColumnType, Manifest, SegmentRec
 from sbert_search.index.storage.segment_writer import SegmentPart, write_segment
 from sbert_search.index.storage.segments import BATCH_ROWS, Segment
 from sbert_search.index.storage.transaction import Transaction
+from sbert_search.runtime.progress import Advance, progress
 
 BATCH_BYTES = 64 << 20  # bytes of rows that are written together
 PIECE_BYTES = 16 << 20  # bytes of rows that are read together
@@ -156,16 +157,20 @@ def _merged(work: Transaction, snapshot: Snapshot, group: Group) -> SegmentRecor
     n_rows = sum(segment.n_rows if live is None else int(live.sum()) for segment, live in sources)
     if n_rows == 0:
         return None
-    record = write_segment(
-        work.folder,
-        work.new_number(),
-        (part for segment, live in sources for part in _parts(segment, live, columns)),
-        table=ids.make_table(*np.concatenate(tables, axis=1)),
-        n_rows=n_rows,
-        settings=snapshot.manifest.settings,
-        columns=columns,
-        batch_rows=_batch_rows([segment for segment, _ in sources]),
-    )
+    with progress("Merging segments", n_rows, "passages") as advance:
+        record = write_segment(
+            work.folder,
+            work.new_number(),
+            _counted(
+                (part for segment, live in sources for part in _parts(segment, live, columns)),
+                advance,
+            ),
+            table=ids.make_table(*np.concatenate(tables, axis=1)),
+            n_rows=n_rows,
+            settings=snapshot.manifest.settings,
+            columns=columns,
+            batch_rows=_batch_rows([segment for segment, _ in sources]),
+        )
     if snapshot.settings.lexical is None:
         return record
     postings = [
@@ -203,6 +208,14 @@ def _parts(
             batch, vectors = batch.filter(pa.array(marks)), vectors[marks]
         if batch.num_rows:
             yield SegmentPart(_conformed(pa.Table.from_batches([batch]), schema), vectors)
+
+
+def _counted(parts: Iterable[SegmentPart], advance: Advance) -> Iterator[SegmentPart]:
+    for part in parts:
+        n_rows = len(part.vectors)
+        yield part
+        del part  # frees its memory before the next part is read
+        advance(n_rows)
 
 
 def _pieces(segment: Segment) -> Iterator[tuple[int, pa.RecordBatch]]:

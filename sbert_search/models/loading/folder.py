@@ -21,7 +21,7 @@ from sbert_search.errors import ConfigError, ModelError
 from sbert_search.models.loading.identity import sha256_of_files
 from sbert_search.models.loading.modules import Module, pooling_modes, read_modules, read_object
 from sbert_search.runtime.disk.files import replace_file
-from sbert_search.runtime.progress import note
+from sbert_search.runtime.progress import warn
 
 if TYPE_CHECKING:
     from sbert_search.tokens.tokenizer import TextTokenizer
@@ -213,7 +213,7 @@ def load_tokenizer(folder: ModelFolder) -> TextTokenizer:
 def note_positions(where: object, stated: int, positions: int) -> None:
     """Print on stderr if a model has fewer positions than its ``max_seq_length`` setting."""
     if stated > positions:
-        note(
+        warn(
             f"{where}: max_seq_length is {stated}, but the model has {positions} positions; "
             f"texts are truncated to {positions} tokens."
         )

@@ -18,7 +18,7 @@ from sbert_search.models.heads import Dense, Normalize
 from sbert_search.models.loading.folder import load_tokenizer, read_folder
 from sbert_search.models.loading.resolve import resolve_model
 from sbert_search.runtime.distributed import Ranks, join_ranks
-from sbert_search.runtime.progress import note
+from sbert_search.runtime.progress import note, warn
 from sbert_search.runtime.seed import seed_all
 from sbert_search.tokens.tokenizer import TextTokenizer
 from sbert_search.training.bi_encoder.dev_metrics import dev_evaluator
@@ -113,7 +113,7 @@ def _train(
     bi_encoder = _with_frozen_pooler(open_model(replace(recipe, model=model_name)))
     data, loss = recipe.data, recipe.loss
     if loss.name == "softmax" and recipe.unit_length is None and _normalizes(bi_encoder):
-        note(
+        warn(
             "The model scales its embeddings to norm 1, and the softmax loss over such embeddings "
             "can make the model worse: see docs/training.md. Use unit_length=false or the recipe "
             "mnrl-nli."

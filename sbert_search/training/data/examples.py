@@ -17,7 +17,7 @@ from sbert_search.corpus.sources import classify, field_names
 from sbert_search.corpus.triplets import negative_columns, read_groups, read_triplets
 from sbert_search.errors import ConfigError, CorpusError
 from sbert_search.records import Document
-from sbert_search.runtime.progress import note
+from sbert_search.runtime.progress import note, warn
 from sbert_search.training.data.section_triplets import section_triplets
 
 Form = Literal["pairs", "nli", "triplets", "sections", "groups", "texts", "classes", "beir"]
@@ -178,7 +178,7 @@ def _warn_of_range(path: Path, scores: Sequence[float], score_range: tuple[float
     """
     low, high = score_range
     if max(scores) <= low + 0.25 * (high - low):
-        note(
+        warn(
             f"{path}: the highest score is {max(scores):g}, but data.score_range is {low:g} to "
             f"{high:g}. If the scores have another range, set data.score_range=[{low:g}, "
             f"{max(scores):g}]."

@@ -18,7 +18,7 @@ from sbert_search.models.loading.resolve import resolve_model
 from sbert_search.records import Query
 from sbert_search.runtime.cache import digest_of
 from sbert_search.runtime.disk import files
-from sbert_search.runtime.progress import note, progress
+from sbert_search.runtime.progress import progress, warn
 from sbert_search.search.engine import SearchEngine
 from sbert_search.search.reranker import Reranker
 from sbert_search.training.data.examples import Example
@@ -192,7 +192,7 @@ def _with_negatives(
         for example in examples
     ]
     if short := sum(len(texts) < count for texts in added):
-        note(
+        warn(
             f"{short:,} of {len(examples):,} rows got fewer than {count} hard negatives. A "
             "smaller mining.margin or a larger mining.last finds more."
         )

@@ -19,7 +19,7 @@ from sbert_search.encoder.packed import PackedTokens
 from sbert_search.errors import ConfigError, CorpusError
 from sbert_search.losses.relevance import ordered_pairs
 from sbert_search.models.cross_encoder import CrossEncoder
-from sbert_search.runtime.progress import note
+from sbert_search.runtime.progress import warn
 from sbert_search.runtime.seed import generator
 from sbert_search.training.data.examples import DataConfig, Example, read_examples
 from sbert_search.training.data.text_dataset import TextBatches, TextRows, TokenTable
@@ -148,7 +148,7 @@ def _checked(path: Path, candidates: Sequence[Candidates], rows: list[Example]) 
     if not rows:
         raise CorpusError(f"{path}: no query has both a relevant and an irrelevant text.")
     if len(used) < len(candidates):
-        note(
+        warn(
             f"{path}: {len(candidates) - len(used):,} of {len(candidates):,} queries are not used: "
             "they lack a relevant text or an irrelevant one."
         )

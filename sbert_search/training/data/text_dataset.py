@@ -18,7 +18,7 @@ from torch import Tensor
 
 from sbert_search.encoder.packed import PackedTokens
 from sbert_search.errors import TrainingError
-from sbert_search.runtime.progress import note
+from sbert_search.runtime.progress import warn
 from sbert_search.runtime.seed import generator
 from sbert_search.tokens.tokenizer import TextTokenizer
 from sbert_search.training.data.examples import Example
@@ -51,7 +51,7 @@ class TokenTable:
             parts += [np.array(each, dtype=np.int32) for each in ids]
             lost.append(cut)
         if n_long := int(np.count_nonzero(np.concatenate(lost))):
-            note(f"{n_long:,} of {len(texts):,} texts are truncated to {tokenizer.max_len} tokens.")
+            warn(f"{n_long:,} of {len(texts):,} texts are truncated to {tokenizer.max_len} tokens.")
         starts = np.cumsum([0, *(len(part) for part in parts)], dtype=np.int64)
         return cls(np.concatenate(parts), starts)
 
@@ -266,7 +266,7 @@ def _tell_duplicates(rows: TextRows) -> None:
     copies = len(rows.text_ids) - len(counts)
     if copies:
         row = next(n for n, key in enumerate(rows.text_ids.tolist()) if counts[tuple(key)] > 1)
-        note(
+        warn(
             f"{copies:,} of {len(rows.text_ids):,} rows repeat the texts of another row, such as "
             f"the one at {rows.sources[row]}. This loss would treat equal texts as each other's "
             "negatives, so they never share a batch. Remove the copies to train on each text once."

@@ -28,7 +28,7 @@ from torch import Tensor
 from sbert_search.errors import CheckpointError, ConfigError
 from sbert_search.runtime.disk import files
 from sbert_search.runtime.disk.tensors import write_tensors
-from sbert_search.runtime.progress import note
+from sbert_search.runtime.progress import warn
 
 FORMAT = 1  # version of this file format
 _NAME = re.compile(r"ckpt-(\d{8})")
@@ -126,7 +126,7 @@ def prune(out: Path, keep: int, best_step: int | None) -> None:
                 files.disk.replace(path, doomed)  # a partly removed folder must not look complete
                 files.remove_tree(doomed)
     except OSError as error:
-        note(f"An old checkpoint could not be removed: {error}.")
+        warn(f"An old checkpoint could not be removed: {error}.")
 
 
 def newest_checkpoint(out: Path) -> Checkpoint:
@@ -141,7 +141,7 @@ def newest_checkpoint(out: Path) -> Checkpoint:
             return read_checkpoint(path)
         except CheckpointError as error:
             problems.append(str(error))
-            note(f"{error} Trying the previous checkpoint.")
+            warn(f"{error} Trying the previous checkpoint.")
     raise CheckpointError(
         f"{out} has no usable checkpoint to resume from. {' '.join(problems)} "
         "Start again in an empty folder."

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
@@ -13,7 +13,7 @@ from torch import nn
 from sbert_search.errors import ConfigError
 from sbert_search.runtime.device import matmul_rate, memory_bytes
 from sbert_search.runtime.disk import files
-from sbert_search.runtime.progress import note
+from sbert_search.runtime.progress import duration, progress, tell_progress, warn
 from sbert_search.training.loop.failure_checks import ConstantLossDetector
 from sbert_search.training.loop.gradients import StepContext, StepMetrics
 from sbert_search.training.loop.log import LOG, LineKind, Log, read_log
@@ -64,6 +64,16 @@ class Report:
         self._last = replace(state)
         self._micro_size = state.micro_size
         self._constant_loss = ConstantLossDetector()
+        self._shown = ExitStack()
+        steps = schedule.total if schedule.in_steps else None
+        training = progress(
+            "Training",
+            None if steps is None else int(steps) - state.step,
+            "steps",
+            hidden=not first,
+            own_lines=True,
+        )
+        self._advance = self._shown.enter_context(training)
 
     def step(self, state: RunState, metrics: StepMetrics, lr: float) -> None:
         """Log a step; show a progress line when `ReportConfig.every_s` have passed."""
@@ -77,6 +87,7 @@ class Report:
         if warning := self._constant_loss.see(metrics.loss):
             self.event(state.step, warning)
         self._losses.append(metrics.loss)
+        self._advance(1)
         scalars = {"loss": metrics.loss, "lr": lr, "gradient_norm": metrics.gradient_norm}
         position = {"epoch": state.epoch, "tokens": state.tokens}
         named = {"losses": metrics.losses, "figures": metrics.metrics}
@@ -93,7 +104,7 @@ class Report:
         """Log a message and show it."""
         if self._log is not None:
             self._log.write("event", step, message=message)
-            note(message)
+            warn(message)
 
     def line(self, state: RunState) -> None:
         """Show the progress, mean loss and speed since the previous line."""
@@ -124,9 +135,9 @@ class Report:
             f"{tokens_per_s if in_tokens else rows_per_s:,.0f} {self.config.unit}/s",
             f"{share:.0%} of the GEMM rate",
             f"{memory / 2**30:.1f} GiB",
-            f"{_duration(self._seconds_left(state))} left",
+            f"{self._time_left(state)} left",
         ]
-        note("  ".join(parts))
+        tell_progress("  ".join(parts))
         self._losses, self._last = [], replace(state)
 
     def curves(self) -> None:
@@ -136,7 +147,7 @@ class Report:
         try:
             files.replace_file(self._picture, draw_curves(read_log(self._log.path)).encode())
         except OSError as error:
-            note(f"{self._picture} cannot be written: {error}.")
+            warn(f"{self._picture} cannot be written: {error}.")
 
     def sync(self) -> None:
         """Make the log durable."""
@@ -149,14 +160,15 @@ class Report:
             self._log.close()
         if self._board is not None:
             self._board.close()
+        self._shown.close()
 
     def _done(self, state: RunState) -> float:
         return min(1.0, self.schedule.done(state) / self.schedule.total)
 
-    def _seconds_left(self, state: RunState) -> float:
+    def _time_left(self, state: RunState) -> str:
         """Estimate the time left from the average speed so far."""
         done = self._done(state)
-        return state.seconds * (1 - done) / done if done else math.inf
+        return duration(state.seconds * (1 - done) / done) if done else "?"
 
     def _write(self, kind: LineKind, step: int, values: Mapping[str, object]) -> None:
         if self._log is not None:
@@ -184,14 +196,6 @@ def _flat(values: Mapping[str, object], path: str) -> Iterator[tuple[str, float]
             yield from _flat(value, f"{path}/{name}")
         elif isinstance(value, (int, float)):
             yield f"{path}/{name}", value
-
-
-def _duration(seconds: float) -> str:
-    if seconds == math.inf:
-        return "?"
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes:02d} min" if hours else f"{minutes} min {rest:02d} s"
 
 
 def _open_board(out: Path, step: int) -> _Board:

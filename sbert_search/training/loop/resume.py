@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from sbert_search.config import from_mapping
 from sbert_search.errors import CheckpointError, ConfigError
 from sbert_search.runtime.disk.same_file import same_file
-from sbert_search.runtime.progress import note
+from sbert_search.runtime.progress import warn
 from sbert_search.training.loop.checkpoint import Checkpoint, checkpoints, newest_checkpoint
 from sbert_search.training.loop.gradients import StepContext
 from sbert_search.training.loop.optim import restore_optimizer
@@ -100,7 +100,7 @@ def restore(
                 f"{problem} Restore them, or resume inexactly with --allow-inexact "
                 "(allow_inexact=True)."
             )
-        note(f"{problem} Resuming inexactly.")
+        warn(f"{problem} Resuming inexactly.")
     _restore_model(model, checkpoint.tensors("model"))
     restore_optimizer(optimizer, model, checkpoint.tensors("optim"))
     return from_mapping(RunState, _table(checkpoint, "run"))

@@ -53,19 +53,24 @@ class Schedule:
     """Tells from a run's state how much of the budget is used, and the learning rate there.
 
     The budget is in its own unit: steps, tokens or seconds. A budget in epochs counts steps.
+
+    Attributes:
+        total: The whole budget: steps, tokens or seconds.
+        in_steps: Whether the unit is steps.
+        warmup: The part of the budget in which the learning rate rises.
     """
 
     def __init__(self, config: ScheduleConfig, budget: BudgetConfig, batches: Batches) -> None:
         self.config, self.budget = config, budget
         self.total = _total(budget, batches)
-        in_steps = budget.steps is not None or budget.epochs is not None
-        if config.warmup >= 1 and not in_steps:
+        self.in_steps = budget.steps is not None or budget.epochs is not None
+        if config.warmup >= 1 and not self.in_steps:
             raise ConfigError(
                 f"schedule.warmup is {config.warmup:g} steps, but the budget is in "
                 f"{'tokens' if budget.tokens else 'minutes'}; set it to a share below 1."
             )
         share = config.warmup if config.warmup >= 1 else config.warmup * self.total
-        self.warmup = math.ceil(share) if in_steps else share
+        self.warmup = math.ceil(share) if self.in_steps else share
 
     def done(self, state: RunState) -> float:
         """Return the used part of the budget: steps, tokens or seconds."""
