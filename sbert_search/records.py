@@ -28,6 +28,8 @@ class Document:
         title: The title, or "".
         metadata: Typed values by column name; search filters can use them.
         source: Where the document was read: ``file:line`` or ``file:row group 3:row 17``.
+        fingerprint: Hash of the file of which this is the document. An index compares it in place
+            of the content, so that a new time of the file alone is no change. None: not a file.
     """
 
     doc_id: str
@@ -35,6 +37,7 @@ class Document:
     title: str = ""
     metadata: Mapping[str, MetadataValue] = field(default_factory=lambda: NO_METADATA)
     source: str = ""
+    fingerprint: int | None = None
 
     @property
     def full_text(self) -> str:

@@ -21,15 +21,21 @@ R = TypeVar("R", bound="ReadSettings")
 
 _SOURCE_HELP = """
 
-    SOURCE is JSONL, CSV, TSV, Parquet, Arrow or text (one document a line), plain or compressed; a
-    folder of .txt and .md files; a BEIR folder; a quoted glob of such files; or "-" for JSONL on
-    stdin.
+    SOURCE is JSONL, CSV, TSV, Parquet, Arrow or .txt (one document a line), plain or compressed; a
+    Markdown, HTML, reStructuredText, notebook or source code file (one document), or a folder of
+    such files; a BEIR folder; a quoted glob of files; or "-" for JSONL on stdin.
     """
 
 
 def source_options(function: F) -> F:
     """Add the argument SOURCE and the options that name the fields of a document."""
     function.__doc__ = f"{function.__doc__}{_SOURCE_HELP}"
+    function = click.option(
+        "--text-as",
+        type=click.Choice(["lines", "file"]),
+        help="What a document is in a .txt file: a line, or the file.  [default: a line; in a "
+        "folder, the file]",
+    )(function)
     for name in ("title", "text", "id"):
         help = f"Field that holds the {name}.  [default: detected]"
         function = click.option(f"--{name}-field", metavar="NAME", help=help)(function)
@@ -39,10 +45,12 @@ def source_options(function: F) -> F:
 def with_read_options(settings: R, ctx: click.Context) -> R:
     """Override settings with the options that the user set; the other settings stay."""
     chosen = {name: ctx.params[name] for name in given(ctx)}
-    rules = {name: chosen[name] for name in ("on_error", "on_truncate") if name in chosen}
+    rules = {
+        name: chosen[name] for name in ("on_error", "on_truncate", "text_as") if name in chosen
+    }
     fields = ("id", "text", "title")
-    named = {name: chosen[f"{name}_field"] for name in fields if f"{name}_field" in chosen}
-    return replace(settings, fields=replace(settings.fields, **named), **rules)
+    roles = {name: chosen[f"{name}_field"] for name in fields if f"{name}_field" in chosen}
+    return replace(settings, fields=replace(settings.fields, **roles), **rules)
 
 
 def model_options(ctx: click.Context) -> EmbedderOptions:

@@ -17,7 +17,9 @@ from sbert_search.corpus.fields import FieldNames, Roles, RowParts, first_id_fie
 from sbert_search.corpus.formats.limits import RowLimit
 from sbert_search.corpus.formats.rows import BadRow, RawRow, Reject
 from sbert_search.corpus.sources import (
+    Root,
     SourceFile,
+    TextAs,
     content_sha256,
     field_names,
     members,
@@ -35,6 +37,7 @@ __all__ = ["ColumnType", "CorpusReader", "FieldNames", "ReadBatch", "Reject", "S
 
 
 _ROWS_A_REPORT = 256  # rows after which the survey reports its progress
+_OF_FILES = Roles(id="id", text="text", title="title")  # of files that are documents
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +119,8 @@ class CorpusReader:
         vectors: Given vectors, one for each row in input order; None: there are none, unless
             ``fields`` names a field of vectors.
         vector_rule: What the vectors must be.
+        root: The folder that ids of files are relative to.
+        text_as: What a document is in a ``.txt`` file; None: a line, and a note says so.
 
     Raises:
         CorpusError: There is no source, or one does not exist.
@@ -133,6 +138,8 @@ class CorpusReader:
         memory_bytes: int | None = None,
         vectors: RowVectors | None = None,
         vector_rule: VectorRule = VectorRule(),  # noqa: B008 (frozen)
+        root: Root = "common",
+        text_as: TextAs | None = "lines",
     ) -> None:
         if batch_rows < 1:
             raise ValueError(f"batch_rows is {batch_rows}; it must be at least 1.")
@@ -141,15 +148,20 @@ class CorpusReader:
         self._known, self._widens = columns, widens
         self._batch_rows, self._batch_bytes = batch_rows, memory.shares(memory_bytes).batch
         self._limit = RowLimit.within(memory_bytes)
-        self._files = source_files(sources, self)
+        self._files = source_files(sources, self, root=root, text_as=text_as)
         self._plans: list[_FilePlan] = []
         self._columns = Columns(columns, widens)
         has_vectors = vectors is not None or self._fields.vector is not None
         self._vectors = VectorReader(vector_rule, vectors) if has_vectors else None
 
     @property
+    def root(self) -> Path | None:
+        """The folder that ids of files are relative to; None: there are no files below it."""
+        return next((file.root for file in self._files if file.root), None)
+
+    @property
     def paths(self) -> list[Path]:
-        """All files to read, including each file in a folder of text files."""
+        """All files to read, including each file in a folder of files."""
         return [path for file in self._files for path, _ in members(file) if path is not None]
 
     def reads(self, path: Path) -> bool:
@@ -221,7 +233,9 @@ class CorpusReader:
 
     def _survey_file(self, file: SourceFile, first_row: int, advance: Advance) -> _FilePlan:
         plan = _FilePlan(file, _stamp(file), first_row)
-        if (names := field_names(file, limit=self._limit)) is not None:
+        if file.holds_files:
+            plan.roles = _OF_FILES
+        elif (names := field_names(file, limit=self._limit)) is not None:
             has_vectors = self._vectors is not None
             plan.roles = self._fields.resolve(names, file.shown, has_vectors=has_vectors)
         for row in read_rows(file, limit=self._limit):
@@ -292,7 +306,9 @@ class CorpusReader:
             metadata = self._columns.convert(parts.metadata, typed=row.typed)
         except BadRow as bad:
             return bad.at(row.source)
-        document = Document(parts.doc_id, parts.text, parts.title, metadata, row.source)
+        document = Document(
+            parts.doc_id, parts.text, parts.title, metadata, row.source, row.fingerprint
+        )
         return document, vector
 
     def _refuse(self, reject: Reject) -> None:

@@ -20,22 +20,29 @@ import pyarrow as pa
 
 from sbert_search.corpus.formats.columnar import read_arrow, read_parquet
 from sbert_search.corpus.formats.delimited import read_delimited
+from sbert_search.corpus.formats.files import (
+    KINDS,
+    FileName,
+    is_read,
+    leads_out,
+    list_files,
+    read_files,
+)
 from sbert_search.corpus.formats.jsonl import read_jsonl
 from sbert_search.corpus.formats.limits import NO_BUDGET, RowLimit
 from sbert_search.corpus.formats.rows import RawRow, Reject, printable
 from sbert_search.corpus.formats.spooled import read_spooled
-from sbert_search.corpus.formats.text import (
-    leads_out,
-    read_text_folder,
-    read_text_lines,
-    text_files,
-)
+from sbert_search.corpus.formats.text import read_text_lines
 from sbert_search.corpus.formats.xz import XzStream
 from sbert_search.corpus.rejects import is_reject_list
 from sbert_search.errors import CorpusError
 from sbert_search.runtime.progress import note
 
-Format = Literal["jsonl", "csv", "tsv", "text", "folder", "parquet", "arrow", "spooled"]
+Format = Literal["jsonl", "csv", "tsv", "text", "file", "folder", "parquet", "arrow", "spooled"]
+TextAs = Literal["lines", "file"]
+"""What a document is in a ``.txt`` file that is named: a line, or the file."""
+Root = Path | Literal["common"] | None
+"""Folder that ids of files are relative to. Common: the deepest one that holds all sources."""
 
 FORMATS: dict[str, Format] = {
     ".jsonl": "jsonl",
@@ -50,60 +57,140 @@ FORMATS: dict[str, Format] = {
 }
 COMPRESSIONS = (".gz", ".zst", ".xz")
 
+_TABLES = tuple(
+    suffix + packed
+    for suffix in FORMATS
+    for packed in ("", *COMPRESSIONS)
+    if packed or suffix not in KINDS
+)
+_KNOWN = (
+    f"Known: {' '.join(FORMATS)}, the formats of lines also with {' '.join(COMPRESSIONS)}; "
+    f"{' '.join(list(KINDS)[1:10])} and source code, of which each file is a document; a folder of "
+    "such files; a BEIR folder; '-' for JSON lines on standard input."
+)
+
 _TWO_STARS = re.compile(r"(?:^|(?P<slash>/+))\*\*(?:/+\*\*)*(?:/+|$)")  # a whole path component
 
 
 @dataclass(frozen=True, slots=True)
 class SourceFile:
-    """One file to read, or one folder of text files.
+    """One file to read, or one folder of files.
 
     Attributes:
         path: Path of the file or folder.
         shown: Its name in messages and in ``Document.source``.
-        name: Its name in the ids ``<name>#<line>``, which rows get if the file has no id field.
+        name: Its name in the ids ``<name>#<line>``, which rows get if the file has no id field. If
+            the file is a document, its id; of a folder of such files, the beginning of their ids.
         format: Its format.
+        root: The folder that ids of files are relative to; None: they are relative to another
+            folder, since the file lies outside the root, or the file holds rows.
+        only: Paths, below the folder, of the files to read; None: all.
     """
 
     path: Path
     shown: str
     name: str
     format: Format
+    root: Path | None = None
+    only: tuple[str, ...] | None = None
+
+    @property
+    def holds_files(self) -> bool:
+        """Whether each file is a document."""
+        return self.format in ("file", "folder")
 
 
-def expand(sources: Sequence[str | Path], stdin: SourceFile | None = None) -> list[SourceFile]:
+def expand(
+    sources: Sequence[str | Path],
+    stdin: SourceFile | None = None,
+    *,
+    root: Root = "common",
+    text_as: TextAs | None = "lines",
+) -> list[SourceFile]:
     """List the files of all sources, those of a glob in sorted order.
 
-    A BEIR folder counts as its corpus file.
+    A BEIR folder counts as its corpus file. The id of a file that is a document is its path below
+    the root; outside the root, its path below the folder that was named, or its name.
 
     Args:
         sources: Paths, globs, or ``-``.
         stdin: The file to read for ``-``.
+        root: The folder that ids of files are relative to.
+        text_as: What a document is in a ``.txt`` file; None: a line, and a note says so.
 
     Raises:
         CorpusError: A source is absent, of unknown format or not a regular file, or a glob or
             folder contains no readable file.
     """
-    files: list[SourceFile] = []
+    found: list[tuple[SourceFile, Path]] = []  # with the folder that was named
     for source in sources:
         if stdin is not None and str(source) == "-":
-            files.append(stdin)
+            found.append((stdin, Path()))
         else:
-            files += map(classify, _paths(str(source)))
-    on_disk = [file for file in files if file is not stdin]
+            found += _located(str(source), text_as or "lines")
+    if text_as is None and (of_lines := [f.shown for f, _ in found if f.format == "text"]):
+        note(f"{of_lines[0]}: each line is a document. --text-as file: the file is one.")
+    if root == "common":
+        folders = [os.path.abspath(base) for file, base in found if file.holds_files]
+        root = Path(os.path.commonpath(folders)) if folders else None
+    files = [_below_root(file, base, root) if file.holds_files else file for file, base in found]
+    return _with_unique_names(files, stdin)
+
+
+def _with_unique_names(files: list[SourceFile], stdin: SourceFile | None) -> list[SourceFile]:
+    on_disk = [file for file in files if file is not stdin and not file.holds_files]
     if len({file.name for file in on_disk}) == len(on_disk):
         return files
     # Two files have the same name: use their paths in ids, so that ids stay unique. The temporary
     # path of standard input would be another one in every run.
     root = os.path.commonpath([file.path.absolute().parent for file in on_disk])
     return [
-        file
-        if file is stdin
-        else replace(file, name=printable(file.path.absolute().relative_to(root)))
+        replace(file, name=printable(file.path.absolute().relative_to(root)))
+        if file in on_disk
+        else file
         for file in files
     ]
 
 
-def classify(path: Path) -> SourceFile:
+def _located(source: str, text_as: TextAs) -> Iterator[tuple[SourceFile, Path]]:
+    """Yield the files of a path or a glob, each with the folder that the source names."""
+    if os.path.lexists(source) or not glob.has_magic(source):
+        file = classify(Path(source), text_as)
+        yield file, file.path if file.format == "folder" else file.path.parent
+        return
+    named = itertools.takewhile(lambda part: not glob.has_magic(part), Path(source).parts)
+    folder, unread = Path(*named), list[str]()
+    paths = _glob_paths(source)
+    for path in paths:
+        if len(paths) == 1 or _can_be_read(path):
+            yield classify(path, text_as), folder
+        else:
+            unread.append(printable(path))
+    if len(unread) == len(paths):
+        raise CorpusError(f"{source}: no file that matches can be read: {unread[0]} ... {_KNOWN}")
+    if unread:
+        note(f"{source}: files of other kinds are not read: {len(unread):,}, as {unread[0]}.")
+
+
+def _below_root(file: SourceFile, folder: Path, root: Path | None) -> SourceFile:
+    """Name a file by its path below the root; outside of it, below the folder that is named."""
+    inside = None if root is None else path_below(file.path, root)
+    name = inside if inside is not None else path_below(file.path, folder) or file.path.name
+    return replace(file, name="" if name == "." else name, root=None if inside is None else root)
+
+
+def path_below(path: Path, folder: Path) -> str | None:
+    """Return a path relative to a folder, with ``/``; None if it lies elsewhere.
+
+    Links are followed only if the paths as they are written do not lie below each other.
+    """
+    for spelled in (os.path.abspath, os.path.realpath):
+        if (written := Path(spelled(path))).is_relative_to(spelled(folder)):
+            return written.relative_to(spelled(folder)).as_posix()
+    return None
+
+
+def classify(path: Path, text_as: TextAs = "lines") -> SourceFile:
     """Determine the format of a path from its extension, or from the content of a folder.
 
     Raises:
@@ -118,16 +205,27 @@ def classify(path: Path) -> SourceFile:
         raise CorpusError(f"{shown}: cannot be read: {error.strerror}.") from error
     if not stat.S_ISREG(mode):
         raise CorpusError(f"{shown}: not a regular file. Pipe JSON lines to '-' instead.")
+    file_format = _format_of(path, text_as)
+    if file_format is None:
+        raise CorpusError(f"{shown}: unknown file extension. {_KNOWN}")
+    return SourceFile(path, shown, printable(path.name), file_format)
+
+
+def _format_of(path: Path, text_as: TextAs = "lines") -> Format | None:
     plain = path.name.lower()
     compression = next((suffix for suffix in COMPRESSIONS if plain.endswith(suffix)), "")
-    file_format = FORMATS.get(Path(plain.removesuffix(compression)).suffix)
-    if file_format is None or (compression and file_format in ("parquet", "arrow")):
-        raise CorpusError(
-            f"{shown}: unknown file extension. Known: {' '.join(FORMATS)}, the text "
-            f"formats also with {' '.join(COMPRESSIONS)}; a folder of .txt and .md files; a BEIR "
-            "folder; '-' for JSON lines on standard input."
-        )
-    return SourceFile(path, shown, printable(path.name), file_format)
+    suffix = Path(plain.removesuffix(compression)).suffix
+    if not compression and suffix in KINDS and (suffix != ".txt" or text_as == "file"):
+        return "file"
+    file_format = FORMATS.get(suffix)
+    return None if compression and file_format in ("parquet", "arrow") else file_format
+
+
+def _can_be_read(path: Path) -> bool:
+    if not path.is_dir():
+        return _format_of(path) is not None
+    listing = list_files(path, _TABLES)
+    return is_read(path.name) and bool(listing.names or listing.tables)
 
 
 def read_rows(
@@ -144,8 +242,8 @@ def read_rows(
         CorpusError: The file cannot be opened, or has no usable header.
     """
     match file.format:
-        case "folder":
-            yield from read_text_folder(file.path, file.shown, skip=skip, limit=limit)
+        case "file" | "folder":
+            yield from read_files(files_of(file), skip=skip, limit=limit)
         case "spooled":
             yield from read_spooled(file.path, file.shown, skip=skip, limit=limit)
         case "parquet" | "arrow":
@@ -226,15 +324,26 @@ def _sha256(path: Path | None) -> str:
 def members(file: SourceFile) -> list[tuple[Path | None, str]]:
     """List the files of a source, as path and name.
 
-    The path is None for a link in a text folder to a file outside it, which is never read.
+    The path is None for a link in a folder to a file outside it, which is never read.
     """
-    if file.format != "folder":
+    if not file.holds_files:
         return [(file.path, file.name)]
-    names = text_files(file.path)
-    return [
-        (None if leads_out(file.path, name) else file.path / name, printable(name))
-        for name in names
-    ]
+    files = files_of(file)
+    return [(None if named.outside else named.path, printable(named.doc_id)) for named in files]
+
+
+def files_of(file: SourceFile) -> Iterator[FileName]:
+    """Yield the files of which each is a document, with their ids and paths."""
+    if file.format == "file":
+        column = file.name if file.root else Path(os.path.abspath(file.path)).as_posix()
+        yield FileName(file.path, file.name, column, file.shown)
+        return
+    for name in list_files(file.path).names if file.only is None else file.only:
+        path = file.path / name
+        doc_id = f"{file.name}/{name}" if file.name else name
+        column = doc_id if file.root else Path(os.path.abspath(path)).as_posix()
+        shown = f"{file.shown}/{printable(name)}"
+        yield FileName(path, doc_id, column, shown, leads_out(file.path, name))
 
 
 def _read_stream(
@@ -250,9 +359,7 @@ def _read_stream(
             return read_delimited(stream, file.shown, delimiter=delimiter, skip=skip, limit=limit)
 
 
-def _paths(source: str) -> list[Path]:
-    if os.path.lexists(source) or not glob.has_magic(source):
-        return [Path(source)]
+def _glob_paths(source: str) -> list[Path]:
     paths = [Path(path) for path in sorted(_glob(source))]
     if not paths:
         raise CorpusError(f"{source}: no file matches this pattern.")
@@ -278,7 +385,7 @@ def _glob(pattern: str) -> set[str]:
     found: set[str] = set()
     for root in glob.glob(before) if before else [os.curdir]:
         for here, folders, _ in os.walk(root):
-            folders[:] = [name for name in folders if not name.startswith(".")]
+            folders[:] = filter(is_read, folders)
             base = here if before else here.removeprefix(os.curdir).lstrip(os.sep)
             found |= _glob(os.path.join(glob.escape(base), after))
     return found
@@ -289,11 +396,13 @@ def _folder(path: Path, shown: str) -> SourceFile:
     for name in ("corpus.jsonl", *(f"corpus.jsonl{suffix}" for suffix in COMPRESSIONS)):
         if name in entries:
             return classify(path / name)
-    others = [Path(name) for name in entries if not is_reject_list(Path(name))]
-    tables = sorted({other.suffix.lower() for other in others} & FORMATS.keys() - {".txt"})
-    if tables:
-        kind = tables[0]
-        raise CorpusError(f"{shown}: a folder with {kind} files; name them: '{shown}/*{kind}'.")
-    if not text_files(path):
-        raise CorpusError(f"{shown}: the folder has neither corpus.jsonl nor .txt or .md files.")
+    listing = list_files(path, _TABLES)
+    if not listing.names:
+        if not listing.tables:
+            raise CorpusError(f"{shown}: the folder has no file that can be read. {_KNOWN}")
+        table = Path(listing.tables[0])
+        pattern = printable(path / table.with_name(f"*{table.suffix}"))
+        raise CorpusError(f"{shown}: a folder with {table.suffix} files; name them: '{pattern}'.")
+    if left_out := listing.left_out():
+        note(f"{shown}: not read: {left_out}.")
     return SourceFile(path, shown, printable(path.name), "folder")

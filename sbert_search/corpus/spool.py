@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from sbert_search.corpus.formats.rows import excerpt
 from sbert_search.corpus.formats.spooled import write_batches, write_rows
-from sbert_search.corpus.sources import SourceFile, expand
+from sbert_search.corpus.sources import Root, SourceFile, TextAs, expand
 from sbert_search.errors import CorpusError
 from sbert_search.records import Document
 from sbert_search.runtime.progress import progress
@@ -44,12 +44,16 @@ Sources: TypeAlias = Paths | Rows
 ROWS = "rows"  # name of rows in memory, in messages, in `Document.source` and in ids
 
 
-def source_files(sources: Sources, owner: object) -> list[SourceFile]:
+def source_files(
+    sources: Sources, owner: object, *, root: Root = "common", text_as: TextAs | None = "lines"
+) -> list[SourceFile]:
     """List the files of paths; copy standard input and rows in memory to a temporary file.
 
     Args:
         sources: Paths or rows.
         owner: The temporary file is deleted when this object is.
+        root: As for `expand`.
+        text_as: As for `expand`.
 
     Raises:
         CorpusError: There is no source, a path cannot be read, a row cannot be used, or the disk is
@@ -76,7 +80,8 @@ def source_files(sources: Sources, owner: object) -> list[SourceFile]:
             f"{excerpt(first)} is not a path. To index texts, use `Index.from_texts`."
         )
     paths = cast("list[str | Path]", [first, *items])
-    return expand(paths, _spool_stdin(owner) if "-" in map(str, paths) else None)
+    stdin = _spool_stdin(owner) if "-" in map(str, paths) else None
+    return expand(paths, stdin, root=root, text_as=text_as)
 
 
 def text_rows(

@@ -642,6 +642,7 @@ class Index:
             memory_bytes=memory_bytes,
             vectors=given,
             vector_rule=vector_rule(stored.metric, stored.dtype, stored.dim),
+            text_as=settings.text_as,
         )
         survey = reader.survey()
         embedder, agreed = self._embedder_for(has_vectors, model, options), self.state.settings

@@ -58,10 +58,10 @@ def test_paths_that_are_no_source(tmp_path: Path) -> None:
     assert "No source to read" in refusal()
     assert f"{tmp_path}/no.jsonl: cannot be read: No such file" in refusal(tmp_path / "no.jsonl")
     assert f"{tmp_path}/*.jsonl: no file matches this pattern" in refusal(f"{tmp_path}/*.jsonl")
-    assert "the folder has neither corpus.jsonl nor .txt or .md files" in refusal(tmp_path)
+    assert f"{tmp_path}: the folder has no file that can be read. Known: .js" in refusal(tmp_path)
     os.mkfifo(tmp_path / "pipe.jsonl")
     assert "pipe.jsonl: not a regular file. Pipe JSON lines" in refusal(tmp_path / "pipe.jsonl")
-    (tmp_path / "README.md").write_text("about the shards")
+    (tmp_path / "shard.jsonl").write_text('{"text": "a"}')
     message = f"{tmp_path}: a folder with .jsonl files; name them: '{tmp_path}/*.jsonl'"
     assert message in refusal(tmp_path)
 
@@ -101,7 +101,7 @@ def test_standard_input_that_fills_the_disk(monkeypatch: pytest.MonkeyPatch) -> 
 def test_bad_files_of_a_folder_are_rows(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("fine")
     (tmp_path / "b.txt").write_bytes(b"caf\xe9")
-    (tmp_path / "c.txt").write_text(" \n")
+    (tmp_path / "c.txt").write_text(" \n")  # as a blank line, no row
     os.mkfifo(tmp_path / "d.txt")
     (tmp_path / "e.txt").symlink_to("nowhere")
     with (tmp_path / "f.txt").open("wb") as file:
@@ -111,7 +111,6 @@ def test_bad_files_of_a_folder_are_rows(tmp_path: Path) -> None:
     assert [doc.doc_id for doc in documents] == ["a.txt"]
     assert [(reject.source.removeprefix(f"{tmp_path}/"), reject.reason) for reject in rejects] == [
         ("b.txt:1", "invalid UTF-8 at byte 4"),
-        ("c.txt:1", "blank document: 'title' and 'text' are both blank"),
         ("d.txt:1", "not a regular file"),
         ("e.txt:1", "not a regular file"),
         ("f.txt:1", "the file has 65 MiB, and one document may have 64 MiB"),

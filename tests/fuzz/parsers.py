@@ -47,6 +47,9 @@ QRELS = b"query-id\tcorpus-id\tscore\nq1\td1\t2\r\nq1\td2\t0\n\nq2\td1\t-1\n"
 RUN = b"q1 Q0 d1 1 2.5 us\nq1 Q0 d2 2 -1e-3 us\nq2 Q0 d1 1 1 us\n"
 IDS = "\ufeffa\nb c\r\n\ne\u2028\u00e9\n".encode()
 PAIRS = b'sentence1\tsentence2\tscore\tlabel\na\tb\t2.5\tx\nc\t"d\ne"\t0\t\n'
+MARKDOWN = "---\ntitle: Té\n---\n\n# Tea [a](b)\n\n```\ncode\n```\n".encode()
+HTML = b'<title>Tea</title><!-- c --><h1 id="a > b">T<b>e</b>a</h1><script>1</script><p>&#233;'
+NOTEBOOK = b'{"cells": [{"cell_type": "markdown", "source": ["# T\\n", "x"]}, {"source": "y"}]}'
 TEXT = "one line\n\nanother, é\r\n".encode()
 
 
@@ -203,6 +206,9 @@ PARSERS: dict[str, Parser] = {
     "csv": text("c.csv", CSV, read_all),
     "tsv": text("c.tsv", CSV.replace(b",", b"\t"), read_all),
     "text": text("c.txt", TEXT, read_all),
+    "markdown": text("c.md", MARKDOWN, read_all),
+    "html": text("c.html", HTML, read_all),
+    "notebook": text("c.ipynb", NOTEBOOK, read_all),
     "zstd": text("c.jsonl.zst", zstd(JSONL), read_all),
     "qrels": text("qrels/test.tsv", QRELS, lambda path: read_qrels(path.parent.parent)),
     "run": text("run.trec", RUN, read_run),

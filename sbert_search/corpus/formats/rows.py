@@ -47,12 +47,14 @@ class RawRow:
         number: Number of the line (text formats) or row (Parquet, Arrow) in the file, from 1.
         values: Values by field name; None means the same as a missing field.
         typed: False if the format has no types (CSV, TSV), so that every value is text.
+        fingerprint: Hash of the file of which the row is the document; see `Document`.
     """
 
     source: str
     number: int
     values: Mapping[str, object]
     typed: bool = True
+    fingerprint: int | None = None
 
     @property
     def text(self) -> str:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Literal
 
 from sbert_search.corpus.documents import CorpusReader, FieldNames, Survey
+from sbert_search.corpus.sources import TextAs
 from sbert_search.corpus.spool import Sources
 from sbert_search.corpus.vectors import RowVectors
 from sbert_search.embedding.arguments import EmbedderOptions
@@ -62,6 +63,7 @@ class BuildKeywords(EmbedderOptions, total=False):
     fields: FieldNames
     on_error: Literal["stop", "skip"]
     on_truncate: OnTruncate
+    text_as: TextAs | None
     metric: Metric
     dtype: VectorType
     spec: IndexSpec
@@ -110,6 +112,7 @@ def build_index(
         memory_bytes=memory_bytes,
         vectors=vectors,
         vector_rule=vector_rule(settings.metric, settings.dtype),
+        text_as=settings.text_as,
     )
     require_apart(out, reader.paths)
     survey = reader.survey()

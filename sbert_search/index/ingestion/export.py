@@ -63,6 +63,7 @@ def embed_to_parquet(
         fields=settings.fields,
         on_error=settings.on_error,
         memory_bytes=memory_bytes,
+        text_as=settings.text_as,
     )
     require_possible_output(out)
     require_apart(out, reader.paths)

@@ -15,6 +15,7 @@ import numpy as np
 from sbert_search.config import require_types, to_mapping, with_fields
 from sbert_search.corpus.documents import CorpusReader, FieldNames, ReadBatch, Reject, Survey
 from sbert_search.corpus.rejects import RejectLog
+from sbert_search.corpus.sources import TextAs
 from sbert_search.embedding.arguments import CheckedOptions
 from sbert_search.embedding.pipeline import EmbeddedBatch, OnTruncate, embed_batches
 from sbert_search.embedding.protocol import TextEmbedder, Vectors
@@ -53,6 +54,8 @@ class ReadSettings:
         fields: Which fields of a row hold its id, text and title.
         on_error: Stop at the first bad row, or skip bad rows and list them.
         on_truncate: What to do with texts longer than the model reads.
+        text_as: What a document is in a ``.txt`` file that is named: a line, or the file. In a
+            folder it is the file. None: a line, and a note says so.
 
     Raises:
         ConfigError: A field has a value of another type.
@@ -61,6 +64,7 @@ class ReadSettings:
     fields: FieldNames = FieldNames()  # noqa: RUF009 (frozen)
     on_error: Literal["stop", "skip"] = "stop"
     on_truncate: OnTruncate = "warn"
+    text_as: TextAs | None = None
 
     def __post_init__(self) -> None:
         require_types(self)
@@ -77,6 +81,7 @@ class ReadKeywords(CheckedOptions, total=False):
     fields: FieldNames
     on_error: Literal["stop", "skip"]
     on_truncate: OnTruncate
+    text_as: TextAs | None
 
 
 def split_keywords(settings: S, keywords: Mapping[str, object]) -> tuple[S, dict[str, object]]:

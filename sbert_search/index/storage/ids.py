@@ -32,8 +32,10 @@ def hash_content(document: Document) -> int:
 
     An integer and an equal float have the same hash, since an int64 column may become float64. A
     missing value has the same hash as a missing column (docs/decisions.md: A hash of the content is
-    stored with each id).
+    stored with each id). The hash of a file's document is its fingerprint.
     """
+    if document.fingerprint is not None:
+        return document.fingerprint
     parts = [document.title, document.text, *_metadata_parts(document.metadata)]
     encoded = [part.encode() for part in parts]
     data = b"".join(len(part).to_bytes(8, "little") + part for part in encoded)

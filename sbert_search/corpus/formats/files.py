@@ -1,0 +1,269 @@
+"""Read files whose content is one document: text, Markdown, HTML, source code, notebooks, PDF."""
+
+from __future__ import annotations
+
+import codecs
+import itertools
+import os
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Literal
+
+import xxhash
+
+from sbert_search.corpus.formats import markup
+from sbert_search.corpus.formats.limits import NO_BUDGET, RowLimit
+from sbert_search.corpus.formats.lines import BOM
+from sbert_search.corpus.formats.rows import BadRow, RawRow, Reject, decode, printable
+from sbert_search.errors import CorpusError
+from sbert_search.runtime.memory import mib
+
+Kind = Literal["text", "markdown", "rst", "html", "notebook"]
+
+CODE = (
+    ".c .cc .clj .cpp .cs .cxx .dart .erl .ex .exs .go .h .hpp .hs .java .jl .js .jsx .kt .lua .m "
+    ".mjs .ml .php .pl .pm .proto .ps1 .py .pyi .r .rb .rs .scala .sh .sql .swift .ts .tsx .zig"
+)
+
+KINDS: Mapping[str, Kind] = {
+    ".txt": "text",
+    ".adoc": "text",
+    ".org": "text",
+    ".tex": "text",
+    ".md": "markdown",
+    ".markdown": "markdown",
+    ".rst": "rst",
+    ".html": "html",
+    ".htm": "html",
+    ".ipynb": "notebook",
+    **dict.fromkeys(CODE.split(), "text"),
+}
+"""The kind of a file by its extension. Of source code the whole file is the text."""
+
+UNREAD_FOLDERS = frozenset(("__pycache__", "node_modules"))  # besides hidden ones
+
+_EXTRACTION = 1  # raised when the same bytes give another title or text than before
+_UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+_CHARSET = re.compile(rb"""<meta\b[^>]*?charset\s*=\s*["']?\s*([\w-]{1,30})""", re.IGNORECASE)
+_CHARSETS = re.compile(
+    r"utf-?8|(us-)?ascii|latin-?1|iso-?8859-?\d+|(windows|cp)-?125\d|koi8-[ru]|macintosh|gbk|gb2312"
+    r"|gb18030|big5|euc-(jp|kr)|shift[_-]?jis|utf-?16(le|be)?"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """The files below a folder, except hidden ones, by what can be done with them.
+
+    Attributes:
+        names: Files that are documents: their paths below the folder, with ``/``, sorted.
+        tables: Paths of files whose rows are documents, such as ``.csv``; they are not read.
+        others: Number of the other files by extension; they are not read.
+        unlisted: Paths of folders that cannot be listed.
+    """
+
+    names: list[str]
+    tables: list[str]
+    others: Counter[str] = field(default_factory=Counter)
+    unlisted: list[str] = field(default_factory=list)
+
+    def left_out(self) -> str:
+        """Describe the files that are not read, or return ""."""
+        parts = []
+        if self.tables:
+            shown = ", ".join(printable(name) for name in self.tables[:3])
+            more = f" and {len(self.tables) - 3:,} more" if len(self.tables) > 3 else ""
+            parts.append(f"tables are not read with a folder; name them too: {shown}{more}")
+        if self.others:
+            kinds = ", ".join(f"{suffix} {n:,}" for suffix, n in self.others.most_common(5))
+            more = ", ..." if len(self.others) > 5 else ""
+            parts.append(f"{self.others.total():,} files of other kinds ({kinds}{more})")
+        return "; ".join(parts)
+
+
+@dataclass(frozen=True, slots=True)
+class FileName:
+    """A file to read, and its names.
+
+    Attributes:
+        path: Where it is.
+        doc_id: The id of its document.
+        column: The value of the column ``path``.
+        shown: Its name in messages.
+        outside: Whether it is a link in a folder to a file outside the folder; it is not read.
+    """
+
+    path: Path
+    doc_id: str
+    column: str
+    shown: str
+    outside: bool = False
+
+
+def list_files(
+    folder: Path,
+    tables: Sequence[str] = (),
+    *,
+    on_unlisted: Callable[[Path, OSError], None] | None = None,
+) -> Listing:
+    """List the files of a folder and its subfolders.
+
+    Hidden names, `UNREAD_FOLDERS`, virtual environments of Python and links to folders are skipped.
+
+    Args:
+        folder: The folder.
+        tables: Extensions of tables.
+        on_unlisted: Called for a folder that cannot be listed; None: raise.
+
+    Raises:
+        CorpusError: A folder cannot be listed.
+    """
+    listing = Listing([], [])
+
+    def fail(error: OSError) -> None:
+        if on_unlisted is None:
+            shown = printable(error.filename)
+            raise CorpusError(f"{shown}: cannot be listed: {error.strerror}.") from error
+        listing.unlisted.append(Path(error.filename).relative_to(folder).as_posix())
+        on_unlisted(Path(error.filename), error)
+
+    for here, folders, files in os.walk(folder, onerror=fail):
+        folders[:] = [] if "pyvenv.cfg" in files else filter(is_read, folders)
+        inside = Path(here).relative_to(folder)
+        for name in () if "pyvenv.cfg" in files else files:
+            suffix = Path(name).suffix.lower()
+            if name.startswith("."):
+                continue
+            if suffix in KINDS:
+                listing.names.append((inside / name).as_posix())
+            elif name.lower().endswith(tuple(tables)):
+                listing.tables.append((inside / name).as_posix())
+            else:
+                listing.others[suffix or "without extension"] += 1
+    listing.names.sort()
+    listing.tables.sort()
+    return listing
+
+
+def leads_out(folder: Path, name: str) -> bool:
+    """Whether a file in a folder is a symbolic link to a file outside the folder."""
+    path = folder / name
+    return path.is_symlink() and not Path(os.path.realpath(path)).is_relative_to(
+        os.path.realpath(folder)
+    )
+
+
+def read_files(
+    files: Iterator[FileName], *, skip: int = 0, limit: RowLimit = NO_BUDGET
+) -> Iterator[RawRow | Reject]:
+    """Yield a row for each document; files without text are skipped, as blank lines are.
+
+    The fields of a row are ``id``, ``title``, ``text``, ``path`` and ``modified``. The title is
+    that of the content, else the name of the file.
+    """
+    rows = itertools.chain.from_iterable(_read_file(file, limit) for file in files)
+    return itertools.islice(rows, skip, None)
+
+
+def fingerprint(data: bytes) -> int:
+    """Hash the bytes of a file, and the version of the code that finds its title and text."""
+    return xxhash.xxh3_64_intdigest(data, seed=_EXTRACTION)
+
+
+def read_bytes(file: FileName, limit: RowLimit = NO_BUDGET) -> bytes:
+    """Read a whole file.
+
+    Raises:
+        BadRow: It leads out of its folder, is no regular file, cannot be read or is too large.
+    """
+    if file.outside:
+        raise BadRow("a link to a file outside the folder; copy the file into it")
+    if not file.path.is_file():
+        raise BadRow("not a regular file")
+    try:
+        if (size := file.path.stat().st_size) > limit.n_bytes:
+            raise BadRow(f"the file has {mib(size)}, and one document may have {limit}")
+        return file.path.read_bytes()
+    except OSError as error:
+        raise BadRow(f"cannot be read: {error.strerror}") from None
+
+
+def is_read(folder: str) -> bool:
+    """Whether a folder of this name is read as part of another folder."""
+    return not folder.startswith(".") and folder not in UNREAD_FOLDERS
+
+
+def _read_file(file: FileName, limit: RowLimit) -> Iterator[RawRow | Reject]:
+    source = f"{file.shown}:1"
+    try:
+        modified = _modified(file.path)
+        data = read_bytes(file, limit)
+        if not data.strip():
+            return
+        title, text = _title_and_text(KINDS[file.path.suffix.lower()], data, limit)
+    except BadRow as bad:
+        yield bad.at(source)
+        return
+    title = markup.clean_title(title)
+    if not title and not text.strip():
+        return
+    values = {
+        "id": file.doc_id,
+        "title": title or printable(file.path.name),
+        "text": text,
+        "path": file.column,
+        "modified": modified,
+    }
+    yield RawRow(source, 1, values, fingerprint=fingerprint(data))
+
+
+def _title_and_text(kind: Kind, data: bytes, limit: RowLimit) -> tuple[str, str]:
+    if kind == "notebook":
+        limit.check_json(data)
+        return markup.notebook(data.removeprefix(BOM))
+    limit.check_text(data)
+    match kind:
+        case "html":
+            return markup.html_text(_decode_html(data))
+        case "markdown":
+            return markup.markdown(_decode(data))
+        case "rst":
+            text = _decode(data)
+            return markup.rst_title(text), text
+    return "", _decode(data)
+
+
+def _decode(data: bytes) -> str:
+    if data.startswith(_UTF16):
+        try:
+            return data.decode("utf-16")
+        except UnicodeDecodeError:
+            raise BadRow("invalid UTF-16") from None
+    return decode(data.removeprefix(BOM))
+
+
+def _decode_html(data: bytes) -> str:
+    """Decode a page as UTF-8, else in the encoding that it names."""
+    try:
+        return _decode(data)
+    except BadRow:
+        named = _CHARSET.search(data, 0, 1024)
+        charset = named[1].decode().lower() if named else ""
+        if not _CHARSETS.fullmatch(charset):
+            raise
+        try:
+            return data.decode(charset)
+        except (LookupError, UnicodeDecodeError):
+            raise BadRow(f"invalid {charset}, which the page names as its encoding") from None
+
+
+def _modified(path: Path) -> datetime | None:
+    """Return when a file was last changed; None if that is no time from year 1 to 9999."""
+    try:
+        return datetime.fromtimestamp(path.stat().st_mtime_ns / 1e9, UTC)
+    except (OSError, OverflowError, ValueError):
+        return None

@@ -1,0 +1,288 @@
+"""Find the title and the visible text of Markdown, reStructuredText, HTML and notebooks.
+
+Every function takes time and memory proportional to its input, however it is nested or broken.
+"""
+
+from __future__ import annotations
+
+import html
+import io
+import re
+from collections.abc import Iterator
+
+from sbert_search.corpus.formats.jsonl import parse_object
+from sbert_search.corpus.formats.rows import BadRow
+
+MAX_TITLE_CHARS = 300
+_MAX_HEADING_CHARS = 1000  # a longer line is no heading
+_MAX_FRONT_MATTER = 1 << 16  # characters
+
+_FRONT_MATTER = re.compile(r"(---|\+\+\+)[ \t]*\r?\n(?=[ \t]*[\w-]+[ \t]*[:=])")
+_TITLE_KEY = re.compile(r"title[ \t]*[:=][ \t]*(.*)", re.IGNORECASE)
+_H1 = re.compile(r"<h1\b[^<>]*>([^<>]*)", re.IGNORECASE)
+_LINK = re.compile(r"!?\[([^\[\]]*)\](?:\([^()]*\)|\[[^\[\]]*\])?")
+_ADORNMENT = re.compile(r"([!-/:-@\[-`{-~])\1*")
+
+_NAME = re.compile(r"[a-zA-Z][^\s/>]*")
+_QUOTE_OR_END = re.compile(r"[\"'>]")
+_HIDDEN = frozenset(("iframe", "noembed", "noframes", "noscript", "script", "style", "svg"))
+_PARAGRAPHS = (
+    "article aside blockquote body figure footer form h1 h2 h3 h4 h5 h6 header hr main nav ol p "
+    "pre section table ul"
+)
+_LINES = "address br caption dd div dl dt fieldset figcaption li option tr"
+_GAPS = {  # what separates the contents of these elements from the text around them
+    **dict.fromkeys(_PARAGRAPHS.split(), "\n\n"),
+    **dict.fromkeys(_LINES.split(), "\n"),
+    "td": " ",
+    "th": " ",
+}
+
+
+def markdown(text: str) -> tuple[str, str]:
+    """Return the title of a Markdown document, and its text without the front matter.
+
+    The title is that of the front matter (YAML or TOML), else the first heading, else "".
+    """
+    title, start = _front_matter(text)
+    body = text[start:]
+    return title or _markdown_heading(body), body
+
+
+def rst_title(text: str) -> str:
+    """Return the first section title of a reStructuredText document, or ""."""
+    before = ""
+    for line in _lines(text):
+        if _is_adornment(line) and 0 < len(before) <= len(line) and not _is_adornment(before):
+            return before.strip()
+        before = line
+    return ""
+
+
+def notebook(data: bytes) -> tuple[str, str]:
+    """Return the first heading of a Jupyter notebook, or "", and its cells without their outputs.
+
+    Raises:
+        BadRow: The bytes are not a notebook.
+    """
+    content = parse_object(data)
+    sheets = content.get("worksheets")  # before version 4 of the format
+    cells = content.get("cells")
+    if cells is None and isinstance(sheets, list):
+        cells = [c for sheet in sheets if isinstance(sheet, dict) for c in sheet.get("cells") or ()]
+    if not isinstance(cells, list):
+        raise BadRow("not a Jupyter notebook: it has no list of cells")
+    title, texts = "", []
+    for cell in cells:
+        if not isinstance(cell, dict):
+            raise BadRow("not a Jupyter notebook: a cell is not an object", cell)
+        text = _cell_text(cell.get("source", cell.get("input", "")))
+        if not title and cell.get("cell_type") == "markdown":
+            title = _markdown_heading(text)
+        if text.strip():
+            texts.append(text)
+    return title, "\n\n".join(texts)
+
+
+def _cell_text(source: object) -> str:
+    lines = source if isinstance(source, list) else [source]
+    texts = [line for line in lines if isinstance(line, str)]
+    if len(texts) < len(lines):
+        raise BadRow("not a Jupyter notebook: the source of a cell is not text", source)
+    return "".join(texts)
+
+
+def html_text(page: str) -> tuple[str, str]:
+    """Return the title of an HTML page, and the text that a reader sees, one block a line.
+
+    The title is the content of the first ``<title>``, else that of the first ``<h1>``, else "".
+    Scripts, styles and comments are left out.
+    """
+    reader = _HtmlReader()
+    reader.read(page)
+    return reader.title, reader.body.text
+
+
+def clean_title(title: str) -> str:
+    """Return a title in one line, cut to `MAX_TITLE_CHARS`."""
+    return " ".join(title[: 10 * MAX_TITLE_CHARS].split())[:MAX_TITLE_CHARS]
+
+
+def _front_matter(text: str) -> tuple[str, int]:
+    """Return the title that the front matter names, or "", and where the text after it starts."""
+    begin = _FRONT_MATTER.match(text)
+    if begin is None:
+        return "", 0
+    ends = (begin[1], "...") if begin[1] == "---" else (begin[1],)
+    title, at = "", begin.end()
+    for line in io.StringIO(text[at : at + _MAX_FRONT_MATTER], newline=""):
+        at += len(line)
+        if line.rstrip() in ends:
+            return title, at
+        if not title and (named := _TITLE_KEY.match(line)):
+            title = named[1].strip().strip("\"'")
+    return "", 0
+
+
+def _markdown_heading(text: str) -> str:
+    fence, above, paragraph = "", "", ""  # `above`: line before `paragraph`, which is above `line`
+    for line in _lines(text):
+        bare = line.strip()
+        if bare.startswith(fence or ("```", "~~~")):
+            fence = "" if fence else bare[:3]
+            paragraph = bare
+            continue
+        if fence:
+            continue
+        if bare.startswith("#") and (heading := _atx(bare)):
+            return heading
+        underlines = bare and not bare.strip("=-") and len({*bare}) == 1
+        if underlines and paragraph and not above and paragraph[0] not in ">-*+|`~":
+            return _plain(paragraph)
+        if found := _H1.search(bare):
+            return html.unescape(found[1]).strip()
+        above, paragraph = paragraph, bare
+    return ""
+
+
+def _atx(line: str) -> str:
+    level = len(line) - len(line.lstrip("#"))
+    if level > 6 or line[level : level + 1] not in (" ", "\t"):
+        return ""
+    return _plain(line[level:].strip().rstrip("#").rstrip())
+
+
+def _plain(heading: str) -> str:
+    """Drop the marks of links, code and emphasis from a heading."""
+    return re.sub(r"[*`]", "", _LINK.sub(r"\1", heading)).strip()
+
+
+def _is_adornment(line: str) -> bool:
+    return len(line) > 1 and _ADORNMENT.fullmatch(line) is not None
+
+
+def _lines(text: str) -> Iterator[str]:
+    """Yield the lines without their ends; of a long line only its beginning."""
+    for line in io.StringIO(text, newline=None):
+        yield line.rstrip()[:1] if len(line) > _MAX_HEADING_CHARS else line.rstrip()
+
+
+class _Flow:
+    """Text in lines: white space is collapsed, blocks are separated by line ends."""
+
+    def __init__(self) -> None:
+        self._out = io.StringIO()
+        self._gap, self._begun = "", False
+
+    def add(self, piece: str) -> None:
+        words = piece.split()
+        if not words:
+            self._gap = self._gap or (" " if piece else "")
+            return
+        if piece[0].isspace():
+            self._gap = self._gap or " "
+        self._out.write((self._gap if self._begun else "") + " ".join(words))
+        self._begun, self._gap = True, " " if piece[-1].isspace() else ""
+
+    def separate(self, gap: str) -> None:
+        if len(gap) > len(self._gap) or (gap and self._gap == " "):
+            self._gap = gap
+
+    @property
+    def text(self) -> str:
+        return self._out.getvalue()
+
+
+class _HtmlReader:
+    """One pass over a page, from tag to tag; it keeps no stack of open elements."""
+
+    def __init__(self) -> None:
+        self.body, self._h1 = _Flow(), _Flow()
+        self._title = ""
+        self._in_h1 = self._in_pre = False
+        self._absent: set[str] = set()  # marks that do not occur in the rest of the page
+
+    @property
+    def title(self) -> str:
+        return self._title or self._h1.text
+
+    def read(self, page: str) -> None:
+        at = 0
+        while (tag := page.find("<", at)) >= 0:
+            self._add(page[at:tag])
+            at = self._after_markup(page, tag)
+        self._add(page[at:])
+
+    def _after_markup(self, page: str, tag: int) -> int:
+        """Handle the markup that starts at ``tag``; return where the text after it starts."""
+        closes = page.startswith("/", tag + 1)
+        name = _NAME.match(page, tag + 1 + closes)
+        if name:
+            end = self._end_of_tag(page, name.end())
+            return self._closed(name[0].lower(), end) if closes else self._opened(name, end)
+        if page.startswith("<!--", tag):
+            end = self._find("-->", page, tag + 4)
+            return len(page) if end < 0 else end + 3
+        if page.startswith(("<!", "<?", "</"), tag):
+            end = self._find(">", page, tag + 2)
+            return len(page) if end < 0 else end + 1
+        self._add("<")
+        return tag + 1
+
+    def _opened(self, tag: re.Match[str], end: int) -> int:
+        name, page = tag[0].lower(), tag.string
+        self.body.separate(_GAPS.get(name, ""))
+        if name in _HIDDEN or name == "title":
+            close = re.compile(rf"</{name}(?=[\s/>])", re.IGNORECASE).search(page, end)
+            if name == "title" and close and not self._title:
+                self._title = clean_title(_unescaped(page[end : close.start()]))
+            return len(page) if close is None else self._end_of_tag(page, close.end())
+        if name == "h1":
+            self._in_h1 = not self._h1.text
+        self._in_pre |= name == "pre"
+        return end
+
+    def _closed(self, name: str, end: int) -> int:
+        self.body.separate(_GAPS.get(name, ""))
+        if name == "h1":
+            self._in_h1 = False
+        elif name == "pre":
+            self._in_pre = False
+        return end
+
+    def _add(self, raw: str) -> None:
+        if not raw:
+            return
+        text = _unescaped(raw)
+        for n, line in enumerate(text.split("\n") if self._in_pre else [text]):
+            if n:
+                self.body.separate("\n")
+            self.body.add(line)
+        if self._in_h1:
+            self._h1.add(text[:MAX_TITLE_CHARS])
+
+    def _end_of_tag(self, page: str, at: int) -> int:
+        """Return the position after the ``>`` of a tag, which is not inside a quoted value."""
+        while found := _QUOTE_OR_END.search(page, at):
+            if found[0] == ">":
+                return found.end()
+            is_value = page[at : found.start()].rstrip().endswith("=")
+            close = self._find(found[0], page, found.end()) if is_value else -1
+            at = found.end() if close < 0 else close + 1
+        return len(page)
+
+    def _find(self, mark: str, page: str, start: int) -> int:
+        """Find a mark; one that is absent is searched for only once, so that time stays linear."""
+        if mark in self._absent:
+            return -1
+        found = page.find(mark, start)
+        if found < 0:
+            self._absent.add(mark)
+        return found
+
+
+def _unescaped(text: str) -> str:
+    try:
+        return html.unescape(text)
+    except ValueError:  # a character reference with thousands of digits
+        return text
