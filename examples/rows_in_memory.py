@@ -8,6 +8,8 @@ import sysconfig
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
+
 from sbert_search import Index, SearchEngine
 
 LIBRARY = Path(sysconfig.get_path("stdlib"))
@@ -31,3 +33,6 @@ for hit in engine.search("read and write compressed files", 3, mode="hybrid"):
 for hit in engine.similar("gzip", 3, where="kilobytes < 100"):
     print("similar", hit.doc_id, f"{hit.score:.2f}")
 print("deleted", index.delete("gzip"), "gzip" in index)
+
+own = Index.build([{"id": "x"}, {"id": "y"}], vectors=np.eye(2))  # vectors that one has: no model
+print("nearest", SearchEngine(own).search(np.array([0.1, 0.9]), 1)[0].doc_id)

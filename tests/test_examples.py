@@ -12,7 +12,7 @@ from tests.cli.process import ROOT, environment
 
 PRINTED = {
     "csv_hybrid": ["The tides of the north sea (1931)", "filter: year >= 1980", "Sourdough (2014)"],
-    "rows_in_memory": ["duplicate=", "search  gzip", "similar ", "deleted 1 False"],
+    "rows_in_memory": ["duplicate=", "search  gzip", "similar ", "deleted 1 False", "nearest y"],
 }
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Unpack
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sbert_search.embedding.arguments import CheckedOptions, MatchingOptions, ModelLike
 from sbert_search.embedding.protocol import TextEmbedder
@@ -26,6 +27,7 @@ from sbert_search.search.hits import body_of, read_hits
 from sbert_search.search.lexical import best_passages, best_sentence, informative_words
 from sbert_search.search.options import SearchKeywords, SearchOptions, Syntax
 from sbert_search.search.ordering import ordered
+from sbert_search.search.queries import Asked, QueriesLike, QueryLike, ask, one_query
 from sbert_search.search.ranking import Ranking
 from sbert_search.search.rerank import PairScorer
 from sbert_search.search.results import Hits
@@ -133,9 +135,10 @@ class SearchEngine:
 
     def search(
         self,
-        query: str,
+        query: QueryLike,
         k: int | None = None,
         *,
+        vector: NDArray[np.floating] | None = None,
         options: SearchOptions | None = None,
         highlight: bool = False,
         **keywords: Unpack[SearchKeywords],
@@ -143,9 +146,10 @@ class SearchEngine:
         """Find the documents that answer a query.
 
         Args:
-            query: Any text. ``"exact phrase"``, ``+must`` and ``-not`` in it are filters, unless
-                ``syntax="plain"``.
+            query: Any text, or a vector of the index's model, (dim,). ``"exact phrase"``, ``+must``
+                and ``-not`` in a text are filters, unless ``syntax="plain"``.
             k: Documents to return; None: ``options.k``, which is 10 by default.
+            vector: The vector of a text, (dim,), if the index's model shall not embed the text.
             options: How documents are found and ordered; None: the defaults of `SearchOptions`.
             highlight: Fill `Hit.best_sentence` and `Hit.matched_words`.
             keywords: Fields of ``options`` to replace: ``mode``, ``where``, ``fusion``,
@@ -156,62 +160,73 @@ class SearchEngine:
             order in which they were indexed.
 
         Raises:
-            QueryError: The query is blank or no string, or has only words to exclude; an option is
-                out of range, the filter is wrong, the index holds no document, or a model returns
-                values that are not finite.
+            QueryError: The query is blank, has only words to exclude, or is neither a text nor a
+                finite vector of the index's dimension; a vector is given without the text that the
+                mode, a reranker or ``highlight`` reads; an option is out of range, the filter is
+                wrong, the index holds no document, or a model returns values that are not finite.
+            ModelMismatch: The index has no model, since its vectors were given without one.
             NoLexicalData: The mode or an operator in the query needs lexical data, and the index
                 was built without it.
         """
         chosen = self._options(options, k, keywords)
-        return next(self._answers([query], chosen, highlight=highlight))
+        queries, vectors = one_query(query, vector)
+        return next(self._answers(queries, vectors, chosen, highlight=highlight))
 
     def search_many(
         self,
-        queries: Sequence[str],
+        queries: QueriesLike,
         k: int | None = None,
         *,
+        vectors: NDArray[np.floating] | None = None,
         options: SearchOptions | None = None,
         highlight: bool = False,
         **keywords: Unpack[SearchKeywords],
     ) -> list[Hits]:
-        """Answer several queries; arguments and errors as for `search`."""
+        """Answer several queries: texts, or vectors (n_queries, dim).
+
+        ``vectors``, (n_queries, dim), are those of the texts. Other arguments and errors as for
+        `search`.
+        """
         chosen = self._options(options, k, keywords)
-        return list(self._answers(queries, chosen, highlight=highlight))
+        return list(self._answers(queries, vectors, chosen, highlight=highlight))
 
     def answers(
         self,
-        queries: Sequence[str],
+        queries: QueriesLike,
         k: int | None = None,
         *,
+        vectors: NDArray[np.floating] | None = None,
         options: SearchOptions | None = None,
         **keywords: Unpack[SearchKeywords],
     ) -> Iterator[Hits]:
-        """Yield the hits of one query after the other; arguments and errors as for `search`.
+        """Yield the hits of one query after the other; arguments and errors as for `search_many`.
 
         Only the hits of the queries that are answered together are in memory.
         """
-        return self._answers(queries, self._options(options, k, keywords))
+        return self._answers(queries, vectors, self._options(options, k, keywords))
 
     def run(
         self,
         queries: Sequence[Query],
         k: int | None = None,
         *,
+        vectors: NDArray[np.floating] | None = None,
         options: SearchOptions | None = None,
         **keywords: Unpack[SearchKeywords],
     ) -> dict[str, dict[str, float]]:
         """Answer queries and return a run: for each query id, scores by document id, best first.
 
         ``k`` is 100 by default, and ``syntax`` is ``plain``. Texts are read only if a reranker
-        needs them. Other arguments and errors as for `search`.
+        needs them. ``vectors`` as for `search_many`. Other arguments and errors as for `search`.
         """
-        return dict(self.rankings(queries, k, options=options, **keywords))
+        return dict(self.rankings(queries, k, vectors=vectors, options=options, **keywords))
 
     def rankings(
         self,
         queries: Sequence[Query],
         k: int | None = None,
         *,
+        vectors: NDArray[np.floating] | None = None,
         options: SearchOptions | None = None,
         **keywords: Unpack[SearchKeywords],
     ) -> Iterator[tuple[str, dict[str, float]]]:
@@ -220,7 +235,7 @@ class SearchEngine:
         Only the rankings of the queries that are answered together are in memory.
         """
         chosen = self._options(options or SearchOptions(k=RUN_DEPTH), k, keywords, "plain")
-        ranked = self._ranked([query.text for query in queries], chosen)
+        ranked = self._ranked([query.text for query in queries], vectors, chosen)
         return zip((query.query_id for query in queries), ranked, strict=True)
 
     def similar(
@@ -259,13 +274,19 @@ class SearchEngine:
         return Hits((replace(hit, rank=rank) for rank, hit in first), mode="dense")
 
     def _answers(
-        self, queries: Sequence[str], options: SearchOptions, *, highlight: bool = False
+        self,
+        queries: QueriesLike,
+        vectors: NDArray[np.floating] | None,
+        options: SearchOptions,
+        *,
+        highlight: bool = False,
     ) -> Iterator[Hits]:
         snapshot = self.index.state
-        options = options.for_index(snapshot)
-        for texts in query_blocks(snapshot, queries, options, HITS_AT_ONCE):
+        reader = "A reranker" if self.reranker else "The option highlight" if highlight else ""
+        asked, options = ask(snapshot, queries, vectors, options, reader)
+        for part_asked in query_blocks(snapshot, asked, options, HITS_AT_ONCE):
             with self._turns:
-                block = self._first_stages(snapshot, texts, options)
+                block = self._first_stages(snapshot, part_asked, options)
             for part in self._within_memory(snapshot, block):
                 with self._turns:
                     pages = self._last_stages(snapshot, part, options)
@@ -273,12 +294,14 @@ class SearchEngine:
                 for found, hits in zip(part, answers, strict=True):
                     yield Hits(hits, query=found.asked, mode=options.mode)
 
-    def _ranked(self, queries: Sequence[str], options: SearchOptions) -> Iterator[dict[str, float]]:
+    def _ranked(
+        self, queries: Sequence[str], vectors: NDArray[np.floating] | None, options: SearchOptions
+    ) -> Iterator[dict[str, float]]:
         snapshot = self.index.state
-        options = options.for_index(snapshot)
-        for texts in query_blocks(snapshot, queries, options, RESULTS_AT_ONCE):
+        asked, options = ask(snapshot, queries, vectors, options)
+        for part_asked in query_blocks(snapshot, asked, options, RESULTS_AT_ONCE):
             with self._turns:
-                block = self._first_stages(snapshot, texts, options)
+                block = self._first_stages(snapshot, part_asked, options)
             for part in self._within_memory(snapshot, block) if self.reranker else [block]:
                 with self._turns:
                     pages = self._last_stages(snapshot, part, options)
@@ -305,10 +328,10 @@ class SearchEngine:
         return chosen
 
     def _first_stages(
-        self, snapshot: Snapshot, queries: Sequence[str], options: SearchOptions
+        self, snapshot: Snapshot, asked: Asked, options: SearchOptions
     ) -> list[Retrieved]:
         """Find documents for each query; without a reranker, only those to return are left."""
-        block = retrieve(snapshot, queries, options, self.load_model)
+        block = retrieve(snapshot, asked, options, self.load_model)
         return block if self.reranker else ordered(snapshot, block, options, None)
 
     def _last_stages(

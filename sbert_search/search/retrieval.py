@@ -17,7 +17,8 @@ from sbert_search.search.dense import nearest_documents
 from sbert_search.search.fusion import fuse
 from sbert_search.search.lexical import matching_documents
 from sbert_search.search.operators import Clause, ParsedQuery, parse_query
-from sbert_search.search.options import SearchOptions, require_queries
+from sbert_search.search.options import SearchOptions
+from sbert_search.search.queries import Asked
 from sbert_search.search.ranking import Ranking
 from sbert_search.search.word_filter import fill_up, word_mask
 
@@ -33,9 +34,9 @@ class Retrieved:
     """The documents found for a query.
 
     Attributes:
-        asked: The query as it was asked.
+        asked: The query as it was asked, "" for a vector.
         query: The query without its operators and the words that it excludes.
-        vector: Its vector, (dim,); None in lexical search.
+        vector: Its vector, (dim,), by the model; None in lexical search, and if it was given.
         ranking: The documents.
         n_before: Number of documents on earlier pages of the result.
     """
@@ -48,35 +49,34 @@ class Retrieved:
 
 
 def query_blocks(
-    snapshot: Snapshot, queries: Sequence[str], options: SearchOptions, at_once: int
-) -> Iterator[Sequence[str]]:
-    """Check the queries, then yield them in blocks that are answered together.
+    snapshot: Snapshot, asked: Asked, options: SearchOptions, at_once: int
+) -> Iterator[Asked]:
+    """Yield queries in blocks that are answered together.
 
     Args:
         snapshot: State of the index to search.
-        queries: The queries.
+        asked: The queries.
         options: The options of the search.
         at_once: Largest number of documents that are found for the queries of a block.
 
     Raises:
-        QueryError: The index holds no document, or a query is blank or no string.
+        QueryError: The index holds no document.
     """
     if snapshot.n_docs == 0:
         raise QueryError(
             f"{snapshot.path} holds no documents; add some with "
             f"`sbert-search index add {snapshot.path} SOURCE`."
         )
-    require_queries(queries)
     depth = min(max(options.depth, options.fusion.depth), snapshot.n_docs)
     pairs = _PAIRS_AT_ONCE // max(1, options.rerank_depth)
     step = max(1, min(_QUERIES_AT_ONCE, pairs, at_once // depth))
-    for start in range(0, len(queries), step):
-        yield queries[start : start + step]
+    for start in range(0, len(asked), step):
+        yield asked.part(start, start + step)
 
 
 def retrieve(
     snapshot: Snapshot,
-    queries: Sequence[str],
+    asked: Asked,
     options: SearchOptions,
     embedder: Callable[[], TextEmbedder],
 ) -> list[Retrieved]:
@@ -86,19 +86,22 @@ def retrieve(
 
     Args:
         snapshot: State of the index to search.
-        queries: The queries.
+        asked: The queries.
         options: The options of the search, with a mode other than ``auto``.
-        embedder: Returns the model; it is not called in lexical search.
+        embedder: Returns the model; it is not called in lexical search, and if vectors are given.
 
     Raises:
         QueryError: The filter is wrong, or the model gives a vector that is not finite.
         NoLexicalData: The mode needs lexical data and the index was built without it.
     """
     parse = parse_query if options.syntax == "operators" else ParsedQuery
-    parsed = list(map(parse, queries))
+    parsed = list(map(parse, asked.texts))
     mask = None if options.where is None else snapshot.filter_mask(options.where)
     texts = [query.text for query in parsed]
-    vectors = None if options.mode == "lexical" else embed_queries(embedder(), texts)
+    made = None
+    if options.mode != "lexical" and asked.vectors is None:
+        made = embed_queries(embedder(), texts)
+    vectors = asked.vectors if made is None else made
     demands: dict[tuple[Clause, ...], list[int]] = {}
     for i, query in enumerate(parsed):
         demands.setdefault(query.clauses, []).append(i)
@@ -110,9 +113,9 @@ def retrieve(
         if admitted and options.mode == "lexical" and not all(c.excluded for c in clauses):
             rankings = [fill_up(snapshot, r, admitted, options.depth) for r in rankings]
         for i, ranking in zip(at, rankings, strict=True):
-            vector = None if vectors is None else vectors[i]
-            found[i] = Retrieved(queries[i], texts[i], vector, ranking)
-    return [found[i] for i in range(len(queries))]
+            vector = None if made is None else made[i]
+            found[i] = Retrieved(asked.texts[i], texts[i], vector, ranking)
+    return [found[i] for i in range(len(asked))]
 
 
 def _rankings(

@@ -13,6 +13,7 @@ from sbert_search.errors import QueryError
 from sbert_search.index.documents import is_id
 from sbert_search.index.norms import normalised
 from sbert_search.index.snapshot import Snapshot
+from sbert_search.search.queries import query_vectors
 
 Example: TypeAlias = str | int | NDArray[np.floating]
 """The id of a document in the index, or a vector of its model, (dim,)."""
@@ -78,15 +79,4 @@ def _mean(
 
 def _vector(snapshot: Snapshot, values: object) -> NDArray[np.float32]:
     """Check a vector and return it as a matrix of one row."""
-    try:
-        vector = np.asarray(values, dtype=np.float32)
-    except (TypeError, ValueError) as error:
-        raise QueryError(f"An example is neither an id nor a vector: {error}.") from error
-    dim = snapshot.settings.dim
-    if vector.shape != (dim,):
-        raise QueryError(
-            f"An example has the shape {vector.shape}; a vector of this index has ({dim},)."
-        )
-    if not np.isfinite(vector).all():
-        raise QueryError("The vector of an example has values that are not finite.")
-    return vector[None]
+    return query_vectors(snapshot, np.asarray(values)[None], "An example")

@@ -86,7 +86,7 @@ def test_the_filter_and_k_hold(engine: SearchEngine) -> None:
         (["a", 7], "holds no document with the id '7'"),
         (np.ones(3), r"shape \(3,\); a vector of this index has \(384,\)"),
         (np.full(384, np.nan), "not finite"),
-        ([[0.0, "a"]], "neither an id nor a vector"),
+        ([[0.0, "a"]], "An example is not a vector"),
         (np.zeros(384), "cancel out"),
     ],
 )

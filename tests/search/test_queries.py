@@ -1,0 +1,130 @@
+"""Searches by vectors: what they find, and which calls are refused by name."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from sbert_search.embedding.hashing import HashingEmbedder
+from sbert_search.errors import ModelMismatch, NoLexicalData, QueryError
+from sbert_search.index.index import Index
+from sbert_search.records import Hit, Query
+from sbert_search.search.engine import SearchEngine
+from tests.search.corpus import small_index
+
+ROWS: list[dict[str, object]] = [
+    {"_id": "east", "text": "sun rise", "n": 1},
+    {"_id": "north", "text": "cold star", "n": 2},
+    {"_id": "between", "text": "cold sun", "n": 3},
+]
+VECTORS = np.array([[1, 0], [0, 1], [3, 4]], np.float32)
+
+
+@pytest.fixture
+def given(tmp_path: Path) -> SearchEngine:
+    return SearchEngine(Index.build(ROWS, out=tmp_path / "given", vectors=VECTORS))
+
+
+def found(hits: list[Hit]) -> list[tuple[str, float]]:
+    return [(hit.doc_id, round(hit.score, 4)) for hit in hits]
+
+
+def test_a_vector_takes_the_place_of_the_text(given: SearchEngine) -> None:
+    east = [("east", 1.0), ("between", 0.6), ("north", 0.0)]
+    queries: list[Any] = [np.array([2.0, 0]), np.array([2, 0]), torch.tensor([2.0, 0]), [2.0, 0.0]]
+    for query in queries:
+        assert found(given.search(query)) == east
+    assert found(given.search(np.array([0.0, 5.0]), 1, where="n < 3")) == [("north", 1.0)]
+    many = given.search_many(np.array([[1.0, 0], [0, 1]]), k=1)
+    assert [found(hits) for hits in many] == [[("east", 1.0)], [("north", 1.0)]]
+    assert found(next(given.answers(np.array([[1.0, 0.0]]), offset=1, k=1))) == [("between", 0.6)]
+    assert given.search(np.array([1.0, 0]))[0].stages.keys() == {"dense"}
+
+
+def test_a_vector_gives_the_hits_of_the_text_that_it_embeds(tmp_path: Path) -> None:
+    engine = SearchEngine(small_index(tmp_path), HashingEmbedder())
+    texts = ["water of the river", "yeast", "immune cells"]
+    vectors = HashingEmbedder().encode_query(texts)
+    for text, vector in zip(texts, vectors, strict=True):
+        assert engine.search(vector) == engine.search(text, mode="dense")
+    assert engine.search_many(vectors, 2) == engine.search_many(texts, 2, mode="dense")
+    assert engine.search_many(texts, 2) == engine.search_many(texts, 2, vectors=vectors)
+    queries = [Query(text, text) for text in texts]
+    assert engine.run(queries) == engine.run(queries, vectors=vectors)
+    assert engine.run(queries) != engine.run(queries, vectors=vectors[::-1])
+
+
+def test_text_and_vector_together_make_a_hybrid_search_without_a_model(
+    given: SearchEngine,
+) -> None:
+    hits = given.search("cold", vector=np.array([1.0, 0.0]))
+    assert hits[0].doc_id == "between"  # second by its vector, and it has the word
+    assert {name for hit in hits for name in hit.stages} >= {"dense", "lexical"}
+    dense = given.search("cold", vector=np.array([1.0, 0.0]), mode="dense")
+    assert dense[0].doc_id == "east"
+    shown = given.search("cold", vector=np.array([1.0, 0.0]), highlight=True)
+    assert (shown[0].best_sentence, shown[0].matched_words) == ("cold sun", ("cold",))
+
+
+def test_a_text_without_a_model_is_searched_by_its_words(given: SearchEngine) -> None:
+    assert given.search("cold") == given.search("cold", mode="lexical")
+    for mode in ("dense", "hybrid"):
+        with pytest.raises(ModelMismatch, match="no text can be embedded"):
+            given.search("cold", mode=mode)
+    without_words = SearchEngine(Index.build(ROWS, vectors=VECTORS, lexical=None))
+    with pytest.raises(ModelMismatch, match="no text can be embedded"):
+        without_words.search("cold")
+    with pytest.raises(NoLexicalData):
+        without_words.search("cold", vector=VECTORS[0], mode="hybrid")
+    assert without_words.search("cold", 1, vector=VECTORS[0])[0].doc_id == "east"
+
+
+class _Reranker:
+    def predict(self, pairs: list[tuple[str, str]]) -> Any:
+        return np.zeros(len(pairs))
+
+
+V = np.array([1.0, 0.0])
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda e: e.search(np.ones(3)), "The query has the shape (3,); a vector of this index"),
+        (lambda e: e.search(np.ones((1, 2))), "the shape (1, 2)"),
+        (lambda e: e.search(np.array([np.nan, 0])), "The query has a vector with values that are"),
+        (lambda e: e.search(np.zeros(2)), "a vector of zeros"),
+        (lambda e: e.search(["a", "b"]), "not a vector: could not convert string"),
+        (lambda e: e.search_many(np.ones(2)), "the shape ()"),
+        (lambda e: e.search(V, mode="hybrid"), "The mode hybrid reads the text of a query"),
+        (lambda e: e.search(V, mode="lexical"), "The mode lexical reads the text of a query"),
+        (lambda e: e.search(V, highlight=True), "The option highlight reads the text"),
+        (lambda e: e.search(V, vector=V), "The queries are vectors already"),
+        (lambda e: e.search("sun", vector=V, mode="lexical"), "compares no vectors"),
+        (
+            lambda e: e.search("sun", vector=np.ones(3)),
+            "The vector of the query has the shape (3,)",
+        ),
+        (lambda e: e.search_many(["sun"], vectors=VECTORS), "3 vectors for 1 queries"),
+        (lambda e: e.search(None), "of type NoneType; it must be a text"),
+        (lambda e: e.search(" "), "The query is empty"),
+    ],
+)
+def test_what_cannot_be_searched_is_refused_by_name(
+    given: SearchEngine, call: Callable[[Any], object], message: str
+) -> None:
+    with pytest.raises(QueryError, match=re.escape(message)):
+        call(given)
+
+
+def test_a_reranker_needs_the_text(given: SearchEngine) -> None:
+    engine = SearchEngine(given.index, reranker=_Reranker())
+    with pytest.raises(QueryError, match="A reranker reads the text of a query"):
+        engine.search(V)
+    assert len(engine.search("sun", vector=V)) == 3
