@@ -105,11 +105,12 @@ def plan_examples(
     Raises:
         CorpusError: There are fewer than two documents for NSP, or there are no examples.
     """
-    if settings.kind == "nsp" and len(document_starts) < 3:
+    n_documents = len(document_starts) - 1
+    if settings.kind == "nsp" and n_documents < 2:
         raise CorpusError(
-            f"NSP draws a second sentence from another document, but the source has only "
-            f"{len(document_starts) - 1} documents. Use sop or full-sentences, or a source with "
-            "several documents."
+            "NSP draws a second sentence from another document, but the source has only "
+            f"{n_documents} document{'s' * (n_documents != 1)}. Use sop or full-sentences, or a "
+            "source with several documents."
         )
     rng = generator(seed, "sample", epoch)
     first_sentence, last_sentence = document_starts[[0, -1]].tolist()
