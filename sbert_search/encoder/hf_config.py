@@ -17,9 +17,6 @@ _ACTIVATIONS = {
     "gelu_pytorch_tanh": "gelu_tanh",
     "relu": "relu",
 }
-# Fields that config.json does not have: the weights tell whether there is a pooler, and causal
-# attention is for tests only.
-_NOT_IN_SETTINGS = ("pooler", "causal")
 
 
 def read_settings(path: Path) -> tuple[EncoderConfig, dict[str, object]]:
@@ -86,7 +83,9 @@ def from_settings(keys: Mapping[str, object]) -> EncoderConfig:
 def to_settings(config: EncoderConfig) -> dict[str, object]:
     """Translate a configuration to the keys of a ``config.json``.
 
-    The keys are translated back, to check that no setting is lost.
+    The keys are translated back, to check that no setting is lost. Two settings have no key. The
+    names of the weights tell whether there is a pooler, so its layer must have a name in the
+    layout. Causal attention is for tests only, and is not checked.
 
     Raises:
         ConfigError: The file format of the model family (layout) cannot store one of the settings.
@@ -94,8 +93,9 @@ def to_settings(config: EncoderConfig) -> dict[str, object]:
     layout = LAYOUTS[config.layout]
     keys = _write_keys(config, layout)
     read_back = to_mapping(from_settings(keys))
+    read_back |= {"pooler": config.pooler and "pooler" in layout.names, "causal": config.causal}
     for name, value in to_mapping(config).items():
-        if name not in _NOT_IN_SETTINGS and read_back[name] != value:
+        if read_back[name] != value:
             raise ConfigError(
                 f"The layout {config.layout!r} cannot hold {name} = {value!r}, "
                 f"only {read_back[name]!r}."

@@ -200,6 +200,18 @@ def test_settings_that_cannot_be_are_named(
             | {"key_bias": False},
             r"'deberta' cannot hold attention_terms",
         ),
+        (
+            {"layout": "electra", "pooler": True},
+            r"'electra' cannot hold pooler = True, only False",
+        ),
+        (
+            {"layout": "distilbert", "token_type_vocab": 0, "pooler": True},
+            r"'distilbert' cannot hold pooler = True, only False",
+        ),
+        (
+            {"layout": "deberta", "key_bias": False, "pooler": True},
+            r"'deberta' cannot hold pooler = True, only False",
+        ),
     ],
 )
 def test_what_a_layout_cannot_hold_is_not_saved(

@@ -185,6 +185,11 @@ BAD: dict[str, tuple[tuple[str, ...], type[SbertSearchError], str]] = {
         "'roberta' .* cannot classify pairs",
     ),
     "layout that cannot hold it": (("model.embedding_size=8",), ConfigError, "cannot hold"),
+    "layout without a pooler": (
+        ("model.layout=electra",),
+        ConfigError,
+        r"'electra' cannot hold pooler = True, only False",
+    ),
     "decoder without its layout": (("mask_decoder=true",), ConfigError, "layout 'deberta'"),
     "all held out": (("data.held_out=0.99",), CorpusError, "too few to train on"),
 }
@@ -195,6 +200,8 @@ def test_what_does_not_fit_is_named(case: str, tmp_path: Path) -> None:
     overrides, error, message = BAD[case]
     with pytest.raises(error, match=message):
         pretrain(small_recipe("bert", tmp_path, *overrides), tmp_path / "run")
+    # Only a text that is too short for the settings is found after it has been read.
+    assert (tmp_path / "run").exists() == (error is CorpusError)
     assert not list(tmp_path.glob("run/ckpt-*"))
 
 
