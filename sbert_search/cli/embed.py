@@ -17,7 +17,16 @@ from sbert_search.cli.source_options import finish, model_options, source_option
 )
 @source_options
 @embedder_options
-@shared_options("batch-tokens", "on-truncate", "on-error", "memory", "quiet", "json")
+@shared_options(
+    "batch-tokens",
+    "on-truncate",
+    "chunk-tokens",
+    "chunk-overlap",
+    "on-error",
+    "memory",
+    "quiet",
+    "json",
+)
 @click.pass_context
 def embed(
     ctx: click.Context,

@@ -41,7 +41,7 @@ _BATCH_PAIRS = 1000  # number of pairs whose texts are in memory at the same tim
 )
 @source_options
 @embedder_options
-@shared_options("on-truncate", "memory", "quiet", "json")
+@shared_options("on-truncate", "chunk-tokens", "chunk-overlap", "memory", "quiet", "json")
 @click.pass_context
 def pairs(
     ctx: click.Context,

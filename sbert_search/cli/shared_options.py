@@ -141,6 +141,21 @@ _SHARED: dict[str, Decorator] = {
         "chunk",
         help="Treatment of texts above the model's length limit; chunk: split into passages.",
     ),
+    "chunk-tokens": click.option(
+        "--chunk-tokens",
+        type=click.IntRange(min=2),
+        metavar="N",
+        envvar=_variable("chunk-tokens"),
+        help="Split texts longer than N tokens into passages of at most N tokens.  [default: what "
+        "the model reads]",
+    ),
+    "chunk-overlap": click.option(
+        "--chunk-overlap",
+        type=click.IntRange(min=0),
+        metavar="N",
+        envvar=_variable("chunk-overlap"),
+        help="Maximum number of tokens that a passage shares with the one before.  [default: 0]",
+    ),
     "on-error": choice(
         "on-error",
         "stop",

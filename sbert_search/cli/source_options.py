@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from sbert_search.index.ingestion.ingest import IngestReport, ReadSettings
 
 R = TypeVar("R", bound="ReadSettings")
+_RULES = ("on_error", "on_truncate", "text_as", "chunk_tokens", "chunk_overlap")
 
 _SOURCE_HELP = """
 
@@ -45,9 +46,11 @@ def source_options(function: F) -> F:
 def with_read_options(settings: R, ctx: click.Context) -> R:
     """Override settings with the options that the user set; the other settings stay."""
     chosen = {name: ctx.params[name] for name in given(ctx)}
-    rules = {
-        name: chosen[name] for name in ("on_error", "on_truncate", "text_as") if name in chosen
-    }
+    sizes = chosen.keys() & {"chunk_tokens", "chunk_overlap"}
+    if sizes and chosen.setdefault("on_truncate", "chunk") != "chunk":
+        option = f"--{min(sizes).replace('_', '-')}"
+        raise click.UsageError(f"{option} needs --on-truncate chunk.")
+    rules = {name: chosen[name] for name in _RULES if name in chosen}
     fields = ("id", "text", "title")
     roles = {name: chosen[f"{name}_field"] for name in fields if f"{name}_field" in chosen}
     return replace(settings, fields=replace(settings.fields, **roles), **rules)

@@ -15,6 +15,7 @@ from sbert_search.embedding.protocol import Task, TextEmbedder, TokenizedTexts, 
 from sbert_search.models.loading.folder import load_tokenizer, read_folder
 from sbert_search.models.loading.identity import ModelIdentity
 from sbert_search.models.loading.resolve import resolve_model
+from sbert_search.tokens.chunking import WHOLE_WORDS, Chunking
 
 _POOLED = {"mean of the last states": "mean", "[CLS] of the last states": "cls"}
 
@@ -89,9 +90,11 @@ class TokenMeanEmbedder:
         before, after = len(self._tokenizer.single.before), len(self._tokenizer.single.after)
         return TokenizedTexts(texts, "", [each[before : len(each) - after] for each in ids], lost)
 
-    def split(self, text: str, *, task: Task | None = None) -> list[tuple[int, int]]:
-        """Cut a text between words into passages of at most ``max_len`` tokens."""
-        return self._tokenizer.split(text)
+    def split(
+        self, text: str, *, task: Task | None = None, chunking: Chunking = WHOLE_WORDS
+    ) -> list[tuple[int, int]]:
+        """Cut a text into passages of at most ``max_len`` tokens."""
+        return self._tokenizer.split(text, chunking=chunking)
 
     def encode_tokens(self, tokens: TokenizedTexts) -> Vectors:
         """Average the token embeddings of each text, float32 (n, dim).

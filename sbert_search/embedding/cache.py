@@ -22,6 +22,7 @@ from sbert_search.embedding.protocol import Task, TextEmbedder, TokenizedTexts, 
 from sbert_search.runtime.cache import cache_folder, digest_of
 from sbert_search.runtime.disk import files
 from sbert_search.runtime.progress import warn
+from sbert_search.tokens.chunking import WHOLE_WORDS, Chunking
 
 # Largest size of the caches of all models together; the least recently used blocks are removed.
 MAX_BYTES = 4 << 30
@@ -125,9 +126,11 @@ class CachedEmbedder:
         """Tokenise as the wrapped embedder does."""
         return self._embedder.tokenize(texts, task=task, prompt_name=prompt_name)
 
-    def split(self, text: str, *, task: Task | None = None) -> list[tuple[int, int]]:
+    def split(
+        self, text: str, *, task: Task | None = None, chunking: Chunking = WHOLE_WORDS
+    ) -> list[tuple[int, int]]:
         """Split as the wrapped embedder does."""
-        return self._embedder.split(text, task=task)
+        return self._embedder.split(text, task=task, chunking=chunking)
 
     def encode_tokens(self, tokens: TokenizedTexts) -> Vectors:
         """Look vectors up and compute the missing ones, float32 (n, dim), rows in input order."""

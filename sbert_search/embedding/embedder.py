@@ -32,6 +32,7 @@ from sbert_search.runtime.device_names import device_names
 from sbert_search.runtime.overlap import prefetch
 from sbert_search.runtime.progress import note, progress
 from sbert_search.runtime.provenance import machine
+from sbert_search.tokens.chunking import WHOLE_WORDS, Chunking
 
 if TYPE_CHECKING:
     from sbert_search.runtime.device import Precision
@@ -181,13 +182,21 @@ class Embedder:
         """
         return self._tokenize(texts, self._prompt(task, prompt_name))
 
-    def split(self, text: str, *, task: Task | None = None) -> list[tuple[int, int]]:
-        """Cut a text between words into passages that need no truncation.
+    def split(
+        self, text: str, *, task: Task | None = None, chunking: Chunking = WHOLE_WORDS
+    ) -> list[tuple[int, int]]:
+        """Cut a text into passages that need no truncation.
+
+        Args:
+            text: Any text.
+            task: The passages have room for the prompt of this name, if the model has it.
+            chunking: Size, overlap and borders of the passages.
 
         Returns:
-            Start and end of each passage in characters; they follow one another without a gap.
+            Start and end of each passage in characters, in order; there is no gap between two.
         """
-        return self._engine.tokenizer.split(text, prompt=self._prompt(task, None))
+        prompt = self._prompt(task, None)
+        return self._engine.tokenizer.split(text, prompt=prompt, chunking=chunking)
 
     def encode_tokens(self, tokens: TokenizedTexts, *, batch_size: int | None = None) -> Vectors:
         """Compute vectors, float32 (n, dim), rows in input order.

@@ -17,7 +17,7 @@ import xxhash
 from sbert_search.embedding.protocol import Task, TokenizedTexts, Vectors
 from sbert_search.errors import ConfigError
 from sbert_search.models.loading.identity import ModelIdentity
-from sbert_search.tokens.chunking import PIECE_CHARS, Spans, pieces, split_by_pieces, windows
+from sbert_search.tokens.chunking import PIECE_CHARS, WHOLE_WORDS, Chunking, Spans, pieces
 
 _WORD = re.compile(r"\w+")
 # Indexes store a hash of this string as the identity of the embedder. Change the string if and only
@@ -81,13 +81,16 @@ class HashingEmbedder:
             count += len(matches)
         return words, count
 
-    def split(self, text: str, *, task: Task | None = None) -> list[tuple[int, int]]:
+    def split(
+        self, text: str, *, task: Task | None = None, chunking: Chunking = WHOLE_WORDS
+    ) -> list[tuple[int, int]]:
         """Cut a text into passages of at most ``max_len`` words."""
-        return split_by_pieces(text, self._split)
+        return chunking.split(text, lambda piece: self._split(piece, chunking))
 
-    def _split(self, text: str) -> Spans:
+    def _split(self, text: str, chunking: Chunking) -> Spans:
         offsets = [match.span() for match in _WORD.finditer(text)]
-        return windows(offsets, range(len(offsets)), len(text), self.max_len)
+        capacity = min(chunking.tokens or self.max_len, self.max_len)
+        return chunking.spans(text, offsets, range(len(offsets)), capacity)
 
     def encode_tokens(self, tokens: TokenizedTexts) -> Vectors:
         """Compute unit vectors, float32 (n, dim); a text without words gives (1, 0, ..., 0).

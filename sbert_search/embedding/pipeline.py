@@ -18,6 +18,7 @@ from sbert_search.runtime.memory import MAX_WAITING_BYTES
 from sbert_search.runtime.overlap import Allowance, prefetch
 from sbert_search.runtime.progress import warn
 from sbert_search.tokens.batching import token_batches
+from sbert_search.tokens.chunking import AT_BORDERS, Chunking
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -26,9 +27,8 @@ OnTruncate = Literal["warn", "error", "chunk"]
 _STEPS_A_CALL = 4  # forward passes of the model in one call of the embedder
 _CALLS_AHEAD = 64  # finished calls whose vectors may wait while the consumer writes
 _CHARS_AT_ONCE = 1 << 20  # characters of the texts that are tokenised together
-# Memory of a text that is split, as a multiple of the text: it is held whole, as passages and as
-# token ids.
-_CHUNK_COPIES = 6
+# Memory of the passages of a text and of their token ids, as a multiple of the passages.
+_CHUNK_COPIES = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +69,7 @@ def embed_batches(
     embedder: TextEmbedder,
     *,
     on_truncate: OnTruncate = "warn",
+    chunking: Chunking = AT_BORDERS,
     advance: Callable[[int], None] = lambda n: None,
     waiting_bytes: int = MAX_WAITING_BYTES,
 ) -> Generator[EmbeddedBatch[T]]:
@@ -84,6 +85,8 @@ def embed_batches(
         embedder: Embedder that computes the vectors.
         on_truncate: Treatment of a text longer than the model's limit: ``warn`` cuts it and prints
             the number of such texts at the end, ``error`` stops, ``chunk`` splits it into passages.
+        chunking: With ``chunk``, how texts are split; a text of at most ``chunking.tokens`` tokens
+            stays whole.
         advance: Called after each call of the embedder, with the number of documents whose first
             passage was embedded in that call.
         waiting_bytes: Limit of the memory of all batches that are read and not yet taken by the
@@ -95,8 +98,8 @@ def embed_batches(
     texts = lost_texts = lost_tokens = 0
     allowance = Allowance(waiting_bytes)
     with (
-        closing(prefetch(_admitted(batches, allowance, on_truncate))) as read,
-        closing(prefetch(_tokenize(read, embedder, on_truncate))) as tokenized,
+        closing(prefetch(_admitted(batches, allowance, on_truncate, chunking))) as read,
+        closing(prefetch(_tokenize(read, embedder, on_truncate, chunking))) as tokenized,
         closing(prefetch(_encode(tokenized, embedder), _CALLS_AHEAD)) as results,
         closing(allowance),
     ):
@@ -119,11 +122,14 @@ def embed_batches(
 
 
 def _admitted(
-    batches: Iterable[tuple[Sequence[Document], T]], allowance: Allowance, on_truncate: OnTruncate
+    batches: Iterable[tuple[Sequence[Document], T]],
+    allowance: Allowance,
+    on_truncate: OnTruncate,
+    chunking: Chunking,
 ) -> Iterator[tuple[Sequence[Document], T, int]]:
     """Yield each batch, with its size in bytes, as soon as the memory limit allows it."""
+    copies = 1 + (_CHUNK_COPIES * chunking.growth if on_truncate == "chunk" else 0)
     for documents, payload in batches:
-        copies = _CHUNK_COPIES if on_truncate == "chunk" else 1
         n_bytes = copies * sum(document.held_bytes for document in documents)
         allowance.take(n_bytes)
         yield documents, payload, n_bytes
@@ -134,6 +140,7 @@ def _tokenize(
     batches: Iterable[tuple[Sequence[Document], T, int]],
     embedder: TextEmbedder,
     on_truncate: OnTruncate,
+    chunking: Chunking,
 ) -> Iterator[tuple[EmbeddedBatch[T], TokenizedTexts]]:
     """Yield batches whose vectors are not computed yet, and the tokens to compute them from."""
     for documents, payload, held_bytes in batches:
@@ -142,9 +149,10 @@ def _tokenize(
         tokens = _tokens_of(texts, embedder)
         if tokens.lost.any() and on_truncate == "error":
             raise _too_long(documents, tokens, embedder.max_len)
-        if tokens.lost.any() and on_truncate == "chunk":
-            for row in np.flatnonzero(tokens.lost).tolist():
-                spans[row] = embedder.split(texts[row], task="document")
+        too_long = tokens.lengths + tokens.lost > (chunking.tokens or embedder.max_len)
+        if on_truncate == "chunk" and too_long.any():
+            for row in np.flatnonzero(too_long).tolist():
+                spans[row] = embedder.split(texts[row], task="document", chunking=chunking)
             passages = [
                 text[start:end]
                 for text, cuts in zip(texts, spans, strict=True)

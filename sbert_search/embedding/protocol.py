@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sbert_search.models.loading.identity import ModelIdentity
+from sbert_search.tokens.chunking import WHOLE_WORDS, Chunking
 
 Task = Literal["query", "document"]
 Vectors = NDArray[np.float32]
@@ -78,11 +79,13 @@ class TextEmbedder(Protocol):
     ) -> TokenizedTexts:
         """Put the prompt before each text, turn both into token ids and truncate these."""
 
-    def split(self, text: str, *, task: Task | None = None) -> list[tuple[int, int]]:
+    def split(
+        self, text: str, *, task: Task | None = None, chunking: Chunking = WHOLE_WORDS
+    ) -> list[tuple[int, int]]:
         """Cut a text into passages that need no truncation.
 
         Returns:
-            Start and end of each passage in characters; they follow one another without a gap.
+            Start and end of each passage in characters, in order; there is no gap between two.
         """
 
     def encode_tokens(self, tokens: TokenizedTexts) -> Vectors:

@@ -111,6 +111,13 @@ def _settings(
         "metric": store.metric,
         "depth": depth,
     }
+    reading = index.read_settings
+    if reading.on_truncate == "chunk":
+        settings |= {
+            "chunk tokens": reading.chunk_tokens or index.identity.max_len,
+            "chunk overlap": reading.chunk_overlap,
+            "chunk borders": reading.chunk_borders,
+        }
     if search.mode != "dense" and store.lexical is not None:
         settings |= to_mapping(store.lexical)
     if search.mode == "hybrid":
@@ -140,7 +147,8 @@ def _opened(
         yield Index.open(index), {}
         return
     with tempfile.TemporaryDirectory(prefix="sbert-search-eval-") as scratch:
-        out, settings = Path(scratch) / "index", BuildSettings(on_error=task.on_error)
+        out = Path(scratch) / "index"
+        settings = BuildSettings(on_error=task.on_error, on_truncate="warn")
         report = build_index(folder, out, lambda: embedder, settings)
         yield Index.open(out), {"documents truncated": report.truncated}
 

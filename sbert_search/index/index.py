@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack, cast
 
-from sbert_search.config import from_mapping, unknown_name
+from sbert_search.config import unknown_name
 from sbert_search.corpus.beir import read_queries
 from sbert_search.corpus.documents import CorpusReader
 from sbert_search.corpus.spool import Sources, text_rows
@@ -230,7 +230,7 @@ class Index:
     def read_settings(self) -> ReadSettings:
         """The settings by which the build read documents, except that a bad row is an error."""
         build = self.state.manifest.build
-        settings = from_mapping(ReadSettings, build.settings) if build else ReadSettings()
+        settings = ReadSettings.from_stored(build.settings) if build else ReadSettings()
         return replace(settings, on_error="stop")
 
     @property
@@ -646,6 +646,7 @@ class Index:
         )
         survey = reader.survey()
         embedder, agreed = self._embedder_for(has_vectors, model, options), self.state.settings
+        chunking = settings.chunking(embedder)
         with note_resume_on_interrupt(self.store), self.store.writer() as writer:
             self.require_finished()
             if writer.snapshot.settings != agreed:  # another process changed or replaced the index
@@ -662,6 +663,7 @@ class Index:
                 survey=survey,
                 mode=mode,
                 on_truncate=settings.on_truncate,
+                chunking=chunking,
                 memory_bytes=memory_bytes,
                 finish=partial(_settle, writer, memory_bytes),
             )

@@ -6,9 +6,21 @@ A passage is what the model embeds. A piece is what the tokenizer gets at a time
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sbert_search.tokens.borders import Border, token_borders
 
 PIECE_CHARS = 1 << 17  # limits memory: a tokenizer's result takes about 300 bytes per token
 
+# The end of a text decides where its last two passages are cut. A passage moves on by a quarter of
+# its maximum size or more, so these two are among the last nine.
+_UNSURE = 9
+
+Borders = Literal["sentences", "words"]
 Spans = list[tuple[int, int]]
 
 
@@ -24,63 +36,107 @@ def pieces(text: str, n_chars: int = PIECE_CHARS) -> Iterator[str]:
     yield text[start:]
 
 
-def split_by_pieces(text: str, split: Callable[[str], Spans]) -> Spans:
+@dataclass(frozen=True, slots=True)
+class Chunking:
+    """How a long text is split into passages.
+
+    Attributes:
+        tokens: Maximum number of tokens of a passage, special tokens and prompt included. None, or
+            more than the model reads: what the model reads.
+        overlap: Maximum number of tokens that a passage shares with the passage before; it is
+            limited to half of the tokens of a passage.
+        borders: ``sentences``: cut at the highest border in the second half of a passage, where
+            headings are higher than paragraphs, then sentences, lines and words. ``words``: cut
+            after the last word that fits, without overlap.
+    """
+
+    tokens: int | None = None
+    overlap: int = 0
+    borders: Borders = "sentences"
+
+    @property
+    def growth(self) -> int:
+        """Maximum length of all passages of a text together, as a multiple of the text."""
+        return 3 if self.overlap else 1
+
+    def split(self, text: str, spans: Callable[[str], Spans]) -> Spans:
+        """Split a text by a function that calls `spans` with the tokens of a piece of the text."""
+        return split_by_pieces(text, spans, 1 if self.borders == "words" else _UNSURE)
+
+    def spans(
+        self,
+        text: str,
+        offsets: Sequence[tuple[int, int]],
+        words: Sequence[int | None],
+        capacity: int,
+    ) -> Spans:
+        """Split a text into passages of at most ``capacity`` tokens.
+
+        Args:
+            text: The text.
+            offsets: Start and end of each token in the text, in characters, in order.
+            words: Index of the word of each token.
+            capacity: Maximum number of tokens in a passage, without special tokens and prompt.
+
+        Returns:
+            Start and end of each passage in characters. The passages cover the text; without
+            overlap each passage starts at the end of the passage before.
+        """
+        if self.borders == "words":
+            return windows(offsets, words, len(text), capacity)
+        kinds, cuts = token_borders(text, offsets, words)
+        return _characters(_passages(kinds, capacity, self.overlap), cuts.tolist(), len(text))
+
+
+AT_BORDERS = Chunking()
+WHOLE_WORDS = Chunking(borders="words")
+
+
+def split_by_pieces(text: str, split: Callable[[str], Spans], unsure: int = 1) -> Spans:
     """Split a text into passages by a function that gets only one piece of the text at a time.
 
-    The last passage of a piece is split again, together with the text that follows. So the passages
-    are the same as if the function got the whole text.
+    The last passages of a piece are split again, together with the text that follows. So the
+    passages are the same as if the function got the whole text.
 
     Args:
         text: The text.
         split: Function that returns start and end of each passage of a text, in characters.
+        unsure: Number of last passages that text after the piece may change.
     """
     spans: Spans = []
     start, size = 0, PIECE_CHARS
     while start + size < len(text):
         passages = split(text[start : start + size])
-        if len(passages) < 2:
+        if len(passages) <= unsure:
             size *= 2
             continue
-        spans += [(start + first, start + last) for first, last in passages[:-1]]
-        start, size = start + passages[-1][0], PIECE_CHARS
+        spans += [(start + first, start + last) for first, last in passages[:-unsure]]
+        start, size = start + passages[-unsure][0], PIECE_CHARS
     return spans + [(start + first, start + last) for first, last in split(text[start:])]
 
 
 def windows(
-    offsets: Sequence[tuple[int, int]],
-    words: Sequence[int | None],
-    n_chars: int,
-    capacity: int,
-    overlap: int = 0,
-) -> list[tuple[int, int]]:
+    offsets: Sequence[tuple[int, int]], words: Sequence[int | None], n_chars: int, capacity: int
+) -> Spans:
     """Split a text into passages of at most ``capacity`` tokens, between words if possible.
 
     Args:
         offsets: Start and end of each token in the text, in characters, in order.
         words: Index of the word of each token.
         n_chars: Length of the text in characters.
-        capacity: Maximum number of tokens in a passage, without special tokens.
-        overlap: Number of tokens that a passage shares with the passage before. It may share more,
-            since a passage starts at the start of a word.
+        capacity: Maximum number of tokens in a passage, without special tokens; at least 1.
 
     Returns:
-        Start and end of each passage in characters. The passages cover the text; without overlap
-        each passage starts at the end of the passage before.
-
-    Raises:
-        ValueError: ``capacity`` is below 1, or ``overlap`` is not below ``capacity``.
+        Start and end of each passage in characters. The passages cover the text; each passage
+        starts at the end of the passage before.
     """
-    if capacity < 1 or not 0 <= overlap < capacity:
-        raise ValueError(f"capacity is {capacity}, overlap {overlap}; use 0 <= overlap < capacity.")
     spans, first = [], 0
     while first + capacity < len(offsets):
         last = _word_start(words, first + capacity, lowest=first + 1)
         spans.append((first, last))
-        first = max(_word_start(words, last - overlap, lowest=first + 1), first + 1)
-    spans.append((first, len(offsets)))
-    starts = [0] + [offsets[first][0] for first, _ in spans[1:]]
-    ends = [offsets[last][0] for _, last in spans[:-1]] + [n_chars]
-    return [(start, end) for start, end in zip(starts, ends, strict=True) if start < end]
+        first = last
+    starts = [start for start, _ in offsets]
+    return _characters([*spans, (first, len(offsets))], starts, n_chars)
 
 
 def _word_start(words: Sequence[int | None], token: int, lowest: int) -> int:
@@ -92,3 +148,61 @@ def _word_start(words: Sequence[int | None], token: int, lowest: int) -> int:
     while start > lowest and words[start] == words[start - 1]:
         start -= 1
     return start if words[start] != words[start - 1] else token
+
+
+def _passages(kinds: NDArray[np.int8], capacity: int, overlap: int) -> Spans:
+    """Split tokens into passages of at most ``capacity`` tokens at the highest borders.
+
+    A passage ends in its second half, at the last of the highest borders there. If two passages
+    hold the rest of the text, the rest is cut at the highest border that is nearest to its middle,
+    so that the last passage is not a scrap of a few tokens.
+
+    Args:
+        kinds: Kind of border before each token, int8 (n_tokens,).
+        capacity: Maximum number of tokens in a passage, at least 1.
+        overlap: Maximum number of tokens that two passages share.
+
+    Returns:
+        First token of each passage, and the token after its last one.
+    """
+    overlap = min(overlap, capacity // 2)
+    spans, first = [], 0
+    while (rest := len(kinds) - first) > capacity:
+        # Above the overlap by half of the other tokens, so that each passage moves on by so many.
+        low, aim = (capacity + overlap + 1) // 2, capacity
+        if rest + overlap <= 2 * capacity:
+            low, aim = max(low, rest + overlap - capacity), (rest + overlap + 1) // 2
+        reach = kinds[first + low : first + capacity + 1]
+        places = low + np.flatnonzero(reach == reach.max())
+        cut = first + int(places[np.argmin(np.abs(places - aim))])
+        spans.append((first, cut))
+        first = _start(kinds, cut, overlap)
+    return [*spans, (first, len(kinds))]
+
+
+def _start(kinds: NDArray[np.int8], cut: int, overlap: int) -> int:
+    """Return the first token of the passage after a cut.
+
+    It is the first start of a sentence, or else of a word, among the last ``overlap`` tokens before
+    the cut. A passage that starts with a heading shares no tokens.
+    """
+    if overlap == 0 or kinds[cut] == Border.HEADING:
+        return cut
+    before = kinds[cut - overlap : cut]
+    kind = min(int(before.max()), Border.SENTENCE)
+    return cut - overlap + int(np.argmax(before >= kind))
+
+
+def _characters(tokens: Spans, cuts: Sequence[int], n_chars: int) -> Spans:
+    """Turn passages in tokens into passages in characters.
+
+    Passages without characters are left out: some tokenizers make tokens of no characters.
+
+    Args:
+        tokens: First token of each passage, and the token after its last one.
+        cuts: Where a passage that begins with a token begins in the text, for each token.
+        n_chars: Length of the text.
+    """
+    starts = [0] + [cuts[first] for first, _ in tokens[1:]]
+    ends = [cuts[last] for _, last in tokens[:-1]] + [n_chars]
+    return [(start, end) for start, end in zip(starts, ends, strict=True) if start < end]

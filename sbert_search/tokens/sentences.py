@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
 # Abbreviations after which no sentence ends: initials, and words such as titles that precede a name
 # or a number. Abbreviations that can end a sentence ("etc.", "Inc.") are not listed.
 _SHORT = r"Mr|Mrs|Ms|Dr|Prof|St|Sr|Jr|Gen|Col|Capt|Lt|Rev|Hon|No|Nos|Vol|vs|cf|ca|approx|[A-Z]"
 _SHORT_CHARS = 8  # length of the longest, plus its full stop and the character before it
 _NO_END = re.compile(rf"\b(?:{_SHORT}|e\.g|i\.e)\.$")
-_END = re.compile(r"[.!?…]+[\"'”’)\]]*(?=\s+[\"'“‘(\[]*[^\W_a-zß-öø-ÿ])|[。！？]+[」』”）]*")  # noqa: RUF001
-_LINE_END, _BLANK_LINE = re.compile(r"\s*\n\s*"), re.compile(r"\s*\n\s*\n\s*")
+# The lookbehinds let a match start only at the start of a run of marks or of white space. Without
+# them a long run would take quadratic time.
+_END = re.compile(
+    r"(?<![.!?…])[.!?…]+[\"'”’)\]]*(?=\s+[\"'“‘(\[]*[^\W_a-zß-öø-ÿ])"  # noqa: RUF001
+    r"|[。！？]+[」』”）]*"  # noqa: RUF001
+)
+_LINE_END, _BLANK_LINE = re.compile(r"(?<!\s)\s*\n\s*"), re.compile(r"(?<!\s)\s*\n\s*\n\s*")
 
 
 def split_sentences(text: str, *, wrapped: bool = False) -> list[str]:
@@ -29,10 +35,18 @@ def split_sentences(text: str, *, wrapped: bool = False) -> list[str]:
     sentences = []
     for block in (_BLANK_LINE if wrapped else _LINE_END).split(text):
         start = 0
-        for match in _END.finditer(block):
-            end = match.end()
-            if not _NO_END.search(block, max(start, end - _SHORT_CHARS), end):
-                sentences.append(block[start:end])
-                start = end
+        for end in sentence_ends(block):
+            sentences.append(block[start:end])
+            start = end
         sentences.append(block[start:])
     return [" ".join(sentence.split()) for sentence in sentences if sentence.strip()]
+
+
+def sentence_ends(text: str) -> Iterator[int]:
+    """Yield the ends of sentences that other text follows; line ends play no part."""
+    start = 0
+    for match in _END.finditer(text):
+        end = match.end()
+        if not _NO_END.search(text, max(start, end - _SHORT_CHARS), end):
+            yield end
+            start = end

@@ -15,7 +15,7 @@ from tokenizers import Encoding, Tokenizer, normalizers
 
 from sbert_search.errors import CorpusError, ModelError
 from sbert_search.runtime.disk import files
-from sbert_search.tokens.chunking import PIECE_CHARS, Spans, pieces, split_by_pieces, windows
+from sbert_search.tokens.chunking import PIECE_CHARS, WHOLE_WORDS, Chunking, Spans, pieces
 from sbert_search.tokens.patterns import refuse_slow_patterns
 from sbert_search.tokens.vocabulary import bert_template, bert_tokenizer, read_vocabulary
 from sbert_search.tokens.wordpiece import SPECIAL_TOKENS
@@ -186,28 +186,34 @@ class TextTokenizer:
             lost.append(len(first) + len(second) - sum(keep))
         return EncodedPairs(ids, types, np.array(lost, dtype=np.int32))
 
-    def split(self, text: str, *, prompt: str = "") -> list[tuple[int, int]]:
+    def split(
+        self, text: str, *, prompt: str = "", chunking: Chunking = WHOLE_WORDS
+    ) -> list[tuple[int, int]]:
         """Split a text into passages that, after the prompt, fit into ``max_len`` tokens.
 
         Returns:
             Start and end of each passage in characters; the passages cover the text without gaps.
 
         Raises:
-            ModelError: The prompt alone fills ``max_len``.
+            ModelError: The prompt and the special tokens take all tokens of a passage.
         """
-        return split_by_pieces(text, lambda piece: self._split(piece, prompt))
+        return chunking.split(text, lambda piece: self._split(piece, prompt, chunking))
 
-    def _split(self, text: str, prompt: str) -> Spans:
+    def _split(self, text: str, prompt: str, chunking: Chunking) -> Spans:
         whole = self.backend.encode(text, add_special_tokens=False)
-        room = self.max_len - self.single.size
+        limit = min(chunking.tokens or self.max_len, self.max_len)
+        room = limit - self.single.size
         capacity = room - len(self._ids([prompt])[0])
         while capacity > 0:
-            spans = windows(whole.offsets, whole.word_ids, len(text), capacity)
+            spans = chunking.spans(text, whole.offsets, whole.word_ids, capacity)
             sizes = map(len, self._ids([prompt + text[start:end] for start, end in spans]))
             if (excess := max(sizes, default=0) - room) <= 0:
                 return spans
             capacity -= excess  # a word split in two can have more tokens than the whole word
-        raise ModelError(f"The prompt {prompt!r} leaves no room in {self.max_len} tokens.")
+        before = f"the prompt {prompt!r} and " if prompt else ""
+        raise ModelError(
+            f"A passage has {limit} tokens, and {before}special tokens leave no room in it."
+        )
 
     def sha256(self) -> str:
         """Return the SHA-256 of the tokenizer's JSON, in hexadecimal."""

@@ -206,6 +206,14 @@ def _approximate_text(report: IndexInfo) -> str:
     return f"{report.factory} (a segment below {MIN_ANN_ROWS:,} passages: exact scan)"
 
 
+def _long_texts(report: IndexInfo) -> str:
+    if report.on_truncate != "chunk":
+        return {"warn": "cut", "error": "bad rows"}.get(report.on_truncate, "not known")
+    size = report.chunk_tokens or report.model["max_len"]
+    overlap = f", {report.chunk_overlap} of them shared" if report.chunk_overlap else ""
+    return f"split into passages of at most {size} tokens{overlap}"
+
+
 def _facts(report: IndexInfo) -> dict[str, object]:
     model, built = report.model, report.built
     facts: dict[str, object] = {
@@ -221,6 +229,7 @@ def _facts(report: IndexInfo) -> dict[str, object]:
         "model": f"{model['name']} ({model['engine']}, {model['precision']})",
         "weights": f"sha256 {model['weights_sha256']}",
         "reads": f"{model['max_len']} tokens of a text",
+        "long texts": _long_texts(report),
         "columns": ", ".join(f"{name} {kind}" for name, kind in report.columns.items()) or "none",
         "built from": f"sha256 {report.source_sha256}",
         "rows": f"{built.read:,} read: {built.indexed:,} indexed, {built.duplicate:,} duplicate, "

@@ -52,7 +52,16 @@ _folder: Decorator = click.argument("path", metavar="DIR", type=click.Path(path_
 )
 @source_options
 @embedder_options
-@shared_options("batch-tokens", "on-truncate", "on-error", "memory", "quiet", "json")
+@shared_options(
+    "batch-tokens",
+    "on-truncate",
+    "chunk-tokens",
+    "chunk-overlap",
+    "on-error",
+    "memory",
+    "quiet",
+    "json",
+)
 @click.pass_context
 def build(
     ctx: click.Context,
@@ -87,7 +96,16 @@ def build(
 @source_options
 @embedder_options
 @shared_options(
-    "batch-tokens", "allow-inexact", "on-truncate", "on-error", "memory", "wait", "quiet", "json"
+    "batch-tokens",
+    "allow-inexact",
+    "on-truncate",
+    "chunk-tokens",
+    "chunk-overlap",
+    "on-error",
+    "memory",
+    "wait",
+    "quiet",
+    "json",
 )
 @click.pass_context
 def add(ctx: click.Context, /, path: Path, as_json: bool, **_: object) -> None:
@@ -105,7 +123,16 @@ def add(ctx: click.Context, /, path: Path, as_json: bool, **_: object) -> None:
 @source_options
 @embedder_options
 @shared_options(
-    "batch-tokens", "allow-inexact", "on-truncate", "on-error", "memory", "wait", "quiet", "json"
+    "batch-tokens",
+    "allow-inexact",
+    "on-truncate",
+    "chunk-tokens",
+    "chunk-overlap",
+    "on-error",
+    "memory",
+    "wait",
+    "quiet",
+    "json",
 )
 @click.pass_context
 def upsert(ctx: click.Context, /, path: Path, as_json: bool, **_: object) -> None:

@@ -38,6 +38,7 @@ from sbert_search.index.store import IndexStore
 from sbert_search.index.writer import IndexWriter
 from sbert_search.runtime.disk.same_file import require_apart
 from sbert_search.runtime.progress import note
+from sbert_search.tokens.chunking import Borders
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -64,6 +65,9 @@ class BuildKeywords(EmbedderOptions, total=False):
     on_error: Literal["stop", "skip"]
     on_truncate: OnTruncate
     text_as: TextAs | None
+    chunk_tokens: int | None
+    chunk_overlap: int
+    chunk_borders: Borders
     metric: Metric
     dtype: VectorType
     spec: IndexSpec
@@ -119,6 +123,7 @@ def build_index(
     if settings.on_error == "stop":
         refuse_conflicting_ids(reader)
     embedder = open_model() if open_model else None
+    chunking = settings.chunking(embedder)
     require_memory(memory_bytes)
     fixed = _store_settings(settings, embedder, dim_of(survey.dim, embedder))
     faiss_build.require_possible(fixed)
@@ -139,6 +144,7 @@ def build_index(
             survey=survey,
             mode="add",
             on_truncate=settings.on_truncate,
+            chunking=chunking,
             cursor=cursor,
             memory_bytes=memory_bytes,
             finish=partial(writer.finish_build, memory_bytes=memory_bytes),

@@ -69,6 +69,7 @@ def embed_to_parquet(
     require_apart(out, reader.paths)
     survey = reader.survey()
     embedder = open_model()
+    chunking = settings.chunking(embedder)
     require_apart(out, [Path(embedder.identity.name)])
     require_memory(memory_bytes)
     schema = _schema(embedder, survey.columns)
@@ -80,6 +81,7 @@ def embed_to_parquet(
             survey=survey,
             mode="add",
             on_truncate=settings.on_truncate,
+            chunking=chunking,
             memory_bytes=memory_bytes,
         )
 

@@ -12,19 +12,21 @@ from typing import Literal, Protocol, TypeVar
 
 import numpy as np
 
-from sbert_search.config import require_types, to_mapping, with_fields
+from sbert_search.config import from_mapping, require_types, to_mapping, with_fields
 from sbert_search.corpus.documents import CorpusReader, FieldNames, ReadBatch, Reject, Survey
 from sbert_search.corpus.rejects import RejectLog
 from sbert_search.corpus.sources import TextAs
 from sbert_search.embedding.arguments import CheckedOptions
 from sbert_search.embedding.pipeline import EmbeddedBatch, OnTruncate, embed_batches
 from sbert_search.embedding.protocol import TextEmbedder, Vectors
+from sbert_search.errors import ConfigError
 from sbert_search.index.ingestion.given_vectors import given_batches
 from sbert_search.index.storage.manifest import BuildCursor
 from sbert_search.index.writer import Outcome
 from sbert_search.records import Document, RowCounts
 from sbert_search.runtime import memory
 from sbert_search.runtime.progress import Advance, progress
+from sbert_search.tokens.chunking import AT_BORDERS, Borders, Chunking
 
 Mode = Literal["add", "upsert"]
 S = TypeVar("S", bound="ReadSettings")
@@ -53,21 +55,65 @@ class ReadSettings:
     Attributes:
         fields: Which fields of a row hold its id, text and title.
         on_error: Stop at the first bad row, or skip bad rows and list them.
-        on_truncate: What to do with texts longer than the model reads.
         text_as: What a document is in a ``.txt`` file that is named: a line, or the file. In a
             folder it is the file. None: a line, and a note says so.
+        on_truncate: What to do with texts longer than the model reads: ``warn`` cuts them,
+            ``error`` makes them bad rows, ``chunk`` splits them into passages.
+        chunk_tokens: With ``chunk``, the maximum number of tokens of a passage, special tokens and
+            prompt included; longer texts are split. None: what the model reads.
+        chunk_overlap: With ``chunk``, the maximum number of tokens that a passage shares with the
+            passage before.
+        chunk_borders: With ``chunk``, where texts are cut. ``sentences``: at the highest border in
+            the second half of a passage; a heading of Markdown is higher than a paragraph, then
+            come sentences, lines and words. ``words``: after the last word that fits, without
+            overlap, as version 0.1 did; updates of its indexes go on so.
 
     Raises:
-        ConfigError: A field has a value of another type.
+        ConfigError: A field has a value of another type, ``chunk_tokens`` is below 2, or
+            ``chunk_overlap`` is negative or more than half of ``chunk_tokens``.
     """
 
     fields: FieldNames = FieldNames()  # noqa: RUF009 (frozen)
     on_error: Literal["stop", "skip"] = "stop"
     on_truncate: OnTruncate = "warn"
     text_as: TextAs | None = None
+    chunk_tokens: int | None = None
+    chunk_overlap: int = 0
+    chunk_borders: Borders = "sentences"
 
     def __post_init__(self) -> None:
         require_types(self)
+        if self.chunk_tokens is not None and self.chunk_tokens < 2:
+            raise ConfigError(f"chunk_tokens is {self.chunk_tokens}; it must be at least 2.")
+        if self.chunk_overlap < 0:
+            raise ConfigError(f"chunk_overlap is {self.chunk_overlap}; it must not be negative.")
+        most = self.chunk_overlap if self.chunk_tokens is None else self.chunk_tokens // 2
+        if self.chunk_overlap > most:
+            raise ConfigError(
+                f"chunk_overlap is {self.chunk_overlap}; use at most {most}, half of chunk_tokens."
+            )
+
+    @classmethod
+    def from_stored(cls, values: Mapping[str, object]) -> ReadSettings:
+        """Make settings from `stored_values`, also from those of version 0.1.
+
+        Raises:
+            ConfigError: A value is unknown or wrong.
+        """
+        return from_mapping(ReadSettings, {"chunk_borders": "words", **values})
+
+    def chunking(self, embedder: TextEmbedder | None) -> Chunking:
+        """Return how texts are split for a model; None: the vectors are given.
+
+        Raises:
+            ConfigError: ``chunk_tokens`` is more than the model reads.
+        """
+        if embedder and self.chunk_tokens is not None and self.chunk_tokens > embedder.max_len:
+            raise ConfigError(
+                f"chunk_tokens is {self.chunk_tokens}, but {embedder.identity.name} reads "
+                f"{embedder.max_len} tokens; use at most {embedder.max_len}."
+            )
+        return Chunking(self.chunk_tokens, self.chunk_overlap, self.chunk_borders)
 
     def stored_values(self) -> dict[str, object]:
         """Return the fields of `ReadSettings`, not of subclasses, as the index stores them."""
@@ -82,6 +128,9 @@ class ReadKeywords(CheckedOptions, total=False):
     on_error: Literal["stop", "skip"]
     on_truncate: OnTruncate
     text_as: TextAs | None
+    chunk_tokens: int | None
+    chunk_overlap: int
+    chunk_borders: Borders
 
 
 def split_keywords(settings: S, keywords: Mapping[str, object]) -> tuple[S, dict[str, object]]:
@@ -142,6 +191,7 @@ def ingest(
     survey: Survey,
     mode: Mode,
     on_truncate: OnTruncate,
+    chunking: Chunking = AT_BORDERS,
     cursor: BuildCursor | None = None,
     memory_bytes: int | None = None,
     finish: Callable[[], object] = lambda: None,
@@ -160,6 +210,7 @@ def ingest(
         mode: ``add`` rejects other content under an id that is already indexed; ``upsert`` replaces
             the old content.
         on_truncate: What to do with texts longer than the model reads.
+        chunking: How texts are split if ``on_truncate`` is ``chunk``.
         cursor: Progress of a build; None for an update.
         memory_bytes: Memory budget of the process; None: no limit.
         finish: Called when every row is committed. Only after this call does this run's list of
@@ -185,6 +236,7 @@ def ingest(
                 steps,
                 embedder,
                 on_truncate=on_truncate,
+                chunking=chunking,
                 advance=advance,
                 waiting_bytes=memory.shares(memory_bytes).waiting,
             )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import cast
 
 from sbert_search.index.lexical_settings import LexicalSettings
 from sbert_search.index.maintenance.merge_policy import advice
@@ -32,6 +33,9 @@ class IndexInfo:
         factory: FAISS factory string of the vector search.
         lexical: Settings of lexical search; None: the index has no lexical data.
         model: Identity of the model that made the vectors.
+        on_truncate: What is done with texts longer than the model reads; "" if not known.
+        chunk_tokens: Maximum number of tokens of a passage; None: what the model reads.
+        chunk_overlap: Maximum number of tokens that a passage shares with the passage before.
         columns: Metadata columns and their types.
         built: Number of input rows of the build, by outcome (indexed, rejected, ...).
         source_sha256: Hash of the sources of the build.
@@ -53,6 +57,9 @@ class IndexInfo:
     factory: str
     lexical: LexicalSettings | None
     model: Mapping[str, object]
+    on_truncate: str
+    chunk_tokens: int | None
+    chunk_overlap: int
     columns: Mapping[str, ColumnType]
     built: RowCounts
     source_sha256: str
@@ -64,6 +71,7 @@ def describe(snapshot: Snapshot) -> IndexInfo:
     """Summarise a state of an index."""
     manifest, settings = snapshot.manifest, snapshot.manifest.settings
     build = manifest.build
+    stored = build.settings if build else {}
     return IndexInfo(
         path=str(snapshot.path),
         finished=build is None or build.finished,
@@ -79,6 +87,9 @@ def describe(snapshot: Snapshot) -> IndexInfo:
         factory=settings.spec.factory,
         lexical=settings.lexical,
         model=settings.identity,
+        on_truncate=str(stored.get("on_truncate", "")),
+        chunk_tokens=cast("int | None", stored.get("chunk_tokens")),
+        chunk_overlap=cast("int", stored.get("chunk_overlap", 0)),
         columns=manifest.columns,
         built=build.counts if build else RowCounts(),
         source_sha256=build.source_sha256 if build else "",
