@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import click
 
@@ -28,6 +28,28 @@ _SOURCE_HELP = """
     """
 
 
+_FIELD_OPTIONS = (
+    ("--id-field", "NAME", "Field that holds the id.  [default: detected]"),
+    (
+        "--text-field",
+        "NAME,...",
+        "Field of the text, or several, which are joined by a blank line.  [default: detected]",
+    ),
+    ("--title-field", "NAME", "Field that holds the title.  [default: detected]"),
+    (
+        "--metadata-fields",
+        "NAME,...",
+        "Fields that become metadata columns.  [default: all others]",
+    ),
+    (
+        "--column-type",
+        "NAME=TYPE,...",
+        "Types of metadata columns: text, int, float, bool, date, timestamp, or a list such as "
+        "list[text]; year=int,published=date.  [default: detected]",
+    ),
+)
+
+
 def source_options(function: F) -> F:
     """Add the argument SOURCE and the options that name the fields of a document."""
     function.__doc__ = f"{function.__doc__}{_SOURCE_HELP}"
@@ -37,9 +59,8 @@ def source_options(function: F) -> F:
         help="What a document is in a .txt file: a line, or the file.  [default: a line; in a "
         "folder, the file]",
     )(function)
-    for name in ("title", "text", "id"):
-        help = f"Field that holds the {name}.  [default: detected]"
-        function = click.option(f"--{name}-field", metavar="NAME", help=help)(function)
+    for option, metavar, help in reversed(_FIELD_OPTIONS):
+        function = click.option(option, metavar=metavar, help=help)(function)
     return click.argument("sources", nargs=-1, required=True, metavar="SOURCE...")(function)
 
 
@@ -50,10 +71,30 @@ def with_read_options(settings: R, ctx: click.Context) -> R:
     if sizes and chosen.setdefault("on_truncate", "chunk") != "chunk":
         option = f"--{min(sizes).replace('_', '-')}"
         raise click.UsageError(f"{option} needs --on-truncate chunk.")
-    rules = {name: chosen[name] for name in _RULES if name in chosen}
+    rules: dict[str, Any] = {name: chosen[name] for name in _RULES if name in chosen}
     fields = ("id", "text", "title")
-    roles = {name: chosen[f"{name}_field"] for name in fields if f"{name}_field" in chosen}
-    return replace(settings, fields=replace(settings.fields, **roles), **rules)
+    named = {name: chosen[f"{name}_field"] for name in fields if f"{name}_field" in chosen}
+    if "text" in named:
+        named["text"] = _names(named["text"])
+    if "metadata_fields" in chosen:
+        rules["metadata_fields"] = _names(chosen["metadata_fields"])
+    if "column_type" in chosen:
+        rules["column_types"] = _column_types(chosen["column_type"])
+    return replace(settings, fields=replace(settings.fields, **named), **rules)
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in text.split(",") if name.strip())
+
+
+def _column_types(text: str) -> dict[str, str]:
+    types = {}
+    for part in filter(None, text.split(",")):
+        name, equals, kind = part.rpartition("=")
+        if not equals or not name.strip():
+            raise click.UsageError(f"--column-type {part!r}: write NAME=TYPE, such as year=int.")
+        types[name.strip()] = kind.strip()
+    return types
 
 
 def model_options(ctx: click.Context) -> EmbedderOptions:

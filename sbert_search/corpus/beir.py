@@ -50,7 +50,7 @@ def read_queries(
         if isinstance(row, Reject):
             raise row.error()
         try:
-            if not str(row.values.get(roles.text) or "").strip():
+            if not any(str(row.values.get(text) or "").strip() for text in roles.text):
                 raise BadRow("a query without text", row.values.get(roles.id or ""))
             parts = row_parts(row, roles, file.name)
             if parts.doc_id in queries:

@@ -81,10 +81,10 @@ class Columns:
             kind = self._type_with(name, value, typed)
             if kind != self.types.get(name):
                 changed[name] = kind
-            if (kind == "int64" and not exact_as_float(value)) or (
-                kind == "list[int64]" and not all(exact_as_float(item) for item in present(value))
-            ):
-                exact_only.add(name)
+            if kind in ("int64", "list[int64]") and name not in self._declared:
+                integers = present(value) if isinstance(value, list) else [value]
+                if not all(map(exact_as_float, integers)):
+                    exact_only.add(name)
         if added := changed.keys() - self.types.keys():
             for name in added:
                 check_text(name, name)

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
 
-from sbert_search.corpus.column_types import ColumnType
+from sbert_search.config import unknown_name
+from sbert_search.corpus.column_types import ColumnType, parse_type
 from sbert_search.corpus.columns import Columns
 from sbert_search.corpus.fields import FieldNames, Roles, RowParts, first_id_field, row_parts
 from sbert_search.corpus.formats.limits import RowLimit
@@ -37,7 +38,7 @@ __all__ = ["ColumnType", "CorpusReader", "FieldNames", "ReadBatch", "Reject", "S
 
 
 _ROWS_A_REPORT = 256  # rows after which the survey reports its progress
-_OF_FILES = Roles(id="id", text="text", title="title")  # of files that are documents
+_OF_FILES = Roles(id="id", text=("text",), title="title")  # of files that are documents
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +87,7 @@ class _FilePlan:
     stamp: tuple[int, int]  # size and modification time
     first_row: int  # rows of the files before this one
     roles: Roles | None = None  # None: the file has no valid row
+    names: tuple[str, ...] = ()  # fields of the first rows
     first_valid: str = ""  # position of the first row that can be read
     rows: int = 0
     rejected: int = 0
@@ -121,8 +123,13 @@ class CorpusReader:
         vector_rule: What the vectors must be.
         root: The folder that ids of files are relative to.
         text_as: What a document is in a ``.txt`` file; None: a line, and a note says so.
+        metadata_fields: The fields that become metadata columns; None: all but those of id, text,
+            title and vector.
+        column_types: Types of metadata columns whose values are to be converted, by column, as
+            `column_types.parse_type` takes them.
 
     Raises:
+        ConfigError: A column has another type in ``columns`` than in ``column_types``.
         CorpusError: There is no source, or one does not exist.
     """
 
@@ -140,6 +147,8 @@ class CorpusReader:
         vector_rule: VectorRule = VectorRule(),  # noqa: B008 (frozen)
         root: Root = "common",
         text_as: TextAs | None = "lines",
+        metadata_fields: Collection[str] | None = None,
+        column_types: Mapping[str, str] | None = None,
     ) -> None:
         if batch_rows < 1:
             raise ValueError(f"batch_rows is {batch_rows}; it must be at least 1.")
@@ -150,7 +159,10 @@ class CorpusReader:
         self._limit = RowLimit.within(memory_bytes)
         self._files = source_files(sources, self, root=root, text_as=text_as)
         self._plans: list[_FilePlan] = []
-        self._columns = Columns(columns, widens)
+        self._declared = {n: parse_type(kind) for n, kind in (column_types or {}).items()}
+        self._columns = Columns(columns, widens, self._declared)
+        self._chosen = None if metadata_fields is None else frozenset(metadata_fields)
+        self._unseen: set[str] = set()  # named fields that no row had so far
         has_vectors = vectors is not None or self._fields.vector is not None
         self._vectors = VectorReader(vector_rule, vectors) if has_vectors else None
 
@@ -176,7 +188,8 @@ class CorpusReader:
                 or, with ``on_error="stop"``, there is a bad row. The message has the row's
                 position, the reason and the bad value.
         """
-        self._columns = Columns(self._known, self._widens)
+        self._columns = Columns(self._known, self._widens, self._declared)
+        self._unseen = {*self._fields.texts, *(self._chosen or ()), *self._declared}
         self._plans, rows = [], 0
         with progress("Checking", None, "rows") as advance:
             for file in self._files:
@@ -185,6 +198,7 @@ class CorpusReader:
         if not rows:
             more = f" and {len(self._files) - 1} more" if len(self._files) > 1 else ""
             raise CorpusError(f"{self._files[0].shown}{more}: holds no rows.")
+        self._require_seen()
         rejected = sum(plan.rejected for plan in self._plans)
         sha256, vectors = content_sha256(self._files), self._vectors
         if vectors and vectors.given:
@@ -234,10 +248,11 @@ class CorpusReader:
     def _survey_file(self, file: SourceFile, first_row: int, advance: Advance) -> _FilePlan:
         plan = _FilePlan(file, _stamp(file), first_row)
         if file.holds_files:
-            plan.roles = _OF_FILES
+            plan.roles = dataclasses.replace(_OF_FILES, metadata=self._chosen)
         elif (names := field_names(file, limit=self._limit)) is not None:
-            has_vectors = self._vectors is not None
-            plan.roles = self._fields.resolve(names, file.shown, has_vectors=has_vectors)
+            plan.names, has_vectors = tuple(names), self._vectors is not None
+            roles = self._fields.resolve(names, file.shown, has_vectors=has_vectors)
+            plan.roles = dataclasses.replace(roles, metadata=self._chosen)
         for row in read_rows(file, limit=self._limit):
             plan.rows += 1
             reject = row if isinstance(row, Reject) else self._learn(row, plan)
@@ -249,8 +264,19 @@ class CorpusReader:
         advance(plan.rows % _ROWS_A_REPORT)
         return plan
 
+    def _require_seen(self) -> None:
+        """Refuse a named field that no row has, unless the rows are added to an index."""
+        if self._unseen and self._known is None:
+            name, shown = min(self._unseen), self._files[0].shown
+            more = f" and {len(self._files) - 1} more" if len(self._files) > 1 else ""
+            kind = "text field" if name in self._fields.texts else "metadata field"
+            known = [*self._plans[0].names, *self._columns.types]
+            raise CorpusError(f"{shown}{more}: {unknown_name(name, name, set(known), kind)}")
+
     def _learn(self, row: RawRow, plan: _FilePlan) -> Reject | None:
         assert plan.roles is not None  # set, since the file has a valid row
+        if self._unseen:
+            self._unseen -= row.values.keys()
         plan.first_valid = plan.first_valid or row.source
         if plan.roles.id is None and (late := first_id_field(row.values)):
             # The file has an id field after all, so each of its earlier rows lacks the id.

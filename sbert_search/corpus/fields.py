@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from sbert_search.config import unknown_name
 from sbert_search.corpus.column_types import as_text
 from sbert_search.corpus.formats.rows import BadRow, RawRow, check_text
-from sbert_search.errors import CorpusError
+from sbert_search.errors import ConfigError, CorpusError
 
 ID_FIELDS = ("_id", "id", "doc_id", "docid")
 TEXT_FIELDS = ("text", "contents", "content", "body", "passage", "document", "sentence")
 TITLE_FIELD = "title"
 MAX_ID_CHARS = 1024
+TEXT_SEPARATOR = "\n\n"  # between the values of several text fields
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -22,17 +23,37 @@ class FieldNames:
 
     Attributes:
         id: Field of the id. None: the first existing one of ``_id``, ``id``, ``doc_id``, ``docid``.
-        text: Field of the text. None: the first existing one of ``text``, ``contents``,
-            ``content``, ``body``, ``passage``, ``document``, ``sentence``.
-        title: Field of the title. None: ``title``.
+        text: Field of the text, or several fields, whose values are joined in this order with a
+            blank line between them; a missing one is left out. None: the first existing one of
+            ``text``, ``contents``, ``content``, ``body``, ``passage``, ``document``, ``sentence``.
+        title: Field of the title. None: ``title``, unless it is one of the fields of the text.
         vector: Field of a vector that is given, a list of numbers. None: no field; the text is
             embedded by a model, unless an array of vectors is given.
+
+    Raises:
+        ConfigError: A field is named twice.
     """
 
     id: str | None = None
-    text: str | None = None
+    text: str | tuple[str, ...] | list[str] | None = None
     title: str | None = None
     vector: str | None = None
+
+    def __post_init__(self) -> None:
+        if isinstance(self.text, (tuple, list)):
+            texts = tuple(self.text)
+            object.__setattr__(self, "text", texts[0] if len(texts) == 1 else texts or None)
+        names = [n for n in (self.id, *self.texts, self.title, self.vector) if n is not None]
+        if repeated := sorted({name for name in names if names.count(name) > 1}):
+            raise ConfigError(
+                f"The field {repeated[0]!r} is named twice; name each field once. To weight the "
+                "words of titles, use LexicalSettings(title_weight=...)."
+            )
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """The named fields of the text; () if the field is to be detected."""
+        return (self.text,) if isinstance(self.text, str) else tuple(self.text or ())
 
     def resolve(
         self,
@@ -55,20 +76,21 @@ class FieldNames:
                 exist; the message lists the field names.
         """
         names = list(names)
-        roles = ("id", "text", "title", "vector")
-        named = ((getattr(self, role), role) for role in roles)
-        for field, role in named:
+        texts = [name for name in self.texts if name in names] or self.texts[:1]
+        named = [("id", self.id), *(("text", text) for text in texts)]
+        named += [("title", self.title), ("vector", self.vector)]
+        for role, field in named:
             if field is not None and field not in names:
                 raise CorpusError(f"{shown}: {unknown_name(field, field, names, f'{role} field')}")
-        text = self.text or _first(TEXT_FIELDS, names)
-        if text is None and not has_vectors:
+        text = self.texts or tuple(filter(None, [_first(TEXT_FIELDS, names)]))
+        if not text and not has_vectors:
             raise CorpusError(
                 f"{shown}: no text field among {', '.join(map(repr, names))}. {remedy}"
             )
         return Roles(
             id=self.id or _first(ID_FIELDS, names),
-            text=text or TEXT_FIELDS[0],
-            title=self.title or TITLE_FIELD,
+            text=text or TEXT_FIELDS[:1],
+            title=self.title or (None if TITLE_FIELD in text else TITLE_FIELD),
             vector=self.vector,
             needs_text=not has_vectors,
         )
@@ -76,13 +98,23 @@ class FieldNames:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Roles:
-    """Names of the fields of one file; if ``id`` is None, ids are made from file name and line."""
+    """Names of the fields of one file.
+
+    Attributes:
+        id: Field of the id; None: ids are made from file name and line.
+        text: Fields of the text.
+        title: Field of the title; None: there is none.
+        vector: Field of a given vector; None: there is none.
+        needs_text: Whether a row without title and text is bad.
+        metadata: Fields that are kept as metadata; None: all others.
+    """
 
     id: str | None
-    text: str
-    title: str
+    text: tuple[str, ...]
+    title: str | None
     vector: str | None = None
     needs_text: bool = True
+    metadata: frozenset[str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,14 +138,20 @@ def row_parts(row: RawRow, roles: Roles, file_name: str) -> RowParts:
     """
     metadata = dict(row.values)
     vector = metadata.pop(roles.vector, None) if roles.vector else None
-    title = _text_of(metadata.pop(roles.title, None), roles.title)
-    text = _text_of(metadata.pop(roles.text, None), roles.text)
+    title = _text_of(metadata.pop(roles.title, None), roles.title) if roles.title else ""
+    if len(roles.text) == 1:
+        text = _text_of(metadata.pop(roles.text[0], None), roles.text[0])
+    else:
+        parts = (_text_of(metadata.pop(name, None), name) for name in roles.text)
+        text = TEXT_SEPARATOR.join(part for part in parts if part)
     if roles.id is None:
         doc_id = f"{file_name}#{row.number}"
     else:
         doc_id = _id_of(metadata.pop(roles.id, None), roles.id)
     if roles.needs_text and not title and not text:
-        raise BadRow(f"blank document: {roles.title!r} and {roles.text!r} are both blank")
+        raise BadRow(f"blank document: {_all_blank([roles.title, *roles.text])}")
+    if roles.metadata is not None:
+        metadata = {name: metadata[name] for name in roles.metadata & metadata.keys()}
     return RowParts(doc_id, title, text, _flat(metadata), vector)
 
 
@@ -124,6 +162,12 @@ def first_id_field(names: Iterable[str]) -> str | None:
 
 def _first(candidates: Iterable[str], names: list[str]) -> str | None:
     return next((name for name in candidates if name in names), None)
+
+
+def _all_blank(names: Iterable[str | None]) -> str:
+    *others, last = [repr(name) for name in names if name is not None]
+    both = "both" if len(others) == 1 else "all"
+    return f"{', '.join(others)} and {last} are {both} blank" if others else f"{last} is blank"
 
 
 def _text_of(value: object, name: str) -> str:

@@ -636,6 +636,8 @@ class Index:
         reader = CorpusReader(
             sources,
             fields=settings.fields,
+            metadata_fields=settings.metadata_fields,
+            column_types=settings.column_types,
             on_error=settings.on_error,
             columns=self.state.columns,
             widens=self.state.widens,

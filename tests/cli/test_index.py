@@ -46,6 +46,20 @@ def test_build_accounts_in_json(write: Write, tmp_path: Path) -> None:
     assert "2 rows were rejected" in done.err
 
 
+def test_build_takes_the_names_of_fields_and_types(write: Write, tmp_path: Path) -> None:
+    source = write("papers.jsonl", {"id": "a", "abstract": "On mills.", "body": "A.", "year": "5"})
+    options = ("--text-field", "abstract, body", "--metadata-fields", "year")
+    done = build(source, "--out", tmp_path / "i", *options, "--column-type", "year=int")
+    assert done.code == 0, done.err
+    index = Index.open(tmp_path / "i")
+    assert index.info().columns == {"year": "int64"}
+    assert [document.text for document in index] == ["On mills.\n\nA."]
+    for wrong, reason in (("year", "write NAME=TYPE"), ("year=whole", "Unknown column type")):
+        refused = build(source, "--out", tmp_path / "j", *options, "--column-type", wrong)
+        assert refused.code in (1, 2)
+        assert reason in refused.err
+
+
 def test_build_reads_stdin_folders_and_globs(corpus: Path, write: Write, tmp_path: Path) -> None:
     done = build("-", "--out", tmp_path / "a", "--json", stdin=corpus.read_text())
     assert done.records[0]["indexed"] == 3

@@ -94,6 +94,12 @@ def build(model: ModelLike) -> Index:
     assert_type(report, IngestReport)
     assert_type(report.counts, RowCounts)
     index.add("more.csv", fields=FieldNames(text="body"), on_error="skip", allow_inexact=True)
+    index.upsert(
+        "papers.csv",
+        fields=FieldNames(text=["abstract", "body"]),
+        metadata_fields=["year"],
+        column_types={"year": "int"},
+    )
     assert_type(index.delete(where="year < 2000"), int)
     assert_type(index.delete(12), int)
     assert_type(index.get("d1"), Document | None)

@@ -62,6 +62,8 @@ class BuildKeywords(EmbedderOptions, total=False):
     """The fields of `BuildSettings`, and options that open a model, as keyword arguments."""
 
     fields: FieldNames
+    metadata_fields: tuple[str, ...] | list[str] | None
+    column_types: Mapping[str, str]
     on_error: Literal["stop", "skip"]
     on_truncate: OnTruncate
     text_as: TextAs | None
@@ -112,6 +114,8 @@ def build_index(
     reader = CorpusReader(
         sources,
         fields=settings.fields,
+        metadata_fields=settings.metadata_fields,
+        column_types=settings.column_types,
         on_error=settings.on_error,
         memory_bytes=memory_bytes,
         vectors=vectors,

@@ -61,6 +61,8 @@ def embed_to_parquet(
     reader = CorpusReader(
         sources,
         fields=settings.fields,
+        metadata_fields=settings.metadata_fields,
+        column_types=settings.column_types,
         on_error=settings.on_error,
         memory_bytes=memory_bytes,
         text_as=settings.text_as,

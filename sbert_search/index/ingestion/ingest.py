@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from itertools import compress
 from pathlib import Path
 from typing import Literal, Protocol, TypeVar
@@ -13,6 +13,7 @@ from typing import Literal, Protocol, TypeVar
 import numpy as np
 
 from sbert_search.config import from_mapping, require_types, to_mapping, with_fields
+from sbert_search.corpus.column_types import parse_type
 from sbert_search.corpus.documents import CorpusReader, FieldNames, ReadBatch, Reject, Survey
 from sbert_search.corpus.rejects import RejectLog
 from sbert_search.corpus.sources import TextAs
@@ -54,6 +55,11 @@ class ReadSettings:
 
     Attributes:
         fields: Which fields of a row hold its id, text and title.
+        metadata_fields: Names of the fields that become metadata columns; None: all others.
+        column_types: Types of metadata columns: ``text``, ``int``, ``float``, ``bool``, ``date``,
+            ``timestamp``, or a list of these such as ``list[text]``. Values are converted, and a
+            value that does not fit makes its row a bad row. The types of other columns follow from
+            their values.
         on_error: Stop at the first bad row, or skip bad rows and list them.
         text_as: What a document is in a ``.txt`` file that is named: a line, or the file. In a
             folder it is the file. None: a line, and a note says so.
@@ -69,11 +75,13 @@ class ReadSettings:
             overlap, as version 0.1 did; updates of its indexes go on so.
 
     Raises:
-        ConfigError: A field has a value of another type, ``chunk_tokens`` is below 2, or
+        ConfigError: A field has a value of another type, a column type is unknown, ``chunk_tokens`` is below 2, or
             ``chunk_overlap`` is negative or more than half of ``chunk_tokens``.
     """
 
     fields: FieldNames = FieldNames()  # noqa: RUF009 (frozen)
+    metadata_fields: tuple[str, ...] | list[str] | None = None
+    column_types: Mapping[str, str] = field(default_factory=dict)
     on_error: Literal["stop", "skip"] = "stop"
     on_truncate: OnTruncate = "warn"
     text_as: TextAs | None = None
@@ -92,6 +100,17 @@ class ReadSettings:
             raise ConfigError(
                 f"chunk_overlap is {self.chunk_overlap}; use at most {most}, half of chunk_tokens."
             )
+        self._check_columns()
+
+    def _check_columns(self) -> None:
+        types = {name: parse_type(kind) for name, kind in self.column_types.items()}
+        object.__setattr__(self, "column_types", types)
+        if self.metadata_fields is not None:
+            object.__setattr__(self, "metadata_fields", tuple(self.metadata_fields))
+            for name in types.keys() - set(self.metadata_fields):
+                raise ConfigError(
+                    f"column_types has {name!r}, which metadata_fields leaves out; name it in both."
+                )
 
     @classmethod
     def from_stored(cls, values: Mapping[str, object]) -> ReadSettings:
@@ -117,7 +136,7 @@ class ReadSettings:
 
     def stored_values(self) -> dict[str, object]:
         """Return the fields of `ReadSettings`, not of subclasses, as the index stores them."""
-        names = [field.name for field in fields(ReadSettings)]
+        names = [each.name for each in fields(ReadSettings)]
         return {name: value for name, value in to_mapping(self).items() if name in names}
 
 
@@ -125,6 +144,8 @@ class ReadKeywords(CheckedOptions, total=False):
     """The fields of `ReadSettings`, and options that open a model, as keyword arguments."""
 
     fields: FieldNames
+    metadata_fields: tuple[str, ...] | list[str] | None
+    column_types: Mapping[str, str]
     on_error: Literal["stop", "skip"]
     on_truncate: OnTruncate
     text_as: TextAs | None
@@ -139,7 +160,7 @@ def split_keywords(settings: S, keywords: Mapping[str, object]) -> tuple[S, dict
     Raises:
         ConfigError: A field has a wrong value.
     """
-    own = {field.name for field in fields(settings)} & keywords.keys()
+    own = {each.name for each in fields(settings)} & keywords.keys()
     rest = {name: value for name, value in keywords.items() if name not in own}
     return with_fields(settings, {name: keywords[name] for name in own}), rest
 
