@@ -75,8 +75,9 @@ class ReadSettings:
             overlap, as version 0.1 did; updates of its indexes go on so.
 
     Raises:
-        ConfigError: A field has a value of another type, a column type is unknown, ``chunk_tokens`` is below 2, or
-            ``chunk_overlap`` is negative or more than half of ``chunk_tokens``.
+        ConfigError: A field has a value of another type, a column type is unknown,
+            ``chunk_tokens`` is below 2, or ``chunk_overlap`` is negative or more than half of
+            ``chunk_tokens``.
     """
 
     fields: FieldNames = FieldNames()  # noqa: RUF009 (frozen)
