@@ -13,8 +13,10 @@ from typing import TypeVar
 
 from sbert_search.errors import CorruptIndex
 from sbert_search.index.dense import faiss_file
-from sbert_search.index.lexical.posting_files import LexicalFiles, count_segment
+from sbert_search.index.lexical.posting_files import LexicalFiles, count_segment, words_of
 from sbert_search.index.lexical.postings import Postings, merged
+from sbert_search.index.lexical.vocabulary import WordList
+from sbert_search.index.lexical.word_files import lists_words
 from sbert_search.index.storage import manifest as manifests
 from sbert_search.index.storage.manifest import Manifest, SegmentRecord
 from sbert_search.index.storage.segments import Segment
@@ -64,6 +66,22 @@ class DerivedFiles:
         assert settings is not None
         _warn(f"The words of {segment.record.docs.name} are counted again", opened)
         return merged([(postings, None) for postings in count_segment(segment, settings)])
+
+    def words(self, index: int, segment: Segment) -> WordList | None:
+        """Read the words of a segment; None if they are not listed, or the list is damaged.
+
+        Raises:
+            CorruptIndex: The documents of a small segment cannot be read.
+        """
+        settings = self._manifest.settings.lexical
+        assert settings is not None
+        if not lists_words(segment.record.n_docs):
+            return words_of(segment, settings)
+        opened = self._lexical[index]
+        try:
+            return opened.words if isinstance(opened, LexicalFiles) else None
+        except CorruptIndex:
+            return None
 
     def _ann(
         self, segment: SegmentRecord, reuse: DerivedFiles | None

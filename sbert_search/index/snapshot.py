@@ -18,6 +18,7 @@ from sbert_search.index.dense.single_query import SingleQuerySearch
 from sbert_search.index.derived_files import DerivedFiles
 from sbert_search.index.lexical.bm25 import LexicalPart, LexicalSearch
 from sbert_search.index.lexical.postings import Live, Postings
+from sbert_search.index.lexical.vocabulary import Vocabulary, WordList
 from sbert_search.index.norms import divide_by_norms, norms_of
 from sbert_search.index.storage import ids, npy
 from sbert_search.index.storage.manifest import ColumnType, Manifest, StoreSettings
@@ -351,6 +352,32 @@ class Snapshot:
             for i, segment in enumerate(self.segments)
         ]
         return LexicalSearch(parts, self.settings.lexical)
+
+    @cached_property
+    def vocabulary(self) -> Vocabulary:
+        """The words of this state, also those of documents deleted since the last compaction.
+
+        Raises:
+            NoLexicalData: The index has no lexical data, or does not list its words.
+            CorruptIndex: The documents of a small segment cannot be read.
+        """
+        if self.settings.lexical is None:
+            raise NoLexicalData(
+                f"{self.path} was built without lexical data; add it with "
+                f"`sbert-search index lexical {self.path}`."
+            )
+        lists = [self.words(i) for i in range(len(self.segments))]
+        known = [words for words in lists if words is not None]
+        if len(known) < len(lists):
+            raise NoLexicalData(
+                f"{self.path} does not list its words, because an older version wrote it or a file "
+                f"is damaged; `sbert-search index repair {self.path}` makes the list."
+            )
+        return Vocabulary(known)
+
+    def words(self, index: int) -> WordList | None:
+        """Return the words of a segment; None if they are not listed, or the list is damaged."""
+        return self._derived.words(index, self.segments[index])
 
     def live_docs(self, index: int) -> Live:
         """Return which documents of a segment are live, bool (n_docs,); None: all."""

@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import enum
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
@@ -16,6 +17,8 @@ from numpy.typing import NDArray
 from sbert_search.errors import IndexStoreError
 from sbert_search.index.lexical.posting_files import texts_of, with_lexical, write_lexical
 from sbert_search.index.lexical.postings import count_terms
+from sbert_search.index.lexical.vocabulary import WordList
+from sbert_search.index.lexical.word_files import lists_words
 from sbert_search.index.lexical_settings import LexicalSettings
 from sbert_search.index.maintenance import backup, compaction, merge_policy
 from sbert_search.index.maintenance.check import damaged_derived_files
@@ -208,7 +211,7 @@ class IndexWriter:
             new = compaction.rewritten(work, self.snapshot, groups)
             if groups or lacks_ann:
                 new = compaction.with_ann(work, self.snapshot, new, memory_bytes=memory_bytes)
-            work.commit(with_lexical(work, new))
+            work.commit(with_lexical(work, new, words=False))
         return True
 
     def compact(self, *, memory_bytes: int | None = None, retrain: bool = False) -> None:
@@ -328,8 +331,10 @@ class IndexWriter:
             columns=new.columns,
         )
         if new.settings.lexical:
-            postings = count_terms(texts_of(part.docs), new.settings.lexical)
-            lexical = write_lexical(work.folder, work.new_number(), [(postings, None)])
+            counted: Counter[str] | None = Counter() if lists_words(segment.n_docs) else None
+            postings = count_terms(texts_of(part.docs), new.settings.lexical, counted)
+            words = None if counted is None else [WordList.of(counted)]
+            lexical = write_lexical(work.folder, work.new_number(), [(postings, None)], words)
             segment = dataclasses.replace(segment, lexical=lexical)
         return dataclasses.replace(
             new, segments=(*new.segments, segment), next_row=new.next_row + n_rows

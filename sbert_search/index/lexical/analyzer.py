@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections import Counter
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
@@ -46,11 +47,17 @@ class TermReader:
             self._hashes.clear()
         return np.fromiter(map(self._hashes.__getitem__, words), np.uint64, len(words))
 
-    def terms(self, text: str) -> NDArray[np.uint64]:
-        """Return the term hashes of the words of a text; long texts are read in pieces."""
-        if len(text) <= PIECE_CHARS:
-            return self.hashes(self.words(text))
-        return np.concatenate([self.hashes(self.words(piece)) for piece in pieces(text)])
+    def terms(self, text: str, counted: Counter[str] | None = None) -> NDArray[np.uint64]:
+        """Return the term hashes of the words of a text, which are added to ``counted`` if given.
+
+        Long texts are read in pieces.
+        """
+        if len(text) > PIECE_CHARS:
+            return np.concatenate([self.terms(piece, counted) for piece in pieces(text)])
+        words = self.words(text)
+        if counted is not None:
+            counted.update(words)
+        return self.hashes(words)
 
     def matched_words(self, query: str, text: str) -> tuple[str, ...]:
         """Return the words of a query whose terms a text contains, in the order of the query."""

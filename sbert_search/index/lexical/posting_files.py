@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -10,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from sbert_search.errors import CorruptIndex
+from sbert_search.index.lexical import vocabulary
 from sbert_search.index.lexical.postings import (
     Group,
     Live,
@@ -19,12 +21,14 @@ from sbert_search.index.lexical.postings import (
     merge,
     table_of_terms,
 )
+from sbert_search.index.lexical.vocabulary import WordList
+from sbert_search.index.lexical.word_files import lists_words, read_words, with_terms, write_words
 from sbert_search.index.lexical_settings import LexicalSettings
 from sbert_search.index.storage import npy
 from sbert_search.index.storage.manifest import LexicalRecord, Manifest
 from sbert_search.index.storage.passages import read_documents
 from sbert_search.index.storage.segment_writer import record_of
-from sbert_search.index.storage.segments import Segment, check_hash, open_checked
+from sbert_search.index.storage.segments import REMAKE, Segment, check_hash, open_checked
 from sbert_search.index.storage.transaction import Transaction
 from sbert_search.runtime.disk import files
 from sbert_search.runtime.disk.folders import Folder
@@ -45,7 +49,13 @@ class LexicalFiles:
 
     def __init__(self, folder: Folder, record: LexicalRecord, n_docs: int) -> None:
         self.record, self._n_docs = record, n_docs
-        self._views = [open_checked(folder, file, hash_up_to=0) for file in record.files]
+        self._views = [open_checked(folder, file, hash_up_to=0) for file in record.postings]
+        self._words: memoryview | Exception | None = None
+        if record.words:
+            try:
+                self._words = open_checked(folder, record.words, hash_up_to=0)
+            except (CorruptIndex, FileNotFoundError) as error:  # searches can do without it
+                self._words = error
 
     @cached_property
     def postings(self) -> Postings:
@@ -55,7 +65,7 @@ class LexicalFiles:
             CorruptIndex: A file differs from its record or does not fit the other files.
         """
         record = self.record
-        for file, view in zip(record.files, self._views, strict=True):
+        for file, view in zip(record.postings, self._views, strict=True):
             check_hash(view, file)
         terms, pairs, lengths = self._views
         postings = Postings(
@@ -68,8 +78,28 @@ class LexicalFiles:
             raise CorruptIndex(record.terms.name, expected, "inconsistent ones")
         return postings
 
+    @cached_property
+    def words(self) -> WordList | None:
+        """The words, as mapped Arrow arrays; None: they are not listed in a file.
 
-def write_lexical(folder: Folder, number: int, sources: Sources) -> LexicalRecord:
+        Raises:
+            CorruptIndex: The file is gone, or differs from its record.
+        """
+        record, view = self.record.words, self._words
+        if record is None:
+            return None
+        if isinstance(view, memoryview):
+            return read_words(view, record)
+        raise CorruptIndex(record.name, "the file", str(view), REMAKE)
+
+
+def write_lexical(
+    folder: Folder,
+    number: int,
+    sources: Sources,
+    words: Sequence[WordList] | None = None,
+    settings: LexicalSettings | None = None,
+) -> LexicalRecord:
     """Merge the postings of the live documents of some sources into files, in bounded memory.
 
     Args:
@@ -77,6 +107,8 @@ def write_lexical(folder: Folder, number: int, sources: Sources) -> LexicalRecor
         number: An unused file number.
         sources: Postings, and which of their documents are live (neither deleted nor replaced),
             bool (n_docs,); None: all.
+        words: The words of each source; None: write no file of words.
+        settings: Settings of the terms, if words of dead documents are to be left out.
 
     Raises:
         OSError: The disk failed. The partial files are in no manifest, so a later writer removes
@@ -88,12 +120,19 @@ def write_lexical(folder: Folder, number: int, sources: Sources) -> LexicalRecor
         table = table_of_terms(_written(merge(sources), pairs))
     terms = npy.write(folder / f"lex/{number:06d}.terms.npy", table)
     lengths = npy.write(folder / f"lex/{number:06d}.lengths.npy", live_lengths(sources))
+    listed = None
+    if words is not None:
+        batches = vocabulary.merge(words)
+        if settings and any(live is not None for _, live in sources):
+            batches = with_terms(batches, table[0], settings)
+        listed = write_words(folder / f"lex/{number:06d}.words.arrow", batches)
     return LexicalRecord(
         n_terms=table.shape[1] - 1,
         n_pairs=n_pairs,
         terms=record_of(terms),
         pairs=record_of(pairs),
         lengths=record_of(lengths),
+        words=listed,
     )
 
 
@@ -105,26 +144,41 @@ def texts_of(docs: pa.Table) -> Iterator[tuple[str, str]]:
     )
 
 
-def count_segment(segment: Segment, settings: LexicalSettings) -> Iterator[Postings]:
-    """Count the terms of all documents of a segment, including dead ones, a slice at a time."""
+def words_of(segment: Segment, settings: LexicalSettings) -> WordList:
+    """Count the words of all documents of a segment in memory, including dead ones."""
+    counted: Counter[str] = Counter()
+    for _ in count_segment(segment, settings, counted):
+        pass
+    return WordList.of(counted)
+
+
+def count_segment(
+    segment: Segment, settings: LexicalSettings, counted: Counter[str] | None = None
+) -> Iterator[Postings]:
+    """Count the terms of all documents of a segment, including dead ones, a slice at a time.
+
+    The words and their numbers are added to ``counted``, if given.
+    """
     texts: list[tuple[str, str]] = []
     n_chars = 0
     for document in read_documents(segment, None):
         texts.append((document.title, document.text))
         n_chars += len(document.title) + len(document.text)
         if len(texts) == SLICE_DOCS or n_chars >= SLICE_CHARS:
-            yield count_terms(texts, settings)
+            yield count_terms(texts, settings, counted)
             texts, n_chars = [], 0
     if texts:
-        yield count_terms(texts, settings)
+        yield count_terms(texts, settings, counted)
 
 
-def with_lexical(work: Transaction, new: Manifest) -> Manifest:
+def with_lexical(work: Transaction, new: Manifest, *, words: bool = True) -> Manifest:
     """Write the postings of every segment that has none, if the index has lexical settings.
 
     Args:
         work: The transaction to write in.
         new: The manifest to change.
+        words: Whether to also write them anew for segments that lack the list of words, as do
+            those of older versions.
 
     Raises:
         CorruptIndex: Documents cannot be read.
@@ -133,24 +187,34 @@ def with_lexical(work: Transaction, new: Manifest) -> Manifest:
     if new.settings.lexical is None:
         return new
     segments = []
+    committed = {file.name for file in work.old.files}
     for record in new.segments:
-        if record.lexical is None:
+        lacks_words = words and lists_words(record.n_docs)
+        if record.lexical is None or (lacks_words and record.lexical.words is None):
             segment = Segment(work.folder, record, new.settings)
+            before = record.lexical.files if record.lexical else ()
             record = replace(record, lexical=_make(work, segment, new.settings.lexical))
+            work.remove(file.name for file in before if file.name not in committed)
         segments.append(record)
     return replace(new, segments=tuple(segments))
 
 
 def _make(work: Transaction, segment: Segment, settings: LexicalSettings) -> LexicalRecord:
     """Write the postings of a segment from its documents, in bounded memory."""
-    parts = [
-        (write_lexical(work.folder, work.new_number(), [(postings, None)]), len(postings.lengths))
-        for postings in count_segment(segment, settings)
-    ]
+    counted: Counter[str] = Counter()
+    parts = []
+    listed = lists_words(segment.record.n_docs)
+    for postings in count_segment(segment, settings, counted if listed else None):
+        words = [WordList.of(counted)] if listed else None
+        part = write_lexical(work.folder, work.new_number(), [(postings, None)], words)
+        parts.append((part, len(postings.lengths)))
+        counted.clear()
     if len(parts) == 1:
         return parts[0][0]
-    sources = [(LexicalFiles(work.folder, part, n_docs).postings, None) for part, n_docs in parts]
-    whole = write_lexical(work.folder, work.new_number(), sources)
+    opened = [LexicalFiles(work.folder, part, n_docs) for part, n_docs in parts]
+    lists = [file.words for file in opened if file.words] if listed else None
+    sources = [(file.postings, None) for file in opened]
+    whole = write_lexical(work.folder, work.new_number(), sources, lists)
     work.remove(file.name for part, _ in parts for file in part.files)
     return whole
 

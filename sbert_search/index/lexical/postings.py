@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -77,10 +78,20 @@ class Group:
     pairs: NDArray[np.uint32]
 
 
-def count_terms(texts: Iterable[tuple[str, str]], settings: LexicalSettings) -> Postings:
-    """Count the terms of documents, given as pairs of title and text, in memory."""
+def count_terms(
+    texts: Iterable[tuple[str, str]],
+    settings: LexicalSettings,
+    words: Counter[str] | None = None,
+) -> Postings:
+    """Count the terms of documents in memory.
+
+    Args:
+        texts: Title and text of each document.
+        settings: How texts become terms.
+        words: The words and their numbers are added to it, if given.
+    """
     reader = term_reader(settings)
-    fields = [reader.terms(field) for document in texts for field in document]
+    fields = [reader.terms(field, words) for document in texts for field in document]
     n_docs = len(fields) // 2
     sizes = [len(hashes) for hashes in fields]
     weights = np.tile(np.array([settings.title_weight, 1], np.uint32), n_docs)

@@ -18,6 +18,7 @@ from sbert_search.index.dense import faiss_build
 from sbert_search.index.dense.faiss_runtime import FaissIndex
 from sbert_search.index.lexical.posting_files import write_lexical
 from sbert_search.index.lexical.postings import Live
+from sbert_search.index.lexical.word_files import lists_words
 from sbert_search.index.maintenance.merge_policy import Group, lacks_ann
 from sbert_search.index.snapshot import Snapshot
 from sbert_search.index.spec import MIN_ANN_ROWS
@@ -177,7 +178,14 @@ def _merged(work: Transaction, snapshot: Snapshot, group: Group) -> SegmentRecor
         (snapshot.postings(i), snapshot.live_docs(i) if i != kept_whole else None)
         for i in group.members
     ]
-    lexical = write_lexical(work.folder, work.new_number(), postings)
+    words = None
+    if lists_words(record.n_docs):
+        lists = [snapshot.words(i) for i in group.members]
+        known = [words for words in lists if words is not None]
+        words = known if len(known) == len(lists) else None
+    lexical = write_lexical(
+        work.folder, work.new_number(), postings, words, snapshot.settings.lexical
+    )
     return dataclasses.replace(record, lexical=lexical)
 
 

@@ -45,7 +45,7 @@ MAX_ROWS = 1 << 62  # row numbers that an index may ever use
 MAX_FILES = 10**11
 FILE_NAME = re.compile(
     r"seg/\d{6,12}\.(docs\.arrow|vec\.npy|ids\.npy)|del/\d{6,12}\.npy|ann/\d{6,12}\.faiss"
-    r"|lex/\d{6,12}\.(terms|pairs|lengths)\.npy"
+    r"|lex/\d{6,12}\.((terms|pairs|lengths)\.npy|words\.arrow)"
 )
 
 _NEWER = (
@@ -124,18 +124,27 @@ class FileRecord:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LexicalRecord:
-    """The postings of a segment: numbers of terms and of term-document pairs, and the files."""
+    """The postings of a segment: numbers of terms and of term-document pairs, and the files.
+
+    ``words`` lists the words; None: a small segment, or one written by an older version.
+    """
 
     n_terms: int
     n_pairs: int
     terms: FileRecord
     pairs: FileRecord
     lengths: FileRecord
+    words: FileRecord | None = None
+
+    @property
+    def postings(self) -> tuple[FileRecord, ...]:
+        """The files of the postings."""
+        return self.terms, self.pairs, self.lengths
 
     @property
     def files(self) -> tuple[FileRecord, ...]:
-        """The files of the postings."""
-        return self.terms, self.pairs, self.lengths
+        """The files of the postings and of the words."""
+        return (*self.postings, self.words) if self.words else self.postings
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -173,8 +182,10 @@ class SegmentRecord:
     def without(self, names: Collection[str]) -> SegmentRecord:
         """Return this segment without some derived files."""
         lexical = self.lexical
-        if lexical and any(file.name in names for file in lexical.files):
+        if lexical and any(file.name in names for file in lexical.postings):
             lexical = None
+        elif lexical and lexical.words and lexical.words.name in names:
+            lexical = dataclasses.replace(lexical, words=None)
         ann = None if self.ann and self.ann.name in names else self.ann
         return dataclasses.replace(self, ann=ann, lexical=lexical)
 

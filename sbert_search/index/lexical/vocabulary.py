@@ -1,0 +1,180 @@
+"""The words of an index, with the number of their occurrences, and the words near a given word.
+
+Postings hold hashes of stems, from which no word can be read. So the words themselves are listed in
+files of their own, for fuzzy search and for suggestions.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left, bisect_right
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from sbert_search.index.lexical import edit_distance
+from sbert_search.index.lexical.edit_distance import Characters
+
+BATCH_WORDS = 65_536  # words of one Arrow batch
+SCHEMA = pa.schema([("word", pa.string()), ("count", pa.int64())])
+
+# Words with digits are not listed: 2019 and 2018 are near each other but mean different things,
+# and identifiers would fill the list. Nor are words that are too short or too long to correct.
+_LISTED = re.compile(r"[^\W\d]{3,64}")
+
+
+def is_listed(word: str) -> bool:
+    """Whether a word in lower case is listed if it occurs."""
+    return _LISTED.fullmatch(word) is not None
+
+
+class WordList:
+    """Words of some documents in ascending order, with counts.
+
+    Args:
+        batches: Arrow batches of `SCHEMA`, each with at least one word.
+    """
+
+    def __init__(self, batches: Sequence[pa.RecordBatch]) -> None:
+        self.batches = batches
+
+    @classmethod
+    def of(cls, counts: Mapping[str, int]) -> WordList:
+        """Make a list of those words that are listed."""
+        words = sorted(filter(is_listed, counts))
+        starts = range(0, len(words), BATCH_WORDS)
+        return cls([_batch(words[i : i + BATCH_WORDS], counts) for i in starts])
+
+    def count(self, word: str) -> int:
+        """Return the number of occurrences of a word."""
+        for batch in self.batches:
+            words, counts = batch.columns
+            at = bisect_left(range(len(words)), word, key=lambda i: words[i].as_py())
+            if at < len(words):
+                return int(counts[at].as_py()) if words[at].as_py() == word else 0
+        return 0
+
+    def near(self, word: str, most: int) -> Iterator[tuple[str, int, int]]:
+        """Yield word, distance and count of the words with the same first character near a word."""
+        for batch in self.batches:
+            words, counts = batch.columns
+            first, stop = (
+                find(range(len(words)), word[0], key=lambda i: words[i].as_py()[0])
+                for find in (bisect_left, bisect_right)
+            )
+            some = words.slice(first, stop - first)
+            at, distances = edit_distance.within(word, _characters(some), most)
+            for i, distance in zip(at.tolist(), distances.tolist(), strict=True):
+                yield some[i].as_py(), distance, int(counts[first + i].as_py())
+
+
+@dataclass(frozen=True, slots=True)
+class NearWord:
+    """A word of the index near a given word: how many edits away, and how often it occurs."""
+
+    word: str
+    edits: int
+    count: int
+
+
+class Vocabulary:
+    """The words of all segments. Words of deleted documents stay until the segment is rewritten.
+
+    Args:
+        lists: The words of each segment.
+    """
+
+    def __init__(self, lists: Sequence[WordList]) -> None:
+        self._lists = lists
+
+    def count(self, word: str) -> int:
+        """Return the number of occurrences of a word in lower case."""
+        return sum(words.count(word) for words in self._lists)
+
+    def near(self, word: str, most: int) -> list[NearWord]:
+        """Find the words within some edits of a word, without the word itself.
+
+        The first character must be the same: few spelling errors change it, and so a fifteenth of
+        the words is compared. Words of three to five characters may have one edit, longer ones
+        two, and words that are not listed have no near words.
+
+        Args:
+            word: A word in lower case.
+            most: Largest number of edits.
+
+        Returns:
+            The words, nearest first, and the most frequent first among equally near ones.
+        """
+        most = min(most, 1 if len(word) < 6 else 2)
+        if not is_listed(word) or most < 1:
+            return []
+        counts: Counter[tuple[int, str]] = Counter()
+        for words in self._lists:
+            for other, edits, count in words.near(word, most):
+                counts[edits, other] += count
+        ordered = sorted(counts.items(), key=lambda item: (item[0][0], -item[1], item[0][1]))
+        return [NearWord(other, edits, count) for (edits, other), count in ordered if edits]
+
+
+def merge(lists: Sequence[WordList]) -> Iterator[pa.RecordBatch]:
+    """Merge lists of words and add up the counts, holding one batch of each list in memory.
+
+    Yields:
+        Batches of `SCHEMA` with ascending words, some of them small.
+    """
+    waiting = [list(words.batches) for words in lists if words.batches]
+    while waiting:
+        # All words up to the smallest last word of the first batches are in these batches.
+        bound = min(batches[0].column(0)[-1].as_py() for batches in waiting)
+        parts = []
+        for batches in waiting:
+            words = batches[0].column(0)
+            end = _words_up_to(words, bound)
+            parts.append(batches[0].slice(0, end))
+            batches[0] = batches[0].slice(end)
+            if not batches[0].num_rows:
+                del batches[0]
+        waiting = [batches for batches in waiting if batches]
+        table = pa.Table.from_batches(parts, SCHEMA)
+        sums = table.group_by("word", use_threads=False).aggregate([("count", "sum")])
+        ordered = sums.sort_by("word")
+        columns = [ordered.column("word"), ordered.column("count_sum")]
+        yield from pa.table(columns, SCHEMA).combine_chunks().to_batches()
+
+
+def _batch(words: Sequence[str], counts: Mapping[str, int]) -> pa.RecordBatch:
+    """Make a batch from its buffers; `pyarrow.array` would import pandas."""
+    coded = [word.encode() for word in words]
+    offsets = np.cumsum([0, *map(len, coded)], dtype=np.int32)
+    numbers = np.array([counts[word] for word in words], np.int64)
+    texts, starts, sums = map(pa.py_buffer, (b"".join(coded), offsets, numbers))
+    n = len(words)
+    columns = [
+        pa.StringArray.from_buffers(n, starts, texts),
+        pa.Int64Array.from_buffers(pa.int64(), n, [None, sums]),
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
+
+
+def _words_up_to(words: pa.StringArray, last: str) -> int:
+    return bisect_right(range(len(words)), last, key=lambda i: words[i].as_py())
+
+
+def _characters(words: pa.StringArray) -> Characters:
+    """Decode words of a validated array."""
+    offsets, text = words.buffers()[1:]
+    if not len(words):
+        return Characters(np.empty(0, np.uint32), np.zeros(1, np.int64))
+    bounds = np.frombuffer(offsets, np.int32)[words.offset : words.offset + len(words) + 1]
+    first, last = int(bounds[0]), int(bounds[-1])
+    raw = np.frombuffer(text, np.uint8)[first:last]
+    codes = edit_distance.code_points(str(raw.data, "utf-8"))
+    starts: NDArray[np.int64] = (bounds - first).astype(np.int64)
+    if len(codes) < len(raw):  # some characters take several bytes: count those that begin one
+        begun = np.cumsum(np.concatenate([[0], (raw & 0xC0) != 0x80]))
+        starts = begun[starts]
+    return Characters(codes, starts)

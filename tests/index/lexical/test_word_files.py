@@ -1,0 +1,160 @@
+"""Files of words: when they are written, and what they hold after updates and damage."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from sbert_search.errors import NoLexicalData
+from sbert_search.index.lexical import posting_files, word_files
+from sbert_search.index.lexical.analyzer import STOP_WORD, TermReader
+from sbert_search.index.lexical.vocabulary import is_listed
+from sbert_search.index.lexical_settings import LexicalSettings
+from sbert_search.index.maintenance.check import check
+from sbert_search.index.snapshot import Snapshot
+from sbert_search.index.storage.manifest import SegmentRecord, StoreSettings
+from sbert_search.index.store import IndexStore
+from sbert_search.records import Document
+from tests.index.lexical.test_bm25 import DOCUMENTS, new_store, put, some_text
+
+READER = TermReader(LexicalSettings())
+
+
+def word_counts(documents: Sequence[Document]) -> Counter[str]:
+    counts: Counter[str] = Counter()
+    for document in documents:
+        counts.update(READER.words(document.title) + READER.words(document.text))
+    return Counter({word: n for word, n in counts.items() if is_listed(word)})
+
+
+def listed(snapshot: Snapshot) -> Counter[str]:
+    """All words of an index with their counts."""
+    lists = [snapshot.words(i) for i in range(len(snapshot.segments))]
+    counts: Counter[str] = Counter()
+    for words in lists:
+        assert words is not None
+        for batch in words.batches:
+            counts.update({row["word"]: row["count"] for row in batch.to_pylist()})
+    return counts
+
+
+def terms_of(words: Counter[str]) -> set[int]:
+    return set(READER.hashes(list(words)).tolist()) - {STOP_WORD}
+
+
+def word_file_names(store: IndexStore) -> list[str]:
+    return [s.lexical.words.name for s in segments(store) if s.lexical and s.lexical.words]
+
+
+def segments(store: IndexStore) -> tuple[SegmentRecord, ...]:
+    return store.snapshot.manifest.segments
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_after_any_updates_the_words_of_all_documents_are_listed(
+    fast_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    monkeypatch.setattr(word_files, "LISTED_FROM", 4)
+    rng = random.Random(seed)
+    store = new_store(fast_path / "i")
+    for number in range(80):
+        known = [document.doc_id for document in store.snapshot.iter_documents()]
+        if rng.random() < 0.3 and known:
+            with store.writer() as writer:
+                writer.delete(rng.sample(known, min(3, len(known))))
+                writer.settle()
+        else:
+            ids = [f"n{number}-{i}" for i in range(rng.randint(1, 7))]
+            ids += rng.sample(known, min(2, len(known)))
+            put(store, [Document(i, some_text(rng), f"word{'xyz'[number % 3]}") for i in ids])
+        documents = list(store.snapshot.iter_documents())
+        assert word_counts(documents) <= listed(store.snapshot)
+        if number % 20 == 19:
+            with store.writer() as writer:
+                writer.compact()
+            assert terms_of(listed(store.snapshot)) == terms_of(word_counts(documents))
+    assert word_file_names(store)
+    assert check(fast_path / "i").problems == ()
+    assert listed(IndexStore.open(fast_path / "i").snapshot) == listed(store.snapshot)
+
+
+def test_small_segments_have_no_file_and_large_ones_do(tmp_path: Path) -> None:
+    store = new_store(tmp_path / "i")
+    put(store, DOCUMENTS[:100])
+    assert word_file_names(store) == []
+    assert listed(store.snapshot) == word_counts(DOCUMENTS[:100])
+    put(store, DOCUMENTS[100:])
+    assert len(word_file_names(store)) == 1
+    with store.writer() as writer:
+        writer.compact()
+    assert len(word_file_names(store)) == len(segments(store)) == 1
+    assert listed(store.snapshot) == word_counts(DOCUMENTS)
+
+
+def test_words_of_deleted_documents_go_when_their_segment_is_rewritten(tmp_path: Path) -> None:
+    store = new_store(tmp_path / "i")
+    put(store, [*DOCUMENTS[:300], Document("x", "zebracorn the")])
+    with store.writer() as writer:
+        writer.delete(["x"])
+        assert store.snapshot.vocabulary.count("zebracorn") == 1
+        writer.compact()
+    assert store.snapshot.vocabulary.count("zebracorn") == 0
+    assert store.snapshot.vocabulary.count("the") > 0
+
+
+@pytest.mark.parametrize("slices", [65_536, 60])
+@pytest.mark.parametrize("remedy", ["repair", "compact"])
+def test_an_index_of_an_older_version_gets_its_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, remedy: str, slices: int
+) -> None:
+    monkeypatch.setattr(posting_files, "SLICE_DOCS", slices)
+    store = new_store(tmp_path / "i")
+    with monkeypatch.context() as older:
+        older.setattr(word_files, "LISTED_FROM", 10**9)
+        put(store, DOCUMENTS[:300])
+    put(store, [Document("new", "an update, which merges nothing")])
+    assert word_file_names(store) == []
+    with pytest.raises(NoLexicalData, match=f"index repair {tmp_path / 'i'}"):
+        _ = store.snapshot.vocabulary
+    with store.writer() as writer:
+        getattr(writer, remedy)()
+    (name,) = word_file_names(store)
+    assert listed(store.snapshot) == word_counts(list(store.snapshot.iter_documents()))
+    assert [path.name for path in (tmp_path / "i/lex").glob("*.arrow")] == [name.split("/")[1]]
+    assert check(tmp_path / "i").strays == ()
+
+
+@pytest.mark.parametrize("harm", ["flip", "cut", "remove"])
+def test_a_damaged_file_leaves_searches_and_is_repaired(tmp_path: Path, harm: str) -> None:
+    store = new_store(tmp_path / "i")
+    put(store, DOCUMENTS[:300])
+    expected = store.snapshot.lexical.search(["read the file"], 5)
+    (name,) = word_file_names(store)
+    path = tmp_path / "i" / name
+    data = bytearray(path.read_bytes())
+    path.unlink()
+    if harm != "remove":
+        data[len(data) // 2] ^= 1
+        path.write_bytes(data if harm == "flip" else data[:-1])
+    opened = IndexStore.open(tmp_path / "i")
+    found = opened.snapshot.lexical.search(["read the file"], 5)  # without a warning
+    assert [rows.tolist() for rows, _ in found] == [rows.tolist() for rows, _ in expected]
+    with pytest.raises(NoLexicalData, match="index repair"):
+        _ = opened.snapshot.vocabulary
+    assert [problem.file for problem in check(tmp_path / "i").problems] == [name]
+    with opened.writer() as writer:
+        assert name in writer.repair()
+    assert listed(opened.snapshot) == word_counts(DOCUMENTS[:300])
+    assert check(tmp_path / "i").problems == ()
+
+
+def test_an_index_without_lexical_data_has_no_words(tmp_path: Path) -> None:
+    settings = StoreSettings(dim=2, metric="dot")
+    store = IndexStore.create(tmp_path / "i", settings, {"year": "int64"})
+    put(store, DOCUMENTS[:5])
+    with pytest.raises(NoLexicalData, match="index lexical"):
+        _ = store.snapshot.vocabulary
