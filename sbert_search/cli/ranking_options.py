@@ -52,6 +52,32 @@ _RANKING: tuple[Decorator, ...] = (
     ),
 )
 
+_ORDER: tuple[Decorator, ...] = (
+    click.option(
+        "--boost",
+        multiple=True,
+        metavar="COLUMN:KIND:WEIGHT",
+        help="Raise documents by a number (log or linear) or by a date: views:log:0.2, or "
+        "published:recency:0.5:30, where 30 days halve the gain. Repeat it for several.",
+    ),
+    click.option(
+        "--diversity",
+        type=Finite(min=0, max=1),
+        default=0.0,
+        show_default=True,
+        help="Avoid hits that resemble better hits, from 0 (not at all) to 1.",
+    ),
+    click.option(
+        "--group-by", metavar="COLUMN", help="Return the best documents of each value of a column."
+    ),
+    click.option(
+        "--group-size",
+        default=1,
+        show_default=True,
+        help="With --group-by: number of documents of each group; -k counts groups.",
+    ),
+)
+
 _MODES = {
     "dense": "Compare vectors (dense), words (lexical), or both (hybrid).",
     "auto": "Compare vectors (dense), words (lexical), or both (hybrid); auto: both if the index "
@@ -61,6 +87,7 @@ _FUSION = ("method", "dense_weight", "rerank_weight")
 _NEEDS = dict.fromkeys(("method", "dense_weight"), "--mode hybrid") | dict.fromkeys(
     ("rerank_depth", "rerank_windows", "rerank_weight"), "--rerank"
 )
+_NEEDS["group_size"] = "--group-by"
 
 
 def ranking_options(mode: Literal["auto", "dense"]) -> Decorator:
@@ -80,6 +107,13 @@ def ranking_options(mode: Literal["auto", "dense"]) -> Decorator:
     return decorate
 
 
+def order_options(function: F) -> F:
+    """Give a command the options of the stages after reranking."""
+    for add in reversed(_ORDER):
+        function = add(function)
+    return function
+
+
 def search_options(ctx: click.Context) -> SearchOptions:
     """Make the options of a search from those of the running command.
 
@@ -87,16 +121,21 @@ def search_options(ctx: click.Context) -> SearchOptions:
         UsageError: An option was given that would have no effect.
         QueryError: A value is out of range.
     """
+    from sbert_search.search.boosts import Boost
     from sbert_search.search.fusion import Fusion
     from sbert_search.search.options import SearchOptions
 
     params, given_names = ctx.params, given(ctx)
     fuses = params["mode"] in ("auto", "hybrid")
-    holds = {"--mode hybrid": fuses, "--rerank": bool(params["rerank"])}
+    grouped = params.get("group_by") is not None
+    holds = {"--mode hybrid": fuses, "--rerank": bool(params["rerank"]), "--group-by": grouped}
     for option in ctx.command.params:
         needed = _NEEDS.get(option.name or "")
         if needed and option.name in given_names and not holds[needed]:
             raise click.UsageError(f"{option.opts[0]} needs {needed}.")
     fusion = Fusion(**{name: params[name] for name in _FUSION})
     names = [field.name for field in fields(SearchOptions) if field.name in params]
-    return SearchOptions(fusion=fusion, **{name: params[name] for name in names})
+    given_values = {name: params[name] for name in names}
+    if "boost" in given_values:
+        given_values["boost"] = [Boost.parse(text) for text in params["boost"]]
+    return SearchOptions(fusion=fusion, **given_values)

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from sbert_search.config import unknown_name
 from sbert_search.errors import CorruptIndex, NoLexicalData, QueryError
 from sbert_search.index.dense.exact import QUERY_BLOCK, TopK
 from sbert_search.index.dense.query_plan import RowMask, Selection
@@ -21,12 +22,14 @@ from sbert_search.index.lexical.postings import Live, Postings
 from sbert_search.index.lexical.vocabulary import Vocabulary, WordList
 from sbert_search.index.norms import divide_by_norms, norms_of
 from sbert_search.index.storage import ids, npy
+from sbert_search.index.storage.distinct import DistinctValues, distinct_values
 from sbert_search.index.storage.manifest import ColumnType, Manifest, StoreSettings
 from sbert_search.index.storage.passages import StoredPassage, read_documents, read_passages
 from sbert_search.index.storage.segments import Segment, open_checked
-from sbert_search.records import Document
+from sbert_search.records import Document, MetadataValue
 from sbert_search.runtime.disk.folders import Folder
 
+COLUMNS_KEPT = 4  # metadata columns whose codes are cached; they take 16 bytes per value
 MASKS_KEPT = 4  # filters whose masks are cached; a mask takes a byte per row
 MAX_RESULTS_HELD = 1 << 22  # limit of the results (queries x k) of one block of queries
 
@@ -63,6 +66,7 @@ class Snapshot:
         self.anns = self._derived.anns
         self._starts = np.array([record.row_start for record in manifest.segments], np.int64)
         self._masks: dict[str, RowMask] = {}
+        self._distinct: dict[str, DistinctValues] = {}
         self._live = self._mark_live(dead)
         self._selections = [None if live is None else Selection(live) for live in self._live]
 
@@ -275,6 +279,60 @@ class Snapshot:
         n_live = tuple(self.n_live(i) for i in range(len(parts)))
         n_docs = sum(int(docs.sum()) for docs in marks)
         return RowMask(parts, n_live, n_docs, sum(int(part.sum()) for part in parts))
+
+    def distinct_values(self, name: str) -> DistinctValues:
+        """Read the values of a metadata column; those of the last few columns are cached.
+
+        Raises:
+            QueryError: There is no such column.
+            CorruptIndex: The column cannot be read.
+        """
+        kind = self.column_type(name)
+        values = self._distinct.pop(name, None) or distinct_values(self.segments, name, kind)
+        self._distinct[name] = values
+        for oldest in list(self._distinct)[:-COLUMNS_KEPT]:
+            self._distinct.pop(oldest, None)
+        return values
+
+    def column_type(self, name: str) -> ColumnType:
+        """Return the type of a metadata column.
+
+        Raises:
+            QueryError: There is no such column.
+        """
+        if name not in self.columns:
+            raise QueryError(unknown_name(name, name, self.columns, "metadata column"))
+        return self.columns[name]
+
+    def metadata(self, name: str, rows: NDArray[np.int64]) -> list[MetadataValue]:
+        """Read the values of a metadata column, given the rows of documents' first passages.
+
+        Raises:
+            ValueError: A row is not in the index.
+            CorruptIndex: A value cannot be read.
+        """
+        values = np.empty(len(rows), object)
+        for segment, here, at in self._located(rows):
+            values[here] = segment.metadata_at(name, at)
+        return list(values)
+
+    def codes_of(self, name: str, docs: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the codes of the values of some documents in a column; see `DistinctValues`.
+
+        Args:
+            name: A metadata column whose values are no lists.
+            docs: Rows of the documents' first passages, int64 (n,).
+
+        Returns:
+            Codes, int64 (n,); -1 for a document without a value.
+        """
+        distinct = self.distinct_values(name)
+        codes = np.full(len(docs), -1, np.int64)
+        for segment, here, at in self._located(docs):
+            index = self.segments.index(segment)
+            of_documents = distinct.codes_of_documents(index, segment.record.n_docs)
+            codes[here] = of_documents[np.searchsorted(segment.firsts, at)]
+        return codes
 
     def vectors(self, rows: NDArray[np.int64]) -> NDArray[np.float32]:
         """Read the stored vectors of some rows, float32 (n, dim).

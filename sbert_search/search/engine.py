@@ -22,10 +22,11 @@ from sbert_search.runtime import memory
 from sbert_search.runtime.cores import usable_cores
 from sbert_search.runtime.turns import Turns
 from sbert_search.search.dense import nearest_documents
+from sbert_search.search.facets import Facet, count_values
 from sbert_search.search.highlight import best_sentences
 from sbert_search.search.hits import body_of, read_hits
 from sbert_search.search.lexical import best_passages, best_sentence, informative_words
-from sbert_search.search.options import SearchKeywords, SearchOptions, Syntax
+from sbert_search.search.options import SearchKeywords, SearchMode, SearchOptions, Syntax
 from sbert_search.search.ordering import ordered
 from sbert_search.search.queries import Asked, QueriesLike, QueryLike, ask, one_query
 from sbert_search.search.ranking import Ranking
@@ -35,6 +36,7 @@ from sbert_search.search.retrieval import (
     HITS_AT_ONCE,
     RESULTS_AT_ONCE,
     Retrieved,
+    matching_marks,
     query_blocks,
     retrieve,
 )
@@ -152,12 +154,13 @@ class SearchEngine:
             vector: The vector of a text, (dim,), if the index's model shall not embed the text.
             options: How documents are found and ordered; None: the defaults of `SearchOptions`.
             highlight: Fill `Hit.best_sentence` and `Hit.matched_words`.
-            keywords: Fields of ``options`` to replace: ``mode``, ``where``, ``fusion``,
-                ``rerank_depth``, ``offset``, ``min_score``, ``syntax``.
+            keywords: Fields of ``options`` to replace, such as ``mode`` and ``where``; see
+                `SearchOptions`.
 
         Returns:
-            Hits, best first. In dense and in lexical search, documents with equal scores are in the
-            order in which they were indexed.
+            Hits, best first; with ``diversity`` or ``group_by``, in the order that these give. In
+            dense and in lexical search, documents with equal scores are in the order in which they
+            were indexed.
 
         Raises:
             QueryError: The query is blank, has only words to exclude, or is neither a text nor a
@@ -235,8 +238,52 @@ class SearchEngine:
         Only the rankings of the queries that are answered together are in memory.
         """
         chosen = self._options(options or SearchOptions(k=RUN_DEPTH), k, keywords, "plain")
+        for name in ("diversity", "group_by"):
+            if getattr(chosen, name):
+                raise QueryError(
+                    f"{name} is {getattr(chosen, name)!r}; a run is ordered by score, so leave it "
+                    "out, or use search_many."
+                )
         ranked = self._ranked([query.text for query in queries], vectors, chosen)
         return zip((query.query_id for query in queries), ranked, strict=True)
+
+    def facets(
+        self,
+        query: str | None,
+        columns: str | Sequence[str],
+        *,
+        where: str | None = None,
+        mode: SearchMode = "auto",
+        syntax: Syntax = "operators",
+        n: int = 10,
+    ) -> dict[str, Facet]:
+        """Count the values of metadata columns among all documents that match; needs no model.
+
+        Args:
+            query: A text. In lexical and hybrid search, a document matches if it has a word of the
+                text and meets the operators in it. In dense search, every document that meets the
+                operators matches. None: every document matches.
+            columns: One column or several.
+            where: A filter over the metadata, which documents must pass too.
+            mode: As for `search`.
+            syntax: As for `search`.
+            n: Number of values of each column to count one by one, and of ranges of numbers or
+                dates.
+
+        Returns:
+            A `Facet` for each column.
+
+        Raises:
+            QueryError: There is no such column, ``n`` is below 1, the filter is wrong, or the query
+                is blank or has only words to exclude.
+            NoLexicalData: The mode or an operator needs lexical data, and the index has none.
+        """
+        options = SearchOptions(mode=mode, where=where, syntax=syntax)
+        snapshot = self.index.state
+        names = [columns] if isinstance(columns, str) else columns
+        with self._turns:
+            marks = matching_marks(snapshot, query, options.for_index(snapshot))
+            return {name: count_values(snapshot, name, marks, n) for name in names}
 
     def similar(
         self,

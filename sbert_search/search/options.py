@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal, TypedDict, Unpack, get_args
 
 from sbert_search.config import unknown_name
 from sbert_search.errors import QueryError
+from sbert_search.search.boosts import Boost
 from sbert_search.search.fusion import Fusion
 
 if TYPE_CHECKING:
@@ -19,6 +20,8 @@ MODES: tuple[SearchMode, ...] = get_args(SearchMode)
 Syntax = Literal["operators", "plain"]
 SYNTAXES: tuple[Syntax, ...] = get_args(Syntax)
 MAX_RERANK_DEPTH = 10_000
+MAX_DIVERSE = 10_000  # documents that can be chosen by diversity
+CANDIDATES = 100  # documents that boosts and diversity reorder, unless more are returned
 
 
 class SearchKeywords(TypedDict, total=False):
@@ -31,6 +34,10 @@ class SearchKeywords(TypedDict, total=False):
     offset: int
     min_score: float | None
     syntax: Syntax | None
+    boost: Boost | Sequence[Boost]
+    diversity: float
+    group_by: str | None
+    group_size: int
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -41,7 +48,8 @@ class SearchOptions:
         k: Documents to return; all of them where the index holds fewer.
         mode: ``dense`` compares vectors; ``lexical`` compares words (BM25) and needs no model;
             ``hybrid`` does both and fuses the two rankings; ``auto`` is hybrid if the index has
-            lexical data, which it has by default, else dense.
+            lexical data, which it has by default, else dense; and lexical if the index has no
+            model.
         where: A filter over the metadata, such as ``year >= 2019 AND kind = 'class'``.
         fusion: How ``hybrid`` fuses its rankings, and how much a reranker's score counts.
         rerank_depth: Documents that the reranker scores; it scores ``offset`` + k documents if that
@@ -54,10 +62,22 @@ class SearchOptions:
             which need lexical data in the index; ``plain``: a query is only text. None:
             ``operators``, but ``plain`` for `SearchEngine.run` and `SearchEngine.rankings`, whose
             queries are those of evaluations.
+        boost: Numbers or dates in the metadata that raise documents; see `Boost`. They reorder the
+            candidates, which are the first 100 documents, ``offset`` + k if that is more, or those
+            of the reranker if there is one.
+        diversity: How much to avoid hits that resemble better hits, from 0 (not at all) to 1. The
+            hits are chosen from the candidates by maximal marginal relevance (Carbonell & Goldstein
+            1998) over the stored vectors.
+        group_by: A metadata column. The result then has k groups, whenever there are k: the best
+            documents of each value of the column, best group first. A document without a value is
+            a group of its own. ``offset`` counts groups.
+        group_size: Number of documents of each group.
 
     Raises:
-        QueryError: The mode or the syntax is unknown, k is below 1, ``offset`` is negative,
-            ``min_score`` is NaN, or ``rerank_depth`` is out of range.
+        QueryError: The mode or the syntax is unknown, k or ``group_size`` is below 1, ``offset`` is
+            negative, ``min_score`` is NaN, ``diversity`` is not from 0 to 1, ``rerank_depth`` or
+            the number of documents to choose by diversity is out of range, or ``group_size`` is
+            given without ``group_by``.
     """
 
     k: int = 10
@@ -68,6 +88,10 @@ class SearchOptions:
     offset: int = 0
     min_score: float | None = None
     syntax: Syntax | None = None
+    boost: Boost | Sequence[Boost] = ()
+    diversity: float = 0.0
+    group_by: str | None = None
+    group_size: int = 1
 
     def __post_init__(self) -> None:
         if self.mode not in MODES:
@@ -85,17 +109,48 @@ class SearchOptions:
                 f"rerank_depth is {self.rerank_depth:,}; it must be from 0 to "
                 f"{MAX_RERANK_DEPTH:,}, since the reranker reads the text of so many documents."
             )
+        boosts = (self.boost,) if isinstance(self.boost, Boost) else tuple(self.boost)
+        for boost in boosts:
+            if not isinstance(boost, Boost):
+                raise QueryError(f"boost is {boost!r}; pass Boost(COLUMN, WEIGHT) or several.")
+        object.__setattr__(self, "boost", boosts)
+        self._check_order()
+
+    def _check_order(self) -> None:
+        if not 0 <= self.diversity <= 1:
+            raise QueryError(f"diversity is {self.diversity}; it must be from 0 to 1.")
+        if self.diversity and self.offset + self.k > MAX_DIVERSE:
+            raise QueryError(
+                f"offset + k is {self.offset + self.k:,}; with diversity, which compares documents "
+                f"with each other, it must be at most {MAX_DIVERSE:,}."
+            )
+        if self.group_size < 1:
+            raise QueryError(f"group_size is {self.group_size}; it must be at least 1.")
+        if self.group_size > 1 and self.group_by is None:
+            raise QueryError(f"group_size is {self.group_size}, but group_by names no column.")
+
+    @property
+    def boosts(self) -> Sequence[Boost]:
+        """The boosts, as a sequence."""
+        return (self.boost,) if isinstance(self.boost, Boost) else self.boost
 
     @property
     def depth(self) -> int:
-        """Number of documents to find before reranking."""
-        return max(self.offset + self.k, self.rerank_depth)
+        """Number of candidates: documents to find before the stages that reorder them."""
+        reordered = CANDIDATES if self.boost or self.diversity else 0
+        return max(self.offset + self.k, self.rerank_depth or reordered)
 
     def for_index(self, snapshot: Snapshot) -> SearchOptions:
-        """Replace the mode ``auto`` by the mode for an index."""
+        """Replace the mode ``auto`` by the mode for an index.
+
+        It is ``lexical`` for an index that has lexical data, but no model for the query.
+        """
         if self.mode != "auto":
             return self
-        return replace(self, mode="dense" if snapshot.settings.lexical is None else "hybrid")
+        settings = snapshot.settings
+        has_words, has_model = settings.lexical is not None, bool(settings.identity)
+        mode: SearchMode = "hybrid" if has_words and has_model else "lexical"
+        return replace(self, mode=mode if has_words else "dense")
 
     def with_keywords(self, k: int | None, **keywords: Unpack[SearchKeywords]) -> SearchOptions:
         """Return these options with some of them replaced; if ``k`` is None, k stays the same.
@@ -116,6 +171,10 @@ class SearchOptions:
             offset=keywords.get("offset", self.offset),
             min_score=keywords.get("min_score", self.min_score),
             syntax=keywords.get("syntax", self.syntax),
+            boost=keywords.get("boost", self.boost),
+            diversity=keywords.get("diversity", self.diversity),
+            group_by=keywords.get("group_by", self.group_by),
+            group_size=keywords.get("group_size", self.group_size),
         )
 
 

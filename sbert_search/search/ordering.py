@@ -8,9 +8,11 @@ from dataclasses import replace
 import numpy as np
 
 from sbert_search.index.snapshot import Snapshot
+from sbert_search.search.boosts import boosted
+from sbert_search.search.diversity import diversified
+from sbert_search.search.grouping import groups_of, within_groups
 from sbert_search.search.lexical import best_passages
 from sbert_search.search.options import SearchOptions
-from sbert_search.search.ranking import Ranking
 from sbert_search.search.rerank import PairScorer, rerank
 from sbert_search.search.retrieval import Retrieved
 
@@ -23,14 +25,16 @@ def ordered(
 ) -> list[Retrieved]:
     """Order the documents found for each query, and keep those of the requested page.
 
-    The texts of the documents are read only if there is a reranker.
+    The stages are: the reranker, boosts, ``min_score``, diversity, groups, and the page. The texts
+    of the documents are read only if there is a reranker.
+
+    Raises:
+        QueryError: A boost names a column that is absent or has an unsuitable type, or the reranker
+            gives scores that are not finite.
     """
     if reranker is not None:
         block = _reranked(snapshot, block, options, reranker)
-    return [
-        replace(found, ranking=_page(found.ranking, options), n_before=options.offset)
-        for found in block
-    ]
+    return [_page(snapshot, _reordered(snapshot, found, options), options) for found in block]
 
 
 def _reranked(
@@ -46,8 +50,27 @@ def _reranked(
     return [replace(found, ranking=r) for found, r in zip(block, rankings, strict=True)]
 
 
-def _page(ranking: Ranking, options: SearchOptions) -> Ranking:
-    """Drop documents below ``min_score``, skip the first ``offset``, and keep the next k."""
+def _reordered(snapshot: Snapshot, found: Retrieved, options: SearchOptions) -> Retrieved:
+    """Apply boosts, ``min_score`` and diversity."""
+    ranking = found.ranking
+    if options.boosts:
+        ranking = boosted(snapshot, ranking, options.boosts)
     if options.min_score is not None:
         ranking = ranking.take(np.flatnonzero(ranking.scores >= options.min_score))
-    return ranking.take(np.arange(len(ranking))[options.offset : options.offset + options.k])
+    if options.diversity:
+        ranking = best_passages(snapshot, found.query, ranking)
+        n = len(ranking) if options.group_by else options.offset + options.k
+        ranking = diversified(snapshot, ranking, options.diversity, n)
+    return replace(found, ranking=ranking)
+
+
+def _page(snapshot: Snapshot, found: Retrieved, options: SearchOptions) -> Retrieved:
+    """Skip the first ``offset`` documents, or groups of documents, and keep the next k."""
+    ranking, skipped = found.ranking, options.offset
+    last = options.offset + options.k
+    kept = np.arange(min(last, len(ranking)))
+    if options.group_by is not None:
+        groups = groups_of(snapshot, options.group_by, ranking.docs)
+        kept = within_groups(groups, last, options.group_size)
+        skipped = len(within_groups(groups, options.offset, options.group_size))
+    return replace(found, ranking=ranking.take(kept[skipped:]), n_before=skipped)

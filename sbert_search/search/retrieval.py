@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,17 +16,30 @@ from sbert_search.index.snapshot import Snapshot
 from sbert_search.runtime.progress import warn
 from sbert_search.search.dense import nearest_documents
 from sbert_search.search.fusion import fuse
+from sbert_search.search.grouping import (
+    groups_of,
+    holds_groups,
+    require_groups,
+    within_groups,
+)
 from sbert_search.search.lexical import matching_documents
 from sbert_search.search.operators import Clause, ParsedQuery, parse_query
-from sbert_search.search.options import SearchOptions
+from sbert_search.search.options import SearchOptions, require_queries
 from sbert_search.search.queries import Asked
 from sbert_search.search.ranking import Ranking
-from sbert_search.search.word_filter import fill_up, word_mask
+from sbert_search.search.word_filter import (
+    Marks,
+    documents_of,
+    documents_with_any,
+    fill_up,
+    word_mask,
+)
 
 # Largest numbers of items that are in memory for the queries answered together.
 HITS_AT_ONCE = 1 << 14  # hits with their texts
 RESULTS_AT_ONCE = 1 << 17  # documents of which only id and score are kept
 _QUERIES_AT_ONCE = 256
+_DEEPER = 4  # factor by which more documents are ranked until there are enough groups
 _PAIRS_AT_ONCE = 16_384  # pairs of query and text for a reranker
 
 
@@ -67,7 +81,8 @@ def query_blocks(
             f"{snapshot.path} holds no documents; add some with "
             f"`sbert-search index add {snapshot.path} SOURCE`."
         )
-    depth = min(max(options.depth, options.fusion.depth), snapshot.n_docs)
+    grouped = options.group_size * (options.offset + options.k) if options.group_by else 0
+    depth = min(max(options.depth, options.fusion.depth) + grouped, snapshot.n_docs)
     pairs = _PAIRS_AT_ONCE // max(1, options.rerank_depth)
     step = max(1, min(_QUERIES_AT_ONCE, pairs, at_once // depth))
     for start in range(0, len(asked), step):
@@ -94,6 +109,8 @@ def retrieve(
         QueryError: The filter is wrong, or the model gives a vector that is not finite.
         NoLexicalData: The mode needs lexical data and the index was built without it.
     """
+    if options.group_by is not None:
+        require_groups(snapshot, options.group_by)
     parse = parse_query if options.syntax == "operators" else ParsedQuery
     parsed = list(map(parse, asked.texts))
     mask = None if options.where is None else snapshot.filter_mask(options.where)
@@ -109,9 +126,17 @@ def retrieve(
     for clauses, at in demands.items():
         admitted = word_mask(snapshot, clauses, mask) if clauses else mask
         some = None if vectors is None else vectors[at]
-        rankings = _rankings(snapshot, [texts[i] for i in at], some, admitted, options)
-        if admitted and options.mode == "lexical" and not all(c.excluded for c in clauses):
-            rankings = [fill_up(snapshot, r, admitted, options.depth) for r in rankings]
+        some_texts = [texts[i] for i in at]
+        fills = options.mode == "lexical" and not all(c.excluded for c in clauses)
+        rank = partial(_rankings, snapshot, mask=admitted, options=options, fills=fills)
+        rankings = rank(some_texts, some, depth=options.depth)
+        if options.group_by is not None:
+            rankings = [
+                _with_groups(snapshot, ranking, partial(rank, [text], vector), admitted, options)
+                for ranking, text, vector in zip(
+                    rankings, some_texts, _rows(some, len(at)), strict=True
+                )
+            ]
         for i, ranking in zip(at, rankings, strict=True):
             vector = None if made is None else made[i]
             found[i] = Retrieved(asked.texts[i], texts[i], vector, ranking)
@@ -124,16 +149,88 @@ def _rankings(
     vectors: NDArray[np.float32] | None,
     mask: RowMask | None,
     options: SearchOptions,
+    fills: bool,
+    depth: int,
 ) -> list[Ranking]:
-    """Rank documents for queries, given their vectors unless the search is lexical."""
+    """Rank ``depth`` documents for queries, given their vectors unless the search is lexical.
+
+    Args:
+        snapshot: State of the index to search.
+        queries: The queries.
+        vectors: Their vectors, (n_queries, dim); None: the search is lexical.
+        mask: The rows to search; None: all live rows.
+        options: The options of the search.
+        fills: Whether to append the documents of the mask that have no term of the query.
+        depth: Number of documents for each query.
+    """
     if vectors is None:
-        return matching_documents(snapshot, queries, options.depth, mask)
+        found = matching_documents(snapshot, queries, depth, mask)
+        return [fill_up(snapshot, r, mask, depth) for r in found] if mask and fills else found
     if options.mode == "dense":
-        return nearest_documents(snapshot, vectors, options.depth, mask)
-    depth = max(options.depth, options.fusion.depth)
-    dense = nearest_documents(snapshot, vectors, depth, mask)
-    both = zip(dense, matching_documents(snapshot, queries, depth, mask), strict=True)
-    return [fuse(nearest, words, options.fusion).first(options.depth) for nearest, words in both]
+        return nearest_documents(snapshot, vectors, depth, mask)
+    fused = max(depth, options.fusion.depth)
+    dense = nearest_documents(snapshot, vectors, fused, mask)
+    both = zip(dense, matching_documents(snapshot, queries, fused, mask), strict=True)
+    return [fuse(nearest, words, options.fusion).first(depth) for nearest, words in both]
+
+
+def _rows(vectors: NDArray[np.float32] | None, n: int) -> Iterable[NDArray[np.float32] | None]:
+    """Yield the vectors of queries one by one, as matrices of one row."""
+    return [None] * n if vectors is None else np.split(vectors, n)
+
+
+def _with_groups(
+    snapshot: Snapshot,
+    ranking: Ranking,
+    rank: Callable[..., list[Ranking]],
+    mask: RowMask | None,
+    options: SearchOptions,
+) -> Ranking:
+    """Add the documents of further groups to the candidates of a query, until there are enough.
+
+    Args:
+        snapshot: State of the index to search.
+        ranking: The first ``options.depth`` documents of the query.
+        rank: Ranks another number of documents for the query, given as ``depth``.
+        mask: The rows to search; None: all live rows.
+        options: The options of the search.
+    """
+    column, size = options.group_by or "", options.group_size
+    n_groups, depth = options.offset + options.k, options.depth
+    n_docs = snapshot.n_docs if mask is None else mask.n_docs
+    while len(ranking) >= depth and depth < n_docs:
+        if holds_groups(snapshot, column, ranking, mask, n_groups=n_groups, size=size):
+            break
+        depth *= _DEEPER
+        (ranking,) = rank(depth=depth)
+    groups = groups_of(snapshot, column, ranking.docs)
+    first = np.arange(min(options.depth, len(ranking)))
+    return ranking.take(np.union1d(first, within_groups(groups, n_groups, size)))
+
+
+def matching_marks(snapshot: Snapshot, query: str | None, options: SearchOptions) -> Marks:
+    """Mark all documents that match a query: for each segment, bool (n_docs,).
+
+    In lexical and hybrid search these are the documents with a word of the query, else all of them.
+    They pass the filter and meet the operators of the query.
+
+    Args:
+        snapshot: State of the index to search.
+        query: The query; None: all documents that pass the filter match.
+        options: The options of the search, with a mode other than ``auto``.
+    """
+    mask = None if options.where is None else snapshot.filter_mask(options.where)
+    if query is None:
+        return documents_of(snapshot, mask)
+    require_queries([query])
+    parsed = parse_query(query) if options.syntax == "operators" else ParsedQuery(query)
+    if parsed.clauses:
+        mask = word_mask(snapshot, parsed.clauses, mask)
+    marks = documents_of(snapshot, mask)
+    demanded = any(not clause.excluded for clause in parsed.clauses)
+    if options.mode == "dense" or demanded:
+        return marks
+    return documents_with_any(snapshot, parsed.text, marks)
 
 
 def embed_queries(embedder: TextEmbedder, queries: Sequence[str]) -> NDArray[np.float32]:

@@ -44,7 +44,7 @@ def word_mask(snapshot: Snapshot, clauses: Sequence[Clause], mask: RowMask | Non
             f"needs; add it with `sbert-search index lexical {snapshot.path}`, or search for the "
             'text as it is with syntax="plain" (--plain).'
         )
-    marks = _admitted(snapshot, mask)
+    marks = documents_of(snapshot, mask)
     phrases = []
     for clause in clauses:
         phrase = Phrase(clause.text)
@@ -56,6 +56,32 @@ def word_mask(snapshot: Snapshot, clauses: Sequence[Clause], mask: RowMask | Non
     for clause, phrase in phrases:  # last, since they read the documents that are left
         _keep(marks, _with_phrase(snapshot, phrase, marks), clause.excluded)
     return snapshot.mask_of_documents(marks)
+
+
+def documents_of(snapshot: Snapshot, mask: RowMask | None) -> Marks:
+    """Mark the live documents whose rows a mask admits; None: all live documents."""
+    if mask is not None:
+        parts = zip(snapshot.segments, mask.parts, strict=True)
+        return [part[segment.firsts] for segment, part in parts]
+    live = [snapshot.live_docs(i) for i in range(len(snapshot.segments))]
+    return [
+        np.ones(segment.record.n_docs, bool) if marks is None else marks.copy()
+        for segment, marks in zip(snapshot.segments, live, strict=True)
+    ]
+
+
+def documents_with_any(snapshot: Snapshot, query: str, marks: Marks) -> Marks:
+    """Keep the marks of documents with at least one term of a query, as lexical search finds them.
+
+    Raises:
+        NoLexicalData: The index has no lexical data.
+    """
+    reader = snapshot.lexical.reader
+    found = [np.zeros_like(some) for some in marks]
+    for term in set(reader.hashes(reader.words(query)).tolist()) - {STOP_WORD}:
+        for some, here in zip(found, _with_term(snapshot, term), strict=True):
+            some |= here
+    return [some & here for some, here in zip(found, marks, strict=True)]
 
 
 def fill_up(snapshot: Snapshot, ranking: Ranking, mask: RowMask, k: int) -> Ranking:
@@ -73,17 +99,6 @@ def fill_up(snapshot: Snapshot, ranking: Ranking, mask: RowMask, k: int) -> Rank
     scores = np.zeros(len(docs))
     scores[: len(ranking)] = ranking.scores
     return Ranking(docs, docs, scores).with_stage("lexical")
-
-
-def _admitted(snapshot: Snapshot, mask: RowMask | None) -> Marks:
-    if mask is not None:
-        parts = zip(snapshot.segments, mask.parts, strict=True)
-        return [part[segment.firsts] for segment, part in parts]
-    live = [snapshot.live_docs(i) for i in range(len(snapshot.segments))]
-    return [
-        np.ones(segment.record.n_docs, bool) if marks is None else marks.copy()
-        for segment, marks in zip(snapshot.segments, live, strict=True)
-    ]
 
 
 def _keep(marks: Marks, found: Marks, excluded: bool) -> None:

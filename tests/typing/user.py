@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from sbert_search import (
     BiEncoderRecipe,
+    Boost,
     BuildSettings,
     CheckpointError,
     CheckReport,
@@ -26,6 +27,8 @@ from sbert_search import (
     DriftReport,
     Embedder,
     EvaluationError,
+    Facet,
+    FacetRange,
     FieldNames,
     Fusion,
     Hit,
@@ -140,6 +143,11 @@ def search(index: Index) -> Hits:
     assert_type(engine.search_many(np.ones((2, 384)), 3), list[Hits])
     assert_type(engine.run([Query("q1", "a question")]), dict[str, dict[str, float]])
     assert_type(hits[0].score, float)
+    engine.search("a", group_by="kind", group_size=2, diversity=0.3, boost=Boost("views", 0.2))
+    SearchOptions(boost=[Boost("day", 0.5, "recency", half_life_days=30)])
+    facets = engine.facets("a question", ["kind"], where="year > 1", n=5)
+    assert_type(facets, dict[str, Facet])
+    assert_type(facets["kind"].ranges, tuple[FacetRange, ...])
     assert_type(hits[0].stages, Mapping[str, StageScore])
     document = Document("d1", hits[0].text, metadata=hits[0].metadata)
     assert_type(document.full_text, str)

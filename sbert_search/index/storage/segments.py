@@ -219,6 +219,18 @@ class Segment:
             doc_ids.append(str(batch.text[batch.starts[i] : batch.starts[i + 1]], "utf-8"))
         return doc_ids
 
+    def metadata_at(self, name: str, positions: NDArray[np.int64]) -> list[object]:
+        """Read the values of a metadata column at some positions; None where there is no value."""
+        if name not in self.record.columns:
+            return [None] * len(positions)
+        step, values = self.batch_rows, []
+        for at in positions.tolist():
+            value = self.batch(at // step).column(columns_of.PREFIX + name).slice(at % step, 1)
+            with self._corruption_named():
+                value.validate(full=True)
+                values += value.to_pylist()
+        return values
+
     def _map_ids(self, index: int) -> _IdBatch:
         """Map, check and remember the document ids of one batch, at their first use."""
         column = self.batch(index).column("doc_id")
