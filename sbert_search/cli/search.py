@@ -18,6 +18,9 @@ from sbert_search.cli.source_options import model_options
 from sbert_search.runtime.progress import note
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from sbert_search.records import Hit
     from sbert_search.search.engine import SearchEngine
     from sbert_search.search.options import SearchOptions
@@ -47,6 +50,12 @@ if TYPE_CHECKING:
 @click.option(
     "--unlike", multiple=True, metavar="ID", help="With --like: stay away from this document."
 )
+@click.option(
+    "--vector-file",
+    type=click.Path(path_type=Path),
+    metavar="FILE.npy",
+    help="Vector to search by, in place of QUERY or for it; with --queries, one for each query.",
+)
 @ranking_options("auto")
 @click.option(
     "--queries",
@@ -67,6 +76,7 @@ def search(
     operators: bool | None,
     like: tuple[str, ...],
     unlike: tuple[str, ...],
+    vector_file: Path | None,
     queries: Path | None,
     run_out: Path | None,
     rerank: str | None,
@@ -85,11 +95,14 @@ def search(
     """
     from sbert_search.search.engine import SearchEngine
     from sbert_search.search.maxp import BestWindow
+    from sbert_search.search.queries import load_vectors
     from sbert_search.search.reranker import Reranker
 
-    if [query is None, queries is None, not like].count(False) != 1:
+    n_asked = [query is None, queries is None, not like].count(False)
+    if n_asked > 1 or (n_asked == 0 and vector_file is None):
         raise click.UsageError(
-            "Ask one QUERY, name a file of queries with --queries, or documents with --like."
+            "Ask one QUERY, name a file of queries with --queries, a vector with --vector-file, or "
+            "documents with --like."
         )
     if unlike and not like:
         raise click.UsageError("--unlike needs --like.")
@@ -113,15 +126,21 @@ def search(
         reranker = BestWindow(scorer, rerank_windows)
     # One query is answered sooner by the model's exported ONNX graph than by torch, which loads
     # slowly. It is not used if an option says how to run the model.
-    quick = bool(query) and reranker is None and not given(ctx) & hardware.keys()
+    quick = (
+        bool(query)
+        and vector_file is None
+        and reranker is None
+        and not given(ctx) & hardware.keys()
+    )
     engine = SearchEngine(
         path, model, reranker, quick=quick, allow_inexact=allow_inexact, **hardware
     )
     engine.require_memory(memory_bytes)
+    vectors = load_vectors(vector_file) if vector_file else None
     if queries is not None:
-        _answer_file(engine, queries, run_out, as_json, chosen, memory_bytes)
+        _answer_file(engine, queries, vectors, run_out, as_json, chosen, memory_bytes)
     else:
-        _answer(engine, query or "", as_json, chosen)
+        _answer(engine, query, vectors, as_json, chosen)
 
 
 def _check_run_out(run_out: Path, path: Path, queries: Path, *models: str | None) -> None:
@@ -165,10 +184,23 @@ def _show(hits: list[Hit], as_json: bool) -> None:
         show_hits(hits)
 
 
-def _answer(engine: SearchEngine, query: str, as_json: bool, options: SearchOptions) -> None:
+def _answer(
+    engine: SearchEngine,
+    query: str | None,
+    vectors: NDArray[np.floating] | None,
+    as_json: bool,
+    options: SearchOptions,
+) -> None:
     from sbert_search.search.operators import parse_query
 
-    hits = engine.search(query, options=options, highlight=True)
+    if vectors is not None and len(vectors) != 1:
+        raise click.UsageError(f"--vector-file holds {len(vectors):,} vectors; one is needed.")
+    if query is None:
+        assert vectors is not None
+        hits, query = engine.search(vectors[0], options=options), ""
+    else:
+        vector = None if vectors is None else vectors[0]
+        hits = engine.search(query, vector=vector, options=options, highlight=True)
     _show(hits, as_json)
     if not hits:
         why = ["matches the filter"] if options.where is not None else []
@@ -186,6 +218,7 @@ def _answer(engine: SearchEngine, query: str, as_json: bool, options: SearchOpti
 def _answer_file(
     engine: SearchEngine,
     path: Path,
+    vectors: NDArray[np.floating] | None,
     run_out: Path | None,
     as_json: bool,
     options: SearchOptions,
@@ -200,14 +233,15 @@ def _answer_file(
 
         def counted() -> Iterator[tuple[str, dict[str, float]]]:
             nonlocal n_hits
-            for query_id, hits in engine.rankings(queries, options=options):
+            for query_id, hits in engine.rankings(queries, vectors=vectors, options=options):
                 n_hits += len(hits)
                 yield query_id, hits
 
         write_run(counted(), run_out)
         note(f"{len(queries):,} queries, {n_hits:,} hits: {run_out}")
         return
-    answers = engine.answers([query.text for query in queries], options=options)
+    texts = [query.text for query in queries]
+    answers = engine.answers(texts, vectors=vectors, options=options)
     for query, hits in zip(queries, answers, strict=True):
         if as_json:
             for hit in hits:

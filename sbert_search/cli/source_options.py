@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
 import click
+from click.core import ParameterSource
 
 from sbert_search.cli.console import REJECTED_ROWS, emit, say
 from sbert_search.cli.shared_options import F, given
@@ -64,6 +65,42 @@ def source_options(function: F) -> F:
     return click.argument("sources", nargs=-1, required=True, metavar="SOURCE...")(function)
 
 
+def vector_options(function: F) -> F:
+    """Add the options that give vectors, which are indexed in place of those of a model."""
+    function = click.option(
+        "--vector-field",
+        metavar="NAME",
+        help="Field of given vectors, lists of numbers, to index in place of those of a model.",
+    )(function)
+    return click.option(
+        "--vectors",
+        type=click.Path(path_type=Path),
+        metavar="FILE.npy",
+        help="Given vectors, one for each row of SOURCE, to index in place of those of a model.",
+    )(function)
+
+
+def has_vectors(ctx: click.Context, settings: ReadSettings) -> bool:
+    """Whether vectors are given, by an option or by a field that the settings name.
+
+    Raises:
+        UsageError: Both an array and a field are named.
+    """
+    if ctx.params["vectors"] and ctx.params["vector_field"]:
+        raise click.UsageError("Give vectors either by --vectors or by --vector-field.")
+    return bool(ctx.params["vectors"] or settings.fields.vector)
+
+
+def typed_model_options(ctx: click.Context) -> EmbedderOptions:
+    """Return the options for opening a model that are on the command line."""
+    typed = {
+        name: value
+        for name, value in model_options(ctx).items()
+        if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE
+    }
+    return cast("EmbedderOptions", typed)
+
+
 def with_read_options(settings: R, ctx: click.Context) -> R:
     """Override settings with the options that the user set; the other settings stay."""
     chosen = {name: ctx.params[name] for name in given(ctx)}
@@ -72,7 +109,7 @@ def with_read_options(settings: R, ctx: click.Context) -> R:
         option = f"--{min(sizes).replace('_', '-')}"
         raise click.UsageError(f"{option} needs --on-truncate chunk.")
     rules: dict[str, Any] = {name: chosen[name] for name in _RULES if name in chosen}
-    fields = ("id", "text", "title")
+    fields = ("id", "text", "title", "vector")
     named = {name: chosen[f"{name}_field"] for name in fields if f"{name}_field" in chosen}
     if "text" in named:
         named["text"] = _names(named["text"])

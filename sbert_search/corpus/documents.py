@@ -157,7 +157,9 @@ class CorpusReader:
         self._known, self._widens = columns, widens
         self._batch_rows, self._batch_bytes = batch_rows, memory.shares(memory_bytes).batch
         self._limit = RowLimit.within(memory_bytes)
-        self._files = source_files(sources, self, root=root, text_as=text_as)
+        self._files = source_files(
+            sources, self, root=root, text_as=text_as, vector=self._fields.vector
+        )
         self._plans: list[_FilePlan] = []
         self._declared = {n: parse_type(kind) for n, kind in (column_types or {}).items()}
         self._columns = Columns(columns, widens, self._declared)

@@ -45,7 +45,12 @@ ROWS = "rows"  # name of rows in memory, in messages, in `Document.source` and i
 
 
 def source_files(
-    sources: Sources, owner: object, *, root: Root = "common", text_as: TextAs | None = "lines"
+    sources: Sources,
+    owner: object,
+    *,
+    root: Root = "common",
+    text_as: TextAs | None = "lines",
+    vector: str | None = None,
 ) -> list[SourceFile]:
     """List the files of paths; copy standard input and rows in memory to a temporary file.
 
@@ -54,6 +59,7 @@ def source_files(
         owner: The temporary file is deleted when this object is.
         root: As for `expand`.
         text_as: As for `expand`.
+        vector: Name of the field of given vectors, if there is one.
 
     Raises:
         CorpusError: There is no source, a path cannot be read, a row cannot be used, or the disk is
@@ -62,7 +68,7 @@ def source_files(
     if isinstance(sources, (str, Path)):
         sources = [sources]
     if hasattr(sources, "__arrow_c_stream__") or hasattr(sources, "with_format"):
-        return [_spool_rows(cast("Rows", sources), owner)]
+        return [_spool_rows(cast("Rows", sources), owner, vector)]
     if not isinstance(sources, Iterable) or isinstance(sources, Mapping):
         raise CorpusError(
             f"A source of type {type(sources).__name__} cannot be read; pass paths, a table, or a "
@@ -74,7 +80,7 @@ def source_files(
         raise CorpusError("No source to read; name a file, a folder, a glob or '-', or pass rows.")
     if not isinstance(first, (str, Path)):
         rows = chain([first], items) if items is sources else sources
-        return [_spool_rows(cast("Rows", rows), owner)]
+        return [_spool_rows(cast("Rows", rows), owner, vector)]
     if " " in str(first) and isinstance(first, str) and not Path(first).exists():
         raise CorpusError(
             f"{excerpt(first)} is not a path. To index texts, use `Index.from_texts`."
@@ -105,14 +111,14 @@ def text_rows(
         yield {"_id": doc_id, "text": text}
 
 
-def _spool_rows(rows: Rows, owner: object) -> SourceFile:
+def _spool_rows(rows: Rows, owner: object, vector: str | None) -> SourceFile:
     total = len(rows) if isinstance(rows, Sized) else None
     with _spool(owner, ROWS) as file, progress("Copying rows", total, "rows") as advance:
         if (batches := _record_batches(rows)) is not None:
             write_batches(file, batches, advance)
         else:
             mappings = map(_mapping, cast("Iterable[Mapping[str, object] | Document]", rows))
-            write_rows(file, mappings, ROWS, advance)
+            write_rows(file, mappings, ROWS, advance, vector)
     return SourceFile(Path(file.name), ROWS, ROWS, "spooled")
 
 

@@ -632,6 +632,8 @@ class Index:
         given, fields = split_vectors(vectors, settings.fields)
         settings, stored = replace(settings, fields=fields), self.state.settings
         has_vectors = given is not None or fields.vector is not None
+        if not has_vectors:
+            require_model(self.identity, self.path)
         require_memory(memory_bytes)
         reader = CorpusReader(
             sources,

@@ -132,7 +132,8 @@ class SearchEngine:
         if memory_bytes is not None:
             memory.give_back_freed(memory_bytes)
             memory.require(memory_bytes, WORK_BYTES + memory_bytes // 8, "A search")
-            self.load_model()
+            if self.index.identity.is_model:
+                self.load_model()
             memory.require(memory_bytes, WORK_BYTES + memory_bytes // 8, "A search")
 
     def search(

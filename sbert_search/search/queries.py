@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TypeAlias, cast
 
 import numpy as np
@@ -128,6 +129,22 @@ def one_query(
     array = np.asarray(query)[None] if is_vector else None
     queries = [query] if array is None or array.dtype.kind not in "fiu" else array
     return cast("QueriesLike", queries), None if vector is None else np.asarray(vector)[None]
+
+
+def load_vectors(path: Path) -> NDArray[np.floating]:
+    """Read the vectors of queries from an ``.npy`` file: (n_queries, dim), or (dim,) for one.
+
+    Raises:
+        QueryError: The file cannot be read.
+    """
+    try:
+        array = np.load(path, allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        raise QueryError(f"{path}: cannot be read as an .npy file: {error}.") from error
+    if not isinstance(array, np.ndarray):
+        raise QueryError(f"{path}: an .npz archive; save the vectors with numpy.save.")
+    vectors: NDArray[np.floating] = array[None] if array.ndim == 1 else array
+    return vectors
 
 
 def _with_direction(snapshot: Snapshot, vectors: NDArray[np.float32]) -> NDArray[np.float32]:

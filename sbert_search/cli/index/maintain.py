@@ -214,8 +214,22 @@ def _long_texts(report: IndexInfo) -> str:
     return f"split into passages of at most {size} tokens{overlap}"
 
 
+def _model_facts(report: IndexInfo) -> dict[str, object]:
+    from sbert_search.models.loading.identity import ModelIdentity
+
+    model = report.model
+    if model["engine"] == ModelIdentity.NO_ENGINE:
+        return {"model": "none; the vectors were given"}
+    return {
+        "model": f"{model['name']} ({model['engine']}, {model['precision']})",
+        "weights": f"sha256 {model['weights_sha256']}",
+        "reads": f"{model['max_len']} tokens of a text",
+        "long texts": _long_texts(report),
+    }
+
+
 def _facts(report: IndexInfo) -> dict[str, object]:
-    model, built = report.model, report.built
+    built = report.built
     facts: dict[str, object] = {
         "index": report.path if report.finished else f"{report.path} (an unfinished build)",
         "documents": report.documents,
@@ -226,10 +240,7 @@ def _facts(report: IndexInfo) -> dict[str, object]:
         "vectors": f"{report.dim} x {report.dtype}, {report.metric}",
         "search": "exact scan" if report.factory == "Flat" else _approximate_text(report),
         "words": _lexical_text(report.lexical),
-        "model": f"{model['name']} ({model['engine']}, {model['precision']})",
-        "weights": f"sha256 {model['weights_sha256']}",
-        "reads": f"{model['max_len']} tokens of a text",
-        "long texts": _long_texts(report),
+        **_model_facts(report),
         "columns": ", ".join(f"{name} {kind}" for name, kind in report.columns.items()) or "none",
         "built from": f"sha256 {report.source_sha256}",
         "rows": f"{built.read:,} read: {built.indexed:,} indexed, {built.duplicate:,} duplicate, "

@@ -5,15 +5,24 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, Literal
+from typing import TYPE_CHECKING, BinaryIO, Literal, cast
 
 import click
 
 from sbert_search.cli.console import emit, say
 from sbert_search.cli.shared_options import Decorator, embedder_options, given, shared_options
-from sbert_search.cli.source_options import finish, model_options, source_options, with_read_options
+from sbert_search.cli.source_options import (
+    finish,
+    has_vectors,
+    model_options,
+    source_options,
+    typed_model_options,
+    vector_options,
+    with_read_options,
+)
 
 if TYPE_CHECKING:
+    from sbert_search.embedding.arguments import CheckedOptions
     from sbert_search.index.ingestion.build import BuildSettings
 
 _folder: Decorator = click.argument("path", metavar="DIR", type=click.Path(path_type=Path))
@@ -51,6 +60,7 @@ _folder: Decorator = click.argument("path", metavar="DIR", type=click.Path(path_
     help="Type of the stored vectors.  [default: float32]",
 )
 @source_options
+@vector_options
 @embedder_options
 @shared_options(
     "batch-tokens",
@@ -75,10 +85,12 @@ def build(
 ) -> None:
     """Build an index, or resume an interrupted build."""
     from sbert_search.index.ingestion.build import BuildSettings, build_index
+    from sbert_search.index.ingestion.given_vectors import refuse_model_options, split_vectors
     from sbert_search.index.ingestion.model_check import as_embedder
     from sbert_search.index.ingestion.recipe import load_recipe
 
     settings: BuildSettings = BuildSettings()
+    recipe = None
     open_model = partial(as_embedder, ctx.params["model"], **model_options(ctx))
     if recipe_file:
         settings = recipe = load_recipe(recipe_file)
@@ -87,13 +99,26 @@ def build(
         if "model" not in given(ctx):
             open_model = partial(recipe.open_model, **model_options(ctx))
     settings = _with_overrides(settings, ctx)
-    report = build_index(sources, out, open_model, settings, memory_bytes=memory_bytes)
+    vectors, fields = split_vectors(ctx.params["vectors"], settings.fields)
+    named = ctx.params["model"] or (recipe and recipe.model)
+    no_model = has_vectors(ctx, settings) and not named
+    if no_model:
+        refuse_model_options(typed_model_options(ctx))
+    report = build_index(
+        sources,
+        out,
+        None if no_model else open_model,
+        replace(settings, fields=fields),
+        vectors=vectors,
+        memory_bytes=memory_bytes,
+    )
     finish(ctx, report, out, "index", as_json=as_json)
 
 
 @click.command()
 @_folder
 @source_options
+@vector_options
 @embedder_options
 @shared_options(
     "batch-tokens",
@@ -121,6 +146,7 @@ def add(ctx: click.Context, /, path: Path, as_json: bool, **_: object) -> None:
 @click.command()
 @_folder
 @source_options
+@vector_options
 @embedder_options
 @shared_options(
     "batch-tokens",
@@ -191,13 +217,19 @@ def _update(ctx: click.Context, path: Path, mode: Literal["add", "upsert"], as_j
 
     index = Index.open(path, wait_s=ctx.params["wait_s"])
     ingest = index.add if mode == "add" else index.upsert
+    settings = with_read_options(index.read_settings, ctx)
+    opens_model = ctx.params["model"] is not None or not has_vectors(ctx, settings)
+    hardware = model_options(ctx) if opens_model else typed_model_options(ctx)
+    options = cast("CheckedOptions", dict(hardware))
+    if ctx.params["allow_inexact"]:
+        options["allow_inexact"] = True
     report = ingest(
         ctx.params["sources"],
         model=ctx.params["model"],
-        settings=with_read_options(index.read_settings, ctx),
-        allow_inexact=ctx.params["allow_inexact"],
+        vectors=ctx.params["vectors"],
+        settings=settings,
         memory_bytes=ctx.params["memory_bytes"],
-        **model_options(ctx),
+        **options,
     )
     finish(ctx, report, path, "index", as_json=as_json)
 

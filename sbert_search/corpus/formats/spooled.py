@@ -34,7 +34,13 @@ _REST = "\0"
 Rows = Iterable[Mapping[str, object]]
 
 
-def write_rows(file: BinaryIO, rows: Rows, shown: str, advance: Callable[[int], None]) -> None:
+def write_rows(
+    file: BinaryIO,
+    rows: Rows,
+    shown: str,
+    advance: Callable[[int], None],
+    vector: str | None = None,
+) -> None:
     """Write mappings from field name to value.
 
     Args:
@@ -42,6 +48,7 @@ def write_rows(file: BinaryIO, rows: Rows, shown: str, advance: Callable[[int], 
         rows: The rows, which are read once.
         shown: Name of the rows in messages.
         advance: Called with the number of rows of each block that was written.
+        vector: Name of the field of vectors, which are kept as Arrow lists.
 
     Raises:
         CorpusError: A row is not a mapping, a field name is not a string, or a value has a type
@@ -57,11 +64,11 @@ def write_rows(file: BinaryIO, rows: Rows, shown: str, advance: Callable[[int], 
         block.append(row)
         n_chars += sum(len(value) for value in row.values() if isinstance(value, str))
         if len(block) == BLOCK_ROWS or n_chars >= BLOCK_CHARS:
-            _write_block(file, _to_batch(block, shown, first))
+            _write_block(file, _to_batch(block, shown, first, vector))
             advance(len(block))
             first, n_chars, block = first + len(block), 0, []
     if block:
-        _write_block(file, _to_batch(block, shown, first))
+        _write_block(file, _to_batch(block, shown, first, vector))
         advance(len(block))
 
 
@@ -113,7 +120,9 @@ def _write_block(file: BinaryIO, batch: pa.RecordBatch) -> None:
     file.write(data)
 
 
-def _to_batch(rows: list[Mapping[str, object]], shown: str, first: int) -> pa.RecordBatch:
+def _to_batch(
+    rows: list[Mapping[str, object]], shown: str, first: int, vector: str | None
+) -> pa.RecordBatch:
     columns: dict[str, pa.Array] = {}
     others = []
     for name in dict.fromkeys(chain.from_iterable(rows)):
@@ -122,7 +131,9 @@ def _to_batch(rows: list[Mapping[str, object]], shown: str, first: int) -> pa.Re
             raise CorpusError(
                 f"{shown}:{number}: the name of a field is {name!r}; it must be a string."
             )
-        column = _column([row.get(name) for row in rows])
+        values = [row.get(name) for row in rows]
+        column = _vectors(values) if name == vector else None
+        column = _column(values) if column is None else column
         if column is None:
             others.append(name)
         else:
@@ -131,6 +142,18 @@ def _to_batch(rows: list[Mapping[str, object]], shown: str, first: int) -> pa.Re
         rest = (_to_json(row, others, f"{shown}:{first + n}") for n, row in enumerate(rows))
         columns[_REST] = pa.array(rest, pa.large_string())
     return pa.RecordBatch.from_pydict(columns)
+
+
+def _vectors(values: list[object]) -> pa.Array | None:
+    """Return arrays or lists of floats as an Arrow array; None if there are other values."""
+    if not all(isinstance(value, (list, np.ndarray, type(None))) for value in values):
+        return None
+    try:
+        column = pa.array(values)
+    except (pa.ArrowException, TypeError, ValueError, OverflowError):
+        return None
+    is_list = pa.types.is_list(column.type) and pa.types.is_floating(column.type.value_type)
+    return column if is_list else None
 
 
 def _column(values: list[object]) -> pa.Array | None:
