@@ -84,11 +84,15 @@ class Hit:
         rank: Position in the result, from 1.
         doc_id: The user's id.
         score: The score that results are sorted by; higher is better.
-        text: The document's text (not its title).
+        text: The document's text (not its title). Of a document with several passages, it is only
+            the text of the best passage, unless the search has ``full_text=True``.
         title: The document's title, or "".
         metadata: The document's metadata values by column name.
         row: Row number, in the index, of the document's best passage.
-        passage: Start and end of the best passage in ``Document.full_text``, in characters.
+        passage: The best passage, with the title where the passage contains it. It is the text to
+            give to a language model.
+        chunk: Number of the best passage in the document, from 0.
+        span: Start and end of the best passage in ``Document.full_text``, in characters.
         best_sentence: The sentence of the best passage that is nearest to the query, or "" if no
             sentence was requested.
         matched_words: Words of the query that occur in the document, in any inflection. Common
@@ -103,7 +107,9 @@ class Hit:
     title: str = ""
     metadata: Mapping[str, MetadataValue] = field(default_factory=lambda: NO_METADATA)
     row: int = -1
-    passage: tuple[int, int] = (0, 0)
+    passage: str = ""
+    chunk: int = 0
+    span: tuple[int, int] = (0, 0)
     best_sentence: str = ""
     matched_words: tuple[str, ...] = ()
     stages: Mapping[str, StageScore] = field(default_factory=dict)

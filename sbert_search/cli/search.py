@@ -39,6 +39,11 @@ if TYPE_CHECKING:
     help='Read "exact phrase", +must and -not in a query as filters, or take it as plain text.  '
     "[default: --operators for QUERY, --plain for --queries]",
 )
+@click.option(
+    "--full-text",
+    is_flag=True,
+    help="Return the whole text of a document with several passages, not only its best passage.",
+)
 @click.option("--offset", default=0, help="Number of the best documents to leave out.")
 @click.option("--min-score", type=Finite(), help="Lowest score of a document that is returned.")
 @click.option(
@@ -163,13 +168,17 @@ def _answer_like(
     """
     from sbert_search.search.engine import SearchEngine
 
-    allowed = {"path", "like", "unlike", "k", "where", "as_json", "quiet", "verbose"}
+    allowed = {"path", "like", "unlike", "k", "where", "full_text", "as_json", "quiet", "verbose"}
     for option in ctx.command.params:
         typed = ctx.get_parameter_source(str(option.name)) is ParameterSource.COMMANDLINE
         if typed and option.name not in allowed:
             raise click.UsageError(f"{option.opts[0]} has no effect with --like; leave it out.")
     hits = SearchEngine(path).similar(
-        like, ctx.params["k"], unlike=unlike, where=ctx.params["where"]
+        like,
+        ctx.params["k"],
+        unlike=unlike,
+        where=ctx.params["where"],
+        full_text=ctx.params["full_text"],
     )
     _show(hits, as_json)
     if not hits:

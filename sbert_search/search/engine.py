@@ -24,7 +24,7 @@ from sbert_search.runtime.turns import Turns
 from sbert_search.search.dense import nearest_documents
 from sbert_search.search.facets import Facet, count_values
 from sbert_search.search.highlight import best_sentences
-from sbert_search.search.hits import body_of, read_hits
+from sbert_search.search.hits import body_of, read_hits, without_rest
 from sbert_search.search.lexical import best_passages, best_sentence, informative_words
 from sbert_search.search.options import SearchKeywords, SearchMode, SearchOptions, Syntax
 from sbert_search.search.ordering import ordered
@@ -293,6 +293,7 @@ class SearchEngine:
         *,
         unlike: Examples = (),
         where: str | None = None,
+        full_text: bool = False,
     ) -> Hits:
         """Find the documents whose vectors are nearest to those of examples; needs no model.
 
@@ -302,6 +303,7 @@ class SearchEngine:
             k: Documents to return; the documents among the examples are never returned.
             unlike: Examples that the hits shall be far from; see `example_query`.
             where: A filter over the metadata.
+            full_text: As for `SearchOptions`.
 
         Returns:
             Hits, best first, with the score of the dense stage.
@@ -317,6 +319,7 @@ class SearchEngine:
             mask = None if where is None else snapshot.filter_mask(where)
             (ranking,) = nearest_documents(snapshot, query[None], k + len(set(doc_ids)), mask)
             found = read_hits(snapshot, ranking)
+        found = found if full_text else list(map(without_rest, found))
         hits = [hit for hit in found if hit.doc_id not in doc_ids]
         first = enumerate(hits[: options.k], 1)
         return Hits((replace(hit, rank=rank) for rank, hit in first), mode="dense")
@@ -338,7 +341,7 @@ class SearchEngine:
             for part in self._within_memory(snapshot, block):
                 with self._turns:
                     pages = self._last_stages(snapshot, part, options)
-                    answers = [self._hits(snapshot, page, highlight=highlight) for page in pages]
+                    answers = [self._hits(snapshot, page, options, highlight) for page in pages]
                 for found, hits in zip(part, answers, strict=True):
                     yield Hits(hits, query=found.asked, mode=options.mode)
 
@@ -417,11 +420,15 @@ class SearchEngine:
             taken += n_bytes
         yield part
 
-    def _hits(self, snapshot: Snapshot, found: Retrieved, *, highlight: bool) -> list[Hit]:
+    def _hits(
+        self, snapshot: Snapshot, found: Retrieved, options: SearchOptions, highlight: bool
+    ) -> list[Hit]:
         """Read the documents of a ranking as hits."""
         ranking = best_passages(snapshot, found.query, found.ranking)
         hits = read_hits(snapshot, ranking, found.n_before)
-        return self._highlight(snapshot, found, hits) if highlight else hits
+        if highlight:
+            hits = self._highlight(snapshot, found, hits)
+        return hits if options.full_text else list(map(without_rest, hits))
 
     def _highlight(self, snapshot: Snapshot, found: Retrieved, hits: list[Hit]) -> list[Hit]:
         """Add to each hit the sentence to show and the words of the query that the hit contains."""

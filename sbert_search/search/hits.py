@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from sbert_search.index.snapshot import Snapshot
 from sbert_search.records import Hit
 from sbert_search.search.ranking import Ranking
@@ -25,7 +27,9 @@ def read_hits(snapshot: Snapshot, ranking: Ranking, n_before: int = 0) -> list[H
             title=passage.document.title,
             metadata=passage.document.metadata,
             row=passage.row,
-            passage=(passage.char_start, passage.char_end),
+            passage=passage.text,
+            chunk=passage.chunk,
+            span=(passage.char_start, passage.char_end),
             stages=ranking.stages_of(i),
         )
         for i, passage in enumerate(passages)
@@ -33,7 +37,20 @@ def read_hits(snapshot: Snapshot, ranking: Ranking, n_before: int = 0) -> list[H
 
 
 def body_of(hit: Hit) -> str:
-    """Return the best passage of a hit without the title, or the title if there is nothing else."""
+    """Return the best passage of a hit with its full text, without the title.
+
+    If the passage has nothing but the title, return the title.
+    """
+    return _body(hit) or hit.title
+
+
+def without_rest(hit: Hit) -> Hit:
+    """Leave only the best passage in the text of a hit with its full text."""
+    return replace(hit, text=_body(hit))
+
+
+def _body(hit: Hit) -> str:
+    # The title and a blank come before the text in `Document.full_text`.
     offset = len(hit.title) + 1 if hit.title else 0
-    start, end = (max(position - offset, 0) for position in hit.passage)
-    return hit.text[start:end] or hit.title
+    start, end = (max(position - offset, 0) for position in hit.span)
+    return hit.text[start:end]

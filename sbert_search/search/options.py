@@ -38,6 +38,7 @@ class SearchKeywords(TypedDict, total=False):
     diversity: float
     group_by: str | None
     group_size: int
+    full_text: bool
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -72,6 +73,8 @@ class SearchOptions:
             documents of each value of the column, best group first. A document without a value is
             a group of its own. ``offset`` counts groups.
         group_size: Number of documents of each group.
+        full_text: Whether `Hit.text` is the whole text of a document with several passages, and not
+            only its best passage.
 
     Raises:
         QueryError: The mode or the syntax is unknown, k or ``group_size`` is below 1, ``offset`` is
@@ -92,6 +95,7 @@ class SearchOptions:
     diversity: float = 0.0
     group_by: str | None = None
     group_size: int = 1
+    full_text: bool = False
 
     def __post_init__(self) -> None:
         if self.mode not in MODES:
@@ -175,6 +179,7 @@ class SearchOptions:
             diversity=keywords.get("diversity", self.diversity),
             group_by=keywords.get("group_by", self.group_by),
             group_size=keywords.get("group_size", self.group_size),
+            full_text=keywords.get("full_text", self.full_text),
         )
 
 

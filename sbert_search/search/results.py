@@ -61,10 +61,10 @@ class Hits(list[Hit]):
         """Make a pyarrow table with one row for each hit.
 
         Returns:
-            The columns rank, doc_id, score, title, text, best_sentence and matched_words; for each
-            stage of the search, its rank and score, such as dense_rank and dense_score, null for a
-            hit that the stage did not find; and the metadata columns by name. A metadata column
-            with the name of another column is called ``meta.NAME``.
+            The columns rank, doc_id, score, title, text, passage, chunk, best_sentence and
+            matched_words; for each stage of the search, its rank and score, such as dense_rank and
+            dense_score, null for a hit that the stage did not find; and the metadata columns by
+            name. A metadata column with the name of another column is called ``meta.NAME``.
         """
         import pyarrow as pa
 
@@ -76,6 +76,8 @@ class Hits(list[Hit]):
                 ("score", pa.float64()),
                 ("title", pa.string()),
                 ("text", pa.string()),
+                ("passage", pa.string()),
+                ("chunk", pa.int64()),
                 ("best_sentence", pa.string()),
                 ("matched_words", pa.list_(pa.string())),
             )

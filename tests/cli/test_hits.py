@@ -16,7 +16,7 @@ def hit(text: str, best: str) -> Hit:
         text=text,
         title="",
         metadata={},
-        passage=(0, len(text)),
+        passage=text,
         best_sentence=best,
     )
 
@@ -71,7 +71,7 @@ def test_three_hits_take_at_most_forty_lines(
         text=long,
         title=words(200, 3),
         metadata={f"column {n}": words(30, n) for n in range(20)},
-        passage=(0, len(long)),
+        passage=long,
         best_sentence=long,
         matched_words=tuple(words(200, 4).split()),
     )

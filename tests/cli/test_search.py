@@ -36,6 +36,8 @@ def test_hits_for_programs(index: Path) -> None:
         "text",
         "metadata",
         "passage",
+        "chunk",
+        "span",
         "best_sentence",
         "matched_words",
         "stages",

@@ -59,7 +59,8 @@ def test_a_hit_says_all_there_is_to_say(engine: SearchEngine) -> None:
         "Flour and water make dough. Yeast lifts it.",
     )
     assert hit.metadata == {"y": 3}
-    assert hit.passage == (0, len("Bread Flour and water make dough. Yeast lifts it."))
+    assert hit.passage == "Bread Flour and water make dough. Yeast lifts it."
+    assert (hit.chunk, hit.span) == (0, (0, len(hit.passage)))
     assert hit.stages == {"dense": StageScore(1, hit.score)}
     assert hit.best_sentence in ("Flour and water make dough.", "Yeast lifts it.")
     query = HashingEmbedder().encode_query(["what lifts dough"])

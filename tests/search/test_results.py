@@ -63,13 +63,29 @@ def test_a_table_has_typed_columns_of_hits_stages_and_metadata() -> None:
     assert table.schema.field("matched_words").type == pa.list_(pa.string())
     assert table.to_pylist() == [
         {
-            **{"rank": 1, "doc_id": "a", "score": 0.5, "title": "A", "text": "the text"},
+            **{
+                "rank": 1,
+                "doc_id": "a",
+                "score": 0.5,
+                "title": "A",
+                "text": "the text",
+                "passage": "",
+                "chunk": 0,
+            },
             **{"best_sentence": "", "matched_words": ["text"], "dense_rank": 1, "dense_score": 0.9},
             **{"fused_rank": 1, "fused_score": 0.5, "year": 2001, "meta.rank": 7},
             "day": date(2020, 2, 29),
         },
         {
-            **{"rank": 2, "doc_id": "b", "score": 0.25, "title": "", "text": "other"},
+            **{
+                "rank": 2,
+                "doc_id": "b",
+                "score": 0.25,
+                "title": "",
+                "text": "other",
+                "passage": "",
+                "chunk": 0,
+            },
             **{"best_sentence": "", "matched_words": [], "dense_rank": None, "dense_score": None},
             **{"fused_rank": 2, "fused_score": 0.25, "year": 1999, "meta.rank": None, "day": None},
         },
