@@ -27,6 +27,7 @@ from sbert_search.index.spec import IndexSpec
 from sbert_search.index.storage.manifest import StoreSettings
 
 N_ROWS, QUICK_ROWS, N_QUERIES, K = 1_000_000, 100_000, 1_000, 10
+FACTORY, QUICK_FACTORY = "IVF2048,SQ8", "IVF1024,SQ8"
 
 T = TypeVar("T")
 
@@ -54,7 +55,7 @@ def main() -> None:
     speed = partial(rate, N_QUERIES, exact_on_gpu), partial(rate, N_QUERIES, exact_on_cpu)
     results.add("flat_speed", compare(*speed, unit="q/s", repeats=repeats_of(options)))
 
-    spec = IndexSpec(factory="IVF1024,SQ8" if options.quick else "IVF2048,SQ8", nprobe=16)
+    spec = IndexSpec(factory=QUICK_FACTORY if options.quick else FACTORY, nprobe=16)
     settings = StoreSettings(dim=DIM, spec=spec)
     empty = faiss_build.train([vectors], settings)
     assert empty is not None
@@ -62,7 +63,7 @@ def main() -> None:
     cpu_made, cpu_s = timed(partial(faiss_build.fill, empty, vectors))
     assert gpu_made is not None
     results.add("ivf_build", Figure(gpu_s, "s", cpu_s, gpu_s / cpu_s))
-    query_plan = plan(spec, count, count, k=K, n_queries=N_QUERIES, takes_bitmap=True)
+    query_plan = plan(spec, count, count, n_live=count, k=K, n_queries=N_QUERIES, takes_bitmap=True)
     gpu = faiss_gpu.GpuIndex(device, gpu_made)
     gpu_search = partial(gpu.search, query_plan, queries, None)
     cpu_search = partial(faiss_file.search, cpu_made, query_plan, queries, None)

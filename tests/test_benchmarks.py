@@ -1,5 +1,8 @@
 """The benchmark scripts: that they start, take turns and write the promised record."""
 
+from __future__ import annotations
+
+import importlib
 import json
 import subprocess
 import sys
@@ -8,6 +11,8 @@ from pathlib import Path
 import pytest
 
 from tests.cli.process import ROOT, environment
+from tests.index.dense.test_faiss_gpu import FakeFaiss
+from tests.index.dense.test_faiss_gpu import fake as fake  # a fixture
 
 BENCHMARKS = ROOT / "benchmarks"
 SCRIPTS = sorted(BENCHMARKS.glob("bench_*.py"))
@@ -53,3 +58,20 @@ def test_contestants_take_turns_and_the_record_has_its_promised_form(tmp_path: P
     assert record["repeats"]["speed"] == {"ours": [4.0, 4.0], "peer": [2.0, 2.0]}
     assert record["seed"] == 7
     assert {"machine", "commit", "libraries", "command"} <= record.keys()
+
+
+@pytest.mark.usefixtures("one_thread")
+def test_the_gpu_benchmark_runs_to_its_end(
+    fake: FakeFaiss, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    script = importlib.import_module("bench_gpu")
+    for name, value in {"QUICK_ROWS": 3_000, "N_QUERIES": 20, "QUICK_FACTORY": "IVF16,SQ8"}.items():
+        monkeypatch.setattr(script, name, value)
+    out = tmp_path / "gpu.json"
+    monkeypatch.setattr("sys.argv", ["bench_gpu.py", "--quick", "--out", str(out)])
+    script.main()
+    figures = json.loads(out.read_text())["figures"]
+    assert figures["flat_overlap"]["value"] == 1.0
+    assert figures["ivf_recall"]["ratio"] == pytest.approx(1.0, abs=0.01)
+    assert {"upload", "search"} <= set(fake.calls)
