@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from functools import lru_cache
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -15,6 +14,7 @@ from torch import Tensor
 
 from sbert_search.errors import ConfigError
 from sbert_search.runtime.device_names import device_names
+from sbert_search.runtime.lru import typed_lru_cache
 from sbert_search.runtime.memory import anonymous_bytes
 
 Precision = Literal["auto", "fp32", "bf16", "fp16"]
@@ -149,7 +149,7 @@ class MatmulRate(NamedTuple):
     by: str
 
 
-@lru_cache(maxsize=8)
+@typed_lru_cache(maxsize=8)
 def matmul_rate(device: torch.device, dtype: torch.dtype, size: int | None = None) -> MatmulRate:
     """Measure the product of two square matrices: the best of five runs after one to warm up.
 

@@ -12,7 +12,6 @@ import random
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +27,7 @@ from sbert_search.index.storage.manifest import BuildCursor, ColumnType, StoreSe
 from sbert_search.index.store import IndexStore
 from sbert_search.index.writer import IndexWriter, Outcome
 from sbert_search.records import Document, RowCounts
+from sbert_search.runtime.lru import typed_lru_cache
 
 DIM = 4
 
@@ -319,7 +319,7 @@ def _compare(store: IndexStore, model: Model, tally: Tally) -> None:
     tally.stale += int((contents != wanted)[there].sum())
 
 
-@lru_cache(1 << 16)
+@typed_lru_cache(1 << 16)
 def _hash(text: str, with_metadata: bool) -> int:
     metadata = {"state": int(text.split()[0].removeprefix("state"))} if with_metadata else {}
     return hash_content(Document("", text, metadata=metadata))

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 import warnings
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -23,6 +23,7 @@ from sbert_search.index.spec import IndexSpec
 from sbert_search.index.storage.manifest import FileRecord
 from sbert_search.index.storage.segments import REMAKE, check_hash, open_checked
 from sbert_search.runtime.disk.folders import Folder
+from sbert_search.runtime.lru import typed_lru_cache
 
 if TYPE_CHECKING:
     from sbert_search.index.dense.faiss_gpu import GpuIndex
@@ -173,7 +174,7 @@ def _make(kind: str, bits: NDArray[np.uint8] | None, **values: int) -> FaissPara
     return getattr(faiss, kind)(sel=faiss.IDSelectorBitmap(bits), **values)
 
 
-@lru_cache(maxsize=64)
+@typed_lru_cache(maxsize=64)
 def _unfiltered(kind: str, **values: int) -> FaissParameters:
     """Make search parameters once and reuse them, since making them takes 40 us."""
     return getattr(import_faiss(), kind)(**values)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from functools import lru_cache
+from functools import cache
 from typing import Any, TypeVar
 
 import numpy as np
@@ -64,7 +64,7 @@ class Gpu:
         return resources
 
 
-@lru_cache
+@cache
 def find_gpu() -> Gpu | None:
     """Return the first device if FAISS gives right answers on it, else None.
 

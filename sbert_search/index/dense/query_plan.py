@@ -21,13 +21,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sbert_search.index.spec import IndexSpec
+from sbert_search.runtime.lru import typed_lru_cache
 
 NEARLY_ALL = 0.8  # lowest share of selected rows for which FAISS searches without a bitmap
 SPARE = 4.0  # extra candidates, in standard deviations of the number that is dropped
@@ -103,7 +104,7 @@ class Plan:
     fallback: Plan | None = None
 
 
-@lru_cache(maxsize=256)
+@typed_lru_cache(maxsize=256)
 def plan(
     spec: IndexSpec,
     n_rows: int,

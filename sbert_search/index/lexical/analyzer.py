@@ -10,7 +10,6 @@ import re
 import unicodedata
 from collections import Counter
 from collections.abc import Sequence
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -19,6 +18,7 @@ from numpy.typing import NDArray
 
 from sbert_search.errors import ConfigError
 from sbert_search.index.lexical_settings import NO_LANGUAGE, UNSTEMMED, LexicalSettings
+from sbert_search.runtime.lru import typed_lru_cache
 from sbert_search.tokens.chunking import PIECE_CHARS, pieces
 
 WORD = re.compile(r"\w\w+")  # the definition of a word in bm25s and scikit-learn
@@ -71,7 +71,7 @@ def lower_nfc(text: str) -> str:
     return unicodedata.normalize("NFC", text).lower()
 
 
-@lru_cache(maxsize=4)
+@typed_lru_cache(maxsize=4)
 def term_reader(settings: LexicalSettings) -> TermReader:
     """Return the reader that this process shares for some settings, with its cached words."""
     return TermReader(settings)

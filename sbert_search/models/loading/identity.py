@@ -5,7 +5,6 @@ Embeddings of two models can be compared only if the identities agree.
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import re
 import time
@@ -16,6 +15,7 @@ from typing import ClassVar
 
 from sbert_search.config import from_mapping, to_mapping
 from sbert_search.runtime.cache import remembered
+from sbert_search.runtime.lru import typed_lru_cache
 
 IN_MEMORY = "state:"  # prefix of the hash of a model that was passed as an object
 
@@ -134,7 +134,7 @@ def sha256_of_files(folder: Path, names: Sequence[str]) -> str:
     return hashlib.sha256(listing.encode()).hexdigest()
 
 
-@functools.lru_cache(maxsize=256)
+@typed_lru_cache(maxsize=256)
 def _sha256(path: Path, *state: int) -> str:
     *_, size, content_changed, inode_changed = state
     if size < _LARGE or time.time_ns() - max(content_changed, inode_changed) < _SETTLED_NS:

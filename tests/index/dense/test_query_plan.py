@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 import pytest
@@ -98,10 +99,17 @@ def test_neighbours_that_do_not_match_cost_a_wider_search_and_no_scan(
     assert set(rows[0]) == set(nearest_first[60:70])
 
 
-def routes(spec: IndexSpec, shares: Sequence[float], **options: int) -> list[Plan]:
+def routes(
+    spec: IndexSpec,
+    shares: Sequence[float],
+    *,
+    n_queries: int = 1,
+    n_live: int = 1_000_000,
+    takes_bitmap: bool = True,
+) -> list[Plan]:
     n_rows = 1_000_000
-    asked = {"n_live": n_rows, "k": 10, "n_queries": 1, "takes_bitmap": True, **options}
-    return [plan(spec, n_rows, int(n_rows * share), **asked) for share in shares]
+    asked = partial(plan, n_live=n_live, k=10, n_queries=n_queries, takes_bitmap=takes_bitmap)
+    return [asked(spec, n_rows, int(n_rows * share)) for share in shares]
 
 
 def test_the_route_goes_by_selectivity() -> None:
