@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from sbert_search.cli.console import terminal
+from sbert_search.cli.console import say, terminal
 from sbert_search.runtime.visible import visible
 
 if TYPE_CHECKING:
@@ -15,8 +15,10 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from sbert_search.records import Hit
+    from sbert_search.search.facets import Facet
 
 SNIPPET_CHARS = 300
+_FACET_CHARS = 80  # characters of a value that a facet shows
 
 
 def hit_record(hit: Hit) -> dict[str, object]:
@@ -35,6 +37,39 @@ def hit_record(hit: Hit) -> dict[str, object]:
         "matched_words": list(hit.matched_words),
         "stages": {name: dataclasses.asdict(stage) for name, stage in hit.stages.items()},
     }
+
+
+def facet_record(facet: Facet) -> dict[str, object]:
+    """Return the JSON record of a facet."""
+    return {
+        "facet": facet.column,
+        "counts": [{"value": value, "count": count} for value, count in facet.counts.items()],
+        "other": facet.other,
+        "missing": facet.missing,
+        "low": facet.low,
+        "high": facet.high,
+        "ranges": [dataclasses.asdict(one) for one in facet.ranges],
+    }
+
+
+def show_facet(facet: Facet) -> None:
+    """Print a column with its most frequent values, or with ranges of numbers or dates."""
+    limits = f" (from {facet.low} to {facet.high})" if facet.low is not None else ""
+    say(f"{facet.column}{limits}")
+    rows = [(str(value), count) for value, count in facet.counts.items()]
+    rest = [("other values", facet.other), ("no value", facet.missing)]
+    if facet.ranges:
+        last = len(facet.ranges)
+        rows = [
+            (
+                f"{one.low} to {one.high}" if i == last else f"{one.low} to below {one.high}",
+                one.count,
+            )
+            for i, one in enumerate(facet.ranges, 1)
+        ]
+        rest = rest[1:]
+    for value, count in [*rows, *(row for row in rest if row[1])]:
+        say(f"  {count:>8,}  {_line(value)[:_FACET_CHARS]}")
 
 
 def show_hits(hits: Iterable[Hit]) -> None:

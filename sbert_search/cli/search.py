@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,8 +11,8 @@ import click
 from click.core import ParameterSource
 
 from sbert_search.cli.console import emit, say
-from sbert_search.cli.hits import hit_record, show_hits
-from sbert_search.cli.ranking_options import ranking_options, search_options
+from sbert_search.cli.hits import facet_record, hit_record, show_facet, show_hits
+from sbert_search.cli.ranking_options import order_options, ranking_options, search_options
 from sbert_search.cli.shared_options import Finite, embedder_options, given, shared_options
 from sbert_search.cli.source_options import model_options
 from sbert_search.runtime.progress import note
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from sbert_search.records import Hit
     from sbert_search.search.engine import SearchEngine
+    from sbert_search.search.facets import Facet
     from sbert_search.search.options import SearchOptions
 
 
@@ -62,6 +63,18 @@ if TYPE_CHECKING:
     help="Vector to search by, in place of QUERY or for it; with --queries, one for each query.",
 )
 @ranking_options("auto")
+@order_options
+@click.option(
+    "--facets",
+    metavar="COLUMN[,COLUMN...]",
+    help="Count the values of these columns among all documents that match; QUERY may be left out.",
+)
+@click.option(
+    "--highlight/--no-highlight",
+    default=True,
+    show_default=True,
+    help="Find the sentence of each hit that answers best, and the words that matched.",
+)
 @click.option(
     "--queries",
     type=click.Path(path_type=Path),
@@ -84,6 +97,8 @@ def search(
     vector_file: Path | None,
     queries: Path | None,
     run_out: Path | None,
+    facets: str | None,
+    highlight: bool,
     rerank: str | None,
     rerank_windows: int,
     model: str | None,
@@ -103,18 +118,9 @@ def search(
     from sbert_search.search.queries import load_vectors
     from sbert_search.search.reranker import Reranker
 
-    n_asked = [query is None, queries is None, not like].count(False)
-    if n_asked > 1 or (n_asked == 0 and vector_file is None):
-        raise click.UsageError(
-            "Ask one QUERY, name a file of queries with --queries, a vector with --vector-file, or "
-            "documents with --like."
-        )
-    if unlike and not like:
-        raise click.UsageError("--unlike needs --like.")
+    _check_question(ctx)
     if like:
         return _answer_like(ctx, path, like, unlike, as_json)
-    if run_out and queries is None:
-        raise click.UsageError("--run-out needs --queries.")
     if queries and run_out:
         _check_run_out(run_out, path, queries, model, rerank)
     operators = queries is None if operators is None else operators
@@ -143,9 +149,33 @@ def search(
     engine.require_memory(memory_bytes)
     vectors = load_vectors(vector_file) if vector_file else None
     if queries is not None:
-        _answer_file(engine, queries, vectors, run_out, as_json, chosen, memory_bytes)
-    else:
-        _answer(engine, query, vectors, as_json, chosen)
+        return _answer_file(engine, queries, vectors, run_out, as_json, chosen, memory_bytes)
+    counts = _count(engine, query, facets.split(","), chosen) if facets is not None else ()
+    if query is not None or vectors is not None:
+        _answer(engine, query, vectors, as_json, chosen, highlight=highlight)
+    for facet in counts:
+        if as_json:
+            emit(facet_record(facet))
+        else:
+            show_facet(facet)
+
+
+def _check_question(ctx: click.Context) -> None:
+    """Refuse options that ask nothing, ask two things, or have no effect together."""
+    params = ctx.params
+    query, queries, like = (params[name] for name in ("query", "queries", "like"))
+    if params["facets"] is not None and (like or queries is not None):
+        raise click.UsageError("--facets needs a QUERY, or no query at all.")
+    n_asked = [query is None, queries is None, not like].count(False)
+    if n_asked > 1 or (n_asked == 0 and params["vector_file"] is params["facets"] is None):
+        raise click.UsageError(
+            "Ask one QUERY, name a file of queries with --queries, a vector with --vector-file, or "
+            "documents with --like."
+        )
+    if params["unlike"] and not like:
+        raise click.UsageError("--unlike needs --like.")
+    if params["run_out"] and queries is None:
+        raise click.UsageError("--run-out needs --queries.")
 
 
 def _check_run_out(run_out: Path, path: Path, queries: Path, *models: str | None) -> None:
@@ -199,6 +229,8 @@ def _answer(
     vectors: NDArray[np.floating] | None,
     as_json: bool,
     options: SearchOptions,
+    *,
+    highlight: bool,
 ) -> None:
     from sbert_search.search.operators import parse_query
 
@@ -209,7 +241,7 @@ def _answer(
         hits, query = engine.search(vectors[0], options=options), ""
     else:
         vector = None if vectors is None else vectors[0]
-        hits = engine.search(query, vector=vector, options=options, highlight=True)
+        hits = engine.search(query, vector=vector, options=options, highlight=highlight)
     _show(hits, as_json)
     if not hits:
         why = ["matches the filter"] if options.where is not None else []
@@ -222,6 +254,18 @@ def _answer(
         if options.mode == "lexical":
             why.append("has a word of the query; stop words and single letters do not count")
         note(f"No document {' and '.join(why)}.")
+
+
+def _count(
+    engine: SearchEngine, query: str | None, columns: Sequence[str], options: SearchOptions
+) -> Iterable[Facet]:
+    return engine.facets(
+        query,
+        [column.strip() for column in columns],
+        where=options.where,
+        mode=options.mode,
+        syntax=options.syntax or "operators",
+    ).values()
 
 
 def _answer_file(

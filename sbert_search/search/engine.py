@@ -41,6 +41,7 @@ from sbert_search.search.retrieval import (
     retrieve,
 )
 from sbert_search.search.similar import Examples, example_query
+from sbert_search.search.threads import Threads
 
 RUN_DEPTH = 100  # documents that `SearchEngine.run` returns for a query by default
 
@@ -94,6 +95,7 @@ class SearchEngine:
         self.reranker = reranker
         self._model = embedder
         self._turns = Turns(usable_cores())  # more threads than cores would not search faster
+        self._threads = Threads(usable_cores())
         self._memory_bytes: int | None = None
         self._model_options: CheckedOptions = {"allow_inexact": allow_inexact, **options}
         if not (embedder is None or isinstance(embedder, (str, Path))):
@@ -193,6 +195,38 @@ class SearchEngine:
         """
         chosen = self._options(options, k, keywords)
         return list(self._answers(queries, vectors, chosen, highlight=highlight))
+
+    async def asearch(
+        self,
+        query: QueryLike,
+        k: int | None = None,
+        *,
+        vector: NDArray[np.floating] | None = None,
+        options: SearchOptions | None = None,
+        highlight: bool = False,
+        **keywords: Unpack[SearchKeywords],
+    ) -> Hits:
+        """Call `search` in a thread of the engine, so that the event loop of asyncio goes on.
+
+        As many searches run at the same time as there are cores. A cancelled search that waits is
+        not run, and one that runs ends in its thread. Arguments and errors as for `search`.
+        """
+        ask = partial(self.search, query, k, vector=vector, options=options, highlight=highlight)
+        return await self._threads.run(partial(ask, **keywords))
+
+    async def asearch_many(
+        self,
+        queries: QueriesLike,
+        k: int | None = None,
+        *,
+        vectors: NDArray[np.floating] | None = None,
+        options: SearchOptions | None = None,
+        highlight: bool = False,
+        **keywords: Unpack[SearchKeywords],
+    ) -> list[Hits]:
+        """Call `search_many` in a thread of the engine, as `asearch` does."""
+        ask = partial(self.search_many, queries, k, vectors=vectors, options=options)
+        return await self._threads.run(partial(ask, highlight=highlight, **keywords))
 
     def answers(
         self,

@@ -73,6 +73,34 @@ def test_operators_are_filters_unless_the_text_is_plain(index: Path, tmp_path: P
     assert "has only words to exclude" in refused.err
 
 
+def test_hits_are_grouped_boosted_and_diverse(index: Path) -> None:
+    ask = ("search", index, "water", "--json", "--mode", "dense")
+    best = [hit["doc_id"] for hit in sbert_search(*ask).records]
+    grouped = sbert_search(*ask, "--group-by", "year", "--group-size", "2", "-k", "2").records
+    assert [hit["doc_id"] for hit in grouped] == best[:2]
+    newest = sbert_search(*ask, "--boost", "year:linear:10").records
+    years = [hit["metadata"].get("year", 0) for hit in newest]
+    assert years == sorted(years, reverse=True)
+    assert newest[0]["stages"]["boost"] == {"rank": 1, "score": newest[0]["score"]}
+    diverse = sbert_search(*ask, "--diversity", "0.9", "--boost", "year:log:0").records
+    assert {hit["doc_id"] for hit in diverse} == set(best)
+    assert all("mmr" in hit["stages"] for hit in diverse)
+
+
+def test_facets_count_all_matches(index: Path) -> None:
+    record = sbert_search("search", index, "--facets", "year", "--json").records[-1]
+    assert (record["facet"], record["other"]) == ("year", 0)
+    assert record["low"] == min(row["value"] for row in record["counts"])
+    done = sbert_search("search", index, "wheel", "-k", "1", "--facets", " year")
+    assert done.out.endswith("\nyear (from 1999 to 1999)\n         1  1999\n")
+    assert "mill" in done.out
+
+
+def test_hits_without_highlights_have_no_sentence(index: Path) -> None:
+    (hit,) = sbert_search("search", index, "wheels", "-k", "1", "--no-highlight", "--json").records
+    assert (hit["best_sentence"], hit["matched_words"]) == ("", [])
+
+
 def test_a_file_of_queries_gives_a_run(index: Path, tmp_path: Path) -> None:
     queries = tmp_path / "queries.jsonl.gz"
     lines = [{"_id": "q1", "text": "immune cells"}, {"_id": "q2", "text": "dough"}]
@@ -125,9 +153,14 @@ def test_a_reader_that_leaves_early_is_no_crash(index: Path) -> None:
         (["water", "--device", "gpu"], "'gpu' is not a device; use auto, cpu, cuda, cuda:N, mps"),
         (["water", "--where", "yaer > 3"], "yaer > 3\n  ^"),
         (["water", "--where", "year >"], "year >"),
-        ([], "Ask one QUERY, name a file of queries with --queries, or documents with --like."),
+        ([], "Ask one QUERY, name a file of queries with --queries, a vector"),
         (["water", "--run-out", "x"], "--run-out needs --queries."),
         (["water", "--queries", "x"], "Ask one QUERY"),
+        (["--like", "mill", "--facets", "year"], "--facets needs a QUERY, or no query at all."),
+        (["water", "--facets", "yaer"], "Unknown metadata column 'yaer'; did you mean 'year'?"),
+        (["water", "--boost", "year"], "'year' is not a boost; write COLUMN:log:WEIGHT"),
+        (["water", "--diversity", "2"], "2.0 is not in the range 0<=x<=1"),
+        (["water", "--group-size", "2"], "--group-size needs --group-by."),
     ],
 )
 def test_wrong_usage(index: Path, arguments: list[str], message: str) -> None:

@@ -154,6 +154,11 @@ def search(index: Index) -> Hits:
     return hits
 
 
+async def search_in_a_thread(engine: SearchEngine) -> None:
+    assert_type(await engine.asearch("a question", 3, mode="dense"), Hits)
+    assert_type(await engine.asearch_many(["a question"], highlight=True), list[Hits])
+
+
 def rerank() -> None:
     reranker = Reranker("a-cross-encoder", precision="auto")
     assert_type(reranker.predict([("a question", "a text")]), Floats)
