@@ -11,6 +11,7 @@ from typing import Generic, Literal, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from sbert_search.embedding.lazy import LazyEmbedder
 from sbert_search.embedding.protocol import TextEmbedder, TokenizedTexts, Vectors
 from sbert_search.errors import CorpusError
 from sbert_search.records import Document
@@ -144,6 +145,10 @@ def _tokenize(
 ) -> Iterator[tuple[EmbeddedBatch[T], TokenizedTexts]]:
     """Yield batches whose vectors are not computed yet, and the tokens to compute them from."""
     for documents, payload, held_bytes in batches:
+        if not documents and isinstance(embedder, LazyEmbedder) and not embedder.is_open:
+            no_tokens = TokenizedTexts([], "", [], np.zeros(0, np.int32))
+            yield _without_vectors([], [], no_tokens, 0, payload, held_bytes), no_tokens
+            continue
         texts = [document.full_text for document in documents]
         spans = [[(0, len(text))] for text in texts]
         tokens = _tokens_of(texts, embedder)
@@ -225,7 +230,8 @@ def _encode(
         in that call. After the last call for a batch, the batch.
     """
     for batch, tokens in tokenized:
-        for rows in token_batches(tokens.lengths, _STEPS_A_CALL * embedder.batch_tokens):
+        limit = _STEPS_A_CALL * embedder.batch_tokens if len(tokens) else 1
+        for rows in token_batches(tokens.lengths, limit):
             batch.vectors[rows] = embedder.encode_tokens(tokens.take(rows))
             yield int(np.count_nonzero(batch.chunk[rows] == 0))
         yield batch

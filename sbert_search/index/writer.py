@@ -120,7 +120,8 @@ class IndexWriter:
 
         Args:
             batch: Documents and their passages; None: only store the cursor.
-            cursor: Progress of the build after this batch; None: the stored progress stays.
+            cursor: Progress of the build after this batch; None: the stored progress stays. Without
+                documents nothing is written then.
 
         Raises:
             IndexStoreError: The passages cannot be stored, or the disk failed; the index is as
@@ -128,6 +129,8 @@ class IndexWriter:
             CommitUnknown: The last step of the commit failed; reopen the index to see its state.
         """
         batch = batch if batch is not None and len(batch.documents) else None
+        if batch is None and cursor is None:
+            return
         old = self.snapshot.manifest
         with self._transaction() as work:
             new = dataclasses.replace(old, columns=self._columns, build=cursor or old.build)
