@@ -42,6 +42,7 @@ if TYPE_CHECKING:  # for type checkers and editors; a test compares the names wi
         IngestReport as IngestReport,
         ReadSettings as ReadSettings,
     )
+    from sbert_search.index.ingestion.sync import SyncReport as SyncReport
     from sbert_search.index.lexical_settings import LexicalSettings as LexicalSettings
     from sbert_search.index.maintenance.check import CheckReport as CheckReport
     from sbert_search.index.maintenance.drift import DriftReport as DriftReport
@@ -111,6 +112,7 @@ _NAMES_IN = {  # public names by the module that defines them
     "index.index": ["Index"],
     "index.ingestion.build": ["BuildSettings"],
     "index.ingestion.ingest": ["IngestReport", "ReadSettings"],
+    "index.ingestion.sync": ["SyncReport"],
     "index.lexical_settings": ["LexicalSettings"],
     "index.maintenance.check": ["CheckReport"],
     "index.maintenance.drift": ["DriftReport"],

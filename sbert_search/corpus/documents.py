@@ -135,7 +135,7 @@ class CorpusReader:
 
     def __init__(
         self,
-        sources: Sources,
+        sources: Sources | SourceFile,
         *,
         fields: FieldNames | None = None,
         on_error: Literal["stop", "skip"] = "stop",
@@ -182,8 +182,11 @@ class CorpusReader:
         """Whether a path is one of the source files, also through a link or another spelling."""
         return path.exists() and same_file(path, self.paths) is not None
 
-    def survey(self) -> Survey:
+    def survey(self, *, allow_empty: bool = False) -> Survey:
         """Check every row once, and decide the id field of each file and all column types.
+
+        Args:
+            allow_empty: Whether the sources may hold no rows.
 
         Raises:
             CorpusError: There are no rows; or the number of given vectors is not that of the rows;
@@ -197,7 +200,7 @@ class CorpusReader:
             for file in self._files:
                 self._plans.append(self._survey_file(file, rows, advance))
                 rows += self._plans[-1].rows
-        if not rows:
+        if not (rows or allow_empty):
             more = f" and {len(self._files) - 1} more" if len(self._files) > 1 else ""
             raise CorpusError(f"{self._files[0].shown}{more}: holds no rows.")
         self._require_seen()

@@ -45,7 +45,7 @@ ROWS = "rows"  # name of rows in memory, in messages, in `Document.source` and i
 
 
 def source_files(
-    sources: Sources,
+    sources: Sources | SourceFile,
     owner: object,
     *,
     root: Root = "common",
@@ -65,6 +65,8 @@ def source_files(
         CorpusError: There is no source, a path cannot be read, a row cannot be used, or the disk is
             full.
     """
+    if isinstance(sources, SourceFile):
+        return [sources]
     if isinstance(sources, (str, Path)):
         sources = [sources]
     if hasattr(sources, "__arrow_c_stream__") or hasattr(sources, "with_format"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+import time
 import warnings
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -18,6 +19,7 @@ from sbert_search.corpus.spool import Sources, text_rows
 from sbert_search.corpus.vectors import VectorsLike
 from sbert_search.embedding.arguments import CheckedOptions, EmbedderOptions, ModelLike
 from sbert_search.embedding.graph import require_graph
+from sbert_search.embedding.lazy import LazyEmbedder
 from sbert_search.embedding.protocol import TextEmbedder
 from sbert_search.errors import (
     IndexStoreError,
@@ -40,6 +42,7 @@ from sbert_search.index.ingestion.build import (
     BuildKeywords,
     BuildSettings,
     build_index,
+    create_empty,
     note_resume_on_interrupt,
 )
 from sbert_search.index.ingestion.given_vectors import (
@@ -61,6 +64,13 @@ from sbert_search.index.ingestion.model_check import (
     as_embedder,
     require_agreement,
     require_same_model,
+)
+from sbert_search.index.ingestion.sync import (
+    SyncReport,
+    require_files,
+    require_place,
+    scan_folder,
+    sync_folder,
 )
 from sbert_search.index.lexical_settings import LexicalSettings
 from sbert_search.index.maintenance import compaction
@@ -216,6 +226,33 @@ class Index:
         rows = text_rows(texts, ids)
         return cls.build(rows, out=out, model=model, vectors=vectors, **keywords)
 
+    @classmethod
+    def create(
+        cls,
+        out: str | Path,
+        *,
+        model: ModelLike | None = None,
+        settings: BuildSettings | None = None,
+        **keywords: Unpack[BuildKeywords],
+    ) -> Index:
+        """Make an index without documents, for `add`, `upsert` or `sync`.
+
+        Args:
+            out: The new folder.
+            model: As for `build`.
+            settings: As for `build`.
+            keywords: As for `build`.
+
+        Raises:
+            ConfigError: A setting has a wrong value.
+            TypeError: There is no such keyword.
+            IndexStoreError: The folder is not empty, or cannot become an index.
+        """
+        _require_known(keywords, BuildKeywords)
+        settings, options = split_keywords(settings or BuildSettings(), keywords)
+        embedder = as_embedder(model, **cast("EmbedderOptions", options))
+        return cls(create_empty(Path(out).absolute(), embedder, settings))
+
     @property
     def path(self) -> Path:
         """The folder."""
@@ -232,6 +269,15 @@ class Index:
         build = self.state.manifest.build
         settings = ReadSettings.from_stored(build.settings) if build else ReadSettings()
         return replace(settings, on_error="stop")
+
+    @property
+    def root(self) -> Path | None:
+        """The folder of files from which the index was built or with which it is kept in sync.
+
+        The id of a file below it is its path there. None: the index was built from other sources.
+        """
+        build = self.state.manifest.build
+        return Path(build.root) if build and build.root else None
 
     @property
     def identity(self) -> ModelIdentity:
@@ -435,6 +481,60 @@ class Index:
         """
         return self._ingest("upsert", sources, model, vectors, settings, memory_bytes, keywords)
 
+    def sync(
+        self,
+        folder: str | Path,
+        *,
+        dry_run: bool = False,
+        allow_empty: bool = False,
+        moved: bool = False,
+        model: ModelLike | None = None,
+        settings: ReadSettings | None = None,
+        memory_bytes: int | None = None,
+        **keywords: Unpack[ReadKeywords],
+    ) -> SyncReport:
+        """Make the documents of a folder's files equal to the files.
+
+        New files are added, changed ones replaced, and documents of files that are gone deleted.
+        Documents of other sources stay. Every file is read and compared by its hash; the model is
+        opened only if there is a text to embed. An interrupted sync is finished by the next one.
+
+        Args:
+            folder: The folder from which the index was built, or a folder below it. The first sync
+                of an index that was built from other sources makes this folder its root.
+            dry_run: Only report what would be done.
+            allow_empty: Accept an absent or empty folder, and delete its documents.
+            moved: The root of the index was moved to ``folder``.
+            model: As for `add`.
+            settings: As for `add`.
+            memory_bytes: As for `add`.
+            keywords: As for `add`.
+
+        Raises:
+            ConfigError: A setting has a wrong value.
+            TypeError: There is no such keyword.
+            CorpusError: The folder is absent or holds no file that can be read.
+            IndexStoreError: The folder lies outside the root of the index.
+            ModelMismatch: The model is not the one that built the index.
+            IndexLocked: Another process is writing.
+        """
+        _require_known(keywords, ReadKeywords)
+        settings, options = split_keywords(settings or self.read_settings, keywords)
+        self.require_finished()
+        started = time.perf_counter()
+        scan = scan_folder(require_place(Path(folder), None if moved else self.root), memory_bytes)
+        require_files(scan, allow_empty=allow_empty)
+        report = sync_folder(
+            self.store,
+            scan,
+            settings,
+            partial(self._open_for, model, settings, cast("CheckedOptions", options)),
+            dry_run=dry_run,
+            memory_bytes=memory_bytes,
+            settle=partial(_settle, memory_bytes=memory_bytes),
+        )
+        return replace(report, seconds=time.perf_counter() - started)
+
     def delete(self, ids: DocIds | None = None, *, where: str | None = None) -> int:
         """Delete documents by id or by a filter over the metadata, in one commit.
 
@@ -601,20 +701,32 @@ class Index:
         return embedder
 
     def _embedder_for(
-        self, has_vectors: bool, model: ModelLike | None, options: CheckedOptions
+        self,
+        has_vectors: bool,
+        model: ModelLike | None,
+        settings: ReadSettings,
+        options: CheckedOptions,
     ) -> TextEmbedder | None:
-        """Open the model that embeds new documents; None if their vectors are given.
+        """Return the embedder of new documents; None if their vectors are given.
 
-        A model that is named is compared with the index in any case.
+        The embedder opens, and is compared with the index, when there is a text to embed. If
+        vectors are given, a model that is named is compared with the index in any case.
         """
         if not has_vectors:
-            return self.matching_embedder(model, **options)
+            return LazyEmbedder(partial(self._open_for, model, settings, options))
         self.require_finished()
         if model is not None:
             self.matching_embedder(model, **options)
         else:
             refuse_model_options(options)
         return None
+
+    def _open_for(
+        self, model: ModelLike | None, settings: ReadSettings, options: CheckedOptions
+    ) -> TextEmbedder:
+        embedder = self.matching_embedder(model, **options)
+        settings.chunking(embedder)
+        return embedder
 
     def _ingest(
         self,
@@ -646,19 +758,16 @@ class Index:
             memory_bytes=memory_bytes,
             vectors=given,
             vector_rule=vector_rule(stored.metric, stored.dtype, stored.dim),
+            root=self.root,
             text_as=settings.text_as,
         )
         survey = reader.survey()
-        embedder, agreed = self._embedder_for(has_vectors, model, options), self.state.settings
-        chunking = settings.chunking(embedder)
+        embedder = self._embedder_for(has_vectors, model, settings, options)
+        agreed = self.state.settings
         with note_resume_on_interrupt(self.store), self.store.writer() as writer:
             self.require_finished()
-            if writer.snapshot.settings != agreed:  # another process changed or replaced the index
-                inexact = bool(options.get("allow_inexact"))
-                if embedder:
-                    require_agreement(writer.snapshot.settings, embedder, allow_inexact=inexact)
-                else:
-                    _require_same(writer.snapshot.settings, agreed, self.path)
+            if has_vectors and writer.snapshot.settings != agreed:
+                _require_same(writer.snapshot.settings, agreed, self.path)
             writer.add_columns(survey.columns)
             report = ingest(
                 writer,
@@ -667,7 +776,7 @@ class Index:
                 survey=survey,
                 mode=mode,
                 on_truncate=settings.on_truncate,
-                chunking=chunking,
+                chunking=settings.chunking(None),
                 memory_bytes=memory_bytes,
                 finish=partial(_settle, writer, memory_bytes),
             )

@@ -15,7 +15,14 @@ import pytest
 from sbert_search.corpus.documents import FieldNames
 from sbert_search.embedding.arguments import CheckedOptions, EmbedderOptions
 from sbert_search.embedding.hashing import HashingEmbedder
-from sbert_search.errors import ConfigError, CorpusError, IndexStoreError, QueryError
+from sbert_search.errors import (
+    ConfigError,
+    CorpusError,
+    IndexStoreError,
+    ModelError,
+    ModelMismatch,
+    QueryError,
+)
 from sbert_search.index.documents import DocIds
 from sbert_search.index.index import Index
 from sbert_search.index.ingestion.build import BuildKeywords, BuildSettings
@@ -182,3 +189,18 @@ def test_rows_in_memory_are_added_and_replace(tmp_path: Path) -> None:
     assert (report.counts.replaced, len(index)) == (10, 2000)
     assert index.add([{"id": "new", "body": "x", "n": 1.5}]).counts.indexed == 1
     assert {document.doc_id for document in index.documents("n < 2")} == {"d0", "d1", "new"}
+
+
+def test_an_update_without_new_texts_opens_no_model(tmp_path: Path) -> None:
+    index = numbered(tmp_path)
+    before = index.state.manifest
+    for update in (index.add, index.upsert):
+        report = update(tmp_path / "docs.jsonl", model="no such model")
+        assert (report.counts.read, report.counts.duplicate) == (4, 4)
+    assert Index.open(index.path).state.manifest == before
+    rows = [{"_id": "1", "text": "word 1"}, {"_id": "new", "text": "new"}]
+    with pytest.raises(ModelError, match="no such model"):
+        index.add(rows, model="no such model")
+    with pytest.raises(ModelMismatch):
+        index.add(rows, model=HashingEmbedder(max_len=32))
+    assert Index.open(index.path).state.manifest == before

@@ -149,7 +149,7 @@ class Rows(CorpusReader):
         self.on_error, self._files = "skip", []
         self._rows, self._batch_rows, self._stop_after = rows, batch_rows, stop_after
 
-    def survey(self) -> Survey:
+    def survey(self, *, allow_empty: bool = False) -> Survey:
         """Say how many rows there are."""
         columns: dict[str, ColumnType] = {"state": "int64"}
         with_metadata = any(isinstance(row, Document) and row.metadata for row in self._rows)

@@ -59,6 +59,7 @@ from sbert_search import (
     SearchEngine,
     SearchOptions,
     StageScore,
+    SyncReport,
     TextEmbedder,
     TrainingError,
     TuneReport,
@@ -110,6 +111,9 @@ def build(model: ModelLike) -> Index:
     assert_type([document.doc_id for document in index if "d1" in index], list[str])
     assert_type(index.sample(3), list[Document])
     assert_type(index.check(), CheckReport)
+    assert_type(Index.create("empty.index", model="hashing"), Index)
+    assert_type(index.sync("notes", dry_run=True, on_truncate="chunk"), SyncReport)
+    assert_type(index.root, Path | None)
     assert_type(index.info(), IndexInfo)
     assert_type(index.drift(), DriftReport)
     assert_type(index.tune(TuneSettings(recall=0.9), queries="queries.jsonl"), TuneReport)

@@ -14,6 +14,7 @@ _COMMANDS = {
     "build": f"{_UPDATE}:build",
     "add": f"{_UPDATE}:add",
     "upsert": f"{_UPDATE}:upsert",
+    "sync": "sbert_search.cli.index.sync:sync",
     "delete": f"{_UPDATE}:delete",
     "info": f"{_MAINTAIN}:info",
     "check": f"{_MAINTAIN}:check",

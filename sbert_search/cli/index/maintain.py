@@ -242,10 +242,15 @@ def _facts(report: IndexInfo) -> dict[str, object]:
         "words": _lexical_text(report.lexical),
         **_model_facts(report),
         "columns": ", ".join(f"{name} {kind}" for name, kind in report.columns.items()) or "none",
-        "built from": f"sha256 {report.source_sha256}",
-        "rows": f"{built.read:,} read: {built.indexed:,} indexed, {built.duplicate:,} duplicate, "
-        f"{built.rejected:,} rejected",
     }
+    if report.root:
+        facts["folder"] = report.root
+    if report.source_sha256:
+        facts["built from"] = f"sha256 {report.source_sha256}"
+        facts["rows"] = (
+            f"{built.read:,} read: {built.indexed:,} indexed, {built.duplicate:,} duplicate, "
+            f"{built.rejected:,} rejected"
+        )
     if report.tuning:
         from sbert_search.index.tuning.report import verdict
 

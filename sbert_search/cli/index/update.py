@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, BinaryIO, Literal, cast
 import click
 
 from sbert_search.cli.console import emit, say
-from sbert_search.cli.shared_options import Decorator, embedder_options, given, shared_options
+from sbert_search.cli.shared_options import Decorator, F, embedder_options, given, shared_options
 from sbert_search.cli.source_options import (
     finish,
     has_vectors,
@@ -27,6 +27,39 @@ if TYPE_CHECKING:
 
 _folder: Decorator = click.argument("path", metavar="DIR", type=click.Path(path_type=Path))
 
+_INDEX_OPTIONS: tuple[Decorator, ...] = (
+    click.option(
+        "--spec", metavar="FACTORY", help="FAISS factory string.  [default: Flat, an exact scan]"
+    ),
+    click.option(
+        "--metric",
+        type=click.Choice(["cosine", "dot", "euclidean"]),
+        help="Similarity of two vectors.  [default: cosine]",
+    ),
+    click.option(
+        "--language",
+        metavar="NAME",
+        help="Language of the stemmer and the stop words; none: use neither.  [default: english]",
+    ),
+    click.option(
+        "--title-weight",
+        type=int,
+        help="How many times each word of a title is counted.  [default: 2]",
+    ),
+    click.option(
+        "--dtype",
+        type=click.Choice(["float32", "float16"]),
+        help="Type of the stored vectors.  [default: float32]",
+    ),
+)
+
+
+def index_options(function: F) -> F:
+    """Add the options of a new index: FAISS type, metric, language and type of the vectors."""
+    for option in reversed(_INDEX_OPTIONS):
+        function = option(function)
+    return function
+
 
 @click.command()
 @click.option("--out", required=True, type=click.Path(path_type=Path), help="Folder of the index.")
@@ -36,29 +69,7 @@ _folder: Decorator = click.argument("path", metavar="DIR", type=click.Path(path_
     type=click.Path(path_type=Path),
     help="TOML file with checksums, model and settings; options override its settings.",
 )
-@click.option(
-    "--spec", metavar="FACTORY", help="FAISS factory string.  [default: Flat, an exact scan]"
-)
-@click.option(
-    "--metric",
-    type=click.Choice(["cosine", "dot", "euclidean"]),
-    help="Similarity of two vectors.  [default: cosine]",
-)
-@click.option(
-    "--language",
-    metavar="NAME",
-    help="Language of the stemmer and the stop words; none: use neither.  [default: english]",
-)
-@click.option(
-    "--title-weight",
-    type=int,
-    help="How many times each word of a title is counted.  [default: 2]",
-)
-@click.option(
-    "--dtype",
-    type=click.Choice(["float32", "float16"]),
-    help="Type of the stored vectors.  [default: float32]",
-)
+@index_options
 @source_options
 @vector_options
 @embedder_options
@@ -98,7 +109,7 @@ def build(
             recipe.check_corpus(Path(source))
         if "model" not in given(ctx):
             open_model = partial(recipe.open_model, **model_options(ctx))
-    settings = _with_overrides(settings, ctx)
+    settings = with_overrides(settings, ctx)
     vectors, fields = split_vectors(ctx.params["vectors"], settings.fields)
     named = ctx.params["model"] or (recipe and recipe.model)
     no_model = has_vectors(ctx, settings) and not named
@@ -234,7 +245,7 @@ def _update(ctx: click.Context, path: Path, mode: Literal["add", "upsert"], as_j
     finish(ctx, report, path, "index", as_json=as_json)
 
 
-def _with_overrides(settings: BuildSettings, ctx: click.Context) -> BuildSettings:
+def with_overrides(settings: BuildSettings, ctx: click.Context) -> BuildSettings:
     """Override default or recipe settings with the options that the user set."""
     from sbert_search.index.lexical_settings import LexicalSettings
 

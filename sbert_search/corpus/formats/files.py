@@ -46,6 +46,8 @@ KINDS: Mapping[str, Kind] = {
 
 UNREAD_FOLDERS = frozenset(("__pycache__", "node_modules"))  # besides hidden ones
 
+PAGE_MARK = "#page="  # in the id of a page, between the path of the file and the number
+
 _EXTRACTION = 1  # raised when the same bytes give another title or text than before
 _UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 _CHARSET = re.compile(rb"""<meta\b[^>]*?charset\s*=\s*["']?\s*([\w-]{1,30})""", re.IGNORECASE)
@@ -182,9 +184,9 @@ def read_bytes(file: FileName, limit: RowLimit = NO_BUDGET) -> bytes:
     """
     if file.outside:
         raise BadRow("a link to a file outside the folder; copy the file into it")
-    if not file.path.is_file():
-        raise BadRow("not a regular file")
     try:
+        if not file.path.is_file():
+            raise BadRow("not a regular file")
         if (size := file.path.stat().st_size) > limit.n_bytes:
             raise BadRow(f"the file has {mib(size)}, and one document may have {limit}")
         return file.path.read_bytes()

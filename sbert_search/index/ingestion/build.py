@@ -132,7 +132,12 @@ def build_index(
     fixed = _store_settings(settings, embedder, dim_of(survey.dim, embedder))
     faiss_build.require_possible(fixed)
     faiss_build.require_memory(fixed, min(survey.rows, SEGMENT_ROWS), memory_bytes)
-    start = BuildCursor(source_sha256=survey.sha256, rows=0, settings=settings.stored_values())
+    start = BuildCursor(
+        source_sha256=survey.sha256,
+        rows=0,
+        settings=settings.stored_values(),
+        root=str(reader.root) if reader.root else None,
+    )
     store = _create_or_resume(out, fixed, start, survey)
     with note_resume_on_interrupt(store), store.writer() as writer:
         _take_over(writer, fixed, start, survey)
@@ -156,6 +161,19 @@ def build_index(
     if isinstance(embedder, Embedder):
         embedder.keep_graph()
     return report
+
+
+def create_empty(out: Path, embedder: TextEmbedder, settings: BuildSettings) -> IndexStore:
+    """Make an index without documents.
+
+    Raises:
+        ConfigError: FAISS cannot build what the spec names.
+        IndexStoreError: The folder is not empty, or cannot become an index.
+    """
+    fixed = _store_settings(settings, embedder, embedder.dim)
+    faiss_build.require_possible(fixed)
+    cursor = BuildCursor(source_sha256="", rows=0, settings=settings.stored_values(), finished=True)
+    return IndexStore.create(out, fixed, build=cursor)
 
 
 @contextlib.contextmanager

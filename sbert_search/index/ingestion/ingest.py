@@ -309,8 +309,10 @@ def _classified(
         classified = list(zip(batch.documents, outcomes, strict=True))
         conflicts = [_conflict(doc) for doc, outcome in classified if outcome is Outcome.CONFLICT]
         if conflicts and stop:
+            files = any(document.fingerprint is not None for document in batch.documents)
             raise conflicts[0].error(
-                "Use `index upsert`, or --on-error skip to keep the documents in the index."
+                f"Use `index upsert`{', or `index sync` for a folder' if files else ''}, or "
+                "--on-error skip to keep the documents in the index."
             )
         totals = Counter(outcomes)
         counts = RowCounts(

@@ -38,7 +38,9 @@ class IndexInfo:
         chunk_overlap: Maximum number of tokens that a passage shares with the passage before.
         columns: Metadata columns and their types.
         built: Number of input rows of the build, by outcome (indexed, rejected, ...).
-        source_sha256: Hash of the sources of the build.
+        source_sha256: Hash of the sources of the build; "": the index was made empty.
+        root: The folder that ids of files are relative to, and with which the index can be kept in
+            sync; "": none.
         tuning: Result of the last tuning; None if the index was not tuned.
         advice: The reason to compact the index, or "".
     """
@@ -63,6 +65,7 @@ class IndexInfo:
     columns: Mapping[str, ColumnType]
     built: RowCounts
     source_sha256: str
+    root: str
     tuning: Tuning | None
     advice: str
 
@@ -93,6 +96,7 @@ def describe(snapshot: Snapshot) -> IndexInfo:
         columns=manifest.columns,
         built=build.counts if build else RowCounts(),
         source_sha256=build.source_sha256 if build else "",
+        root=(build.root or "") if build else "",
         tuning=manifest.tuning,
         advice=advice(manifest),
     )

@@ -210,6 +210,7 @@ class BuildCursor:
         settings: How the sources are read and embedded, any JSON object. A build resumes an
             interrupted one only if these and the settings of the store are equal.
         finished: Whether the build is complete.
+        root: The folder that ids of files are relative to, absolute; None: files were not read.
     """
 
     source_sha256: str
@@ -217,6 +218,7 @@ class BuildCursor:
     settings: Mapping[str, object] = field(default_factory=dict)
     counts: RowCounts = RowCounts()  # noqa: RUF009 (frozen)
     finished: bool = False
+    root: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -1,0 +1,155 @@
+"""`index sync`: keep an index in sync with a folder of files."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from sbert_search.cli.console import REJECTED_ROWS, emit, say
+from sbert_search.cli.index.update import index_options, with_overrides
+from sbert_search.cli.shared_options import embedder_options, given, shared_options
+from sbert_search.cli.source_options import model_options, with_read_options
+from sbert_search.config import to_mapping
+from sbert_search.runtime.progress import note
+
+if TYPE_CHECKING:
+    from sbert_search.embedding.lazy import LazyEmbedder
+    from sbert_search.index.index import Index
+    from sbert_search.index.ingestion.sync import SyncReport
+
+_SHOWN = 20  # paths of a kind that are listed
+
+
+@click.command()
+@click.argument("path", metavar="INDEX", type=click.Path(path_type=Path))
+@click.argument("folder", metavar="FOLDER", type=click.Path(path_type=Path))
+@click.option("--dry-run", is_flag=True, help="List what would be done, and write nothing.")
+@click.option("--watch", is_flag=True, help="Go on: sync after each change, until Ctrl-C.")
+@click.option(
+    "--allow-empty", is_flag=True, help="Accept an absent or empty FOLDER; delete its documents."
+)
+@click.option("--moved", is_flag=True, help="The folder of the index was moved to FOLDER.")
+@index_options
+@embedder_options
+@shared_options("batch-tokens", "allow-inexact", "on-truncate", "memory", "wait", "quiet", "json")
+@click.pass_context
+def sync(
+    ctx: click.Context, /, path: Path, folder: Path, watch: bool, as_json: bool, **_: object
+) -> None:
+    """Keep INDEX in sync with the files of FOLDER.
+
+    Adds new files, replaces changed ones and deletes documents of files that are gone. INDEX is
+    made if it does not exist; else FOLDER is the folder that it was built from, or one below it.
+    Documents of other sources stay. Files are compared by content, and the model is loaded only if
+    one changed. An interrupted sync is finished by the next one. If a file cannot be read, its old
+    document stays and the exit code is 3.
+    """
+    from sbert_search.corpus.watching import FolderWatch
+    from sbert_search.errors import CorpusError, IndexLocked
+
+    watching = FolderWatch(folder) if watch else None
+    work = _Sync(ctx, path, folder)
+    report = work.run()
+    show(report, path, as_json=as_json)
+    if watching and not report.dry_run:
+        note(f"Watching {folder}; Ctrl-C ends.")
+    while watching and not report.dry_run:
+        watching.wait()
+        try:
+            report = work.run()
+        except (CorpusError, IndexLocked) as error:  # an unmounted disk, another writer
+            note(str(error))
+            watching.retry()
+            continue
+        if report.changes:
+            show(report, path, as_json=as_json)
+    if report.failed:
+        ctx.exit(REJECTED_ROWS)
+
+
+class _Sync:
+    """A sync that can be repeated, and opens its model once."""
+
+    def __init__(self, ctx: click.Context, path: Path, folder: Path) -> None:
+        self._ctx, self._path, self._folder = ctx, path, folder
+        self._model: LazyEmbedder | None = None
+
+    def run(self) -> SyncReport:
+        from sbert_search.errors import NotAnIndex
+        from sbert_search.index.index import Index
+
+        options = self._ctx.params
+        try:
+            index = Index.open(self._path, wait_s=options["wait_s"])
+        except NotAnIndex:
+            if report := self._preview():
+                return report
+            index = self._create()
+        else:
+            self._refuse_build_options()
+        return index.sync(
+            self._folder,
+            dry_run=options["dry_run"],
+            allow_empty=options["allow_empty"],
+            moved=options["moved"],
+            model=self._model or self._opener(options["model"] or index.identity.name),
+            settings=with_read_options(index.read_settings, self._ctx),
+            allow_inexact=options["allow_inexact"],
+            memory_bytes=options["memory_bytes"],
+        )
+
+    def _opener(self, name: str | None) -> LazyEmbedder:
+        from sbert_search.embedding.lazy import LazyEmbedder
+        from sbert_search.index.ingestion.model_check import as_embedder
+
+        self._model = LazyEmbedder(partial(as_embedder, name, **model_options(self._ctx)))
+        return self._model
+
+    def _preview(self) -> SyncReport | None:
+        """Check the folder of a new index; in a dry run, return what would be done."""
+        from sbert_search.index.ingestion import sync
+        from sbert_search.index.ingestion.ingest import ReadSettings
+
+        options = self._ctx.params
+        scan = sync.scan_folder(sync.require_place(self._folder, None), options["memory_bytes"])
+        sync.require_files(scan, allow_empty=options["allow_empty"])
+        settings = with_read_options(ReadSettings(), self._ctx)
+        return sync.preview(scan, settings) if options["dry_run"] else None
+
+    def _create(self) -> Index:
+        from sbert_search.index.index import Index
+        from sbert_search.index.ingestion.build import BuildSettings
+
+        settings = with_overrides(BuildSettings(), self._ctx)
+        model = self._opener(self._ctx.params["model"])
+        return Index.create(self._path, model=model.opened, settings=settings)
+
+    def _refuse_build_options(self) -> None:
+        for name in ("spec", "metric", "language", "dtype"):
+            if self._model is None and name in given(self._ctx):
+                raise click.UsageError(f"--{name} is for a new index; {self._path} exists.")
+
+
+def show(report: SyncReport, path: Path, *, as_json: bool) -> None:
+    """Print what a sync did, or would do."""
+    if as_json:
+        emit({"index": str(path), **to_mapping(report)})
+        return
+    for sign, paths in (("+", report.added), ("~", report.replaced), ("-", report.deleted)):
+        for name in paths[:_SHOWN]:
+            say(f"{sign} {name}")
+        if len(paths) > _SHOWN:
+            say(f"{sign} ... {len(paths) - _SHOWN:,} more")
+    would = "would be " if report.dry_run else ""
+    say(
+        f"Files: {would}added {len(report.added):,}, {would}replaced {len(report.replaced):,}, "
+        f"{would}deleted {len(report.deleted):,}, unchanged {report.unchanged:,}; documents in "
+        f"{path}: {report.documents:,} ({report.seconds:,.1f} s)."
+    )
+    for name, reason in list(report.failed.items())[:_SHOWN]:
+        note(f"{name}: {reason}. The index keeps what it held of it.")
+    if len(report.failed) > _SHOWN:
+        note(f"... {len(report.failed) - _SHOWN:,} more could not be read.")

@@ -1,0 +1,77 @@
+"""Wait for changes of the files of a folder, by looking at their sizes and times again and again.
+
+Looking works on every file system, also on network mounts, which tell a program of no change that
+another machine makes.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from sbert_search.corpus.formats.files import list_files
+
+INTERVAL_S = 2.0
+_LONGEST_UNREST = 15  # looks after which a change is reported, although more changes follow
+
+_State = dict[str, tuple[int, int, int, int]]
+
+
+class FolderWatch:
+    """Tells when the files of a folder have changed since this object was made.
+
+    Args:
+        folder: The folder; it may be absent for a time.
+        interval_s: Seconds between two looks.
+        sleep: Waits for a number of seconds.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        interval_s: float = INTERVAL_S,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._folder, self._interval_s, self._sleep = folder, interval_s, sleep
+        self._seen = _state_of(folder)
+        self._to_confirm = False
+
+    def wait(self) -> None:
+        """Return when files have changed and then stayed the same from one look to the next.
+
+        After each change the method returns once more, after one more look: a change in the same
+        tick of the file system's clock as the reading of the file leaves no trace in its time.
+        """
+        unrest = 0
+        while True:
+            self._sleep(self._interval_s)
+            now = _state_of(self._folder)
+            if now != self._seen:
+                unrest += 1
+            elif unrest:
+                unrest = _LONGEST_UNREST
+            elif self._to_confirm:
+                self._to_confirm = False
+                return
+            self._seen = now
+            if unrest >= _LONGEST_UNREST:
+                self._to_confirm = True
+                return
+
+    def retry(self) -> None:
+        """Make the next `wait` return after one look, since the work of the last one failed."""
+        self._to_confirm = True
+
+
+def _state_of(folder: Path) -> _State:
+    state: _State = {}
+    for name in list_files(folder, on_unlisted=lambda path, error: None).names:
+        try:
+            status = os.stat(folder / name)
+        except OSError:
+            continue
+        state[name] = status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino
+    return state

@@ -1,0 +1,79 @@
+"""Find the documents of an index that are files below its root, and what content they have."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from sbert_search.corpus.formats.files import PAGE_MARK
+from sbert_search.corpus.formats.rows import printable
+from sbert_search.index.snapshot import Snapshot
+from sbert_search.index.storage.columns import PREFIX
+from sbert_search.index.storage.segments import Segment
+
+
+@dataclass(frozen=True, slots=True)
+class StoredFiles:
+    """The documents that files gave, by the path of the file below the root.
+
+    Attributes:
+        contents: For each path, the content hash of each of its documents by their ids.
+        taken: Ids of wanted paths that other sources gave; files must not replace these documents.
+    """
+
+    contents: dict[str, dict[str, int]] = field(default_factory=dict)
+    taken: set[str] = field(default_factory=set)
+
+
+def stored_files(snapshot: Snapshot, below: str, wanted: Collection[str]) -> StoredFiles:
+    """Find the documents of files.
+
+    A document belongs to a file of the root if its id is the path of the file (and a page), it has
+    this path as metadata, and it was read from a file of this name. Rows of tables may have such an
+    id and path too, but they were read from the table. Files outside the root have absolute paths.
+    Versions before 0.2 stored no path; a document of theirs counts if its file is wanted.
+
+    Args:
+        snapshot: The index.
+        below: Only files below this path are returned; "" returns all.
+        wanted: Paths of the files that exist.
+    """
+    found = StoredFiles()
+    for doc_id, path, source, content in _documents(snapshot):
+        file = doc_id.partition(PAGE_MARK)[0] if path is None else path
+        name = printable(file).rpartition("/")[2]
+        is_file = file == doc_id.partition(PAGE_MARK)[0] and (
+            source.rpartition("/")[2].startswith(f"{name}:")
+            if path is not None
+            else file in wanted and source.endswith(f"/{printable(file)}:1")
+        )
+        if not is_file:
+            if (of := doc_id.partition(PAGE_MARK)[0]) in wanted:
+                found.taken.add(of)
+        elif not below or file.startswith(f"{below}/"):
+            found.contents.setdefault(file, {})[doc_id] = content
+    return found
+
+
+def _documents(snapshot: Snapshot) -> Iterator[tuple[str, str | None, str, int]]:
+    """Yield the id, the path, the source and the content hash of each live document."""
+    for index, segment in enumerate(snapshot.segments):
+        live = snapshot.live_docs(index)
+        firsts = segment.firsts if live is None else segment.firsts[live]
+        contents = segment.ids[2][np.argsort(segment.ids[1])]  # in the order of the rows
+        contents = contents if live is None else contents[live]
+        doc_ids, paths, sources = _columns(segment, firsts)
+        yield from zip(doc_ids, paths, sources, contents.tolist(), strict=True)
+
+
+def _columns(
+    segment: Segment, positions: np.ndarray[tuple[int], np.dtype[np.int64]]
+) -> tuple[list[str], list[str | None], list[str]]:
+    has_path = segment.record.columns.get("path") == "string"
+    names = ["doc_id", "source", *([f"{PREFIX}path"] if has_path else [])]
+    table = segment.table(names).take(positions)
+    paths = table.column(f"{PREFIX}path").to_pylist() if has_path else [None] * len(positions)
+    sources = [source or "" for source in table.column("source").to_pylist()]
+    return table.column("doc_id").to_pylist(), paths, sources

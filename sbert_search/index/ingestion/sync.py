@@ -1,0 +1,336 @@
+"""Keep an index in sync with a folder: add new files, replace changed ones, delete gone ones.
+
+Every file is read and hashed, since a size and a time can stay the same when the content changes;
+reading is cheap beside embedding. The hash of its file is stored with each document. New and
+changed documents are committed first, batch by batch, and one more commit deletes what is gone. So
+an interrupted run leaves an index without gaps, and the next run finishes the job.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from sbert_search.corpus.documents import CorpusReader, Survey
+from sbert_search.corpus.formats.files import fingerprint, list_files, read_bytes
+from sbert_search.corpus.formats.limits import RowLimit
+from sbert_search.corpus.formats.rows import BadRow, printable
+from sbert_search.corpus.sources import SourceFile, files_of, path_below
+from sbert_search.embedding.protocol import TextEmbedder
+from sbert_search.errors import CorpusError, IndexStoreError
+from sbert_search.index.ingestion.build import note_resume_on_interrupt
+from sbert_search.index.ingestion.ingest import ReadSettings, ingest, require_memory
+from sbert_search.index.ingestion.model_check import require_agreement
+from sbert_search.index.ingestion.stored_files import StoredFiles, stored_files
+from sbert_search.index.storage.manifest import BuildCursor
+from sbert_search.index.store import IndexStore
+from sbert_search.index.writer import IndexWriter
+from sbert_search.runtime.progress import progress
+
+TAKEN = "a document of another source has this id; rename the file or delete that document"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SyncReport:
+    """What a sync did, or would do.
+
+    Attributes:
+        added: Paths of files that the index did not hold, relative to the root of the index.
+        replaced: Paths of files that changed.
+        deleted: Paths of files that are gone, or that hold no text any more.
+        unchanged: Number of the other files.
+        failed: The reason by path for files and folders that cannot be read. The index keeps what
+            it held of them.
+        documents: Number of documents of the index after the sync.
+        dry_run: Whether nothing was written.
+        seconds: Time of the whole sync.
+    """
+
+    added: tuple[str, ...] = ()
+    replaced: tuple[str, ...] = ()
+    deleted: tuple[str, ...] = ()
+    unchanged: int = 0
+    failed: dict[str, str] = field(default_factory=dict)
+    documents: int = 0
+    dry_run: bool = False
+    seconds: float = 0.0
+
+    @property
+    def changes(self) -> int:
+        """Number of files added, replaced and deleted."""
+        return len(self.added) + len(self.replaced) + len(self.deleted)
+
+
+@dataclass(slots=True)
+class FolderScan:
+    """The files of a folder, read once.
+
+    Attributes:
+        source: The folder; its files are named by their paths below the root.
+        prints: Fingerprint of each file with content.
+        failed: Reasons by path.
+        unlisted: Paths of folders that cannot be listed.
+    """
+
+    source: SourceFile
+    prints: dict[str, int] = field(default_factory=dict)
+    failed: dict[str, str] = field(default_factory=dict)
+    unlisted: list[str] = field(default_factory=list)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no file was found."""
+        return not (self.prints or self.failed)
+
+    def may_hold(self, path: str) -> bool:
+        """Whether a file may exist, since its folder or the file itself cannot be read."""
+        return path in self.failed or any(
+            above in ("", ".") or path.startswith(f"{above}/") for above in self.unlisted
+        )
+
+
+@dataclass(slots=True)
+class _Plan:
+    """What is to be done, before any file is parsed."""
+
+    new: list[str] = field(default_factory=list)
+    changed: list[str] = field(default_factory=list)
+    gone: list[str] = field(default_factory=list)
+    unchanged: int = 0
+
+
+def require_place(folder: Path, root: Path | None) -> SourceFile:
+    """Return a folder with its path below the root of the index; no root: it becomes the root.
+
+    Raises:
+        IndexStoreError: The folder lies outside the root.
+    """
+    top = Path(os.path.abspath(folder)) if root is None else root
+    below = path_below(folder, top)
+    if below is None:
+        raise IndexStoreError(
+            f"The index holds files of {root}, and {folder} does not lie in that folder. If the "
+            "folder was moved here, pass --moved. Else make another index for it, or sync a folder "
+            "that holds both."
+        )
+    name = "" if below == "." else below
+    return SourceFile(folder, printable(folder), name, "folder", top)
+
+
+def scan_folder(source: SourceFile, memory_bytes: int | None = None) -> FolderScan:
+    """Read and hash every file of a folder."""
+    scan, limit = FolderScan(source), RowLimit.within(memory_bytes)
+
+    def unlisted(path: Path, error: OSError) -> None:
+        below = path_below(path, source.path) or "."
+        name = source.name if below == "." else "/".join(filter(None, (source.name, below)))
+        scan.unlisted.append(name)
+        scan.failed[name or "."] = f"cannot be listed: {error.strerror}"
+
+    if not source.path.is_dir():
+        return scan
+    names = tuple(list_files(source.path, on_unlisted=unlisted).names)
+    with progress("Reading files", len(names), "files") as advance:
+        for file in files_of(replace(source, only=names)):
+            try:
+                data = read_bytes(file, limit)
+                if data.strip():
+                    scan.prints[file.doc_id] = fingerprint(data)
+            except BadRow as bad:
+                scan.failed[file.doc_id] = bad.reason
+            advance(1)
+    return scan
+
+
+def require_files(scan: FolderScan, *, allow_empty: bool) -> None:
+    """Refuse a folder without files, such as an unmounted disk.
+
+    Raises:
+        CorpusError: The folder is absent or has no file that can be read.
+    """
+    if scan.is_empty and not allow_empty:
+        what = "has no file that can be read" if scan.source.path.is_dir() else "is not a folder"
+        raise CorpusError(
+            f"{scan.source.shown}: {what}, so a sync would delete all its documents. Is the disk "
+            "mounted? If the folder is meant to be empty, pass --allow-empty."
+        )
+
+
+def preview(scan: FolderScan, settings: ReadSettings) -> SyncReport:
+    """Tell what the first sync of a folder would do; no index exists yet."""
+    plan = _Plan(new=list(scan.prints))
+    parsed = _Parsed.of(scan, plan.new, settings, None) if plan.new else None
+    return _report(scan, plan, StoredFiles(), parsed, dry_run=True)
+
+
+def sync_folder(
+    store: IndexStore,
+    scan: FolderScan,
+    settings: ReadSettings,
+    open_model: Callable[[], TextEmbedder],
+    *,
+    dry_run: bool = False,
+    memory_bytes: int | None = None,
+    settle: Callable[[IndexWriter], None],
+) -> SyncReport:
+    """Make the documents of a folder's files those that the scan found.
+
+    The model is opened only if there is a text to embed. Documents of other sources stay.
+
+    Args:
+        store: The index.
+        scan: The files, from `scan_folder`.
+        settings: How files are embedded.
+        open_model: Opens the model of the index.
+        dry_run: Only tell what would be done.
+        memory_bytes: Memory budget of the process; None: no limit.
+        settle: Merges segments after the changes.
+
+    Raises:
+        IndexLocked: Another process is writing.
+        IndexStoreError: The index cannot be written; earlier commits stay.
+        ModelMismatch: The model is not the one that built the index.
+    """
+    stored = stored_files(store.snapshot, scan.source.name, scan.prints)
+    plan = _compare(scan, stored)
+    unparsed, parsed = [*plan.new, *plan.changed], None
+    if unparsed:
+        require_memory(memory_bytes)
+        parsed = _Parsed.of(scan, unparsed, settings, store, memory_bytes)
+    report = _report(scan, plan, stored, parsed, dry_run=dry_run)
+    report = replace(report, documents=store.snapshot.n_docs)
+    root = str(scan.source.root)
+    is_known = (build := store.snapshot.manifest.build) is not None and build.root == root
+    if dry_run or (is_known and not report.changes and not (parsed and parsed.paths)):
+        return report
+    embedder = open_model() if parsed and parsed.paths else None
+    agreed = store.snapshot.settings
+    with note_resume_on_interrupt(store), store.writer() as writer:
+        if embedder and writer.snapshot.settings != agreed:
+            require_agreement(writer.snapshot.settings, embedder)
+        _record_root(writer, settings, root)
+        if parsed and embedder:
+            writer.add_columns(parsed.survey.columns)
+            ingest(
+                writer,
+                parsed.reader,
+                embedder,
+                survey=parsed.survey,
+                mode="upsert",
+                on_truncate=settings.on_truncate,
+                chunking=settings.chunking(None),
+                memory_bytes=memory_bytes,
+            )
+        doomed = _doomed(writer, scan, report.deleted, parsed.paths if parsed else ())
+        writer.delete(doomed)
+        settle(writer)
+    return replace(report, documents=store.snapshot.n_docs)
+
+
+@dataclass(frozen=True, slots=True)
+class _Parsed:
+    """New and changed files, parsed once before anything is written."""
+
+    reader: CorpusReader
+    survey: Survey
+    paths: set[str]  # files that gave documents
+    failed: dict[str, str]
+
+    @classmethod
+    def of(
+        cls,
+        scan: FolderScan,
+        paths: Iterable[str],
+        settings: ReadSettings,
+        store: IndexStore | None,
+        memory_bytes: int | None = None,
+    ) -> _Parsed:
+        files = _only(scan.source, paths)
+        reader = CorpusReader(
+            files,
+            on_error="skip",
+            columns=store.snapshot.columns if store else None,
+            widens=store.snapshot.widens if store else lambda name: True,
+            memory_bytes=memory_bytes,
+        )
+        survey = reader.survey(allow_empty=True)
+        path_of = {file.shown: file.doc_id for file in files_of(files)}
+        found, failed = set[str](), dict[str, str]()
+        for batch in reader.batches():
+            found.update(str(document.metadata["path"]) for document in batch.documents)
+            for reject in batch.rejects:
+                failed[path_of[reject.source.rpartition(":")[0]]] = reject.reason
+        return cls(reader, survey, found, failed)
+
+
+def _only(source: SourceFile, paths: Iterable[str]) -> SourceFile:
+    start = len(source.name) + 1 if source.name else 0
+    return replace(source, only=tuple(path[start:] for path in paths))
+
+
+def _compare(scan: FolderScan, stored: StoredFiles) -> _Plan:
+    plan = _Plan()
+    for path, own in scan.prints.items():
+        if path in stored.taken:
+            scan.failed[path] = TAKEN
+        elif path not in stored.contents:
+            plan.new.append(path)
+        elif is_whole(stored.contents[path].values(), own, alone=True):
+            plan.unchanged += 1
+        else:
+            plan.changed.append(path)
+    plan.gone = [
+        path for path in stored.contents if path not in scan.prints and not scan.may_hold(path)
+    ]
+    return plan
+
+
+def is_whole(contents: Collection[int], own: int, *, alone: bool) -> bool:
+    """Whether all documents of a file are stored: its last one is, which is committed last.
+
+    Args:
+        contents: Content hashes of the stored documents of the file.
+        own: Fingerprint of the file; that of documents before the last differs in one bit.
+        alone: Whether documents of earlier contents of the file count as a difference.
+    """
+    return own in contents and not (alone and set(contents) - {own, own ^ 1})
+
+
+def _report(
+    scan: FolderScan, plan: _Plan, stored: StoredFiles, parsed: _Parsed | None, *, dry_run: bool
+) -> SyncReport:
+    found = parsed.paths if parsed else set[str]()
+    broken = parsed.failed if parsed else {}
+    textless = [path for path in plan.changed if path not in found and path not in broken]
+    return SyncReport(
+        added=tuple(path for path in plan.new if path in found),
+        replaced=tuple(path for path in plan.changed if path in found),
+        deleted=tuple(sorted([*plan.gone, *textless])),
+        unchanged=plan.unchanged,
+        failed={**scan.failed, **broken},
+        dry_run=dry_run,
+    )
+
+
+def _record_root(writer: IndexWriter, settings: ReadSettings, root: str) -> None:
+    build = writer.snapshot.manifest.build
+    if build is None or build.root != root:
+        build = build or BuildCursor(
+            source_sha256="", rows=0, settings=settings.stored_values(), finished=True
+        )
+        writer.commit(None, cursor=replace(build, root=root))
+
+
+def _doomed(
+    writer: IndexWriter, scan: FolderScan, gone: Iterable[str], parsed: Iterable[str]
+) -> list[str]:
+    """List the documents of files that are gone, and of earlier contents of files."""
+    stored = stored_files(writer.snapshot, scan.source.name, scan.prints).contents
+    doomed = [doc_id for path in gone for doc_id in stored.get(path, ())]
+    for path in parsed:
+        own, contents = scan.prints[path], stored.get(path, {})
+        if is_whole(contents.values(), own, alone=False):
+            doomed += [doc_id for doc_id, have in contents.items() if have not in (own, own ^ 1)]
+    return doomed

@@ -1,0 +1,85 @@
+"""`index sync` as a process."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.cli.process import Done, command, environment, sbert_search
+
+HASHING = {"SBERT_SEARCH_MODEL": "hashing"}
+
+
+@pytest.fixture
+def notes(tmp_path: Path) -> Path:
+    (tmp_path / "notes" / "sub").mkdir(parents=True)
+    (tmp_path / "notes" / "a.md").write_text("# Tides\n\nThe moon.")
+    (tmp_path / "notes" / "sub" / "b.txt").write_text("a mill")
+    return tmp_path / "notes"
+
+
+def sync(notes: Path, *options: str) -> Done:
+    return sbert_search("index", "sync", notes.with_name("i"), notes, *options, env=HASHING)
+
+
+def test_from_nothing_to_nothing_to_do(notes: Path) -> None:
+    done = sync(notes, "--dry-run")
+    assert (done.code, done.out.splitlines()[:2]) == (0, ["+ a.md", "+ sub/b.txt"])
+    assert not notes.with_name("i").exists()
+    done = sync(notes, "--metric", "dot", "--json")
+    assert done.records[0]["added"] == ["a.md", "sub/b.txt"]
+    assert done.records[0]["documents"] == 2
+    (notes / "a.md").write_text("The sun.")
+    (notes / "sub" / "b.txt").unlink()
+    done = sync(notes, "--dry-run")
+    assert done.out.splitlines()[:2] == ["~ a.md", "- sub/b.txt"]
+    assert "would be replaced 1, would be deleted 1" in done.out
+    assert "replaced 1, deleted 1, unchanged 0; documents in" in sync(notes).out
+    done = sync(notes)
+    assert done.out.startswith("Files: added 0, replaced 0, deleted 0, unchanged 1;")
+    info = sbert_search("index", "info", notes.with_name("i")).out
+    assert f"folder      {notes}" in info
+    assert ", dot" in info
+    done = sync(notes, "--metric", "cosine")
+    assert (done.code, "--metric is for a new index" in done.err) == (2, True)
+
+
+def test_what_cannot_be_read_gives_exit_code_3(notes: Path) -> None:
+    assert sync(notes).code == 0
+    (notes / "a.md").write_bytes(b"\xff")
+    done = sync(notes)
+    assert done.code == 3
+    assert "a.md: invalid UTF-8 at byte 1. The index keeps what it held of it." in done.err
+    hits = sbert_search("search", notes.with_name("i"), "moon", "--json", env=HASHING).records
+    assert hits[0]["title"] == "Tides"
+
+
+def test_an_empty_folder_is_refused_before_anything_is_made(notes: Path, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    done = sbert_search("index", "sync", tmp_path / "i", tmp_path / "empty", env=HASHING)
+    assert (done.code, "Is the disk mounted?" in done.err) == (1, True)
+    assert not (tmp_path / "i").exists()
+
+
+def test_watch_follows_the_folder_until_it_is_interrupted(notes: Path) -> None:
+    line = command("index", "sync", notes.with_name("i"), notes, "--watch")
+    with subprocess.Popen(
+        line, env=environment(HASHING), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as child:
+        assert child.stdout is not None
+        lines = [child.stdout.readline() for _ in range(3)]
+        assert lines[2].startswith("Files: added 2")
+        (notes / "new.md").write_text("A new note.")
+        assert child.stdout.readline() == "+ new.md\n"
+        assert child.stdout.readline().startswith("Files: added 1")
+        time.sleep(0.1)
+        child.send_signal(signal.SIGINT)
+        _, err = child.communicate(timeout=60)
+        assert child.returncode == 130
+        assert "interrupted." in err
+        assert "Traceback" not in err
+    assert sync(notes).out.startswith("Files: added 0")
