@@ -93,7 +93,8 @@ class Hit:
             give to a language model.
         chunk: Number of the best passage in the document, from 0.
         span: Start and end of the best passage in ``Document.full_text``, in characters.
-        best_sentence: The sentence of the best passage that is nearest to the query, or "" if no
+        best_sentence: The sentence of the best passage that best answers the query: the one that
+            shares the rarest words with it or, of several close ones, the nearest. "" if no
             sentence was requested.
         matched_words: Words of the query that occur in the document, in any inflection. Common
             words are listed only if no other word matched.

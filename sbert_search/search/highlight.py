@@ -14,11 +14,12 @@ from sbert_search.embedding.protocol import TextEmbedder
 from sbert_search.index.norms import normalised
 from sbert_search.tokens.sentences import split_sentences
 
-SENTENCES = 16  # most sentences of one passage that are embedded
+SENTENCES = 4  # most sentences of one passage that are embedded
 CHARS = 1 << 17  # characters from the start of a passage that are split into sentences
-# Most tokens of the sentences embedded for one query. The first sentence of each passage is
-# embedded even if it exceeds this number.
-TOKENS = 512
+TOKENS = 128  # most tokens of the sentences that are embedded for one query
+# A sentence competes with the one that shares the rarest words if the inverse document frequencies
+# of its own shared words add up to this part of the other's.
+CLOSE = 0.85
 
 _WORD = re.compile(r"\w+")
 
@@ -26,10 +27,11 @@ _WORD = re.compile(r"\w+")
 def best_sentences(
     text: str, query: NDArray[np.float32], passages: Sequence[str], embedder: TextEmbedder
 ) -> list[str]:
-    """Pick from each passage the sentence nearest to the query, in one call of the embedder.
+    """Pick from each passage the sentence that best answers a query.
 
-    Only the sentences that share the rarest words with the query are embedded: at least one of
-    each passage, and more while all sentences together stay within `TOKENS`.
+    It is the sentence that shares the rarest words with the query. Where several sentences are
+    close by this measure, the nearest of them to the query is chosen; they are embedded in one call
+    of the embedder, up to `TOKENS` tokens for all passages.
 
     Args:
         text: The query.
@@ -41,24 +43,29 @@ def best_sentences(
         One sentence for each passage. Of equally near sentences, it is the one that shares the
         rarest words with the query.
     """
-    # docs/decisions.md: The best sentence of a hit is chosen from a few.
-    groups = _by_shared_words(
+    # docs/decisions.md: The best sentence of a hit is chosen by words first.
+    groups = _close_by_words(
         text, [split_sentences(p[:CHARS], wrapped=True) or [""] for p in passages]
     )
-    tokens = embedder.tokenize([s for group in groups for s in group], task="document")
-    starts = np.cumsum([0, *map(len, groups)])
+    open_groups = [group for group in groups if len(group) > 1]
+    if not open_groups:
+        return [group[0] for group in groups]
+    tokens = embedder.tokenize([s for group in open_groups for s in group], task="document")
+    starts = np.cumsum([0, *map(len, open_groups)])
     rows = np.array(list(_within_budget(starts, tokens.lengths)), dtype=np.int64)
-    vectors = normalised(embedder.encode_tokens(tokens.take(rows)))
     similarities = np.full(len(tokens), -np.inf, dtype=np.float32)
-    similarities[rows] = vectors @ query
-    by_passage = np.split(similarities, starts[1:-1])
-    return [group[int(np.argmax(part))] for group, part in zip(groups, by_passage, strict=True)]
+    if len(rows):
+        similarities[rows] = normalised(embedder.encode_tokens(tokens.take(rows))) @ query
+    nearest = iter([int(np.argmax(part)) for part in np.split(similarities, starts[1:-1])])
+    return [group[next(nearest) if len(group) > 1 else 0] for group in groups]
 
 
-def _by_shared_words(text: str, groups: Sequence[Sequence[str]]) -> list[list[str]]:
-    """Order the sentences of each passage by the words that they share with a query.
+def _close_by_words(text: str, groups: Sequence[Sequence[str]]) -> list[list[str]]:
+    """Find the sentences of each passage that share the rarest words with a query.
 
-    The sentence with the highest sum of the inverse document frequencies of these words is first.
+    Returns:
+        For each passage, the sentence with the highest sum of the inverse document frequencies of
+        the shared words, and after it those with at least `CLOSE` times this sum.
     """
     query_words = _words(text)
     counts = Counter(word for group in groups for s in group for word in query_words & _words(s))
@@ -68,14 +75,19 @@ def _by_shared_words(text: str, groups: Sequence[Sequence[str]]) -> list[list[st
     def shared(sentence: str) -> float:
         return math.fsum(idf[word] for word in query_words & _words(sentence))
 
-    return [sorted(group, key=shared, reverse=True)[:SENTENCES] for group in groups]
+    return [_close(group, [shared(sentence) for sentence in group]) for group in groups]
+
+
+def _close(sentences: Sequence[str], shared: Sequence[float]) -> list[str]:
+    least = CLOSE * max(shared)
+    order = sorted(range(len(sentences)), key=shared.__getitem__, reverse=True)
+    return [sentences[i] for i in order if shared[i] >= least][:SENTENCES]
 
 
 def _within_budget(starts: NDArray[np.int64], lengths: NDArray[np.int32]) -> Iterator[int]:
     """Yield sentence numbers: the first of every passage, then the second of each, and so on.
 
-    After the first sentences, it stops before the sentence that would bring the sum of tokens above
-    `TOKENS`.
+    It stops before the sentence that would bring the sum of tokens above `TOKENS`.
 
     Args:
         starts: Number of the first sentence of each passage, and the number of all sentences.
@@ -85,7 +97,7 @@ def _within_budget(starts: NDArray[np.int64], lengths: NDArray[np.int32]) -> Ite
     for rank in range(int(np.diff(starts).max())):
         for row in (starts[:-1] + rank)[rank < np.diff(starts)].tolist():
             used += int(lengths[row])
-            if rank and used > TOKENS:
+            if used > TOKENS:
                 return
             yield row
 

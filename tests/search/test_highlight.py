@@ -31,34 +31,56 @@ def test_the_best_sentence_shares_the_words_of_the_query() -> None:
     ]
 
 
-def test_nearness_decides_among_the_sentences_that_are_embedded() -> None:
-    embedder = HashingEmbedder()
+def test_words_decide_without_the_model_where_one_sentence_has_most() -> None:
+    embedder = Listener()
     (night,) = embedder.encode_query(["night comes"])
-    passages = ["Rain falls. Water turns the wheel. Night comes."]
-    assert best_sentences(QUERY, night, passages, embedder) == ["Night comes."]
-
-
-def test_a_budget_goes_first_to_sentences_that_share_rare_words(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    embedder = Listener()
-    (query,) = embedder.encode_query([QUERY])
-    passages = ["The rain. The wheel. The night.", "The ox turns. The cat. The dog.", "Day."]
-    monkeypatch.setattr(highlight, "TOKENS", 1)
-    assert best_sentences(QUERY, query, passages, embedder) == [
-        "The wheel.",
-        "The ox turns.",
-        "Day.",
+    passages = ["Rain falls. Water turns the wheel. Night comes.", "One sentence only."]
+    embedder.heard = []
+    assert best_sentences(QUERY, night, passages, embedder) == [
+        "Water turns the wheel.",
+        "One sentence only.",
     ]
-    assert embedder.heard == ["The wheel.", "The ox turns.", "Day."]
-    monkeypatch.setattr(highlight, "TOKENS", 1000)
-    best_sentences(QUERY, query, passages, embedder)
-    assert embedder.heard[3:] == ["The rain.", "The cat.", "The night.", "The dog."]
+    assert embedder.heard == []
 
 
-def test_of_a_long_text_only_some_sentences_are_looked_at() -> None:
+def test_nearness_decides_among_sentences_that_are_close_by_words() -> None:
+    embedder = Listener()
+    (night,) = embedder.encode_query(["the wheel at night"])
+    passages = ["The wheel squeaks. The wheel at night. Rain falls.", "Dawn is here. Night came."]
+    assert best_sentences("a wheel", night, passages, embedder) == [
+        "The wheel at night.",
+        "Night came.",
+    ]
+    assert sorted(embedder.heard) == [
+        "Dawn is here.",
+        "Night came.",
+        "The wheel at night.",
+        "The wheel squeaks.",
+    ]
+
+
+def test_a_budget_goes_round_the_passages(monkeypatch: pytest.MonkeyPatch) -> None:
     embedder = Listener()
     (query,) = embedder.encode_query([QUERY])
-    passage = " ".join(f"Number {n} is here." for n in range(1000)) + " A wheel."
-    assert best_sentences(QUERY, query, [passage], embedder) == ["A wheel."]
+    passages = ["A rain. A night. A fog.", "An ox. A cat. A dog.", "Day."]
+    best_sentences(QUERY, query, passages, embedder)
+    assert embedder.heard == ["A rain.", "An ox.", "A night.", "A cat.", "A fog.", "A dog."]
+    lengths = embedder.tokenize(embedder.heard[:3], task="document").lengths
+    monkeypatch.setattr(highlight, "TOKENS", int(lengths.sum()))
+    best_sentences(QUERY, query, passages, embedder)
+    assert embedder.heard == ["A rain.", "An ox.", "A night."]
+    monkeypatch.setattr(highlight, "TOKENS", 1)
+    embedder.heard = []
+    assert best_sentences(QUERY, query, passages, embedder) == ["A rain.", "An ox.", "Day."]
+    assert embedder.heard == []
+
+
+def test_of_a_long_text_only_some_sentences_are_embedded() -> None:
+    embedder = Listener()
+    (query,) = embedder.encode_query([QUERY])
+    passage = " ".join(f"Number {n} is here." for n in range(1000))
+    assert best_sentences(QUERY, query, [passage], embedder) in [
+        [f"Number {n} is here."] for n in range(highlight.SENTENCES)
+    ]
     assert len(embedder.heard) == highlight.SENTENCES
+    assert best_sentences(QUERY, query, [f"{passage} A wheel."], embedder) == ["A wheel."]
