@@ -48,7 +48,7 @@ from sbert_search.runtime.provenance import made_with
 from sbert_search.search.options import SearchMode, SearchOptions
 from sbert_search.tokens.chunking import WHOLE_WORDS
 
-COLLECTIONS = ("scifact", "cranfield")
+COLLECTIONS = ("cranfield", "scifact")
 CUT_REPORTS = Path("eval/reports/search")  # made by eval/search_table.py with texts that are cut
 SYSTEM_MODES: tuple[SearchMode, ...] = ("dense", "hybrid")
 ALPHA = 0.05
@@ -244,6 +244,7 @@ def evaluate_split(name: str, data: Path, out: Path, embedder: Embedder) -> None
         for mode in SYSTEM_MODES:
             options = SearchOptions(mode=mode)
             found = evaluate_retrieval(task, embedder, data=data, index=path, search=options)
+            (out / mode).mkdir(parents=True, exist_ok=True)
             replace_file(out / mode / f"{name}.json", found.to_json().encode())
 
 
