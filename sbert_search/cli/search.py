@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,6 +16,7 @@ from sbert_search.cli.hits import facet_record, hit_record, show_facet, show_hit
 from sbert_search.cli.ranking_options import order_options, ranking_options, search_options
 from sbert_search.cli.shared_options import Finite, embedder_options, given, shared_options
 from sbert_search.cli.source_options import model_options
+from sbert_search.errors import NoLexicalData
 from sbert_search.runtime.progress import note
 
 if TYPE_CHECKING:
@@ -44,6 +46,14 @@ if TYPE_CHECKING:
     "--full-text",
     is_flag=True,
     help="Return the whole text of a document with several passages, not only its best passage.",
+)
+@click.option(
+    "--fuzzy",
+    type=click.IntRange(0, 2),
+    default=0,
+    show_default=True,
+    help="Number of edits by which words may differ from those of the query, in lexical and hybrid "
+    "search.",
 )
 @click.option("--offset", default=0, help="Number of the best documents to leave out.")
 @click.option("--min-score", type=Finite(), help="Lowest score of a document that is returned.")
@@ -254,6 +264,9 @@ def _answer(
         if options.mode == "lexical":
             why.append("has a word of the query; stop words and single letters do not count")
         note(f"No document {' and '.join(why)}.")
+    with suppress(NoLexicalData):
+        if query and (corrected := engine.suggest(query)):
+            note(f"Did you mean: {corrected}")
 
 
 def _count(
@@ -265,6 +278,7 @@ def _count(
         where=options.where,
         mode=options.mode,
         syntax=options.syntax or "operators",
+        fuzzy=options.fuzzy,
     ).values()
 
 

@@ -120,6 +120,7 @@ def _settings(
         }
     if search.mode != "dense" and store.lexical is not None:
         settings |= to_mapping(store.lexical)
+        settings |= {"fuzzy": search.fuzzy} if search.fuzzy else {}
     if search.mode == "hybrid":
         settings |= {f"fusion {name}": value for name, value in fusion.items()}
     if reranker is not None:

@@ -26,7 +26,13 @@ from sbert_search.search.facets import Facet, count_values
 from sbert_search.search.highlight import best_sentences
 from sbert_search.search.hits import body_of, read_hits, without_rest
 from sbert_search.search.lexical import best_passages, best_sentence, informative_words
-from sbert_search.search.options import SearchKeywords, SearchMode, SearchOptions, Syntax
+from sbert_search.search.options import (
+    SearchKeywords,
+    SearchMode,
+    SearchOptions,
+    Syntax,
+    require_queries,
+)
 from sbert_search.search.ordering import ordered
 from sbert_search.search.queries import Asked, QueriesLike, QueryLike, ask, one_query
 from sbert_search.search.ranking import Ranking
@@ -41,6 +47,7 @@ from sbert_search.search.retrieval import (
     retrieve,
 )
 from sbert_search.search.similar import Examples, example_query
+from sbert_search.search.spelling import suggest
 from sbert_search.search.threads import Threads
 
 RUN_DEPTH = 100  # documents that `SearchEngine.run` returns for a query by default
@@ -290,6 +297,7 @@ class SearchEngine:
         where: str | None = None,
         mode: SearchMode = "auto",
         syntax: Syntax = "operators",
+        fuzzy: int = 0,
         n: int = 10,
     ) -> dict[str, Facet]:
         """Count the values of metadata columns among all documents that match; needs no model.
@@ -302,6 +310,7 @@ class SearchEngine:
             where: A filter over the metadata, which documents must pass too.
             mode: As for `search`.
             syntax: As for `search`.
+            fuzzy: As for `search`.
             n: Number of values of each column to count one by one, and of ranges of numbers or
                 dates.
 
@@ -313,12 +322,27 @@ class SearchEngine:
                 is blank or has only words to exclude.
             NoLexicalData: The mode or an operator needs lexical data, and the index has none.
         """
-        options = SearchOptions(mode=mode, where=where, syntax=syntax)
+        options = SearchOptions(mode=mode, where=where, syntax=syntax, fuzzy=fuzzy)
         snapshot = self.index.state
         names = [columns] if isinstance(columns, str) else columns
         with self._turns:
             marks = matching_marks(snapshot, query, options.for_index(snapshot))
             return {name: count_values(snapshot, name, marks, n) for name in names}
+
+    def suggest(self, query: str) -> str | None:
+        """Correct misspelt words of a query by words of the index; needs no model.
+
+        Returns:
+            The corrected query, or None if nothing seems misspelt or the index has no similar word.
+
+        Raises:
+            QueryError: The query is blank or no string.
+            NoLexicalData: The index was built without lexical data, or by an older version that did
+                not list its words.
+        """
+        require_queries([query])
+        with self._turns:
+            return suggest(self.index.state, query)
 
     def similar(
         self,

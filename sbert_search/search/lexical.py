@@ -9,6 +9,7 @@ import numpy as np
 
 from sbert_search.index.dense.query_plan import RowMask
 from sbert_search.index.lexical.analyzer import TermReader, term_reader
+from sbert_search.index.lexical.bm25 import NearWords
 from sbert_search.index.snapshot import Snapshot
 from sbert_search.index.storage.passages import StoredPassage
 from sbert_search.search.highlight import CHARS
@@ -20,9 +21,15 @@ FEW = 10  # a word in at most this number of documents is never common, however 
 
 
 def matching_documents(
-    snapshot: Snapshot, queries: Sequence[str], k: int, mask: RowMask | None = None
+    snapshot: Snapshot,
+    queries: Sequence[str],
+    k: int,
+    mask: RowMask | None = None,
+    near: NearWords | None = None,
 ) -> list[Ranking]:
     """Find the k documents with the best BM25 score for each query; whole documents are scored.
+
+    If ``near`` is given, the words that it finds match too, with smaller weights.
 
     Lexical search does not choose a passage: ``rows`` of the rankings are those of the documents'
     first passages.
@@ -30,7 +37,7 @@ def matching_documents(
     Raises:
         NoLexicalData: The index has no lexical data.
     """
-    matches = snapshot.lexical.search(queries, k, mask)
+    matches = snapshot.lexical.search(queries, k, mask, near)
     return [Ranking(docs, docs, scores).with_stage("lexical") for docs, scores in matches]
 
 

@@ -22,6 +22,7 @@ SYNTAXES: tuple[Syntax, ...] = get_args(Syntax)
 MAX_RERANK_DEPTH = 10_000
 MAX_DIVERSE = 10_000  # documents that can be chosen by diversity
 CANDIDATES = 100  # documents that boosts and diversity reorder, unless more are returned
+MAX_FUZZY = 2
 
 
 class SearchKeywords(TypedDict, total=False):
@@ -39,6 +40,7 @@ class SearchKeywords(TypedDict, total=False):
     group_by: str | None
     group_size: int
     full_text: bool
+    fuzzy: int
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -63,6 +65,11 @@ class SearchOptions:
             which need lexical data in the index; ``plain``: a query is only text. None:
             ``operators``, but ``plain`` for `SearchEngine.run` and `SearchEngine.rankings`, whose
             queries are those of evaluations.
+        fuzzy: Number of edits, 0 to 2, by which words of documents may differ from words of the
+            query in lexical and hybrid search, and from ``+must`` words in every mode. An edit
+            inserts, deletes or replaces a character or swaps two neighbours; the first character
+            must be equal. Words of up to five characters have at most one edit; those of one or
+            two characters and those with digits must be equal.
         boost: Numbers or dates in the metadata that raise documents; see `Boost`. They reorder the
             candidates, which are the first 100 documents, ``offset`` + k if that is more, or those
             of the reranker if there is one.
@@ -78,9 +85,9 @@ class SearchOptions:
 
     Raises:
         QueryError: The mode or the syntax is unknown, k or ``group_size`` is below 1, ``offset`` is
-            negative, ``min_score`` is NaN, ``diversity`` is not from 0 to 1, ``rerank_depth`` or
-            the number of documents to choose by diversity is out of range, or ``group_size`` is
-            given without ``group_by``.
+            negative, ``min_score`` is NaN, ``diversity`` is not from 0 to 1, ``fuzzy``,
+            ``rerank_depth`` or the number of documents to choose by diversity is out of range, or
+            ``group_size`` is given without ``group_by``.
     """
 
     k: int = 10
@@ -96,6 +103,7 @@ class SearchOptions:
     group_by: str | None = None
     group_size: int = 1
     full_text: bool = False
+    fuzzy: int = 0
 
     def __post_init__(self) -> None:
         if self.mode not in MODES:
@@ -108,6 +116,8 @@ class SearchOptions:
             raise QueryError(f"offset is {self.offset}; it must not be negative.")
         if self.min_score is not None and math.isnan(self.min_score):
             raise QueryError("min_score is NaN; pass a number.")
+        if not 0 <= self.fuzzy <= MAX_FUZZY:
+            raise QueryError(f"fuzzy is {self.fuzzy}; it must be 0, 1 or 2 edits.")
         if not 0 <= self.rerank_depth <= MAX_RERANK_DEPTH:
             raise QueryError(
                 f"rerank_depth is {self.rerank_depth:,}; it must be from 0 to "
@@ -180,6 +190,7 @@ class SearchOptions:
             group_by=keywords.get("group_by", self.group_by),
             group_size=keywords.get("group_size", self.group_size),
             full_text=keywords.get("full_text", self.full_text),
+            fuzzy=keywords.get("fuzzy", self.fuzzy),
         )
 
 

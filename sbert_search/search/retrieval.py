@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from sbert_search.embedding.protocol import TextEmbedder
 from sbert_search.errors import QueryError
 from sbert_search.index.dense.query_plan import RowMask
+from sbert_search.index.lexical.bm25 import NearWords
 from sbert_search.index.snapshot import Snapshot
 from sbert_search.runtime.progress import warn
 from sbert_search.search.dense import nearest_documents
@@ -27,6 +28,7 @@ from sbert_search.search.operators import Clause, ParsedQuery, parse_query
 from sbert_search.search.options import SearchOptions, require_queries
 from sbert_search.search.queries import Asked
 from sbert_search.search.ranking import Ranking
+from sbert_search.search.spelling import near_words
 from sbert_search.search.word_filter import (
     Marks,
     documents_of,
@@ -122,13 +124,14 @@ def retrieve(
     demands: dict[tuple[Clause, ...], list[int]] = {}
     for i, query in enumerate(parsed):
         demands.setdefault(query.clauses, []).append(i)
+    near = near_words(snapshot, options.fuzzy) if options.fuzzy else None
     found: dict[int, Retrieved] = {}
     for clauses, at in demands.items():
-        admitted = word_mask(snapshot, clauses, mask) if clauses else mask
+        admitted = word_mask(snapshot, clauses, mask, near) if clauses else mask
         some = None if vectors is None else vectors[at]
         some_texts = [texts[i] for i in at]
         fills = options.mode == "lexical" and not all(c.excluded for c in clauses)
-        rank = partial(_rankings, snapshot, mask=admitted, options=options, fills=fills)
+        rank = partial(_rankings, snapshot, mask=admitted, near=near, options=options, fills=fills)
         rankings = rank(some_texts, some, depth=options.depth)
         if options.group_by is not None:
             rankings = [
@@ -148,6 +151,7 @@ def _rankings(
     queries: Sequence[str],
     vectors: NDArray[np.float32] | None,
     mask: RowMask | None,
+    near: NearWords | None,
     options: SearchOptions,
     fills: bool,
     depth: int,
@@ -159,18 +163,19 @@ def _rankings(
         queries: The queries.
         vectors: Their vectors, (n_queries, dim); None: the search is lexical.
         mask: The rows to search; None: all live rows.
+        near: Finds words that match words of the query in fuzzy search; None: it is not fuzzy.
         options: The options of the search.
         fills: Whether to append the documents of the mask that have no term of the query.
         depth: Number of documents for each query.
     """
     if vectors is None:
-        found = matching_documents(snapshot, queries, depth, mask)
+        found = matching_documents(snapshot, queries, depth, mask, near)
         return [fill_up(snapshot, r, mask, depth) for r in found] if mask and fills else found
     if options.mode == "dense":
         return nearest_documents(snapshot, vectors, depth, mask)
     fused = max(depth, options.fusion.depth)
     dense = nearest_documents(snapshot, vectors, fused, mask)
-    both = zip(dense, matching_documents(snapshot, queries, fused, mask), strict=True)
+    both = zip(dense, matching_documents(snapshot, queries, fused, mask, near), strict=True)
     return [fuse(nearest, words, options.fusion).first(depth) for nearest, words in both]
 
 
@@ -223,14 +228,15 @@ def matching_marks(snapshot: Snapshot, query: str | None, options: SearchOptions
     if query is None:
         return documents_of(snapshot, mask)
     require_queries([query])
+    near = near_words(snapshot, options.fuzzy) if options.fuzzy else None
     parsed = parse_query(query) if options.syntax == "operators" else ParsedQuery(query)
     if parsed.clauses:
-        mask = word_mask(snapshot, parsed.clauses, mask)
+        mask = word_mask(snapshot, parsed.clauses, mask, near)
     marks = documents_of(snapshot, mask)
     demanded = any(not clause.excluded for clause in parsed.clauses)
     if options.mode == "dense" or demanded:
         return marks
-    return documents_with_any(snapshot, parsed.text, marks)
+    return documents_with_any(snapshot, parsed.text, marks, near)
 
 
 def embed_queries(embedder: TextEmbedder, queries: Sequence[str]) -> NDArray[np.float32]:

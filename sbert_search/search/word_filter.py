@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from sbert_search.errors import NoLexicalData
 from sbert_search.index.dense.query_plan import RowMask
 from sbert_search.index.lexical.analyzer import STOP_WORD
+from sbert_search.index.lexical.bm25 import NearWords
 from sbert_search.index.lexical.phrases import Phrase, documents_with
 from sbert_search.index.snapshot import Snapshot
 from sbert_search.runtime.progress import progress
@@ -22,7 +23,12 @@ Marks = list[NDArray[np.bool_]]
 """For each segment, which of its documents are marked, bool (n_docs,)."""
 
 
-def word_mask(snapshot: Snapshot, clauses: Sequence[Clause], mask: RowMask | None) -> RowMask:
+def word_mask(
+    snapshot: Snapshot,
+    clauses: Sequence[Clause],
+    mask: RowMask | None,
+    near: NearWords | None = None,
+) -> RowMask:
     """Find the live rows whose documents meet all clauses of a query.
 
     A word without quotes is compared by its stem, by postings. Quoted words, words of several parts
@@ -33,6 +39,7 @@ def word_mask(snapshot: Snapshot, clauses: Sequence[Clause], mask: RowMask | Non
         snapshot: The state of the index.
         clauses: What the documents must have, and must not have.
         mask: The rows that a filter admits; None: all live rows.
+        near: Finds words by which documents also meet a required word that is compared by stem.
 
     Raises:
         NoLexicalData: The index has no lexical data.
@@ -52,7 +59,8 @@ def word_mask(snapshot: Snapshot, clauses: Sequence[Clause], mask: RowMask | Non
         if clause.quoted or others or term == STOP_WORD:
             phrases.append((clause, phrase))
         else:
-            _keep(marks, _with_term(snapshot, term), clause.excluded)
+            alike = None if clause.excluded else near
+            _keep(marks, _with_any(snapshot, phrase.words, alike), clause.excluded)
     for clause, phrase in phrases:  # last, since they read the documents that are left
         _keep(marks, _with_phrase(snapshot, phrase, marks), clause.excluded)
     return snapshot.mask_of_documents(marks)
@@ -70,17 +78,22 @@ def documents_of(snapshot: Snapshot, mask: RowMask | None) -> Marks:
     ]
 
 
-def documents_with_any(snapshot: Snapshot, query: str, marks: Marks) -> Marks:
+def documents_with_any(
+    snapshot: Snapshot, query: str, marks: Marks, near: NearWords | None = None
+) -> Marks:
     """Keep the marks of documents with at least one term of a query, as lexical search finds them.
 
+    Args:
+        snapshot: The state of the index.
+        query: The query.
+        marks: The marks, which stay as they are.
+        near: Finds further words that match; None: only terms of the query match.
+
     Raises:
-        NoLexicalData: The index has no lexical data.
+        NoLexicalData: The index has no lexical data, or ``near`` needs words that it does not list.
     """
-    reader = snapshot.lexical.reader
-    found = [np.zeros_like(some) for some in marks]
-    for term in set(reader.hashes(reader.words(query)).tolist()) - {STOP_WORD}:
-        for some, here in zip(found, _with_term(snapshot, term), strict=True):
-            some |= here
+    words = snapshot.lexical.reader.words(query)
+    found = _with_any(snapshot, words, near)
     return [some & here for some, here in zip(found, marks, strict=True)]
 
 
@@ -105,6 +118,21 @@ def _keep(marks: Marks, found: Marks, excluded: bool) -> None:
     """Keep the marks of the documents found, or of the others if these are excluded."""
     for kept, here in zip(marks, found, strict=True):
         kept &= ~here if excluded else here
+
+
+def _with_any(snapshot: Snapshot, words: Sequence[str], near: NearWords | None) -> Marks:
+    """Mark the documents with the term of at least one of some words, or of a word near one."""
+    hashes = snapshot.lexical.reader.hashes
+    terms = set(hashes(words).tolist())
+    for word in words if near else ():
+        assert near is not None
+        if STOP_WORD not in hashes([word]):
+            terms |= set(hashes([other for other, _ in near(word)]).tolist())
+    found = [np.zeros(segment.record.n_docs, bool) for segment in snapshot.segments]
+    for term in terms - {STOP_WORD}:
+        for marks, more in zip(found, _with_term(snapshot, term), strict=True):
+            marks |= more
+    return found
 
 
 def _with_term(snapshot: Snapshot, term: int) -> Marks:

@@ -97,7 +97,7 @@ def test_the_options_of_a_search_are_those_of_the_api() -> None:
     command = dict(commands())["search"]
     options = {option.name: option for option in command.params}
     ours, fusion = SearchOptions(), Fusion()
-    for name in ("k", "mode", "rerank_depth"):
+    for name in ("k", "mode", "rerank_depth", "fuzzy"):
         assert options[name].default == getattr(ours, name)
     assert options["method"].default == fusion.method
     assert options["dense_weight"].default == fusion.dense_weight

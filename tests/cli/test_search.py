@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from sbert_search.index.index import Index
 from tests.cli.process import command, environment, sbert_search
 
 
@@ -99,6 +100,20 @@ def test_facets_count_all_matches(index: Path) -> None:
 def test_hits_without_highlights_have_no_sentence(index: Path) -> None:
     (hit,) = sbert_search("search", index, "wheels", "-k", "1", "--no-highlight", "--json").records
     assert (hit["best_sentence"], hit["matched_words"]) == ("", [])
+
+
+def test_misspelt_words_are_corrected_on_stderr_and_found_if_asked(index: Path) -> None:
+    done = sbert_search("search", index, "+flower yeats", "--mode", "lexical", "--json")
+    assert (done.out, done.err.splitlines()[-1]) == ("", "Did you mean: +flour yeast")
+    assert sbert_search("search", index, "yeats", "-q").err == ""
+    lexical = ("search", index, "+yeats", "--mode", "lexical", "--json")
+    assert sbert_search(*lexical).records == []
+    assert [hit["doc_id"] for hit in sbert_search(*lexical, "--fuzzy", "1").records] == ["bread"]
+    assert sbert_search(*lexical, "--fuzzy", "3").code == 2
+    assert "Did you mean" not in sbert_search("search", index, "yeast dough").err
+    Index.open(index).set_lexical(None)
+    done = sbert_search("search", index, "yeats", "-k", "1")
+    assert (done.code, "Did you mean" in done.err) == (0, False)
 
 
 def test_a_file_of_queries_gives_a_run(index: Path, tmp_path: Path) -> None:

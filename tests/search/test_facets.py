@@ -46,6 +46,8 @@ def test_all_matches_count_and_not_only_those_returned(engine: SearchEngine) -> 
     assert engine.facets("red -bird", "kind")["kind"].counts == {"a": 1, "c": 1}
     assert engine.facets("dog +bird", "kind")["kind"].counts == {"b": 2}
     assert engine.facets("reds", "kind", where="n > 1")["kind"].counts == {"b": 1, "c": 1}
+    assert engine.facets("gref rad", "kind", fuzzy=1)["kind"].counts == {"a": 1, "b": 1, "c": 1}
+    assert engine.facets("dog +bord", "kind", fuzzy=1)["kind"].counts == {"b": 2}
     assert engine.facets("zebra", "kind")["kind"] == Facet("kind", {}, other=0, missing=0)
 
 

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sbert_search.index.lexical.analyzer import term_reader
+from sbert_search.index.lexical.analyzer import STOP_WORD, term_reader
 from sbert_search.index.lexical.postings import Live, Postings
 from sbert_search.index.lexical_settings import LexicalSettings
 
@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
 Matches = tuple[NDArray[np.int64], NDArray[np.float64]]
 """Rows of documents' first passages, and scores; both (n,), best first, then lower rows first."""
+
+NearWords = Callable[[str], Sequence[tuple[str, int]]]
+"""Returns the words of the index that are near a word in lower case, and their numbers of edits."""
 
 TermPairs = list[NDArray[np.uint32]]
 """Arrays (n, 2) of document number and count: one array for each of several terms in a segment, or
@@ -76,7 +79,13 @@ class LexicalSearch:
             for part in parts
         ]
 
-    def search(self, queries: Sequence[str], k: int, mask: RowMask | None = None) -> list[Matches]:
+    def search(
+        self,
+        queries: Sequence[str],
+        k: int,
+        mask: RowMask | None = None,
+        near: NearWords | None = None,
+    ) -> list[Matches]:
         """Find the k best documents of each query among those with at least one of its terms.
 
         Args:
@@ -84,32 +93,63 @@ class LexicalSearch:
             k: Number of documents to return for each query.
             mask: The live rows that match a filter, in the same state of the index as the parts;
                 None: every live document.
+            near: Words that also match each word of a query, with smaller weights; None: no others.
         """
         parts, live = self._parts, [part.live for part in self._parts]
         if mask is not None:
             live = [rows[part.firsts] for rows, part in zip(mask.parts, parts, strict=True)]
-        return [self._best(*self._weighed(query), live, k) for query in queries]
+        return [self._best(*self._weighed(query, near), live, k) for query in queries]
 
     def postings_of(self, term: int) -> tuple[TermPairs, int]:
         """Return the pairs of a term in every segment, and the number of live documents with it."""
         pairs = [part.postings.of(term) for part in self._parts]
         return pairs, sum(map(LexicalPart.frequency, self._parts, pairs))
 
-    def _weighed(self, query: str) -> tuple[list[float], list[TermPairs]]:
-        """Find the terms of a query that live documents contain.
+    def _weighed(self, query: str, near: NearWords | None) -> tuple[list[float], list[TermPairs]]:
+        """Find the terms of a query, and those near them, that live documents contain.
 
         Returns:
             The weight of each term, and for each segment the pairs of each term.
         """
-        weights, by_term = [], []
-        hashes = self.reader.hashes(self.reader.words(query)).tolist()
-        for term, repeats in Counter(hashes).items():
-            pairs, frequency = self.postings_of(term)
+        words = self.reader.words(query)
+        weights: dict[int, float] = {}
+        pairs_of: dict[int, TermPairs] = {}
+        for term, repeats in Counter(self.reader.hashes(words).tolist()).items():
+            pairs_of[term], frequency = self.postings_of(term)
             if frequency:
-                idf = math.log(1 + (self._n_docs - frequency + 0.5) / (frequency + 0.5))
-                weights.append(repeats * idf)
-                by_term.append(pairs)
-        return weights, [list(pairs) for pairs in zip(*by_term, strict=True)]
+                weights[term] = repeats * self._idf(frequency)
+        if near is not None:
+            for word, repeats in Counter(words).items():
+                for term, weight in self._near_terms(word, near).items():
+                    weights[term] = weights.get(term, 0.0) + repeats * weight
+                    pairs_of[term] = self.postings_of(term)[0]
+        by_segment = zip(*(pairs_of[term] for term in weights), strict=True)
+        return list(weights.values()), [list(pairs) for pairs in by_segment]
+
+    def _near_terms(self, word: str, near: NearWords) -> dict[int, float]:
+        """Weigh the terms of the words near a word of a query, without its own term.
+
+        The weight is the inverse document frequency, times the share of the word's characters that
+        are not edited. It is limited by that of the word itself or, if no document has it, of the
+        most frequent word near it: a rare misspelling must not count more than the word meant.
+        """
+        (own,) = self.reader.hashes([word]).tolist()
+        if own == STOP_WORD:
+            return {}
+        others = near(word)
+        hashes = self.reader.hashes([other for other, _ in others]).tolist()
+        alike: dict[int, float] = {}
+        for term, (_, edits) in zip(hashes, others, strict=True):
+            if term not in (STOP_WORD, own):
+                alike[term] = max(alike.get(term, 0.0), 1 - edits / len(word))
+        known = {term: n for term in (own, *alike) if (n := self.postings_of(term)[1])}
+        idfs = {term: self._idf(frequency) for term, frequency in known.items()}
+        limit = idfs.pop(own, None) or min(idfs.values(), default=0.0)
+        return {term: alike[term] * min(idf, limit) for term, idf in idfs.items()}
+
+    def _idf(self, frequency: int) -> float:
+        """Return the inverse document frequency of a term in some live documents."""
+        return math.log(1 + (self._n_docs - frequency + 0.5) / (frequency + 0.5))
 
     def _best(
         self, weights: list[float], by_segment: list[TermPairs], live: list[Live], k: int

@@ -1,0 +1,82 @@
+"""Words of the index near the words of a query: for fuzzy search, and to suggest corrections."""
+
+from __future__ import annotations
+
+import unicodedata
+
+from sbert_search.index.lexical.analyzer import STOP_WORD, WORD
+from sbert_search.index.lexical.bm25 import NearWords
+from sbert_search.index.lexical.vocabulary import NearWord, is_listed
+from sbert_search.index.snapshot import Snapshot
+from sbert_search.runtime.lru import typed_lru_cache
+
+MOST_EDITS = 2
+MOST_NEAR = 50  # near words that fuzzy search adds to a word of the query
+
+# A word of at most RARE documents is taken for an error if documents with another word, one edit
+# away, are ODDS times as many. An edit more is made up for by ODDS times as many occurrences.
+RARE = 2
+ODDS = 100
+
+
+def near_words(snapshot: Snapshot, edits: int) -> NearWords:
+    """Return a function that finds the words of the index within some edits of a word.
+
+    The function raises `NoLexicalData` if the index does not list its words.
+    """
+
+    @typed_lru_cache(maxsize=1024)
+    def near(word: str) -> list[tuple[str, int]]:
+        found = snapshot.vocabulary.near(word, edits)
+        return [(other.word, other.edits) for other in found[:MOST_NEAR]]
+
+    return near
+
+
+def suggest(snapshot: Snapshot, query: str) -> str | None:
+    """Replace the words of a query that seem to be misspelt by words of the index.
+
+    A word seems misspelt if no live document has it in any inflection, or if hardly one has it and
+    very many have a word that is one edit away. The nearest and most frequent word replaces it.
+    Stop words, words with digits and words of one or two characters are never replaced.
+
+    Returns:
+        The corrected query, or None if nothing seems wrong or no word of the index is near.
+
+    Raises:
+        NoLexicalData: The index has no lexical data, or does not list its words.
+        CorruptIndex: A document cannot be read.
+    """
+    text = unicodedata.normalize("NFC", query)
+    corrected = WORD.sub(lambda match: _corrected(snapshot, match[0]), text)
+    return None if corrected == text else corrected
+
+
+def _corrected(snapshot: Snapshot, word: str) -> str:
+    """Return the word of the index that was probably meant, in the case of the word."""
+    low = word.lower()
+    known = _frequency(snapshot, low, 0)
+    if not is_listed(low) or known is None or known > RARE:
+        return word
+
+    def is_likely(near: NearWord) -> bool:
+        live = _frequency(snapshot, near.word, near.count)
+        if live is None:
+            return False
+        return live > 0 if known == 0 else near.edits == 1 and live >= ODDS * known
+
+    likely = filter(is_likely, snapshot.vocabulary.near(low, MOST_EDITS))
+    best = max(likely, key=lambda near: near.count / ODDS**near.edits, default=None)
+    if best is None:
+        return word
+    if word.isupper():
+        return best.word.upper()
+    return best.word[0].upper() + best.word[1:] if word[0].isupper() else best.word
+
+
+def _frequency(snapshot: Snapshot, word: str, count: int) -> int | None:
+    """Return the number of live documents with a word; ``count`` or None for a stop word."""
+    (term,) = snapshot.lexical.reader.hashes([word]).tolist()
+    if term == STOP_WORD:
+        return count or None
+    return snapshot.lexical.postings_of(term)[1]
