@@ -68,7 +68,7 @@ class Clock:
 
     @contextmanager
     def timing(self, run: str) -> Iterator[None]:
-        """Add the time of the ``with`` block to the seconds of a run.
+        """Add the time of the ``with`` block to the seconds of a run, even if it is interrupted.
 
         Raises:
             OutOfTimeError: A run as long as the longest so far would exceed the limit.
@@ -79,9 +79,11 @@ class Clock:
             raise OutOfTimeError
         note(f"{run}, after {sum(spent.values()) / 60:.1f} minutes of runs")
         start = time.monotonic()
-        yield
-        spent[run] = spent.get(run, 0.0) + time.monotonic() - start
-        replace_file(self.file, json.dumps(spent, indent=1).encode())
+        try:
+            yield
+        finally:
+            spent[run] = spent.get(run, 0.0) + time.monotonic() - start
+            replace_file(self.file, json.dumps(spent, indent=1).encode())
 
 
 @dataclass(frozen=True)

@@ -68,6 +68,10 @@ def main() -> None:
     )
     parser.add_argument("--seeds", type=int, default=2)
     options = parser.parse_args()
+    if options.experiment == "own" and options.run is None:
+        parser.error("own needs RUN, the folder of a finished run: pretraining.py own RUN.")
+    if options.experiment != "own" and options.data is None:
+        parser.error(f"{options.experiment} needs --data, the folder of the data sets.")
     record = {"own": own, "continued": continued, "masks": masks}[options.experiment](options)
     record |= made_with()
     options.report.mkdir(parents=True, exist_ok=True)

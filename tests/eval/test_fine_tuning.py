@@ -138,6 +138,21 @@ def test_a_trial_begins_with_what_it_names(
     assert row["score"] == pytest.approx(5 * max(u @ v, 0) / np.sqrt(u @ u * (v @ v)), abs=1e-3)
 
 
+def test_the_time_of_an_interrupted_run_counts(
+    tmp_path: Path, script: Script, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module: Any = importlib.import_module("fine_tuning_bench")
+    times = iter([100.0, 107.0, 200.0, 202.0])
+    monkeypatch.setattr(module.time, "monotonic", lambda: next(times))
+    clock = module.Clock(tmp_path / "clock.json")
+    with pytest.raises(KeyboardInterrupt), clock.timing("a"):
+        raise KeyboardInterrupt
+    assert clock.seconds() == {"a": 7.0}
+    with clock.timing("a"):  # resumes it
+        pass
+    assert clock.seconds() == {"a": 9.0}
+
+
 @pytest.mark.usefixtures("shortened")
 def test_a_sweep_out_of_time_says_what_is_missing_and_goes_on(
     model: Path, data: Path, tmp_path: Path, script: Script

@@ -71,6 +71,27 @@ def test_masks_and_next_sentences_at_one_budget(
     assert [line["step"] for line in log if line["kind"] == "step"] == [1, 2]
 
 
+@pytest.mark.parametrize(
+    ("told", "message"),
+    [
+        (("own",), "own needs RUN, the folder of a finished run"),
+        (("masks",), "masks needs --data, the folder of the data sets"),
+        (("continued",), "continued needs --data, the folder of the data sets"),
+    ],
+)
+def test_an_argument_that_an_experiment_needs_is_named(
+    told: tuple[str, ...],
+    message: str,
+    tmp_path: Path,
+    script: Script,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        script("pretraining", *told, "--work", tmp_path, "--report", tmp_path / "report")
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "report").exists()
+
+
 @pytest.mark.slow
 def test_a_model_goes_on_and_is_tuned(
     said: list[list[str]],
