@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -64,6 +65,15 @@ class EncoderConfig:
         for name in ("hidden_dropout", "attention_dropout"):
             if not 0.0 <= getattr(self, name) < 1.0:
                 raise ConfigError(f"encoder.{name} is {getattr(self, name)}; it must be in [0, 1).")
+        if not 0.0 < self.layer_norm_eps < math.inf:
+            raise ConfigError(
+                f"encoder.layer_norm_eps is {self.layer_norm_eps}; it must be finite, and above 0."
+            )
+        if not 0.0 <= self.initializer_range < math.inf:
+            raise ConfigError(
+                f"encoder.initializer_range is {self.initializer_range}; it must be finite, and "
+                "0 or more."
+            )
 
     def _check_sizes(self) -> None:
         positive = ("vocab_size", "hidden_size", "layers", "heads", "intermediate_size")

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -26,6 +27,11 @@ from tests.encoder.small import small_encoder
         ({"attention_terms": ("c2c", "c2c")}, "choose some of"),
         ({"attention_terms": ("c2c", "c2p")}, "need relative_positions above 0"),
         ({"hidden_dropout": 1.0}, r"hidden_dropout is 1\.0; it must be in \[0, 1\)"),
+        ({"layer_norm_eps": 0.0}, r"layer_norm_eps is 0\.0; it must be finite, and above 0"),
+        ({"layer_norm_eps": -1e-12}, "encoder.layer_norm_eps is -1e-12"),
+        ({"layer_norm_eps": math.nan}, r"encoder\.layer_norm_eps is nan"),
+        ({"initializer_range": -1.0}, r"initializer_range is -1\.0; it must be finite, and 0"),
+        ({"initializer_range": math.nan}, "encoder.initializer_range is nan"),
     ],
 )
 def test_shapes_that_cannot_be_are_refused(changes: dict[str, Any], message: str) -> None:

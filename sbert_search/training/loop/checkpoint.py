@@ -42,10 +42,13 @@ class CheckpointConfig:
     keep: int = 2  # newest checkpoints kept, besides the one with the best dev metric
 
     def __post_init__(self) -> None:
-        if (self.every is not None and self.every < 1) or self.keep < 1:
+        if self.every is not None and self.every < 1:
             raise ConfigError(
-                f"checkpoint.every is {self.every} and keep {self.keep}; both must be at least 1."
+                f"checkpoint.every is {self.every}; it must be at least 1. Leave it out to save "
+                "after every epoch."
             )
+        if self.keep < 1:
+            raise ConfigError(f"checkpoint.keep is {self.keep}; it must be at least 1.")
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,9 @@ class OptimConfig:
     def __post_init__(self) -> None:
         for name in ("lr", "eps", "weight_decay", "clip"):
             if not 0 <= getattr(self, name) < math.inf:
-                raise ConfigError(f"optim.{name} is {getattr(self, name)}; it must be 0 or more.")
+                raise ConfigError(
+                    f"optim.{name} is {getattr(self, name)}; it must be finite, and 0 or more."
+                )
         for name in ("beta1", "beta2"):
             if not 0 <= getattr(self, name) < 1:
                 raise ConfigError(f"optim.{name} is {getattr(self, name)}; it must be in [0, 1).")

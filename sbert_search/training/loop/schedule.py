@@ -31,9 +31,9 @@ class BudgetConfig:
         if len(given) != 1:
             named = " and ".join(given) or "nothing"
             raise ConfigError(f"budget has {named}; set one of steps, epochs, tokens and minutes.")
-        if not getattr(self, given[0]) > 0:
+        if not 0 < getattr(self, given[0]) < math.inf:
             raise ConfigError(
-                f"budget.{given[0]} is {getattr(self, given[0])}; it must be positive."
+                f"budget.{given[0]} is {getattr(self, given[0])}; it must be finite, and above 0."
             )
 
 
@@ -45,8 +45,10 @@ class ScheduleConfig:
     warmup: float = 0.1  # below 1: share of the budget; from 1 on: optimizer steps
 
     def __post_init__(self) -> None:
-        if self.warmup < 0:
-            raise ConfigError(f"schedule.warmup is {self.warmup}; it must not be below 0.")
+        if not 0 <= self.warmup < math.inf:
+            raise ConfigError(
+                f"schedule.warmup is {self.warmup}; it must be finite, and 0 or more."
+            )
 
 
 class Schedule:

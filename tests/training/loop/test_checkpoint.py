@@ -3,14 +3,16 @@ import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
-from sbert_search.errors import CheckpointError
+from sbert_search.errors import CheckpointError, ConfigError
 from sbert_search.training.loop.checkpoint import (
     Checkpoint,
+    CheckpointConfig,
     checkpoints,
     newest_checkpoint,
     prune,
@@ -152,3 +154,15 @@ def test_pruning_keeps_the_newest_and_the_best(tmp_path: Path) -> None:
     (tmp_path / "ckpt-1.txt").touch()
     prune(tmp_path, 2, best_step=2)
     assert [path.name[-1] for path in checkpoints(tmp_path)] == ["2", "4", "5"]
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ({"every": 0}, r"checkpoint.every is 0; it must be at least 1\. Leave it out"),
+        ({"keep": 0}, r"^checkpoint.keep is 0; it must be at least 1\.$"),
+    ],
+)
+def test_settings_out_of_range_are_named(setting: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        CheckpointConfig(**setting)

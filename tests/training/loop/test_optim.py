@@ -11,9 +11,9 @@ from sbert_search.training.loop.optim import OptimConfig
 @pytest.mark.parametrize(
     ("setting", "message"),
     [
-        ({"lr": -1e-5}, "optim.lr is -1e-05; it must be 0 or more"),
+        ({"lr": -1e-5}, "optim.lr is -1e-05; it must be finite, and 0 or more"),
         ({"clip": float("nan")}, "optim.clip is nan"),
-        ({"weight_decay": float("inf")}, "optim.weight_decay is inf"),
+        ({"weight_decay": float("inf")}, "weight_decay is inf; it must be finite, and 0 or more"),
         ({"beta1": 1.0}, r"optim.beta1 is 1.0; it must be in \[0, 1\)"),
         ({"beta2": -0.1}, "optim.beta2 is -0.1"),
     ],

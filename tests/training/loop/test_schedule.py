@@ -1,3 +1,4 @@
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -10,7 +11,13 @@ from transformers.optimization import (
 )
 
 from sbert_search.errors import ConfigError
-from sbert_search.training.loop.schedule import Schedule, ScheduleKind, lr_factor
+from sbert_search.training.loop.schedule import (
+    BudgetConfig,
+    Schedule,
+    ScheduleConfig,
+    ScheduleKind,
+    lr_factor,
+)
 from sbert_search.training.loop.state import RunState
 from tests.training.small import settings, token_batches
 
@@ -64,7 +71,17 @@ def test_exactly_one_budget_is_asked_for() -> None:
         make()
     with pytest.raises(ConfigError, match="steps and tokens"):
         make(steps=1, tokens=1)
-    with pytest.raises(ConfigError, match="must be positive"):
-        make(minutes=0)
-    with pytest.raises(ConfigError, match="warmup is -1"):
-        make("schedule.warmup=-1", steps=5)
+
+
+@pytest.mark.parametrize("warmup", [-1.0, math.nan, math.inf])
+def test_a_warm_up_is_finite(warmup: float) -> None:
+    with pytest.raises(ConfigError, match=f"schedule.warmup is {warmup}; it must be finite"):
+        ScheduleConfig(warmup=warmup)
+
+
+@pytest.mark.parametrize("unit", ["epochs", "minutes"])
+@pytest.mark.parametrize("amount", [0.0, math.nan, math.inf])
+def test_a_budget_is_finite(unit: str, amount: float) -> None:
+    budget: dict[str, Any] = {unit: amount}
+    with pytest.raises(ConfigError, match=f"budget.{unit} is {amount}; it must be finite"):
+        BudgetConfig(**budget)
