@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sbert_search.errors import CorruptIndex, IndexStoreError
 from sbert_search.index.snapshot import Snapshot
@@ -163,20 +164,29 @@ def _check_tombstones(snapshot: Snapshot) -> None:
         marks = np.ones(segment.n_rows, bool) if live is None else live
         n_rows += int(marks.sum())
         n_docs += int((segment.chunks[marks] == 0).sum())
-        whole = marks[np.arange(segment.n_rows) - segment.chunks] == marks
-        _demand("del/", "rows of whole documents", bool(whole.all()))
+        partly_dead = marks[np.arange(segment.n_rows) - segment.chunks] != marks
+        if (at := _first(partly_dead)) is not None:
+            got = f"row {segment.rows[at]} of a document that has live and dead rows"
+            raise CorruptIndex("del/", "rows of whole documents", got)
     counts = (snapshot.manifest.n_rows, snapshot.manifest.n_docs)
-    _demand("del/", f"{counts} live rows and documents", counts == (n_rows, n_docs))
+    if counts != (n_rows, n_docs):
+        expected = f"{counts[0]} live rows and {counts[1]} live documents"
+        raise CorruptIndex("del/", expected, f"{n_rows} and {n_docs}")
 
 
 def _check_rows(segment: Segment) -> None:
     """Check stored row and chunk numbers, and that the rows of a document are consecutive."""
     name, rows, chunks = segment.record.docs.name, segment.rows, segment.chunks
-    _demand(name, "ascending rows", bool((segment.int_column("row", np.int64) == rows).all()))
+    stored_rows = segment.int_column("row", np.int64)
+    if (at := _first(stored_rows != rows)) is not None:
+        raise CorruptIndex(name, f"row {rows[at]} at position {at}", f"row {stored_rows[at]}")
     stored_chunks = segment.int_column("chunk", np.int32)
-    _demand(name, "passages 0, 1, 2, ...", bool((stored_chunks == chunks).all()))
-    consecutive = bool((np.diff(rows)[chunks[1:] > 0] == 1).all())
-    _demand(name, "documents with consecutive passages", consecutive)
+    if (at := _first(stored_chunks != chunks)) is not None:
+        expected = f"passage {chunks[at]} in row {rows[at]}"
+        raise CorruptIndex(name, expected, f"passage {stored_chunks[at]}")
+    if (at := _first((chunks[1:] > 0) & (np.diff(rows) != 1))) is not None:
+        expected = f"row {rows[at] + 1} after row {rows[at]} of a document"
+        raise CorruptIndex(name, expected, f"row {rows[at + 1]}")
     segment.table(columns_of.schema(segment.record.columns).names)
 
 
@@ -185,17 +195,24 @@ def _check_ids(segment: Segment) -> None:
     starts = segment.firsts
     hashes = ids.hash_ids(segment.doc_ids(starts))
     expected = ids.make_table(hashes, segment.rows[starts], segment.ids[2])
-    same = bool((segment.ids[:2] == expected[:2]).all())
-    _demand(segment.record.ids.name, "the ids of the documents", same)
+    if (at := _first((segment.ids[:2] != expected[:2]).any(axis=0))) is not None:
+        right, wrong = (
+            f"id hash {hash_:016x} with row {row}"
+            for hash_, row in (table[:2, at] for table in (expected, segment.ids))
+        )
+        raise CorruptIndex(segment.record.ids.name, f"{right} in column {at}", wrong)
 
 
 def _check_vectors(segment: Segment) -> None:
     """Check that all elements of the vectors are finite."""
     for start in range(0, segment.n_rows, BLOCK_ROWS):
-        finite = bool(np.isfinite(segment.vectors[start : start + BLOCK_ROWS]).all())
-        _demand(segment.record.vectors.name, "finite elements", finite)
+        block = np.asarray(segment.vectors[start : start + BLOCK_ROWS])
+        infinite = ~np.isfinite(block)
+        if (at := _first(infinite.any(axis=1))) is not None:
+            got = f"{block[at][infinite[at]][0]} in row {segment.rows[start + at]}"
+            raise CorruptIndex(segment.record.vectors.name, "finite elements", got)
 
 
-def _demand(name: str, expected: str, holds: bool) -> None:
-    if not holds:
-        raise CorruptIndex(name, expected, "something else")
+def _first(marks: NDArray[np.bool_]) -> int | None:
+    """Return the first true position, or None."""
+    return int(marks.argmax()) if marks.any() else None
