@@ -102,8 +102,8 @@ def measure(results: Results, name: str, snapshot: Snapshot, queries: NDArray[np
         ours, ms = timed(partial(filtered, snapshot, mask), queries)
         post, post_ms = timed(partial(post_filtered, snapshot, mask), queries)
         results.add(f"{name}_{share}_recall", Figure(recall(ours, truth), "recall"))
-        results.add(f"{name}_{share}_short", Figure(short(ours), "queries"))
-        results.add(f"{name}_{share}_post_filter_short", Figure(short(post), "queries"))
+        results.add(f"{name}_{share}_short", Figure(n_short(ours), "queries"))
+        results.add(f"{name}_{share}_post_filter_short", Figure(n_short(post), "queries"))
         results.add(f"{name}_{share}_p50", Figure(ms, "ms", post_ms, ms / post_ms))
 
 
@@ -151,7 +151,7 @@ def recall(rows: Rows, truth: Rows) -> float:
     return float(np.mean([len(set(a) & set(b)) / K for a, b in zip(rows, truth, strict=True)]))
 
 
-def short(rows: Rows) -> float:
+def n_short(rows: Rows) -> float:
     """Count the queries with fewer than K hits."""
     return float(((rows >= 0).sum(axis=1) < K).sum())
 

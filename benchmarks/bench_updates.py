@@ -45,7 +45,7 @@ from sbert_search.runtime.disk import files
 SPECS = ("Flat", "IVF1024,Flat", "HNSW32")
 QUICK_SPECS = ("Flat", "IVF256,Flat")
 SHARE = 0.01  # of the documents, for each of the three updates of a round
-LOOK_EVERY = 10  # rounds from one measurement of a thousand queries to the next
+MEASURE_EVERY = 10  # rounds from one measurement of a thousand queries to the next
 N_CENTRES, NOISE = 2000, 0.7  # of the random vectors
 N_QUERIES, K = 1000, 10
 
@@ -140,7 +140,7 @@ class Month:
         refresh_ms: Time that the reader took to load the newest state after each round.
         first_ms: Times of the first query after each round: a list for the updated index and a
             list for the fresh index.
-        looks: Results of `latencies` after every tenth round.
+        measurements: Results of `latencies` after every tenth round.
     """
 
     def __init__(self, disk: CountingDisk) -> None:
@@ -149,22 +149,24 @@ class Month:
         self.sizes: list[float] = []
         self.refresh_ms: list[float] = []
         self.first_ms: tuple[list[float], list[float]] = [], []
-        self.looks: list[NDArray[np.float64]] = []
+        self.measurements: list[NDArray[np.float64]] = []
 
-    def read(self, reader: IndexStore, fresh: IndexStore, queries: Vectors, *, look: bool) -> None:
-        """Refresh the reader and time its first query; with ``look``, time a thousand queries."""
+    def read(
+        self, reader: IndexStore, fresh: IndexStore, queries: Vectors, *, measure: bool
+    ) -> None:
+        """Refresh the reader and time its first query; if ``measure``, time a thousand queries."""
         self.refresh_ms.append(1000 * seconds(reader.refresh))
         both = reader.snapshot, fresh.snapshot
         for snapshot, times in zip(both, self.first_ms, strict=True):
             times.append(1000 * seconds(partial(snapshot.search, queries[:1], K)))
-        if look:
-            self.looks.append(latencies(*both, queries))
+        if measure:
+            self.measurements.append(latencies(*both, queries))
 
     def report(self, results: Results, name: str, *, given: float) -> None:
         """Add the figures; ``given`` is the number of bytes of all added vectors."""
-        looks = np.array(self.looks)
+        measurements = np.array(self.measurements)
         for column, part in enumerate(("p50", "p99", "processor_time")):
-            updated, fresh = looks[:, :, column].T.tolist()
+            updated, fresh = measurements[:, :, column].T.tolist()
             results.add(f"{name}_{part}", paired(updated, fresh, unit="ms"))
         results.add(f"{name}_first_query", paired(*self.first_ms, unit="ms"))
         results.add(f"{name}_refresh", Figure(float(np.median(self.refresh_ms)), "ms"))
@@ -213,7 +215,7 @@ def a_month(results: Results, scratch: Path, factory: str) -> None:
             one_round(store, ledger)
             month.round_s.append(time.perf_counter() - start)
             month.sizes.append(size_of(store.path) / size_of(fresh.path))
-            month.read(reader, fresh, queries, look=number % LOOK_EVERY == 0)
+            month.read(reader, fresh, queries, measure=number % MEASURE_EVERY == 0)
     name = factory.replace(",", "_")
     month.report(results, name, given=options.rounds * 2 * SHARE * options.rows * options.dim * 4)
     compare_with_rebuild(results, name, store.snapshot, rebuild(scratch, factory, options, ledger))

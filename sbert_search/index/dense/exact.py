@@ -29,7 +29,7 @@ DOT_ELEMENTS = 1 << 18  # elements of a block that stays in cache while few quer
 PAIR_ELEMENTS = 1 << 15  # elements scored in float64 at a time, so that they stay in cache
 DENSE = 0.5  # share of selected rows above which all rows are read in order, which is faster
 DENSE_SINGLE = 0.2  # the same for one query on float32 vectors, where most of the time is reading
-NONE = -3.4e38  # bound before any score is known: nearly the lowest float32
+NO_BOUND = -3.4e38  # bound before any score is known: nearly the lowest float32
 GROUP = 64  # scores in a group; the best of each group give a lower bound of the k-th best score
 HALF_BITS = np.int32(-0x70002000)  # float32 bits that float16 has: sign, 5 exponent, 10 fraction
 HALF_SCALE = np.float32(2.0**112)  # 2 to the difference of the exponent biases (127 - 15)
@@ -211,7 +211,7 @@ class _Candidates:
     """
 
     def __init__(self, k: int, floor: NDArray[np.float64], slack: NDArray[np.float64]) -> None:
-        self._k, self._floor, self._slack = k, np.maximum(floor, NONE), slack
+        self._k, self._floor, self._slack = k, np.maximum(floor, NO_BOUND), slack
         self._kept: list[tuple[NDArray[Any], NDArray[Any], NDArray[Any]]] = []
         self._n_kept = 0
         self._limit = 4 * len(floor) * (k + 64)
@@ -219,7 +219,7 @@ class _Candidates:
     def add(self, start: int, scores: NDArray[np.float32]) -> None:
         """Add the scores of a block (n_queries, n_block) whose first position is ``start``."""
         n_block = scores.shape[1]
-        if n_block > self._k and (self._floor == NONE).any():
+        if n_block > self._k and (self._floor == NO_BOUND).any():
             self._floor = np.maximum(self._floor, _kth_best(scores, self._k) - self._slack)
         floor = np.nextafter(self._floor.astype(np.float32), np.float32(-np.inf))
         reached = np.flatnonzero(scores >= floor[:, None])  # np.nonzero in 2 dimensions is slower

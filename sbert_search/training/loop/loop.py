@@ -192,8 +192,8 @@ class _Run:
                     self._save(report)
                 if interrupted and not self._stopped():
                     self._interrupt(report)
-            report.line(state)
-            report.curves()
+            report.show_progress(state)
+            report.draw_curves()
         return self._result(stopped)
 
     def _stopped(self) -> Stopped | None:

@@ -93,7 +93,7 @@ class Report:
         named = {"losses": metrics.losses, "figures": metrics.metrics}
         self._write("step", state.step, {**position, **scalars, **named})
         if state.seconds - self._last.seconds >= self.config.every_s:
-            self.line(state)
+            self.show_progress(state)
 
     def dev(self, step: int, metrics: Mapping[str, float]) -> None:
         """Log the metrics of an evaluation."""
@@ -106,7 +106,7 @@ class Report:
             self._log.write("event", step, message=message)
             warn(message)
 
-    def line(self, state: RunState) -> None:
+    def show_progress(self, state: RunState) -> None:
         """Show the progress, mean loss and speed since the previous line."""
         if not self._losses or not self.context.ranks.first:
             return
@@ -140,7 +140,7 @@ class Report:
         tell_progress("  ".join(parts))
         self._losses, self._last = [], replace(state)
 
-    def curves(self) -> None:
+    def draw_curves(self) -> None:
         """Draw the curves of the log; if the file cannot be written, only print a note."""
         if self._log is None:
             return
