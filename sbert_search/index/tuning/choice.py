@@ -34,7 +34,7 @@ class Candidate:
     refused: str
 
 
-def outlook(measured: Iterable[MeasuredFamily], budget: Budget) -> list[Candidate]:
+def predict_costs(measured: Iterable[MeasuredFamily], budget: Budget) -> list[Candidate]:
     """Predict the cost over all rows of each family that reaches the recall, fastest first."""
     predicted = [_predicted(m, budget) for m in measured if _best(m, budget)]
     return sorted(predicted, key=lambda f: f.latency_ms)
@@ -108,9 +108,9 @@ def _predicted(measured: MeasuredFamily, budget: Budget) -> Candidate:
     build_s = _build_seconds(measured.full, budget)
     spec = measured.full.spec
     why = (
-        budget.no_memory_for(spec, budget.largest)
+        budget.memory_refusal(spec, budget.largest)
         or _too_slow(latency_ms, budget)
-        or budget.no_time_for(build_s, 0.8)
+        or budget.time_refusal(build_s, 0.8)
     )
     return Candidate(measured, trial, latency_ms, build_s, budget.total_bytes(spec), why)
 

@@ -82,13 +82,13 @@ class FullTrials:
         if full is None:
             self.built.append(self._exact_trial(choosing))
             return
-        if self.built and (why := self._budget.no_time_for(finalist.build_s)):
+        if self.built and (why := self._budget.time_refusal(finalist.build_s)):
             note(f"{full.spec.factory} is not built: {why}.")
             return
         start = time.monotonic()
         new = _bare(self._snapshot.manifest, full.spec)
         new = compaction.with_ann(work, self._snapshot, new, memory_bytes=settings.memory_bytes)
-        made = replace(
+        unmeasured_trial = replace(
             finalist.trial,
             n_rows=new.n_rows,
             size_bytes=sum(s.ann.size_bytes for s in new.segments if s.ann),
@@ -99,7 +99,7 @@ class FullTrials:
         ladders = finalist.measured.family.ladders(self._budget.largest)
         search_by = partial(_searching, self._opened(new))
         with progress(f"Searching {full.spec.factory}", None, "settings") as advance:
-            trials = climb(search_by, ladders, choosing, settings.recall, made, advance)
+            trials = climb(search_by, ladders, choosing, settings.recall, unmeasured_trial, advance)
         best = fastest(trials, settings.recall, settings.latency_ms)
         best = best or max(trials, key=lambda t: t.recall)
         self._options[best.spec] = replace(new, settings=replace(new.settings, spec=best.spec))

@@ -58,8 +58,10 @@ def draw(
         rows = np.full(len(queries), -1, np.int64)
     half = len(queries) // 2
     if half < 1:
+        count = "is 1 query" if len(queries) else "are no queries"
         raise IndexStoreError(
-            "There must be at least 2 queries: one to choose by and one to verify with."
+            f"There {count}; a tuning needs at least 2: one to choose an index by and one to "
+            "verify it with."
         )
     parts = [(queries[:half], rows[:half]), (queries[half:], rows[half:])]
     return QuerySplit(parts[0], parts[1], origin), sample

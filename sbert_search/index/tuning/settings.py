@@ -43,16 +43,17 @@ class TuneSettings:
     def __post_init__(self) -> None:
         if not 0 < self.recall <= 1:
             raise ConfigError(f"recall is {self.recall}; it must be above 0 and at most 1.")
-        if self.k < 1 or self.n_queries < 2 or self.sample_rows < 1:
-            raise ConfigError("k and sample_rows must be at least 1, and n_queries at least 2.")
+        for name, fewest in (("k", 1), ("n_queries", 2), ("sample_rows", 1)):
+            if getattr(self, name) < fewest:
+                raise ConfigError(f"{name} is {getattr(self, name)}; it must be at least {fewest}.")
         if self.k > MAX_K:
             raise ConfigError(
                 f"k is {self.k:,}; recall is measured for at most {MAX_K:,} neighbours, so pass a "
                 "smaller k."
             )
-        for limit in (self.max_minutes, self.latency_ms):
+        for name, limit in (("max_minutes", self.max_minutes), ("latency_ms", self.latency_ms)):
             if limit is not None and not 0 < limit < math.inf:
-                raise ConfigError("max_minutes and latency_ms must be above 0, and finite.")
+                raise ConfigError(f"{name} is {limit}; it must be finite, and above 0.")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -90,7 +91,7 @@ class Budget:
         """Predict the bytes of all FAISS files of the index."""
         return sum(spec.predicted_bytes(n, self.dim) for n in self.built_segments)
 
-    def no_memory_for(self, spec: IndexSpec, n_rows: int) -> str:
+    def memory_refusal(self, spec: IndexSpec, n_rows: int) -> str:
         """Return why an index of ``n_rows`` does not fit into the memory budget; "" if it does."""
         limit, room = self.settings.memory_bytes, memory.room(self.settings.memory_bytes)
         if limit is None or room is None:
@@ -102,7 +103,7 @@ class Budget:
             return f"building it would take {_mib(peak)}, and {_mib(room)} are left"
         return ""
 
-    def no_time_for(self, seconds: float, share: float = 1.0) -> str:
+    def time_refusal(self, seconds: float, share: float = 1.0) -> str:
         """Return why a build takes more than a share of the time left; "" if it does not."""
         allowed = share * self.seconds_left
         if seconds <= allowed:

@@ -122,7 +122,7 @@ def climb(
     ladders: Iterator[list[IndexSpec]],
     truth: GroundTruth,
     recall: float,
-    made: Trial,
+    unmeasured_trial: Trial,
     advance: Advance = lambda n: None,
 ) -> list[Trial]:
     """Raise the search parameters until the recall is reached, then find the lowest that reach it.
@@ -137,7 +137,7 @@ def climb(
         ladders: The specs to try, a list for each value of ``refine``.
         truth: Queries by which recall and speed are measured, with their exact neighbours.
         recall: Target recall.
-        made: A trial with the size and the build time of the index.
+        unmeasured_trial: A trial with the size and the build time of the index.
         advance: Called with the number of specs tried.
 
     Returns:
@@ -146,7 +146,7 @@ def climb(
     tried: list[Trial] = []
     best = 0.0
     for ladder in ladders:
-        steps = _climb_one(search_by, ladder, truth, recall, made)
+        steps = _climb_one(search_by, ladder, truth, recall, unmeasured_trial)
         advance(len(steps))
         tried += steps
         fastest = max((t.qps for t in steps if reaches(t, recall)), default=0.0)
@@ -172,12 +172,12 @@ def _measured(
     spec, target = family.spec(sample.n_rows), budget.settings.recall
     if spec.is_flat:
         scan = searching(sample, None, settings)
-        made = unmeasured(spec, sample.n_rows)
+        unmeasured_trial = unmeasured(spec, sample.n_rows)
         return MeasuredFamily(
-            family, tuple(climb(lambda _: scan, family.ladders(1), truth, target, made))
+            family, tuple(climb(lambda _: scan, family.ladders(1), truth, target, unmeasured_trial))
         )
     full_spec = family.spec(budget.largest)
-    why = budget.no_memory_for(full_spec, budget.largest) or budget.no_memory_for(
+    why = budget.memory_refusal(full_spec, budget.largest) or budget.memory_refusal(
         spec, sample.n_rows
     )
     if why:
@@ -187,10 +187,10 @@ def _measured(
     # The faster of two, since a delay in a tiny build would be multiplied by the prediction.
     tiny = min(builds, key=lambda build: build.seconds)
     expected = predict(tiny, spec, sample.n_rows, assign_s)
-    if why := budget.no_time_for(expected.seconds, SAMPLE_SHARE):
+    if why := budget.time_refusal(expected.seconds, SAMPLE_SHARE):
         return MeasuredFamily(family, skipped=why)
     index, time_taken = _build(spec, sample, settings)
-    made = replace(
+    unmeasured_trial = replace(
         unmeasured(spec, sample.n_rows),
         size_bytes=_size_of(index),
         predicted_bytes=spec.predicted_bytes(sample.n_rows, settings.dim),
@@ -202,7 +202,7 @@ def _measured(
         family.ladders(sample.n_rows),
         truth,
         target,
-        made,
+        unmeasured_trial,
     )
     full = predict(time_taken, full_spec, budget.largest, assign_s)
     return MeasuredFamily(family, tuple(trials), full)
@@ -213,11 +213,11 @@ def _climb_one(
     ladder: Sequence[IndexSpec],
     truth: GroundTruth,
     recall: float,
-    made: Trial,
+    unmeasured_trial: Trial,
 ) -> list[Trial]:
     tried: list[Trial] = []
     for spec in ladder:
-        tried.append(measure(search_by(spec), spec, truth, made))
+        tried.append(measure(search_by(spec), spec, truth, unmeasured_trial))
         if reaches(tried[-1], recall):
             break
         if len(tried) > 2 and tried[-1].recall - tried[-3].recall < PLATEAU:
@@ -229,17 +229,24 @@ def _climb_one(
         middle = between(low, high)
         if middle is None:
             break
-        tried.append(measure(search_by(middle), middle, truth, made))
+        tried.append(measure(search_by(middle), middle, truth, unmeasured_trial))
         low, high = (low, middle) if reaches(tried[-1], recall) else (middle, high)
     return tried
 
 
-def measure(search: Search, spec: IndexSpec, truth: GroundTruth, made: Trial) -> Trial:
-    """Measure a search with a spec; ``made`` has the size and the build time of the index."""
+def measure(search: Search, spec: IndexSpec, truth: GroundTruth, unmeasured_trial: Trial) -> Trial:
+    """Measure a search with a spec.
+
+    Args:
+        search: The search.
+        spec: Its spec, which is recorded.
+        truth: Queries by which recall and speed are measured, with their exact neighbours.
+        unmeasured_trial: A trial with the size and the build time of the index.
+    """
     recall, error, qps = recall_of(search, truth)
     speed = speed_of(search, truth, qps)
     return replace(
-        made,
+        unmeasured_trial,
         spec=spec,
         recall=recall,
         recall_error=error,

@@ -16,7 +16,7 @@ from sbert_search.index.snapshot import Snapshot
 from sbert_search.index.store import IndexStore
 from sbert_search.index.trials import Trial, Tuning
 from sbert_search.index.tuning.candidates import families
-from sbert_search.index.tuning.choice import Candidate, finalists, outlook, pareto
+from sbert_search.index.tuning.choice import Candidate, finalists, pareto, predict_costs
 from sbert_search.index.tuning.full_trials import FullTrials
 from sbert_search.index.tuning.recall import Floats, find_ground_truth
 from sbert_search.index.tuning.sampling import QuerySplit, draw
@@ -123,7 +123,7 @@ def _plan_full_trials(
     Raises:
         IndexStoreError: No kind of index that reaches the recall is within the budget.
     """
-    candidates = outlook(measured, budget)
+    candidates = predict_costs(measured, budget)
     chosen = finalists(candidates)
     if not chosen:
         raise IndexStoreError(_nothing_fits(candidates, budget.settings))
@@ -146,7 +146,8 @@ def _sizes(snapshot: Snapshot) -> tuple[int, ...]:
 def _budget(snapshot: Snapshot, settings: TuneSettings) -> Budget:
     if snapshot.n_rows < 3:
         raise IndexStoreError(
-            f"{snapshot.path} holds {snapshot.n_rows} rows; a tuning needs at least 3."
+            f"{snapshot.path} has {snapshot.n_rows} passages; a tuning needs at least 3. Without "
+            "a tuning, searches of so few passages are exact and fast."
         )
     if advice := merge_policy.advice(snapshot.manifest):
         note(f"Run `index compact` before tuning, for better results: {advice}.")

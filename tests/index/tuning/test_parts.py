@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
+import math
+from typing import Any
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from sbert_search.errors import ConfigError
 from sbert_search.index.spec import IndexSpec
 from sbert_search.index.trials import Trial
 from sbert_search.index.tuning.candidates import Family, between, families, lists_for
 from sbert_search.index.tuning.choice import Candidate, fastest, finalists, pareto
 from sbert_search.index.tuning.predictions import BuildTime, predict, predict_latency
 from sbert_search.index.tuning.recall import find_ground_truth, recall_of, without_own
+from sbert_search.index.tuning.settings import TuneSettings
 from sbert_search.index.tuning.sweep import MeasuredFamily
 
 
@@ -115,3 +119,18 @@ def test_families_suit_the_rows_and_the_length() -> None:
     assert middle is not None
     assert middle.nprobe == 12
     assert between(ladder[0], ladder[1]) is None
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ({"k": 0}, "k is 0; it must be at least 1"),
+        ({"n_queries": 1}, "n_queries is 1; it must be at least 2"),
+        ({"sample_rows": -3}, "sample_rows is -3; it must be at least 1"),
+        ({"max_minutes": math.nan}, "max_minutes is nan; it must be finite, and above 0"),
+        ({"latency_ms": 0.0}, r"latency_ms is 0\.0; it must be finite, and above 0"),
+    ],
+)
+def test_settings_out_of_range_are_named(setting: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=f"^{message}\\.$"):
+        TuneSettings(**setting)

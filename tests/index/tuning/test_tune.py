@@ -231,8 +231,19 @@ def test_queries_of_the_user_are_split_and_named(store: IndexStore, two_families
     assert report.tuning is not None
     assert (report.tuning.n_choosing, report.tuning.n_verifying) == (30, 31)
     assert report.tuning.queries == "queries of q.jsonl"
-    with pytest.raises(IndexStoreError, match="at least 2 queries"):
+    with pytest.raises(IndexStoreError, match="There is 1 query; a tuning needs at least 2"):
         tune(store, SETTINGS, clustered(1, seed=5))
+    with pytest.raises(IndexStoreError, match="There are no queries; a tuning needs at least 2"):
+        tune(store, SETTINGS, clustered(0, seed=5))
+
+
+def test_an_index_too_small_to_tune_is_searched_exactly(tmp_path: Path) -> None:
+    store = IndexStore.create(tmp_path / "i", StoreSettings(dim=DIM))
+    with store.writer() as writer:
+        writer.commit(make_batch(some_documents(2), clustered(2, seed=0)))
+    message = "has 2 passages; a tuning needs at least 3. Without a tuning, .* exact"
+    with pytest.raises(IndexStoreError, match=message):
+        tune(store, SETTINGS)
 
 
 def test_the_api_embeds_queries_and_info_shows_the_evidence(tmp_path: Path) -> None:
