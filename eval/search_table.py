@@ -90,7 +90,10 @@ def kept_evaluation(path: Path, search: SearchOptions) -> Evaluation:
     target["rerank weight"] = search.fusion.rerank_weight
     for name in target.keys() & recorded.keys():
         if recorded[name] != target[name]:
-            sys.exit(f"{path}: made with {name} {recorded[name]}, not {target[name]}; remove it.")
+            sys.exit(
+                f"{path} was made with {name} {recorded[name]}, not {target[name]}; remove this "
+                "report, or pass the --choices that it was made with."
+            )
     task = from_mapping(EvalTask, record["task"])
     return Evaluation(
         task=task,

@@ -63,7 +63,7 @@ def _weight_files(folder: Path) -> list[Path]:
             f"opened. Convert it to {WEIGHTS} once, where you trust it: "
             "https://huggingface.co/spaces/safetensors/convert"
         )
-    raise ModelError(f"{folder} has no {WEIGHTS}; is it a model folder?")
+    raise ModelError(f"{folder} has no {WEIGHTS}; name a folder that has it.")
 
 
 def _shards(folder: Path) -> list[Path]:

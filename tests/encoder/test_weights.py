@@ -165,7 +165,7 @@ def test_pickles_are_refused_with_a_way_out(folder: Path, name: str) -> None:
 
 def test_folder_without_weights_is_no_model(folder: Path) -> None:
     (folder / "model.safetensors").unlink()
-    with pytest.raises(ModelError, match=r"has no model\.safetensors; is it a model folder\?"):
+    with pytest.raises(ModelError, match=r"has no model\.safetensors; name a folder that has it"):
         load_encoder(folder)
     with pytest.raises(ModelError, match=r"cannot be read.*Is its folder a model"):
         load_encoder(folder / "absent")

@@ -57,5 +57,5 @@ def test_a_reranker_is_trained_chosen_and_tested_once(
 
     choices["fusion"]["fusion"]["dense_weight"] = 0.125
     (out / "choices.json").write_text(json.dumps(choices))
-    with pytest.raises(SystemExit, match=r"hybrid/scifact.json: made with fusion dense_weight"):
+    with pytest.raises(SystemExit, match=r"hybrid/scifact.json was made with fusion dense_weight"):
         script("search_table", *chosen, *tasks)
