@@ -28,6 +28,7 @@ from sbert_search.corpus.formats.files import (
     list_files,
     read_files,
 )
+from sbert_search.corpus.formats.json_array import read_json
 from sbert_search.corpus.formats.jsonl import read_jsonl
 from sbert_search.corpus.formats.limits import NO_BUDGET, RowLimit
 from sbert_search.corpus.formats.rows import RawRow, Reject, printable
@@ -38,7 +39,9 @@ from sbert_search.corpus.rejects import is_reject_list
 from sbert_search.errors import CorpusError
 from sbert_search.runtime.progress import note
 
-Format = Literal["jsonl", "csv", "tsv", "text", "file", "folder", "parquet", "arrow", "spooled"]
+Format = Literal[
+    "jsonl", "json", "csv", "tsv", "text", "file", "folder", "parquet", "arrow", "spooled"
+]
 TextAs = Literal["lines", "file"]
 """What a document is in a ``.txt`` file that is named: a line, or the file."""
 Root = Path | Literal["common"] | None
@@ -47,6 +50,7 @@ Root = Path | Literal["common"] | None
 FORMATS: dict[str, Format] = {
     ".jsonl": "jsonl",
     ".ndjson": "jsonl",
+    ".json": "json",
     ".csv": "csv",
     ".tsv": "tsv",
     ".txt": "text",
@@ -352,6 +356,8 @@ def _read_stream(
     match file.format:
         case "jsonl":
             return read_jsonl(stream, file.shown, skip=skip, limit=limit)
+        case "json":
+            return read_json(stream, file.shown, skip=skip, limit=limit)
         case "text":
             return read_text_lines(stream, file.shown, skip=skip, limit=limit)
         case _:

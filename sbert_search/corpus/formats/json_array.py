@@ -1,0 +1,252 @@
+"""Read JSON files that hold an array of objects, in bounded memory."""
+
+from __future__ import annotations
+
+import lzma
+import re
+import zlib
+from collections.abc import Iterator
+from typing import BinaryIO
+
+from sbert_search.corpus.formats.jsonl import parse_object
+from sbert_search.corpus.formats.limits import NO_BUDGET, RowLimit
+from sbert_search.corpus.formats.lines import BOM
+from sbert_search.corpus.formats.rows import BadRow, RawRow, Reject
+
+_CHUNK = 1 << 16  # bytes read at a time, at most to the end of a line
+_FIRST_LINE = 1 << 20  # bytes in which the end of the first line is looked for
+
+_SPACE = re.compile(rb"[ \t\r\n]*")
+_SCALAR = re.compile(rb"[^ \t\r\n,\]}]+")
+_STRUCTURE = re.compile(rb'["{}\[\]]')
+_IN_STRING = re.compile(rb'["\\]')
+_BACKSLASH, _QUOTE = b'\\"'
+_DEPTH = {ord("{"): 1, ord("["): 1, ord("}"): -1, ord("]"): -1}
+
+Item = bytes | BadRow
+"""The text of a row, or why it cannot be read."""
+
+
+def read_json(
+    stream: BinaryIO, shown: str, *, skip: int = 0, limit: RowLimit = NO_BUDGET
+) -> Iterator[RawRow | Reject]:
+    """Yield one row per object of an array; its position is ``item 1`` for the first.
+
+    The file is an array of objects, or an object of which one member is such an array, or a
+    sequence of objects such as JSON lines. An item that is broken but has balanced brackets rejects
+    only itself; where brackets or commas are wrong, one reject stands for the rest of the file.
+
+    Args:
+        stream: Bytes of the file, decompressed.
+        shown: Name of the file in messages.
+        skip: Number of rows to skip without parsing them.
+        limit: Maximum size of a row.
+    """
+    for number, item in enumerate(_items(stream, limit), start=1):
+        if number <= skip:
+            continue
+        source = f"{shown}:item {number}"
+        try:
+            if isinstance(item, BadRow):
+                raise item
+            limit.check_json(item)
+            yield RawRow(source, number, parse_object(item))
+        except BadRow as bad:
+            yield bad.at(source)
+
+
+def _items(stream: BinaryIO, limit: RowLimit) -> Iterator[Item]:
+    """Yield the rows of a file; the last item says why the rest cannot be read, if so."""
+    try:
+        scanner = _Scanner(stream, limit)
+        first = scanner.peek()
+        if first == b"[":
+            scanner.step()
+            yield from _array(scanner)
+        elif first == b"{" and not scanner.starts_sequence():
+            scanner.step()
+            yield from _member(scanner)
+        else:
+            while scanner.peek() == b"{":
+                yield scanner.value()
+        if scanner.peek():
+            yield BadRow("not a JSON array of objects from here on", scanner.near())
+    except BadRow as bad:
+        yield bad
+
+
+def _array(scanner: _Scanner) -> Iterator[Item]:
+    """Yield the values of an array, from behind its opening bracket."""
+    if scanner.peek() == b"]":
+        scanner.step()
+        return
+    while True:
+        yield scanner.value()
+        after = scanner.peek()
+        if after not in (b",", b"]"):
+            raise BadRow("no comma or closing bracket after the item before", scanner.near())
+        scanner.step()
+        if after == b"]":
+            return
+
+
+def _member(scanner: _Scanner) -> Iterator[Item]:
+    """Yield the objects of the one member of an object that is an array of objects."""
+    found = False
+    while scanner.peek() == b'"':
+        name = _shown(scanner.value())
+        if scanner.peek() != b":":
+            break
+        scanner.step()
+        if scanner.peek() != b"[":
+            scanner.skip_value()
+        else:
+            scanner.step()
+            if scanner.peek() != b"{":
+                scanner.skip_value(depth=1)
+            elif found:
+                raise BadRow("a second array of objects; keep one of them in a file", name)
+            else:
+                found = True
+                yield from _array(scanner)
+        if scanner.peek() != b",":
+            break
+        scanner.step()
+    if scanner.peek() != b"}":
+        raise BadRow("broken JSON: a member or a closing bracket is missing here", scanner.near())
+    scanner.step()
+    if not found:
+        raise BadRow("the file holds neither an array of objects nor an object with one")
+
+
+def _shown(name: Item) -> str:
+    return name.decode("utf-8", "replace") if isinstance(name, bytes) else ""
+
+
+class _Scanner:
+    """Finds the ends of JSON values in a stream, without parsing them.
+
+    Args:
+        stream: The bytes.
+        limit: Maximum size of a value that is returned.
+    """
+
+    def __init__(self, stream: BinaryIO, limit: RowLimit) -> None:
+        self._stream, self._limit = stream, limit
+        self._data, self._at = bytearray(), 0
+        while len(self._data) < len(BOM) and self._fill():
+            pass
+        if self._data.startswith(BOM):
+            self._at = len(BOM)
+
+    def peek(self) -> bytes:
+        """Skip white space and return the next byte, b"" at the end of the stream."""
+        while True:
+            space = _SPACE.match(self._data, self._at)
+            self._at = space.end() if space else self._at
+            if self._at < len(self._data):
+                return bytes(self._data[self._at : self._at + 1])
+            self._forget()
+            if not self._fill():
+                return b""
+
+    def step(self) -> None:
+        """Move behind the byte that `peek` returned."""
+        self._at += 1
+
+    def near(self) -> str:
+        """Return the text from here, for a message."""
+        return bytes(self._data[self._at : self._at + 20]).decode("utf-8", "replace")
+
+    def value(self) -> Item:
+        """Return the value that begins at the byte of `peek`, and move behind it.
+
+        Returns:
+            The value; a `BadRow` if it is larger than the limit.
+
+        Raises:
+            BadRow: The stream ends in the value, or there is none.
+        """
+        return self._value(0, self._limit.n_bytes)
+
+    def skip_value(self, depth: int = 0) -> None:
+        """Move behind a value; ``depth``: the number of its brackets that are open already."""
+        self._value(depth, 0)
+
+    def starts_sequence(self) -> bool:
+        """Whether the stream is a sequence of objects, of which the first is on one line.
+
+        If it is the only one, it must not have an array of objects.
+        """
+        while b"\n" not in self._data and len(self._data) < _FIRST_LINE and self._fill():
+            pass
+        line, _, rest = bytes(self._data[self._at :]).partition(b"\n")
+        try:
+            first = parse_object(line)
+        except BadRow:
+            return False
+        while not rest.strip() and self._fill():
+            rest = bytes(self._data[self._at + len(line) + 1 :])
+        lists = [value for value in first.values() if isinstance(value, list) and value]
+        return bool(rest.strip()) or not any(isinstance(items[0], dict) for items in lists)
+
+    def _value(self, depth: int, most: int) -> Item:
+        if self._at > _CHUNK:
+            del self._data[: self._at]
+            self._at = 0
+        if depth == 0 and (scalar := self._scalar()):
+            return scalar
+        at, quoted, too_long = self._at, False, False
+        while True:
+            mark = (_IN_STRING if quoted else _STRUCTURE).search(self._data, at)
+            if mark is None:
+                at = max(at, len(self._data))
+                if at - self._at > most:
+                    too_long = True
+                    at -= self._forget()
+                self._require_more()
+                continue
+            at, byte = mark.end(), mark[0][0]
+            if byte == _BACKSLASH:
+                at += 1  # the next character is part of the string, whatever it is
+                continue
+            quoted = byte == _QUOTE and not quoted
+            depth += _DEPTH.get(byte, 0)
+            if depth <= 0 and not quoted:
+                break
+        data, self._at = bytes(self._data[self._at : at]), at
+        if too_long or len(data) > most:
+            return BadRow(f"an item longer than {self._limit}")
+        return data
+
+    def _forget(self) -> int:
+        """Drop all bytes that were read; return how many."""
+        n_bytes = len(self._data)
+        self._data.clear()
+        self._at = 0
+        return n_bytes
+
+    def _require_more(self) -> None:
+        if not self._fill():
+            raise BadRow("the file ends inside this item")
+
+    def _scalar(self) -> bytes:
+        """Return a number or a word such as null, and move behind it; b"" for other values."""
+        if self.peek() in (b"{", b"[", b'"'):
+            return b""
+        while (word := _SCALAR.match(self._data, self._at)) and word.end() == len(self._data):
+            if len(self._data) - self._at > _CHUNK or not self._fill():
+                break
+        if word is None:
+            raise BadRow("broken JSON: a value is missing here", self.near())
+        self._at = word.end()
+        return word[0]
+
+    def _fill(self) -> bool:
+        """Read the next bytes; return whether there were any."""
+        try:
+            chunk = self._stream.readline(_CHUNK)
+        except (EOFError, OSError, zlib.error, lzma.LZMAError) as error:
+            raise BadRow(f"the file is damaged here; the rest is lost: {error}") from None
+        self._data += chunk
+        return bool(chunk)
