@@ -88,7 +88,8 @@ if TYPE_CHECKING:
 @click.option(
     "--queries",
     type=click.Path(path_type=Path),
-    help='File of queries: a JSON object {"_id", "text"} per line.',
+    help="File of queries with the fields _id and text: JSONL, JSON, CSV, Parquet, ...; "
+    '"-": JSONL on stdin.',
 )
 @click.option(
     "--run-out", type=click.Path(path_type=Path), help="TREC run file for the hits of --queries."

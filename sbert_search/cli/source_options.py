@@ -23,9 +23,10 @@ _RULES = ("on_error", "on_truncate", "text_as", "chunk_tokens", "chunk_overlap")
 
 _SOURCE_HELP = """
 
-    SOURCE is JSONL, CSV, TSV, Parquet, Arrow or .txt (one document a line), plain or compressed; a
-    Markdown, HTML, reStructuredText, notebook or source code file (one document), or a folder of
-    such files; a BEIR folder; a quoted glob of files; or "-" for JSONL on stdin.
+    SOURCE is JSONL, JSON, CSV, TSV, Parquet, Arrow or .txt (one document a line), plain or
+    compressed; a SQLite or DuckDB file; a Markdown, HTML, reStructuredText, notebook or source code
+    file (one document), or a folder of such files; a BEIR folder; a quoted glob of files; or "-"
+    for JSONL on stdin.
     """
 
 
@@ -47,6 +48,11 @@ _FIELD_OPTIONS = (
         "NAME=TYPE,...",
         "Types of metadata columns: text, int, float, bool, date, timestamp, or a list such as "
         "list[text]; year=int,published=date.  [default: detected]",
+    ),
+    (
+        "--sql",
+        "SELECT",
+        "Query that gives the rows of a SQLite or DuckDB file.  [default: its only table]",
     ),
 )
 
@@ -115,6 +121,8 @@ def with_read_options(settings: R, ctx: click.Context) -> R:
         named["text"] = _names(named["text"])
     if "metadata_fields" in chosen:
         rules["metadata_fields"] = _names(chosen["metadata_fields"])
+    if "sql" in chosen:
+        rules["query"] = chosen["sql"]
     if "column_type" in chosen:
         rules["column_types"] = _column_types(chosen["column_type"])
     return replace(settings, fields=replace(settings.fields, **named), **rules)

@@ -15,11 +15,16 @@ from sbert_search.corpus.formats.limits import RowLimit
 from sbert_search.corpus.formats.rows import BadRow, Reject
 from sbert_search.corpus.formats.text import read_text_lines
 from sbert_search.corpus.sources import COMPRESSIONS, classify, field_names, open_bytes, read_rows
+from sbert_search.corpus.spool import source_files
 from sbert_search.errors import ConfigError, CorpusError
 from sbert_search.records import Qrels, Query
 from sbert_search.runtime.memory import mib
 
 _QUERY_BYTES = 256  # memory overhead of a query: the Query object and its dict entry
+
+
+class _Owner:
+    """Keeps the copy of standard input while it is read."""
 
 
 def read_queries(
@@ -28,8 +33,8 @@ def read_queries(
     """Read queries, in file order.
 
     Args:
-        path: A BEIR folder, or a file in JSON lines or another table format with the fields ``_id``
-            and ``text``.
+        path: A BEIR folder; a file in JSON lines or another format of rows with the fields ``_id``
+            and ``text``; or ``-``, JSON lines on standard input.
         fields: Names of the id and text fields; None: they are detected.
         memory_bytes: Memory budget of the process; the queries may use an eighth of it. None: no
             limit.
@@ -39,7 +44,8 @@ def read_queries(
         CorpusError: The file is absent, empty or unreadable, a row is not a query, or two rows have
             the same id.
     """
-    file = classify(queries_file(path))
+    owner = _Owner()
+    file = source_files("-", owner)[0] if str(path) == "-" else classify(queries_file(path))
     queries: dict[str, Query] = {}
     limit, taken = RowLimit.within(memory_bytes), 0
     names = field_names(file, limit=limit) or ["text"]

@@ -127,6 +127,7 @@ class CorpusReader:
             title and vector.
         column_types: Types of metadata columns whose values are to be converted, by column, as
             `column_types.parse_type` takes them.
+        query: The query that gives the rows of a database; None: a database has one table.
 
     Raises:
         ConfigError: A column has another type in ``columns`` than in ``column_types``.
@@ -149,6 +150,7 @@ class CorpusReader:
         text_as: TextAs | None = "lines",
         metadata_fields: Collection[str] | None = None,
         column_types: Mapping[str, str] | None = None,
+        query: str | None = None,
     ) -> None:
         if batch_rows < 1:
             raise ValueError(f"batch_rows is {batch_rows}; it must be at least 1.")
@@ -158,7 +160,7 @@ class CorpusReader:
         self._batch_rows, self._batch_bytes = batch_rows, memory.shares(memory_bytes).batch
         self._limit = RowLimit.within(memory_bytes)
         self._files = source_files(
-            sources, self, root=root, text_as=text_as, vector=self._fields.vector
+            sources, self, root=root, text_as=text_as, vector=self._fields.vector, query=query
         )
         self._plans: list[_FilePlan] = []
         self._declared = {n: parse_type(kind) for n, kind in (column_types or {}).items()}
@@ -176,7 +178,8 @@ class CorpusReader:
     @property
     def paths(self) -> list[Path]:
         """All files to read, including each file in a folder of files."""
-        return [path for file in self._files for path, _ in members(file) if path is not None]
+        files = [path for file in self._files for path, _ in members(file) if path is not None]
+        return files + [file.origin for file in self._files if file.origin is not None]
 
     def reads(self, path: Path) -> bool:
         """Whether a path is one of the source files, also through a link or another spelling."""

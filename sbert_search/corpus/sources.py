@@ -40,8 +40,9 @@ from sbert_search.errors import CorpusError
 from sbert_search.runtime.progress import note
 
 Format = Literal[
-    "jsonl", "json", "csv", "tsv", "text", "file", "folder", "parquet", "arrow", "spooled"
-]
+    "jsonl", "json", "csv", "tsv", "text", "file", "folder", "parquet", "arrow", "spooled",
+    "database",
+]  # fmt: skip
 TextAs = Literal["lines", "file"]
 """What a document is in a ``.txt`` file that is named: a line, or the file."""
 Root = Path | Literal["common"] | None
@@ -58,6 +59,10 @@ FORMATS: dict[str, Format] = {
     ".arrow": "arrow",
     ".ipc": "arrow",
     ".feather": "arrow",
+    ".sqlite": "database",
+    ".sqlite3": "database",
+    ".duckdb": "database",
+    ".db": "database",
 }
 COMPRESSIONS = (".gz", ".zst", ".xz")
 
@@ -89,6 +94,7 @@ class SourceFile:
         root: The folder that ids of files are relative to; None: they are relative to another
             folder, since the file lies outside the root, or the file holds rows.
         only: Paths, below the folder, of the files to read; None: all.
+        origin: The database of which the file holds rows; None: it holds no rows of a database.
     """
 
     path: Path
@@ -97,6 +103,7 @@ class SourceFile:
     format: Format
     root: Path | None = None
     only: tuple[str, ...] | None = None
+    origin: Path | None = None
 
     @property
     def holds_files(self) -> bool:
@@ -222,7 +229,8 @@ def _format_of(path: Path, text_as: TextAs = "lines") -> Format | None:
     if not compression and suffix in KINDS and (suffix != ".txt" or text_as == "file"):
         return "file"
     file_format = FORMATS.get(suffix)
-    return None if compression and file_format in ("parquet", "arrow") else file_format
+    binary = file_format in ("parquet", "arrow", "database")
+    return None if compression and binary else file_format
 
 
 def _can_be_read(path: Path) -> bool:
@@ -248,6 +256,8 @@ def read_rows(
     match file.format:
         case "file" | "folder":
             yield from read_files(files_of(file), skip=skip, limit=limit)
+        case "database":
+            raise CorpusError(f"{file.shown}: a database cannot be read here; export its rows.")
         case "spooled":
             yield from read_spooled(file.path, file.shown, skip=skip, limit=limit)
         case "parquet" | "arrow":

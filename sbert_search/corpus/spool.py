@@ -12,16 +12,18 @@ import sys
 import tempfile
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
+from dataclasses import replace
 from itertools import chain, zip_longest
 from pathlib import Path
 from typing import BinaryIO, Protocol, TypeAlias, cast
 
 import pyarrow as pa
 
+from sbert_search.corpus.database import query_result
 from sbert_search.corpus.formats.rows import excerpt
 from sbert_search.corpus.formats.spooled import write_batches, write_rows
-from sbert_search.corpus.sources import Root, SourceFile, TextAs, expand
-from sbert_search.errors import CorpusError
+from sbert_search.corpus.sources import FORMATS, Root, SourceFile, TextAs, expand
+from sbert_search.errors import ConfigError, CorpusError
 from sbert_search.records import Document
 from sbert_search.runtime.progress import progress
 
@@ -51,8 +53,11 @@ def source_files(
     root: Root = "common",
     text_as: TextAs | None = "lines",
     vector: str | None = None,
+    query: str | None = None,
 ) -> list[SourceFile]:
-    """List the files of paths; copy standard input and rows in memory to a temporary file.
+    """List the files of paths; copy what can be read only once to a temporary file.
+
+    These are standard input, rows in memory and the results of queries.
 
     Args:
         sources: Paths or rows.
@@ -60,16 +65,20 @@ def source_files(
         root: As for `expand`.
         text_as: As for `expand`.
         vector: Name of the field of given vectors, if there is one.
+        query: The query that is run on each database; None: a database has one table, which is
+            read.
 
     Raises:
-        CorpusError: There is no source, a path cannot be read, a row cannot be used, or the disk is
-            full.
+        ConfigError: There is a query and no database.
+        CorpusError: There is no source, a path cannot be read, a row cannot be used, a query fails,
+            or the disk is full.
     """
     if isinstance(sources, SourceFile):
         return [sources]
     if isinstance(sources, (str, Path)):
         sources = [sources]
     if hasattr(sources, "__arrow_c_stream__") or hasattr(sources, "with_format"):
+        _refuse_query(query)
         return [_spool_rows(cast("Rows", sources), owner, vector)]
     if not isinstance(sources, Iterable) or isinstance(sources, Mapping):
         raise CorpusError(
@@ -82,6 +91,7 @@ def source_files(
         raise CorpusError("No source to read; name a file, a folder, a glob or '-', or pass rows.")
     if not isinstance(first, (str, Path)):
         rows = chain([first], items) if items is sources else sources
+        _refuse_query(query)
         return [_spool_rows(cast("Rows", rows), owner, vector)]
     if " " in str(first) and isinstance(first, str) and not Path(first).exists():
         raise CorpusError(
@@ -89,7 +99,7 @@ def source_files(
         )
     paths = cast("list[str | Path]", [first, *items])
     stdin = _spool_stdin(owner) if "-" in map(str, paths) else None
-    return expand(paths, stdin, root=root, text_as=text_as)
+    return _with_query_results(expand(paths, stdin, root=root, text_as=text_as), query, owner)
 
 
 def text_rows(
@@ -113,6 +123,11 @@ def text_rows(
         yield {"_id": doc_id, "text": text}
 
 
+def _refuse_query(query: str | None) -> None:
+    if query is not None:
+        raise ConfigError("query needs the path of a SQLite or DuckDB file, not rows in memory.")
+
+
 def _spool_rows(rows: Rows, owner: object, vector: str | None) -> SourceFile:
     total = len(rows) if isinstance(rows, Sized) else None
     with _spool(owner, ROWS) as file, progress("Copying rows", total, "rows") as advance:
@@ -122,6 +137,35 @@ def _spool_rows(rows: Rows, owner: object, vector: str | None) -> SourceFile:
             mappings = map(_mapping, cast("Iterable[Mapping[str, object] | Document]", rows))
             write_rows(file, mappings, ROWS, advance, vector)
     return SourceFile(Path(file.name), ROWS, ROWS, "spooled")
+
+
+def _with_query_results(
+    files: list[SourceFile], query: str | None, owner: object
+) -> list[SourceFile]:
+    """Replace each database by a file with the rows of the query."""
+    if query is not None and not any(file.format == "database" for file in files):
+        raise ConfigError(
+            f"{files[0].shown}: --sql (query=...) needs a SQLite or DuckDB file, which ends in "
+            f"{', '.join(n for n, kind in FORMATS.items() if kind == 'database')}."
+        )
+    return [
+        _spool_query(file, query, owner) if file.format == "database" else file for file in files
+    ]
+
+
+def _spool_query(file: SourceFile, query: str | None, owner: object) -> SourceFile:
+    with (
+        query_result(file.path, file.shown, query) as rows,
+        _spool(owner, file.shown) as copy,
+        progress("Reading the database", None, "rows") as advance,
+    ):
+        first = next(rows, None)
+        if isinstance(first, pa.RecordBatch):
+            write_batches(copy, chain([first], cast("Iterable[pa.RecordBatch]", rows)), advance)
+        elif first is not None:
+            later = cast("Iterable[Mapping[str, object]]", rows)
+            write_rows(copy, chain([first], later), file.shown, advance)
+    return replace(file, path=Path(copy.name), format="spooled", origin=file.path)
 
 
 def _spool_stdin(owner: object) -> SourceFile:

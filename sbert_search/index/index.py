@@ -752,6 +752,7 @@ class Index:
             fields=settings.fields,
             metadata_fields=settings.metadata_fields,
             column_types=settings.column_types,
+            query=settings.query,
             on_error=settings.on_error,
             columns=self.state.columns,
             widens=self.state.widens,

@@ -139,6 +139,24 @@ def test_a_file_of_queries_gives_a_run(index: Path, tmp_path: Path) -> None:
     ]
 
 
+def test_queries_come_from_stdin_and_tables(index: Path, tmp_path: Path) -> None:
+    lines = '{"_id": "q1", "text": "immune cells"}\n{"_id": "q2", "text": "dough"}\n'
+    (tmp_path / "q.csv").write_text("_id,text\nq1,immune cells\nq2,dough\n")
+    (tmp_path / "q.json").write_text(json.dumps([json.loads(line) for line in lines.splitlines()]))
+    options = ("-k", "1", "--json")
+    done = sbert_search("search", index, "--queries", "-", *options, stdin=lines)
+    assert [(hit["query_id"], hit["doc_id"]) for hit in done.records] == [
+        ("q1", "vaccines"),
+        ("q2", "bread"),
+    ]
+    for name in ("q.csv", "q.json"):
+        again = sbert_search("search", index, "--queries", tmp_path / name, *options)
+        assert again.records == done.records
+    refused = sbert_search("search", index, "--queries", "-", stdin='{"_id": "q1"}\n')
+    assert refused.code == 1
+    assert "<stdin>: no text field among '_id'" in refused.err
+
+
 def test_no_color_means_no_color(index: Path) -> None:
     cyan = "\x1b[36m"
     assert cyan in sbert_search("search", index, "water", env={"FORCE_COLOR": "1"}).out

@@ -104,6 +104,7 @@ def build(model: ModelLike) -> Index:
         metadata_fields=["year"],
         column_types={"year": "int"},
     )
+    Index.build("library.sqlite", query="SELECT id, body AS text FROM books")
     assert_type(index.delete(where="year < 2000"), int)
     assert_type(index.delete(12), int)
     assert_type(index.get("d1"), Document | None)

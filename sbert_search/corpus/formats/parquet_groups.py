@@ -16,6 +16,10 @@ BLOCK_ROWS = 1024
 BUFFER_BYTES = 1 << 20  # bytes read from the file at a time, for each column
 MAX_PAGE_BYTES = 256 << 20  # maximum size of one page if there is no memory budget
 
+# Bytes of a value. The schema has the width of FIXED_LEN_BYTE_ARRAY; a BYTE_ARRAY has none.
+_WIDTHS = {
+    "BOOLEAN": 1, "INT32": 4, "INT64": 8, "INT96": 12, "FLOAT": 4, "DOUBLE": 8, "BYTE_ARRAY": 1
+}  # fmt: skip
 _REPEATING = "DELTA_BYTE_ARRAY"  # in this encoding a few bytes can repeat a long previous value
 
 
@@ -40,7 +44,8 @@ def plan_group(file: pq.ParquetFile, path: Path, group: int, limit: RowLimit) ->
             needed += min(BUFFER_BYTES, chunk.total_compressed_size)
             needed += 2 * pages.largest + 3 * pages.dictionary
             _check(needed, largest, limit)
-            value_bytes = _longest_value(path, group, chunk, pages, limit)
+            width = _WIDTHS.get(chunk.physical_type) or file.schema.column(column).length
+            value_bytes = max(width, _longest_value(path, group, chunk, pages, limit))
             row_bytes += value_bytes * max(1, -(-chunk.num_values // max(1, metadata.num_rows)))
             if file.schema.column(column).max_repetition_level:
                 needed += max(chunk.total_uncompressed_size, value_bytes * chunk.num_values)
@@ -68,8 +73,8 @@ def _longest_value(
     Where an encoding can repeat a long value in a few bytes, this is an upper bound of the longest
     value. Otherwise it is the mean size of a value in the page where this mean is largest.
     """
-    if chunk.physical_type != "BYTE_ARRAY":
-        return max(1, pages.widest)
+    if chunk.physical_type != "BYTE_ARRAY":  # values of one width, which the caller knows
+        return pages.widest
     if _REPEATING in chunk.encodings:
         return pages.largest
     if pages.dictionary * BLOCK_ROWS <= limit.block_bytes:

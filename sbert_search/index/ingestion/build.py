@@ -64,6 +64,7 @@ class BuildKeywords(EmbedderOptions, total=False):
     fields: FieldNames
     metadata_fields: tuple[str, ...] | list[str] | None
     column_types: Mapping[str, str]
+    query: str | None
     on_error: Literal["stop", "skip"]
     on_truncate: OnTruncate
     text_as: TextAs | None
@@ -116,6 +117,7 @@ def build_index(
         fields=settings.fields,
         metadata_fields=settings.metadata_fields,
         column_types=settings.column_types,
+        query=settings.query,
         on_error=settings.on_error,
         memory_bytes=memory_bytes,
         vectors=vectors,

@@ -63,6 +63,7 @@ def embed_to_parquet(
         fields=settings.fields,
         metadata_fields=settings.metadata_fields,
         column_types=settings.column_types,
+        query=settings.query,
         on_error=settings.on_error,
         memory_bytes=memory_bytes,
         text_as=settings.text_as,

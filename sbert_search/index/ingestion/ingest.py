@@ -60,6 +60,8 @@ class ReadSettings:
             ``timestamp``, or a list of these such as ``list[text]``. Values are converted, and a
             value that does not fit makes its row a bad row. The types of other columns follow from
             their values.
+        query: The SELECT statement that gives the rows of a SQLite or DuckDB file; None: the file
+            has one table, which is read. The index does not keep it.
         on_error: Stop at the first bad row, or skip bad rows and list them.
         text_as: What a document is in a ``.txt`` file that is named: a line, or the file. In a
             folder it is the file. None: a line, and a note says so.
@@ -83,6 +85,7 @@ class ReadSettings:
     fields: FieldNames = FieldNames()  # noqa: RUF009 (frozen)
     metadata_fields: tuple[str, ...] | list[str] | None = None
     column_types: Mapping[str, str] = field(default_factory=dict)
+    query: str | None = None
     on_error: Literal["stop", "skip"] = "stop"
     on_truncate: OnTruncate = "warn"
     text_as: TextAs | None = None
@@ -137,7 +140,7 @@ class ReadSettings:
 
     def stored_values(self) -> dict[str, object]:
         """Return the fields of `ReadSettings`, not of subclasses, as the index stores them."""
-        names = [each.name for each in fields(ReadSettings)]
+        names = [each.name for each in fields(ReadSettings) if each.name != "query"]
         return {name: value for name, value in to_mapping(self).items() if name in names}
 
 
@@ -147,6 +150,7 @@ class ReadKeywords(CheckedOptions, total=False):
     fields: FieldNames
     metadata_fields: tuple[str, ...] | list[str] | None
     column_types: Mapping[str, str]
+    query: str | None
     on_error: Literal["stop", "skip"]
     on_truncate: OnTruncate
     text_as: TextAs | None

@@ -13,6 +13,8 @@ import pytest
 
 from sbert_search.corpus.documents import CorpusReader
 from sbert_search.corpus.formats.arrow_sizes import row_bytes
+from sbert_search.corpus.formats.limits import RowLimit
+from sbert_search.corpus.formats.parquet_groups import plan_group
 from sbert_search.errors import CorpusError
 
 BUDGET = 64 << 20  # a row may take 1 MiB of it
@@ -149,3 +151,15 @@ def test_a_slice_of_a_column_is_sized_as_a_part_of_it(name: str) -> None:
     )
     for start in range(5):
         assert (row_bytes(batch.slice(start, 2), held=False) == whole[start : start + 2]).all()
+
+
+@pytest.mark.parametrize("dictionary", [True, False])
+def test_a_fixed_width_counts_however_it_is_encoded(tmp_path: Path, dictionary: bool) -> None:
+    width, path = 1 << 16, tmp_path / "fixed.parquet"
+    values = pa.array([b"x" * width, b"y" * width] * 200, pa.binary(width))
+    table = pa.table({"text": ["t"] * 400, "b": values})
+    pq.write_table(table, path, use_dictionary=dictionary, write_batch_size=4)
+    limit = RowLimit.within(256 << 20)
+    with pq.ParquetFile(path) as file:
+        n_rows = plan_group(file, path, 0, limit)
+    assert 1 <= n_rows <= limit.block_bytes // width

@@ -1,0 +1,165 @@
+"""Run a query on a SQLite or DuckDB file, which is opened so that nothing can change it."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import sqlite3
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Protocol, cast
+
+import pyarrow as pa
+
+from sbert_search.corpus.formats.rows import excerpt
+from sbert_search.errors import CorpusError
+
+BLOCK_ROWS = 1024  # rows of a DuckDB result that are in memory at a time
+
+_SQLITE, _DUCKDB = b"SQLite format 3\0", b"DUCK"  # at the beginning, and from byte 8
+_ALLOWED = {  # what a statement may do in SQLite
+    sqlite3.SQLITE_SELECT,
+    sqlite3.SQLITE_READ,
+    sqlite3.SQLITE_FUNCTION,
+    sqlite3.SQLITE_RECURSIVE,
+}
+_SQLITE_TABLES = (
+    "SELECT name FROM sqlite_master WHERE type IN ('table', 'view') AND name NOT LIKE 'sqlite!_%' "
+    "ESCAPE '!' ORDER BY name"
+)
+_DUCKDB_TABLES = (
+    "SELECT table_name FROM information_schema.tables WHERE table_schema = 'main' "
+    "ORDER BY table_name"
+)
+
+Batches = Iterator[pa.RecordBatch]
+
+
+class _Relation(Protocol):
+    """What is used of a DuckDB relation."""
+
+    @property
+    def columns(self) -> list[str]: ...
+
+    def fetchall(self) -> list[tuple[str]]: ...
+
+    def to_arrow_reader(self, batch_size: int, /) -> pa.RecordBatchReader: ...
+
+
+class _Connection(Protocol):
+    """What is used of a DuckDB connection."""
+
+    def sql(self, query: str) -> _Relation | None: ...
+
+    def close(self) -> None: ...
+
+
+@contextlib.contextmanager
+def query_result(
+    path: Path, shown: str, query: str | None
+) -> Iterator[Iterator[Mapping[str, object]] | Batches]:
+    """Run a query and yield its rows: mappings from SQLite, record batches from DuckDB.
+
+    One statement runs in one transaction, so the rows are of one state of the database. SQLite is
+    opened read-only, and may only read tables of this file. DuckDB is opened read-only, without
+    access to other files.
+
+    Args:
+        path: The database.
+        shown: Its name in messages.
+        query: A SELECT statement; None: all rows of the only table.
+
+    Raises:
+        CorpusError: The file is no such database, the query fails or is no SELECT, two of its
+            columns have one name, or there is no query and not exactly one table.
+    """
+    opened = _duckdb(path, shown, query) if _is_duckdb(path, shown) else _sqlite(path, shown, query)
+    with opened as rows:
+        yield rows
+
+
+@contextlib.contextmanager
+def _sqlite(path: Path, shown: str, query: str | None) -> Iterator[Iterator[Mapping[str, object]]]:
+    with _errors(shown, query, (sqlite3.Error, sqlite3.Warning)):
+        uri = f"{path.absolute().as_uri()}?mode=ro"
+        with contextlib.closing(sqlite3.connect(uri, uri=True)) as connection:
+            # Text that is not UTF-8 rejects its own row later.
+            connection.text_factory = lambda data: data.decode("utf-8", "surrogateescape")
+            connection.set_authorizer(_only_reading)
+            tables = [str(name) for (name,) in connection.execute(_SQLITE_TABLES)]
+            cursor = connection.execute(_whole_table(tables, shown) if query is None else query)
+            names = [column[0] for column in cursor.description or ()]
+            _require_columns(names, shown, query)
+            yield (dict(zip(names, row, strict=True)) for row in cursor)
+
+
+@contextlib.contextmanager
+def _duckdb(path: Path, shown: str, query: str | None) -> Iterator[Batches]:
+    try:
+        duckdb = importlib.import_module("duckdb")
+    except ImportError:
+        raise CorpusError(
+            f"{shown}: reading DuckDB files needs the package duckdb; install it with "
+            "`pip install 'sbert-search[duckdb]'`."
+        ) from None
+    connect = cast(Callable[..., _Connection], duckdb.connect)
+    config = {"enable_external_access": "false", "lock_configuration": "true"}
+    with _errors(shown, query, (cast(type[Exception], duckdb.Error),)):
+        connection = connect(str(path), read_only=True, config=config)
+        with contextlib.closing(connection):
+            tables = connection.sql(_DUCKDB_TABLES)
+            names = [name for (name,) in tables.fetchall()] if tables else []
+            relation = connection.sql(_whole_table(names, shown) if query is None else query)
+            _require_columns(relation.columns if relation else [], shown, query)
+            assert relation is not None
+            yield iter(relation.to_arrow_reader(BLOCK_ROWS))
+
+
+def _is_duckdb(path: Path, shown: str) -> bool:
+    try:
+        with path.open("rb") as file:
+            start = file.read(16)
+    except OSError as error:
+        raise CorpusError(f"{shown}: cannot be read: {error.strerror}.") from error
+    if start != _SQLITE and start[8:12] != _DUCKDB:
+        raise CorpusError(f"{shown}: neither a SQLite nor a DuckDB database.")
+    return start != _SQLITE
+
+
+def _only_reading(action: int, *_: object) -> int:
+    return sqlite3.SQLITE_OK if action in _ALLOWED else sqlite3.SQLITE_DENY
+
+
+@contextlib.contextmanager
+def _errors(shown: str, query: str | None, kinds: tuple[type[Exception], ...]) -> Iterator[None]:
+    try:
+        yield
+    except kinds as error:
+        what = (
+            f"the query {excerpt(query)} cannot be run" if query is not None else "cannot be read"
+        )
+        reason = " ".join(str(error).split()).rstrip(".")
+        raise CorpusError(
+            f"{shown}: {what}: {reason}. Pass one SELECT statement that reads this file."
+        ) from error
+
+
+def _whole_table(tables: list[str], shown: str) -> str:
+    if len(tables) == 1:
+        quoted = tables[0].replace('"', '""')
+        return f'SELECT * FROM "{quoted}"'
+    if not tables:
+        raise CorpusError(f"{shown}: the database has no tables.")
+    raise CorpusError(
+        f"{shown}: the database has the tables {', '.join(tables)}. Say what to read with --sql "
+        f"(query=...), such as 'SELECT * FROM {tables[0]}'."
+    )
+
+
+def _require_columns(names: list[str], shown: str, query: str | None) -> None:
+    if not names:
+        raise CorpusError(f"{shown}: the query {excerpt(query)} has no rows; pass a SELECT.")
+    if repeated := sorted({name for name in names if names.count(name) > 1}):
+        raise CorpusError(
+            f"{shown}: the query has two columns {repeated[0]!r}; rename one with AS."
+        )
