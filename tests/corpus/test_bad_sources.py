@@ -40,7 +40,7 @@ def refusal(*sources: str | Path, fields: FieldNames | None = None) -> str:
         ("c.csv", b"id,te\xffxt\n1,a\n", "c.csv:1: invalid UTF-8 or a lone surrogate"),
         ("c.csv", b"id:text\n1:a\n", "c.csv: no text field among 'id:text'. Name the text field"),
         ("c.jsonl", b'{"id": "1", "tekst": "a"}\n', "no text field among 'id', 'tekst'. Name "),
-        ("c.json", b"[]", "c.json: unknown file extension. Known: .jsonl"),
+        ("c.jsn", b"[]", "c.jsn: unknown file extension. Known: .jsonl"),
         ("c.parquet.gz", b"", "c.parquet.gz: unknown file extension"),
         ("c.parquet", b"PAR1 but not really PAR1", "c.parquet: damaged Parquet file"),
         ("c.parquet", b"", "c.parquet: damaged Parquet file"),
