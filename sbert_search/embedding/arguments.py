@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypeAlias, TypedDict, Union
+from typing import TYPE_CHECKING, Literal, Required, TypeAlias, TypedDict, Union
 
 from sbert_search.embedding.protocol import TextEmbedder
+from sbert_search.embedding.quantization import VectorPrecision
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
@@ -46,12 +47,62 @@ class CheckedOptions(MatchingOptions, total=False):
     allow_inexact: bool
 
 
-class EncodeOptions(TypedDict, total=False):
-    """Options of encoding; see `Embedder.encode`."""
-
+class _EncodeOptions(TypedDict, total=False):
     prompt_name: str | None
     prompt: str | None
     batch_size: int | None
-    show_progress_bar: bool
+    show_progress_bar: bool | None
+    output_value: Literal["sentence_embedding"]
+    device: str | None
     normalize_embeddings: bool
     truncate_dim: int | None
+    pool: None
+    chunk_size: int | None
+
+
+class EncodeOptions(_EncodeOptions, total=False):
+    """Options of encoding to float32; see `Embedder.encode`."""
+
+    precision: Literal["float32"]
+    convert_to_numpy: Literal[True]
+    convert_to_tensor: Literal[False]
+
+
+class SignedOptions(_EncodeOptions, total=False):
+    """Options of encoding to signed integers."""
+
+    precision: Required[Literal["int8", "binary"]]
+    convert_to_numpy: Literal[True]
+    convert_to_tensor: Literal[False]
+
+
+class UnsignedOptions(_EncodeOptions, total=False):
+    """Options of encoding to unsigned integers."""
+
+    precision: Required[Literal["uint8", "ubinary"]]
+    convert_to_numpy: Literal[True]
+    convert_to_tensor: Literal[False]
+
+
+class TensorOptions(_EncodeOptions, total=False):
+    """Options of encoding to one tensor."""
+
+    precision: VectorPrecision
+    convert_to_numpy: bool
+    convert_to_tensor: Required[Literal[True]]
+
+
+class TensorListOptions(_EncodeOptions, total=False):
+    """Options of encoding to a list of tensors."""
+
+    precision: VectorPrecision
+    convert_to_numpy: Required[Literal[False]]
+    convert_to_tensor: Literal[False]
+
+
+class AnyEncodeOptions(_EncodeOptions, total=False):
+    """Options of encoding, with all their values."""
+
+    precision: VectorPrecision
+    convert_to_numpy: bool
+    convert_to_tensor: bool

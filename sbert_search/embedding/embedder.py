@@ -18,13 +18,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sbert_search.config import unknown_name
-from sbert_search.embedding.arguments import EmbedderOptions, EncodeOptions, TorchModel
+from sbert_search.embedding.arguments import EmbedderOptions, TorchModel
 from sbert_search.embedding.batch_autotune import find_budget
+from sbert_search.embedding.encode_methods import EncodeMethods
 from sbert_search.embedding.engine_protocol import Engine, EngineName, OpenedModel
 from sbert_search.embedding.graph import keep_graph, open_graph
 from sbert_search.embedding.hashing import HashingEmbedder
 from sbert_search.embedding.protocol import Task, TextEmbedder, TokenizedTexts, Vectors
-from sbert_search.embedding.similarity import similarity, unit
+from sbert_search.embedding.similarity import similarity
 from sbert_search.embedding.token_budget import BatchLauncher, Started, collect_all, launch_windows
 from sbert_search.errors import ConfigError
 from sbert_search.models.loading.identity import ModelIdentity
@@ -48,7 +49,7 @@ _FOR_HASHING: Mapping[str, tuple[object, ...]] = {
 }
 
 
-class Embedder:
+class Embedder(EncodeMethods):
     """Turns texts into vectors.
 
     Args:
@@ -212,64 +213,35 @@ class Embedder:
         out = np.empty((len(tokens), self.dim), dtype=np.float32)
         return collect_all(self._launch(tokens, batch_size, self.dim), out)
 
-    def encode(
+    @property
+    def device(self) -> str:
+        """The device of the model, or several separated by commas."""
+        return self.opened.device
+
+    def _vectors(
         self,
-        texts: str | Sequence[str],
+        texts: list[str],
+        task: Task | None,
         *,
-        prompt_name: str | None = None,
-        prompt: str | None = None,
-        batch_size: int | None = None,
-        show_progress_bar: bool = False,
-        normalize_embeddings: bool = False,
-        truncate_dim: int | None = None,
-        task: Task | None = None,
+        prompt_name: str | None,
+        prompt: str | None,
+        batch_size: int | None,
+        truncate_dim: int | None,
+        show_progress_bar: bool,
     ) -> Vectors:
-        """Compute vectors; arguments are those of ``SentenceTransformer.encode``.
-
-        Args:
-            texts: One text or several.
-            prompt_name: Name of the prompt to put before each text.
-            prompt: Text to put before each text instead of a prompt of the model.
-            batch_size: Maximum texts of a forward pass; None: only ``batch_tokens`` limits it.
-            show_progress_bar: Whether to show progress on stderr.
-            normalize_embeddings: Whether to scale vectors to norm 1 at the end.
-            truncate_dim: Number of leading dimensions to keep; None: the embedder's setting.
-            task: Use the prompt of this name, query or document, if the model has it and neither
-                ``prompt_name`` nor ``prompt`` is given.
-
-        Returns:
-            Float32 (n, dim), or (dim,) if ``texts`` is one string.
-
-        Raises:
-            ConfigError: The model has no prompt of this name, or ``truncate_dim`` is below 1.
-            CorpusError: A text contains a lone surrogate, which UTF-8 cannot encode.
-        """
         _check_dim(truncate_dim)
-        several = [texts] if isinstance(texts, str) else list(texts)
         before = self._prompt(task, prompt_name) if prompt is None else prompt
         dim = min(truncate_dim or self.dim, self._engine.dim)
-        vectors = np.empty((len(several), dim), dtype=np.float32)
+        vectors = np.empty((len(texts), dim), dtype=np.float32)
         with (
-            progress("Encoding", len(several), "texts", hidden=not show_progress_bar) as advance,
-            closing(prefetch(self._windows(several, before))) as windows,
+            progress("Encoding", len(texts), "texts", hidden=not show_progress_bar) as advance,
+            closing(prefetch(self._windows(texts, before))) as windows,
         ):
             started = launch_windows(
                 windows, lambda _, w: self._launch(w, batch_size, dim), advance
             )
             collect_all(started, vectors)
-        if normalize_embeddings:
-            vectors = unit(vectors)
-        return vectors[0] if isinstance(texts, str) else vectors
-
-    def encode_query(self, texts: str | Sequence[str], **options: Unpack[EncodeOptions]) -> Vectors:
-        """Compute vectors of queries: `encode` with the prompt named query, if any."""
-        return self.encode(texts, task="query", **options)
-
-    def encode_document(
-        self, texts: str | Sequence[str], **options: Unpack[EncodeOptions]
-    ) -> Vectors:
-        """Compute vectors of documents: `encode` with the prompt named document, if any."""
-        return self.encode(texts, task="document", **options)
+        return vectors
 
     def similarity(self, first: Vectors, second: Vectors) -> Vectors:
         """Compare each first vector with each second vector by the model's similarity function.

@@ -11,6 +11,7 @@ from typing import assert_type
 
 import numpy as np
 from numpy.typing import NDArray
+from torch import Tensor
 
 from sbert_search import (
     BiEncoderRecipe,
@@ -82,6 +83,10 @@ def embed(folder: Path) -> None:
     assert_type(vectors, Floats)
     assert_type(embedder.encode_query("a question", truncate_dim=64), Floats)
     assert_type(embedder.encode_document(["a text"], batch_size=8), Floats)
+    assert_type(embedder.encode(["a text"], precision="binary"), NDArray[np.int8])
+    assert_type(embedder.encode_query(["a text"], precision="uint8"), NDArray[np.uint8])
+    assert_type(embedder.encode_document("a text", convert_to_tensor=True), Tensor)
+    embedder.encode("a text", convert_to_numpy=False, precision="int8", device=None, pool=None)
     assert_type(embedder.similarity(vectors, vectors), Floats)
     assert_type(embedder.dim, int)
 

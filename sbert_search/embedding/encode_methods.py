@@ -1,0 +1,223 @@
+"""The methods of `Embedder` that turn texts into vectors, named as in ``SentenceTransformer``."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Unpack, get_args, overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sbert_search.config import unknown_name
+from sbert_search.embedding.arguments import (
+    AnyEncodeOptions,
+    EncodeOptions,
+    SignedOptions,
+    TensorListOptions,
+    TensorOptions,
+    UnsignedOptions,
+)
+from sbert_search.embedding.protocol import Task, Vectors
+from sbert_search.embedding.quantization import VectorPrecision, quantized
+from sbert_search.embedding.similarity import unit
+from sbert_search.errors import ConfigError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+Texts = str | Sequence[str]
+
+
+class EncodeMethods(ABC):
+    """Adds `encode`, `encode_query` and `encode_document` to a class that computes vectors."""
+
+    @property
+    @abstractmethod
+    def device(self) -> str:
+        """The device of the model, or several separated by commas."""
+
+    @abstractmethod
+    def _vectors(
+        self,
+        texts: list[str],
+        task: Task | None,
+        *,
+        prompt_name: str | None,
+        prompt: str | None,
+        batch_size: int | None,
+        truncate_dim: int | None,
+        show_progress_bar: bool,
+    ) -> Vectors:
+        """Compute vectors, float32 (n, dim)."""
+
+    @overload
+    def encode(
+        self, texts: Texts, *, task: Task | None = None, **options: Unpack[EncodeOptions]
+    ) -> Vectors: ...
+
+    @overload
+    def encode(
+        self, texts: Texts, *, task: Task | None = None, **options: Unpack[SignedOptions]
+    ) -> NDArray[np.int8]: ...
+
+    @overload
+    def encode(
+        self, texts: Texts, *, task: Task | None = None, **options: Unpack[UnsignedOptions]
+    ) -> NDArray[np.uint8]: ...
+
+    @overload
+    def encode(
+        self, texts: Texts, *, task: Task | None = None, **options: Unpack[TensorOptions]
+    ) -> Tensor: ...
+
+    @overload
+    def encode(
+        self, texts: Texts, *, task: Task | None = None, **options: Unpack[TensorListOptions]
+    ) -> Tensor | list[Tensor]: ...
+
+    def encode(
+        self, texts: Texts, *, task: Task | None = None, **options: Unpack[AnyEncodeOptions]
+    ) -> Vectors | NDArray[np.int8] | NDArray[np.uint8] | Tensor | list[Tensor]:
+        """Compute vectors; arguments are those of ``SentenceTransformer.encode``.
+
+        Args:
+            texts: One text or several.
+            task: Use the prompt of this name, query or document, if the model has it and neither
+                ``prompt_name`` nor ``prompt`` is given.
+            options:
+                prompt_name: Name of the prompt to put before each text.
+                prompt: Text to put before each text instead of a prompt of the model.
+                batch_size: Maximum texts of a forward pass; None: only ``batch_tokens`` limits it.
+                show_progress_bar: Whether to show progress on stderr; None: no.
+                output_value: ``sentence_embedding``; vectors of single tokens are refused.
+                precision: float32, int8, uint8, binary or ubinary; see
+                    `sbert_search.embedding.quantization.quantized`.
+                convert_to_numpy: False: return a list of tensors, one for each text.
+                convert_to_tensor: True: return one tensor, on the device of the model.
+                device: None, or the device of the model; another one is refused.
+                normalize_embeddings: Whether to scale vectors to norm 1, before they are quantised.
+                truncate_dim: Number of leading dimensions to keep; None: the embedder's setting.
+                pool: None; for several devices, name them when the embedder is opened.
+                chunk_size: Has no effect, since it belongs to ``pool``.
+
+        Returns:
+            Float32 (n, dim), or (dim,) if ``texts`` is one string; with other options, integers or
+            tensors of this shape, or a list of n tensors (dim,). Without texts, the array is
+            (0, dim), where sentence-transformers gives (0,).
+
+        Raises:
+            ConfigError: The model has no prompt of this name, or an option has a value that this
+                package does not offer; the message says why.
+            CorpusError: A text contains a lone surrogate, which UTF-8 cannot encode.
+        """
+        return self._encoded(texts, task, options)
+
+    @overload
+    def encode_query(self, texts: Texts, **options: Unpack[EncodeOptions]) -> Vectors: ...
+
+    @overload
+    def encode_query(self, texts: Texts, **options: Unpack[SignedOptions]) -> NDArray[np.int8]: ...
+
+    @overload
+    def encode_query(
+        self, texts: Texts, **options: Unpack[UnsignedOptions]
+    ) -> NDArray[np.uint8]: ...
+
+    @overload
+    def encode_query(self, texts: Texts, **options: Unpack[TensorOptions]) -> Tensor: ...
+
+    @overload
+    def encode_query(
+        self, texts: Texts, **options: Unpack[TensorListOptions]
+    ) -> Tensor | list[Tensor]: ...
+
+    def encode_query(
+        self, texts: Texts, **options: Unpack[AnyEncodeOptions]
+    ) -> Vectors | NDArray[np.int8] | NDArray[np.uint8] | Tensor | list[Tensor]:
+        """Compute vectors of queries: `encode` with the prompt named query, if any."""
+        return self._encoded(texts, "query", options)
+
+    @overload
+    def encode_document(self, texts: Texts, **options: Unpack[EncodeOptions]) -> Vectors: ...
+
+    @overload
+    def encode_document(
+        self, texts: Texts, **options: Unpack[SignedOptions]
+    ) -> NDArray[np.int8]: ...
+
+    @overload
+    def encode_document(
+        self, texts: Texts, **options: Unpack[UnsignedOptions]
+    ) -> NDArray[np.uint8]: ...
+
+    @overload
+    def encode_document(self, texts: Texts, **options: Unpack[TensorOptions]) -> Tensor: ...
+
+    @overload
+    def encode_document(
+        self, texts: Texts, **options: Unpack[TensorListOptions]
+    ) -> Tensor | list[Tensor]: ...
+
+    def encode_document(
+        self, texts: Texts, **options: Unpack[AnyEncodeOptions]
+    ) -> Vectors | NDArray[np.int8] | NDArray[np.uint8] | Tensor | list[Tensor]:
+        """Compute vectors of documents: `encode` with the prompt named document, if any."""
+        return self._encoded(texts, "document", options)
+
+    def _encoded(
+        self, texts: Texts, task: Task | None, options: AnyEncodeOptions
+    ) -> Vectors | NDArray[np.int8] | NDArray[np.uint8] | Tensor | list[Tensor]:
+        self._check(options)
+        several = [texts] if isinstance(texts, str) else list(texts)
+        vectors = self._vectors(
+            several,
+            task,
+            prompt_name=options.get("prompt_name"),
+            prompt=options.get("prompt"),
+            batch_size=options.get("batch_size"),
+            truncate_dim=options.get("truncate_dim"),
+            show_progress_bar=bool(options.get("show_progress_bar")),
+        )
+        if options.get("normalize_embeddings", False):
+            vectors = unit(vectors)
+        result = quantized(vectors, options.get("precision", "float32"))
+        as_tensor = options.get("convert_to_tensor", False)
+        if not as_tensor and options.get("convert_to_numpy", True):
+            return result[0] if isinstance(texts, str) else result
+        import torch
+
+        tensor = torch.from_numpy(result).to(self.device.partition(",")[0])
+        if isinstance(texts, str):
+            return tensor[0]
+        return tensor if as_tensor else list(tensor)
+
+    def _check(self, options: AnyEncodeOptions) -> None:
+        """Refuse what sentence-transformers offers and this package does not."""
+        for name in options.keys() - AnyEncodeOptions.__annotations__.keys():
+            known = AnyEncodeOptions.__annotations__
+            raise TypeError(unknown_name(name, name, known, "argument of encode"))
+        output = options.get("output_value", "sentence_embedding")
+        if output != "sentence_embedding":
+            raise ConfigError(
+                f"output_value is {output!r}, but an Embedder gives one vector for a text and not "
+                "those of its tokens; use SentenceTransformer.encode for these."
+            )
+        precision = options.get("precision", "float32")
+        if precision not in get_args(VectorPrecision):
+            raise ConfigError(
+                unknown_name(precision, precision, get_args(VectorPrecision), "precision")
+            )
+        if (size := options.get("batch_size")) is not None and size < 1:
+            raise ConfigError(f"batch_size is {size}; it must be at least 1.")
+        device = options.get("device")
+        if device is not None and str(device) != self.device:
+            raise ConfigError(
+                f"device is {device!r}, and this model is on {self.device}: a call cannot move it. "
+                "Open another Embedder with this device."
+            )
+        if options.get("pool") is not None:
+            raise ConfigError(
+                "pool is given, but an Embedder starts its processes itself: open it with several "
+                'devices, such as Embedder(MODEL, device="cuda:0,cuda:1").'
+            )

@@ -1,0 +1,52 @@
+"""Vectors as small integers or bits, as sentence-transformers quantises them."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sbert_search.embedding.protocol import Vectors
+from sbert_search.errors import ConfigError
+
+VectorPrecision = Literal["float32", "int8", "uint8", "binary", "ubinary"]
+
+
+def quantized(
+    vectors: Vectors, precision: VectorPrecision
+) -> Vectors | NDArray[np.int8] | NDArray[np.uint8]:
+    """Quantise vectors.
+
+    Args:
+        vectors: Float32 (n, dim).
+        precision: ``uint8``: each dimension is divided into 256 equal steps from its lowest to its
+            highest value among the vectors, numbered from 0. ``int8``: the same, numbered from
+            -128. ``ubinary``: a bit for each dimension, 1 for a value above 0, eight to a byte;
+            the first dimension is the highest bit. ``binary``: these bytes less 128.
+
+    Returns:
+        Int8 or uint8, (n, dim), or (n, ceil(dim / 8)) for bits; float32 is returned as it is.
+
+    Raises:
+        ConfigError: There is one vector, whose dimensions have no range, for int8 or uint8.
+    """
+    if precision == "float32":
+        return vectors
+    if precision in ("ubinary", "binary"):
+        bits = np.packbits(vectors > 0, axis=-1)
+        return bits if precision == "ubinary" else (bits - np.int16(128)).astype(np.int8)
+    if len(vectors) == 1:
+        raise ConfigError(
+            f"precision is {precision!r}, whose steps span all vectors of a call, here one vector; "
+            "encode more texts together, or use float32."
+        )
+    if len(vectors) == 0:
+        return np.empty(vectors.shape, np.int8) if precision == "int8" else vectors.astype(np.uint8)
+    low = vectors.min(axis=0)
+    steps = (vectors.max(axis=0) - low) / 255
+    steps = np.where(steps == 0, 1, steps)
+    numbers: Vectors = np.clip(np.floor((vectors - low) / steps), 0, 255)
+    if precision == "uint8":
+        return numbers.astype(np.uint8)
+    return (numbers - 128).astype(np.int8)
