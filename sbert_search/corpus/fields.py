@@ -147,7 +147,7 @@ def row_parts(row: RawRow, roles: Roles, file_name: str) -> RowParts:
     if roles.id is None:
         doc_id = f"{file_name}#{row.number}"
     else:
-        doc_id = _id_of(metadata.pop(roles.id, None), roles.id)
+        doc_id = checked_id(metadata.pop(roles.id, None), roles.id)
     if roles.needs_text and not title and not text:
         raise BadRow(f"blank document: {_all_blank([roles.title, *roles.text])}")
     if roles.metadata is not None:
@@ -179,7 +179,12 @@ def _text_of(value: object, name: str) -> str:
     return check_text(value, name) if value.strip() else ""
 
 
-def _id_of(value: object, name: str) -> str:
+def checked_id(value: object, name: str) -> str:
+    """Return the text of an id.
+
+    Raises:
+        BadRow: It is missing, blank, too long, or neither a text nor an integer.
+    """
     if value is None or value == "":
         raise BadRow(f"no {name!r}, the id of the row")
     if isinstance(value, int) and not isinstance(value, bool):

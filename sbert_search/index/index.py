@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Unpack, cast
 from sbert_search.config import unknown_name
 from sbert_search.corpus.beir import read_queries
 from sbert_search.corpus.documents import CorpusReader
+from sbert_search.corpus.id_column import IdsLike
 from sbert_search.corpus.spool import Sources, text_rows
-from sbert_search.corpus.vectors import VectorsLike
+from sbert_search.corpus.vectors import RowVectors, VectorsLike
 from sbert_search.embedding.arguments import CheckedOptions, EmbedderOptions, ModelLike
 from sbert_search.embedding.graph import require_graph
 from sbert_search.embedding.lazy import LazyEmbedder
@@ -45,6 +46,7 @@ from sbert_search.index.ingestion.build import (
     create_empty,
     note_resume_on_interrupt,
 )
+from sbert_search.index.ingestion.bulk import build_from_vectors
 from sbert_search.index.ingestion.given_vectors import (
     refuse_model_options,
     require_model,
@@ -182,6 +184,11 @@ class Index:
             vectors=given,
             memory_bytes=memory_bytes,
         )
+        return cls._built(build, out)
+
+    @classmethod
+    def _built(cls, build: Callable[[Path], object], out: str | Path | None) -> Index:
+        """Build into a folder, or a temporary one that lives as long as the index."""
         if out is not None:
             build(Path(out))
             return cls.open(out)
@@ -252,6 +259,50 @@ class Index:
         settings, options = split_keywords(settings or BuildSettings(), keywords)
         embedder = as_embedder(model, **cast("EmbedderOptions", options))
         return cls(create_empty(Path(out).absolute(), embedder, settings))
+
+    @classmethod
+    def from_vectors(
+        cls,
+        vectors: VectorsLike,
+        *,
+        ids: IdsLike | None = None,
+        out: str | Path | None = None,
+        model: ModelLike | None = None,
+        **keywords: Unpack[BuildKeywords],
+    ) -> Index:
+        """Build an index of vectors and ids, without texts, about as fast as the disk can write.
+
+        For rows that have texts or metadata too, pass ``vectors`` to `build` or `from_texts`.
+
+        Args:
+            vectors: As for `build`, but not the name of a column.
+            ids: One id for each vector, in a list or an array of numpy or Arrow; None: the number
+                of the vector, from 0.
+            out: As for `build`.
+            model: The model that made the vectors, by which texts can be searched; None: the index
+                has no model.
+            keywords: As for `build`.
+
+        Raises:
+            CorpusError: A vector or an id cannot be used, an id occurs twice with two vectors, or
+                the number of ids is not that of the vectors.
+            ConfigError: In the same cases as `build`.
+            IndexStoreError: In the same cases as `build`.
+            ModelMismatch: The vectors have another dimension than those of the model.
+        """
+        _require_known(keywords, BuildKeywords)
+        settings, options = split_keywords(BuildSettings(), keywords)
+        if model is None:
+            refuse_model_options(options)
+        open_model = partial(as_embedder, model, **cast("EmbedderOptions", options))
+        build = partial(
+            build_from_vectors,
+            RowVectors.open(Path(vectors) if isinstance(vectors, str) else vectors),
+            ids,
+            open_model=None if model is None else open_model,
+            settings=settings,
+        )
+        return cls._built(build, out)
 
     @property
     def path(self) -> Path:

@@ -7,16 +7,16 @@ import dataclasses
 import enum
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sbert_search.errors import IndexStoreError
 from sbert_search.index.lexical.posting_files import texts_of, with_lexical, write_lexical
-from sbert_search.index.lexical.postings import count_terms
+from sbert_search.index.lexical.postings import Postings, count_terms
 from sbert_search.index.lexical.vocabulary import WordList
 from sbert_search.index.lexical.word_files import lists_words
 from sbert_search.index.lexical_settings import LexicalSettings
@@ -28,9 +28,10 @@ from sbert_search.index.storage import ids
 from sbert_search.index.storage.held_folder import HeldFolder
 from sbert_search.index.storage.manifest import BuildCursor, ColumnType, Manifest, StoreSettings
 from sbert_search.index.storage.segment_rows import PassageBatch, make_part
-from sbert_search.index.storage.segment_writer import write_segment
+from sbert_search.index.storage.segment_writer import SegmentPart, write_segment
 from sbert_search.index.storage.transaction import Transaction, remove_unreferenced, transaction
 from sbert_search.records import Document
+from sbert_search.runtime.overlap import prefetch
 
 
 class Outcome(enum.Enum):
@@ -40,6 +41,21 @@ class Outcome(enum.Enum):
     REPLACE = "replace"  # the index has the id with other content, which is replaced
     DUPLICATE = "duplicate"  # the index has the id with the same content: nothing to do
     CONFLICT = "conflict"  # the index has the id with other content, which must stay
+
+
+class BlankDocuments(Protocol):
+    """New documents without text, as columns."""
+
+    @property
+    def id_hashes(self) -> NDArray[np.uint64]:
+        """Hashes of their ids, (n_docs,)."""
+
+    @property
+    def contents(self) -> NDArray[np.uint64]:
+        """Hashes of their contents, (n_docs,)."""
+
+    def parts(self, first_row: int, settings: StoreSettings) -> Iterable[SegmentPart]:
+        """Yield the documents and their vectors, from the row ``first_row`` of the index on."""
 
 
 class IndexWriter:
@@ -140,6 +156,43 @@ class IndexWriter:
         if groups := merge_policy.groups_after_commit(self.snapshot):
             with self._rewriting() as work:
                 work.commit(compaction.rewritten(work, self.snapshot, groups))
+
+    def commit_blank(self, documents: BlankDocuments, *, cursor: BuildCursor) -> None:
+        """Add new documents without text as one segment, in one commit.
+
+        Args:
+            documents: Documents whose ids the index does not hold; there may be none.
+            cursor: Progress of the build after them.
+
+        Raises:
+            IndexStoreError, CommitUnknown: As for `commit`.
+        """
+        old = self.snapshot.manifest
+        n_rows, first_row = len(documents.id_hashes), old.next_row
+        with self._transaction() as work:
+            new = dataclasses.replace(old, build=cursor)
+            if n_rows:
+                rows = np.arange(first_row, first_row + n_rows)
+                with contextlib.closing(
+                    prefetch(documents.parts(first_row, old.settings))
+                ) as parts:
+                    segment = write_segment(
+                        work.folder,
+                        work.new_number(),
+                        parts,
+                        table=ids.make_table(documents.id_hashes, rows, documents.contents),
+                        n_rows=n_rows,
+                        settings=old.settings,
+                        columns=old.columns,
+                    )
+                if old.settings.lexical:
+                    postings = [(Postings.of_blank(n_rows), None)]
+                    words = [WordList.of(Counter())] if lists_words(n_rows) else None
+                    lexical = write_lexical(work.folder, work.new_number(), postings, words)
+                    segment = dataclasses.replace(segment, lexical=lexical)
+                segments = (*old.segments, segment)
+                new = dataclasses.replace(new, segments=segments, next_row=first_row + n_rows)
+            work.commit(new)
 
     def delete(self, doc_ids: Sequence[str]) -> list[str]:
         """Delete documents by id.

@@ -34,6 +34,7 @@ from sbert_search import (
     Fusion,
     Hit,
     Hits,
+    IdsLike,
     Index,
     IndexInfo,
     IndexLocked,
@@ -128,7 +129,9 @@ def build(model: ModelLike) -> Index:
     return index
 
 
-def give_vectors(vectors: VectorsLike) -> Index:
+def give_vectors(vectors: VectorsLike, ids: IdsLike) -> Index:
+    assert_type(Index.from_vectors(vectors, ids=ids), Index)
+    Index.from_vectors(np.eye(2), ids=np.arange(2), metric="dot", on_error="skip")
     rows = [{"_id": "a"}, {"_id": "b", "text": "a text"}]
     index = Index.build(rows, vectors=np.eye(2), metric="dot")
     assert_type(index.add(rows, vectors=vectors, on_error="skip"), IngestReport)

@@ -110,7 +110,7 @@ def build_index(
     """
     given = vectors is not None or settings.fields.vector is not None
     out = out.absolute()
-    _refuse_finished(out)
+    refuse_finished(out)
     require_memory(memory_bytes)
     reader = CorpusReader(
         sources,
@@ -128,8 +128,51 @@ def build_index(
     survey = reader.survey()
     if settings.on_error == "stop":
         refuse_conflicting_ids(reader)
+
+    def write(
+        writer: IndexWriter, embedder: TextEmbedder | None, cursor: BuildCursor
+    ) -> IngestReport:
+        return ingest(
+            writer,
+            reader,
+            None if given else embedder,
+            survey=survey,
+            mode="add",
+            on_truncate=settings.on_truncate,
+            chunking=settings.chunking(embedder),
+            cursor=cursor,
+            memory_bytes=memory_bytes,
+            finish=partial(writer.finish_build, memory_bytes=memory_bytes),
+        )
+
+    return build_from(
+        survey, out, open_model, settings, write, root=reader.root, memory_bytes=memory_bytes
+    )
+
+
+def build_from(
+    survey: Survey,
+    out: Path,
+    open_model: Callable[[], TextEmbedder] | None,
+    settings: BuildSettings,
+    write: Callable[[IndexWriter, TextEmbedder | None, BuildCursor], IngestReport],
+    *,
+    root: Path | None = None,
+    memory_bytes: int | None = None,
+) -> IngestReport:
+    """Build an index from a surveyed source, or resume a build of it; see `build_index`.
+
+    Args:
+        survey: The result of the survey.
+        out: Folder of the index.
+        open_model: Loads the model; None: the index has no model.
+        settings: How to build the index.
+        write: Writes the rows after the cursor, and finishes the build.
+        root: The folder that ids are relative to, if there is one.
+        memory_bytes: Memory limit of the process; None: no limit.
+    """
     embedder = open_model() if open_model else None
-    chunking = settings.chunking(embedder)
+    settings.chunking(embedder)  # refuses a size that the model cannot read
     require_memory(memory_bytes)
     fixed = _store_settings(settings, embedder, dim_of(survey.dim, embedder))
     faiss_build.require_possible(fixed)
@@ -138,7 +181,7 @@ def build_index(
         source_sha256=survey.sha256,
         rows=0,
         settings=settings.stored_values(),
-        root=str(reader.root) if reader.root else None,
+        root=str(root) if root else None,
     )
     store = _create_or_resume(out, fixed, start, survey)
     with note_resume_on_interrupt(store), store.writer() as writer:
@@ -148,18 +191,7 @@ def build_index(
             if embedder:
                 require_agreement(writer.snapshot.manifest.settings, embedder)
             note(f"{out}: resuming at row {cursor.rows:,} of {survey.rows:,}.")
-        report = ingest(
-            writer,
-            reader,
-            None if given else embedder,
-            survey=survey,
-            mode="add",
-            on_truncate=settings.on_truncate,
-            chunking=chunking,
-            cursor=cursor,
-            memory_bytes=memory_bytes,
-            finish=partial(writer.finish_build, memory_bytes=memory_bytes),
-        )
+        report = write(writer, embedder, cursor)
     if isinstance(embedder, Embedder):
         embedder.keep_graph()
     return report
@@ -192,7 +224,7 @@ def note_resume_on_interrupt(store: IndexStore) -> Iterator[None]:
         raise
 
 
-def _refuse_finished(out: Path) -> None:
+def refuse_finished(out: Path) -> None:
     """Refuse a target that holds a finished or damaged index, before any other work."""
     try:
         manifest = IndexStore.open(out).snapshot.manifest

@@ -37,6 +37,12 @@ class Postings:
     pairs: NDArray[np.uint32]
     lengths: NDArray[np.uint32]
 
+    @classmethod
+    def of_blank(cls, n_docs: int) -> Postings:
+        """Make the postings of documents without any word."""
+        pairs = np.empty((0, 2), np.uint32)
+        return cls(table_of_terms([]), pairs, np.zeros(n_docs, np.uint32))
+
     def of(self, term: int) -> NDArray[np.uint32]:
         """Return the pairs of one term, uint32 (n, 2)."""
         hashes, starts = self.terms

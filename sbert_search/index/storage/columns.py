@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from sbert_search.errors import IndexStoreError
 from sbert_search.index.storage.manifest import ColumnType
 from sbert_search.records import Document, MetadataValue, ScalarValue
+from sbert_search.runtime.lru import typed_lru_cache
 
 PREFIX = "meta."  # before the names of metadata columns in a docs file (seg/*.docs.arrow)
 
@@ -63,6 +64,33 @@ def schema(columns: Mapping[str, ColumnType]) -> pa.Schema:
     """Return the schema of a docs file with these metadata columns, sorted by name."""
     metadata = [pa.field(PREFIX + name, ARROW_TYPES[columns[name]]) for name in sorted(columns)]
     return pa.schema([*FIXED, *metadata])
+
+
+def textless_table(doc_ids: pa.Array, sources: pa.Array, first_row: int) -> pa.Table:
+    """Make the table of documents without text and metadata, of one passage each.
+
+    Args:
+        doc_ids: Their ids, large_string (n_docs,).
+        sources: Where each was read, large_string (n_docs,).
+        first_row: Row, in the index, of the first of them.
+    """
+    n_rows = len(doc_ids)
+    columns = {
+        "row": pa.array(np.arange(first_row, first_row + n_rows)),
+        "doc_id": doc_ids,
+        "source": sources,
+    }
+    arrays = [
+        columns[field.name] if field.name in columns else _blank(field.type, n_rows)
+        for field in FIXED
+    ]
+    return pa.table(arrays, FIXED)
+
+
+@typed_lru_cache(maxsize=16)
+def _blank(kind: pa.DataType, n_rows: int) -> pa.Array:
+    """Return an array of zeros or empty strings."""
+    return pa.repeat(pa.scalar("" if kind == pa.large_string() else 0, kind), n_rows)
 
 
 def merge(old: Mapping[str, ColumnType], new: Mapping[str, ColumnType]) -> dict[str, ColumnType]:

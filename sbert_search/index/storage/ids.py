@@ -22,9 +22,12 @@ IdTable = NDArray[np.uint64]
 
 def hash_ids(doc_ids: Sequence[str]) -> NDArray[np.uint64]:
     """Hash ids with xxh3_64, (n,); lone surrogates are accepted, though no stored id has one."""
-    encoded = (doc_id.encode("utf-8", "surrogatepass") for doc_id in doc_ids)
-    hashes = map(xxhash.xxh3_64_intdigest, encoded)
-    return np.fromiter(hashes, np.uint64, len(doc_ids))
+    try:
+        hashes = list(map(xxhash.xxh3_64_intdigest, map(str.encode, doc_ids)))
+    except UnicodeEncodeError:
+        encoded = (doc_id.encode("utf-8", "surrogatepass") for doc_id in doc_ids)
+        hashes = list(map(xxhash.xxh3_64_intdigest, encoded))
+    return np.array(hashes, np.uint64)
 
 
 def hash_content(document: Document) -> int:
@@ -51,8 +54,8 @@ def hash_vectors(vectors: NDArray[np.float32]) -> NDArray[np.uint64]:
     data = np.ascontiguousarray(vectors, "<f4").view(np.uint8).reshape(-1).data
     step = 4 * vectors.shape[1]
     starts = range(0, step * len(vectors), step or 1)
-    hashes = (xxhash.xxh3_64_intdigest(data[at : at + step]) for at in starts)
-    return np.fromiter(hashes, np.uint64, len(vectors))
+    hashes = [xxhash.xxh3_64_intdigest(data[at : at + step]) for at in starts]
+    return np.array(hashes, np.uint64)
 
 
 def hash_contents(

@@ -25,10 +25,12 @@ class SegmentPart:
     Attributes:
         docs: A table with the schema of the segment's columns.
         vectors: Finite vectors (n_rows, dim), in the type in which they are stored.
+        max_norm: Their largest norm; None: not known yet.
     """
 
     docs: pa.Table
     vectors: NDArray[np.floating]
+    max_norm: float | None = None
 
 
 def write_segment(
@@ -71,7 +73,8 @@ def write_segment(
             first, last = (first if first >= 0 else rows[0].as_py()), rows[-1].as_py()
             batches.write(part.docs)
             vectors_file.write(np.ascontiguousarray(part.vectors))
-            max_norm = max(max_norm, largest_norm(part.vectors))
+            norm = largest_norm(part.vectors) if part.max_norm is None else part.max_norm
+            max_norm = max(max_norm, norm)
         batches.close()
     ids_file = npy.write(folder / f"seg/{number:06d}.ids.npy", table)
     return SegmentRecord(

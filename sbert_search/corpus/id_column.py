@@ -1,0 +1,67 @@
+"""Ids as one Arrow column, checked without a Python object for each id."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from sbert_search.corpus.fields import MAX_ID_CHARS, checked_id
+from sbert_search.corpus.formats.rows import BadRow
+from sbert_search.errors import CorpusError
+
+IdsLike: TypeAlias = Iterable[str | int] | NDArray[np.integer] | pa.Array
+"""Ids of rows: texts or integers, in a list, a numpy array or an Arrow array."""
+
+
+def id_column(ids: IdsLike) -> tuple[pa.Array, dict[int, BadRow]]:
+    """Return ids as texts, "" for an id that cannot be used, and why by the number of its row.
+
+    Raises:
+        CorpusError: The ids are one text, or no list at all.
+    """
+    if isinstance(ids, str) or not isinstance(ids, Iterable):
+        raise CorpusError("ids is no list of ids; pass one id for each vector.")
+    values = ids if isinstance(ids, (np.ndarray, pa.Array)) else list(ids)
+    try:
+        column = pa.array(values)
+    except (pa.ArrowException, TypeError, ValueError, OverflowError):
+        return _one_by_one(values)  # of several types, or text that is not Unicode
+    if pa.types.is_integer(column.type) and not column.null_count:
+        return column.cast(pa.large_string()), {}
+    if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
+        return _one_by_one(values)
+    column = column.cast(pa.large_string())
+    blank = pc.equal(pc.utf8_trim_whitespace(column), "")
+    long = pc.greater(pc.utf8_length(column), MAX_ID_CHARS)
+    bad = pc.or_(pc.or_(blank, long), pc.match_substring(column, "\0")).fill_null(True)
+    bad_rows: dict[int, BadRow] = {}
+    for row in np.flatnonzero(bad.to_numpy(zero_copy_only=False)).tolist():
+        _checked(row, column[row].as_py(), bad_rows)
+    return pc.if_else(bad, "", column) if bad_rows else column, bad_rows
+
+
+def numbered(prefix: str, start: int, stop: int) -> pa.Array:
+    """Return a prefix with each of the numbers from ``start`` to ``stop`` (not included)."""
+    kind = pa.large_string()
+    numbers = pa.array(np.arange(start, stop)).cast(kind)
+    return pc.binary_join_element_wise(pa.scalar(prefix, kind), numbers, pa.scalar("", kind))
+
+
+def _one_by_one(values: Iterable[object]) -> tuple[pa.Array, dict[int, BadRow]]:
+    cells = values.tolist() if isinstance(values, (np.ndarray, pa.Array)) else values
+    bad_rows: dict[int, BadRow] = {}
+    texts = [_checked(row, value, bad_rows) for row, value in enumerate(cells)]
+    return pa.array(texts, pa.large_string()), bad_rows
+
+
+def _checked(row: int, value: object, bad_rows: dict[int, BadRow]) -> str:
+    try:
+        return checked_id(value, "id")
+    except BadRow as bad:
+        bad_rows[row] = bad
+        return ""

@@ -1,0 +1,259 @@
+"""Ids and their vectors as columns: the source of an index that is built without texts.
+
+No Python object is made for a row that stays, so a million rows are checked in about a second.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from sbert_search.corpus.documents import Reject, Survey
+from sbert_search.corpus.formats.rows import BadRow
+from sbert_search.corpus.id_column import IdsLike, id_column, numbered
+from sbert_search.corpus.vectors import RowVectors, VectorRule, problems
+from sbert_search.errors import CorpusError
+from sbert_search.index.norms import norms_of
+from sbert_search.index.storage import ids as ids_of
+from sbert_search.index.storage.columns import textless_table
+from sbert_search.index.storage.manifest import StoreSettings
+from sbert_search.index.storage.segment_writer import SegmentPart
+from sbert_search.records import Document, RowCounts
+from sbert_search.runtime.progress import progress
+
+SHOWN = "vectors"  # name of the rows in messages and in `Document.source`
+BLOCK_ROWS = 1024
+_NEW, _DUPLICATE, _REJECTED = 0, 1, 2
+_CONFLICT = "the id is already indexed with other content, which only upsert replaces"
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Rows that become one segment of an index.
+
+    Attributes:
+        source: All rows.
+        start: First row of the window.
+        stop: Row after the last row of the window.
+    """
+
+    source: IdVectors
+    start: int
+    stop: int
+
+    @property
+    def counts(self) -> RowCounts:
+        """The outcomes of the rows."""
+        new, duplicate, rejected = np.bincount(self._outcomes, minlength=3).tolist()
+        return RowCounts(indexed=new, duplicate=duplicate, rejected=rejected)
+
+    @property
+    def rejects(self) -> list[Reject]:
+        """The rejected rows."""
+        rows = self.start + np.flatnonzero(self._outcomes == _REJECTED)
+        return [self.source.reject(row) for row in rows.tolist()]
+
+    @property
+    def id_hashes(self) -> NDArray[np.uint64]:
+        """The hash of the id of each new document, (n_docs,)."""
+        return self.source.id_hashes[self._new_rows]
+
+    @property
+    def contents(self) -> NDArray[np.uint64]:
+        """The hash of the content of each new document, (n_docs,)."""
+        return self.source.contents[self._new_rows]
+
+    def parts(self, first_row: int, settings: StoreSettings) -> Iterator[SegmentPart]:
+        """Yield the new documents, with their vectors as they are stored.
+
+        Args:
+            first_row: Row, in the index, of the first of them.
+            settings: Settings of the index.
+        """
+        for start in range(self.start, self.stop, BLOCK_ROWS):
+            part = self.source.part(start, min(start + BLOCK_ROWS, self.stop), first_row, settings)
+            if len(part.vectors):
+                yield part
+            first_row += len(part.vectors)
+
+    @property
+    def _new_rows(self) -> NDArray[np.int64]:
+        return self.start + np.flatnonzero(self._outcomes == _NEW)
+
+    @property
+    def _outcomes(self) -> NDArray[np.uint8]:
+        return self.source.outcomes[self.start : self.stop]
+
+
+class IdVectors:
+    """Vectors and the id of each; `survey` checks them all and must run first.
+
+    An id is rejected by the rules of every source, and a vector by `problems`. A later row with
+    the id of an earlier one is a duplicate if the vectors are equal, else it is rejected.
+
+    Memory is 17 bytes for each row, besides ids and vectors.
+
+    Args:
+        vectors: The vectors.
+        ids: Their ids; None: their numbers from 0.
+        rule: What the vectors must be.
+        on_error: "stop": raise at the first bad row. "skip": reject bad rows.
+
+    Raises:
+        CorpusError: The ids are not as many as the vectors, or neither texts nor integers.
+    """
+
+    def __init__(
+        self,
+        vectors: RowVectors,
+        ids: IdsLike | None,
+        *,
+        rule: VectorRule,
+        on_error: Literal["stop", "skip"],
+    ) -> None:
+        self.vectors, self.rule, self.on_error = vectors, rule, on_error
+        self._ids: pa.Array | None = None
+        bad_ids: dict[int, BadRow] = {}
+        if ids is not None:
+            self._ids, bad_ids = id_column(ids)
+        self._reasons = {row: (bad.reason, bad.value) for row, bad in bad_ids.items()}
+        if self._ids is not None and len(self._ids) != len(vectors):
+            raise CorpusError(
+                f"{len(vectors):,} vectors for {len(self._ids):,} ids. Pass one id for each vector."
+            )
+        n_rows = len(vectors)
+        self.contents, self.id_hashes = np.empty(n_rows, np.uint64), np.empty(n_rows, np.uint64)
+        self.outcomes = np.zeros(n_rows, np.uint8)
+
+    def survey(self) -> Survey:
+        """Check all rows, and find ids that occur more than once.
+
+        Raises:
+            CorpusError: There is no row; or there is a bad row and ``on_error`` is "stop".
+        """
+        if not len(self.vectors):
+            raise CorpusError(f"{self.vectors.shown}: holds no vectors.")
+        digest = hashlib.sha256()
+        with progress("Checking", len(self.vectors), "rows") as advance:
+            for start in range(0, len(self.vectors), BLOCK_ROWS):
+                ids = self._ids_between(start, start + BLOCK_ROWS)
+                self._check(start, ids)
+                digest.update("\0".join(ids).encode())
+                advance(len(ids))
+        digest.update(self.contents.data)
+        self._reject(self._reasons)
+        self._resolve_repeated_ids()
+        rejected = int(np.count_nonzero(self.outcomes == _REJECTED))
+        return Survey(len(self.vectors), rejected, digest.hexdigest(), {}, self.vectors.dim)
+
+    def windows(self, skip_rows: int, n_docs: int) -> Iterator[Window]:
+        """Yield windows of ``n_docs`` new documents after the first ``skip_rows`` rows."""
+        new = np.flatnonzero(self.outcomes[skip_rows:] == _NEW) + skip_rows
+        start = skip_rows
+        for next_first in new[n_docs::n_docs].tolist():
+            yield Window(self, start, next_first)
+            start = next_first
+        if start < len(self.vectors):
+            yield Window(self, start, len(self.vectors))
+
+    def reject(self, row: int) -> Reject:
+        """Describe a rejected row."""
+        reason, value = self._reasons[row]
+        return Reject(f"{SHOWN}:{row + 1}", reason, value)
+
+    def part(self, start: int, stop: int, first_row: int, settings: StoreSettings) -> SegmentPart:
+        """Return the new documents among some rows, with their vectors as they are stored."""
+        keep = self.outcomes[start:stop] == _NEW
+        vectors, ids = self.vectors.block(start, stop), self._id_texts(start, stop)
+        sources = numbered(f"{SHOWN}:", start + 1, stop + 1)
+        if not keep.all():
+            vectors = vectors[keep]
+            ids, sources = ids.filter(pa.array(keep)), sources.filter(pa.array(keep))
+        norms = _norms(vectors)
+        if settings.metric == "cosine":
+            vectors = vectors / norms[:, None]
+            norms = _norms(vectors)
+        table = textless_table(ids, sources, first_row)
+        vectors = vectors.astype(settings.dtype, copy=False)
+        return SegmentPart(table, vectors, float(norms.max(initial=0)))
+
+    def _check(self, start: int, ids: list[str]) -> None:
+        block = self.vectors.block(start, start + BLOCK_ROWS)
+        rows = slice(start, start + len(block))
+        norms = _norms(block)
+        self.contents[rows] = _NO_TEXT ^ ids_of.hash_vectors(block)
+        self.id_hashes[rows] = ids_of.hash_ids(ids)
+        suspect = ~(np.isfinite(norms) & (norms > 0))
+        if self.rule.dtype == "float16" and not self.rule.nonzero:
+            suspect[:] = True
+        at = np.flatnonzero(suspect)
+        for row, problem in zip(at.tolist(), problems(block[at], self.rule), strict=True):
+            if problem:
+                self._reasons.setdefault(start + row, (problem, ""))
+
+    def _resolve_repeated_ids(self) -> None:
+        """Keep the first row of each id: later ones are duplicates or rejected."""
+        order = np.argsort(self.id_hashes, kind="stable")
+        hashes = self.id_hashes[order]
+        same = hashes[1:] == hashes[:-1]
+        repeated = np.zeros(len(order), bool)
+        repeated[1:] |= same
+        repeated[:-1] |= same
+        first: dict[str, int] = {}
+        conflicts: dict[int, tuple[str, str]] = {}
+        for row in np.sort(order[repeated]).tolist():
+            (doc_id,) = self._ids_between(row, row + 1)
+            if self.outcomes[row] == _REJECTED or first.setdefault(doc_id, row) == row:
+                continue
+            if self.contents[row] == self.contents[first[doc_id]]:
+                self.outcomes[row] = _DUPLICATE
+            elif self.on_error == "skip":
+                conflicts[row] = _CONFLICT, doc_id
+            else:
+                where = f"{SHOWN}:{first[doc_id] + 1}"
+                reason = f"the id also occurs in {where}, with other content"
+                raise Reject(f"{SHOWN}:{row + 1}", reason, doc_id).error(
+                    "Make ids unique, or pass --on-error skip to keep the first of them."
+                )
+        self._reasons |= conflicts
+        self._reject(conflicts)
+
+    def _reject(self, rows: Iterable[int]) -> None:
+        """Mark rows as rejected, or raise the error of the first one."""
+        rejected = sorted(rows)
+        if rejected and self.on_error == "stop":
+            raise self.reject(rejected[0]).error("Fix it, or pass --on-error skip.")
+        self.outcomes[rejected] = _REJECTED
+
+    def _ids_between(self, start: int, stop: int) -> list[str]:
+        return list(self._id_texts(start, stop).to_pylist())
+
+    def _id_texts(self, start: int, stop: int) -> pa.Array:
+        if self._ids is None:
+            return numbered("", start, min(stop, len(self.vectors)))
+        return self._ids.slice(start, stop - start)
+
+
+def _norms(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return the norms of vectors (n, dim), (n,), computed in float32 where that is exact enough.
+
+    Squares of very small or large components are inexact, so such rows are computed in float64.
+    """
+    with np.errstate(over="ignore", invalid="ignore"):
+        squares = np.einsum("nd,nd->n", vectors, vectors)
+    norms: NDArray[np.float32] = np.sqrt(squares)
+    unsure = ~((squares > _SMALL) & (squares < _LARGE))
+    if unsure.any():
+        with np.errstate(over="ignore", invalid="ignore"):
+            norms[unsure] = norms_of(vectors[unsure])
+    return norms
+
+
+_SMALL, _LARGE = 1e-20, 1e30  # squares of norms between which float32 is used
+_NO_TEXT = np.uint64(ids_of.hash_content(Document("", "")))
