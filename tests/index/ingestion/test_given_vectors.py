@@ -110,7 +110,7 @@ def test_without_a_model_texts_are_refused_and_everything_else_works(tmp_path: P
     index = Index.build(ROWS, vectors=VECTORS)
     engine = SearchEngine(index)
     with pytest.raises(ModelMismatch, match="given without a model, so no text can be embedded"):
-        engine.search("red")
+        engine.search("red", mode="dense")
     with pytest.raises(ModelMismatch, match="give `vectors` with the documents that you add"):
         index.add([{"_id": "e", "text": "blue"}])
     with pytest.raises(ModelMismatch, match="given without a model"):
@@ -131,12 +131,12 @@ def test_with_a_model_texts_are_embedded_by_it(tmp_path: Path) -> None:
     vectors = model.encode_document(texts)
     index = Index.from_texts(texts, model=model, vectors=vectors)
     assert index.identity.dim == 32
-    hits = SearchEngine(index, model).search("blue sky", k=1)
+    hits = SearchEngine(index, model).search("blue sky", k=1, mode="dense")
     assert (hits[0].doc_id, round(hits[0].score, 4)) == ("1", 1.0)
     # Vectors may be given to an index of texts, and texts to an index of vectors.
     index.add([{"_id": "x", "text": "black tea"}], model=model)
     index.add([{"_id": "y"}], vectors=model.encode_document(["grey sky"]))
-    found = SearchEngine(index, model).search("grey sky", k=2)
+    found = SearchEngine(index, model).search("grey sky", k=2, mode="dense")
     assert [hit.doc_id for hit in found] == ["y", "1"]
     with pytest.raises(ModelMismatch, match="3 dimensions, and hashing:32 makes vectors of 32"):
         Index.build(ROWS, out=tmp_path / "i", model=model, vectors=np.ones((4, 3)))
