@@ -52,12 +52,16 @@ class ReadBatch:
             A later pass can resume there.
         vectors: The given vectors of the documents, float32 (n_documents, dim); None: a model makes
             them.
+        starts_block: Whether the batch is the first one of its block.
+        ends_block: Whether the batch is the last one of its block.
     """
 
     documents: list[Document]
     rejects: list[Reject]
     rows_end: int
     vectors: Vectors | None = None
+    starts_block: bool = True
+    ends_block: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,12 +219,21 @@ class CorpusReader:
         dim = vectors.dim if vectors else None
         return Survey(rows, rejected, sha256, dict(self._columns.types), dim)
 
-    def batches(self, *, skip_rows: int = 0) -> Iterator[ReadBatch]:
+    def batches(
+        self, *, skip_rows: int = 0, share: Callable[[Document], float] | None = None
+    ) -> Iterator[ReadBatch]:
         """Yield the rows in batches, in input order; run `survey` first if it has not run yet.
 
+        The input is cut into blocks. A block ends at each multiple of ``batch_rows`` rows of all
+        sources together, and where its documents take the memory of a batch. A block is one batch,
+        or several if ``share`` is given.
+
         Args:
-            skip_rows: The ``rows_end`` of a batch of an earlier pass. Only the rows after that
-                batch are read, and they form the same batches as in the earlier pass.
+            skip_rows: The ``rows_end`` of a batch of an earlier pass with the same ``share``. Only
+                the rows after that batch are yielded, in the same batches as in the earlier pass.
+                The rows of its block are read again, to find the border of the block.
+            share: Returns which share of a batch a document fills; a batch inside of a block ends
+                where the shares add up to 1. None: a batch is a whole block.
 
         Raises:
             CorpusError: In the same cases as `survey`.
@@ -230,23 +243,29 @@ class CorpusReader:
         documents: list[Document] = []
         vectors: list[Vectors] = []
         rejects: list[Reject] = []
-        n_bytes, rows = 0, skip_rows
-        for item in self._items(skip_rows):
+        rows = skip_rows - skip_rows % self._batch_rows
+        block_bytes, filled, starts_block, ends_block = 0, 0.0, True, True
+        for item in self._items(rows):
             rows += 1
             if isinstance(item, Reject):
                 rejects.append(item)
             else:
                 document, vector = item
                 documents.append(document)
-                n_bytes += document.held_bytes
+                block_bytes += document.held_bytes
+                filled += share(document) if share else 0.0
                 if vector is not None:
                     vectors.append(vector)
-                    n_bytes += vector.nbytes
-            if len(documents) + len(rejects) == self._batch_rows or n_bytes >= self._batch_bytes:
-                yield ReadBatch(documents, rejects, rows, self._stacked(vectors))
-                documents, vectors, rejects, n_bytes = [], [], [], 0
+                    block_bytes += vector.nbytes
+            ends_block = rows % self._batch_rows == 0 or block_bytes >= self._batch_bytes
+            if ends_block or rows == skip_rows or filled >= 1:
+                if rows > skip_rows:
+                    given = self._stacked(vectors)
+                    yield ReadBatch(documents, rejects, rows, given, starts_block, ends_block)
+                documents, vectors, rejects, filled, starts_block = [], [], [], 0.0, ends_block
+                block_bytes = 0 if ends_block else block_bytes
         if documents or rejects:
-            yield ReadBatch(documents, rejects, rows, self._stacked(vectors))
+            yield ReadBatch(documents, rejects, rows, self._stacked(vectors), starts_block)
 
     def _stacked(self, vectors: list[Vectors]) -> Vectors | None:
         if self._vectors is None:

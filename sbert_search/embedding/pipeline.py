@@ -5,7 +5,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Generic, Literal, TypeVar
 
 import numpy as np
@@ -63,6 +63,23 @@ class EmbeddedBatch(Generic[T_co]):
     payload: T_co
     held_bytes: int
     given: bool = False
+
+
+def joined(batches: Sequence[EmbeddedBatch[T]]) -> EmbeddedBatch[T]:
+    """Join batches, in order, to one with the payload of the last one; there is at least one."""
+    parts = [batch for batch in batches if len(batch.documents)] or batches[-1:]
+    if len(parts) == 1:
+        return replace(parts[0], payload=batches[-1].payload)
+    starts = np.cumsum([0, *(len(part.documents) for part in parts[:-1])])
+    arrays = ("chunk", "char_start", "char_end", "n_tokens", "lost_tokens", "vectors")
+    return EmbeddedBatch(
+        documents=[document for part in parts for document in part.documents],
+        doc_of=np.concatenate([p.doc_of + start for p, start in zip(parts, starts, strict=True)]),
+        **{name: np.concatenate([getattr(part, name) for part in parts]) for name in arrays},
+        payload=batches[-1].payload,
+        held_bytes=sum(part.held_bytes for part in parts),
+        given=parts[0].given,
+    )
 
 
 def embed_batches(

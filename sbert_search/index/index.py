@@ -831,6 +831,7 @@ class Index:
                 chunking=settings.chunking(None),
                 memory_bytes=memory_bytes,
                 finish=partial(_settle, writer, memory_bytes),
+                by_time=True,
             )
         return report
 

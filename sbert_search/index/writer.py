@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sbert_search.errors import IndexStoreError
-from sbert_search.index.lexical.posting_files import texts_of, with_lexical, write_lexical
-from sbert_search.index.lexical.postings import Postings, count_terms
+from sbert_search.index.lexical.posting_files import with_lexical, write_lexical
+from sbert_search.index.lexical.postings import Postings
 from sbert_search.index.lexical.vocabulary import WordList
 from sbert_search.index.lexical.word_files import lists_words
 from sbert_search.index.lexical_settings import LexicalSettings
@@ -131,13 +131,28 @@ class IndexWriter:
                 for document, content, row, stored in each
             ]
 
-    def commit(self, batch: PassageBatch | None, *, cursor: BuildCursor | None = None) -> None:
+    def commit(
+        self,
+        batch: PassageBatch | None,
+        *,
+        cursor: BuildCursor | None = None,
+        starts_block: bool = True,
+        ends_block: bool = True,
+    ) -> None:
         """Add passages durably; documents with the same ids are replaced.
+
+        In a build, the documents of a block of rows form one segment, however many commits they
+        took. The segments of a resumed build, and their merging, are then those of an uninterrupted
+        one.
 
         Args:
             batch: Documents and their passages; None: only store the cursor.
             cursor: Progress of the build after this batch; None: the stored progress stays. Without
                 documents nothing is written then.
+            starts_block: Whether the batch has the first rows of its block. If not, and if there is
+                a cursor, the last segment has the rows before, and this batch extends it.
+            ends_block: Whether the batch has the last rows of its block; segments are merged only
+                after such a batch.
 
         Raises:
             IndexStoreError: The passages cannot be stored, or the disk failed; the index is as
@@ -148,12 +163,13 @@ class IndexWriter:
         if batch is None and cursor is None:
             return
         old = self.snapshot.manifest
-        with self._transaction() as work:
+        extends = bool(cursor and old.segments and not starts_block)
+        with self._rewriting() if extends else self._transaction() as work:
             new = dataclasses.replace(old, columns=self._columns, build=cursor or old.build)
-            new = self._with_batch(work, new, batch) if batch else new
+            new = self._with_batch(work, new, batch, extends=extends) if batch else new
             work.commit(new)
         self._forget(batch.documents if batch else ())
-        if groups := merge_policy.groups_after_commit(self.snapshot):
+        if ends_block and (groups := merge_policy.groups_after_commit(self.snapshot)):
             with self._rewriting() as work:
                 work.commit(compaction.rewritten(work, self.snapshot, groups))
 
@@ -372,29 +388,17 @@ class IndexWriter:
         needed = {file.name for file in self.snapshot.manifest.files}
         work.remove(f.name for f in work.old.files if f.name not in needed)
 
-    def _with_batch(self, work: Transaction, new: Manifest, batch: PassageBatch) -> Manifest:
+    def _with_batch(
+        self, work: Transaction, new: Manifest, batch: PassageBatch, *, extends: bool
+    ) -> Manifest:
         part, table = make_part(batch, new.next_row, new.settings, new.columns)
         n_rows = len(part.vectors)
         replaced = self.snapshot.lookup([document.doc_id for document in batch.documents])
         new = self._with_dead(work, new, replaced[replaced >= 0])
-        segment = write_segment(
-            work.folder,
-            work.new_number(),
-            [part],
-            table=table,
-            n_rows=n_rows,
-            settings=new.settings,
-            columns=new.columns,
-        )
-        if new.settings.lexical:
-            counted: Counter[str] | None = Counter() if lists_words(segment.n_docs) else None
-            postings = count_terms(texts_of(part.docs), new.settings.lexical, counted)
-            words = None if counted is None else [WordList.of(counted)]
-            lexical = write_lexical(work.folder, work.new_number(), [(postings, None)], words)
-            segment = dataclasses.replace(segment, lexical=lexical)
-        return dataclasses.replace(
-            new, segments=(*new.segments, segment), next_row=new.next_row + n_rows
-        )
+        older = self.snapshot if extends else None
+        segment = compaction.written(work, new, part, table, older)
+        kept = new.segments[:-1] if extends else new.segments
+        return dataclasses.replace(new, segments=(*kept, segment), next_row=new.next_row + n_rows)
 
     def _with_dead(
         self, work: Transaction, new: Manifest, first_rows: NDArray[np.int64]

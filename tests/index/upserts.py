@@ -155,7 +155,9 @@ class Rows(CorpusReader):
         with_metadata = any(isinstance(row, Document) and row.metadata for row in self._rows)
         return Survey(len(self._rows), 0, "", columns if with_metadata else {})
 
-    def batches(self, *, skip_rows: int = 0) -> Iterator[ReadBatch]:
+    def batches(
+        self, *, skip_rows: int = 0, share: Callable[[Document], float] | None = None
+    ) -> Iterator[ReadBatch]:
         """Yield them in batches."""
         for number, start in enumerate(range(skip_rows, len(self._rows), self._batch_rows)):
             if number == self._stop_after:
@@ -190,7 +192,14 @@ class Watched:
         """Classify, as the writer does."""
         return self._writer.classify(documents, mode)
 
-    def commit(self, batch: EmbeddedBatch[Any], *, cursor: BuildCursor | None) -> None:
+    def commit(
+        self,
+        batch: EmbeddedBatch[Any],
+        *,
+        cursor: BuildCursor | None,
+        starts_block: bool,
+        ends_block: bool,
+    ) -> None:
         """Commit, as the writer does."""
         self._writer.commit(batch, cursor=cursor)
         self.rows_done = batch.payload.rows_end

@@ -143,6 +143,7 @@ def build_index(
             cursor=cursor,
             memory_bytes=memory_bytes,
             finish=partial(writer.finish_build, memory_bytes=memory_bytes),
+            by_time=True,
         )
 
     return build_from(

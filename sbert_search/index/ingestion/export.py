@@ -102,7 +102,14 @@ class _ParquetSink:
     ) -> list[Outcome]:
         return [Outcome.NEW] * len(documents)
 
-    def commit(self, batch: EmbeddedBatch[object], *, cursor: BuildCursor | None) -> None:
+    def commit(
+        self,
+        batch: EmbeddedBatch[object],
+        *,
+        cursor: BuildCursor | None,
+        starts_block: bool,
+        ends_block: bool,
+    ) -> None:
         documents = [batch.documents[at] for at in batch.doc_of.tolist()]  # one for each passage
         spans = zip(documents, batch.char_start.tolist(), batch.char_end.tolist(), strict=True)
         vectors = pa.array(batch.vectors.reshape(-1))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,11 +15,18 @@ import numpy as np
 
 from sbert_search.config import from_mapping, require_types, to_mapping, with_fields
 from sbert_search.corpus.column_types import parse_type
-from sbert_search.corpus.documents import CorpusReader, FieldNames, ReadBatch, Reject, Survey
+from sbert_search.corpus.documents import (
+    CorpusReader,
+    FieldNames,
+    ReadBatch,
+    Reject,
+    Survey,
+)
 from sbert_search.corpus.rejects import RejectLog
 from sbert_search.corpus.sources import TextAs
 from sbert_search.embedding.arguments import CheckedOptions
-from sbert_search.embedding.pipeline import EmbeddedBatch, OnTruncate, embed_batches
+from sbert_search.embedding.lazy import LazyEmbedder
+from sbert_search.embedding.pipeline import EmbeddedBatch, OnTruncate, embed_batches, joined
 from sbert_search.embedding.protocol import TextEmbedder, Vectors
 from sbert_search.errors import ConfigError
 from sbert_search.index.ingestion.given_vectors import given_batches
@@ -31,6 +39,11 @@ from sbert_search.tokens.chunking import AT_BORDERS, Borders, Chunking
 
 Mode = Literal["add", "upsert"]
 S = TypeVar("S", bound="ReadSettings")
+
+COMMIT_S = 15.0  # an index gets a commit at the first border of a batch after this time
+_BATCH_TOKENS = 16_384  # estimated tokens that make a batch within a block, at the least
+_STEPS_A_BATCH = 8  # ... and forward passes
+_CHARS_A_TOKEN = 4  # estimated
 
 
 class Sink(Protocol):
@@ -45,8 +58,15 @@ class Sink(Protocol):
     ) -> list[Outcome]:
         """Return what adding each document would do, before it is embedded."""
 
-    def commit(self, batch: EmbeddedBatch[object], *, cursor: BuildCursor | None) -> None:
-        """Write a batch."""
+    def commit(
+        self,
+        batch: EmbeddedBatch[object],
+        *,
+        cursor: BuildCursor | None,
+        starts_block: bool,
+        ends_block: bool,
+    ) -> None:
+        """Write a batch: a block of rows, or the part of a block that was not written yet."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -201,12 +221,60 @@ class _Step:
 
     Attributes:
         vectors: The given vectors of the accepted documents; None: a model makes them.
+        starts_block: Whether the batch is the first one of its block.
+        ends_block: Whether the batch is the last one of its block.
     """
 
     rejects: list[Reject]
     counts: RowCounts
     rows_end: int
     vectors: Vectors | None
+    starts_block: bool
+    ends_block: bool
+
+
+class _Commits:
+    """Commits the embedded batches of a block together, or earlier if enough time has passed.
+
+    Attributes:
+        counts: Outcomes of all committed rows.
+        totals: Numbers of passages, truncated passages and lost tokens of this run.
+    """
+
+    def __init__(
+        self, sink: Sink, rejects: RejectLog, cursor: BuildCursor | None, every_s: float
+    ) -> None:
+        self.counts = cursor.counts if cursor else RowCounts()
+        self.totals = Counter[str]()
+        self._sink, self._rejects, self._cursor, self._every_s = sink, rejects, cursor, every_s
+        self._waiting: list[EmbeddedBatch[_Step]] = []
+        self._committed_s = time.monotonic()
+
+    def add(self, batch: EmbeddedBatch[_Step]) -> None:
+        """Commit a batch and those that wait, or let it wait for the rest of its block."""
+        self._waiting.append(batch)
+        due = time.monotonic() >= self._committed_s + self._every_s
+        if batch.payload.ends_block or (due and any(len(b.documents) for b in self._waiting)):
+            self.commit()
+
+    def commit(self) -> None:
+        """Commit the batches that wait, if any."""
+        if not self._waiting:
+            return
+        first, batch = self._waiting[0].payload, joined(self._waiting)
+        for waiting in self._waiting:
+            self.counts = self.counts + waiting.payload.counts
+            self._rejects.append(waiting.payload.rejects)
+        self._waiting.clear()
+        last = batch.payload
+        cursor = self._cursor and replace(self._cursor, rows=last.rows_end, counts=self.counts)
+        self._sink.commit(
+            batch, cursor=cursor, starts_block=first.starts_block, ends_block=last.ends_block
+        )
+        self._committed_s = time.monotonic()
+        self.totals["passages"] += len(batch.doc_of)
+        self.totals["truncated"] += int(np.count_nonzero(batch.lost_tokens))
+        self.totals["lost_tokens"] += int(batch.lost_tokens.sum())
 
 
 def ingest(
@@ -221,12 +289,13 @@ def ingest(
     cursor: BuildCursor | None = None,
     memory_bytes: int | None = None,
     finish: Callable[[], object] = lambda: None,
+    by_time: bool = False,
 ) -> IngestReport:
     """Write all documents of a source to a sink.
 
-    Each batch is one commit, so an interrupted run leaves whole batches in an index (a Parquet file
-    appears only when it is complete). With a cursor, the rows before it are skipped, and each
-    commit stores the new cursor.
+    Each block of rows is one commit, or several if it takes longer than `COMMIT_S`. So an
+    interrupted run leaves whole batches in an index (a Parquet file appears only when it is
+    complete). With a cursor, the rows before it are skipped, and each commit stores the new cursor.
 
     Args:
         sink: Receives the embedded documents.
@@ -242,6 +311,7 @@ def ingest(
         finish: Called when every row is committed. Only after this call does this run's list of
             rejected rows replace the list of an earlier run. The user may have named the earlier
             list as a source; if the call fails, a repeated run must still be able to read it.
+        by_time: Commit the batches of a block after `COMMIT_S` although the block is not complete.
 
     Raises:
         ConfigError: The memory budget is too small.
@@ -252,10 +322,11 @@ def ingest(
     started = time.perf_counter()
     start = cursor or BuildCursor(source_sha256=survey.sha256, rows=0)
     rejects = RejectLog(sink.path, keep=start.counts.rejected)
-    totals = Counter[str]()
-    counts = start.counts
+    commits = _Commits(sink, rejects, cursor, COMMIT_S if by_time else math.inf)
+    shares = memory.shares(memory_bytes)
     with progress("Indexing", survey.rows - start.rows) as advance:
-        batches = reader.batches(skip_rows=start.rows)
+        share = _share_of_batch(embedder, on_truncate) if embedder else None
+        batches = reader.batches(skip_rows=start.rows, share=share)
         steps = _classified(batches, sink, mode, reader.on_error == "stop", advance)
         embedded = (
             embed_batches(
@@ -264,32 +335,26 @@ def ingest(
                 on_truncate=on_truncate,
                 chunking=chunking,
                 advance=advance,
-                waiting_bytes=memory.shares(memory_bytes).waiting,
+                waiting_bytes=shares.waiting - shares.batch,  # a batch may wait in `commits`
             )
             if embedder
             else given_batches(((docs, step.vectors, step) for docs, step in steps), advance)
         )
         for batch in embedded:
-            step = batch.payload
-            counts = counts + step.counts
-            rejects.append(step.rejects)
-            moved = cursor and replace(cursor, rows=step.rows_end, counts=counts)
-            sink.commit(batch, cursor=moved)
-            totals["passages"] += len(batch.doc_of)
-            totals["truncated"] += int(np.count_nonzero(batch.lost_tokens))
-            totals["lost_tokens"] += int(batch.lost_tokens.sum())
-            del batch, step  # frees the memory of this batch while the next one is embedded
+            commits.add(batch)
+            del batch  # frees the memory of this batch while the next one is embedded
+        commits.commit()
     seconds = time.perf_counter() - started
     finish()
     rejects.finish(was_read=reader.reads(rejects.path))
     return IngestReport(
-        counts=counts,
+        counts=commits.counts,
         resumed_rows=start.rows,
-        passages=totals["passages"],
-        truncated=totals["truncated"],
-        lost_tokens=totals["lost_tokens"],
+        passages=commits.totals["passages"],
+        truncated=commits.totals["truncated"],
+        lost_tokens=commits.totals["lost_tokens"],
         seconds=seconds,
-        rejects_file=rejects.path if counts.rejected else None,
+        rejects_file=rejects.path if commits.counts.rejected else None,
     )
 
 
@@ -329,7 +394,43 @@ def _classified(
         keep = [outcome in (Outcome.NEW, Outcome.REPLACE) for outcome in outcomes]
         accepted = list(compress(batch.documents, keep))
         vectors = None if batch.vectors is None else batch.vectors[keep]
-        yield accepted, _Step([*batch.rejects, *conflicts], counts, batch.rows_end, vectors)
+        yield (
+            accepted,
+            _Step(
+                rejects=[*batch.rejects, *conflicts],
+                counts=counts,
+                rows_end=batch.rows_end,
+                vectors=vectors,
+                starts_block=batch.starts_block,
+                ends_block=batch.ends_block,
+            ),
+        )
+
+
+def _share_of_batch(embedder: TextEmbedder, on_truncate: OnTruncate) -> Callable[[Document], float]:
+    """Return which share of a batch a document fills, so that a slow model commits within a block.
+
+    Texts are sorted by length within a batch only, so a resumed build must cut the same batches as
+    an uninterrupted one. The shares depend on lengths in characters and on the model, not on time.
+    (In an update, a model that is opened later may change them.)
+    """
+    steps = 0 if _is_closed(embedder) else embedder.batch_tokens
+
+    def share(document: Document) -> float:
+        nonlocal steps
+        if not steps and not _is_closed(embedder):
+            steps = embedder.batch_tokens
+        tokens = 2 + (len(document.title) + len(document.text)) // _CHARS_A_TOKEN
+        if on_truncate != "chunk" and steps:
+            tokens = min(tokens, embedder.max_len)
+        return tokens / max(_BATCH_TOKENS, _STEPS_A_BATCH * steps)
+
+    return share
+
+
+def _is_closed(embedder: TextEmbedder) -> bool:
+    """Whether a use of the embedder would open a model, perhaps without need."""
+    return isinstance(embedder, LazyEmbedder) and not embedder.is_open
 
 
 def _conflict(document: Document) -> Reject:

@@ -9,6 +9,7 @@ numbers).
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
@@ -16,8 +17,9 @@ import pyarrow as pa
 
 from sbert_search.index.dense import faiss_build
 from sbert_search.index.dense.faiss_runtime import FaissIndex
-from sbert_search.index.lexical.posting_files import write_lexical
-from sbert_search.index.lexical.postings import Live
+from sbert_search.index.lexical.posting_files import texts_of, write_lexical
+from sbert_search.index.lexical.postings import Live, count_terms
+from sbert_search.index.lexical.vocabulary import WordList
 from sbert_search.index.lexical.word_files import lists_words
 from sbert_search.index.maintenance.merge_policy import Group, lacks_ann
 from sbert_search.index.snapshot import Snapshot
@@ -64,6 +66,51 @@ def rewritten(work: Transaction, snapshot: Snapshot, groups: Sequence[Group]) ->
             keep_dead.append(i)
     new = dataclasses.replace(old, segments=tuple(segments), tombstones=())
     return _with_dead_of(work, snapshot, keep_dead, new)
+
+
+def written(
+    work: Transaction,
+    new: Manifest,
+    part: SegmentPart,
+    table: ids.IdTable,
+    extended: Snapshot | None,
+) -> SegmentRecord:
+    """Write new rows as a segment.
+
+    Args:
+        work: The transaction to write in.
+        new: Settings and columns of the index.
+        part: The new rows.
+        table: Id table of their documents.
+        extended: A state whose last segment, all of whose rows are live, is written again before
+            the new rows; None: the segment has only the new rows.
+    """
+    parts, columns = [part], new.columns
+    if extended:
+        older = extended.segments[-1]
+        older.verify()
+        columns = _columns_of([older], columns)
+        parts = [*_parts(older, None, columns), part]
+        table = ids.make_table(*np.concatenate([older.ids, table], axis=1))
+    record = write_segment(
+        work.folder,
+        work.new_number(),
+        parts,
+        table=table,
+        n_rows=sum(len(part.vectors) for part in parts),
+        settings=new.settings,
+        columns=columns,
+    )
+    if new.settings.lexical is None:
+        return record
+    counted: Counter[str] | None = Counter() if lists_words(record.n_docs) else None
+    lexical = write_lexical(
+        work.folder,
+        work.new_number(),
+        [(count_terms(texts_of(p.docs), new.settings.lexical, counted), None) for p in parts],
+        None if counted is None else [WordList.of(counted)],
+    )
+    return dataclasses.replace(record, lexical=lexical)
 
 
 def with_ann(
