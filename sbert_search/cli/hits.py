@@ -109,6 +109,8 @@ def _paragraphs(hit: Hit) -> Iterator[tuple[Text, int]]:
     head.append(title or _line(hit.doc_id), "bold")
     if title and title != hit.doc_id:
         head.append(f"  {_line(hit.doc_id)}", "dim")
+    if hit.chunk:
+        head.append(f"  chunk {hit.chunk}", "dim")
     yield head, 2
     yield _snippet(hit), 6
     if why := _why(hit):

@@ -43,6 +43,14 @@ if TYPE_CHECKING:
     "[default: --operators for QUERY, --plain for --queries]",
 )
 @click.option(
+    "--passages",
+    "group",
+    is_flag=True,
+    flag_value=False,
+    default=True,
+    help="Return passages: several may come from one document, and -k counts passages.",
+)
+@click.option(
     "--full-text",
     is_flag=True,
     help="Return the whole text of a document with several passages, not only its best passage.",
@@ -187,6 +195,8 @@ def _check_question(ctx: click.Context) -> None:
         raise click.UsageError("--unlike needs --like.")
     if params["run_out"] and queries is None:
         raise click.UsageError("--run-out needs --queries.")
+    if params["run_out"] and not params["group"]:
+        raise click.UsageError("--run-out has one score for each document; leave out --passages.")
 
 
 def _check_run_out(run_out: Path, path: Path, queries: Path, *models: str | None) -> None:

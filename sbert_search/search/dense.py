@@ -33,7 +33,7 @@ def nearest_documents(
     rankings = [empty for _ in queries]
     open_queries = np.arange(len(queries))
     if 0 < n_rows == n_docs:
-        return _one_row_each(*snapshot.search(queries, min(k, n_rows), mask))
+        return one_row_each(*snapshot.search(queries, min(k, n_rows), mask))
     fetch = min(k * _FIRST_FETCH, n_rows)
     while len(open_queries) and fetch:
         scores, rows = snapshot.search(queries[open_queries], fetch, mask)
@@ -48,7 +48,7 @@ def nearest_documents(
     return rankings
 
 
-def _one_row_each(scores: NDArray[np.float32], rows: NDArray[np.int64]) -> list[Ranking]:
+def one_row_each(scores: NDArray[np.float32], rows: NDArray[np.int64]) -> list[Ranking]:
     """Rank documents of one passage each.
 
     Args:

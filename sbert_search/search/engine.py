@@ -280,6 +280,10 @@ class SearchEngine:
         Only the rankings of the queries that are answered together are in memory.
         """
         chosen = self._options(options or SearchOptions(k=RUN_DEPTH), k, keywords, "plain")
+        if not chosen.group:
+            raise QueryError(
+                "group is False, but a run has one score for each document; leave group out."
+            )
         for name in ("diversity", "group_by"):
             if getattr(chosen, name):
                 raise QueryError(
@@ -464,7 +468,7 @@ class SearchEngine:
         part: list[Retrieved] = []
         taken, allowed = 0, budget // 32
         for found in block:
-            n_bytes = snapshot.bytes_of(found.ranking.docs)
+            n_bytes = snapshot.bytes_of(np.unique(found.ranking.docs))
             if n_bytes > allowed:
                 raise ConfigError(
                     f"The documents found for {found.query[:60]!r} take {memory.mib(n_bytes)}, but "
@@ -482,7 +486,7 @@ class SearchEngine:
         self, snapshot: Snapshot, found: Retrieved, options: SearchOptions, highlight: bool
     ) -> list[Hit]:
         """Read the documents of a ranking as hits."""
-        ranking = best_passages(snapshot, found.query, found.ranking)
+        ranking = best_passages(snapshot, found.query, found.ranking, group=options.group)
         hits = read_hits(snapshot, ranking, found.n_before)
         if highlight:
             hits = self._highlight(snapshot, found, hits)

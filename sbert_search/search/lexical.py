@@ -41,12 +41,17 @@ def matching_documents(
     return [Ranking(docs, docs, scores).with_stage("lexical") for docs, scores in matches]
 
 
-def best_passages(snapshot: Snapshot, query: str, ranking: Ranking) -> Ranking:
+def best_passages(
+    snapshot: Snapshot, query: str, ranking: Ranking, *, group: bool = True
+) -> Ranking:
     """Set the best passage of documents that only lexical search found.
 
     It is the passage with the most words of the query, and the first of several such passages.
-    Dense search has already set the best passage of the documents that it found.
+    Dense search has already set the best passage of the documents that it found. In a search for
+    passages (``group`` is False), every row is the passage that was found.
     """
+    if not group:
+        return ranking
     dense, _ = ranking.stages.get("dense", (np.zeros(len(ranking), np.int64), None))
     if snapshot.n_rows == snapshot.n_docs or dense.all():
         return ranking

@@ -39,6 +39,7 @@ class SearchKeywords(TypedDict, total=False):
     diversity: float
     group_by: str | None
     group_size: int
+    group: bool
     full_text: bool
     fuzzy: int
 
@@ -80,14 +81,17 @@ class SearchOptions:
             documents of each value of the column, best group first. A document without a value is
             a group of its own. ``offset`` counts groups.
         group_size: Number of documents of each group.
+        group: Whether a hit is a document, found by its best passage. False: a hit is a passage, k
+            counts passages, and several hits may come from one document. Lexical search then reads
+            the ``fusion.depth`` best documents, or k if that is more, and scores their passages.
         full_text: Whether `Hit.text` is the whole text of a document with several passages, and not
             only its best passage.
 
     Raises:
         QueryError: The mode or the syntax is unknown, k or ``group_size`` is below 1, ``offset`` is
             negative, ``min_score`` is NaN, ``diversity`` is not from 0 to 1, ``fuzzy``,
-            ``rerank_depth`` or the number of documents to choose by diversity is out of range, or
-            ``group_size`` is given without ``group_by``.
+            ``rerank_depth`` or the number of documents to choose by diversity is out of range,
+            ``group_size`` is given without ``group_by``, or ``group_by`` with ``group=False``.
     """
 
     k: int = 10
@@ -102,6 +106,7 @@ class SearchOptions:
     diversity: float = 0.0
     group_by: str | None = None
     group_size: int = 1
+    group: bool = True
     full_text: bool = False
     fuzzy: int = 0
 
@@ -142,6 +147,11 @@ class SearchOptions:
             raise QueryError(f"group_size is {self.group_size}; it must be at least 1.")
         if self.group_size > 1 and self.group_by is None:
             raise QueryError(f"group_size is {self.group_size}, but group_by names no column.")
+        if self.group_by is not None and not self.group:
+            raise QueryError(
+                f"group_by is {self.group_by!r}, which groups documents, but group=False asks for "
+                "passages; leave out one of the two."
+            )
 
     @property
     def boosts(self) -> Sequence[Boost]:
@@ -189,6 +199,7 @@ class SearchOptions:
             diversity=keywords.get("diversity", self.diversity),
             group_by=keywords.get("group_by", self.group_by),
             group_size=keywords.get("group_size", self.group_size),
+            group=keywords.get("group", self.group),
             full_text=keywords.get("full_text", self.full_text),
             fuzzy=keywords.get("fuzzy", self.fuzzy),
         )

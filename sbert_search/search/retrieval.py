@@ -26,6 +26,7 @@ from sbert_search.search.grouping import (
 from sbert_search.search.lexical import matching_documents
 from sbert_search.search.operators import Clause, ParsedQuery, parse_query
 from sbert_search.search.options import SearchOptions, require_queries
+from sbert_search.search.passages import matching_passages, nearest_passages, with_documents
 from sbert_search.search.queries import Asked
 from sbert_search.search.ranking import Ranking
 from sbert_search.search.spelling import near_words
@@ -84,7 +85,8 @@ def query_blocks(
             f"`sbert-search index add {snapshot.path} SOURCE`."
         )
     grouped = options.group_size * (options.offset + options.k) if options.group_by else 0
-    depth = min(max(options.depth, options.fusion.depth) + grouped, snapshot.n_docs)
+    most = snapshot.n_docs if options.group else snapshot.n_rows
+    depth = min(max(options.depth, options.fusion.depth) + grouped, most)
     pairs = _PAIRS_AT_ONCE // max(1, options.rerank_depth)
     step = max(1, min(_QUERIES_AT_ONCE, pairs, at_once // depth))
     for start in range(0, len(asked), step):
@@ -168,6 +170,8 @@ def _rankings(
         fills: Whether to append the documents of the mask that have no term of the query.
         depth: Number of documents for each query.
     """
+    if not options.group and snapshot.n_rows > snapshot.n_docs:
+        return _passage_rankings(snapshot, queries, vectors, mask, near, options, fills, depth)
     if vectors is None:
         found = matching_documents(snapshot, queries, depth, mask, near)
         return [fill_up(snapshot, r, mask, depth) for r in found] if mask and fills else found
@@ -177,6 +181,35 @@ def _rankings(
     dense = nearest_documents(snapshot, vectors, fused, mask)
     both = zip(dense, matching_documents(snapshot, queries, fused, mask, near), strict=True)
     return [fuse(nearest, words, options.fusion).first(depth) for nearest, words in both]
+
+
+def _passage_rankings(
+    snapshot: Snapshot,
+    queries: Sequence[str],
+    vectors: NDArray[np.float32] | None,
+    mask: RowMask | None,
+    near: NearWords | None,
+    options: SearchOptions,
+    fills: bool,
+    depth: int,
+) -> list[Ranking]:
+    """Rank ``depth`` passages for queries; arguments as for `_rankings`."""
+    n = depth if options.mode == "dense" else max(depth, options.fusion.depth)
+    lexical: list[Ranking] = []
+    if options.mode != "dense":
+        found = matching_documents(snapshot, queries, n, mask, near)
+        if mask and fills:
+            found = [fill_up(snapshot, ranking, mask, n) for ranking in found]
+        pairs = zip(queries, found, strict=True)
+        lexical = [matching_passages(snapshot, query, docs, n, near) for query, docs in pairs]
+    if vectors is None:
+        return [ranking.first(depth) for ranking in with_documents(snapshot, lexical)]
+    dense = nearest_passages(snapshot, vectors, n, mask)
+    if options.mode == "dense":
+        return list(with_documents(snapshot, dense))
+    both = zip(dense, lexical, strict=True)
+    fused = [fuse(nearest, words, options.fusion).first(depth) for nearest, words in both]
+    return list(with_documents(snapshot, fused))
 
 
 def _rows(vectors: NDArray[np.float32] | None, n: int) -> Iterable[NDArray[np.float32] | None]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sbert_search.index.lexical.analyzer import STOP_WORD, term_reader
-from sbert_search.index.lexical.postings import Live, Postings
+from sbert_search.index.lexical.postings import Live, Postings, count_terms
 from sbert_search.index.lexical_settings import LexicalSettings
 
 if TYPE_CHECKING:
@@ -72,12 +72,9 @@ class LexicalSearch:
         live = [part.postings.lengths[_marks(part.live)] for part in parts]
         self._n_docs = sum(map(len, live))
         total = sum(int(lengths.sum(dtype=np.int64)) for lengths in live)
-        average = total / self._n_docs if total else 1.0
-        k1, b = settings.k1, settings.b
-        self._norms = [
-            np.asarray(k1 * (1 - b + b * part.postings.lengths / average), np.float64)
-            for part in parts
-        ]
+        self._average = total / self._n_docs if total else 1.0
+        self._settings = settings
+        self._norms = [self._norms_of(part.postings.lengths) for part in parts]
 
     def search(
         self,
@@ -105,12 +102,42 @@ class LexicalSearch:
         pairs = [part.postings.of(term) for part in self._parts]
         return pairs, sum(map(LexicalPart.frequency, self._parts, pairs))
 
+    def scores_of(
+        self, query: str, texts: Iterable[tuple[str, str]], near: NearWords | None = None
+    ) -> NDArray[np.float64]:
+        """Score texts as if they were documents of the index, float64 (n,); 0 without a term.
+
+        Args:
+            query: The query.
+            texts: Pairs of title and text, which need not be documents of the index. The
+                frequencies of terms and the average length are those of the index.
+            near: As for `search`.
+        """
+        postings = count_terms(texts, self._settings)
+        weights, _ = self._terms(query, near)
+        if not weights:
+            return np.zeros(len(postings.lengths))
+        pairs = [postings.of(term) for term in weights]
+        return _scores(list(weights.values()), pairs, self._norms_of(postings.lengths))
+
+    def _norms_of(self, lengths: NDArray[np.uint32]) -> NDArray[np.float64]:
+        k1, b = self._settings.k1, self._settings.b
+        return np.asarray(k1 * (1 - b + b * lengths / self._average), np.float64)
+
     def _weighed(self, query: str, near: NearWords | None) -> tuple[list[float], list[TermPairs]]:
         """Find the terms of a query, and those near them, that live documents contain.
 
         Returns:
             The weight of each term, and for each segment the pairs of each term.
         """
+        weights, pairs_of = self._terms(query, near)
+        by_segment = zip(*(pairs_of[term] for term in weights), strict=True)
+        return list(weights.values()), [list(pairs) for pairs in by_segment]
+
+    def _terms(
+        self, query: str, near: NearWords | None
+    ) -> tuple[dict[int, float], dict[int, TermPairs]]:
+        """Return the weights of the terms of a query, and of those near them, and their pairs."""
         words = self.reader.words(query)
         weights: dict[int, float] = {}
         pairs_of: dict[int, TermPairs] = {}
@@ -123,8 +150,7 @@ class LexicalSearch:
                 for term, weight in self._near_terms(word, near).items():
                     weights[term] = weights.get(term, 0.0) + repeats * weight
                     pairs_of[term] = self.postings_of(term)[0]
-        by_segment = zip(*(pairs_of[term] for term in weights), strict=True)
-        return list(weights.values()), [list(pairs) for pairs in by_segment]
+        return weights, pairs_of
 
     def _near_terms(self, word: str, near: NearWords) -> dict[int, float]:
         """Weigh the terms of the words near a word of a query, without its own term.
