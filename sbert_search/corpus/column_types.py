@@ -6,7 +6,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, date, datetime, time
+from datetime import UTC, date, datetime
 from typing import Any, Literal, cast, get_args
 
 from sbert_search.config import unknown_name
@@ -36,9 +36,9 @@ _ALIASES = {"text": "string", "int": "int64", "float": "float64", "list": "list[
 _INTEGER = re.compile(r"-?(0|[1-9][0-9]*)")  # no leading zeros: "007" is a code, not a number
 _FLOAT = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]+)?")
 _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
-_MIN_INT64, _MAX_INT64 = -(1 << 63), (1 << 63) - 1
+_MIN_INT64, MAX_INT64 = -(1 << 63), (1 << 63) - 1
 _ALL_EXACT = 1 << 53  # float64 represents all integers up to 2**53 exactly, then only some
-_FLAGS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
+FLAGS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 
 
 def parse_type(name: str) -> ColumnType:
@@ -83,7 +83,7 @@ def type_of(value: object, name: str) -> ColumnType:
         )
     if kind == "float64" and not math.isfinite(cast(float, value)):
         raise BadRow(f"column {name!r} has a value that is not finite", value)
-    if kind == "int64" and not _MIN_INT64 <= cast(int, value) <= _MAX_INT64:
+    if kind == "int64" and not _MIN_INT64 <= cast(int, value) <= MAX_INT64:
         raise BadRow(f"column {name!r} has an integer beyond 64 bits", value)
     return kind
 
@@ -92,10 +92,10 @@ def type_of_cell(cell: str) -> ColumnType:
     """Return the narrowest type of an untyped cell."""
     if _INTEGER.fullmatch(cell):
         # An int64 has at most 20 characters; `int` of thousands of digits would be slow.
-        return "int64" if len(cell) < 21 and _MIN_INT64 <= int(cell) <= _MAX_INT64 else "string"
+        return "int64" if len(cell) < 21 and _MIN_INT64 <= int(cell) <= MAX_INT64 else "string"
     if _FLOAT.fullmatch(cell) and math.isfinite(float(cell)):
         return "float64"
-    if _DATE.fullmatch(cell) and _parsed(cell, "date") is not None:
+    if _DATE.fullmatch(cell) and parsed(cell, "date") is not None:
         return "date"
     return "bool" if cell.lower() in ("true", "false") else "string"
 
@@ -124,7 +124,7 @@ def as_type(
     if own == kind:
         if typed or kind == "string":
             return cast(ScalarValue, value)
-        return _parsed(str(value), kind)
+        return parsed(str(value), kind)
     if kind == "string" and not typed:
         return str(value)
     if kind == "float64" and own == "int64":
@@ -135,30 +135,10 @@ def as_type(
         reason = "float64 would round some of its integers, so it cannot hold this value"
         raise BadRow(f"column {name!r} is of type int64; {reason}", value)
     if kind in ("timestamp", "date") and isinstance(value, str) and own in ("string", "date"):
-        parsed = _parsed(value, kind)
-        if parsed is not None:
-            return parsed
+        moment = parsed(value, kind)
+        if moment is not None:
+            return moment
     raise BadRow(f"column {name!r} is of type {kind}, this value is of type {own}", value)
-
-
-def as_declared(value: object, kind: ColumnType, name: str) -> MetadataValue:
-    """Convert a value to the type that the user has chosen for its column.
-
-    Text is parsed; a list column takes a JSON list, or values with semicolons between them.
-
-    Raises:
-        BadRow: The value has no exact equivalent in this type.
-    """
-    inner = element_type(kind)
-    if inner is not None:
-        return cast(MetadataValue, [as_declared(v, inner, name) for v in _elements(value, name)])
-    if kind == "string":
-        return as_text(value, name)
-    converted = _parsed(value, kind) if isinstance(value, str) else _converted(value, kind)
-    if converted is None:
-        raise BadRow(f"column {name!r} is of type {kind}, which this value does not fit", value)
-    type_of(converted, name)  # refuses infinities and integers beyond 64 bits
-    return converted
 
 
 def as_text(value: object, name: str) -> str:
@@ -204,45 +184,8 @@ def _list_as_type(
     raise BadRow(f"column {name!r} is of type {kind}, this value is of type {own}", values)
 
 
-def _elements(value: object, name: str) -> list[object]:
-    if isinstance(value, list):
-        return present(value)
-    if not isinstance(value, str):
-        return [value]
-    if value.lstrip().startswith("["):
-        try:
-            values = json.loads(value)
-        except (ValueError, RecursionError):
-            raise BadRow(f"column {name!r} has a broken JSON list", value) from None
-        return present(values)
-    return [part.strip() for part in value.split(";") if part.strip()]
-
-
-def _converted(value: object, kind: ColumnType) -> ScalarValue | None:
-    """Convert a typed value that is no text; None if it has no exact equivalent."""
-    if type(value) is bool or kind == "bool":
-        return _FLAGS.get(str(int(value))) if kind == "bool" and value in (0, 1) else None
-    if isinstance(value, int):
-        if kind == "float64":
-            return float(value) if abs(value) <= _MAX_INT64 and exact_as_float(value) else None
-        return value if kind == "int64" else None
-    if isinstance(value, float):
-        if kind == "int64":
-            return int(value) if value.is_integer() else None
-        return value if kind == "float64" else None
-    if isinstance(value, datetime):
-        utc = value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
-        if kind == "timestamp":
-            return utc
-        return utc.date() if kind == "date" and utc.time() == time() else None
-    if isinstance(value, date):
-        midnight = datetime.combine(value, time(), UTC)
-        return value if kind == "date" else midnight if kind == "timestamp" else None
-    return None
-
-
-def _parsed(text: str, kind: ColumnType) -> ScalarValue | None:
-    """Parse a text as a value of a type; None if it is not one."""
+def parsed(text: str, kind: ColumnType) -> ScalarValue | None:
+    """Parse a text as a value of a type that is neither string nor list; None if it is not one."""
     try:
         return _PARSE[kind](text.strip())
     except (ValueError, OverflowError, KeyError):  # overflow: in UTC the year is outside 1 to 9999
@@ -269,7 +212,7 @@ def _float(text: str) -> float:
 _PARSE: Mapping[ColumnType, Callable[[str], ScalarValue]] = {
     "int64": _integer,
     "float64": _float,
-    "bool": lambda text: _FLAGS[text.lower()],
+    "bool": lambda text: FLAGS[text.lower()],
     "timestamp": _time,
     "date": date.fromisoformat,
 }

@@ -8,7 +8,6 @@ from typing import Any
 from sbert_search.corpus.column_types import (
     NUMBERS,
     ColumnType,
-    as_declared,
     as_type,
     element_type,
     exact_as_float,
@@ -17,6 +16,7 @@ from sbert_search.corpus.column_types import (
     type_of,
     type_of_cell,
 )
+from sbert_search.corpus.declared_types import as_declared
 from sbert_search.corpus.formats.rows import BadRow, check_text
 from sbert_search.errors import ConfigError
 from sbert_search.records import MetadataValue

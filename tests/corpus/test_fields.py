@@ -14,7 +14,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from sbert_search import Index
-from sbert_search.corpus.column_types import ColumnType, as_declared, parse_type
+from sbert_search.corpus.column_types import ColumnType, parse_type
+from sbert_search.corpus.declared_types import as_declared
 from sbert_search.corpus.documents import CorpusReader, FieldNames
 from sbert_search.corpus.formats.rows import BadRow
 from sbert_search.errors import ConfigError, CorpusError

@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sbert_search.corpus.documents import CorpusReader
+from sbert_search.corpus.formats import json_array
 from sbert_search.corpus.formats.json_array import read_json
 from sbert_search.corpus.formats.limits import RowLimit
 from sbert_search.corpus.formats.rows import RawRow, Reject
@@ -149,6 +150,24 @@ def test_an_item_over_the_limit_is_one_reject() -> None:
         assert values(found) == [{"a": 1}, {"a": 2}]
     rejects = [r for r in read(f"[{long}]", limit=RowLimit(n_bytes=1000)) if isinstance(r, Reject)]
     assert ["an item longer than" in reject.reason for reject in rejects] == [True]
+
+
+@pytest.mark.parametrize("separator", [",", ",\n"])
+def test_memory_is_that_of_a_few_rows(separator: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "[" + separator.join(json.dumps({"text": "x" * 500}) for _ in range(8000)) + "]"
+    held = []
+    fill = json_array._Scanner._fill
+
+    def noted(scanner: json_array._Scanner) -> bool:
+        held.append(len(scanner._data))
+        return fill(scanner)
+
+    monkeypatch.setattr(json_array._Scanner, "_fill", noted)
+    assert len(read(text)) == 8000
+    assert max(held) < 3 << 16 < len(text) // 10
+    held.clear()
+    skipped = f'{{"long": "{text.replace(chr(34), "")}", "rows": [{{"a": 1}}]}}'
+    assert values(read(skipped)) == [{"a": 1}]
 
 
 def test_compressed_and_damaged_files(tmp_path: Path) -> None:

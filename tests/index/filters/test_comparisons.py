@@ -10,7 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sbert_search.index.filters.comparisons import OPERATORS, Value, compare, compare_columns, is_in
+from sbert_search.index.filters.comparisons import (
+    OPERATORS,
+    Value,
+    compare,
+    compare_columns,
+    contains,
+    is_in,
+)
 from sbert_search.index.storage.columns import exact_as_float
 
 PYTHON = {
@@ -82,3 +89,34 @@ def test_integers_that_float64_holds_are_known(values: list[int]) -> None:
 @pytest.mark.parametrize("kind", [pa.large_string(), pa.bool_(), pa.int64()])
 def test_nothing_is_among_no_values(kind: pa.DataType) -> None:
     assert is_in(pa.nulls(2, kind), []).to_pylist() == [None, None]
+
+
+@given(
+    st.lists(st.none() | st.lists(integers | floats, max_size=4), max_size=6),
+    st.integers(0, 3),
+    st.booleans(),
+    st.data(),
+)
+def test_a_list_contains_what_python_finds_in_it(
+    lists: list[list[int | float] | None], start: int, exact: bool, data: st.DataObject
+) -> None:
+    kind = pa.int64() if exact else pa.float64()
+    typed = [
+        None if items is None else [int(v) if exact else float(v) for v in items if abs(v) < 2**62]
+        for items in lists
+    ]
+    known = [value for items in typed if items for value in items]
+    value = data.draw(st.sampled_from(known) if known else integers | floats)
+    column = pa.array(typed, pa.large_list(kind)).slice(start)
+    expected = [None if items is None else value in items for items in typed[start:]]
+    assert contains(column, value).to_pylist() == expected
+
+
+def test_values_below_a_null_list_count_for_no_list() -> None:
+    offsets, values = pa.array([0, 2, 4, 4, 6], pa.int64()), pa.array([1, 2, 3, 4, 5, 3])
+    lists = pa.LargeListArray.from_arrays(
+        offsets, values, mask=pa.array([False, True, False, False])
+    )
+    assert contains(lists, 3).to_pylist() == [False, None, False, True]
+    texts = pa.array([["a", None], [None]], pa.large_list(pa.large_string()))
+    assert contains(texts, "a").to_pylist() == [True, False]
