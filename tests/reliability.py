@@ -56,6 +56,9 @@ PROMISES = {
     "index_determinism": "Threads, batch size and restarts change no answer",
     "memory_limits": "`--memory` is kept by every command that has it, or refused by name, on "
     "hostile rows (peak of anonymous memory at most 1.1 of it)",
+    "sync_kills": "An `index sync` killed at any moment loses no document that did not change and "
+    "doubles none, and the next run ends with the documents of the folder",
+    "sync_steps": "So does one in which any step of writing fails",
     "index_folders": "An index folder is moved, replaced, linked or emptied at any step of any "
     "command: nothing outside it changes, nothing acknowledged in it is lost",
     "index_hostile": "A hostile index folder is refused by name, in bounded time and memory",

@@ -9,5 +9,14 @@ def test_the_report_is_that_of_the_committed_results() -> None:
 
 
 def test_every_result_about_data_is_reported() -> None:
-    kinds = ("index_*", "training_*", "parser_*", "files_*", "filter*", "command_*", "upsert_*")
+    kinds = (
+        "index_*",
+        "training_*",
+        "parser_*",
+        "files_*",
+        "filter*",
+        "command_*",
+        "upsert_*",
+        "sync_*",
+    )
     assert {file.stem for kind in kinds for file in RESULTS.glob(f"{kind}.json")} <= PROMISES.keys()
