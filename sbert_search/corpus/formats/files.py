@@ -18,11 +18,12 @@ import xxhash
 from sbert_search.corpus.formats import markup
 from sbert_search.corpus.formats.limits import NO_BUDGET, RowLimit
 from sbert_search.corpus.formats.lines import BOM
+from sbert_search.corpus.formats.pdf import read_pdf
 from sbert_search.corpus.formats.rows import BadRow, RawRow, Reject, decode, printable
 from sbert_search.errors import CorpusError
 from sbert_search.runtime.memory import mib
 
-Kind = Literal["text", "markdown", "rst", "html", "notebook"]
+Kind = Literal["text", "markdown", "rst", "html", "notebook", "pdf"]
 
 CODE = (
     ".c .cc .clj .cpp .cs .cxx .dart .erl .ex .exs .go .h .hpp .hs .java .jl .js .jsx .kt .lua .m "
@@ -40,6 +41,7 @@ KINDS: Mapping[str, Kind] = {
     ".html": "html",
     ".htm": "html",
     ".ipynb": "notebook",
+    ".pdf": "pdf",
     **dict.fromkeys(CODE.split(), "text"),
 }
 """The kind of a file by its extension. Of source code the whole file is the text."""
@@ -48,6 +50,7 @@ UNREAD_FOLDERS = frozenset(("__pycache__", "node_modules"))  # besides hidden on
 
 PAGE_MARK = "#page="  # in the id of a page, between the path of the file and the number
 
+_PDF_SHARE = 8  # a PDF may be as many times as large as a document: only its pages are documents
 _EXTRACTION = 1  # raised when the same bytes give another title or text than before
 _UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 _CHARSET = re.compile(rb"""<meta\b[^>]*?charset\s*=\s*["']?\s*([\w-]{1,30})""", re.IGNORECASE)
@@ -165,7 +168,8 @@ def read_files(
     """Yield a row for each document; files without text are skipped, as blank lines are.
 
     The fields of a row are ``id``, ``title``, ``text``, ``path`` and ``modified``. The title is
-    that of the content, else the name of the file.
+    that of the content, else the name of the file. Of a PDF file each page with text is a document;
+    its number is in the field ``page``, and at the end of the id.
     """
     rows = itertools.chain.from_iterable(_read_file(file, limit) for file in files)
     return itertools.islice(rows, skip, None)
@@ -174,6 +178,14 @@ def read_files(
 def fingerprint(data: bytes) -> int:
     """Hash the bytes of a file, and the version of the code that finds its title and text."""
     return xxhash.xxh3_64_intdigest(data, seed=_EXTRACTION)
+
+
+def fingerprint_before_last(of_file: int) -> int:
+    """Return the fingerprint of a document of a file that is not its last one.
+
+    The documents are committed in order, so a file is stored whole if its last document is.
+    """
+    return of_file ^ 1
 
 
 def read_bytes(file: FileName, limit: RowLimit = NO_BUDGET) -> bytes:
@@ -187,7 +199,8 @@ def read_bytes(file: FileName, limit: RowLimit = NO_BUDGET) -> bytes:
     try:
         if not file.path.is_file():
             raise BadRow("not a regular file")
-        if (size := file.path.stat().st_size) > limit.n_bytes:
+        size, is_pdf = file.path.stat().st_size, file.path.suffix.lower() == ".pdf"
+        if size > limit.n_bytes * (_PDF_SHARE if is_pdf else 1):
             raise BadRow(f"the file has {mib(size)}, and one document may have {limit}")
         return file.path.read_bytes()
     except OSError as error:
@@ -206,21 +219,38 @@ def _read_file(file: FileName, limit: RowLimit) -> Iterator[RawRow | Reject]:
         data = read_bytes(file, limit)
         if not data.strip():
             return
-        title, text = _title_and_text(KINDS[file.path.suffix.lower()], data, limit)
+        kind = KINDS[file.path.suffix.lower()]
+        of_file = {"path": file.column, "modified": modified}
+        if kind == "pdf":
+            yield from _read_pages(file, data, of_file)
+            return
+        title, text = _title_and_text(kind, data, limit)
     except BadRow as bad:
         yield bad.at(source)
         return
     title = markup.clean_title(title)
-    if not title and not text.strip():
-        return
-    values = {
-        "id": file.doc_id,
-        "title": title or printable(file.path.name),
-        "text": text,
-        "path": file.column,
-        "modified": modified,
-    }
-    yield RawRow(source, 1, values, fingerprint=fingerprint(data))
+    if title or text.strip():
+        title = title or printable(file.path.name)
+        values = {"id": file.doc_id, "title": title, "text": text, **of_file}
+        yield RawRow(source, 1, values, fingerprint=fingerprint(data))
+
+
+def _read_pages(
+    file: FileName, data: bytes, of_file: Mapping[str, object]
+) -> Iterator[RawRow | Reject]:
+    """Yield a row for each page with text; all but the last have a `fingerprint_before_last`."""
+    whole = fingerprint(data)
+    title, pages = read_pdf(data)
+    title = markup.clean_title(title) or printable(file.path.name)
+    before: tuple[int, str] | None = None
+    for page in itertools.chain(pages, [None]):
+        if before:
+            number, text = before
+            doc_id = f"{file.doc_id}{PAGE_MARK}{number}"
+            values = {"id": doc_id, "title": title, "text": text, "page": number, **of_file}
+            own = fingerprint_before_last(whole) if page else whole
+            yield RawRow(f"{file.shown}:page {number}", number, values, fingerprint=own)
+        before = page
 
 
 def _title_and_text(kind: Kind, data: bytes, limit: RowLimit) -> tuple[str, str]:

@@ -14,7 +14,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from sbert_search.corpus.documents import CorpusReader, Survey
-from sbert_search.corpus.formats.files import fingerprint, list_files, read_bytes
+from sbert_search.corpus.formats.files import (
+    fingerprint,
+    fingerprint_before_last,
+    list_files,
+    read_bytes,
+)
 from sbert_search.corpus.formats.limits import RowLimit
 from sbert_search.corpus.formats.rows import BadRow, printable
 from sbert_search.corpus.sources import SourceFile, files_of, path_below
@@ -28,6 +33,8 @@ from sbert_search.index.storage.manifest import BuildCursor
 from sbert_search.index.store import IndexStore
 from sbert_search.index.writer import IndexWriter
 from sbert_search.runtime.progress import progress
+
+COMMIT_ROWS = 1024  # documents that are embedded and committed together
 
 TAKEN = "a document of another source has this id; rename the file or delete that document"
 
@@ -253,6 +260,7 @@ class _Parsed:
             on_error="skip",
             columns=store.snapshot.columns if store else None,
             widens=store.snapshot.widens if store else lambda name: True,
+            batch_rows=COMMIT_ROWS,
             memory_bytes=memory_bytes,
         )
         survey = reader.survey(allow_empty=True)
@@ -292,10 +300,14 @@ def is_whole(contents: Collection[int], own: int, *, alone: bool) -> bool:
 
     Args:
         contents: Content hashes of the stored documents of the file.
-        own: Fingerprint of the file; that of documents before the last differs in one bit.
+        own: Fingerprint of the file.
         alone: Whether documents of earlier contents of the file count as a difference.
     """
-    return own in contents and not (alone and set(contents) - {own, own ^ 1})
+    return own in contents and not (alone and set(contents) - _prints(own))
+
+
+def _prints(own: int) -> set[int]:
+    return {own, fingerprint_before_last(own)}
 
 
 def _report(
@@ -332,5 +344,5 @@ def _doomed(
     for path in parsed:
         own, contents = scan.prints[path], stored.get(path, {})
         if is_whole(contents.values(), own, alone=False):
-            doomed += [doc_id for doc_id, have in contents.items() if have not in (own, own ^ 1)]
+            doomed += [doc_id for doc_id, have in contents.items() if have not in _prints(own)]
     return doomed

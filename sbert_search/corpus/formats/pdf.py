@@ -1,0 +1,61 @@
+"""Read the text of PDF files, page by page; needs pypdf, the extra ``pdf``."""
+
+from __future__ import annotations
+
+import io
+import logging
+from collections.abc import Iterator
+
+from sbert_search.corpus.formats.rows import BadRow, excerpt
+
+MAX_PAGE_CHARS = 1 << 20  # of a page only this many characters are read
+
+
+def read_pdf(data: bytes) -> tuple[str, Iterator[tuple[int, str]]]:
+    """Return the title of a PDF file, or "", and its pages with text: number from 1 and text.
+
+    Raises:
+        BadRow: pypdf is not installed, or the file is damaged, encrypted or no PDF. The iterator
+            raises it for a damaged page, and if no page has text.
+    """
+    try:
+        from pypdf import PdfReader
+    except ImportError:
+        raise BadRow("a PDF file needs pypdf: pip install 'sbert-search[pdf]'") from None
+    logging.getLogger("pypdf").setLevel(logging.CRITICAL)  # it logs each defect that it mends
+    try:
+        reader = PdfReader(io.BytesIO(data))
+        if reader.is_encrypted and not reader.decrypt(""):
+            raise BadRow("the PDF file is encrypted; remove its password")
+        title = str((reader.metadata.title if reader.metadata else "") or "")
+        n_pages = len(reader.pages)
+    except BadRow:
+        raise
+    except Exception as error:  # pypdf raises errors of many types for damaged files
+        raise _damaged("the PDF file", error) from None
+
+    def pages() -> Iterator[tuple[int, str]]:
+        empty = True
+        for number in range(n_pages):
+            try:
+                text = reader.pages[number].extract_text()
+            except Exception as error:
+                raise _damaged(f"page {number + 1}", error) from None
+            if text := _clean(text):
+                empty = False
+                yield number + 1, text
+        if empty:
+            raise BadRow("no page has text; a scanned PDF needs text recognition (OCR) first")
+
+    return _clean(title), pages()
+
+
+def _clean(text: str) -> str:
+    """Drop what no document may hold: NUL characters and lone surrogates."""
+    text = text[:MAX_PAGE_CHARS].replace("\0", "")
+    return text.encode("utf-8", "replace").decode().strip()
+
+
+def _damaged(what: str, error: Exception) -> BadRow:
+    reason = str(error) or type(error).__name__
+    return BadRow(f"{what} cannot be read", excerpt(reason))
