@@ -12,6 +12,11 @@ from tests.cli.process import ROOT, environment
 
 PRINTED = {
     "csv_hybrid": ["The tides of the north sea (1931)", "filter: year >= 1980", "Sourdough (2014)"],
+    "notes_in_sync": [
+        "added ('kitchen/dough.md',) replaced ('sea/tides.md',) deleted ('sea/dunes.txt',)",
+        "unchanged 4",
+        "kitchen/bread.html | Bread",
+    ],
     "rows_in_memory": ["duplicate=", "search  gzip", "similar ", "deleted 1 False", "nearest y"],
 }
 
