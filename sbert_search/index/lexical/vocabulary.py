@@ -45,7 +45,7 @@ class WordList:
     @classmethod
     def of(cls, counts: Mapping[str, int]) -> WordList:
         """Make a list of those words that are listed."""
-        words = sorted(filter(is_listed, counts))
+        words = sorted(filter(_LISTED.fullmatch, counts))
         starts = range(0, len(words), BATCH_WORDS)
         return cls([_batch(words[i : i + BATCH_WORDS], counts) for i in starts])
 
