@@ -19,7 +19,7 @@ from sbert_search.corpus.formats.rows import BadRow
 from sbert_search.corpus.id_column import IdsLike, id_column, numbered
 from sbert_search.corpus.vectors import RowVectors, VectorRule, problems
 from sbert_search.errors import CorpusError
-from sbert_search.index.norms import norms_of
+from sbert_search.index.norms import divide_by_norms, norms_of
 from sbert_search.index.storage import ids as ids_of
 from sbert_search.index.storage.columns import textless_table
 from sbert_search.index.storage.manifest import StoreSettings
@@ -177,8 +177,7 @@ class IdVectors:
             ids, sources = ids.filter(pa.array(keep)), sources.filter(pa.array(keep))
         norms = _norms(vectors)
         if settings.metric == "cosine":
-            vectors = vectors / norms[:, None]
-            norms = _norms(vectors)
+            vectors, norms = _units(vectors, norms)
         table = textless_table(ids, sources, first_row)
         vectors = vectors.astype(settings.dtype, copy=False)
         return SegmentPart(table, vectors, float(norms.max(initial=0)))
@@ -240,19 +239,29 @@ class IdVectors:
         return self._ids.slice(start, stop - start)
 
 
-def _norms(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
+def _norms(vectors: NDArray[np.float32]) -> NDArray[np.float64]:
     """Return the norms of vectors (n, dim), (n,), computed in float32 where that is exact enough.
 
-    Squares of very small or large components are inexact, so such rows are computed in float64.
+    The squares of very small and very large components are not, so float64 is used for them.
     """
     with np.errstate(over="ignore", invalid="ignore"):
         squares = np.einsum("nd,nd->n", vectors, vectors)
-    norms: NDArray[np.float32] = np.sqrt(squares)
-    unsure = ~((squares > _SMALL) & (squares < _LARGE))
-    if unsure.any():
-        with np.errstate(over="ignore", invalid="ignore"):
+        norms: NDArray[np.float64] = np.sqrt(squares).astype(np.float64)
+        unsure = ~((squares > _SMALL) & (squares < _LARGE))
+        if unsure.any():
             norms[unsure] = norms_of(vectors[unsure])
     return norms
+
+
+def _units(
+    vectors: NDArray[np.float32], norms: NDArray[np.float64]
+) -> tuple[NDArray[np.float32], NDArray[np.float64]]:
+    """Scale vectors to norm 1; return them and the norms that they have then, up to rounding."""
+    if len(norms) and not (norms.min() ** 2 > _SMALL and norms.max() ** 2 < _LARGE):
+        units = divide_by_norms(vectors, norms)
+    else:
+        units = vectors / norms.astype(np.float32)[:, None]
+    return units, _norms(units)
 
 
 _SMALL, _LARGE = 1e-20, 1e30  # squares of norms between which float32 is used
