@@ -86,19 +86,15 @@ def test_a_killed_build_of_given_vectors_ends_with_the_same_bytes(tmp_path: Path
     vectors[[5, 3000]] = np.nan
     np.save(tmp_path / "v.npy", vectors)
     given = ["--vectors", tmp_path / "v.npy", "--on-error", "skip", "--json"]
-    whole, killed = (
-        command("index", "build", rows, "--out", tmp_path / name, *given)
-        for name in ("whole", "killed")
-    )
-    done = started(whole)
-    out_text, _ = done.communicate(timeout=120)
-    assert done.returncode == 3
-    assert json.loads(out_text)["rejected"] == 2
+    killed = command("index", "build", rows, "--out", tmp_path / "killed", *given)
+    Index.build(rows, out=tmp_path / "whole", vectors=tmp_path / "v.npy", on_error="skip")
     for _ in range(2):
         grown = partial(_has_more, tmp_path / "killed", rows_done(tmp_path / "killed"))
         assert stop_when(grown, started(killed), signal.SIGKILL).code == -signal.SIGKILL
     last = started(killed)
     out_text, err_text = last.communicate(timeout=120)
     assert "resuming at row" in err_text
-    assert json.loads(out_text)["resumed_rows"] >= 2 * 1024
+    record = json.loads(out_text)
+    assert record["resumed_rows"] >= 2 * 1024
+    assert (record["read"], record["rejected"]) == (count, 2)
     assert_equal(tmp_path / "whole", tmp_path / "killed")

@@ -196,7 +196,7 @@ def inputs(rows: list[tuple[str, tuple[float, float]]]) -> tuple[list[Any], NDAr
     return [{"_id": doc_id} for doc_id, _ in rows], np.array([vector for _, vector in rows])
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(first=INPUT, second=INPUT, mode=st.sampled_from(["add", "upsert"]))
 def test_random_rows_give_what_a_dict_gives(first: Any, second: Any, mode: str) -> None:
     model = {"start": (1.0, 0.0)}
