@@ -1,11 +1,57 @@
-"""Click groups that import a command only when it is used."""
+"""Click groups that import a command at its first use, show examples and suggest names."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import difflib
+from collections.abc import Iterable, Mapping
 from importlib import import_module
 
 import click
+
+from sbert_search.cli.examples import with_examples
+
+NEAR = 0.7  # similarity from which a known name is suggested for an unknown one
+
+
+def near_names(name: str, known: Iterable[str]) -> list[str]:
+    """Return the known names that are similar to a misspelt one, best first.
+
+    Leading dashes do not count; two options would otherwise be similar because of them.
+    """
+    plain = {option.lstrip("-"): option for option in known}
+    return [plain[near] for near in difflib.get_close_matches(name.lstrip("-"), plain, 2, NEAR)]
+
+
+def suggestion(name: str, known: Iterable[str]) -> str:
+    """Return a sentence with the known names that are similar to a misspelt one, or ""."""
+    near = near_names(name, known)
+    return f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
+
+
+class GuidedGroup(click.Group):
+    """A group that suggests commands, and whose commands show examples in their help."""
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Return a command with its examples; None if there is none of this name."""
+        command = self.load_command(ctx, cmd_name)
+        if command and not isinstance(command, click.Group):
+            name = cmd_name if self.name in (None, "cli") else f"{self.name} {cmd_name}"
+            if "Examples:" not in (command.epilog or ""):
+                command.epilog = with_examples(command.epilog, name)
+        return command
+
+    def load_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Return a command; None if there is none of this name."""
+        return super().get_command(ctx, cmd_name)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command of a command line; suggest a name if there is none."""
+        name, known = args[0], self.list_commands(ctx)
+        if name not in known and not name.startswith("-") and not ctx.resilient_parsing:
+            ctx.fail(f"No such command {name!r}.{suggestion(name, known)}")
+        return super().resolve_command(ctx, args)
 
 
 def lazy_group(homes: Mapping[str, str]) -> type[click.Group]:
@@ -15,11 +61,11 @@ def lazy_group(homes: Mapping[str, str]) -> type[click.Group]:
         homes: ``module:attribute`` of each command, by name.
     """
 
-    class LazyGroup(click.Group):
+    class LazyGroup(GuidedGroup):
         def list_commands(self, ctx: click.Context) -> list[str]:
             return list(homes)
 
-        def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        def load_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
             if cmd_name not in homes:
                 return None
             module, _, attribute = homes[cmd_name].partition(":")

@@ -14,7 +14,7 @@ import click
 
 from sbert_search.cli import streams
 from sbert_search.cli.failures import describe
-from sbert_search.cli.lazy_group import lazy_group
+from sbert_search.cli.lazy_group import lazy_group, suggestion
 from sbert_search.errors import ConfigError, QueryError, SbertSearchError
 from sbert_search.runtime.progress import show_notes, tell
 from sbert_search.version import __version__
@@ -32,6 +32,7 @@ _COMMANDS: dict[str, str] = {
     "fill-mask": "sbert_search.cli.fill_mask:fill_mask",
     "pretrain": "sbert_search.cli.train.pretrain:pretrain",
     "train": "sbert_search.cli.train.group:train",
+    "completion": "sbert_search.cli.completion:completion",
 }
 
 
@@ -56,7 +57,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
     except click.ClickException as error:
         shown = io.StringIO()
-        error.show(shown)
+        _with_near_options(error).show(shown)
         tell(shown.getvalue().rstrip("\n"))
         return error.exit_code
     except (click.Abort, KeyboardInterrupt) as abort:
@@ -77,6 +78,15 @@ def main() -> NoReturn:
     """Run the command line of this process and exit."""
     streams.prepare()
     sys.exit(run())
+
+
+def _with_near_options(error: click.ClickException) -> click.ClickException:
+    """Suggest options for an unknown one; click also suggests options that are not similar."""
+    if not isinstance(error, click.NoSuchOption) or error.ctx is None:
+        return error
+    known = [name for option in error.ctx.command.params for name in option.opts if name[0] == "-"]
+    hint = suggestion(error.option_name, known)
+    return click.UsageError(f"No such option '{error.option_name}'.{hint}", error.ctx)
 
 
 def _interrupted(abort: BaseException) -> str:

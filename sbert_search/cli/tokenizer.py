@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Literal
 import click
 
 from sbert_search.cli.console import REJECTED_ROWS, emit, show_facts
+from sbert_search.cli.lazy_group import GuidedGroup
 from sbert_search.cli.shared_options import shared_options
 
 if TYPE_CHECKING:
     from sbert_search.tokens.training import Algorithm
 
 
-@click.group()
+@click.group(cls=GuidedGroup)
 def tokenizer() -> None:
     """Train a tokenizer."""
 

@@ -48,6 +48,7 @@ SOUND: Mapping[str, Sequence[str]] = {
     "run_b": ["runs/b"],
     "text": ["the [MASK] sat"],
     "recipe": ["recipe.toml"],
+    "shell": ["bash"],
 }
 # What single commands need besides, or in place of that.
 OWN: Mapping[str, Mapping[str, Sequence[str]]] = {

@@ -8,6 +8,7 @@ import sys
 import pytest
 
 from sbert_search import __version__
+from sbert_search.cli.main import run
 from tests.cli.process import environment, sbert_search
 
 HEAVY = {"torch", "transformers", "sentence_transformers", "tokenizers", "faiss", "onnxruntime"}
@@ -45,8 +46,50 @@ def test_version() -> None:
     assert sbert_search("--version").out == f"sbert-search, version {__version__}\n"
 
 
-def test_unknown_command_is_wrong_usage() -> None:
-    done = sbert_search("serach")
-    assert done.code == 2
-    assert "No such command 'serach'" in done.err
-    assert done.out == ""
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("serach", "No such command 'serach'. Did you mean 'search'?"),
+        ("index buld", "No such command 'buld'. Did you mean 'build'?"),
+        ("eval retreival", "No such command 'retreival'. Did you mean 'retrieval'?"),
+        ("xyzzy", "No such command 'xyzzy'."),
+        ("search i q --rerank-dept 4", "Did you mean '--rerank-depth' or '--rerank-weight'?"),
+        ("index build a.jsonl --force", "No such option '--force'."),
+        ("index build a.jsonl --langauge german", "Did you mean '--language'?"),
+    ],
+)
+def test_a_misspelt_name_is_wrong_usage_and_a_similar_one_is_suggested(
+    line: str, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(line.split()) == 2
+    said = capsys.readouterr()
+    assert said.err.splitlines()[-1].endswith(message)
+    assert said.out == ""
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("sbert-search ind", "index"),
+        ("sbert-search index bui", "build"),
+        ("sbert-search search --rerank-d", "--rerank-depth"),
+        ("sbert-search train bi-encoder mnrl-n", "mnrl-nli"),
+        ("sbert-search pretrain disti", "distilbert"),
+    ],
+)
+def test_a_shell_completes_commands_options_and_recipes(words: str, expected: str) -> None:
+    variables = {
+        "_SBERT_SEARCH_COMPLETE": "bash_complete",
+        "COMP_WORDS": words,
+        "COMP_CWORD": str(len(words.split()) - 1),
+    }
+    done = sbert_search(env=variables)
+    assert f"plain,{expected}" in done.out.splitlines()
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_the_completion_script_of_each_shell_asks_this_program(shell: str) -> None:
+    script = sbert_search("completion", shell).out
+    assert f"_SBERT_SEARCH_COMPLETE={shell}_complete" in script
+    assert "sbert-search" in script
+    assert sbert_search("completion", "tcsh").code == 2

@@ -14,6 +14,7 @@ from sbert_search.cli.evaluate.compare import compare
 from sbert_search.cli.evaluate.fusion import fusion
 from sbert_search.cli.evaluate.mlm import mlm
 from sbert_search.cli.evaluate.options import FILE, FOLDER, EvalOptions, eval_options, no_cache
+from sbert_search.cli.lazy_group import GuidedGroup
 from sbert_search.cli.ranking_options import ranking_options, search_options
 from sbert_search.runtime.progress import note
 
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     Evaluate = Callable[[EvalTask], Evaluation]
 
 
-@click.group()
+@click.group("eval", cls=GuidedGroup)
 def evaluate() -> None:
     """Evaluate a model on tasks with known answers.
 

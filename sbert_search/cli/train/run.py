@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar, get_args
 
 import click
 
@@ -42,8 +42,14 @@ def training_command(kind: Kind) -> Callable[[Command], click.Command]:
     return decorate
 
 
+def _recipes(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    """Return the shipped recipes that begin with what a user has typed, for a shell."""
+    kind = next((kind for kind in get_args(Kind) if kind == ctx.info_name), None)
+    return [name for name in shipped_recipes(kind) if name.startswith(incomplete)] if kind else []
+
+
 _PARAMETERS: tuple[Decorator, ...] = (
-    click.argument("recipe", required=False),
+    click.argument("recipe", required=False, shell_complete=_recipes),
     click.option(
         "--set",
         "overrides",
