@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.text import Text
 
-    from sbert_search.records import Hit
+    from sbert_search.records import Hit, MetadataValue
     from sbert_search.search.facets import Facet
 
 SNIPPET_CHARS = 300
@@ -116,13 +116,17 @@ def _paragraphs(hit: Hit) -> Iterator[tuple[Text, int]]:
     if why := _why(hit):
         yield Text(_line(why), "dim"), 2
     if hit.metadata:
-        values = (f"{name} {value}" for name, value in hit.metadata.items())
+        values = (f"{name} {_shown(value)}" for name, value in hit.metadata.items())
         yield Text(_line(" · ".join(values)), "dim"), 2
 
 
 def _line(text: str) -> str:
     """Put a text on one line; control characters are written as escapes."""
     return visible(" ".join(text.split()))
+
+
+def _shown(value: MetadataValue) -> str:
+    return ", ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
 
 
 def _why(hit: Hit) -> str:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pytest
 
@@ -28,6 +29,12 @@ def words(n: int, seed: int = 0) -> str:
 
 def test_a_short_text_is_shown_whole() -> None:
     assert str(_snippet(hit("One. Two.", "Two."))) == "One. Two."
+
+
+def test_lists_are_shown_with_commas(capsys: pytest.CaptureFixture[str]) -> None:
+    shown = replace(hit("Text.", ""), metadata={"tags": ["red", "old mill"], "sizes": [], "n": 5})
+    show_hits([shown])
+    assert "tags red, old mill · sizes · n 5" in capsys.readouterr().out
 
 
 def test_a_sentence_in_the_middle_has_words_around_it() -> None:
