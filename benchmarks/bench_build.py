@@ -86,7 +86,7 @@ def with_a_model(results: Results, scratch: Path) -> None:
 
     def build() -> None:
         shutil.rmtree(scratch / "index", ignore_errors=True)
-        Index.build([file], out=scratch / "index", model=embedder)
+        Index.build([file], out=scratch / "index", model=embedder, on_truncate="warn")
 
     embedder.encode(texts[:WARM_UP]), peer.encode(texts[:WARM_UP])
     figure = compare(
@@ -99,6 +99,7 @@ def with_a_model(results: Results, scratch: Path) -> None:
     results.add(f"build_{source}", figure)
     shutil.rmtree(scratch / "index")
     command = ["index", "build", str(file), "--out", str(scratch / "index"), "--model", str(folder)]
+    command += ["--on-truncate", "warn"]
     ours = program_seconds("-m", "sbert_search", *command, "--precision", "fp32", "--quiet")
     theirs = program_seconds("-c", PEER_PROGRAM, str(file), str(folder))
     results.add(f"build_{source}_with_start_up", Figure(ours, "s", theirs, ours / theirs))

@@ -77,7 +77,7 @@ def build(source: Path, folder: Path, *, quick: bool) -> Path:
         ]
         source = folder / "first.jsonl"
         source.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    Index.build(source, out=folder / "our.index")
+    Index.build(source, out=folder / "our.index", on_truncate="warn")
     return folder / "our.index"
 
 

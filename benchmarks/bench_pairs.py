@@ -64,7 +64,9 @@ def build(texts: list[str], out: Path) -> None:
     lines = out.with_name("texts.jsonl")
     rows = ({"_id": str(number), "text": text} for number, text in enumerate(texts))
     lines.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    Index.build(lines, out=out, model=Embedder(), settings=BuildSettings(lexical=None))
+    Index.build(
+        lines, out=out, model=Embedder(), settings=BuildSettings(lexical=None, on_truncate="warn")
+    )
 
 
 def mine_pairs(path: Path) -> dict[str, float]:

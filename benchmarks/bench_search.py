@@ -116,7 +116,7 @@ def built(source: Path, factory: str) -> Index:
     """Build an index of a FAISS factory, or open it if it exists."""
     out = source.with_name(f"{factory}.index")
     if not out.exists():
-        settings = BuildSettings(spec=IndexSpec(factory=factory))
+        settings = BuildSettings(spec=IndexSpec(factory=factory), on_truncate="warn")
         Index.build(source, out=out, model=HashingEmbedder(), settings=settings)
     return Index.open(out)
 

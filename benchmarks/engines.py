@@ -105,7 +105,7 @@ class SbertSearch:
 
         dies = self._kill_after is not None
         model = _hashing_that_dies(self._kill_after) if dies else self._model
-        Index.build(docs, out=self.folder, model=model)
+        Index.build(docs, out=self.folder, model=model, on_truncate="warn")
 
     def upsert(self, rows: list[Row]) -> None:
         """Write the documents to a file and upsert the file."""

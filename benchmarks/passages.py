@@ -45,7 +45,7 @@ def embedded(
     if not kept.exists():
         with closing(CachedEmbedder(Embedder(precision="fp32"))) as embedder:
             if not (path / "MANIFEST.json").exists():
-                Index.build(corpus, out=path, model=embedder)
+                Index.build(corpus, out=path, model=embedder, on_truncate="warn")
             np.save(kept, embedder.encode_query(texts))
     queries: NDArray[np.float32] = np.load(kept)
     return Index.open(path).store, np.random.default_rng(0).permutation(queries)

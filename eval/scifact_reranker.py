@@ -122,7 +122,7 @@ class Work:
         embedder = CachedEmbedder(Embedder(self.model, precision="fp32"))
         out = self.work / "index"
         if not (out / "MANIFEST.json").exists():
-            Index.build(self.collection, out=out, model=embedder)
+            Index.build(self.collection, out=out, model=embedder, on_truncate="warn")
         index = Index.open(out)
         qrels = read_qrels(self.collection, "train")
         queries = [query for query in read_queries(self.collection) if query.query_id in qrels]

@@ -92,7 +92,7 @@ def _open_index(ctx: click.Context, sources: tuple[str, ...]) -> Iterator[Index]
         index.require_finished()
         yield index
         return
-    settings = with_read_options(BuildSettings(lexical=None), ctx)
+    settings = with_read_options(BuildSettings(lexical=None, on_truncate="warn"), ctx)
     with tempfile.TemporaryDirectory(prefix="sbert-search-pairs-") as scratch:
         out, options = Path(scratch) / "index", model_options(ctx)
         index = Index.build(

@@ -140,7 +140,7 @@ def _index(passages: Sequence[str], model: str, cache: Path, device: str) -> Ind
         build = index.state.manifest.build
         if build is None or build.finished:
             return index
-    return Index.build(source, out=out, model=model, device=device)
+    return Index.build(source, out=out, model=model, device=device, on_truncate="warn")
 
 
 def _mine(
