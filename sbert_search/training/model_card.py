@@ -99,13 +99,24 @@ def publish(
         n_rows: Training rows, for the card.
         kind: Which example of use the card shows.
     """
-    chosen = result.best or result.last
+    card = _card(result, result.best or result.last, data, recipe, n_rows, kind)
+    publish_copy(result, folder, card)
+
+
+def publish_copy(result: Result, folder: Path, card: str | None = None) -> None:
+    """Copy the best model of a run, or the last one, to a folder of its own, as `publish` does.
+
+    Args:
+        result: How the run ended.
+        folder: Where the model is published.
+        card: Text of the model card; None: no card.
+    """
     temporary = folder.with_name(folder.name + ".tmp")
     files.remove_tree(temporary)
-    _copy(chosen / "model", temporary)
-    card = _card(result, chosen, data, recipe, n_rows, kind)
-    files.write_new(temporary / "README.md", card.encode())
-    files.disk.fsync_folder(temporary)
+    _copy((result.best or result.last) / "model", temporary)
+    if card is not None:
+        files.write_new(temporary / "README.md", card.encode())
+        files.disk.fsync_folder(temporary)
     files.remove_tree(folder)
     files.disk.replace(temporary, folder)
     files.disk.fsync_folder(folder.parent)

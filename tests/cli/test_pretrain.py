@@ -28,7 +28,12 @@ def test_text_to_a_model_that_fills_holes(tmp_path: Path) -> None:
     (told,) = done.records
     assert told["steps"] == 3
     assert {"mlm", "mlm_accuracy", "perplexity"} == told["figures"].keys()
-    model = Path(told["last"]) / "model"
+    model = Path(told["model"])
+    assert model == out / "model"
+    kept = Path(told["best"]) / "model"
+    copied = {path.relative_to(model): path.read_bytes() for path in model.rglob("*.*")}
+    assert copied == {path.relative_to(kept): path.read_bytes() for path in kept.rglob("*.*")}
+    assert Path("model.safetensors") in copied
 
     filled = sbert_search("fill-mask", model, "w1 [MASK] w3", "-k", 2, "--json")
     assert [word["rank"] for word in filled.records] == [1, 2]

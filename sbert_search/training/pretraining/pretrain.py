@@ -27,6 +27,7 @@ from sbert_search.tokens.tokenizer import TextTokenizer
 from sbert_search.training.loop.early_stopping import DevMetrics, EvaluationConfig, require_metric
 from sbert_search.training.loop.loop import Result, TrainConfig, train
 from sbert_search.training.loop.resume import refuse_restart
+from sbert_search.training.model_card import publish_copy
 from sbert_search.training.pretraining.data import (
     DataConfig,
     dev_evaluation,
@@ -106,8 +107,10 @@ def pretrain(
         allow_inexact: As for `training.loop.loop.train`.
 
     Returns:
-        How the run ended. transformers loads the folder ``model`` of each checkpoint with the class
-        that its ``config.json`` names; a bi-encoder can be trained from it.
+        How the run ended. The best model, or the last one if there are no dev metrics, is in the
+        folder ``model`` of ``out``. transformers loads it, and the folder ``model`` of each
+        checkpoint, with the class that its ``config.json`` names; a bi-encoder can be trained from
+        it.
 
     Raises:
         ConfigError: Settings contradict each other.
@@ -138,7 +141,7 @@ def pretrain(
         batches = make_batches(
             corpora.train, recipe.batching, objective.units, segments=has_segments, seed=recipe.seed
         )
-        return train(
+        result = train(
             objective,
             batches,
             recipe,
@@ -150,6 +153,9 @@ def pretrain(
             resume=resume,
             allow_inexact=allow_inexact,
         )
+        if ranks.first:
+            publish_copy(result, out / "model")
+        return result
 
 
 def build(recipe: PretrainRecipe) -> tuple[PretrainedModel, PretrainingObjective]:
