@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Unpack, cast
 from sbert_search.config import unknown_name
 from sbert_search.corpus.beir import read_queries
 from sbert_search.corpus.documents import CorpusReader
-from sbert_search.corpus.id_column import IdsLike
 from sbert_search.corpus.spool import Sources, text_rows
 from sbert_search.corpus.vectors import RowVectors, VectorsLike
 from sbert_search.embedding.arguments import CheckedOptions, EmbedderOptions, ModelLike
@@ -46,7 +45,6 @@ from sbert_search.index.ingestion.build import (
     create_empty,
     note_resume_on_interrupt,
 )
-from sbert_search.index.ingestion.bulk import build_from_vectors
 from sbert_search.index.ingestion.given_vectors import (
     refuse_model_options,
     require_model,
@@ -91,6 +89,7 @@ from sbert_search.runtime.disk.same_file import require_apart
 from sbert_search.runtime.progress import detail, note, warn
 
 if TYPE_CHECKING:
+    from sbert_search.corpus.id_column import IdsLike
     from sbert_search.index.tuning.settings import TuneSettings
     from sbert_search.index.tuning.tune import TuneReport
 
@@ -290,6 +289,8 @@ class Index:
             IndexStoreError: In the same cases as `build`.
             ModelMismatch: The vectors have another dimension than those of the model.
         """
+        from sbert_search.index.ingestion.bulk import build_from_vectors
+
         _require_known(keywords, BuildKeywords)
         settings, options = split_keywords(BuildSettings(), keywords)
         if model is None:
