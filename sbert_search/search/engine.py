@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
-from itertools import islice
 from pathlib import Path
 from typing import Unpack
 
@@ -17,15 +16,14 @@ from sbert_search.embedding.protocol import TextEmbedder
 from sbert_search.errors import ConfigError, QueryError
 from sbert_search.index.index import Index
 from sbert_search.index.snapshot import Snapshot
-from sbert_search.records import Hit, Query
+from sbert_search.records import Query
 from sbert_search.runtime import memory
 from sbert_search.runtime.cores import usable_cores
 from sbert_search.runtime.turns import Turns
+from sbert_search.search.answers import page_hits, scores_by_id, within_memory
 from sbert_search.search.dense import nearest_documents
 from sbert_search.search.facets import Facet, count_values
-from sbert_search.search.highlight import best_sentences
-from sbert_search.search.hits import body_of, read_hits, without_rest
-from sbert_search.search.lexical import best_passages, best_sentence, informative_words
+from sbert_search.search.hits import read_hits, without_rest
 from sbert_search.search.options import (
     SearchKeywords,
     SearchMode,
@@ -35,7 +33,6 @@ from sbert_search.search.options import (
 )
 from sbert_search.search.ordering import ordered
 from sbert_search.search.queries import Asked, QueriesLike, QueryLike, ask, one_query
-from sbert_search.search.ranking import Ranking
 from sbert_search.search.rerank import PairScorer
 from sbert_search.search.results import Hits
 from sbert_search.search.retrieval import (
@@ -397,13 +394,14 @@ class SearchEngine:
         snapshot = self.index.state
         reader = "A reranker" if self.reranker else "The option highlight" if highlight else ""
         asked, options = ask(snapshot, queries, vectors, options, reader)
+        embedder = self.load_model if highlight else None
         for part_asked in query_blocks(snapshot, asked, options, HITS_AT_ONCE):
             with self._turns:
                 block = self._first_stages(snapshot, part_asked, options)
-            for part in self._within_memory(snapshot, block):
+            for part in within_memory(snapshot, block, self._memory_bytes):
                 with self._turns:
                     pages = self._last_stages(snapshot, part, options)
-                    answers = [self._hits(snapshot, page, options, highlight) for page in pages]
+                    answers = [page_hits(snapshot, page, options, embedder) for page in pages]
                 for found, hits in zip(part, answers, strict=True):
                     yield Hits(hits, query=found.asked, mode=options.mode)
 
@@ -415,10 +413,11 @@ class SearchEngine:
         for part_asked in query_blocks(snapshot, asked, options, RESULTS_AT_ONCE):
             with self._turns:
                 block = self._first_stages(snapshot, part_asked, options)
-            for part in self._within_memory(snapshot, block) if self.reranker else [block]:
+            budget = self._memory_bytes if self.reranker else None  # texts are read for a reranker
+            for part in within_memory(snapshot, block, budget):
                 with self._turns:
                     pages = self._last_stages(snapshot, part, options)
-                    scores = list(_scores(snapshot, [page.ranking for page in pages]))
+                    scores = list(scores_by_id(snapshot, [page.ranking for page in pages]))
                 yield from scores
 
     def _options(
@@ -452,64 +451,3 @@ class SearchEngine:
     ) -> Sequence[Retrieved]:
         """Rerank the documents of each query if there is a reranker, and keep those to return."""
         return ordered(snapshot, block, options, self.reranker) if self.reranker else block
-
-    def _within_memory(
-        self, snapshot: Snapshot, block: Sequence[Retrieved]
-    ) -> Iterator[Sequence[Retrieved]]:
-        """Split queries into parts, so that the texts of a part's hits fit into the memory budget.
-
-        Raises:
-            ConfigError: The texts of one query's hits do not fit.
-        """
-        budget = self._memory_bytes
-        if budget is None:
-            yield block
-            return
-        part: list[Retrieved] = []
-        taken, allowed = 0, budget // 32
-        for found in block:
-            n_bytes = snapshot.bytes_of(np.unique(found.ranking.docs))
-            if n_bytes > allowed:
-                raise ConfigError(
-                    f"The documents found for {found.query[:60]!r} take {memory.mib(n_bytes)}, but "
-                    f"only {memory.mib(allowed)}, 1/32 of --memory, may hold documents; allow more "
-                    "memory, or ask for fewer documents with -k."
-                )
-            if part and taken + n_bytes > allowed:
-                yield part
-                part, taken = [], 0
-            part.append(found)
-            taken += n_bytes
-        yield part
-
-    def _hits(
-        self, snapshot: Snapshot, found: Retrieved, options: SearchOptions, highlight: bool
-    ) -> list[Hit]:
-        """Read the documents of a ranking as hits."""
-        ranking = best_passages(snapshot, found.query, found.ranking, group=options.group)
-        hits = read_hits(snapshot, ranking, found.n_before)
-        if highlight:
-            hits = self._highlight(snapshot, found, hits)
-        return hits if options.full_text else list(map(without_rest, hits))
-
-    def _highlight(self, snapshot: Snapshot, found: Retrieved, hits: list[Hit]) -> list[Hit]:
-        """Add to each hit the sentence to show and the words of the query that the hit contains."""
-        if not hits:
-            return hits
-        bodies = [body_of(hit) for hit in hits]
-        if found.vector is not None:
-            best = best_sentences(found.query, found.vector, bodies, self.embedder)
-        else:
-            best = [best_sentence(snapshot.lexical.reader, found.query, body) for body in bodies]
-        texts = [f"{hit.title} {hit.text}" for hit in hits]
-        words = informative_words(snapshot, found.query, texts)
-        return [
-            replace(hit, best_sentence=sentence, matched_words=matched)
-            for hit, sentence, matched in zip(hits, best, words, strict=True)
-        ]
-
-
-def _scores(snapshot: Snapshot, rankings: Sequence[Ranking]) -> Iterator[dict[str, float]]:
-    """Return the scores of each ranking by document id, best first; all ids are read at once."""
-    doc_ids = iter(snapshot.doc_ids(np.concatenate([ranking.docs for ranking in rankings])))
-    return (dict(zip(islice(doc_ids, len(r)), r.scores.tolist(), strict=True)) for r in rankings)

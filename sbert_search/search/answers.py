@@ -1,0 +1,100 @@
+"""The last step of a search: the documents of a page are read as hits, or named by their ids."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from itertools import islice
+
+import numpy as np
+
+from sbert_search.embedding.protocol import TextEmbedder
+from sbert_search.errors import ConfigError
+from sbert_search.index.snapshot import Snapshot
+from sbert_search.records import Hit
+from sbert_search.runtime import memory
+from sbert_search.search.highlight import best_sentences
+from sbert_search.search.hits import body_of, read_hits, without_rest
+from sbert_search.search.lexical import best_passages, best_sentence, informative_words
+from sbert_search.search.options import SearchOptions
+from sbert_search.search.ranking import Ranking
+from sbert_search.search.retrieval import Retrieved
+
+
+def within_memory(
+    snapshot: Snapshot, block: Sequence[Retrieved], budget: int | None
+) -> Iterator[Sequence[Retrieved]]:
+    """Split queries into parts, so that the texts of a part's hits fit into the memory budget.
+
+    Args:
+        snapshot: State of the index that was searched.
+        block: The documents found for each query.
+        budget: Memory limit of the process in bytes; None: no limit.
+
+    Raises:
+        ConfigError: The texts of one query's hits do not fit.
+    """
+    if budget is None:
+        yield block
+        return
+    part: list[Retrieved] = []
+    taken, allowed = 0, budget // 32
+    for found in block:
+        n_bytes = snapshot.bytes_of(np.unique(found.ranking.docs))
+        if n_bytes > allowed:
+            raise ConfigError(
+                f"The documents found for {found.query[:60]!r} take {memory.mib(n_bytes)}, but "
+                f"only {memory.mib(allowed)}, 1/32 of --memory, may hold documents; allow more "
+                "memory, or ask for fewer documents with -k."
+            )
+        if part and taken + n_bytes > allowed:
+            yield part
+            part, taken = [], 0
+        part.append(found)
+        taken += n_bytes
+    yield part
+
+
+def page_hits(
+    snapshot: Snapshot,
+    found: Retrieved,
+    options: SearchOptions,
+    embedder: Callable[[], TextEmbedder] | None,
+) -> list[Hit]:
+    """Read the documents of a page as hits.
+
+    Args:
+        snapshot: State of the index that was searched.
+        found: The documents.
+        options: The options of the search.
+        embedder: Returns the model of the index, which helps to choose the sentence to show. None:
+            hits get no such sentence and no matched words.
+    """
+    ranking = best_passages(snapshot, found.query, found.ranking, group=options.group)
+    hits = read_hits(snapshot, ranking, found.n_before)
+    if embedder is not None and hits:
+        hits = _highlighted(snapshot, found, hits, embedder)
+    return hits if options.full_text else list(map(without_rest, hits))
+
+
+def _highlighted(
+    snapshot: Snapshot, found: Retrieved, hits: list[Hit], embedder: Callable[[], TextEmbedder]
+) -> list[Hit]:
+    """Add to each hit the sentence to show and the words of the query that the hit contains."""
+    bodies = [body_of(hit) for hit in hits]
+    if found.vector is not None:
+        best = best_sentences(found.query, found.vector, bodies, embedder())
+    else:
+        best = [best_sentence(snapshot.lexical.reader, found.query, body) for body in bodies]
+    texts = [f"{hit.title} {hit.text}" for hit in hits]
+    words = informative_words(snapshot, found.query, texts)
+    return [
+        replace(hit, best_sentence=sentence, matched_words=matched)
+        for hit, sentence, matched in zip(hits, best, words, strict=True)
+    ]
+
+
+def scores_by_id(snapshot: Snapshot, rankings: Sequence[Ranking]) -> Iterator[dict[str, float]]:
+    """Return the scores of each ranking by document id, best first; all ids are read at once."""
+    doc_ids = iter(snapshot.doc_ids(np.concatenate([ranking.docs for ranking in rankings])))
+    return (dict(zip(islice(doc_ids, len(r)), r.scores.tolist(), strict=True)) for r in rankings)
