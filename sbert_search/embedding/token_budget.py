@@ -111,8 +111,15 @@ class BatchLauncher:
                 "the model's threads do not survive a fork. Start processes with the method spawn, "
                 "and load the model there."
             )
-        for batch in token_batches(lengths, self.budget, most=most):
-            yield from self._start(batch, lengths, start)
+        waiting = deque(token_batches(lengths, self.budget, most=most))
+        while waiting:
+            before = self.budget
+            yield from self._start(waiting.popleft(), lengths, start)
+            if waiting and self.budget < before:  # memory ran out: the other batches are too large
+                rest = np.concatenate(waiting)
+                waiting = deque(
+                    rest[part] for part in token_batches(lengths[rest], self.budget, most=most)
+                )
 
     def _start(
         self, rows: NDArray[np.int64], lengths: NDArray[np.int32], start: Start
