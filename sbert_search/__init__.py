@@ -13,8 +13,6 @@ from sbert_search.version import __version__ as __version__
 
 if TYPE_CHECKING:  # for type checkers and editors; a test compares the names with _NAMES_IN
     from sbert_search.corpus.fields import FieldNames as FieldNames
-    from sbert_search.corpus.id_column import IdsLike as IdsLike
-    from sbert_search.corpus.vectors import VectorsLike as VectorsLike
     from sbert_search.embedding.arguments import ModelLike as ModelLike
     from sbert_search.embedding.embedder import Embedder as Embedder
     from sbert_search.embedding.protocol import TextEmbedder as TextEmbedder
@@ -87,8 +85,6 @@ if TYPE_CHECKING:  # for type checkers and editors; a test compares the names wi
 
 _NAMES_IN = {  # public names by the module that defines them
     "corpus.fields": ["FieldNames"],
-    "corpus.id_column": ["IdsLike"],
-    "corpus.vectors": ["VectorsLike"],
     "embedding.arguments": ["ModelLike"],
     "embedding.embedder": ["Embedder"],
     "embedding.protocol": ["TextEmbedder"],

@@ -34,7 +34,6 @@ from sbert_search import (
     Fusion,
     Hit,
     Hits,
-    IdsLike,
     Index,
     IndexInfo,
     IndexLocked,
@@ -66,7 +65,6 @@ from sbert_search import (
     TrainingError,
     TuneReport,
     TuneSettings,
-    VectorsLike,
     WeightsError,
     load_recipe,
     pretrain,
@@ -129,7 +127,7 @@ def build(model: ModelLike) -> Index:
     return index
 
 
-def give_vectors(vectors: VectorsLike, ids: IdsLike) -> Index:
+def give_vectors(vectors: Floats, ids: list[str]) -> Index:
     assert_type(Index.from_vectors(vectors, ids=ids), Index)
     Index.from_vectors(np.eye(2), ids=np.arange(2), metric="dot", on_error="skip")
     rows = [{"_id": "a"}, {"_id": "b", "text": "a text"}]
