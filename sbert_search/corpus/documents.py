@@ -275,7 +275,9 @@ class CorpusReader:
     def _survey_file(self, file: SourceFile, first_row: int, advance: Advance) -> _FilePlan:
         plan = _FilePlan(file, _stamp(file), first_row)
         if file.holds_files:
-            plan.roles = dataclasses.replace(_OF_FILES, metadata=self._chosen)
+            # Without the path, a sync could not recognise the document.
+            chosen = None if self._chosen is None else self._chosen | {"path", "page"}
+            plan.roles = dataclasses.replace(_OF_FILES, metadata=chosen)
         elif (names := field_names(file, limit=self._limit)) is not None:
             plan.names, has_vectors = tuple(names), self._vectors is not None
             roles = self._fields.resolve(names, file.shown, has_vectors=has_vectors)

@@ -240,3 +240,9 @@ def test_a_folder_that_cannot_be_listed(tmp_path: Path, monkeypatch: pytest.Monk
 
 def test_the_extensions_are_distinct_and_lower_case() -> None:
     assert all(suffix == suffix.lower() and suffix.startswith(".") for suffix in KINDS)
+
+
+def test_a_choice_of_columns_keeps_the_path(notes: Path) -> None:
+    reader = CorpusReader(notes / "b.md", metadata_fields=["year"], columns={"year": "int64"})
+    [document] = [d for batch in reader.batches() for d in batch.documents]
+    assert document.metadata == {"path": "b.md"}
