@@ -55,6 +55,7 @@ OWN: Mapping[str, Mapping[str, Sequence[str]]] = {
     "search": {"model": []},
     "index add": {"model": []},
     "index upsert": {"model": []},
+    "index sync": {"model": [], "folder": ["notes"]},
     "index tune": {"model": [], "max_minutes": ["0.02"]},
     "index delete": {"ids": ["d1"]},
     "eval retrieval": {"tasks": ["beir"]},
@@ -151,7 +152,7 @@ def mutated_line(draw: random.Random, tree: Sequence[tuple[str, click.Command]])
     line = sound_line(name, command)
     n_name = len(name.split())
     options = [p for p in command.params if isinstance(p, click.Option)]
-    for _ in range(draw.choice((0, 1, 1, 2, 2, 3, 5))):
+    for _ in range(draw.choice((0, 1, 1, 2, 2, 3, 5)) if options else 0):
         option = draw.choice(options)
         line.append(draw.choice((*option.opts, *option.secondary_opts)))
         if not option.is_flag:
@@ -235,6 +236,8 @@ def write_world(place: Path) -> Path:
     (place / "ids.txt").write_text("d1\nd2\n")
     (place / "c.csv").write_text("id,text,n\n1,the cat,007\n")
     (place / "dir").mkdir()
+    (place / "notes").mkdir()
+    (place / "notes" / "a.md").write_text("# The cat")
     (place / "texts").mkdir()
     (place / "texts" / "a.txt").write_text("the cat")
     (place / "texts" / "link.txt").symlink_to("../../outside/file.txt")

@@ -71,5 +71,6 @@ def _problem(line: list[str], result: dict[str, Any]) -> str:
         return str(result["harm"])
     if any(flag in result["shown"] for flag in RED_FLAGS):
         return "no error by name"
-    waited = result["code"] == WAITED and any("fifo" in word for word in line)
+    may_wait = any("fifo" in word or word == "--watch" for word in line)
+    waited = result["code"] == WAITED and may_wait
     return "" if result["code"] in CODES or waited else f"exit code {result['code']}"
