@@ -34,7 +34,17 @@ _SHOWN = 20  # paths of a kind that are listed
 @click.option("--moved", is_flag=True, help="The folder of the index was moved to FOLDER.")
 @index_options
 @embedder_options
-@shared_options("batch-tokens", "allow-inexact", "on-truncate", "memory", "wait", "quiet", "json")
+@shared_options(
+    "batch-tokens",
+    "allow-inexact",
+    "on-truncate",
+    "chunk-tokens",
+    "chunk-overlap",
+    "memory",
+    "wait",
+    "quiet",
+    "json",
+)
 @click.pass_context
 def sync(
     ctx: click.Context, /, path: Path, folder: Path, watch: bool, as_json: bool, **_: object
