@@ -165,16 +165,10 @@ class SearchOptions:
         return max(self.offset + self.k, self.rerank_depth or reordered)
 
     def for_index(self, snapshot: Snapshot) -> SearchOptions:
-        """Replace the mode ``auto`` by the mode for an index.
-
-        It is ``lexical`` for an index that has lexical data, but no model for the query.
-        """
+        """Replace the mode ``auto`` by the mode for an index and queries with text and vector."""
         if self.mode != "auto":
             return self
-        settings = snapshot.settings
-        has_words, has_model = settings.lexical is not None, bool(settings.identity)
-        mode: SearchMode = "hybrid" if has_words and has_model else "lexical"
-        return replace(self, mode=mode if has_words else "dense")
+        return replace(self, mode="dense" if snapshot.settings.lexical is None else "hybrid")
 
     def with_keywords(self, k: int | None, **keywords: Unpack[SearchKeywords]) -> SearchOptions:
         """Return these options with some of them replaced; if ``k`` is None, k stays the same.

@@ -3,6 +3,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from sbert_search.errors import QueryError
 from sbert_search.search.fusion import Fusion
@@ -47,3 +49,27 @@ def test_the_depth_covers_the_page_and_the_reranked_documents() -> None:
 def test_queries_without_text_are_refused(queries: Any, message: str) -> None:
     with pytest.raises(QueryError, match=message):
         require_queries(queries)
+
+
+@given(
+    st.builds(
+        dict,
+        k=st.integers(-2, 20_000),
+        offset=st.integers(-2, 20_000),
+        diversity=st.floats(-1, 2),
+        group_by=st.sampled_from([None, "kind"]),
+        group_size=st.integers(-1, 4),
+    )
+)
+def test_only_orders_in_range_are_options(fields: dict[str, Any]) -> None:
+    k, offset, size = fields["k"], fields["offset"], fields["group_size"]
+    sound = k >= 1 and offset >= 0 and 0 <= fields["diversity"] <= 1 and size >= 1
+    sound &= size == 1 or fields["group_by"] is not None
+    sound &= not fields["diversity"] or offset + k <= 10_000
+    if sound:
+        options = SearchOptions(**fields)
+        assert options.depth >= offset + k
+        assert options.with_keywords(None) == options
+    else:
+        with pytest.raises(QueryError):
+            SearchOptions(**fields)
