@@ -1,6 +1,6 @@
 """Go the whole way from raw text to search results, each step by one command.
 
-The model is tiny and trained for a minute, so that it shows the commands, not good results.
+The model is tiny and trained for seconds, so that it shows the commands, not good results.
 Run it: python examples/chain.py
 """
 
@@ -25,15 +25,15 @@ def settings(*values: str) -> list[str]:
 
 
 with tempfile.TemporaryDirectory() as name:
-    folder, documents = Path(name), list(stdlib_documents())[:2000]
+    folder, documents = Path(name), list(stdlib_documents())[:800]
     corpus, pairs = folder / "corpus.jsonl", folder / "pairs.jsonl"
     rows = [{"_id": doc.doc_id, "title": doc.title, "text": doc.text} for doc in documents]
     corpus.write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
     rows = [{"query": doc.doc_id.replace(".", " "), "passage": doc.text} for doc in documents]
     pairs.write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
-    sbert_search("tokenizer", "train", corpus, "--vocab-size", 4000, "--out", folder / "tokens")
+    sbert_search("tokenizer", "train", corpus, "--vocab-size", 3000, "--out", folder / "tokens")
     text = settings(f"data.train={corpus}", f"tokenizer={folder / 'tokens'}", "size=tiny")
-    sbert_search("pretrain", "bert", *text, *settings("budget.steps=60"), "--out", folder / "mlm")
+    sbert_search("pretrain", "bert", *text, *settings("budget.steps=40"), "--out", folder / "mlm")
     given = settings(f"model={folder / 'mlm/model'}", f"data.train={pairs}", "mining.negatives=0")
     sbert_search("train", "bi-encoder", "query-passage", *given, "--out", folder / "bi")
     sbert_search("index", "build", corpus, "--model", folder / "bi/model", "--out", folder / "ix")
