@@ -90,7 +90,7 @@ def _index(corpus: Path, path: Path, open_model: Callable[[], TextEmbedder]) -> 
         pass
     n_docs = _write_corpus(corpus)
     note(f"{n_docs:,} docstrings of the standard library: {corpus}")
-    report = build_index(corpus, path, open_model, BuildSettings(on_truncate="chunk"))
+    report = build_index(corpus, path, open_model, BuildSettings())
     rate = (n_docs - report.resumed_rows) / report.seconds
     say(f"{path}: {n_docs:,} documents in {report.seconds:.1f} s, {rate:,.0f} a second.")
     return Index.open(path)

@@ -134,12 +134,12 @@ _SHARED: dict[str, Decorator] = {
         envvar=_variable("batch-tokens"),
         help="Maximum number of tokens in a batch; auto: measure a few sizes, take the fastest.",
     ),
-    "on-truncate": choice(
-        "on-truncate",
-        "warn",
-        "error",
-        "chunk",
-        help="Treatment of texts above the model's length limit; chunk: split into passages.",
+    "on-truncate": click.option(
+        "--on-truncate",
+        type=click.Choice(["warn", "error", "chunk"]),
+        envvar=_variable("on-truncate"),
+        help="Treatment of texts above the model's length limit; warn: cut, chunk: split into "
+        "passages.  [default: chunk in a new index, as in the build in updates, else warn]",
     ),
     "chunk-tokens": click.option(
         "--chunk-tokens",

@@ -46,12 +46,14 @@ class BuildSettings(ReadSettings):
     """How to build an index.
 
     Attributes:
+        on_truncate: As for `ReadSettings`, but ``chunk`` by default.
         metric: How vectors are compared.
         dtype: Type in which vectors are stored.
         spec: How vectors are searched.
         lexical: Settings of lexical search; None: an index for dense search only.
     """
 
+    on_truncate: OnTruncate = "chunk"
     metric: Metric = "cosine"
     dtype: VectorType = "float32"
     spec: IndexSpec = IndexSpec()  # noqa: RUF009 (frozen)

@@ -76,6 +76,17 @@ def test_an_overlap_is_stored_and_used_again(tmp_path: Path) -> None:
     assert (info.on_truncate, info.chunk_tokens, info.chunk_overlap) == ("chunk", 8, 2)
 
 
+def test_a_new_index_splits_by_default_and_cuts_on_request(tmp_path: Path) -> None:
+    text = " ".join(f"w{n}" for n in range(20))
+    assert len(passages(build(tmp_path, text), "0")) == 2
+    (tmp_path / "cut").mkdir()
+    assert passages(build(tmp_path / "cut", text, on_truncate="warn"), "0") == [text]
+    source = write_jsonl(tmp_path / "t.jsonl", [{"_id": "0", "text": "a b " * 600}])
+    out = tmp_path / "t.parquet"
+    done = sbert_search("embed", source, "--model", "hashing", "--out", out, "--json")
+    assert done.records[0]["passages"] == 1  # `embed` writes a row for each document
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
