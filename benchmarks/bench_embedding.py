@@ -29,7 +29,7 @@ from sentence_transformers import SentenceTransformer
 from texts import data_folder, documents, sentences
 
 from sbert_search import Embedder
-from sbert_search.corpus.pairs import read_pairs
+from sbert_search.corpus.labelled.pairs import read_pairs
 from sbert_search.embedding.protocol import Vectors
 from sbert_search.encoder.config import EncoderConfig
 from sbert_search.encoder.cost import flops_per_token

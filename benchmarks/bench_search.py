@@ -34,12 +34,12 @@ from sbert_search.index.index import Index
 from sbert_search.index.ingestion.build import BuildSettings
 from sbert_search.index.spec import IndexSpec
 from sbert_search.records import Query
-from sbert_search.search.dense import nearest_documents
 from sbert_search.search.engine import SearchEngine
-from sbert_search.search.fusion import Fusion, fuse
 from sbert_search.search.hits import read_hits
-from sbert_search.search.lexical import matching_documents
 from sbert_search.search.options import MODES
+from sbert_search.search.stages.dense import nearest_documents
+from sbert_search.search.stages.fusion import Fusion, fuse
+from sbert_search.search.stages.lexical import matching_documents
 
 K = 10
 BATCH = 100  # queries

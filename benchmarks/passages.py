@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sbert_search import Embedder, Index
-from sbert_search.corpus.beir import read_queries
+from sbert_search.corpus.labelled.beir import read_queries
 from sbert_search.embedding.cache import CachedEmbedder
 from sbert_search.index.store import IndexStore
 

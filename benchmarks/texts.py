@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from itertools import cycle, islice, pairwise
 from pathlib import Path
 
-from sbert_search.corpus.beir import read_queries
 from sbert_search.corpus.docstrings import stdlib_documents
 from sbert_search.corpus.documents import CorpusReader
 from sbert_search.corpus.fields import FieldNames
-from sbert_search.corpus.pairs import read_pairs
+from sbert_search.corpus.labelled.beir import read_queries
+from sbert_search.corpus.labelled.pairs import read_pairs
 from sbert_search.records import Document, TextPair
 
 

@@ -18,7 +18,7 @@ from fine_tuning_trials import BEFORE, NLI, Trial
 from triplet_accuracy import accuracy_by_article
 
 from sbert_search.config import to_mapping
-from sbert_search.corpus.pairs import read_pairs
+from sbert_search.corpus.labelled.pairs import read_pairs
 from sbert_search.embedding.embedder import Embedder
 from sbert_search.encoder.encoder import Encoder
 from sbert_search.evaluation.sts import evaluate_sts, unseen_pairs
@@ -31,7 +31,7 @@ from sbert_search.models.loading.resolve import resolve_model
 from sbert_search.runtime.disk.files import replace_file
 from sbert_search.runtime.progress import note
 from sbert_search.runtime.seed import seed_all
-from sbert_search.search.reranker import Reranker
+from sbert_search.search.rerankers.reranker import Reranker
 from sbert_search.training.bi_encoder.train import (
     BiEncoderRecipe,
     open_model,

@@ -37,10 +37,10 @@ import numpy as np
 from kept import kept
 
 from sbert_search.config import to_mapping
-from sbert_search.corpus.beir import read_qrels, read_queries
-from sbert_search.corpus.candidates import judged_candidates
 from sbert_search.corpus.documents import CorpusReader
-from sbert_search.corpus.trec import read_run, write_run
+from sbert_search.corpus.labelled.beir import read_qrels, read_queries
+from sbert_search.corpus.labelled.candidates import judged_candidates
+from sbert_search.corpus.labelled.trec import read_run, write_run
 from sbert_search.embedding.cache import CachedEmbedder
 from sbert_search.embedding.embedder import Embedder
 from sbert_search.evaluation.fusion_selection import choose_fusion
@@ -52,9 +52,9 @@ from sbert_search.runtime.disk.files import replace_file
 from sbert_search.runtime.progress import note
 from sbert_search.runtime.provenance import made_with
 from sbert_search.search.engine import SearchEngine
-from sbert_search.search.fusion import mix_scores
-from sbert_search.search.maxp import BestWindow
-from sbert_search.search.reranker import Reranker
+from sbert_search.search.rerankers.maxp import BestWindow
+from sbert_search.search.rerankers.reranker import Reranker
+from sbert_search.search.stages.fusion import mix_scores
 from sbert_search.training.cross_encoder.train import CrossEncoderRecipe, train_cross_encoder
 from sbert_search.training.loop.checkpoint import checkpoints
 from sbert_search.training.model_card import MODEL

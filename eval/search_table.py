@@ -32,10 +32,10 @@ from sbert_search.metrics.significance import holm
 from sbert_search.runtime.disk.files import replace_file
 from sbert_search.runtime.progress import note
 from sbert_search.runtime.provenance import made_with
-from sbert_search.search.fusion import Fusion
-from sbert_search.search.maxp import BestWindow
 from sbert_search.search.options import SearchMode, SearchOptions
-from sbert_search.search.reranker import Reranker
+from sbert_search.search.rerankers.maxp import BestWindow
+from sbert_search.search.rerankers.reranker import Reranker
+from sbert_search.search.stages.fusion import Fusion
 
 TASKS = ("scifact", "cranfield", "lisa", "npl")
 SYSTEMS: dict[str, SearchMode] = {

@@ -62,12 +62,12 @@ if TYPE_CHECKING:  # for type checkers and editors; a test compares the names wi
         ProgressDisplay as ProgressDisplay,
         set_progress as set_progress,
     )
-    from sbert_search.search.boosts import Boost as Boost
+    from sbert_search.search.stages.boosts import Boost as Boost
     from sbert_search.search.engine import SearchEngine as SearchEngine
-    from sbert_search.search.facets import Facet as Facet, FacetRange as FacetRange
-    from sbert_search.search.fusion import Fusion as Fusion
+    from sbert_search.search.stages.facets import Facet as Facet, FacetRange as FacetRange
+    from sbert_search.search.stages.fusion import Fusion as Fusion
     from sbert_search.search.options import SearchOptions as SearchOptions
-    from sbert_search.search.reranker import Reranker as Reranker
+    from sbert_search.search.rerankers.reranker import Reranker as Reranker
     from sbert_search.search.results import Hits as Hits
     from sbert_search.training.bi_encoder.train import (
         BiEncoderRecipe as BiEncoderRecipe,
@@ -120,12 +120,12 @@ _NAMES_IN = {  # public names by the module that defines them
     "index.tuning.tune": ["TuneReport"],
     "records": ["Document", "Hit", "Query", "RowCounts", "StageScore"],
     "runtime.progress": ["Progress", "ProgressCallback", "ProgressDisplay", "set_progress"],
-    "search.boosts": ["Boost"],
+    "search.stages.boosts": ["Boost"],
     "search.engine": ["SearchEngine"],
-    "search.facets": ["Facet", "FacetRange"],
-    "search.fusion": ["Fusion"],
+    "search.stages.facets": ["Facet", "FacetRange"],
+    "search.stages.fusion": ["Fusion"],
     "search.options": ["SearchOptions"],
-    "search.reranker": ["Reranker"],
+    "search.rerankers.reranker": ["Reranker"],
     "search.results": ["Hits"],
     "training.bi_encoder.train": ["BiEncoderRecipe", "train_bi_encoder"],
     "training.cross_encoder.train": ["CrossEncoderRecipe", "train_cross_encoder"],

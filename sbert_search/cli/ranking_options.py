@@ -121,9 +121,9 @@ def search_options(ctx: click.Context) -> SearchOptions:
         UsageError: An option was given that would have no effect.
         QueryError: A value is out of range.
     """
-    from sbert_search.search.boosts import Boost
-    from sbert_search.search.fusion import Fusion
     from sbert_search.search.options import SearchOptions
+    from sbert_search.search.stages.boosts import Boost
+    from sbert_search.search.stages.fusion import Fusion
 
     params, given_names = ctx.params, given(ctx)
     fuses = params["mode"] in ("auto", "hybrid")

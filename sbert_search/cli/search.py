@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
     from sbert_search.records import Hit
     from sbert_search.search.engine import SearchEngine
-    from sbert_search.search.facets import Facet
     from sbert_search.search.options import SearchOptions
+    from sbert_search.search.stages.facets import Facet
 
 
 @click.command()
@@ -133,9 +133,9 @@ def search(
     The model is the one that built the index; --model can name another place to find it.
     """
     from sbert_search.search.engine import SearchEngine
-    from sbert_search.search.maxp import BestWindow
     from sbert_search.search.queries import load_vectors
-    from sbert_search.search.reranker import Reranker
+    from sbert_search.search.rerankers.maxp import BestWindow
+    from sbert_search.search.rerankers.reranker import Reranker
 
     _check_question(ctx)
     if like:
@@ -201,7 +201,7 @@ def _check_question(ctx: click.Context) -> None:
 
 def _check_run_out(run_out: Path, path: Path, queries: Path, *models: str | None) -> None:
     """Refuse a run file that cannot be written or would overwrite the index, queries or a model."""
-    from sbert_search.corpus.beir import queries_file
+    from sbert_search.corpus.labelled.beir import queries_file
     from sbert_search.runtime.disk.same_file import require_apart, require_possible_output
 
     require_possible_output(run_out, "--run-out")
@@ -253,7 +253,7 @@ def _answer(
     *,
     highlight: bool,
 ) -> None:
-    from sbert_search.search.operators import parse_query
+    from sbert_search.search.words.operators import parse_query
 
     if vectors is not None and len(vectors) != 1:
         raise click.UsageError(f"--vector-file holds {len(vectors):,} vectors; one is needed.")
@@ -302,8 +302,8 @@ def _answer_file(
     options: SearchOptions,
     memory_bytes: int | None,
 ) -> None:
-    from sbert_search.corpus.beir import read_queries
-    from sbert_search.corpus.trec import write_run
+    from sbert_search.corpus.labelled.beir import read_queries
+    from sbert_search.corpus.labelled.trec import write_run
 
     queries = read_queries(path, memory_bytes=memory_bytes)
     if run_out:

@@ -12,7 +12,7 @@ from sbert_search.embedding.quantization import VectorPrecision
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
 
-    from sbert_search.embedding.engine_protocol import EngineName
+    from sbert_search.embedding.engines.protocol import EngineName
     from sbert_search.models.bi_encoder import BiEncoder
     from sbert_search.runtime.device import Precision
 

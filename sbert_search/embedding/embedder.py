@@ -21,8 +21,8 @@ from sbert_search.config import unknown_name
 from sbert_search.embedding.arguments import EmbedderOptions, TorchModel
 from sbert_search.embedding.batch_autotune import find_budget
 from sbert_search.embedding.encode_methods import EncodeMethods
-from sbert_search.embedding.engine_protocol import Engine, EngineName, OpenedModel
-from sbert_search.embedding.graph import keep_graph, open_graph
+from sbert_search.embedding.engines.graph import keep_graph, open_graph
+from sbert_search.embedding.engines.protocol import Engine, EngineName, OpenedModel
 from sbert_search.embedding.hashing import HashingEmbedder
 from sbert_search.embedding.protocol import Task, TextEmbedder, TokenizedTexts, Vectors
 from sbert_search.embedding.similarity import similarity
@@ -314,7 +314,7 @@ def _open(
 ) -> OpenedModel[Engine]:
     if engine == "onnx" and (model is None or isinstance(model, (str, Path))):
         return open_graph(model, device=device, precision=precision)
-    from sbert_search.embedding.engines import open_model  # torch loads here
+    from sbert_search.embedding.engines.torch_engines import open_model  # torch loads here
 
     return open_model(model, device=device, engine=engine, precision=precision)
 

@@ -20,7 +20,7 @@ from typing import NamedTuple, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from sbert_search.embedding.engine_protocol import Engine, EngineName, OpenedModel
+from sbert_search.embedding.engines.protocol import Engine, EngineName, OpenedModel
 from sbert_search.embedding.protocol import TokenizedTexts, Vectors
 from sbert_search.errors import ConfigError, ModelError
 from sbert_search.models.loading.folder import read_folder

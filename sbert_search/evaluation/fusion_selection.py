@@ -12,9 +12,9 @@ from sbert_search.errors import EvaluationError
 from sbert_search.index.index import Index
 from sbert_search.metrics.ranking import score_run
 from sbert_search.records import Qrels, Query
-from sbert_search.search.dense import nearest_documents
-from sbert_search.search.fusion import Fusion, fuse
-from sbert_search.search.lexical import matching_documents
+from sbert_search.search.stages.dense import nearest_documents
+from sbert_search.search.stages.fusion import Fusion, fuse
+from sbert_search.search.stages.lexical import matching_documents
 
 # The fusions that are compared.
 CANDIDATES = (

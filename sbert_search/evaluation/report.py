@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from sbert_search.corpus.trec import write_run
+from sbert_search.corpus.labelled.trec import write_run
 from sbert_search.errors import ConfigError
 from sbert_search.evaluation.manifest import Evaluation
 from sbert_search.evaluation.plots import draw

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import numpy as np
 
-from sbert_search.corpus.candidates import Candidates, labelled_candidates
+from sbert_search.corpus.labelled.candidates import Candidates, labelled_candidates
 from sbert_search.errors import EvaluationError
 from sbert_search.evaluation.manifest import Evaluation, Stopwatch, make_manifest
 from sbert_search.evaluation.tasks import EvalTask, check_files
 from sbert_search.metrics.ranking import PerQuery, mean, score_run
 from sbert_search.records import Run
-from sbert_search.search.maxp import BestWindow
-from sbert_search.search.reranker import Reranker
+from sbert_search.search.rerankers.maxp import BestWindow
+from sbert_search.search.rerankers.reranker import Reranker
 
 MEASURES = ("nDCG@10", "MAP", "MRR")
 

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from sbert_search.config import to_mapping
-from sbert_search.corpus.beir import read_qrels, read_queries
+from sbert_search.corpus.labelled.beir import read_qrels, read_queries
 from sbert_search.embedding.protocol import TextEmbedder
 from sbert_search.errors import EvaluationError
 from sbert_search.evaluation.manifest import Evaluation, Stopwatch, make_manifest
@@ -18,8 +18,8 @@ from sbert_search.index.ingestion.build import BuildSettings, build_index
 from sbert_search.metrics.ranking import DEFAULT_MEASURES, mean, score_run
 from sbert_search.records import Qrels, Query, Run
 from sbert_search.search.engine import SearchEngine
-from sbert_search.search.maxp import BestWindow
 from sbert_search.search.options import SearchOptions
+from sbert_search.search.rerankers.maxp import BestWindow
 
 
 def evaluate_retrieval(

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from sbert_search.corpus.pairs import read_pairs
+from sbert_search.corpus.labelled.pairs import read_pairs
 from sbert_search.embedding.protocol import TextEmbedder
 from sbert_search.errors import EvaluationError
 from sbert_search.evaluation.manifest import Evaluation, Stopwatch, make_manifest
@@ -21,7 +21,7 @@ from sbert_search.evaluation.tasks import EvalTask, check_files
 from sbert_search.metrics.correlation import pearson, spearman
 from sbert_search.metrics.uniformity import alignment, uniformity
 from sbert_search.records import TextPair
-from sbert_search.search.reranker import Reranker
+from sbert_search.search.rerankers.reranker import Reranker
 
 SETTING = "all"
 ALIKE = 4.0  # minimum gold score of a positive pair for `alignment`

@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Unpack, cast
 
 from sbert_search.config import unknown_name
-from sbert_search.corpus.beir import read_queries
 from sbert_search.corpus.documents import CorpusReader
+from sbert_search.corpus.labelled.beir import read_queries
 from sbert_search.corpus.spool import Sources, text_rows
 from sbert_search.corpus.vectors import RowVectors, VectorsLike
 from sbert_search.embedding.arguments import CheckedOptions, EmbedderOptions, ModelLike
-from sbert_search.embedding.graph import require_graph
+from sbert_search.embedding.engines.graph import require_graph
 from sbert_search.embedding.lazy import LazyEmbedder
 from sbert_search.embedding.protocol import TextEmbedder
 from sbert_search.errors import (

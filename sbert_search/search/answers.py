@@ -15,10 +15,10 @@ from sbert_search.records import Hit
 from sbert_search.runtime import memory
 from sbert_search.search.highlight import best_sentences
 from sbert_search.search.hits import body_of, read_hits, without_rest
-from sbert_search.search.lexical import best_passages, best_sentence, informative_words
 from sbert_search.search.options import SearchOptions
 from sbert_search.search.ranking import Ranking
 from sbert_search.search.retrieval import Retrieved
+from sbert_search.search.stages.lexical import best_passages, best_sentence, informative_words
 
 
 def within_memory(

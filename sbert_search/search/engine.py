@@ -21,8 +21,6 @@ from sbert_search.runtime import memory
 from sbert_search.runtime.cores import usable_cores
 from sbert_search.runtime.turns import Turns
 from sbert_search.search.answers import page_hits, scores_by_id, within_memory
-from sbert_search.search.dense import nearest_documents
-from sbert_search.search.facets import Facet, count_values
 from sbert_search.search.hits import read_hits, without_rest
 from sbert_search.search.options import (
     SearchKeywords,
@@ -33,7 +31,6 @@ from sbert_search.search.options import (
 )
 from sbert_search.search.ordering import ordered
 from sbert_search.search.queries import Asked, QueriesLike, QueryLike, ask, one_query
-from sbert_search.search.rerank import PairScorer
 from sbert_search.search.results import Hits
 from sbert_search.search.retrieval import (
     HITS_AT_ONCE,
@@ -44,8 +41,11 @@ from sbert_search.search.retrieval import (
     retrieve,
 )
 from sbert_search.search.similar import Examples, example_query
-from sbert_search.search.spelling import suggest
+from sbert_search.search.stages.dense import nearest_documents
+from sbert_search.search.stages.facets import Facet, count_values
+from sbert_search.search.stages.rerank import PairScorer
 from sbert_search.search.threads import Threads
+from sbert_search.search.words.spelling import suggest
 
 RUN_DEPTH = 100  # documents that `SearchEngine.run` returns for a query by default
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Literal, TypedDict, Unpack, get_args
 
 from sbert_search.config import unknown_name
 from sbert_search.errors import QueryError
-from sbert_search.search.boosts import Boost
-from sbert_search.search.fusion import Fusion
+from sbert_search.search.stages.boosts import Boost
+from sbert_search.search.stages.fusion import Fusion
 
 if TYPE_CHECKING:
     from sbert_search.index.snapshot import Snapshot

@@ -8,13 +8,13 @@ from dataclasses import replace
 import numpy as np
 
 from sbert_search.index.snapshot import Snapshot
-from sbert_search.search.boosts import boosted
-from sbert_search.search.diversity import diversified
-from sbert_search.search.grouping import groups_of, within_groups
-from sbert_search.search.lexical import best_passages
 from sbert_search.search.options import SearchOptions
-from sbert_search.search.rerank import PairScorer, rerank
 from sbert_search.search.retrieval import Retrieved
+from sbert_search.search.stages.boosts import boosted
+from sbert_search.search.stages.diversity import diversified
+from sbert_search.search.stages.grouping import groups_of, within_groups
+from sbert_search.search.stages.lexical import best_passages
+from sbert_search.search.stages.rerank import PairScorer, rerank
 
 
 def ordered(

@@ -15,22 +15,22 @@ from sbert_search.index.dense.query_plan import RowMask
 from sbert_search.index.lexical.bm25 import NearWords
 from sbert_search.index.snapshot import Snapshot
 from sbert_search.runtime.progress import warn
-from sbert_search.search.dense import nearest_documents
-from sbert_search.search.fusion import fuse
-from sbert_search.search.grouping import (
+from sbert_search.search.options import SearchOptions, require_queries
+from sbert_search.search.queries import Asked
+from sbert_search.search.ranking import Ranking
+from sbert_search.search.stages.dense import nearest_documents
+from sbert_search.search.stages.fusion import fuse
+from sbert_search.search.stages.grouping import (
     groups_of,
     holds_groups,
     require_groups,
     within_groups,
 )
-from sbert_search.search.lexical import matching_documents
-from sbert_search.search.operators import Clause, ParsedQuery, parse_query
-from sbert_search.search.options import SearchOptions, require_queries
-from sbert_search.search.passages import matching_passages, nearest_passages, with_documents
-from sbert_search.search.queries import Asked
-from sbert_search.search.ranking import Ranking
-from sbert_search.search.spelling import near_words
-from sbert_search.search.word_filter import (
+from sbert_search.search.stages.lexical import matching_documents
+from sbert_search.search.stages.passages import matching_passages, nearest_passages, with_documents
+from sbert_search.search.words.operators import Clause, ParsedQuery, parse_query
+from sbert_search.search.words.spelling import near_words
+from sbert_search.search.words.word_filter import (
     Marks,
     documents_of,
     documents_with_any,

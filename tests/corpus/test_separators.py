@@ -14,10 +14,10 @@ import pyarrow.feather as feather
 import pyarrow.parquet as pq
 import pytest
 
-from sbert_search.corpus.beir import read_qrels, read_queries
 from sbert_search.corpus.documents import CorpusReader
-from sbert_search.corpus.pairs import read_pairs
-from sbert_search.corpus.triplets import read_triplets
+from sbert_search.corpus.labelled.beir import read_qrels, read_queries
+from sbert_search.corpus.labelled.pairs import read_pairs
+from sbert_search.corpus.labelled.triplets import read_triplets
 
 SEPARATORS = [
     character

@@ -243,7 +243,7 @@ def test_no_memory_for_a_single_text_is_an_error(folder: Path, monkeypatch: Any)
 def test_a_precision_that_computes_wrongly_is_refused_and_not_taken_by_itself(
     folder: Path, monkeypatch: Any, capsys: Any, fault: Any, message: str
 ) -> None:
-    from sbert_search.embedding.engines import NativeEngine
+    from sbert_search.embedding.engines.torch_engines import NativeEngine
 
     compute = NativeEngine.__call__
 

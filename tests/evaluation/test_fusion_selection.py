@@ -9,13 +9,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sbert_search.corpus.beir import read_qrels, read_queries
+from sbert_search.corpus.labelled.beir import read_qrels, read_queries
 from sbert_search.embedding.hashing import HashingEmbedder
 from sbert_search.embedding.protocol import Vectors
 from sbert_search.errors import EvaluationError
 from sbert_search.evaluation.fusion_selection import choose_fusion
 from sbert_search.index.index import Index
-from sbert_search.search.fusion import Fusion
+from sbert_search.search.stages.fusion import Fusion
 from tests.cli.process import sbert_search
 
 N_QUERIES = 20

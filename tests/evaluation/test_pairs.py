@@ -16,7 +16,7 @@ from sbert_search.evaluation.rerank import evaluate_rerank
 from sbert_search.evaluation.tasks import EvalTask, Kind
 from sbert_search.evaluation.triplets import evaluate_triplets
 from sbert_search.metrics.ranking import score_run
-from sbert_search.search.reranker import Reranker
+from sbert_search.search.rerankers.reranker import Reranker
 from tests.models.tiny import tiny_cross_encoder
 
 CANDIDATES = [

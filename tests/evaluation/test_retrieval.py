@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from sbert_search.corpus.trec import read_run
+from sbert_search.corpus.labelled.trec import read_run
 from sbert_search.embedding.hashing import HashingEmbedder
 from sbert_search.errors import CorpusError, EvaluationError, ModelMismatch
 from sbert_search.evaluation.expected import ExpectedScore, ExpectedScores, judge
@@ -14,9 +14,9 @@ from sbert_search.evaluation.retrieval import evaluate_retrieval
 from sbert_search.evaluation.tasks import EvalTask
 from sbert_search.index.index import Index
 from sbert_search.metrics.ranking import score_run
-from sbert_search.search.maxp import BestWindow
 from sbert_search.search.options import SearchOptions
-from sbert_search.search.reranker import Reranker
+from sbert_search.search.rerankers.maxp import BestWindow
+from sbert_search.search.rerankers.reranker import Reranker
 from tests.models.tiny import tiny_cross_encoder
 
 DOCUMENTS = {

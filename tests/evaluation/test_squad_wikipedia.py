@@ -9,8 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from sbert_search.corpus.beir import read_qrels, read_queries
 from sbert_search.corpus.documents import CorpusReader
+from sbert_search.corpus.labelled.beir import read_qrels, read_queries
 from sbert_search.evaluation.tasks import check_files, load_task
 from tests.cli.process import ROOT, environment
 

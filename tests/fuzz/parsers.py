@@ -21,10 +21,10 @@ import pyarrow.ipc as ipc
 import pyarrow.parquet as pq
 import xxhash
 
-from sbert_search.corpus.beir import read_qrels, read_queries
 from sbert_search.corpus.ids_file import read_ids
-from sbert_search.corpus.pairs import read_pairs
-from sbert_search.corpus.trec import read_run
+from sbert_search.corpus.labelled.beir import read_qrels, read_queries
+from sbert_search.corpus.labelled.pairs import read_pairs
+from sbert_search.corpus.labelled.trec import read_run
 from sbert_search.errors import ConfigError, CorpusError, IndexStoreError, SbertSearchError
 from sbert_search.index.lexical.posting_files import LexicalFiles
 from sbert_search.index.lexical.postings import merged

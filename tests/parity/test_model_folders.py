@@ -15,7 +15,7 @@ from sentence_transformers import CrossEncoder, SentenceTransformer
 from sbert_search.embedding.embedder import Embedder
 from sbert_search.errors import ModelError
 from sbert_search.models.cross_encoder import CrossEncoder as OurCrossEncoder
-from sbert_search.search.reranker import Reranker
+from sbert_search.search.rerankers.reranker import Reranker
 from tests.models.tiny import PAIRS, TEXTS
 from tests.parity.folders import (
     BI_ENCODERS,

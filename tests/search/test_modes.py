@@ -13,8 +13,8 @@ from sbert_search.index.index import Index
 from sbert_search.index.ingestion.build import BuildSettings
 from sbert_search.records import Hit, Query
 from sbert_search.search.engine import SearchEngine
-from sbert_search.search.fusion import Fusion
 from sbert_search.search.options import SearchMode
+from sbert_search.search.stages.fusion import Fusion
 from tests.search.corpus import small_index
 
 

@@ -14,10 +14,10 @@ from sbert_search.cli.shared_options import F, choice, shared_options
 from sbert_search.runtime.progress import note
 
 if TYPE_CHECKING:
-    from sbert_search.embedding.engine_protocol import EngineName
+    from sbert_search.embedding.engines.protocol import EngineName
     from sbert_search.embedding.protocol import TextEmbedder
     from sbert_search.runtime.device import Precision
-    from sbert_search.search.reranker import Reranker
+    from sbert_search.search.rerankers.reranker import Reranker
 
 FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 FOLDER = click.Path(file_okay=False, path_type=Path)
@@ -73,7 +73,7 @@ class EvalOptions:
         Raises:
             UsageError: ``model`` is None.
         """
-        from sbert_search.search.reranker import Reranker
+        from sbert_search.search.rerankers.reranker import Reranker
 
         if model is None:
             raise click.UsageError("Name a cross-encoder with --model.")

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from sbert_search.embedding.protocol import TextEmbedder
     from sbert_search.evaluation.manifest import Evaluation
     from sbert_search.evaluation.tasks import EvalSuite, EvalTask, Kind
-    from sbert_search.search.reranker import Reranker
+    from sbert_search.search.rerankers.reranker import Reranker
 
     Evaluate = Callable[[EvalTask], Evaluation]
 
@@ -68,7 +68,7 @@ def sts(
 
     This is the correlation of cosine similarities with human scores of text pairs.
     """
-    from sbert_search.corpus.pairs import read_pairs
+    from sbert_search.corpus.labelled.pairs import read_pairs
     from sbert_search.evaluation.sts import evaluate_sts
 
     seen = read_pairs(trained_on) if trained_on else []
@@ -109,7 +109,7 @@ def retrieval(
     The corpus of each folder is searched with its queries.
     """
     from sbert_search.evaluation.retrieval import evaluate_retrieval
-    from sbert_search.search.maxp import BestWindow
+    from sbert_search.search.rerankers.maxp import BestWindow
 
     options, search = EvalOptions.of(ctx), search_options(ctx)
     reranker = BestWindow(options.cross_encoder(rerank), rerank_windows) if rerank else None

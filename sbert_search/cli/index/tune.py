@@ -64,7 +64,7 @@ def tune(
     rows and verified on held-out queries. A candidate that exceeds a limit of memory, latency or
     time is not built.
     """
-    from sbert_search.corpus.beir import queries_file
+    from sbert_search.corpus.labelled.beir import queries_file
     from sbert_search.index.index import Index
     from sbert_search.index.tuning.report import COLUMNS, draw, remarks, tables, verdict
     from sbert_search.index.tuning.settings import TuneSettings

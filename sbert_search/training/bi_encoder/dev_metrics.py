@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from sbert_search.corpus.pairs import COLUMNS
+from sbert_search.corpus.labelled.pairs import COLUMNS
 from sbert_search.corpus.sources import classify, field_names
 from sbert_search.metrics.correlation import spearman
 from sbert_search.models.bi_encoder import BiEncoder

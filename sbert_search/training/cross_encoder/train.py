@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy, mse_loss
 
 from sbert_search.config import to_mapping
-from sbert_search.corpus.candidates import judged_candidates
+from sbert_search.corpus.labelled.candidates import judged_candidates
 from sbert_search.errors import ConfigError
 from sbert_search.evaluation.rerank import MEASURES, rerank
 from sbert_search.losses.relevance import list_net, list_softmax, pairwise_logistic
@@ -22,7 +22,7 @@ from sbert_search.models.cross_encoder import CrossEncoder
 from sbert_search.models.loading.resolve import resolve_model
 from sbert_search.runtime.distributed import Ranks, join_ranks
 from sbert_search.runtime.seed import seed_all
-from sbert_search.search.reranker import Reranker
+from sbert_search.search.rerankers.reranker import Reranker
 from sbert_search.training.data.examples import Example, read_examples
 from sbert_search.training.data.mining import MiningConfig, mine_negatives
 from sbert_search.training.data.pair_dataset import (

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from sbert_search.config import unknown_name
-from sbert_search.corpus.beir import read_qrels, read_queries
 from sbert_search.corpus.documents import CorpusReader
-from sbert_search.corpus.pairs import COLUMNS, read_pairs
+from sbert_search.corpus.labelled.beir import read_qrels, read_queries
+from sbert_search.corpus.labelled.pairs import COLUMNS, read_pairs
+from sbert_search.corpus.labelled.triplets import negative_columns, read_groups, read_triplets
 from sbert_search.corpus.sources import classify, field_names
-from sbert_search.corpus.triplets import negative_columns, read_groups, read_triplets
 from sbert_search.errors import ConfigError, CorpusError
 from sbert_search.records import Document
 from sbert_search.runtime.progress import note, warn

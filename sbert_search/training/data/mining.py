@@ -20,7 +20,7 @@ from sbert_search.runtime.cache import digest_of
 from sbert_search.runtime.disk import files
 from sbert_search.runtime.progress import progress, warn
 from sbert_search.search.engine import SearchEngine
-from sbert_search.search.reranker import Reranker
+from sbert_search.search.rerankers.reranker import Reranker
 from sbert_search.training.data.examples import Example
 
 _AT_ONCE = 512  # anchors mined between two writes to disk

@@ -14,7 +14,11 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from sbert_search.corpus.candidates import Candidates, judged_candidates, labelled_candidates
+from sbert_search.corpus.labelled.candidates import (
+    Candidates,
+    judged_candidates,
+    labelled_candidates,
+)
 from sbert_search.encoder.packed import PackedTokens
 from sbert_search.errors import ConfigError, CorpusError
 from sbert_search.losses.relevance import ordered_pairs

@@ -12,11 +12,11 @@ import sentence_transformers
 import torch
 
 from sbert_search.config import from_mapping
-from sbert_search.corpus.candidates import Candidates
+from sbert_search.corpus.labelled.candidates import Candidates
 from sbert_search.errors import ConfigError, CorpusError
 from sbert_search.models.bi_encoder import BiEncoder
 from sbert_search.models.cross_encoder import CrossEncoder
-from sbert_search.search.reranker import Reranker
+from sbert_search.search.rerankers.reranker import Reranker
 from sbert_search.training.cross_encoder.train import CrossEncoderRecipe, train_cross_encoder
 from sbert_search.training.data.pair_dataset import relevance_rows
 from sbert_search.training.loop.log import read_log

@@ -1,0 +1,1 @@
+"""Read data with labels: judged queries, candidates, scored pairs, triplets and runs."""

@@ -1,0 +1,121 @@
+"""Read the input of a reranker: queries, candidate documents and their relevance grades."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+from sbert_search.corpus.documents import CorpusReader
+from sbert_search.corpus.labelled.beir import read_qrels, read_queries
+from sbert_search.corpus.labelled.pairs import read_pairs
+from sbert_search.corpus.labelled.trec import read_run
+from sbert_search.errors import CorpusError
+from sbert_search.records import Qrels, Run, TextPair
+
+
+@dataclass(frozen=True, slots=True)
+class Candidates:
+    """One query with its candidates, which are the documents to rerank.
+
+    Attributes:
+        query_id: Id of the query.
+        query: Text of the query.
+        texts: Candidate texts by document id, in retrieval order.
+        grades: Relevance grade of every judged document by id; other documents have grade 0.
+    """
+
+    query_id: str
+    query: str
+    texts: Mapping[str, str]
+    grades: Mapping[str, int]
+
+
+def judged_candidates(
+    folder: Path,
+    run: Path,
+    *,
+    split: str,
+    depth: int,
+    with_relevant: bool = False,
+) -> list[Candidates]:
+    """Read the documents that a run retrieved for the judged queries of a BEIR folder.
+
+    Args:
+        folder: The BEIR folder.
+        run: A TREC run file.
+        split: Name of the judgements file.
+        depth: Maximum number of retrieved candidates per query, from rank 1 of the run.
+        with_relevant: Whether to append the relevant documents that are not among the first
+            ``depth`` of the run. Training needs them.
+
+    Raises:
+        CorpusError: A file cannot be read, or names an unknown query or document.
+    """
+    qrels, hits = read_qrels(folder, split), read_run(run)
+    queries = {query.query_id: query.text for query in read_queries(folder)}
+    _check_known(qrels, queries, f"{folder}: the judgements of {split!r} name the query")
+    candidates = {
+        query: _candidate_ids(query, qrels, hits, depth, with_relevant) for query in qrels
+    }
+    texts = _texts(folder, {doc_id for ids in candidates.values() for doc_id in ids})
+    return [
+        Candidates(query, queries[query], {doc_id: texts[doc_id] for doc_id in ids}, qrels[query])
+        for query, ids in candidates.items()
+    ]
+
+
+def labelled_candidates(
+    path: Path, *, text1: str | None = None, text2: str | None = None, label: str | None = None
+) -> list[Candidates]:
+    """Read a file of query, candidate and grade; rows with the same query text form one query.
+
+    Args:
+        path: A table file of a format that `read_pairs` can read.
+        text1: Column of the query; None: the column is detected by its usual names.
+        text2: Column of the candidate.
+        label: Column of the grade, an integer from 0.
+
+    Raises:
+        CorpusError: The file cannot be read, or a label is not a grade.
+    """
+    groups: dict[str, list[TextPair]] = {}
+    for pair in read_pairs(path, text1=text1, text2=text2, label=label, need=["label"]):
+        groups.setdefault(pair.text1, []).append(pair)
+    return [_labelled(str(n), query, pairs) for n, (query, pairs) in enumerate(groups.items())]
+
+
+def _labelled(query_id: str, query: str, pairs: Iterable[TextPair]) -> Candidates:
+    texts, grades = {}, {}
+    for number, pair in enumerate(pairs):
+        if not (pair.label or "").isdecimal():
+            raise CorpusError(f"{pair.source}: label is {pair.label!r}; it must be 0, 1, 2, ...")
+        doc_id = f"{query_id}-{number}"
+        texts[doc_id], grades[doc_id] = pair.text2, int(pair.label or 0)
+    return Candidates(query_id, query, texts, grades)
+
+
+def _candidate_ids(
+    query: str, qrels: Qrels, run: Run, depth: int, with_relevant: bool
+) -> list[str]:
+    ids = list(islice(run.get(query, ()), depth))
+    relevant = [doc_id for doc_id, grade in qrels[query].items() if grade > 0]
+    return list(dict.fromkeys([*ids, *relevant])) if with_relevant else ids
+
+
+def _texts(folder: Path, doc_ids: Collection[str]) -> dict[str, str]:
+    texts = {
+        document.doc_id: document.full_text
+        for batch in CorpusReader(folder).batches()
+        for document in batch.documents
+        if document.doc_id in doc_ids
+    }
+    _check_known(doc_ids, texts, f"{folder}: the run or the judgements name the document")
+    return texts
+
+
+def _check_known(names: Iterable[str], known: Collection[str], what: str) -> None:
+    for name in names:
+        if name not in known:
+            raise CorpusError(f"{what} {name!r}, which does not exist; use files of one data set.")

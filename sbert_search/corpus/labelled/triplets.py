@@ -1,0 +1,129 @@
+"""Read triplets of texts, and groups of texts with the same meaning."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+from sbert_search.config import unknown_name
+from sbert_search.corpus.formats.rows import BadRow, Reject, check_text
+from sbert_search.corpus.labelled.pairs import find_columns, text_of
+from sbert_search.corpus.sources import classify, field_names, read_rows
+from sbert_search.errors import CorpusError
+from sbert_search.records import TextGroup, Triplet
+
+COLUMNS = {
+    "anchor": ("anchor", "query", "question", "sentence1", "premise"),
+    "positive": ("positive", "passage", "answer", "entailment", "sentence2"),
+}
+"""Default column names of the parts of a triplet, in order of preference."""
+
+_NEGATIVE = re.compile(r"(hard_)?negatives?(_?\d+)?|contradiction")
+_GROUPS = ("texts", "captions", "paraphrases", "sentences")
+
+R = TypeVar("R")
+
+
+def read_triplets(
+    path: Path,
+    *,
+    anchor: str | None = None,
+    positive: str | None = None,
+    negative: str | None = None,
+) -> list[Triplet]:
+    """Read the triplets of a table file (JSON lines, CSV, TSV, Parquet, Arrow).
+
+    Args:
+        path: The file.
+        anchor: Column of the anchor. None, here and for the positive: the first name which
+            `COLUMNS` lists for this part and which the file has as a column.
+        positive: Column of the positive text.
+        negative: Column of a negative text or of a list of negative texts. None: all columns with
+            a name such as negative, negatives or negative_1 (see `negative_columns`).
+
+    Raises:
+        CorpusError: The file or a column is absent, or a row is not a triplet; the message names
+            the file, the column or the row.
+    """
+    file = classify(path)
+    names = field_names(file) or []
+    columns = find_columns(
+        {"anchor": anchor, "positive": positive}, COLUMNS, names, file.shown, COLUMNS
+    )
+    negatives = negative_columns(names) if negative is None else [negative]
+    if negative is not None and negative not in names:
+        raise CorpusError(f"{file.shown}: {unknown_name(negative, negative, names, 'column')}")
+    if not negatives:
+        raise CorpusError(
+            f"{file.shown}: no negative column among {', '.join(names)}; name the column to use."
+        )
+
+    def make(values: Mapping[str, object], source: str) -> Triplet:
+        others = [text for name in negatives for text in _texts_of(values, name)]
+        if not others:
+            raise BadRow(f"no text in {', '.join(map(repr, negatives))}")
+        first, second = (text_of(values, columns[part]) for part in COLUMNS)
+        return Triplet(first, second, tuple(others), source)
+
+    return _read(path, make, "triplets")
+
+
+def negative_columns(names: Sequence[str]) -> list[str]:
+    """Return the columns named negative, negatives, hard_negative_1, contradiction or similar."""
+    return sorted(name for name in names if _NEGATIVE.fullmatch(name))
+
+
+def read_groups(path: Path, *, texts: str | None = None) -> list[TextGroup]:
+    """Read groups of texts with the same meaning, such as the captions of a picture.
+
+    Args:
+        path: A file in which each row has a list of texts (JSON lines, Parquet, Arrow).
+        texts: Column of the lists. None: the first of texts, captions, paraphrases and sentences
+            that exists.
+
+    Raises:
+        CorpusError: The file or the column is absent, or a row has fewer than two different
+            texts.
+    """
+    file = classify(path)
+    names = field_names(file) or []
+    column = find_columns({"texts": texts}, {"texts": _GROUPS}, names, file.shown, ["texts"])
+
+    def make(values: Mapping[str, object], source: str) -> TextGroup:
+        group = tuple(dict.fromkeys(_texts_of(values, column["texts"])))
+        if len(group) < 2:
+            raise BadRow(f"{column['texts']!r} must be a list of two or more different texts")
+        return TextGroup(group, source)
+
+    return _read(path, make, "groups")
+
+
+def _read(path: Path, make: Callable[[Mapping[str, object], str], R], kind: str) -> list[R]:
+    """Make a record of every row; the first bad row raises an error that names the row."""
+    file = classify(path)
+    records = []
+    for row in read_rows(file):
+        if isinstance(row, Reject):
+            raise row.error()
+        try:
+            records.append(make(row.values, row.source))
+        except BadRow as bad:
+            raise bad.at(row.source).error() from None
+    if not records:
+        raise CorpusError(f"{file.shown}: holds no {kind}.")
+    return records
+
+
+def _texts_of(values: Mapping[str, object], name: str) -> list[str]:
+    """Return the texts of a field: a list as it is, a string as a list of one, null as no text."""
+    value = values.get(name)
+    if value is None:
+        return []
+    if not isinstance(value, list):
+        return [text_of(values, name)]
+    for text in value:
+        if not isinstance(text, str) or not text.strip():
+            raise BadRow(f"{name!r} must be a list of texts that are not blank", text)
+    return [check_text(text, name) for text in value]

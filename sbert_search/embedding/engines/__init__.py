@@ -1,0 +1,1 @@
+"""The engines of an `Embedder`: what computes the vectors of token ids."""

@@ -1,0 +1,103 @@
+"""Load an engine, move it to its device and precision, and check its output.
+
+An engine is the software that runs a model's forward pass. The engines of this module use torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol, TypeVar
+
+import torch
+from torch import nn
+
+from sbert_search.embedding.engines.protocol import EngineName, OpenedModel
+from sbert_search.errors import ConfigError, ModelError
+from sbert_search.models.loading.folder import ModelDescription
+from sbert_search.models.loading.identity import IN_MEMORY
+from sbert_search.models.loading.weights_hash import state_sha256
+from sbert_search.runtime.device import Precision, resolve_device, resolve_precision
+from sbert_search.runtime.progress import warn
+from sbert_search.tokens.tokenizer import TextTokenizer
+
+PRECISIONS = {torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16"}
+
+
+class MovableEngine(Protocol):
+    """An engine, for texts or for pairs of texts, that can move its model."""
+
+    name: EngineName
+
+    def move(self, device: torch.device, dtype: torch.dtype) -> None:
+        """Move the model to a device and convert it to a precision."""
+
+
+class TokenizingEngine(Protocol):
+    """An engine with the tokenizer of its model."""
+
+    tokenizer: TextTokenizer
+
+
+E = TypeVar("E", bound=MovableEngine)
+T = TypeVar("T", bound=TokenizingEngine)
+MoveAndCheck = Callable[[E, torch.device, torch.dtype], None]
+
+
+def open_engine(
+    load: Callable[[], E], move_and_check: MoveAndCheck[E], *, device: str, precision: Precision
+) -> tuple[E, torch.device, torch.dtype]:
+    """Load an engine and move it; precision "auto" falls back to fp32 if bf16 fails the check.
+
+    Args:
+        load: Loads an engine on the CPU in fp32.
+        move_and_check: Moves the engine; raises ModelError if its output changes too much.
+        device: Name of a device, or auto.
+        precision: Precision of the model's weights and matrix products.
+
+    Returns:
+        The engine, its device and the torch type of its precision.
+
+    Raises:
+        ConfigError: The device or the precision is unknown or not available.
+        ModelError: The model cannot be loaded, or its output is wrong.
+    """
+    target = resolve_device(device)
+    resolve_precision(precision, target)  # refuses an unknown name before the weights are read
+    engine = load()
+    dtype = resolve_precision(precision, target, bf16_on_cpu=engine.name == "native")
+    try:
+        move_and_check(engine, target, dtype)
+    except ModelError as error:
+        if precision != "auto" or dtype == torch.float32:
+            raise
+        warn(f"{error} Continuing in fp32.")
+        engine, dtype = load(), torch.float32
+        move_and_check(engine, target, dtype)
+    return engine, target, dtype
+
+
+def describe_object(model: nn.Module, description: ModelDescription, engine: T) -> OpenedModel[T]:
+    """Describe the engine of a model in memory, which stays on its device and in its precision."""
+    weights = next(model.parameters())
+    return OpenedModel(
+        type(model).__name__,
+        "in memory",
+        description,
+        lambda: IN_MEMORY + state_sha256(model),
+        engine.tokenizer.sha256,
+        engine,
+        PRECISIONS[weights.dtype],
+        str(weights.device),
+    )
+
+
+def check_engine(engine: str) -> None:
+    """Refuse an engine that does not use torch.
+
+    Raises:
+        ConfigError: The engine is neither native nor sentence-transformers.
+    """
+    if engine not in ("native", "sentence-transformers"):
+        raise ConfigError(
+            f"The engine {engine!r} cannot run this model; use native or sentence-transformers."
+        )

@@ -1,0 +1,66 @@
+"""Base class of the engines that run this package's own bi-encoders and cross-encoders."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+
+from sbert_search.embedding.engines.cuda_graphs import Compute, Ids, Replayed
+from sbert_search.embedding.engines.protocol import EngineName
+from sbert_search.embedding.protocol import Vectors
+from sbert_search.encoder.inference_layers import freeze
+from sbert_search.encoder.packed import PackedTokens
+from sbert_search.models.bi_encoder import BiEncoder
+from sbert_search.models.cross_encoder import CrossEncoder
+from sbert_search.runtime.device import fetch, plain_memory_errors
+from sbert_search.runtime.memory import let_freed_memory_stay
+
+# Largest size of a batch's states between the two feed-forward layers, on devices other than CUDA.
+# Decision: docs/decisions.md, "A step on the CPU keeps its widest states within 12 MiB".
+_WIDEST_BYTES = 12 << 20
+
+
+class PackedEngine:
+    """Runs a model on packed batches: the tokens of all texts concatenated without padding.
+
+    Args:
+        model: Model in memory. It is put into evaluation mode; only `move` changes it further.
+        compute: Maps a packed batch to float (batch, width).
+    """
+
+    name: EngineName = "native"
+    _run: Callable[[Ids, Ids | None], torch.Tensor]
+
+    def __init__(self, model: BiEncoder | CrossEncoder, compute: Compute) -> None:
+        self._module, self._compute, self.tokenizer = model.eval(), compute, model.tokenizer
+        self._use_device(next(model.parameters()).device)
+
+    def move(self, device: torch.device, dtype: torch.dtype) -> None:
+        """Move the model and convert its encoder to a precision, for inference only.
+
+        Modules after the encoder stay in fp32. `freeze` replaces linear layers of the encoder by
+        faster ones, if there are any for the device; these can be neither trained nor saved.
+        """
+        freeze(self._module.to(device).encoder.to(dtype))
+        self._use_device(device)
+        if self._module.needs_only_starts:
+            self._run = Replayed(self._compute, device, self.tokenizer.max_len)
+
+    @torch.inference_mode()
+    def launch(self, ids: Ids, types: Ids | None = None) -> Callable[[], Vectors]:
+        """Launch a batch of token ids and types; return a function that waits for its output."""
+        with plain_memory_errors():
+            return fetch(self._run(ids, types))
+
+    def _use_device(self, device: torch.device) -> None:
+        """Choose the size of a batch for a device, and the function that computes one there."""
+        if device.type == "cpu":
+            let_freed_memory_stay()
+        encoder = self._module.encoder
+        widest = encoder.config.intermediate_size * encoder.embeddings.word.weight.itemsize
+        cpu_tokens = min(4_096, _WIDEST_BYTES // widest)
+        self.batch_tokens = 65_536 if device.type == "cuda" else cpu_tokens
+        self._run = lambda ids, types: self._compute(
+            PackedTokens.from_lists(ids, types, device=device)
+        )

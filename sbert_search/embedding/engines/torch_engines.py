@@ -1,0 +1,135 @@
+"""The engines of an `Embedder` that use torch, and the function that opens one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from sbert_search.embedding.engines.loading import (
+    PRECISIONS,
+    check_engine,
+    describe_object,
+    open_engine,
+)
+from sbert_search.embedding.engines.native import PackedEngine
+from sbert_search.embedding.engines.protocol import Engine, EngineName, OpenedModel
+from sbert_search.embedding.protocol import TokenizedTexts, Vectors
+from sbert_search.embedding.selfcheck import SELF_CHECK_TEXTS, check_vectors
+from sbert_search.models.bi_encoder import BiEncoder
+from sbert_search.models.loading.folder import ModelFolder, read_folder
+from sbert_search.models.loading.interchange import LibraryEncoder, load_sentence_transformer
+from sbert_search.models.loading.native_support import require_kind, require_sane, why_not_native
+from sbert_search.models.loading.resolve import resolve_model
+from sbert_search.runtime.device import Precision, plain_memory_errors
+from sbert_search.runtime.progress import note
+
+if TYPE_CHECKING:
+    from sentence_transformers import SentenceTransformer
+
+
+class NativeEngine(PackedEngine):
+    """This package's own encoder; it computes packed batches, which have no padding."""
+
+    def __init__(self, model: BiEncoder) -> None:
+        super().__init__(model, model)
+        self.model, self.dim = model, model.dim
+
+    def __call__(self, tokens: TokenizedTexts) -> Vectors:
+        """Compute vectors, float32 (n, dim), in one packed batch."""
+        return self.start(tokens)()
+
+    def start(self, tokens: TokenizedTexts) -> Callable[[], Vectors]:
+        """Launch a packed batch; return a function that waits for its vectors."""
+        return self.launch(tokens.ids)
+
+
+class LibraryEngine:
+    """Any sentence-transformers model, computed by that library."""
+
+    name: EngineName = "sentence-transformers"
+    batch_tokens = 16_384
+
+    def __init__(self, model: LibraryEncoder) -> None:
+        self.model, self.dim, self.tokenizer = model, model.dim, model.tokenizer
+
+    def __call__(self, tokens: TokenizedTexts) -> Vectors:
+        """Compute vectors, float32 (n, dim); the library splits the batch further."""
+        with plain_memory_errors():
+            return self.model.encode(tokens.texts, tokens.prompt)
+
+    def start(self, tokens: TokenizedTexts) -> Callable[[], Vectors]:
+        """Compute at once; the returned function does not wait."""
+        vectors = self(tokens)
+        return lambda: vectors
+
+    def move(self, device: torch.device, dtype: torch.dtype) -> None:
+        """Move the model to a device and convert it to a precision."""
+        self.model.model.to(device, dtype)
+
+
+TorchEngine = NativeEngine | LibraryEngine
+
+
+def open_model(
+    model: str | Path | SentenceTransformer | BiEncoder | None,
+    *,
+    device: str,
+    engine: EngineName,
+    precision: Precision,
+) -> OpenedModel[Engine]:
+    """Find a model, choose an engine that can compute it, load it and check its output.
+
+    A model in memory stays on its device and in its precision; it is put into evaluation mode.
+
+    Raises:
+        ConfigError: The device, the engine or the precision is unknown or not available.
+        ModelError: The model cannot be found or loaded, or its output is wrong.
+    """
+    if isinstance(model, BiEncoder):
+        return describe_object(model, model.describe(), NativeEngine(model))
+    if model is not None and not isinstance(model, (str, Path)):
+        library = LibraryEncoder(model)
+        return describe_object(model, library.describe(), LibraryEngine(library))
+    check_engine(engine)
+    resolved = resolve_model(model)
+    folder = read_folder(resolved.path)
+    opened, target, dtype = open_engine(
+        partial(_open_folder, folder, engine), _move_and_check, device=device, precision=precision
+    )
+    return OpenedModel.from_folder(resolved, folder, opened, PRECISIONS[dtype], str(target))
+
+
+def _open_folder(folder: ModelFolder, engine: EngineName) -> TorchEngine:
+    """Load a model on the CPU in fp32."""
+    require_kind(folder, "SentenceTransformer")
+    require_sane(folder)
+    if engine == "native":
+        reason = why_not_native(folder)
+        if reason is None:
+            return NativeEngine(BiEncoder.from_folder(folder))
+        note(f"{folder.path}: {reason}; sentence-transformers computes it.")
+    folder.weights_sha256()  # refuses pickle files, which the library would load
+    return LibraryEngine(LibraryEncoder(load_sentence_transformer(folder.path)))
+
+
+def _move_and_check(engine: TorchEngine, device: torch.device, dtype: torch.dtype) -> None:
+    """Move a model from the CPU in fp32 and compare its vectors with those before the move.
+
+    The texts are compared as one batch and one by one: torch chooses kernels by the shape of a
+    batch, so one of the two can be wrong alone.
+    """
+    ids, lost = engine.tokenizer.encode(SELF_CHECK_TEXTS)
+    texts = TokenizedTexts(SELF_CHECK_TEXTS, "", ids, lost)
+    where = f"{engine.name} on {device} in {PRECISIONS[dtype]}"
+    reference = engine(texts)
+    engine.move(device, dtype)
+    min_cosine = 0.99999 if dtype == torch.float32 else 0.999
+    check_vectors(reference, engine(texts), min_cosine=min_cosine, where=where)
+    one_by_one = np.concatenate([engine(texts.take([row])) for row in range(len(texts))])
+    where = f"{where}, one text at a time,"
+    check_vectors(reference, one_by_one, min_cosine=min_cosine, where=where)

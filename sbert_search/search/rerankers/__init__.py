@@ -1,0 +1,1 @@
+"""Models that score pairs of query and text, for the stage that reranks."""

@@ -1,0 +1,201 @@
+"""The engines that compute the scores of a `Reranker`, and the function that opens one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+import torch
+
+from sbert_search.embedding.engines.loading import (
+    PRECISIONS,
+    check_engine,
+    describe_object,
+    open_engine,
+)
+from sbert_search.embedding.engines.native import PackedEngine
+from sbert_search.embedding.engines.protocol import EngineName, OpenedModel
+from sbert_search.embedding.protocol import Vectors
+from sbert_search.embedding.selfcheck import SELF_CHECK_TEXTS
+from sbert_search.errors import ModelError
+from sbert_search.models.cross_encoder import CrossEncoder
+from sbert_search.models.loading.folder import ModelDescription, ModelFolder, read_folder
+from sbert_search.models.loading.interchange import LibraryPairScorer, load_cross_encoder
+from sbert_search.models.loading.native_support import (
+    require_kind,
+    require_sane,
+    why_no_native_pairs,
+)
+from sbert_search.models.loading.resolve import resolve_model
+from sbert_search.runtime.device import Precision, plain_memory_errors
+from sbert_search.runtime.progress import note
+from sbert_search.tokens.tokenizer import EncodedPairs, TextTokenizer
+
+if TYPE_CHECKING:
+    import sentence_transformers
+
+_CHECK_PAIRS = list(zip(SELF_CHECK_TEXTS, reversed(SELF_CHECK_TEXTS), strict=True))
+# Largest allowed difference from the scores on the CPU in fp32, relative to the largest absolute
+# value of these scores, or to 1 if that is larger.
+_TOLERANCE = {torch.float32: 1e-3, torch.bfloat16: 0.05, torch.float16: 0.05}
+_CLASSIFIERS = ("ForSequenceClassification", "ForCausalLM")
+
+
+class PairEngine(Protocol):
+    """The software that computes a cross-encoder; it scores one batch of pairs at a time.
+
+    Attributes:
+        name: Name of the engine.
+        num_labels: Number of scores of a pair.
+        labels: Names of these scores.
+        tokenizer: Tokenizer that truncates pairs to the model's limit.
+        batch_tokens: Number of tokens in a batch at which the engine is fast.
+    """
+
+    name: EngineName
+    num_labels: int
+    labels: tuple[str, ...]
+    tokenizer: TextTokenizer
+    batch_tokens: int
+
+    def __call__(self, pairs: Sequence[tuple[str, str]], encoded: EncodedPairs) -> Vectors:
+        """Score pairs in one step, float32 (n, labels).
+
+        Raises:
+            MemoryError: The device has too little memory for a batch of this size.
+        """
+
+    def start(
+        self, pairs: Sequence[tuple[str, str]], encoded: EncodedPairs
+    ) -> Callable[[], Vectors]:
+        """Start to score; return a function that waits for the scores.
+
+        Both functions raise the errors of `__call__`.
+        """
+
+    def move(self, device: torch.device, dtype: torch.dtype) -> None:
+        """Move the model to a device and a precision."""
+
+
+class NativePairEngine(PackedEngine):
+    """This package's own cross-encoder; it computes packed batches, which have no padding."""
+
+    def __init__(self, model: CrossEncoder) -> None:
+        self.num_labels, self.labels = len(model.labels), model.labels
+        super().__init__(model, lambda tokens: model.scores(tokens).view(-1, self.num_labels))
+        self.model = model
+
+    def __call__(self, pairs: Sequence[tuple[str, str]], encoded: EncodedPairs) -> Vectors:
+        """Score pairs, float32 (n, labels), in one packed batch."""
+        return self.start(pairs, encoded)()
+
+    def start(
+        self, pairs: Sequence[tuple[str, str]], encoded: EncodedPairs
+    ) -> Callable[[], Vectors]:
+        """Launch a packed batch and return a function that waits for its scores."""
+        return self.launch(encoded.ids, self.model.segments(encoded))
+
+
+class LibraryPairEngine:
+    """Any cross-encoder of sentence-transformers, computed by that library."""
+
+    name: EngineName = "sentence-transformers"
+    batch_tokens = 16_384
+
+    def __init__(self, model: LibraryPairScorer) -> None:
+        self.model, self.tokenizer = model, model.tokenizer
+        self.num_labels, self.labels = model.num_labels, model.labels
+
+    def __call__(self, pairs: Sequence[tuple[str, str]], encoded: EncodedPairs) -> Vectors:
+        """Score pairs, float32 (n, labels); the library splits the batch further."""
+        with plain_memory_errors():
+            return self.model.predict(pairs)
+
+    def start(
+        self, pairs: Sequence[tuple[str, str]], encoded: EncodedPairs
+    ) -> Callable[[], Vectors]:
+        """Score at once; the function returned does not wait."""
+        scores = self(pairs, encoded)
+        return lambda: scores
+
+    def move(self, device: torch.device, dtype: torch.dtype) -> None:
+        """Move the model to a device and a precision."""
+        self.model.model.to(device, dtype)
+
+
+def open_pair_model(
+    model: str | Path | CrossEncoder | sentence_transformers.CrossEncoder,
+    *,
+    device: str,
+    engine: EngineName,
+    precision: Precision,
+) -> OpenedModel[PairEngine]:
+    """Find a cross-encoder, choose an engine that can compute it, load it and check its scores.
+
+    A model in memory stays on its device and in its precision, in evaluation mode.
+
+    Raises:
+        ConfigError: The device, engine or precision is not available.
+        ModelError: The model cannot be found or loaded, is not a cross-encoder, or computes wrong
+            scores.
+    """
+    if isinstance(model, CrossEncoder):
+        return _describe_object(model, model.encoder.config.layout, NativePairEngine(model))
+    if not isinstance(model, (str, Path)):
+        library = LibraryPairScorer(model)
+        return _describe_object(model, library.architecture, LibraryPairEngine(library))
+    check_engine(engine)
+    resolved = resolve_model(model)
+    folder = read_folder(resolved.path)
+    opened, opened_on, dtype = open_engine(
+        partial(_open_folder, folder, engine), _move_and_check, device=device, precision=precision
+    )
+    return OpenedModel.from_folder(resolved, folder, opened, PRECISIONS[dtype], str(opened_on))
+
+
+def _describe_object(
+    model: CrossEncoder | sentence_transformers.CrossEncoder, architecture: str, engine: PairEngine
+) -> OpenedModel[PairEngine]:
+    max_len = engine.tokenizer.max_len
+    description = ModelDescription(architecture=architecture, modules=(), max_len=max_len)
+    return describe_object(model, description, engine)
+
+
+def _open_folder(folder: ModelFolder, engine: EngineName) -> PairEngine:
+    """Load a model on the CPU in fp32."""
+    require_kind(folder, "CrossEncoder")
+    listed = folder.transformer.get("architectures")
+    architecture = str(listed[0]) if isinstance(listed, list) and listed else "(not named)"
+    if not architecture.endswith(_CLASSIFIERS):
+        raise ModelError(
+            f"{folder.path} is not a cross-encoder: its architecture {architecture} does not score "
+            "pairs. Pass a model whose architecture ends in ForSequenceClassification."
+        )
+    require_sane(folder)
+    if engine == "native":
+        reason = why_no_native_pairs(folder)
+        if reason is None:
+            return NativePairEngine(CrossEncoder.from_folder(folder))
+        note(f"{folder.path}: {reason}; sentence-transformers computes it.")
+    folder.weights_sha256()  # refuses pickle files, which the library would load
+    return LibraryPairEngine(LibraryPairScorer(load_cross_encoder(folder.path)))
+
+
+def _move_and_check(engine: PairEngine, device: torch.device, dtype: torch.dtype) -> None:
+    """Move a model from the CPU in fp32, and compare its scores with those before the move."""
+    encoded = engine.tokenizer.encode_pairs(_CHECK_PAIRS)
+    where = f"{engine.name} on {device} in {PRECISIONS[dtype]}"
+    reference = engine(_CHECK_PAIRS, encoded)
+    engine.move(device, dtype)
+    scores = engine(_CHECK_PAIRS, encoded)
+    if not np.isfinite(scores).all():
+        raise ModelError(f"{where} gives scores that are not finite; use --device cpu.")
+    difference = float(np.abs(scores - reference).max() / max(1.0, np.abs(reference).max()))
+    if difference > _TOLERANCE[dtype]:
+        raise ModelError(
+            f"{where} gives wrong scores: they differ by {difference:.3g} from those of the CPU in "
+            f"fp32, and {_TOLERANCE[dtype]:g} is allowed; use --device cpu or --precision fp32."
+        )

@@ -1,0 +1,202 @@
+"""The public class `Reranker`: a cross-encoder that scores pairs of query and text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from functools import cached_property, partial
+from pathlib import Path
+from typing import TYPE_CHECKING, NotRequired, TypedDict, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sbert_search.embedding.protocol import Vectors
+from sbert_search.embedding.token_budget import BatchLauncher, Started, collect_all, launch_windows
+from sbert_search.errors import ConfigError
+from sbert_search.models.loading.identity import ModelIdentity
+from sbert_search.runtime.overlap import prefetch
+from sbert_search.runtime.progress import progress
+
+if TYPE_CHECKING:
+    import sentence_transformers
+
+    from sbert_search.embedding.engines.protocol import EngineName
+    from sbert_search.models.cross_encoder import CrossEncoder
+    from sbert_search.runtime.device import Precision
+    from sbert_search.tokens.tokenizer import EncodedPairs
+
+Pair = tuple[str, str]
+
+
+class RankedText(TypedDict):
+    """A text and its score with a query, as ``CrossEncoder.rank`` returns it.
+
+    Attributes:
+        corpus_id: Index of the text in the list of documents.
+        score: The model's score; higher is better.
+        text: The text itself, if ``return_documents`` is true.
+    """
+
+    corpus_id: int
+    score: float
+    text: NotRequired[str]
+
+
+class Reranker:
+    """Scores pairs of texts.
+
+    Args:
+        model: A folder, a name on the Hugging Face hub, or a `CrossEncoder` of this package or of
+            sentence-transformers.
+        device: auto, cpu, cuda, cuda:N or mps.
+        engine: native (this package's encoder; sentence-transformers computes the architectures
+            that it does not support) or sentence-transformers.
+        precision: fp32, bf16, fp16, or auto: bf16 if the device supports it and its scores are
+            close enough to those of fp32, else fp32.
+        batch_tokens: Maximum tokens of one forward pass; None: the engine's default.
+
+    Raises:
+        ConfigError: A setting is invalid.
+        ModelError: The model cannot be found or loaded, is not a cross-encoder, or its scores on
+            this device differ too much from those on the CPU in fp32.
+    """
+
+    def __init__(
+        self,
+        model: str | Path | CrossEncoder | sentence_transformers.CrossEncoder,
+        *,
+        device: str = "auto",
+        engine: EngineName = "native",
+        precision: Precision = "auto",
+        batch_tokens: int | None = None,
+    ) -> None:
+        from sbert_search.search.rerankers.pair_engines import open_pair_model
+
+        self._again = partial(
+            type(self),
+            model,
+            device=device,
+            engine=engine,
+            precision=precision,
+            batch_tokens=batch_tokens,
+        )
+        self.opened = open_pair_model(model, device=device, engine=engine, precision=precision)
+        self._engine = self.opened.engine
+        self.num_labels, self.labels = self._engine.num_labels, self._engine.labels
+        self.tokenizer = self._engine.tokenizer
+        self.max_len = self.tokenizer.max_len
+        self._launcher = BatchLauncher(
+            batch_tokens or self._engine.batch_tokens, self.opened.device
+        )
+
+    def __reduce__(self) -> tuple[Callable[[], Reranker], tuple[()]]:
+        """Pickle the arguments; the process that unpickles them opens the model itself."""
+        return self._again, ()
+
+    @cached_property
+    def identity(self) -> ModelIdentity:
+        """Hashes and settings that identify this model; its weights are hashed on first use."""
+        return ModelIdentity(
+            name=self.opened.name,
+            weights_sha256=self.opened.weights_sha256(),
+            tokenizer_sha256=self.opened.tokenizer_sha256(),
+            architecture=self.opened.description.architecture,
+            pooling="pair",
+            max_len=self.max_len,
+            dim=self.num_labels,
+            similarity="score",
+            engine=self._engine.name,
+            precision=self.opened.precision,
+        )
+
+    def predict(
+        self,
+        pairs: Pair | Sequence[Pair],
+        *,
+        batch_size: int | None = None,
+        show_progress_bar: bool = False,
+        apply_softmax: bool = False,
+    ) -> Vectors:
+        """Score pairs; arguments are those of ``CrossEncoder.predict``.
+
+        Args:
+            pairs: One pair of texts, or several. A pair longer than ``max_len`` tokens is
+                truncated; the longer text loses tokens first.
+            batch_size: Maximum pairs of a forward pass; None: only ``batch_tokens`` limits it.
+            show_progress_bar: Whether to show progress on stderr.
+            apply_softmax: Whether to turn the logits of several labels into probabilities.
+
+        Returns:
+            Float32 (n,), or (n, labels) for a model with several labels. The first axis is left
+            out if ``pairs`` is one pair.
+
+        Raises:
+            CorpusError: A text contains a lone surrogate, which UTF-8 cannot encode.
+        """
+        single = len(pairs) == 2 and isinstance(pairs[0], str)
+        several = cast("list[Pair]", [pairs] if single else list(pairs))
+        scores = np.empty((len(several), self.num_labels), dtype=np.float32)
+
+        def launch(rows: NDArray[np.int64], encoded: EncodedPairs) -> Iterator[Started]:
+            def start(part: NDArray[np.int64]) -> Callable[[], Vectors]:
+                return self._engine.start([several[row] for row in rows[part]], encoded.take(part))
+
+            return self._launcher.launch(encoded.lengths, start, most=batch_size)
+
+        with (
+            progress("Scoring", len(several), "pairs", hidden=not show_progress_bar) as advance,
+            closing(prefetch(self._windows(several))) as windows,
+        ):
+            collect_all(launch_windows(windows, launch, advance), scores)
+        if apply_softmax and self.num_labels > 1:
+            scores = np.exp(scores - scores.max(axis=1, keepdims=True))
+            scores /= scores.sum(axis=1, keepdims=True)
+        shaped = scores[:, 0] if self.num_labels == 1 else scores
+        return shaped[0] if single else shaped
+
+    def rank(
+        self,
+        query: str,
+        documents: Sequence[str],
+        top_k: int | None = None,
+        *,
+        return_documents: bool = False,
+        batch_size: int | None = None,
+    ) -> list[RankedText]:
+        """Sort texts by their score with a query, as ``CrossEncoder.rank`` does.
+
+        Args:
+            query: The first text of each pair.
+            documents: The second texts.
+            top_k: Number of texts to return; None: all.
+            return_documents: Whether to return the texts too.
+            batch_size: As for `predict`.
+
+        Returns:
+            A `RankedText` for each text, best first. Equal scores keep the order of ``documents``.
+
+        Raises:
+            ConfigError: The model has several labels and therefore no single score.
+        """
+        if self.num_labels != 1:
+            raise ConfigError(
+                f"{self.opened.name} has {self.num_labels} labels, so no single score to rank by; "
+                "use predict."
+            )
+        scores = self.predict([(query, text) for text in documents], batch_size=batch_size)
+        ranked: list[RankedText] = [
+            {"corpus_id": int(row), "score": float(scores[row])}
+            for row in np.argsort(-scores, kind="stable")[:top_k]
+        ]
+        if return_documents:
+            return [{**hit, "text": documents[hit["corpus_id"]]} for hit in ranked]
+        return ranked
+
+    def _windows(self, pairs: Sequence[Pair]) -> Iterator[tuple[NDArray[np.int64], EncodedPairs]]:
+        """Sort pairs by length, longest first, and tokenise them in groups ("windows")."""
+        order = np.argsort([-len(first) - len(second) for first, second in pairs], kind="stable")
+        size = self._launcher.window
+        for start in range(0, len(pairs), size):
+            rows = order[start : start + size]
+            yield rows, self.tokenizer.encode_pairs([pairs[row] for row in rows])

@@ -1,0 +1,1 @@
+"""The stages of a search: each finds a ranking of documents or changes one."""

@@ -1,0 +1,142 @@
+"""Boosts: documents are raised or lowered by a number or a date in their metadata."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time
+from typing import TYPE_CHECKING, Literal, cast, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sbert_search.config import unknown_name
+from sbert_search.errors import QueryError
+from sbert_search.records import MetadataValue
+from sbert_search.search.ranking import Ranking
+from sbert_search.search.stages.fusion import min_max_scaled
+
+if TYPE_CHECKING:
+    from sbert_search.index.snapshot import Snapshot
+
+BoostKind = Literal["log", "linear", "recency"]
+KINDS: tuple[BoostKind, ...] = get_args(BoostKind)
+
+_DAY_S = 86_400
+_WRITTEN = re.compile(r"(?P<column>.+):(?P<kind>[a-z]+):(?P<weight>[^:]+?)(:(?P<days>[^:]+))?")
+
+
+@dataclass(frozen=True, slots=True)
+class Boost:
+    """Raises documents by a value in their metadata.
+
+    The scores of the candidates are scaled to 0..1, as in hybrid search, and ``weight * f(value)``
+    is added to each. A document without a value gets nothing added.
+
+    Attributes:
+        column: A metadata column of numbers, or for ``recency`` of dates or times.
+        weight: Weight of the value; below 0, documents with a high value are lowered.
+        kind: ``log``: f is ln(1 + value), for counts such as views; values below 0 count as 0.
+            ``linear``: f is the value itself. ``recency``: f is 0.5 ** (age / half-life), which is
+            1 for a document of today and 0.5 for one as old as the half-life; a time that is still
+            to come counts as now.
+        half_life_days: The half-life in days; ``recency`` needs it.
+        now: The time from which ages are measured, in UTC if it names no zone; None: the time of
+            the search.
+
+    Raises:
+        QueryError: The kind is unknown, a number is not finite, or ``half_life_days`` is not above
+            0, missing, or given for another kind than ``recency``.
+    """
+
+    column: str
+    weight: float = 0.1
+    kind: BoostKind = "log"
+    half_life_days: float | None = None
+    now: datetime | None = None
+
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS:
+            raise QueryError(unknown_name(self.kind, self.kind, KINDS, "kind of boost"))
+        if not math.isfinite(self.weight):
+            raise QueryError(f"The weight of a boost is {self.weight}; it must be finite.")
+        days = self.half_life_days
+        if self.kind != "recency":
+            if days is not None or self.now is not None:
+                raise QueryError(
+                    f"half_life_days and now are for a boost by recency, not by {self.kind}."
+                )
+        elif days is None or not 0 < days < math.inf:
+            raise QueryError(
+                f"half_life_days is {days}; a boost by recency needs a number of days above 0."
+            )
+
+    @classmethod
+    def parse(cls, text: str) -> Boost:
+        """Read a boost written as ``COLUMN:KIND:WEIGHT`` or ``COLUMN:recency:WEIGHT:DAYS``.
+
+        Raises:
+            QueryError: The text has another form, or a value is wrong.
+        """
+        match = _WRITTEN.fullmatch(text)
+        try:
+            weight = float(match["weight"]) if match else math.nan
+            days = float(match["days"]) if match and match["days"] else None
+        except ValueError:
+            match = None
+        if match is None:
+            raise QueryError(
+                f"{text!r} is not a boost; write COLUMN:log:WEIGHT, COLUMN:linear:WEIGHT or "
+                "COLUMN:recency:WEIGHT:DAYS, such as views:log:0.2 or published:recency:0.5:30."
+            )
+        return cls(match["column"], weight, cast("BoostKind", match["kind"]), days)
+
+
+def boosted(snapshot: Snapshot, ranking: Ranking, boosts: Sequence[Boost]) -> Ranking:
+    """Add boosts to the scaled scores of a ranking, and order it by the sums.
+
+    Documents with equal sums keep their present order.
+
+    Raises:
+        QueryError: A column is absent, or its type does not suit the boost.
+    """
+    scores = min_max_scaled(ranking.scores)
+    for boost in boosts:
+        _check_type(snapshot, boost)
+        scores = scores + boost.weight * _gains(
+            boost, snapshot.metadata(boost.column, ranking.docs)
+        )
+    order = np.argsort(-scores, kind="stable")
+    return ranking.take(order, scores[order]).with_stage("boost")
+
+
+def _check_type(snapshot: Snapshot, boost: Boost) -> None:
+    kind = snapshot.column_type(boost.column)
+    suited = ("date", "timestamp") if boost.kind == "recency" else ("int64", "float64")
+    if kind not in suited:
+        raise QueryError(
+            f"The column {boost.column!r} is {kind}; a {boost.kind} boost needs a column of "
+            f"{'dates or times' if boost.kind == 'recency' else 'numbers'}."
+        )
+
+
+def _gains(boost: Boost, values: Sequence[MetadataValue]) -> NDArray[np.float64]:
+    """Return f of each value, float64 (n,); 0 where there is no value."""
+    if boost.kind == "recency":
+        now = _seconds(boost.now or datetime.now(UTC))
+        assert boost.half_life_days is not None
+        half_life_s = boost.half_life_days * _DAY_S
+        ages = [None if v is None else max(now - _seconds(v), 0.0) for v in values]
+        return np.array([0.0 if age is None else 0.5 ** (age / half_life_s) for age in ages])
+    numbers = np.array([0.0 if value is None else value for value in values]).astype(np.float64)
+    return numbers if boost.kind == "linear" else np.log1p(np.maximum(numbers, 0.0))
+
+
+def _seconds(moment: object) -> float:
+    """Return a date or time as seconds since 1970; a date stands for its beginning in UTC."""
+    if isinstance(moment, datetime):
+        return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+    assert isinstance(moment, date)
+    return datetime.combine(moment, time(), UTC).timestamp()

@@ -1,0 +1,52 @@
+"""Diversity: documents that resemble better ones are moved down, by maximal marginal relevance.
+
+Source: Carbonell & Goldstein 1998, The Use of MMR, Diversity-Based Reranking for Reordering
+Documents and Producing Summaries (SIGIR), with lambda = 1 - diversity.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from sbert_search.index.norms import normalised
+from sbert_search.index.snapshot import Snapshot
+from sbert_search.search.ranking import Ranking
+from sbert_search.search.stages.fusion import min_max_scaled
+
+# Cosines are rounded, so that equal vectors are equally similar in spite of float32's errors.
+_DECIMALS = 6
+
+
+def diversified(snapshot: Snapshot, ranking: Ranking, diversity: float, n: int) -> Ranking:
+    """Choose documents one by one: each is relevant and unlike those chosen before.
+
+    The next document is the one with the highest ``(1 - diversity) * relevance - diversity *
+    similarity``, and the one with the better rank among equals. The relevance is the score, scaled
+    to 0..1 over the candidates. The similarity is the highest cosine between the stored vector of
+    the document's best passage and those of the documents chosen before, and 0 for the first.
+
+    Args:
+        snapshot: State of the index that the ranking belongs to.
+        ranking: The candidates, best first.
+        diversity: Weight of the similarity, from 0 to 1.
+        n: Number of documents to choose.
+
+    Returns:
+        The chosen documents with unchanged scores; the stage ``mmr`` has the values above.
+    """
+    n = min(n, len(ranking))
+    if n == 0:
+        return ranking.with_stage("mmr")
+    vectors = normalised(snapshot.vectors(ranking.rows))
+    gains = (1 - diversity) * min_max_scaled(ranking.scores)
+    closest, free = np.zeros(len(ranking)), np.ones(len(ranking), bool)
+    chosen, values = np.empty(n, np.int64), np.empty(n)
+    for i in range(n):
+        value = np.where(free, gains - diversity * closest, -np.inf)
+        chosen[i] = best = int(np.argmax(value))
+        values[i], free[best] = value[best], False
+        similarity = np.round((vectors @ vectors[best]).astype(np.float64), _DECIMALS)
+        closest = similarity if i == 0 else np.maximum(closest, similarity)
+    kept = ranking.take(chosen)
+    stages = {**kept.stages, "mmr": (np.arange(1, n + 1), values)}
+    return Ranking(kept.docs, kept.rows, kept.scores, stages)

@@ -1,0 +1,122 @@
+"""Facets: how the documents that match a query are distributed over metadata columns."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sbert_search.errors import QueryError
+from sbert_search.index.snapshot import Snapshot
+from sbert_search.index.storage.distinct import DistinctValues, Ordered
+from sbert_search.records import ScalarValue
+from sbert_search.search.words.word_filter import Marks
+
+_ORDERED = ("int64", "float64", "date", "timestamp")
+
+
+@dataclass(frozen=True, slots=True)
+class FacetRange:
+    """A range of values and the number of values in it.
+
+    Attributes:
+        low: The lowest value of the range.
+        high: The end of the range, which belongs to the next range; in the last range, the highest
+            value.
+        count: Number of documents with a value in the range.
+    """
+
+    low: Ordered
+    high: Ordered
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Facet:
+    """The values of a metadata column among the documents that match.
+
+    Attributes:
+        column: The column.
+        counts: Number of documents with each of the most frequent values, the most frequent first;
+            equally frequent values are in ascending order.
+        other: Number of documents with another value. In a column of lists, a document counts once
+            for each of its values.
+        missing: Number of documents without a value.
+        low: The lowest value, in a column of numbers, dates or times; else None.
+        high: The highest value of such a column; else None.
+        ranges: Equally wide ranges of such a column, if it has more values than ``counts`` holds.
+    """
+
+    column: str
+    counts: Mapping[ScalarValue, int]
+    other: int
+    missing: int
+    low: Ordered | None = None
+    high: Ordered | None = None
+    ranges: tuple[FacetRange, ...] = ()
+
+
+def count_values(snapshot: Snapshot, column: str, marks: Marks, n: int) -> Facet:
+    """Count the values of a column among some documents.
+
+    Args:
+        snapshot: State of the index.
+        column: A metadata column.
+        marks: For each segment, which documents match, bool (n_docs,).
+        n: Number of values to count one by one, and of ranges.
+
+    Raises:
+        QueryError: There is no such column, or n is below 1.
+    """
+    if n < 1:
+        raise QueryError(f"n is {n}; count at least 1 value of a facet.")
+    kind, distinct = snapshot.column_type(column), snapshot.distinct_values(column)
+    counts = np.zeros(len(distinct.values), np.int64)
+    missing = 0
+    for matching, (docs, codes) in zip(marks, distinct.parts, strict=True):
+        kept = matching[docs]
+        counts += np.bincount(codes[kept], minlength=len(counts))
+        missing += int(matching.sum()) - len(np.unique(docs[kept]))
+    present = np.flatnonzero(counts)
+    first = present[np.argsort(-counts[present], kind="stable")][:n]
+    inner = kind.removeprefix("list[").removesuffix("]")
+    spread = _spread(distinct, present, counts, n) if inner in _ORDERED and len(present) else None
+    low, high, ranges = spread or (None, None, ())
+    return Facet(
+        column,
+        {distinct.value(code): int(counts[code]) for code in first.tolist()},
+        int(counts.sum() - counts[first].sum()),
+        missing,
+        low,
+        high,
+        ranges,
+    )
+
+
+def _spread(
+    distinct: DistinctValues, present: NDArray[np.int64], counts: NDArray[np.int64], n: int
+) -> tuple[Ordered, Ordered, tuple[FacetRange, ...]]:
+    """Find the lowest and the highest value, and count the values in n ranges of equal width.
+
+    There are fewer ranges if integers or dates leave no room for n, and none for up to n values.
+    """
+    numbers = distinct.numbers(present)
+    low, high = numbers[0], numbers[-1]
+    ends = distinct.of_number(low), distinct.of_number(high)
+    if len(numbers) <= n:
+        return *ends, ()
+    if isinstance(low, int) and isinstance(high, int):
+        n = min(n, high - low + 1)
+        edges: list[float] = [low + (high - low + 1) * i // n for i in range(n)]
+    else:
+        edges = [low * (1 - i / n) + high * (i / n) for i in range(n)]
+    starts = [*(bisect_left(numbers, edge) for edge in edges), len(numbers)]
+    borders = [*map(distinct.of_number, edges), ends[1]]
+    return *ends, tuple(
+        FacetRange(borders[i], borders[i + 1], int(counts[present[start:stop]].sum()))
+        for i, (start, stop) in enumerate(pairwise(starts))
+    )

@@ -1,0 +1,101 @@
+"""Queries and judgements are read whole or refused by line."""
+
+from __future__ import annotations
+
+import gzip
+import os
+from pathlib import Path
+
+import pytest
+
+from sbert_search.corpus.labelled.beir import read_qrels, read_queries
+from sbert_search.errors import CorpusError
+from sbert_search.records import Query
+
+HEADER = "query-id\tcorpus-id\tscore\n"
+
+
+def write_qrels(folder: Path, text: str | bytes, split: str = "test") -> Path:
+    (folder / "qrels").mkdir(exist_ok=True)
+    data = text if isinstance(text, bytes) else text.encode()
+    (folder / "qrels" / f"{split}.tsv").write_bytes(data)
+    return folder
+
+
+def test_queries_of_a_folder_and_of_a_file(tmp_path: Path) -> None:
+    with gzip.open(tmp_path / "queries.jsonl.gz", "wt") as file:
+        file.write('{"_id": "q1", "text": "tea"}\n{"_id": 2, "text": "coffee", "metadata": {}}\n')
+    expected = [Query("q1", "tea"), Query("2", "coffee")]
+    assert read_queries(tmp_path) == expected
+    assert read_queries(tmp_path / "queries.jsonl.gz") == expected
+
+
+def test_qrels_keep_their_order_and_grades(tmp_path: Path) -> None:
+    write_qrels(tmp_path, HEADER + "q2\td 1\t2\r\nq1\td3\t0\r\n\nq2\td4\t-1\nq2\td4\t-1\n")
+    assert read_qrels(tmp_path) == {"q2": {"d 1": 2, "d4": -1}, "q1": {"d3": 0}}
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("q1\td1\t1\n", "test.tsv:1: a judgement where the header"),
+        (HEADER + "q1\td1\n", "test.tsv:2: not three cells"),
+        (HEADER + "q1 d1 1\n", "test.tsv:2: not three cells"),
+        (HEADER + "q1\t\t1\n", "test.tsv:2: not three cells"),
+        (HEADER + "q1\td1\t1.5\n", "test.tsv:2: a grade that is not an integer ('1.5')"),
+        (HEADER + "q1\td1\t2\x1f\n", "test.tsv:2: a grade that is not an integer"),
+        (HEADER + "q1\td1\t٣\n", "test.tsv:2: a grade that is not an integer"),
+        (
+            HEADER + "q1\td1\t1\nq1\td1\t0\n",
+            "test.tsv:3: the same query and document were judged",
+        ),
+        (HEADER.encode() + b"q1\td\xff\t1\n", "test.tsv:2: invalid UTF-8 at byte 5"),
+        (HEADER, "test.tsv: holds no judgements"),
+        ("", "test.tsv: holds no judgements"),
+    ],
+)
+def test_bad_qrels_are_named(tmp_path: Path, content: str | bytes, message: str) -> None:
+    with pytest.raises(CorpusError) as caught:
+        read_qrels(write_qrels(tmp_path, content))
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ('{"_id": "q", "text": " "}', "queries.jsonl:1: a query without text ('q')"),
+        ('{"_id": "q", "title": "t", "text": ""}', "queries.jsonl:1: a query without text ('q')"),
+        ('{"text": "tea", "_id": null}', "queries.jsonl:1: no '_id', the id of the row"),
+        (
+            '{"_id": "q", "query": "t"}',
+            "no text field among '_id', 'query'. Rename the field of the query to 'text'.",
+        ),
+        (
+            '{"_id": "q", "text": "a"}\n{"_id": "q", "text": "b"}',
+            "queries.jsonl:2: a query id that",
+        ),
+        ("{", "queries.jsonl:1: broken JSON at column 2"),
+        ("", "queries.jsonl: holds no queries"),
+    ],
+)
+def test_bad_queries_are_named(tmp_path: Path, content: str, message: str) -> None:
+    (tmp_path / "queries.jsonl").write_text(content)
+    with pytest.raises(CorpusError) as caught:
+        read_queries(tmp_path)
+    assert message in str(caught.value)
+
+
+def test_absent_files_are_named_with_what_there_is(tmp_path: Path) -> None:
+    with pytest.raises(CorpusError, match=r"has no queries\.jsonl"):
+        read_queries(tmp_path)
+    write_qrels(tmp_path, HEADER, "dev")
+    with pytest.raises(CorpusError, match=r"test\.tsv: no such file; existing splits: dev"):
+        read_qrels(tmp_path)
+
+
+@pytest.mark.parametrize(("name", "queries", "judged"), [("scifact", 1109, 339), ("npl", 93, 2083)])
+def test_real_collections(name: str, queries: int, judged: int) -> None:
+    if not (data := os.environ.get("SBERT_SEARCH_DATA")):
+        pytest.skip("SBERT_SEARCH_DATA is not set")
+    assert len(read_queries(Path(data) / name)) == queries
+    assert sum(map(len, read_qrels(Path(data) / name).values())) == judged

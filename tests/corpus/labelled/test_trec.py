@@ -1,0 +1,89 @@
+"""Run files: what is written is read back in the same order."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sbert_search.corpus.labelled.trec import read_run, write_run
+from sbert_search.errors import CorpusError
+
+SEPARATORS = "\x1c\x1d\x1e\x1f\x85\xa0\u1680\u2003\u2028\u2029\u3000"  # not those of C
+OTHERS = st.characters(codec="utf-8", exclude_characters="\0 \t\n\v\f\r")
+IDS = st.text(st.sampled_from(SEPARATORS) | OTHERS, min_size=1, max_size=8).filter(
+    lambda text: not text.startswith("\ufeff")
+)
+SCORES = st.floats(allow_nan=False, allow_infinity=False)
+
+
+def test_ranks_begin_at_one_and_follow_the_order_shown(tmp_path: Path) -> None:
+    write_run({"q": {"late": 0.1, "b": 0.5, "a": 0.5}}, tmp_path / "run.trec", tag="us")
+    assert (tmp_path / "run.trec").read_text() == (
+        "q Q0 b 1 0.5 us\nq Q0 a 2 0.5 us\nq Q0 late 3 0.1 us\n"
+    )
+    assert list(read_run(tmp_path / "run.trec")["q"]) == ["b", "a", "late"]
+
+
+@given(st.dictionaries(IDS, st.dictionaries(IDS, SCORES, min_size=1), min_size=1))
+def test_a_run_survives_the_file(
+    tmp_path_factory: pytest.TempPathFactory, run: dict[str, dict[str, float]]
+) -> None:
+    path = tmp_path_factory.mktemp("run") / "run.trec"
+    write_run(run, path)
+    assert read_run(path) == run
+
+
+@pytest.mark.parametrize(
+    ("run", "message"),
+    [
+        ({"q 1": {"d": 1.0}}, "The query id 'q 1' is empty or has white space"),
+        ({"q": {"d\t1": 1.0}}, r"The document id 'd\t1' is empty or has white space"),
+        ({"q": {"": 1.0}}, "The document id '' is empty"),
+        ({"\ufeffq": {"d": 1.0}}, "begins with a byte order mark"),
+        ({"q": {"d\udcff": 1.0}}, "The document id 'd\\udcff' has a lone surrogate"),
+        ({"q": {"d": float("nan")}}, "'q', 'd': the score nan is not finite"),
+    ],
+)
+def test_what_the_format_cannot_hold_is_refused(
+    tmp_path: Path, run: dict[str, dict[str, float]], message: str
+) -> None:
+    with pytest.raises(CorpusError) as caught:
+        write_run(run, tmp_path / "run.trec")
+    assert message in str(caught.value)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("", "run.trec: holds no hits"),
+        ("q Q0 d 1 0.5\n", "run.trec:1: 5 cells, a run has six"),
+        ("q Q0 d one 0.5 us\n", "run.trec:1: rank and score must be numbers"),
+        ("q Q0 d 1 high us\n", "run.trec:1: rank and score must be numbers"),
+        ("q Q0 d 1 inf us\n", "run.trec:1: the score is not finite"),
+        ("q Q0 d 1 2 us\nq Q0 e 1 1 us\n", "run.trec:2: query 'q' had rank 1 before ('e')"),
+        (
+            "q Q0 d 1 2 us\nq Q0 d 2 1 us\n",
+            "run.trec:2: the query has this document at an earlier rank too",
+        ),
+        (
+            "q Q0 d 1 1 us\nq Q0 e 2 2 us\n",
+            "run.trec:2: a higher score than the rank above it",
+        ),
+    ],
+)
+def test_bad_runs_are_named(tmp_path: Path, content: str, message: str) -> None:
+    (tmp_path / "run.trec").write_text(content)
+    with pytest.raises(CorpusError) as caught:
+        read_run(tmp_path / "run.trec")
+    assert message in str(caught.value)
+
+
+def test_a_run_that_cannot_be_read_or_written_is_named(tmp_path: Path) -> None:
+    with pytest.raises(CorpusError, match=r"run\.trec: cannot be written: No such file"):
+        write_run({"q": {"d": 1.0}}, tmp_path / "no" / "run.trec")
+    with pytest.raises(CorpusError, match=r"run\.trec: cannot be read: No such file"):
+        read_run(tmp_path / "run.trec")

@@ -1,0 +1,119 @@
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sentence_transformers import CrossEncoder as LibraryCrossEncoder
+
+from sbert_search.errors import ConfigError, CorpusError, ModelError
+from sbert_search.search.rerankers.pair_engines import NativePairEngine
+from sbert_search.search.rerankers.reranker import Reranker
+from tests.models.tiny import PAIRS, TEXTS, tiny_bi_encoder, tiny_cross_encoder
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+TEXT = st.lists(st.sampled_from(["the", "cat", "sat", "far", "x"]), max_size=20).map(" ".join)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    base = tmp_path_factory.mktemp("model")
+    tiny_cross_encoder(base / "tokens").save(base / "saved")
+    return base / "saved"
+
+
+@pytest.fixture(scope="module")
+def tiny(folder: Path) -> Reranker:
+    return Reranker(folder, device="cpu", precision="fp32")
+
+
+@pytest.fixture(scope="module")
+def library(folder: Path) -> LibraryCrossEncoder:
+    model: LibraryCrossEncoder = LibraryCrossEncoder(str(folder), device="cpu")
+    return model
+
+
+def test_rank_equals_that_of_the_library(tiny: Reranker, library: LibraryCrossEncoder) -> None:
+    ours = tiny.rank("the cat", TEXTS, top_k=4, return_documents=True)
+    theirs = library.rank("the cat", TEXTS, top_k=4, return_documents=True)
+    for mine, yours in zip(ours, theirs, strict=True):
+        assert mine["corpus_id"] == yours["corpus_id"]
+        assert mine["text"] == yours["text"]
+        assert mine["score"] == pytest.approx(yours["score"], abs=5e-6)
+    assert [set(hit) for hit in tiny.rank("cat", ["a"])] == [{"corpus_id", "score"}]
+    assert tiny.rank("cat", []) == []
+
+
+@given(st.lists(st.tuples(TEXT, TEXT), min_size=1, max_size=10), st.randoms())
+@settings(max_examples=25, deadline=None)
+def test_company_and_order_change_no_score(
+    tiny: Reranker, pairs: list[tuple[str, str]], random: Any
+) -> None:
+    scores = tiny.predict(pairs)
+    order = list(range(len(pairs)))
+    random.shuffle(order)
+    shuffled = tiny.predict([pairs[row] for row in order], batch_size=random.randint(1, 4))
+    np.testing.assert_allclose(shuffled, scores[order], atol=1e-6)
+
+
+def test_one_pair_gives_one_score(tiny: Reranker) -> None:
+    assert tiny.predict(PAIRS[0]) == pytest.approx(tiny.predict(PAIRS)[0], abs=1e-6)
+    assert tiny.predict(PAIRS).dtype == np.float32
+    assert tiny.predict([]).shape == (0,)
+
+
+@pytest.mark.parametrize("how", ["engine", "object"])
+def test_the_library_computes_the_same(
+    folder: Path, tiny: Reranker, library: LibraryCrossEncoder, how: str
+) -> None:
+    if how == "engine":
+        other = Reranker(folder, device="cpu", engine="sentence-transformers")
+        assert tiny.identity.differences(other.identity) == []
+    else:
+        other = Reranker(library)
+        assert other.identity.weights_sha256 == Reranker(library).identity.weights_sha256
+        assert other.identity.in_memory
+    assert other.identity.engine == "sentence-transformers"
+    np.testing.assert_allclose(other.predict(PAIRS), tiny.predict(PAIRS), atol=5e-6)
+
+
+def test_classes_give_logits_or_probabilities(tmp_path: Path) -> None:
+    model = tiny_cross_encoder(tmp_path / "tokens", labels=["no", "maybe", "yes"])
+    reranker = Reranker(model)
+    assert reranker.predict(PAIRS).shape == (len(PAIRS), 3)
+    assert reranker.predict(PAIRS[0]).shape == (3,)
+    probabilities = reranker.predict(PAIRS, apply_softmax=True)
+    np.testing.assert_allclose(probabilities.sum(axis=1), 1.0, rtol=1e-6)
+    with pytest.raises(ConfigError, match="has 3 labels, so no single score"):
+        reranker.rank("cat", ["dog"])
+
+
+def test_bf16_ranks_alike(folder: Path, tiny: Reranker) -> None:
+    half = Reranker(folder, device="cpu", precision="bf16")
+    assert half.identity.precision == "bf16"
+    np.testing.assert_allclose(half.predict(PAIRS), tiny.predict(PAIRS), atol=0.02)
+
+
+def test_a_device_that_computes_wrongly_is_refused(folder: Path, monkeypatch: Any) -> None:
+    compute = NativePairEngine.__call__
+
+    def broken(self: NativePairEngine, pairs: Any, encoded: Any) -> Any:
+        half = next(self.model.encoder.parameters()).dtype.itemsize == 2
+        return compute(self, pairs, encoded) + (0.5 if half else 0.0)
+
+    monkeypatch.setattr(NativePairEngine, "__call__", broken)
+    with pytest.raises(ModelError, match="native on cpu in bf16 gives wrong scores: they differ"):
+        Reranker(folder, device="cpu", precision="bf16")
+
+
+def test_a_bi_encoder_is_no_reranker(tmp_path: Path) -> None:
+    tiny_bi_encoder(tmp_path / "tokens").save(tmp_path / "saved")
+    with pytest.raises(ModelError, match="is not a cross-encoder: its architecture BertModel"):
+        Reranker(tmp_path / "saved")
+
+
+def test_a_lone_surrogate_is_named(tiny: Reranker) -> None:
+    with pytest.raises(CorpusError, match="lone surrogate"):
+        tiny.predict([("cat", "dog \ud800")])

@@ -1,0 +1,162 @@
+"""Facets by hand, and against counting in Python after updates."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from datetime import UTC, date, datetime
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sbert_search.embedding.hashing import HashingEmbedder
+from sbert_search.errors import NoLexicalData, QueryError
+from sbert_search.index.index import Index
+from sbert_search.index.ingestion.build import BuildSettings
+from sbert_search.search.engine import SearchEngine
+from sbert_search.search.stages.facets import Facet, FacetRange
+
+ROWS: list[dict[str, Any]] = [
+    {"_id": "1", "text": "red fish", "kind": "a", "n": 1, "tags": ["x", "y", "x"]},
+    {"_id": "2", "text": "red bird", "kind": "b", "n": 4, "tags": ["y"]},
+    {"_id": "3", "text": "blue bird", "kind": "b", "n": 11},
+    {"_id": "4", "text": "a red cat", "kind": "c", "n": 4, "day": date(2024, 1, 31)},
+    {"_id": "5", "text": "green dog"},
+]
+
+
+@pytest.fixture(scope="module")
+def engine(tmp_path_factory: pytest.TempPathFactory) -> SearchEngine:
+    out = tmp_path_factory.mktemp("facets") / "i"
+    return SearchEngine(Index.build(ROWS, out=out, model=HashingEmbedder()), "no-such/model")
+
+
+def test_all_matches_count_and_not_only_those_returned(engine: SearchEngine) -> None:
+    every = engine.facets(None, ["kind", "tags", "day"])
+    assert every["kind"] == Facet("kind", {"b": 2, "a": 1, "c": 1}, other=0, missing=1)
+    assert every["tags"] == Facet("tags", {"y": 2, "x": 1}, other=0, missing=3)
+    day = date(2024, 1, 31)
+    assert every["day"] == Facet("day", {day: 1}, other=0, missing=4, low=day, high=day)
+    assert engine.facets("reds", "kind")["kind"].counts == {"a": 1, "b": 1, "c": 1}
+    assert engine.facets("reds", "kind", mode="dense")["kind"].counts == every["kind"].counts
+    assert engine.facets("red -bird", "kind")["kind"].counts == {"a": 1, "c": 1}
+    assert engine.facets("dog +bird", "kind")["kind"].counts == {"b": 2}
+    assert engine.facets("reds", "kind", where="n > 1")["kind"].counts == {"b": 1, "c": 1}
+    assert engine.facets("gref rad", "kind", fuzzy=1)["kind"].counts == {"a": 1, "b": 1, "c": 1}
+    assert engine.facets("dog +bord", "kind", fuzzy=1)["kind"].counts == {"b": 2}
+    assert engine.facets("zebra", "kind")["kind"] == Facet("kind", {}, other=0, missing=0)
+
+
+def test_numbers_have_limits_and_ranges(engine: SearchEngine) -> None:
+    assert engine.facets(None, "n")["n"] == Facet("n", {4: 2, 1: 1, 11: 1}, 0, 1, 1, 11)
+    ranges = (FacetRange(1, 6, 3), FacetRange(6, 11, 1))
+    assert engine.facets(None, "n", n=2)["n"] == Facet("n", {4: 2, 1: 1}, 1, 1, 1, 11, ranges)
+
+
+@pytest.mark.parametrize(
+    ("ask", "message"),
+    [
+        ({"columns": "knd"}, "Unknown metadata column 'knd'; did you mean 'kind'"),
+        ({"columns": "kind", "n": 0}, "n is 0; count at least 1"),
+        ({"columns": "kind", "query": " "}, "The query is empty"),
+        ({"columns": "kind", "where": "x > 1"}, "Unknown column 'x'"),
+    ],
+)
+def test_what_cannot_be_counted_is_refused(
+    engine: SearchEngine, ask: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(QueryError, match=message):
+        engine.facets(**{"query": "red", **ask})
+
+
+def test_words_need_lexical_data(tmp_path: Path) -> None:
+    built = BuildSettings(lexical=None)
+    index = Index.build(ROWS, out=tmp_path / "i", model=HashingEmbedder(), settings=built)
+    engine = SearchEngine(index)
+    assert engine.facets("red", "kind")["kind"].missing == 1
+    with pytest.raises(NoLexicalData):
+        engine.facets("red", "kind", mode="lexical")
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_counts_are_those_of_a_plain_reading_after_updates(tmp_path: Path, seed: int) -> None:
+    rng, embedder = random.Random(seed), HashingEmbedder(max_len=6)
+    words = ["red", "green", "blue", "fish", "bird"]
+
+    def some(numbers: range) -> list[dict[str, Any]]:
+        rows = []
+        for number in numbers:
+            row = {
+                "_id": str(number),
+                "text": " ".join(rng.choices(words, k=rng.randint(1, 15))),
+                "kind": rng.choice([*"abcdefgh", None]),
+                "n": rng.choice([None, *range(9)]),
+                "t": rng.choice([None, datetime(2024, rng.randint(1, 12), 1, tzinfo=UTC)]),
+                "tags": rng.choices("uvw", k=rng.randint(0, 3)),
+            }
+            rows.append({name: value for name, value in row.items() if value not in (None, [])})
+        return rows
+
+    built = BuildSettings(on_truncate="chunk")
+    index = Index.build(some(range(60)), out=tmp_path / "i", model=embedder, settings=built)
+    index.upsert(some(range(40, 90)), model=embedder)
+    index.delete([str(number) for number in rng.sample(range(90), 15)])
+    engine = SearchEngine(index)
+    documents = list(index.state.iter_documents())
+    for query, where in ((None, None), ("red", None), ("green bird", "n < 6")):
+        matching = [
+            document.metadata
+            for document in documents
+            if (query is None or set(query.split()) & set(document.text.split()))
+            and (where is None or document.metadata.get("n") in range(6))
+        ]
+        found = engine.facets(query, ["kind", "n", "t", "tags"], where=where, n=3)
+        for column, facet in found.items():
+            values: list[Any] = [m[column] for m in matching if m.get(column) is not None]
+            counts: Counter[Any] = Counter(
+                v for value in values for v in (set(value) if column == "tags" else [value])
+            )
+            best = sorted(counts.items(), key=lambda item: (-item[1], item[0]))[:3]
+            assert list(facet.counts.items()) == best
+            assert facet.other == sum(counts.values()) - sum(count for _, count in best)
+            assert facet.missing == len(matching) - len(values)
+            if column not in ("n", "t"):
+                assert facet.ranges == ()
+                continue
+            assert (facet.low, facet.high) == (min(counts), max(counts))
+            ranges: Any = facet.ranges
+            inside = [sum(c for v, c in counts.items() if r.low <= v < r.high) for r in ranges]
+            inside[-1] += counts[facet.high]
+            assert inside == [r.count for r in ranges]
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    st.one_of(
+        st.lists(st.integers(-(2**63), 2**63 - 1), min_size=1, max_size=12),
+        st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=1, max_size=12),
+        st.lists(st.dates(), min_size=1, max_size=12),
+    ),
+    st.integers(1, 5),
+)
+def test_ranges_hold_every_value_once(
+    tmp_path_factory: pytest.TempPathFactory, values: list[Any], n: int
+) -> None:
+    rows = [{"_id": str(i), "text": "x y", "v": value} for i, value in enumerate(values)]
+    out = tmp_path_factory.mktemp("ranges") / "i"
+    engine = SearchEngine(Index.build(rows, out=out, model=HashingEmbedder(8)))
+    facet = engine.facets(None, "v", n=n)["v"]
+    assert (facet.low, facet.high) == (min(values), max(values))
+    if len(set(values)) <= n:
+        assert facet.ranges == ()
+        return
+    assert sum(r.count for r in facet.ranges) == len(values)
+    assert (facet.ranges[0].low, facet.ranges[-1].high) == (facet.low, facet.high)
+    ranges: Any = facet.ranges
+    for one, following in pairwise(ranges):
+        assert one.high == following.low
+        assert one.count == sum(one.low <= value < one.high for value in values)

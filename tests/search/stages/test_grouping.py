@@ -1,0 +1,86 @@
+"""Groups by hand; tests/search/test_ordering.py compares them with a plain reading."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sbert_search.embedding.hashing import HashingEmbedder
+from sbert_search.errors import QueryError
+from sbert_search.index.index import Index
+from sbert_search.search.engine import SearchEngine
+from sbert_search.search.stages.grouping import within_groups
+
+
+def test_groups_are_ordered_by_their_best_document() -> None:
+    groups = np.array([7, 3, 7, 7, 5, 3, 9])
+    assert within_groups(groups, 2, 2).tolist() == [0, 2, 1, 5]
+    assert within_groups(groups, 9, 1).tolist() == [0, 1, 4, 6]
+    assert within_groups(groups, 0, 2).tolist() == []
+    assert within_groups(np.empty(0, np.int64), 3, 2).tolist() == []
+
+
+@given(st.lists(st.integers(-3, 3)), st.integers(0, 5), st.integers(1, 3))
+def test_groups_are_those_of_a_plain_reading(groups: list[int], n: int, size: int) -> None:
+    members: dict[int, list[int]] = {}
+    for i, group in enumerate(groups):
+        members.setdefault(group, []).append(i)
+    expected = [i for own in list(members.values())[:n] for i in own[:size]]
+    assert within_groups(np.array(groups, np.int64), n, size).tolist() == expected
+
+
+@pytest.fixture(scope="module")
+def engine(tmp_path_factory: pytest.TempPathFactory) -> SearchEngine:
+    """The last 3 of 203 documents are the only ones of their groups, and the worst ones."""
+    rows: list[dict[str, Any]] = [
+        {"_id": str(n), "text": "red fish", "kind": "common", "tags": ["t"]} for n in range(200)
+    ]
+    rows += [{"_id": f"r{n}", "text": f"fish w{n} x y", "kind": f"rare {n}"} for n in range(3)]
+    out = tmp_path_factory.mktemp("groups") / "i"
+    return SearchEngine(Index.build(rows, out=out, model=HashingEmbedder()))
+
+
+@pytest.mark.parametrize("mode", ["dense", "lexical", "hybrid"])
+@pytest.mark.parametrize("size", [1, 3])
+def test_k_groups_come_back_whenever_there_are_k(
+    engine: SearchEngine, mode: Any, size: int
+) -> None:
+    hits = engine.search("red fish", 3, mode=mode, group_by="kind", group_size=size)
+    kinds = [hit.metadata["kind"] for hit in hits]
+    assert kinds[:size] == ["common"] * size
+    assert len(set(kinds)) == 3
+    more = engine.search("red fish", 9, mode=mode, group_by="kind", group_size=size)
+    assert [hit.doc_id for hit in more][: len(hits)] == [hit.doc_id for hit in hits]
+    assert {hit.metadata["kind"] for hit in more} == {"common", "rare 0", "rare 1", "rare 2"}
+    page = engine.search("red fish", 2, mode=mode, group_by="kind", group_size=size, offset=1)
+    assert [(hit.rank, hit.doc_id) for hit in page] == [
+        (hit.rank, hit.doc_id) for hit in more[size : size + 2]
+    ]
+
+
+def test_documents_without_a_value_are_groups_of_their_own(tmp_path: Path) -> None:
+    rows = [
+        {"_id": str(n), "text": f"red {'x ' * n}", **({"k": 1} if n > 2 else {})} for n in range(5)
+    ]
+    engine = SearchEngine(Index.build(rows, out=tmp_path / "i", model=HashingEmbedder()))
+    hits = engine.search("red", group_by="k", mode="dense")
+    assert [hit.doc_id for hit in hits] == ["0", "1", "2", "3"]
+
+
+@pytest.mark.parametrize(
+    ("column", "message"),
+    [
+        ("knd", "Unknown metadata column 'knd'; did you mean 'kind'"),
+        ("tags", r"group_by is 'tags', whose values are lists \(list\[string\]\)"),
+    ],
+)
+def test_a_column_that_cannot_group_is_refused(
+    engine: SearchEngine, column: str, message: str
+) -> None:
+    with pytest.raises(QueryError, match=message):
+        engine.search("red", group_by=column)
