@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import tempfile
 import time
-import warnings
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -30,13 +29,7 @@ from sbert_search.errors import (
 )
 from sbert_search.index.documents import (
     DocIds,
-    Page,
-    get_document,
     id_texts,
-    is_id,
-    iter_documents,
-    read_page,
-    sample_documents,
 )
 from sbert_search.index.ingestion.build import (
     BuildKeywords,
@@ -72,20 +65,12 @@ from sbert_search.index.ingestion.sync import (
     scan_folder,
     sync_folder,
 )
-from sbert_search.index.lexical_settings import LexicalSettings
-from sbert_search.index.maintenance import compaction
-from sbert_search.index.maintenance.check import CheckReport, check
-from sbert_search.index.maintenance.drift import DriftReport, measure_drift
-from sbert_search.index.maintenance.info import IndexInfo, describe
-from sbert_search.index.snapshot import Snapshot
+from sbert_search.index.maintained import MaintainedIndex
 from sbert_search.index.storage.manifest import StoreSettings
 from sbert_search.index.store import IndexStore
 from sbert_search.index.writer import IndexWriter
-from sbert_search.models.loading.identity import ModelIdentity
 from sbert_search.models.loading.resolve import resolve_model
-from sbert_search.records import Document
 from sbert_search.runtime import memory
-from sbert_search.runtime.disk.same_file import require_apart
 from sbert_search.runtime.progress import detail, note, warn
 
 if TYPE_CHECKING:
@@ -96,16 +81,13 @@ if TYPE_CHECKING:
 TUNING_BYTES = 64 << 20  # memory of a tuning in addition to its sample of vectors
 
 
-class Index:
+class Index(MaintainedIndex):
     """An index on disk and the name of the model that built it.
 
     This object reads one immutable state: the result of one commit. Its own `add`, `upsert`,
     `delete` and `compact` move it to the state that they commit. `refresh` moves it to the newest
     state, which another process or another `Index` of the same folder may have committed.
     """
-
-    def __init__(self, store: IndexStore) -> None:
-        self.store = store
 
     @classmethod
     def open(cls, path: str | Path, *, wait_s: float = 0.0) -> Index:
@@ -305,135 +287,6 @@ class Index:
         )
         return cls._built(build, out)
 
-    @property
-    def path(self) -> Path:
-        """The folder."""
-        return self.store.path
-
-    @property
-    def state(self) -> Snapshot:
-        """The state that this object reads."""
-        return self.store.snapshot
-
-    @property
-    def read_settings(self) -> ReadSettings:
-        """The settings by which the build read documents, except that a bad row is an error."""
-        build = self.state.manifest.build
-        settings = ReadSettings.from_stored(build.settings) if build else ReadSettings()
-        return replace(settings, on_error="stop")
-
-    @property
-    def root(self) -> Path | None:
-        """The folder of files from which the index was built or with which it is kept in sync.
-
-        The id of a file below it is its path there. None: the index was built from other sources.
-        """
-        build = self.state.manifest.build
-        return Path(build.root) if build and build.root else None
-
-    @property
-    def identity(self) -> ModelIdentity:
-        """The model that built the index."""
-        return ModelIdentity.from_mapping(self.state.manifest.settings.identity)
-
-    def __len__(self) -> int:
-        return self.state.n_docs
-
-    def __contains__(self, doc_id: object) -> bool:
-        """Whether the index holds a document of this id, a text or an integer."""
-        return is_id(doc_id) and self.state.lookup([str(doc_id)])[0] >= 0
-
-    def __iter__(self) -> Iterator[Document]:
-        """Read all documents in the order in which they were added."""
-        return iter_documents(self.state, None)
-
-    def __repr__(self) -> str:
-        documents = "1 document" if len(self) == 1 else f"{len(self):,} documents"
-        return f"<Index {self.path}: {documents}, model {self.identity.name}>"
-
-    def get(self, doc_id: str | int) -> Document | None:
-        """Read a document by its id; None if the index does not hold it.
-
-        Raises:
-            QueryError: The id is neither text nor an integer.
-            CorruptIndex: The document cannot be read.
-        """
-        return get_document(self.state, id_texts(doc_id)[0])
-
-    def documents(self, where: str | None = None) -> Iterator[Document]:
-        """Read the documents that match a filter, in the order in which they were added.
-
-        Raises:
-            QueryError: The filter is wrong.
-            CorruptIndex: A document cannot be read.
-        """
-        return iter_documents(self.state, where)
-
-    def scroll(self, n: int = 100, *, after: int | None = None, where: str | None = None) -> Page:
-        """Read documents page by page, in the order in which they were added.
-
-        Documents that are added between two calls appear on a later page. A replaced document
-        counts as added anew.
-
-        Args:
-            n: Maximum number of documents of the page.
-            after: ``after`` of the previous page; None: the first page.
-            where: A filter over the metadata.
-
-        Raises:
-            QueryError: ``n`` is below 1, or the filter is wrong.
-            CorruptIndex: A document cannot be read.
-        """
-        return read_page(self.state, n, after, where)
-
-    def sample(self, n: int = 10, *, seed: int = 0, where: str | None = None) -> list[Document]:
-        """Draw ``n`` different documents at random; the same seed draws the same ones.
-
-        Raises:
-            QueryError: ``n`` is below 1, or the filter is wrong.
-            CorruptIndex: A document cannot be read.
-        """
-        return sample_documents(self.state, n, seed, where)
-
-    def refresh(self) -> bool:
-        """Move to the newest committed state, for this object and each `SearchEngine` that uses it.
-
-        A search that has begun finishes on the old state. Only new files are opened. If nothing was
-        committed since, only the manifest is read.
-
-        Returns:
-            Whether there was a newer state.
-
-        Raises:
-            NotAnIndex: The folder no longer holds an index.
-            CorruptIndex: A file differs from what was committed.
-            IndexStoreError: The folder now holds an index with another model or metric.
-        """
-        before = self.state
-        moved = self.store.refresh()
-        settings = self.state.settings
-        for name in ("identity", "metric"):
-            if getattr(settings, name) != getattr(before.settings, name):
-                self.store.snapshot = before
-                raise IndexStoreError(
-                    f"{self.path} now holds another index: its {name} differs from the {name} of "
-                    "the index that was opened. Open the index again."
-                )
-        return moved
-
-    def require_finished(self) -> None:
-        """Refuse an index whose build is not complete.
-
-        Raises:
-            IndexStoreError: The build is not complete.
-        """
-        build = self.state.manifest.build
-        if build is not None and not build.finished:
-            raise IndexStoreError(
-                f"{self.path} is an unfinished build ({build.rows:,} rows are done). Run its "
-                "`index build` command again: it resumes from there."
-            )
-
     def matching_embedder(
         self,
         model: ModelLike | None = None,
@@ -616,49 +469,6 @@ class Index:
             _settle(writer)
         return before - len(self)
 
-    def info(self) -> IndexInfo:
-        """Describe the contents of the index and how it was made."""
-        return describe(self.state)
-
-    def check(self) -> CheckReport:
-        """Read every file and verify its checksum and structure."""
-        return check(self.path)
-
-    def drift(self, target: float | None = None) -> DriftReport:
-        """Measure how far updates have degraded the index since it was built or tuned.
-
-        Args:
-            target: Recall@10 below which the report recommends actions; None: the recall for which
-                the index was tuned, or 0.95.
-        """
-        return measure_drift(self.state, target)
-
-    def repair(self) -> list[str]:
-        """Delete damaged derived files and unreferenced files, and make derived files again.
-
-        Derived files are FAISS indexes and postings. Vectors and documents suffice to make them.
-
-        Returns:
-            Names of the deleted files.
-        """
-        with self.store.writer() as writer:
-            return writer.repair()
-
-    def compact(self, *, memory_bytes: int | None = None, retrain: bool = False) -> None:
-        """Rewrite segments without their deleted and replaced rows, and add missing FAISS files.
-
-        Args:
-            memory_bytes: Memory limit of the process; mapped files do not count. None: no limit.
-            retrain: Train FAISS again on the current vectors, and rebuild all FAISS files.
-
-        Raises:
-            ConfigError: A FAISS index or the rows of a merge would exceed ``memory_bytes``.
-        """
-        memory.give_back_freed(memory_bytes)
-        memory.require(memory_bytes, compaction.WORK_BYTES, "Compaction")
-        with self.store.writer() as writer:
-            writer.compact(memory_bytes=memory_bytes, retrain=retrain)
-
     def tune(
         self,
         settings: TuneSettings | None = None,
@@ -699,31 +509,6 @@ class Index:
         vectors = embedder.encode_query([query.text for query in asked])
         origin = f"queries of {Path(queries).name}"
         return tune(self.store, settings, vectors, origin=origin, dry_run=dry_run)
-
-    def set_lexical(self, settings: LexicalSettings | None) -> None:
-        """Add postings for lexical search, change their settings, or delete them (None)."""
-        with self.store.writer() as writer:
-            self.require_finished()
-            writer.set_lexical(settings)
-
-    def backup(self, target: str | Path) -> None:
-        """Copy the newest state to a new folder; on the same disk, files become hard links.
-
-        Raises:
-            ConfigError: The target lies in this index.
-            IndexStoreError: The target exists already, or cannot be written.
-        """
-        require_apart(Path(target), [self.path], "The backup")
-        self.store.backup_to(target)
-
-    def snapshot(self, target: str | Path) -> None:
-        """Call `backup`; this is its old name.
-
-        .. deprecated:: 0.2
-            Use `backup`; version 0.3 removes this name.
-        """
-        warnings.warn("Index.snapshot is now Index.backup.", DeprecationWarning, stacklevel=2)
-        self.backup(target)
 
     def _by_graph(self, model: str | Path, report: Callable[[str], None]) -> TextEmbedder | None:
         """Open a model's exported ONNX graph; if that is impossible, note why and return None.

@@ -1,0 +1,159 @@
+"""The part of `Index` that reads one state of an index: documents, ids and settings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+from sbert_search.errors import IndexStoreError
+from sbert_search.index.documents import (
+    Page,
+    get_document,
+    id_texts,
+    is_id,
+    iter_documents,
+    read_page,
+    sample_documents,
+)
+from sbert_search.index.ingestion.ingest import ReadSettings
+from sbert_search.index.snapshot import Snapshot
+from sbert_search.index.store import IndexStore
+from sbert_search.models.loading.identity import ModelIdentity
+from sbert_search.records import Document
+
+
+class ReadableIndex:
+    """Reads one immutable state of an index, the result of one commit."""
+
+    def __init__(self, store: IndexStore) -> None:
+        self.store = store
+
+    @property
+    def path(self) -> Path:
+        """The folder."""
+        return self.store.path
+
+    @property
+    def state(self) -> Snapshot:
+        """The state that this object reads."""
+        return self.store.snapshot
+
+    @property
+    def read_settings(self) -> ReadSettings:
+        """The settings by which the build read documents, except that a bad row is an error."""
+        build = self.state.manifest.build
+        settings = ReadSettings.from_stored(build.settings) if build else ReadSettings()
+        return replace(settings, on_error="stop")
+
+    @property
+    def root(self) -> Path | None:
+        """The folder of files from which the index was built or with which it is kept in sync.
+
+        The id of a file below it is its path there. None: the index was built from other sources.
+        """
+        build = self.state.manifest.build
+        return Path(build.root) if build and build.root else None
+
+    @property
+    def identity(self) -> ModelIdentity:
+        """The model that built the index."""
+        return ModelIdentity.from_mapping(self.state.manifest.settings.identity)
+
+    def __len__(self) -> int:
+        return self.state.n_docs
+
+    def __contains__(self, doc_id: object) -> bool:
+        """Whether the index holds a document of this id, a text or an integer."""
+        return is_id(doc_id) and self.state.lookup([str(doc_id)])[0] >= 0
+
+    def __iter__(self) -> Iterator[Document]:
+        """Read all documents in the order in which they were added."""
+        return iter_documents(self.state, None)
+
+    def __repr__(self) -> str:
+        documents = "1 document" if len(self) == 1 else f"{len(self):,} documents"
+        return f"<Index {self.path}: {documents}, model {self.identity.name}>"
+
+    def get(self, doc_id: str | int) -> Document | None:
+        """Read a document by its id; None if the index does not hold it.
+
+        Raises:
+            QueryError: The id is neither text nor an integer.
+            CorruptIndex: The document cannot be read.
+        """
+        return get_document(self.state, id_texts(doc_id)[0])
+
+    def documents(self, where: str | None = None) -> Iterator[Document]:
+        """Read the documents that match a filter, in the order in which they were added.
+
+        Raises:
+            QueryError: The filter is wrong.
+            CorruptIndex: A document cannot be read.
+        """
+        return iter_documents(self.state, where)
+
+    def scroll(self, n: int = 100, *, after: int | None = None, where: str | None = None) -> Page:
+        """Read documents page by page, in the order in which they were added.
+
+        Documents that are added between two calls appear on a later page. A replaced document
+        counts as added anew.
+
+        Args:
+            n: Maximum number of documents of the page.
+            after: ``after`` of the previous page; None: the first page.
+            where: A filter over the metadata.
+
+        Raises:
+            QueryError: ``n`` is below 1, or the filter is wrong.
+            CorruptIndex: A document cannot be read.
+        """
+        return read_page(self.state, n, after, where)
+
+    def sample(self, n: int = 10, *, seed: int = 0, where: str | None = None) -> list[Document]:
+        """Draw ``n`` different documents at random; the same seed draws the same ones.
+
+        Raises:
+            QueryError: ``n`` is below 1, or the filter is wrong.
+            CorruptIndex: A document cannot be read.
+        """
+        return sample_documents(self.state, n, seed, where)
+
+    def refresh(self) -> bool:
+        """Move to the newest committed state, for this object and each `SearchEngine` that uses it.
+
+        A search that has begun finishes on the old state. Only new files are opened. If nothing was
+        committed since, only the manifest is read.
+
+        Returns:
+            Whether there was a newer state.
+
+        Raises:
+            NotAnIndex: The folder no longer holds an index.
+            CorruptIndex: A file differs from what was committed.
+            IndexStoreError: The folder now holds an index with another model or metric.
+        """
+        before = self.state
+        moved = self.store.refresh()
+        settings = self.state.settings
+        for name in ("identity", "metric"):
+            if getattr(settings, name) != getattr(before.settings, name):
+                self.store.snapshot = before
+                raise IndexStoreError(
+                    f"{self.path} now holds another index: its {name} differs from the {name} of "
+                    "the index that was opened. Open the index again."
+                )
+        return moved
+
+    def require_finished(self) -> None:
+        """Refuse an index whose build is not complete.
+
+        Raises:
+            IndexStoreError: The build is not complete.
+        """
+        build = self.state.manifest.build
+        if build is not None and not build.finished:
+            raise IndexStoreError(
+                f"{self.path} is an unfinished build ({build.rows:,} rows are done). Run its "
+                "`index build` command again: it resumes from there."
+            )
