@@ -27,13 +27,13 @@ class EncoderConfig:
     """
 
     layout: str = "bert"  # published file format of a model family, for reading and saving
-    vocab_size: int = 30522
+    vocab_size: int = 30522  # number of tokens that the model knows
     pad_id: int = 0  # padding token; its embedding gets no gradient
-    hidden_size: int = 768
+    hidden_size: int = 768  # width of the hidden states
     layers: int = 12  # number of layers; in ALBERT several layers apply the same blocks
-    heads: int = 12
-    intermediate_size: int = 3072
-    activation: Literal["gelu", "gelu_tanh", "relu"] = "gelu"
+    heads: int = 12  # attention heads of a layer
+    intermediate_size: int = 3072  # width of the feed-forward layer
+    activation: Literal["gelu", "gelu_tanh", "relu"] = "gelu"  # of the feed-forward layer
 
     embedding_size: int | None = None  # width of the tables before a projection; None: hidden_size
     max_positions: int = 512  # most tokens of a text
@@ -46,15 +46,15 @@ class EncoderConfig:
 
     # Terms of the attention scores: c is content, p is relative position; c2p has content queries
     # and position keys.
-    attention_terms: tuple[AttentionTerm, ...] = ("c2c",)
+    attention_terms: tuple[AttentionTerm, ...] = ("c2c",)  # terms of the attention scores
     relative_positions: int = 0  # number of distances in each direction; 0: no relative positions
-    key_bias: bool = True  # DeBERTa has biases of queries and values only
+    key_bias: bool = True  # bias of the keys; DeBERTa has none
     causal: bool = False  # attend to the left only; for tests
 
     pooler: bool = False  # tanh layer over the first token, trained by next-sentence prediction
-    layer_norm_eps: float = 1e-12
-    hidden_dropout: float = 0.1
-    attention_dropout: float = 0.1
+    layer_norm_eps: float = 1e-12  # added to the variance in layer norms
+    hidden_dropout: float = 0.1  # dropout rate of layer outputs
+    attention_dropout: float = 0.1  # dropout rate of attention weights
     initializer_range: float = 0.02  # standard deviation of initial weights
 
     def __post_init__(self) -> None:

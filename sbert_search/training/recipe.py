@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Literal, TypeVar
@@ -34,6 +35,11 @@ def load_recipe(cls: type[T], kind: Kind, recipe: str, overrides: Iterable[str] 
     Raises:
         ConfigError: There is no such recipe, size or setting; the message suggests the nearest.
     """
+    return from_mapping(cls, read_recipe(kind, recipe, overrides))
+
+
+def read_recipe(kind: Kind, recipe: str, overrides: Iterable[str] = ()) -> dict[str, object]:
+    """Read the values that `load_recipe` makes a dataclass of; their names are not checked."""
     values = read_toml(find_recipe(kind, recipe))
     sizes = _table(values.pop("sizes", {}), "sizes")
     overrides = list(overrides)
@@ -44,7 +50,18 @@ def load_recipe(cls: type[T], kind: Kind, recipe: str, overrides: Iterable[str] 
         values = _merged(values, _table(sizes[chosen], f"sizes.{chosen}"))
     for override in overrides:
         _clear_budget(values, override.partition("=")[0].strip().split("."))
-    return from_mapping(cls, with_overrides(values, overrides))
+    return with_overrides(values, overrides)
+
+
+def describe_recipe(kind: Kind, recipe: str) -> str:
+    """Return the comment at the start of a recipe's file; its first sentence is a summary."""
+    path = find_recipe(kind, recipe)
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} cannot be read: {error}.") from error
+    comment = itertools.takewhile(lambda line: line.startswith("#"), lines)
+    return "\n".join(line.lstrip("#").removeprefix(" ") for line in comment)
 
 
 def find_recipe(kind: Kind, recipe: str) -> Path:

@@ -29,7 +29,7 @@ def train(config: TrainConfig, out: Path, *, resume: bool, allow_inexact: bool) 
     )
 
 
-@training_command("pretrain")
+@training_command("pretrain", lambda: TrainConfig)
 def command(**_: Any) -> None:
     """Train a model of a few numbers."""
     train_by_recipe("pretrain", TrainConfig, train)

@@ -18,14 +18,27 @@ def train() -> None:
     """Train a bi-encoder or a cross-encoder on labelled text."""
 
 
-@training_command("bi-encoder")
+def _bi_encoder_settings() -> type:
+    from sbert_search.training.bi_encoder.train import BiEncoderRecipe
+
+    return BiEncoderRecipe
+
+
+def _cross_encoder_settings() -> type:
+    from sbert_search.training.cross_encoder.train import CrossEncoderRecipe
+
+    return CrossEncoderRecipe
+
+
+@training_command("bi-encoder", _bi_encoder_settings)
 def bi_encoder(**_: object) -> None:
     """Train a sentence encoder.
 
     RECIPE is the name of a shipped recipe or a TOML file.
 
     \b
-    sbert-search train bi-encoder nli --set model=FOLDER --set data.train=pairs.jsonl --out my-model
+    sbert-search train bi-encoder nli --set model=FOLDER \\
+        --set data.train=pairs.jsonl --out my-model
     sbert-search index build SOURCE --out my.index --model my-model/model
     """  # noqa: D301 (the backslash is click's)
     from sbert_search.training.bi_encoder.train import BiEncoderRecipe, train_bi_encoder
@@ -33,7 +46,7 @@ def bi_encoder(**_: object) -> None:
     train_by_recipe("bi-encoder", BiEncoderRecipe, train_bi_encoder)
 
 
-@training_command("cross-encoder")
+@training_command("cross-encoder", _cross_encoder_settings)
 def cross_encoder(**_: object) -> None:
     """Train a cross-encoder.
 
@@ -41,7 +54,8 @@ def cross_encoder(**_: object) -> None:
     of a shipped recipe or a TOML file.
 
     \b
-    sbert-search train cross-encoder relevance --set data.train=judged.jsonl --out my-reranker
+    sbert-search train cross-encoder relevance \\
+        --set data.train=judged.jsonl --out my-reranker
     sbert-search search my.index QUERY --rerank my-reranker/model
     """  # noqa: D301 (the backslash is click's)
     from sbert_search.training.cross_encoder.train import CrossEncoderRecipe, train_cross_encoder

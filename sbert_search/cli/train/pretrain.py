@@ -5,7 +5,13 @@ from __future__ import annotations
 from sbert_search.cli.train.run import train_by_recipe, training_command
 
 
-@training_command("pretrain")
+def _settings() -> type:
+    from sbert_search.training.pretraining.pretrain import PretrainRecipe
+
+    return PretrainRecipe
+
+
+@training_command("pretrain", _settings)
 def pretrain(**_: object) -> None:
     """Train an encoder on raw text.
 

@@ -11,6 +11,7 @@ import click
 
 from sbert_search.cli.console import emit, show_facts
 from sbert_search.cli.shared_options import Decorator, given, shared_options
+from sbert_search.cli.train.recipe_help import RecipeCommand
 from sbert_search.training.recipe import Kind, load_recipe, shipped_recipes
 
 if TYPE_CHECKING:
@@ -29,15 +30,22 @@ class Trainer(Protocol[R]):
         """Start a run in the folder ``out``, or resume the run that is there."""
 
 
-def training_command(kind: Kind) -> Callable[[Command], click.Command]:
-    """Make a command that has the name ``kind`` and all options that `train_by_recipe` reads."""
+def training_command(
+    kind: Kind, settings: Callable[[], type]
+) -> Callable[[Command], click.Command]:
+    """Make a command that has the name ``kind`` and all options that `train_by_recipe` reads.
+
+    Args:
+        kind: Kind of training.
+        settings: Imports the dataclass of the recipes, which the help of a recipe describes.
+    """
 
     def decorate(function: Command) -> click.Command:
         for parameter in reversed(_PARAMETERS):
             function = parameter(function)
-        shipped = ", ".join(shipped_recipes(kind)) or "none"
-        epilog = f"Shipped recipes: {shipped}. A RECIPE that ends in .toml is a file."
-        return click.command(kind, epilog=epilog)(function)
+        command = click.command(kind, cls=RecipeCommand)(function)
+        command.kind, command.settings = kind, settings
+        return command
 
     return decorate
 

@@ -62,13 +62,13 @@ class LossConfig:
     The comment of a parameter names the losses that read it; the others ignore it.
     """
 
-    name: LossName
-    margin: float = 1.0  # triplet and contrastive losses
-    distance: Distance = "euclidean"  # triplet and contrastive losses
-    scale: float = 20.0  # mnrl, cosent, angle
-    symmetric: bool = False  # mnrl
-    temperature: float = 1.0  # score_divergence
-    concatenation: tuple[str, ...] = ("u", "v", "|u-v|")  # softmax
+    name: LossName  # the loss
+    margin: float = 1.0  # margin of triplet and contrastive losses
+    distance: Distance = "euclidean"  # distance of triplet and contrastive losses
+    scale: float = 20.0  # factor of the cosines in mnrl, cosent, angle
+    symmetric: bool = False  # whether mnrl also ranks the anchors for each positive
+    temperature: float = 1.0  # temperature of the scores in score_divergence
+    concatenation: tuple[str, ...] = ("u", "v", "|u-v|")  # input of the classifier in softmax
     matryoshka: tuple[int, ...] = ()  # all: truncated dims whose losses are summed; (): none
 
     def __post_init__(self) -> None:

@@ -66,8 +66,8 @@ _LOSSES_OF_TASK: Mapping[PairTask, tuple[LossName, ...]] = {
 class CrossEncoderRecipe(TrainConfig):
     """All settings of a training run of a cross-encoder."""
 
-    task: PairTask
-    loss: LossName
+    task: PairTask  # what the model predicts
+    loss: LossName  # loss of the predictions; each task has its own
     data: PairDataConfig
     model: str | None = None  # folder or name of an encoder; None: the installed all-MiniLM-L6-v2
     max_len: int = 256  # maximum tokens of a pair

@@ -40,20 +40,20 @@ class ColumnNames:
 
     text1: str | None = None  # first text of a pair, anchor of a triplet
     text2: str | None = None  # second text of a pair, positive of a triplet
-    negative: str | None = None
+    negative: str | None = None  # negative of a triplet
     texts: str | None = None  # a list of texts with the same meaning
-    score: str | None = None
-    label: str | None = None
+    score: str | None = None  # score of a pair
+    label: str | None = None  # label of a pair
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DataConfig:
     """The data files, and how their rows are read."""
 
-    train: Path | tuple[Path, ...]
-    dev: Path | None = None
+    train: Path | tuple[Path, ...]  # file or files to train on
+    dev: Path | None = None  # file for the dev metrics
     weights: tuple[float, ...] = ()  # for each file: how often its rows are used in an epoch
-    form: Form = "pairs"
+    form: Form = "pairs"  # what a row of a file holds
     columns: ColumnNames = field(default_factory=ColumnNames)
     labels: tuple[str, ...] = ()  # classes, in order; (): all labels of the files, sorted
     rename: Mapping[str, str] = field(default_factory=dict)  # maps labels in files to `labels`

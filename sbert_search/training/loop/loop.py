@@ -53,9 +53,9 @@ class TrainConfig:
     """Settings of every training run; `training/recipes` holds TOML examples."""
 
     budget: BudgetConfig
-    seed: int = 0  # of data order, dropout and the random draws of a batch, such as masks
-    device: str = "auto"
-    precision: Literal["auto", "fp32", "bf16"] = "auto"  # of matrix products; weights stay fp32
+    seed: int = 0  # decides data order, dropout and random draws of a batch, such as masks
+    device: str = "auto"  # auto, cpu, cuda, cuda:N or mps
+    precision: Literal["auto", "fp32", "bf16"] = "auto"  # of products; weights stay fp32
     batching: BatchingConfig = field(default_factory=BatchingConfig)
     optim: OptimConfig = field(default_factory=OptimConfig)
     schedule: ScheduleConfig = field(default_factory=ScheduleConfig)

@@ -16,11 +16,11 @@ from sbert_search.errors import CheckpointError, ConfigError
 class OptimConfig:
     """AdamW; the defaults are the fine-tuning values of Devlin et al. 2019, appendix A.3."""
 
-    lr: float = 2e-5  # after warm-up
-    beta1: float = 0.9
-    beta2: float = 0.999
-    eps: float = 1e-8
-    weight_decay: float = 0.01  # of matrices; biases and norms have none
+    lr: float = 2e-5  # learning rate after the warm-up
+    beta1: float = 0.9  # decay of the mean of the gradients
+    beta2: float = 0.999  # decay of the mean of their squares
+    eps: float = 1e-8  # added to the root of that mean
+    weight_decay: float = 0.01  # weight decay of matrices; biases and norms have none
     clip: float = 1.0  # maximum norm of the whole gradient; 0 turns clipping off
 
     def __post_init__(self) -> None:

@@ -20,9 +20,9 @@ class BudgetConfig:
     """When a run ends; exactly one of these is set."""
 
     steps: int | None = None  # optimizer steps
-    epochs: float | None = None
+    epochs: float | None = None  # passes over the training data
     tokens: int | None = None  # tokens without padding, over all ranks
-    minutes: float | None = None  # of training; such a run is not reproducible
+    minutes: float | None = None  # minutes of training; such a run is not reproducible
 
     def __post_init__(self) -> None:
         given = [
@@ -41,7 +41,7 @@ class BudgetConfig:
 class ScheduleConfig:
     """The learning rate over a run, as a factor of optim.lr."""
 
-    kind: ScheduleKind = "linear"  # after the warm-up; linear and cosine end at 0
+    kind: ScheduleKind = "linear"  # course after the warm-up; linear and cosine end at 0
     warmup: float = 0.1  # below 1: share of the budget; from 1 on: optimizer steps
 
     def __post_init__(self) -> None:

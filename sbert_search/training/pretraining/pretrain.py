@@ -49,8 +49,8 @@ class PretrainRecipe(TrainConfig):
     """All settings of a pre-training run.
 
     Attributes:
-        size: Name of the table ``[sizes.NAME]`` of the recipe file whose values were used when the
-            recipe was loaded; recorded, but not read again.
+        size: Size of the encoder: the table ``[sizes.NAME]`` of the recipe file whose values were
+            used when the recipe was loaded; recorded, but not read again.
         tokenizer: Folder of the tokenizer; None: that of ``init_from`` or ``teacher``. With
             ``init_from``, its vocabulary must extend the model's.
         init_from: Folder or name of the model to start from; None: new weights.

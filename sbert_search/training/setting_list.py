@@ -1,0 +1,146 @@
+"""List all settings of a recipe, with their values and what each one means."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import functools
+import inspect
+import re
+import textwrap
+import types
+import typing
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from sbert_search.config import UnknownSettingError, to_mapping, unknown_name
+
+Origin = typing.Literal["recipe", "default", "required"]
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One setting of a recipe.
+
+    Attributes:
+        name: Dotted name, such as ``optim.lr``.
+        value: Its value as TOML holds it; None: it is not set.
+        origin: Whether the recipe sets the value, it is the default, or the user must set it.
+        meaning: What the setting means, from the source of its dataclass; "" if that is not there.
+        choices: The values that it may have, if these are few.
+    """
+
+    name: str
+    value: object
+    origin: Origin
+    meaning: str
+    choices: tuple[str, ...] = ()
+
+
+def list_settings(cls: type, values: Mapping[str, object], path: str = "") -> Iterator[Setting]:
+    """List the settings of a dataclass: first those of its own, then those of nested dataclasses.
+
+    Args:
+        cls: Dataclass of a recipe.
+        values: The values that the recipe sets; required ones may be absent.
+        path: Dotted path of the table ``values``, such as ``optim.``.
+
+    Raises:
+        UnknownSettingError: A name in ``values`` is unknown; the message suggests the nearest.
+    """
+    hints, meanings = typing.get_type_hints(cls), _meanings(cls)
+    fields = {field.name: field for field in dataclasses.fields(cls) if field.init}
+    for name in values:
+        if name not in fields:
+            raise UnknownSettingError(unknown_name(f"{path}{name}", name, fields, "setting"))
+    tables = []
+    for name, field in fields.items():
+        value, origin = _value(field, values)
+        table = _dataclass_in(hints[name])
+        if table and (isinstance(value, Mapping) or origin == "required"):
+            tables.append((name, table, origin))
+            continue
+        choices = _choices(hints[name])
+        yield Setting(f"{path}{name}", value, origin, meanings.get(name, ""), choices)
+    for name, table, origin in tables:
+        default = _value(fields[name], {})[0]
+        given = values.get(name)
+        inner = given if isinstance(given, Mapping) else {}
+        for setting in list_settings(table, inner, f"{path}{name}."):
+            own = setting.name.removeprefix(f"{path}{name}.")
+            if origin == "default" and isinstance(default, Mapping) and own in default:
+                setting = dataclasses.replace(setting, value=default[own], origin="default")
+            yield setting
+
+
+def _value(field: dataclasses.Field[object], values: Mapping[str, object]) -> tuple[object, Origin]:
+    if field.name in values:
+        return values[field.name], "recipe"
+    if field.default is not dataclasses.MISSING:
+        return _plain(field.default), "default"
+    if field.default_factory is not dataclasses.MISSING:
+        return _plain(field.default_factory()), "default"
+    return None, "required"
+
+
+def _plain(value: object) -> object:
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return to_mapping(value)
+    return list(value) if isinstance(value, tuple) else value
+
+
+def _dataclass_in(hint: object) -> type | None:
+    """Return the dataclass that a type, or one type of a union, is."""
+    kinds = typing.get_args(hint) if _is_union(hint) else (hint,)
+    return next((k for k in kinds if isinstance(k, type) and dataclasses.is_dataclass(k)), None)
+
+
+def _choices(hint: object) -> tuple[str, ...]:
+    kinds = typing.get_args(hint) if _is_union(hint) else (hint,)
+    return tuple(
+        str(value)
+        for kind in kinds
+        if typing.get_origin(kind) is typing.Literal
+        for value in typing.get_args(kind)
+    )
+
+
+def _is_union(hint: object) -> bool:
+    return typing.get_origin(hint) in (typing.Union, types.UnionType)
+
+
+@functools.cache
+def _meanings(cls: type) -> dict[str, str]:
+    """Read what each setting means from the comments and the docstrings of its dataclass."""
+    found: dict[str, str] = {}
+    for base in reversed(cls.__mro__):
+        if dataclasses.is_dataclass(base):
+            found |= _comments(base) | _attributes(inspect.getdoc(base) or "")
+    return found
+
+
+def _comments(cls: type) -> dict[str, str]:
+    """Return the comments behind the fields of a class; none if its source is not installed."""
+    try:
+        source = textwrap.dedent(inspect.getsource(cls))
+    except OSError:
+        return {}
+    lines = source.splitlines()
+    body = typing.cast(ast.ClassDef, ast.parse(source).body[0]).body
+    found = {}
+    for node in body:
+        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+            behind = lines[(node.end_lineno or 1) - 1].encode()[node.end_col_offset or 0 :].decode()
+            if "#" in behind:
+                found[node.target.id] = behind.partition("#")[2].strip()
+    return found
+
+
+def _attributes(docstring: str) -> dict[str, str]:
+    """Return the texts below "Attributes:" in a docstring, without the marks of code."""
+    section = re.search(r"^Attributes:\n((?: +.*\n?|\n)+)", docstring, re.MULTILINE)
+    if not section:
+        return {}
+    entries = re.split(r"^    (?=\w)", section[1], flags=re.MULTILINE)[1:]
+    pairs = (entry.partition(":") for entry in entries)
+    return {name: " ".join(text.replace("``", "").split()) for name, _, text in pairs}
