@@ -52,6 +52,7 @@ README_ROWS: Rows = {
     ),
     "time to index 1,000 abstracts, ours = 1": ("index", "index", multiple_of_ours),
     "time of a query by meaning, ours = 1": ("queries", "dense_p50", multiple_of_ours),
+    "time of a query by meaning and words, ours = 1": ("queries", "hybrid_p50", multiple_of_ours),
     "time from a new process to its first hit, ours = 1": (
         "queries",
         "cold_start",
