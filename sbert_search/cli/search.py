@@ -78,7 +78,7 @@ if TYPE_CHECKING:
     "--vector-file",
     type=click.Path(path_type=Path),
     metavar="FILE.npy",
-    help="Vector to search by, in place of QUERY or for it; with --queries, one for each query.",
+    help="Vector to search by. With QUERY, it is the vector of QUERY; with --queries, one each.",
 )
 @ranking_options("auto")
 @order_options

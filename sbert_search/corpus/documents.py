@@ -125,7 +125,7 @@ class CorpusReader:
         vectors: Given vectors, one for each row in input order; None: there are none, unless
             ``fields`` names a field of vectors.
         vector_rule: What the vectors must be.
-        root: The folder that ids of files are relative to.
+        root: The folder below which a file's path is its id.
         text_as: What a document is in a ``.txt`` file; None: a line, and a note says so.
         metadata_fields: The fields that become metadata columns; None: all but those of id, text,
             title and vector.
@@ -176,7 +176,7 @@ class CorpusReader:
 
     @property
     def root(self) -> Path | None:
-        """The folder that ids of files are relative to; None: there are no files below it."""
+        """The folder below which a file's path is its id; None: no source is a file below it."""
         return next((file.root for file in self._files if file.root), None)
 
     @property

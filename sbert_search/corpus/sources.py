@@ -44,9 +44,9 @@ Format = Literal[
     "database",
 ]  # fmt: skip
 TextAs = Literal["lines", "file"]
-"""What a document is in a ``.txt`` file that is named: a line, or the file."""
+"""Whether a line or the whole file is a document, for a ``.txt`` file that is itself a source."""
 Root = Path | Literal["common"] | None
-"""Folder that ids of files are relative to. Common: the deepest one that holds all sources."""
+"""Folder below which a file's path is its id. "common": the deepest folder with all sources."""
 
 FORMATS: dict[str, Format] = {
     ".jsonl": "jsonl",
@@ -91,8 +91,8 @@ class SourceFile:
         name: Its name in the ids ``<name>#<line>``, which rows get if the file has no id field. If
             the file is a document, its id; of a folder of such files, the beginning of their ids.
         format: Its format.
-        root: The folder that ids of files are relative to; None: they are relative to another
-            folder, since the file lies outside the root, or the file holds rows.
+        root: The folder below which a file's path is its id. None: the path starts at another
+            folder, since the file lies outside the root; or the file holds rows.
         only: Paths, below the folder, of the files to read; None: all.
         origin: The database of which the file holds rows; None: it holds no rows of a database.
     """
@@ -126,7 +126,7 @@ def expand(
     Args:
         sources: Paths, globs, or ``-``.
         stdin: The file to read for ``-``.
-        root: The folder that ids of files are relative to.
+        root: The folder below which a file's path is its id.
         text_as: What a document is in a ``.txt`` file; None: a line, and a note says so.
 
     Raises:

@@ -83,8 +83,8 @@ class ReadSettings:
         query: The SELECT statement that gives the rows of a SQLite or DuckDB file; None: the file
             has one table, which is read. The index does not keep it.
         on_error: Stop at the first bad row, or skip bad rows and list them.
-        text_as: What a document is in a ``.txt`` file that is named: a line, or the file. In a
-            folder it is the file. None: a line, and a note says so.
+        text_as: Whether a line or the whole file is a document, for a ``.txt`` file that is itself
+            a source. None: a line, and a note says so. In a folder, the file is the document.
         on_truncate: What to do with texts longer than the model reads: ``warn`` cuts them,
             ``error`` makes them bad rows, ``chunk`` splits them into passages.
         chunk_tokens: With ``chunk``, the maximum number of tokens of a passage, special tokens and

@@ -30,8 +30,8 @@ NearWords = Callable[[str], Sequence[tuple[str, int]]]
 """Returns the words of the index that are near a word in lower case, and their numbers of edits."""
 
 TermPairs = list[NDArray[np.uint32]]
-"""Arrays (n, 2) of document number and count: one array for each of several terms in a segment, or
-for each segment with the same term."""
+"""Arrays (n, 2) of document number and count. The list has one array for each term, all of one
+segment; or one array for each segment, all of one term."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,9 +155,10 @@ class LexicalSearch:
     def _near_terms(self, word: str, near: NearWords) -> dict[int, float]:
         """Weigh the terms of the words near a word of a query, without its own term.
 
-        The weight is the inverse document frequency, times the share of the word's characters that
-        are not edited. It is limited by that of the word itself or, if no document has it, of the
-        most frequent word near it: a rare misspelling must not count more than the word meant.
+        The weight is the inverse document frequency of the near word, times the share of the
+        characters that are not edited. A rare misspelling must not count more than the word meant.
+        So the inverse document frequency is at most that of the query's word; if no document has
+        that word, at most that of the most frequent near word.
         """
         (own,) = self.reader.hashes([word]).tolist()
         if own == STOP_WORD:

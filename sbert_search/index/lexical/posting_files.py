@@ -177,8 +177,8 @@ def with_lexical(work: Transaction, new: Manifest, *, words: bool = True) -> Man
     Args:
         work: The transaction to write in.
         new: The manifest to change.
-        words: Whether to also write them anew for segments that lack the list of words, as do
-            those of older versions.
+        words: Whether to make postings and list of words again for segments without a list of
+            words, which older versions wrote.
 
     Raises:
         CorruptIndex: Documents cannot be read.

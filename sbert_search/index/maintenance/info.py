@@ -39,8 +39,8 @@ class IndexInfo:
         columns: Metadata columns and their types.
         built: Number of input rows of the build, by outcome (indexed, rejected, ...).
         source_sha256: Hash of the sources of the build; "": the index was made empty.
-        root: The folder that ids of files are relative to, and with which the index can be kept in
-            sync; "": none.
+        root: The folder below which a file's path is its id, and with which the index can be kept
+            in sync; "": none.
         tuning: Result of the last tuning; None if the index was not tuned.
         advice: The reason to compact the index, or "".
     """

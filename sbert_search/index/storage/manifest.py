@@ -210,7 +210,8 @@ class BuildCursor:
         settings: How the sources are read and embedded, any JSON object. A build resumes an
             interrupted one only if these and the settings of the store are equal.
         finished: Whether the build is complete.
-        root: The folder that ids of files are relative to, absolute; None: files were not read.
+        root: The folder, as an absolute path, of files that are a document each. The id of such a
+            document is the file's path below it. None: the sources have no such files.
     """
 
     source_sha256: str

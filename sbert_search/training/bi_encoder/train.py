@@ -241,7 +241,7 @@ def _train_first(recipe: BiEncoderRecipe, out: Path, ranks: Ranks) -> str:
     """Run the preliminary training, unless its model exists; return the folder of its model."""
     assert recipe.first is not None
     done = out / FIRST / MODEL
-    # Rank 0 decides: another rank may look after rank 0 has begun the run and made its folder.
+    # Only rank 0 looks. Another rank that looks later would find the folder that rank 0 makes.
     states = [float(done.is_dir()), float((out / FIRST).is_dir())]
     finished, begun = map(bool, ranks.from_first(states))
     if finished:
