@@ -146,8 +146,7 @@ def find_task(kind: Kind, name: str, *, split: str = "test") -> EvalTask:
     if path.suffix == ".toml" or (shipped.is_file() and not path.exists()):
         task = load_task(path if path.suffix == ".toml" else shipped)
     elif not path.exists():
-        known = ", ".join(sorted(file.stem for file in SHIPPED.glob("*.toml"))) or "none here"
-        raise EvaluationError(f"{name} is not a file, a folder or a shipped task ({known}).")
+        raise EvaluationError(f"{name} is not a file, a folder or a shipped task. {_remedy(kind)}")
     elif path.is_dir() != (kind == "retrieval"):
         raise EvaluationError(f"{name} is not {DATA[kind]}, which eval {kind} needs.")
     else:
@@ -157,6 +156,17 @@ def find_task(kind: Kind, name: str, *, split: str = "test") -> EvalTask:
     if task.kind != kind:
         raise EvaluationError(f"{name} is a task for eval {task.kind}, not for eval {kind}.")
     return task
+
+
+def _remedy(kind: Kind) -> str:
+    """Say what to name instead of a task that was not found."""
+    known = ", ".join(sorted(file.stem for file in SHIPPED.glob("*.toml")))
+    if known:
+        return f"Shipped: {known}."
+    return (
+        f"The shipped tasks are in {SHIPPED} of a clone of the repository; run the command in that "
+        f"clone, or name {DATA[kind]}."
+    )
 
 
 def distinct_tasks(tasks: Sequence[EvalTask]) -> list[EvalTask]:

@@ -72,6 +72,18 @@ def test_what_is_no_task_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         find_task("retrieval", "stsb")
 
 
+def test_outside_a_clone_a_shipped_task_is_not_found_and_the_remedy_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(EvaluationError) as refused:
+        find_task("sts", "stsb")
+    assert str(refused.value) == (
+        "stsb is not a file, a folder or a shipped task. The shipped tasks are in eval/tasks of a "
+        "clone of the repository; run the command in that clone, or name a file of scored pairs."
+    )
+
+
 def test_a_wrong_task_file_is_named(tmp_path: Path) -> None:
     path = tmp_path / "task.toml"
     path.write_text('kind = "retrieval"\npath = "x"\ndepth = 0\n')

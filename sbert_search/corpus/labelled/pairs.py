@@ -66,6 +66,23 @@ def read_pairs(
     return pairs
 
 
+class MissingColumnError(CorpusError):
+    """A file has no column of a usual name for a part of a record, such as the score of a pair."""
+
+    def __init__(self, shown: str, part: str, names: Sequence[str], usual: Sequence[str]) -> None:
+        """Say which names would be found, and where another name can be given."""
+        self.part = part
+        where = (
+            f"[columns] {part} = NAME in a task file, --set data.columns.{part}=NAME in a training"
+            if part in COLUMNS
+            else "a setting below data.columns in a training"
+        )
+        super().__init__(
+            f"{shown}: no {part} column among {', '.join(names)}. Rename a column to "
+            f"{' or '.join(usual)}, or name the column to use: {where}."
+        )
+
+
 def find_columns(
     named: Mapping[str, str | None],
     known: Mapping[str, Sequence[str]],
@@ -83,8 +100,8 @@ def find_columns(
         needed: Parts that must have a column.
 
     Raises:
-        CorpusError: A named column or the column of a needed part is missing; the message lists the
-            columns of the file.
+        CorpusError: A named column is missing; the message lists the columns of the file.
+        MissingColumnError: No column is named for a needed part, and none has a usual name.
     """
     columns = {}
     for part, name in named.items():
@@ -96,8 +113,7 @@ def find_columns(
         if column is not None:
             columns[part] = column
         elif part in needed:
-            found = ", ".join(names)
-            raise CorpusError(f"{shown}: no {part} column among {found}; name the column to use.")
+            raise MissingColumnError(shown, part, names, known[part])
     return columns
 
 

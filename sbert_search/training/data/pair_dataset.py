@@ -19,6 +19,7 @@ from sbert_search.corpus.labelled.candidates import (
     judged_candidates,
     labelled_candidates,
 )
+from sbert_search.corpus.labelled.pairs import MissingColumnError
 from sbert_search.encoder.packed import PackedTokens
 from sbert_search.errors import ConfigError, CorpusError
 from sbert_search.losses.relevance import ordered_pairs
@@ -106,10 +107,22 @@ def read_rows(
             parts.append(read_examples(path, data, "nothing"))
             continue
         else:
-            candidates = labelled_file(path, data)
+            candidates = _labelled_rows(path, data)
         rows = list(relevance_rows(candidates, data.negatives, seed))
         parts.append(_checked(path, candidates, rows))
     return parts
+
+
+def _labelled_rows(path: Path, data: DataConfig) -> list[Candidates]:
+    """Read a file of pairs with grades; name the other way to train where it has no grades."""
+    try:
+        return labelled_file(path, data)
+    except MissingColumnError as error:
+        if error.part != "label":
+            raise
+        raise CorpusError(
+            f"{error} If all pairs are relevant, let negatives be mined: --set mining.negatives=7."
+        ) from error
 
 
 def labelled_file(path: Path, data: DataConfig) -> list[Candidates]:

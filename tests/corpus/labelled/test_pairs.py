@@ -48,7 +48,9 @@ def test_labels_and_named_columns(tmp_path: Path) -> None:
         ("", "p.jsonl: holds no pairs"),
         (
             '{"sentence1": "a"}\n',
-            "p.jsonl: no text2 column among sentence1; name the column to use",
+            "p.jsonl: no text2 column among sentence1. Rename a column to sentence2 or text2 or "
+            "hypothesis or positive or passage or answer, or name the column to use: [columns] "
+            "text2 = NAME in a task file, --set data.columns.text2=NAME in a training.",
         ),
         (ROW % 1 + ROW % "true", "p.jsonl:2: 'score' must be a finite number (True)"),
         (ROW % '"high"', "p.jsonl:1: 'score' must be a finite number ('high')"),

@@ -46,7 +46,7 @@ def test_negatives_in_columns_and_lists(tmp_path: Path) -> None:
             {"anchor": "a", "positive": "b"},
             "no negative column among anchor, positive; name the column to use",
         ),
-        ({"a": "a", "negative": "b"}, "no anchor column among a, negative; name the column to use"),
+        ({"a": "a", "negative": "b"}, "no anchor column among a, negative. Rename a column to "),
         ({"anchor": "a", "positive": " ", "negative": "c"}, ":1: 'positive' must be a text that"),
         ({"anchor": "a", "positive": "b", "negatives": []}, ":1: no text in 'negatives'"),
         ({"anchor": "a", "positive": "b", "negatives": [""]}, ":1: 'negatives' must be a list of"),

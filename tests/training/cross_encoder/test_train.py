@@ -202,3 +202,13 @@ def test_settings_and_data_that_do_not_fit_are_named(start: Path, tmp_path: Path
     write(tmp_path / "train.jsonl", [{"query": "a", "answer": "b", "label": "good"}])
     with pytest.raises(CorpusError, match=r"train.jsonl:1: label is 'good'; it must be 0, 1, 2"):
         train_cross_encoder(recipe(start, data, task="relevance", loss="bce"), tmp_path / "run")
+
+
+def test_relevance_without_labels_names_the_mining_of_negatives(
+    start: Path, tmp_path: Path
+) -> None:
+    data = files(tmp_path, lambda row: {"query": row["sentence1"], "passage": row["sentence2"]})
+    with pytest.raises(CorpusError, match=r"no label column .*--set mining\.negatives=7\."):
+        train_cross_encoder(
+            recipe(start, data, task="relevance", loss="list_softmax"), tmp_path / "run"
+        )
