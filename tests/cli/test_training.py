@@ -7,13 +7,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from click.testing import CliRunner, Result
+from torch import nn
 
 from sbert_search.cli.train.run import train_by_recipe, training_command
 from sbert_search.errors import CheckpointError, ConfigError
 from sbert_search.training.loop import loop
 from sbert_search.training.loop.loop import TrainConfig
 from tests.training.small import TokenModel, token_batches, token_objective, unlike
+
+
+def accuracy(model: nn.Module) -> dict[str, float]:
+    """Return 0.25 for a model that is not trained yet and 0.5 for any other."""
+    start, now = TokenModel().state_dict(), model.state_dict()
+    return {"accuracy": 0.25 if all(torch.equal(start[name], now[name]) for name in now) else 0.5}
 
 
 def train(config: TrainConfig, out: Path, *, resume: bool, allow_inexact: bool) -> loop.Result:
@@ -23,7 +31,7 @@ def train(config: TrainConfig, out: Path, *, resume: bool, allow_inexact: bool) 
         config,
         model=TokenModel(),
         out=out,
-        evaluate=lambda model: {"accuracy": 0.5},
+        evaluate=accuracy,
         resume=resume,
         allow_inexact=allow_inexact,
     )
@@ -58,6 +66,7 @@ def test_overrides_and_options_change_the_recipe(recipe: Path, tmp_path: Path) -
     told = facts(recipe, "--out", out, "--set", "budget.steps=3", "--set", "seed=5", "--seed", 7)
     assert told["steps"] == 3
     assert told["figures"] == {"accuracy": 0.5}
+    assert told["figures_at_start"] == {"accuracy": 0.25}
     assert told["last"] == str(out / "ckpt-00000003")
     assert told["best"] == str(out / "ckpt-00000002")
     saved = (out / "ckpt-00000003" / "recipe.toml").read_text()
@@ -105,3 +114,4 @@ def test_people_get_the_dev_figures_line_by_line(recipe: Path, tmp_path: Path) -
         line.split("  ", 1) for line in run(recipe, "--out", tmp_path / "r").output.splitlines()
     )
     assert lines["dev accuracy"].strip() == "0.5000"
+    assert lines["dev accuracy at step 0"].strip() == "0.2500"

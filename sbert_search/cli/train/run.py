@@ -128,6 +128,7 @@ def _facts(result: Result) -> dict[str, object]:
 
     state, run = result.state, result.last.parent
     evaluations = [r for r in read_log(run / LOG) if r["kind"] == "dev"]
+    start = [r["figures"] for r in evaluations if r["step"] == 0]
     published, kept = run / "model", (result.best or result.last) / "model"
     return {
         "stopped": result.stopped,
@@ -136,6 +137,7 @@ def _facts(result: Result) -> dict[str, object]:
         "tokens": state.tokens,
         "minutes": state.seconds / 60,
         "figures": evaluations[-1]["figures"] if evaluations else {},
+        "figures_at_start": start[0] if start else {},
         "last": str(result.last),
         "best": None if result.best is None else str(result.best),
         "best_figure": state.best,
@@ -145,7 +147,12 @@ def _facts(result: Result) -> dict[str, object]:
 
 def _flat(facts: Mapping[str, object]) -> dict[str, object]:
     """Put the dev metrics on the same level as the other facts."""
-    figures = facts["figures"]
+    plain = dict(facts)
+    figures, start = plain.pop("figures"), plain.pop("figures_at_start")
     assert isinstance(figures, Mapping)
-    plain = {name: value for name, value in facts.items() if name != "figures"}
-    return {**plain, **{f"dev {name}": value for name, value in figures.items()}}
+    assert isinstance(start, Mapping)
+    for name, value in figures.items():
+        if name in start:
+            plain[f"dev {name} at step 0"] = start[name]
+        plain[f"dev {name}"] = value
+    return plain

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -37,7 +38,7 @@ from sbert_search.training.data.text_dataset import arrange, check_targets
 from sbert_search.training.loop.early_stopping import DevMetrics
 from sbert_search.training.loop.loop import Result, TrainConfig
 from sbert_search.training.loop.loop import train as run_loop
-from sbert_search.training.loop.objective import Batch, Losses, Objective
+from sbert_search.training.loop.objective import EQUAL_SCORES, Batch, Losses, Objective
 from sbert_search.training.loop.resume import refuse_restart
 from sbert_search.training.model_card import MODEL, publish
 
@@ -54,6 +55,13 @@ LOSSES: Mapping[LossName, Callable[[Tensor, Tensor, Sizes], Tensor]] = {
     "list_softmax": list_softmax,
 }
 """Each maps the logits and targets of all pairs, and the sizes of the rows, to losses."""
+
+_LOSSES_OF_EQUAL_SCORES: Mapping[LossName, Callable[[Sizes, int], float]] = {
+    "pairwise": lambda sizes, n_pairs: n_pairs * math.log(2),
+    "list_net": lambda sizes, n_rows: sum(map(math.log, sizes)),
+    "list_softmax": lambda sizes, n_rows: sum(map(math.log, sizes)),
+}
+"""Sum of a ranking loss over a batch in which all candidates of a query get the same score."""
 
 _LOSSES_OF_TASK: Mapping[PairTask, tuple[LossName, ...]] = {
     "classes": ("cross_entropy",),
@@ -178,8 +186,14 @@ def _objective(name: LossName) -> Objective:
         logits = model(inputs.tokens).float()
         if name != "cross_entropy":
             logits = logits.squeeze(-1)
+        losses = LOSSES[name](logits, inputs.targets, inputs.sizes)
+        count = batch.counts[name]
+        if name not in _LOSSES_OF_EQUAL_SCORES:
+            return Losses({name: (losses.sum(), count)})
+        equal = _LOSSES_OF_EQUAL_SCORES[name](inputs.sizes, count)
         return Losses(
-            {name: (LOSSES[name](logits, inputs.targets, inputs.sizes).sum(), batch.counts[name])}
+            {name: (losses.sum(), count)},
+            metrics={EQUAL_SCORES: (logits.new_tensor(equal), count)},
         )
 
     return objective

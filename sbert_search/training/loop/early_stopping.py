@@ -17,7 +17,7 @@ from sbert_search.training.loop.state import RunState
 class EvaluationConfig:
     """When a run is evaluated, which dev metric selects the best model, and early stopping.
 
-    The last step is always evaluated.
+    The model is always evaluated before the first step and after the last one.
     """
 
     every: int | None = None  # steps between evaluations; None: after every epoch

@@ -20,6 +20,9 @@ from sbert_search.training.loop.gradients import StepMetrics
 
 STUCK_STEPS = 50  # after so many equal losses, training counts as stuck
 _SPREAD = 1e-5  # largest relative difference between losses that count as equal
+_QUIET_SHARE = 0.5  # share of a run after which a ranking loss should have fallen
+_JUDGED_STEPS = 20  # newest steps, whose mean loss is judged
+_NEAR_EQUAL = 0.98  # share of the loss of equal scores from which a loss counts as near it
 _SHOWN_ROWS = 16
 _ALLOCATION_FAILED = ("can't allocate memory", "not enough memory")  # torch's CPU allocator
 
@@ -71,6 +74,35 @@ class ConstantLossDetector:
             f"The loss has been {high:.6g} for {STUCK_STEPS} steps, for every batch: the model "
             "no longer tells its inputs apart, or none of its parameters is trained. Lower "
             "optim.lr, lengthen schedule.warmup, or look at the labels."
+        )
+
+
+class EqualScoresDetector:
+    """Detects a ranking loss that stays near its value for equal scores of all candidates."""
+
+    def __init__(self) -> None:
+        self._recent: deque[tuple[float, float]] = deque(maxlen=_JUDGED_STEPS)
+        self._warned = False
+
+    def see(self, loss: float, of_equal_scores: float, done: float) -> str | None:
+        """Take the losses of one step and the share of the run that is done; return a warning once.
+
+        The first half of a run, with the warm-up, may pass without progress.
+        """
+        self._recent.append((loss, of_equal_scores))
+        if self._warned or done < _QUIET_SHARE or len(self._recent) < _JUDGED_STEPS:
+            return None
+        mean, equal = (
+            sum(values) / len(self._recent) for values in zip(*self._recent, strict=True)
+        )
+        if mean < _NEAR_EQUAL * equal:
+            return None
+        self._warned = True
+        return (
+            f"The loss of the last {len(self._recent)} steps is {mean:.4f}; it is {equal:.4f} if "
+            "all candidates of a query get the same score. The model hardly tells relevant texts "
+            "from others. Train longer, raise optim.lr, start from a larger model, or look at the "
+            "labels."
         )
 
 

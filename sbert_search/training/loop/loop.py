@@ -177,6 +177,7 @@ class _Run:
         plan = self.stepper.plan(state.epoch, state.index, state.micro_size)
         self.model.train()
         with interrupts() as interrupt, closing(report), closing(prefetch(plan)) as planned_steps:
+            self._evaluate_start(report)
             while not (stopped := self._stopped()):
                 started = time.perf_counter()
                 planned = next(planned_steps)
@@ -206,6 +207,23 @@ class _Run:
         regular = ends_epoch if every is None else self.state.step % every == 0
         return regular or self._stopped() is not None
 
+    def _evaluate_start(self, report: Report) -> None:
+        """Report the dev metrics before the first step, which show what the training gains.
+
+        They are not compared with later ones, as there is no checkpoint of step 0 to go back to.
+        """
+        if self.evaluate is not None and self.ranks.first and self.state.step == 0:
+            report.dev(0, self._dev_metrics(self.evaluate))
+
+    def _dev_metrics(
+        self, evaluate: Callable[[nn.Module], Mapping[str, float]]
+    ) -> Mapping[str, float]:
+        self.model.eval()
+        with torch.no_grad():
+            metrics = evaluate(self.model)
+        self.model.train()
+        return metrics
+
     def _evaluate(self, report: Report) -> bool:
         """Compute the dev metrics on the first rank.
 
@@ -214,10 +232,7 @@ class _Run:
         """
         improved = False
         if self.evaluate is not None and self.ranks.first:
-            self.model.eval()
-            with torch.no_grad():
-                metrics = self.evaluate(self.model)
-            self.model.train()
+            metrics = self._dev_metrics(self.evaluate)
             improved = update_best(self.config.evaluation, self.state, metrics)
             report.dev(self.state.step, metrics)
         best, stale = self.ranks.from_first([improved, self.state.stale])

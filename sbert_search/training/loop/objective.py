@@ -17,6 +17,10 @@ Sum = tuple[Tensor, Tensor | int]
 """A sum over rows, pairs or tokens, and their number; both add up over batches and ranks."""
 
 
+EQUAL_SCORES = "equal_scores"
+"""Name of the metric of a ranking loss that is its value where all candidates score the same."""
+
+
 @dataclass(frozen=True, slots=True)
 class Batch:
     """One micro-batch: the input of one forward pass.

@@ -14,9 +14,10 @@ from sbert_search.errors import ConfigError
 from sbert_search.runtime.device import matmul_rate, memory_bytes
 from sbert_search.runtime.disk import files
 from sbert_search.runtime.progress import duration, progress, tell_progress, warn
-from sbert_search.training.loop.failure_checks import ConstantLossDetector
+from sbert_search.training.loop.failure_checks import ConstantLossDetector, EqualScoresDetector
 from sbert_search.training.loop.gradients import StepContext, StepMetrics
 from sbert_search.training.loop.log import LOG, LineKind, Log, read_log
+from sbert_search.training.loop.objective import EQUAL_SCORES
 from sbert_search.training.loop.plot import draw_curves
 from sbert_search.training.loop.schedule import Schedule
 from sbert_search.training.loop.state import RunState
@@ -64,6 +65,7 @@ class Report:
         self._last = replace(state)
         self._micro_size = state.micro_size
         self._constant_loss = ConstantLossDetector()
+        self._equal_scores = EqualScoresDetector()
         self._shown = ExitStack()
         steps = schedule.total if schedule.in_steps else None
         training = progress(
@@ -85,6 +87,9 @@ class Report:
                 f"{state.micro_size}, and gradients accumulate.",
             )
         if warning := self._constant_loss.see(metrics.loss):
+            self.event(state.step, warning)
+        equal, done = metrics.metrics.get(EQUAL_SCORES), self._done(state)
+        if equal is not None and (warning := self._equal_scores.see(metrics.loss, equal, done)):
             self.event(state.step, warning)
         self._losses.append(metrics.loss)
         self._advance(1)

@@ -101,8 +101,8 @@ def test_a_recipe_ends_in_a_folder_that_the_library_loads(
     assert not np.allclose(
         ours, Embedder(given["model"], precision="fp32").encode(TEXTS), atol=1e-5
     )
-    (dev,) = [line["figures"] for line in read_log(tmp_path / "log.jsonl") if line["kind"] == "dev"]
-    assert list(dev) == ["spearman"]
+    dev = [line for line in read_log(tmp_path / "log.jsonl") if line["kind"] == "dev"]
+    assert [(line["step"], *line["figures"]) for line in dev] == [(0, "spearman"), (2, "spearman")]
     card = (tmp_path / "model" / "README.md").read_text(encoding="utf-8")
     assert given[data].name in card
     assert "| 2 (this model) |" in card
@@ -147,7 +147,7 @@ def test_dev_figures_follow_from_the_dev_file(
     recipe = recipe_of(given, name, data, f"data.dev={given[dev]}", "evaluation.every=1")
     train_bi_encoder(recipe, tmp_path)
     lines = [line for line in read_log(tmp_path / "log.jsonl") if line["kind"] == "dev"]
-    assert [list(line["figures"]) for line in lines] == [[figure]] * 2
+    assert [list(line["figures"]) for line in lines] == [[figure]] * 3  # steps 0, 1, 2
     assert all(0 <= line["figures"][figure] <= 1 for line in lines)
 
 

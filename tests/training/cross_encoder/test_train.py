@@ -212,3 +212,15 @@ def test_relevance_without_labels_names_the_mining_of_negatives(
         train_cross_encoder(
             recipe(start, data, task="relevance", loss="list_softmax"), tmp_path / "run"
         )
+
+
+@pytest.mark.parametrize("loss", ["list_softmax", "list_net", "pairwise"])
+def test_a_reranker_that_learns_nothing_is_told(start: Path, tmp_path: Path, loss: str) -> None:
+    data = files(tmp_path, lambda row: row | {"label": int(row["alike"]), "sentence1": "same"})
+    for name, lr in (("stuck", 0.0), ("learns", 5e-3)):
+        settings = {"task": "relevance", "loss": loss, "optim": {"lr": lr}}
+        settings |= {"budget": {"steps": 80}, "batching": {"size": 4}}
+        made = recipe(start, data | {"negatives": 3, "labels": []}, **settings)
+        train_cross_encoder(made, tmp_path / name)
+        told = [r["message"] for r in read_log(tmp_path / name / "log.jsonl") if "message" in r]
+        assert any("the same score" in message for message in told) == (name == "stuck")

@@ -1,3 +1,4 @@
+import math
 import os
 import signal
 from collections.abc import Callable
@@ -11,6 +12,7 @@ from sbert_search.errors import TrainingError
 from sbert_search.training.loop.failure_checks import (
     STUCK_STEPS,
     ConstantLossDetector,
+    EqualScoresDetector,
     interrupts,
     out_of_memory,
 )
@@ -177,3 +179,20 @@ def test_the_second_interrupt_is_not_held_back() -> None:
         assert interrupt.requested
         with pytest.raises(KeyboardInterrupt):
             os.kill(os.getpid(), signal.SIGINT)
+
+
+def test_a_ranking_loss_near_that_of_equal_scores_is_told_once() -> None:
+    detector, equal = EqualScoresDetector(), math.log(4)
+    told = [detector.see(1.37, equal, step / 200) for step in range(1, 201)]
+    (warning,) = filter(None, told)
+    assert told.index(warning) == 99  # after half of the run
+    assert "The loss of the last 20 steps is 1.3700; it is 1.3863 if all candidates" in warning
+
+
+def test_a_ranking_loss_that_falls_in_time_gives_no_warning() -> None:
+    detector, equal = EqualScoresDetector(), math.log(4)
+    losses = [equal] * 60 + [1.2] * 140
+    told = [detector.see(loss, equal, step / 200) for step, loss in enumerate(losses, 1)]
+    assert not any(told)
+    short = EqualScoresDetector()
+    assert not any(short.see(equal, equal, step / 19) for step in range(1, 20))

@@ -59,6 +59,7 @@ def test_the_log_has_every_step_and_evaluation(tmp_path: Path) -> None:
     assert [line["epoch"] for line in steps] == [0, 0, 0, 0, 0, 1, 1, 1]
     dev = [line for line in log if line["kind"] == "dev"]
     assert [(line["step"], line["figures"]) for line in dev] == [
+        (0, {"spearman": 0.5}),
         (4, {"spearman": 0.5}),
         (8, {"spearman": 0.5}),
     ]
