@@ -86,7 +86,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "eval compare": (
         "sbert-search eval compare runs/a runs/b",
         "sbert-search eval compare runs/a runs/b --metric nDCG@10",
-        "sbert-search eval compare runs/a runs/b --svg difference.svg",
+        "sbert-search eval compare runs/a runs/b --svg plots",
     ),
     "eval fusion": (
         "sbert-search eval fusion my.index my-data",

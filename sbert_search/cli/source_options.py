@@ -169,9 +169,14 @@ def finish(
         del facts["counts"]
         emit({made: str(path), "read": counts.read, **to_mapping(counts), **facts})
     else:
+        kept = (
+            f"{counts.indexed:,} indexed, {counts.replaced:,} replaced, {counts.duplicate:,} "
+            "duplicate"
+            if made == "index"
+            else f"{counts.indexed:,} embedded"  # a file takes every document, also equal ones
+        )
         say(
-            f"{counts.read:,} rows read: {counts.indexed:,} indexed, {counts.replaced:,} replaced, "
-            f"{counts.duplicate:,} duplicate, {counts.rejected:,} rejected "
+            f"{counts.read:,} rows read: {kept}, {counts.rejected:,} rejected "
             f"({report.seconds:,.1f} s)."
         )
         if made == "index" and counts.indexed:

@@ -208,6 +208,9 @@ def test_info_check_repair_compact_snapshot(index: Path, tmp_path: Path) -> None
     assert repaired["dropped"] == []
     (compacted,) = sbert_search("index", "compact", index, "--json").records
     assert (compacted["before"]["segments"], compacted["after"]["segments"]) == (1, 1)
+    said = sbert_search("index", "compact", index).out
+    assert "1 segment, " in said
+    assert "1 segments" not in said
     copy = tmp_path / "copy.index"
     assert sbert_search("index", "snapshot", index, copy).code == 0
     asked = ["river", "--json"]
@@ -218,6 +221,10 @@ def test_embed_writes_vectors_as_a_fixed_size_list(corpus: Path, tmp_path: Path)
     out = tmp_path / "vectors.parquet"
     (done,) = sbert_search("embed", corpus, "--out", out, "--json", env=HASHING).records
     assert (done["file"], done["indexed"], done["passages"]) == (str(out), 3, 3)
+    told = sbert_search("embed", corpus, "--out", out, env=HASHING).out
+    assert told.startswith("3 rows read: 3 embedded, 0 rejected (")
+    taken = sbert_search("index", "build", corpus, "--out", out, env=HASHING)
+    assert (taken.code, "is a file" in taken.err) == (2, True)
     table = pq.read_table(out)
     assert str(table.schema.field("vector").type).startswith("fixed_size_list")
     vectors = table.column("vector").combine_chunks().flatten().to_numpy().reshape(3, 384)

@@ -117,9 +117,13 @@ def compact(
         emit({"index": str(path), "before": to_mapping(before), "after": to_mapping(after)})
     else:
         say(
-            f"{before.segments:,} segments, {size_text(before.size_bytes)} before; "
-            f"{after.segments:,} segments, {size_text(after.size_bytes)} now."
+            f"{_segments(before)}, {size_text(before.size_bytes)} before; "
+            f"{_segments(after)}, {size_text(after.size_bytes)} now."
         )
+
+
+def _segments(info: IndexInfo) -> str:
+    return "1 segment" if info.segments == 1 else f"{info.segments:,} segments"
 
 
 @click.command()

@@ -62,7 +62,12 @@ def index_options(function: F) -> F:
 
 
 @click.command()
-@click.option("--out", required=True, type=click.Path(path_type=Path), help="Folder of the index.")
+@click.option(
+    "--out",
+    required=True,
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Folder of the index.",
+)
 @click.option(
     "--recipe",
     "recipe_file",

@@ -12,6 +12,7 @@ from sqlglot import exp
 from sbert_search.errors import QueryError
 
 MAX_CHARACTERS = 100_000
+_OPERATOR = re.compile(r"(?i)AND|OR|NOT|IN|I?LIKE|BETWEEN|IS|[<>=!]+")  # needs something after it
 SHOWN_CHARACTERS = 160  # characters of the filter that an error shows
 KNOWN = (
     "filters support columns, values, =, <>, <, >, AND, OR, NOT, IN, BETWEEN, LIKE, IS NULL, "
@@ -89,7 +90,11 @@ class FilterText:
             at = error.errors[0] if error.errors else {}
             before = at.get("start_context") or ""
             offset = self._where.find(before + (at.get("highlight") or "")) + len(before)
-            self._refuse_at(max(offset, 0), "it is not a condition here")
+            rest = self._where[max(offset, 0) :].strip()
+            reason = "it is not a condition here"
+            if _OPERATOR.fullmatch(rest):
+                reason = f"it is incomplete: a value or a condition is missing after {rest}"
+            self._refuse_at(max(offset, 0), reason)
         except sqlglot.errors.TokenError:
             quotes = max(self._where.rfind(quote) for quote in "'\"")
             self._refuse_at(max(quotes, 0), "a quote is not closed")
