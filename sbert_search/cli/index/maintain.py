@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -173,6 +174,8 @@ def snapshot(path: Path, target: Path, as_json: bool) -> None:
     from sbert_search.index.index import Index
 
     index = Index.open(path)
+    if os.path.lexists(target):
+        raise click.UsageError(f"{target} exists already; name a new folder for the backup.")
     index.backup(target)
     if as_json:
         emit({"index": str(path), "snapshot": str(target), "documents": len(index)})
