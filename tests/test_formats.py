@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from sbert_search import Index
+from sbert_search import Index, SearchOptions
 from tests.formats import make
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -91,7 +91,9 @@ def test_an_index_is_sound_and_can_be_changed(
     kept = {i: row for i, row in before.items() if "('kind', 'river')" not in row}
     assert after.pop("dóc 零") != kept.pop("dóc 零")
     assert after == kept
-    (hit,) = make.open_engine(path).search("far rivers", mode="lexical", where="kind = 'mill'", k=1)
+    engine = make.open_engine(path)
+    options = SearchOptions(k=1, mode="lexical", where="kind = 'mill'", full_text=True)
+    (hit,) = engine.search("far rivers", options=options)
     assert (hit.doc_id, hit.text) == (new["_id"], new["text"])
 
 

@@ -69,6 +69,7 @@ from sbert_search.index.maintained import MaintainedIndex
 from sbert_search.index.storage.manifest import StoreSettings
 from sbert_search.index.store import IndexStore
 from sbert_search.index.writer import IndexWriter
+from sbert_search.models.loading.identity import ModelIdentity
 from sbert_search.models.loading.resolve import resolve_model
 from sbert_search.runtime import memory
 from sbert_search.runtime.progress import detail, note, warn
@@ -604,8 +605,10 @@ class Index(MaintainedIndex):
         agreed = self.state.settings
         with note_resume_on_interrupt(self.store), self.store.writer() as writer:
             self.require_finished()
-            if has_vectors and writer.snapshot.settings != agreed:
+            if has_vectors:
                 _require_same(writer.snapshot.settings, agreed, self.path)
+            elif model is None:
+                _require_same_model(writer.snapshot.settings, agreed, self.path)
             writer.add_columns(survey.columns)
             report = ingest(
                 writer,
@@ -620,6 +623,16 @@ class Index(MaintainedIndex):
                 by_time=True,
             )
         return report
+
+
+def _require_same_model(settings: StoreSettings, before: StoreSettings, path: Path) -> None:
+    """Refuse the model of an index that another process has put in this one's place meanwhile."""
+    now, then = (ModelIdentity.from_mapping(each.identity) for each in (settings, before))
+    if differences := then.differences(now):
+        raise ModelMismatch(
+            f"{path} now holds another index, built with {now.name} ({'; '.join(differences)}). "
+            "Open the index again to add to it."
+        )
 
 
 def _require_same(settings: StoreSettings, before: StoreSettings, path: Path) -> None:

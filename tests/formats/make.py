@@ -128,7 +128,7 @@ def found(folder: Path) -> dict[str, dict[str, list[Any]]]:
 def documents(index: Path) -> dict[str, str]:
     """Read title, text and metadata of all documents, by id."""
     engine = open_engine(index)
-    hits = engine.search(QUERY, len(engine.index))
+    hits = engine.search(QUERY, len(engine.index), full_text=True)
     return {h.doc_id: repr((h.title, h.text, sorted(h.metadata.items()))) for h in hits}
 
 

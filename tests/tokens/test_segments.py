@@ -124,7 +124,7 @@ def test_a_plan_follows_from_seed_and_epoch() -> None:
 
 
 def test_nsp_needs_a_second_document() -> None:
-    with pytest.raises(CorpusError, match="number of documents is 1"):
+    with pytest.raises(CorpusError, match="the source has only 1 document"):
         plan([[5, 5, 5]], "nsp")
     assert len(plan([[5, 5, 5]], "sop"))
 
