@@ -46,8 +46,8 @@ _FIELD_OPTIONS = (
     (
         "--column-type",
         "NAME=TYPE,...",
-        "Types of metadata columns: text, int, float, bool, date, timestamp, or a list such as "
-        "list[text]; year=int,published=date.  [default: detected]",
+        "Types of metadata columns, such as year=int,published=date. Types: text, int, float, "
+        "bool, date, timestamp, list[text] and other lists.  [default: detected]",
     ),
     (
         "--sql",

@@ -35,11 +35,17 @@ def unit(vectors: Vectors) -> Vectors:
 
 
 def _euclidean(first: Vectors, second: Vectors) -> Vectors:
-    return -np.stack([np.linalg.norm(second - row, axis=1) for row in first])
+    scores = np.empty((len(first), len(second)), np.float32)
+    for row, vector in enumerate(first):  # the differences of all pairs could exceed the memory
+        scores[row] = -np.linalg.norm(second - vector, axis=1)
+    return scores
 
 
 def _manhattan(first: Vectors, second: Vectors) -> Vectors:
-    return -np.stack([np.abs(second - row).sum(axis=1) for row in first])
+    scores = np.empty((len(first), len(second)), np.float32)
+    for row, vector in enumerate(first):
+        scores[row] = -np.abs(second - vector).sum(axis=1)
+    return scores
 
 
 _MEASURES = {

@@ -82,7 +82,8 @@ class BiEncoder(nn.Module):
     def needs_only_starts(self) -> bool:
         """Whether encoder and pooling find the texts of a batch by `PackedTokens.starts` alone.
 
-        If so, a batch may end in padding rows; see `Encoder.needs_only_starts`.
+        If so, the batch may have padding tokens after its last text; see
+        `Encoder.needs_only_starts`.
         """
         return self.encoder.needs_only_starts and AT_ONCE.keys() >= set(self.pooling)
 

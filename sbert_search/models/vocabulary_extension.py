@@ -35,7 +35,7 @@ def extend_vocabulary(read: Checkpoint, old: TextTokenizer, new: TextTokenizer) 
     added = _added_pieces(old, new)
     split = old.backend.model.tokenize
     parts_of = {piece_id: [token.id for token in split(piece)] for piece, piece_id in added.items()}
-    size = max(read.encoder.config.vocab_size, *(piece_id + 1 for piece_id in parts_of))
+    size = max([read.encoder.config.vocab_size, *(piece_id + 1 for piece_id in parts_of)])
 
     def extended(rows: Tensor) -> Tensor:
         larger = torch.cat([rows, rows.new_zeros(size - len(rows), *rows.shape[1:])])
@@ -62,10 +62,11 @@ def _added_pieces(old: TextTokenizer, new: TextTokenizer) -> dict[str, int]:
     known, extended = old.backend.get_vocab(), new.backend.get_vocab()
     moved = next((piece for piece in sorted(known) if extended.get(piece) != known[piece]), None)
     if moved is not None:
+        found = f"has the id {extended[moved]}" if moved in extended else "has no id"
         raise ConfigError(
             f"The vocabulary of {new.folder} ({new.vocab_size:,} tokens) does not extend that of "
-            f"the model ({old.vocab_size:,}): {moved!r} has the id {extended.get(moved)}, not "
-            f"{known[moved]}. Make it with `sbert-search tokenizer train --extend`, or leave out "
-            "the option tokenizer."
+            f"the model ({old.vocab_size:,}): {moved!r} {found}, not {known[moved]}. "
+            "Make it with `sbert-search tokenizer train --extend`, or leave out the option "
+            "tokenizer."
         )
     return {piece: piece_id for piece, piece_id in extended.items() if piece not in known}

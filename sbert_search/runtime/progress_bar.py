@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from rich.console import Console
 from rich.progress import (
@@ -17,8 +17,6 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 from rich.text import Text
-
-from sbert_search.runtime.progress import Advance
 
 
 class _Rate(ProgressColumn):
@@ -34,7 +32,7 @@ class _Rate(ProgressColumn):
 
 
 @contextlib.contextmanager
-def bar(label: str, total: int | None, unit: str) -> Iterator[Advance]:
+def bar(label: str, total: int | None, unit: str) -> Iterator[Callable[[int], None]]:
     """Show a bar on stderr until the context ends; yield a function that adds n finished units."""
     columns = (
         SpinnerColumn(),

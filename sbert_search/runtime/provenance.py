@@ -30,7 +30,7 @@ LIBRARIES = (
 
 
 class Machine(TypedDict):
-    """A machine; ``threads`` and ``devices`` are those of torch, and absent without torch."""
+    """A machine; ``threads`` and ``devices`` are those of torch, and absent if it has none."""
 
     cpu: str
     cores: int
@@ -110,6 +110,9 @@ def library_versions(names: Iterable[str] = LIBRARIES) -> dict[str, str]:
 
 
 def _without_path(before: str, word: str) -> str:
+    option, equals, value = word.partition("=")
+    if equals and option.startswith("--") and Path(value).is_absolute():
+        return f"{option}={_without_path(option, value)}"
     if not Path(word).is_absolute():
         return word
     return before.lstrip("-").replace("-", "_").upper() if before[:2] == "--" else Path(word).name

@@ -16,8 +16,9 @@ from sbert_search.tokens.borders import Border, token_borders
 
 PIECE_CHARS = 1 << 17  # limits memory: a tokenizer's result takes about 300 bytes per token
 
-# The end of a text decides where its last two passages are cut. A passage moves on by a quarter of
-# its maximum size or more, so these two are among the last nine.
+# A text is split piece by piece. More text may still change where the last two passages of a piece
+# are cut. With overlap, up to nine passages may begin within the length of two passages, since each
+# begins at least a quarter of a passage after the one before. So the last nine are split again.
 _UNSURE = 9
 
 Borders = Literal["sentences", "words"]
@@ -59,9 +60,14 @@ class Chunking:
         """Maximum length of all passages of a text together, as a multiple of the text."""
         return 3 if self.overlap else 1
 
-    def split(self, text: str, spans: Callable[[str], Spans]) -> Spans:
-        """Split a text by a function that calls `spans` with the tokens of a piece of the text."""
-        return split_by_pieces(text, spans, 1 if self.borders == "words" else _UNSURE)
+    def split(self, text: str, split_piece: Callable[[str], Spans]) -> Spans:
+        """Split a text piece by piece.
+
+        Args:
+            text: The text.
+            split_piece: Tokenises a piece of the text and splits it by `spans`.
+        """
+        return split_by_pieces(text, split_piece, 1 if self.borders == "words" else _UNSURE)
 
     def spans(
         self,
@@ -168,7 +174,8 @@ def _passages(kinds: NDArray[np.int8], capacity: int, overlap: int) -> Spans:
     overlap = min(overlap, capacity // 2)
     spans, first = [], 0
     while (rest := len(kinds) - first) > capacity:
-        # Above the overlap by half of the other tokens, so that each passage moves on by so many.
+        # The next passage may begin ``overlap`` tokens before the cut. So the cut is not before
+        # ``low``, which lets each passage begin (capacity - overlap) / 2 tokens after the last one.
         low, aim = (capacity + overlap + 1) // 2, capacity
         if rest + overlap <= 2 * capacity:
             low, aim = max(low, rest + overlap - capacity), (rest + overlap + 1) // 2
@@ -200,7 +207,7 @@ def _characters(tokens: Spans, cuts: Sequence[int], n_chars: int) -> Spans:
 
     Args:
         tokens: First token of each passage, and the token after its last one.
-        cuts: Where a passage that begins with a token begins in the text, for each token.
+        cuts: For each token, the character at which a passage begins whose first token it is.
         n_chars: Length of the text.
     """
     starts = [0] + [cuts[first] for first, _ in tokens[1:]]

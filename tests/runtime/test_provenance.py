@@ -50,5 +50,7 @@ def test_a_command_is_written_without_paths_of_the_machine(
     given = ["benchmarks/bench.py", "--quick", "--peer-python", str(tmp_path), "--out", "f.json"]
     monkeypatch.setattr(sys, "argv", given)
     assert command() == "python benchmarks/bench.py --quick --peer-python PEER_PYTHON --out f.json"
+    monkeypatch.setattr(sys, "argv", ["bench.py", f"--out={tmp_path}", "--metric=a/b"])
+    assert command() == "python bench.py --out=OUT --metric=a/b"
     monkeypatch.setattr(sys, "argv", [str(tmp_path / "eval" / "run.py"), str(tmp_path / "mini")])
     assert command() == "python eval/run.py mini"

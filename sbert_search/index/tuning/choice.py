@@ -19,7 +19,7 @@ class Candidate:
 
     Attributes:
         measured: Measurements of the family on the sample.
-        trial: The fastest of these measurements that reaches the recall.
+        trial: The best of these measurements, as `fastest` chooses it.
         latency_ms: Predicted median latency over all rows.
         build_s: Predicted seconds to build over all rows.
         size_bytes: Predicted bytes of the FAISS files.

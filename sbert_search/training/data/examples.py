@@ -36,7 +36,7 @@ ENTAILMENT, CONTRADICTION = "entailment", "contradiction"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ColumnNames:
-    """Names of columns; None: the usual names, listed in `corpus.pairs` and `corpus.triplets`."""
+    """Names of columns; None: the usual names, listed in `corpus.labelled`."""
 
     text1: str | None = None  # first text of a pair, anchor of a triplet
     text2: str | None = None  # second text of a pair, positive of a triplet

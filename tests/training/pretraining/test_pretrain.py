@@ -13,11 +13,13 @@ import transformers
 
 from sbert_search.corpus.documents import CorpusReader
 from sbert_search.encoder.hf_config import to_settings
+from sbert_search.encoder.weights import read_checkpoint
 from sbert_search.errors import ConfigError, CorpusError, ModelError, SbertSearchError
 from sbert_search.evaluation.perplexity import evaluate_masked
 from sbert_search.models.pretraining import MaskedLanguageModel
 from sbert_search.models.replaced_token_detection import ReplacedTokenModel
 from sbert_search.models.student_init import alternate
+from sbert_search.models.vocabulary_extension import extend_vocabulary
 from sbert_search.tokens.training import VocabularySettings, train_tokenizer
 from sbert_search.training.loop.log import LOG, read_log
 from sbert_search.training.loop.loop import Result
@@ -279,6 +281,14 @@ def test_a_discriminator_goes_on_with_an_extended_vocabulary(tmp_path: Path) -> 
     assert isinstance(model, ReplacedTokenModel)
     size = model.tokenizer.vocab_size
     assert model.generator.encoder.config.vocab_size == model.encoder.config.vocab_size == size
+
+
+def test_the_same_vocabulary_changes_nothing(tmp_path: Path) -> None:
+    done = pretrain(small_recipe("bert", tmp_path), tmp_path / "first")
+    read = read_checkpoint(done.last / "model")
+    tokenizer = MaskedLanguageModel.load(done.last / "model").tokenizer
+    same = extend_vocabulary(read, tokenizer, tokenizer)
+    assert torch.equal(same.encoder.embeddings.word.weight, read.encoder.embeddings.word.weight)
 
 
 def test_a_vocabulary_that_does_not_extend_the_model_is_refused(tmp_path: Path) -> None:

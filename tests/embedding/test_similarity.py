@@ -1,0 +1,28 @@
+"""The four measures of similarity, by values worked out by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from sbert_search.embedding.similarity import similarity
+
+FIRST = np.array([[3.0, 4.0], [0.0, 0.0]], np.float32)
+SECOND = np.array([[6.0, 8.0], [4.0, -3.0], [3.0, 4.0]], np.float32)
+
+
+@pytest.mark.parametrize(
+    ("measure", "expected"),
+    [
+        ("cosine", [[1, 0, 1], [0, 0, 0]]),
+        ("dot", [[50, 0, 25], [0, 0, 0]]),
+        ("euclidean", [[-5, -(50**0.5), 0], [-10, -5, -5]]),
+        ("manhattan", [[-7, -8, 0], [-14, -7, -7]]),
+    ],
+)
+def test_a_measure_has_these_values(measure: str, expected: list[list[float]]) -> None:
+    scores = similarity(FIRST, SECOND, measure)
+    assert scores.dtype == np.float32
+    assert scores == pytest.approx(np.array(expected), abs=1e-6)
+    assert similarity(FIRST[:0], SECOND, measure).shape == (0, 3)
+    assert similarity(FIRST, SECOND[:0], measure).shape == (2, 0)
