@@ -51,13 +51,18 @@ def contents(*roots: Path) -> dict[Path, bytes]:
     return {f: f.read_bytes() for f in found if f.is_file() and f.name != "LOCK"}
 
 
-def assert_refused(capsys: pytest.CaptureFixture[str], *command: object, keeps: Path) -> str:
+def assert_refused(
+    capsys: pytest.CaptureFixture[str],
+    *command: object,
+    keeps: Path,
+    why: str = "which is read",
+) -> str:
     """Run a command that must do nothing and say why."""
     before = contents(keeps)
     assert run([str(word) for word in command]) == 2
     assert contents(keeps) == before
     said = capsys.readouterr().err
-    assert "which is read" in said
+    assert why in said
     return said
 
 
@@ -99,9 +104,12 @@ def test_build_and_snapshot(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, built: Path, queries: Path
 ) -> None:
     for out in names_of(queries):
-        assert_refused(capsys, "index", "build", queries, "--out", out, keeps=tmp_path)
-    for target in (built, built / "inner", built / "seg" / "inner"):
-        assert_refused(capsys, "index", "snapshot", built, target, keeps=built)
+        build = ("index", "build", queries, "--out", out)
+        assert_refused(capsys, *build, keeps=tmp_path, why="is a file")
+    snapshot = ("index", "snapshot", built)
+    assert_refused(capsys, *snapshot, built, keeps=built, why="exists already")
+    for target in (built / "inner", built / "seg" / "inner"):
+        assert_refused(capsys, *snapshot, target, keeps=built)
 
 
 def test_eval_and_compare(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
