@@ -168,7 +168,7 @@ class ChildRun:
 
 
 def run_child(script: str, *child_arguments: str) -> ChildRun:
-    """Run a Python script in a child process, and sample the memory of the process.
+    """Run a Python script in a child process, and sample the memory that the child uses.
 
     The last line that the script prints must be one JSON object. Anonymous memory is RssAnon +
     RssShmem, which the kernel cannot drop. Pages of mapped files (RssFile) are counted separately.

@@ -85,7 +85,7 @@ def widen(
     truth: Rows,
     wanted: float,
 ) -> float:
-    """Set the smallest search width that reaches the wanted recall, and return the recall reached.
+    """Set the smallest search width with at least the wanted recall, and return the recall found.
 
     If no width up to the largest of `WIDTHS` reaches it, the largest is set.
     """

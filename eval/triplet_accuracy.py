@@ -1,4 +1,4 @@
-"""Triplet accuracy: how often a sentence is nearer to one of its own section than to another's."""
+"""Triplet accuracy: how often a sentence is nearer to its own section than to another section."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from sbert_search.index.snapshot import Snapshot
 from sbert_search.records import Document
 
 DocIds: TypeAlias = str | int | Iterable[str | int]
-"""One id or several; an integer stands for its decimal text."""
+"""One document id or several. The integer 12 means the id "12"."""
 
 _BLOCK = 256  # documents read at a time
 

@@ -1,6 +1,8 @@
+import contextlib
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -27,19 +29,26 @@ from tests.training.small import (
 ROOT = Path(__file__).parents[2]
 
 
+@contextlib.contextmanager
+def two_ranks(child: str, out: Path) -> Iterator[None]:
+    """Run a script of this folder on two ranks beside the context; both must succeed."""
+    torchrun = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2")
+    ranks = subprocess.Popen(
+        [*torchrun, "-m", f"tests.training.{child}", str(out)],
+        cwd=ROOT,
+        env=dict(os.environ, OMP_NUM_THREADS="1"),
+    )
+    yield
+    assert ranks.wait(timeout=300) == 0
+
+
 @pytest.mark.distributed
 def test_two_ranks_are_one_with_the_same_batch(tmp_path: Path) -> None:
     one, two = tmp_path / "one", tmp_path / "two"
     for folder in (one, two):
         folder.mkdir()
-    torchrun = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2")
-    ranks = subprocess.Popen(
-        [*torchrun, "-m", "tests.training.ranks_child", str(two)],
-        cwd=ROOT,
-        env=dict(os.environ, OMP_NUM_THREADS="1"),
-    )
-    main(one)
-    assert ranks.wait(timeout=300) == 0
+    with two_ranks("ranks_child", two):
+        main(one)
     for kind in TASKS:
         curves = [step_losses(read_log(out / f"{kind}-50/log.jsonl")) for out in (one, two)]
         assert len(curves[1]) == 50  # one log, not two
@@ -86,14 +95,8 @@ def test_a_step_smaller_than_the_world_is_refused() -> None:
 
 @pytest.mark.distributed
 def test_two_ranks_mine_and_train_the_preliminary_model_once(tmp_path: Path) -> None:
-    torchrun = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2")
-    done = subprocess.run(
-        [*torchrun, "-m", "tests.training.mining_child", str(tmp_path)],
-        cwd=ROOT,
-        env=dict(os.environ, OMP_NUM_THREADS="1"),
-        timeout=300,
-    )
-    assert done.returncode == 0
+    with two_ranks("mining_child", tmp_path):
+        pass
     assert len(step_losses(read_log(tmp_path / "run/first/log.jsonl"))) == 2
     mined = [(tmp_path / f"mined-{rank}.json").read_text() for rank in (0, 1)]
     assert mined[0] == mined[1] != "[]"
@@ -104,14 +107,8 @@ def test_two_ranks_mine_and_train_the_preliminary_model_once(tmp_path: Path) -> 
 
 @pytest.mark.distributed
 def test_the_first_rank_alone_publishes_the_best_cross_encoder(tmp_path: Path) -> None:
-    torchrun = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2")
-    done = subprocess.run(
-        [*torchrun, "-m", "tests.training.cross_encoder_child", str(tmp_path)],
-        cwd=ROOT,
-        env=dict(os.environ, OMP_NUM_THREADS="1"),
-        timeout=300,
-    )
-    assert done.returncode == 0
+    with two_ranks("cross_encoder_child", tmp_path):
+        pass
     assert [path.name for path in tmp_path.glob("published-*")] == ["published-0"]
     best = (tmp_path / "run" / "best").read_text()
     newest = max(path.name for path in (tmp_path / "run").glob("ckpt-*"))

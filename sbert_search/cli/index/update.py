@@ -131,12 +131,7 @@ def build(
     finish(ctx, report, out, "index", as_json=as_json)
 
 
-@click.command()
-@_folder
-@source_options
-@vector_options
-@embedder_options
-@shared_options(
+_update_options = shared_options(
     "batch-tokens",
     "allow-inexact",
     "on-truncate",
@@ -148,6 +143,14 @@ def build(
     "quiet",
     "json",
 )
+
+
+@click.command()
+@_folder
+@source_options
+@vector_options
+@embedder_options
+@_update_options
 @click.pass_context
 def add(ctx: click.Context, /, path: Path, as_json: bool, **_: object) -> None:
     """Add documents to the index DIR.
@@ -164,18 +167,7 @@ def add(ctx: click.Context, /, path: Path, as_json: bool, **_: object) -> None:
 @source_options
 @vector_options
 @embedder_options
-@shared_options(
-    "batch-tokens",
-    "allow-inexact",
-    "on-truncate",
-    "chunk-tokens",
-    "chunk-overlap",
-    "on-error",
-    "memory",
-    "wait",
-    "quiet",
-    "json",
-)
+@_update_options
 @click.pass_context
 def upsert(ctx: click.Context, /, path: Path, as_json: bool, **_: object) -> None:
     """Add documents and replace those that changed.

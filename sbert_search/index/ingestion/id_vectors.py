@@ -197,7 +197,7 @@ class IdVectors:
                 self._reasons.setdefault(start + row, (problem, ""))
 
     def _resolve_repeated_ids(self) -> None:
-        """Keep the first row of each id: later ones are duplicates or rejected."""
+        """Keep the first row of each id. Later rows of the id are duplicates or are rejected."""
         order = np.argsort(self.id_hashes, kind="stable")
         hashes = self.id_hashes[order]
         same = hashes[1:] == hashes[:-1]

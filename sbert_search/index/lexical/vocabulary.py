@@ -28,7 +28,7 @@ _LISTED = re.compile(r"[^\W\d]{3,64}")
 
 
 def is_listed(word: str) -> bool:
-    """Whether a word in lower case is listed if it occurs."""
+    """Whether the list has a word, given in lower case, if a document contains it."""
     return _LISTED.fullmatch(word) is not None
 
 

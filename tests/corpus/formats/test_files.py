@@ -1,4 +1,4 @@
-"""Files of which each is a document: in folders, alone and by globs."""
+"""Formats in which one file is one document, given alone, in folders and by globs."""
 
 from __future__ import annotations
 

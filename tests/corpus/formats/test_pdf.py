@@ -19,7 +19,7 @@ from tests.corpus.accounting import read_all
 
 
 def make_pdf(pages: Sequence[str], title: str = "") -> bytes:
-    """Write a PDF by hand: one line of text a page."""
+    """Write a PDF file without a library. Each page has one line of text."""
     texts = [f"BT /F1 12 Tf 72 720 Td ({text}) Tj ET".encode() for text in pages]
     kids = " ".join(f"{4 + 2 * n} 0 R" for n in range(len(pages)))
     objects = [
