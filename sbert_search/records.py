@@ -162,6 +162,58 @@ class TextGroup:
     source: str = ""
 
 
+Label = str | float | tuple[str, ...]
+"""The label of a text: the name of its class, a number, or the names of several classes."""
+
+
+@dataclass(frozen=True, slots=True)
+class LabelledText:
+    """A text, or a pair of texts, with its label."""
+
+    text: str
+    text2: str | None
+    label: Label
+    source: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class TaggedTokens:
+    """The tokens of a sentence, each with its tag; both have the same length."""
+
+    tokens: tuple[str, ...]
+    tags: tuple[str, ...]
+    source: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """An answer to a question: a part of the context, and its first character in the context."""
+
+    start: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A question on a text, its context.
+
+    Attributes:
+        question_id: Id of the question.
+        text: The question.
+        context: The text to answer from.
+        answers: The accepted answers; (): the context has no answer.
+        title: Title of the article that the context is from, or "".
+        source: Where the question was read.
+    """
+
+    question_id: str
+    text: str
+    context: str
+    answers: tuple[Answer, ...]
+    title: str = ""
+    source: str = ""
+
+
 @dataclass(frozen=True, slots=True)
 class RowCounts:
     """Number of input rows by outcome; the four outcomes add up to the rows read.
