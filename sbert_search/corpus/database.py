@@ -158,7 +158,7 @@ def _whole_table(tables: list[str], shown: str) -> str:
 
 def _require_columns(names: list[str], shown: str, query: str | None) -> None:
     if not names:
-        raise CorpusError(f"{shown}: the query {excerpt(query)} has no rows; pass a SELECT.")
+        raise CorpusError(f"{shown}: the query {excerpt(query)} returns no columns; pass a SELECT.")
     if repeated := sorted({name for name in names if names.count(name) > 1}):
         raise CorpusError(
             f"{shown}: the query has two columns {repeated[0]!r}; rename one with AS."

@@ -70,11 +70,11 @@ def set_progress(display: ProgressDisplay) -> ProgressDisplay:
     """Choose how this process shows the progress of long steps.
 
     Args:
-        display: "auto": a bar on stderr if that is a terminal, else lines: the first after 2
-            seconds, the next after 10, then at doubling intervals of up to a minute. "off":
-            nothing. Or a function, which is called with a `Progress` when a step begins, at most
-            ten times a second while it runs, and when it has ended. Several threads may call the
-            function, one at a time. An exception in it stops the work.
+        display: "auto": a bar on stderr if that is a terminal, else lines. The first line comes
+            after 2 seconds and the second 10 seconds later; each further interval is twice the one
+            before, up to a minute. "off": nothing. Or a function, which is called with a `Progress`
+            when a step begins, at most ten times a second while it runs, and when it has ended.
+            Several threads may call the function, one at a time. An exception in it stops the work.
 
     Returns:
         The display before, so that it can be restored.

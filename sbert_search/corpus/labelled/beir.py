@@ -23,8 +23,8 @@ from sbert_search.runtime.memory import mib
 _QUERY_BYTES = 256  # memory overhead of a query: the Query object and its dict entry
 
 
-class _Owner:
-    """Keeps the copy of standard input while it is read."""
+class _SpoolLifetime:
+    """While this object lives, `spooled` keeps its temporary copy of standard input."""
 
 
 def read_queries(
@@ -44,7 +44,7 @@ def read_queries(
         CorpusError: The file is absent, empty or unreadable, a row is not a query, or two rows have
             the same id.
     """
-    owner = _Owner()
+    owner = _SpoolLifetime()
     file = source_files("-", owner)[0] if str(path) == "-" else classify(queries_file(path))
     queries: dict[str, Query] = {}
     limit, taken = RowLimit.within(memory_bytes), 0

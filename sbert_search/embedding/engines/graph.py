@@ -167,7 +167,7 @@ def make_graph(folder: ModelFolder) -> Path:
     files.disk.make_folder(partial)
     try:
         export_graph(model, partial / GRAPH, partial / WEIGHTS)
-        _require_equal(GraphEngine(partial, model.tokenizer), expected)
+        _require_close(GraphEngine(partial, model.tokenizer), expected)
         hashes = {name: sha256_of(partial / name) for name in (GRAPH, WEIGHTS)}
         manifest = json.dumps({"made_of": inputs, "sha256": hashes}, indent=1)
         files.write_new(partial / MANIFEST, manifest.encode())
@@ -201,7 +201,7 @@ def _native_vectors(model: BiEncoder) -> Vectors:
     return NativeEngine(model)(_check_texts(model.tokenizer))
 
 
-def _require_equal(engine: GraphEngine, expected: Vectors) -> None:
+def _require_close(engine: GraphEngine, expected: Vectors) -> None:
     difference = float(np.abs(engine(_check_texts(engine.tokenizer)) - expected).max())
     if not difference <= _TOLERANCE:  # also true of NaN
         raise ModelError(

@@ -107,7 +107,7 @@ def train(
         if memory_bytes is not None:
             n_training = min(n_training, max(memory_bytes // (4 * 4 * settings.dim), 1))
         sample = _evenly(samples, n_training)
-        device = faiss_gpu.can_hold(index, len(sample))
+        device = faiss_gpu.gpu_for(index, len(sample))
         trained = faiss_gpu.train(device, index, sample) if device else None
         if trained is not None:
             return trained
@@ -173,7 +173,7 @@ def write(folder: Folder, number: int, begun: FaissIndex, vectors: Vectors) -> F
     """
     faiss = import_faiss()
     with progress("Building the search index", len(vectors), "vectors") as advance:
-        device = faiss_gpu.can_hold(begun, len(vectors))
+        device = faiss_gpu.gpu_for(begun, len(vectors))
         index = faiss_gpu.fill(device, begun, vectors, advance) if device else None
         if index is None:
             index = fill(begun, vectors, advance)

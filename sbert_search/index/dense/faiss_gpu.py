@@ -85,7 +85,7 @@ def find_gpu() -> Gpu | None:
     return gpu if right else None
 
 
-def can_hold(index: FaissIndex, n_rows: int) -> Gpu | None:
+def gpu_for(index: FaissIndex, n_rows: int) -> Gpu | None:
     """Return the device if it supports this kind of index and has room for its rows, or None."""
     gpu = find_gpu()
     if gpu is None:
@@ -119,7 +119,7 @@ def fill(gpu: Gpu, begun: FaissIndex, vectors: Vectors, advance: Advance) -> Fai
 
     Args:
         gpu: The device.
-        begun: A trained index that is empty or holds the first of the vectors.
+        begun: A trained index with the first ``begun.ntotal`` of the vectors, which may be none.
         vectors: All vectors, (n_rows, dim).
         advance: Called with the number of vectors added.
 
@@ -183,7 +183,7 @@ def supports(plan: Plan) -> bool:
 def load(index: FaissIndex) -> GpuIndex | None:
     """Copy an index to a device; None without a usable device, or, with a note, on failure."""
     try:
-        gpu = can_hold(index, index.ntotal)
+        gpu = gpu_for(index, index.ntotal)
         return GpuIndex(gpu, index) if gpu else None
     except RuntimeError as error:
         warn(f"Searching on the CPU: {error}")

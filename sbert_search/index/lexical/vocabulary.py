@@ -28,7 +28,7 @@ _LISTED = re.compile(r"[^\W\d]{3,64}")
 
 
 def is_listed(word: str) -> bool:
-    """Whether the list has a word, given in lower case, if a document contains it."""
+    """Whether words of this form are listed: 3 to 64 letters. ``word`` is in lower case."""
     return _LISTED.fullmatch(word) is not None
 
 

@@ -35,7 +35,8 @@ def hash_content(document: Document) -> int:
 
     An integer and an equal float have the same hash, since an int64 column may become float64. A
     missing value has the same hash as a missing column (docs/decisions.md: A hash of the content is
-    stored with each id). The hash of a file's document is its fingerprint.
+    stored with each id). A document made from a whole file has a fingerprint, the hash of that
+    file, which is returned as it is.
     """
     if document.fingerprint is not None:
         return document.fingerprint

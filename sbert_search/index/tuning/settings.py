@@ -83,13 +83,13 @@ class Budget:
         return 60 * self.settings.max_minutes - (time.monotonic() - self.started)
 
     @property
-    def built_segments(self) -> list[int]:
+    def ann_segments(self) -> list[int]:
         """Number of rows in each segment that is large enough for a FAISS index."""
         return [n for n in self.segments if n >= MIN_ANN_ROWS]
 
     def total_bytes(self, spec: IndexSpec) -> int:
         """Predict the bytes of all FAISS files of the index."""
-        return sum(spec.predicted_bytes(n, self.dim) for n in self.built_segments)
+        return sum(spec.predicted_bytes(n, self.dim) for n in self.ann_segments)
 
     def memory_refusal(self, spec: IndexSpec, n_rows: int) -> str:
         """Return why an index of ``n_rows`` does not fit into the memory budget; "" if it does."""

@@ -18,7 +18,7 @@ Sum = tuple[Tensor, Tensor | int]
 
 
 EQUAL_SCORES = "equal_scores"
-"""Name of the metric of a ranking loss that is its value where all candidates score the same."""
+"""Name of a metric of ranking losses: the value of the loss if all candidates score the same."""
 
 
 @dataclass(frozen=True, slots=True)

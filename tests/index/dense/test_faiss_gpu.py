@@ -240,12 +240,12 @@ def test_the_device_is_not_asked_for_what_it_cannot_hold_or_know(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    assert faiss_gpu.can_hold(faiss.index_factory(8, "HNSW16"), 10) is None
-    assert faiss_gpu.can_hold(faiss.index_factory(8, "IVF16,PQ8x4fs"), 10) is None
+    assert faiss_gpu.gpu_for(faiss.index_factory(8, "HNSW16"), 10) is None
+    assert faiss_gpu.gpu_for(faiss.index_factory(8, "IVF16,PQ8x4fs"), 10) is None
     lists = faiss.index_factory(8, "IVF16,SQ8")
-    assert faiss_gpu.can_hold(lists, 10) is not None
+    assert faiss_gpu.gpu_for(lists, 10) is not None
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda number: (1 << 20, 8 << 30))
-    assert faiss_gpu.can_hold(lists, 10) is None
+    assert faiss_gpu.gpu_for(lists, 10) is None
     note = "more than the free memory of the GPU allows; the CPU is used"
     assert note in capsys.readouterr().err
 
