@@ -67,7 +67,7 @@ def may_follow(previous: str | None, tag: str | None, scheme: Scheme) -> bool:
     prefix, kind = split_tag(OUTSIDE if tag is None else tag)
     goes_on = kind == kind_before and before in ("B", "I")
     if scheme == "bio":
-        return prefix != "I" or goes_on
+        return prefix in ("O", "B") or (prefix == "I" and goes_on)
     return prefix in ("I", "L") and goes_on if before in ("B", "I") else prefix in ("O", "B", "U")
 
 

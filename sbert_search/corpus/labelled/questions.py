@@ -1,0 +1,124 @@
+"""Read questions on texts with their answers: SQuAD's JSON, or rows of questions.
+
+Source: Rajpurkar et al. 2016, SQuAD (arXiv:1606.05250); Rajpurkar et al. 2018, Know What You Don't
+Know (arXiv:1806.03822), for questions without an answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from sbert_search.corpus.formats.rows import BadRow, RawRow, Reject, check_text
+from sbert_search.corpus.labelled.pairs import text_of
+from sbert_search.corpus.sources import classify, read_rows
+from sbert_search.errors import CorpusError
+from sbert_search.records import Answer, Question
+
+
+def read_questions(path: Path) -> list[Question]:
+    """Read the questions of a file.
+
+    Args:
+        path: SQuAD's JSON (version 1.1 or 2.0), or a file of rows with the columns ``question``,
+            ``context`` and ``answers``, and perhaps ``id`` and ``title``. The answers of a row are
+            a list of ``{"text", "answer_start"}`` or of ``[text, start]``, or lists of texts and
+            starts as ``{"text": [...], "answer_start": [...]}``; [] if the context has no answer.
+
+    Raises:
+        CorpusError: The file cannot be read, two questions have the same id, or an answer is not
+            the text at its place in the context; the message names the file and the row.
+    """
+    file, found = classify(path), dict[str, Question]()
+    for row in read_rows(file):
+        if isinstance(row, Reject):
+            raise row.error()
+        try:
+            for question in _questions(row):
+                if question.question_id in found:
+                    first = found[question.question_id].source
+                    raise BadRow(f"the id {question.question_id!r} occurs before, at {first}")
+                found[question.question_id] = question
+        except BadRow as bad:
+            raise bad.at(row.source).error() from None
+    if not found:
+        raise CorpusError(f"{file.shown}: holds no questions.")
+    return list(found.values())
+
+
+def _questions(row: RawRow) -> Iterator[Question]:
+    """Yield the questions of a row, which is one question or an article of SQuAD's JSON."""
+    if "paragraphs" not in row.values:
+        context = text_of(row.values, "context")
+        yield _question(row.values, context, str(row.values.get("title") or ""), row.source)
+        return
+    title = str(row.values.get("title") or "")
+    for n, paragraph in enumerate(_mappings(row.values["paragraphs"], "paragraphs"), start=1):
+        context = text_of(paragraph, "context")
+        for m, values in enumerate(_mappings(paragraph.get("qas"), "qas"), start=1):
+            source = f"{row.source}:paragraph {n}:question {m}"
+            try:
+                yield _question(values, context, title, source)
+            except BadRow as bad:
+                place = f"paragraph {n}, question {m}: "
+                raise BadRow(place + bad.reason, bad.value or None) from None
+
+
+def _question(values: Mapping[str, object], context: str, title: str, source: str) -> Question:
+    question_id = values.get("id")
+    return Question(
+        source if question_id is None else check_text(str(question_id), "id"),
+        text_of(values, "question").strip(),
+        context,
+        tuple(_answer(text, start, context) for text, start in _answers(values)),
+        title,
+        source,
+    )
+
+
+def _answers(values: Mapping[str, object]) -> list[tuple[object, object]]:
+    """Return the text and the start of each answer, not checked yet."""
+    value = values.get("answers")
+    if value is None:
+        raise BadRow("no 'answers'; write [] if the context has no answer, or leave out the row")
+    if values.get("is_impossible"):
+        return []
+    if isinstance(value, Mapping):  # the layout of Hugging Face's datasets
+        texts, starts = value.get("text"), value.get("answer_start")
+        if not isinstance(texts, list) or not isinstance(starts, list):
+            raise BadRow("'answers' must have the lists 'text' and 'answer_start'", value)
+        if len(texts) != len(starts):
+            raise BadRow(f"'answers' has {len(texts)} texts and {len(starts)} starts")
+        return list(zip(texts, starts, strict=True))
+    if not isinstance(value, list):
+        raise BadRow("'answers' must be a list", value)
+    found: list[tuple[object, object]] = []
+    for item in value:
+        if isinstance(item, Mapping):
+            found.append((item.get("text"), item.get("answer_start")))
+        elif isinstance(item, list) and len(item) == 2:
+            found.append((item[0], item[1]))
+        else:
+            raise BadRow("an answer must have a text and an answer_start", item)
+    return found
+
+
+def _answer(text: object, start: object, context: str) -> Answer:
+    if not isinstance(text, str) or not text.strip():
+        raise BadRow("the text of an answer is blank or no string", text)
+    if not isinstance(start, int) or isinstance(start, bool):
+        raise BadRow("answer_start must be an integer", start)
+    if not 0 <= start <= len(context) - len(text):
+        raise BadRow(
+            f"the answer {text!r} from character {start} lies outside the context, which has "
+            f"{len(context)} characters"
+        )
+    if (there := context[start : start + len(text)]) != text:
+        raise BadRow(f"the context has {there!r} at character {start}, and the answer is {text!r}")
+    return Answer(start, text)
+
+
+def _mappings(value: object, name: str) -> list[Mapping[str, object]]:
+    if not isinstance(value, list) or not all(isinstance(item, Mapping) for item in value):
+        raise BadRow(f"{name!r} must be a list of objects", value)
+    return value

@@ -1,0 +1,174 @@
+"""Read sentences whose tokens have tags: CoNLL columns, or rows with lists of tokens and tags."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from sbert_search.corpus.formats.lines import read_lines
+from sbert_search.corpus.formats.rows import BadRow, Reject, check_text, decode, printable
+from sbert_search.corpus.labelled.pairs import find_columns
+from sbert_search.corpus.sources import COMPRESSIONS, classify, field_names, open_bytes, read_rows
+from sbert_search.errors import CorpusError
+from sbert_search.records import TaggedTokens
+from sbert_search.tag_schemes import Scheme, convert, detect_scheme, first_fault, split_tag
+
+BadTags = Literal["refuse", "repair"]
+"""What happens to a sequence of tags that its scheme does not allow."""
+
+COLUMNS = {"tokens": ("tokens", "words"), "tags": ("tags", "ner_tags", "labels")}
+"""Default column names of the parts of a tagged sentence, in order of preference."""
+
+COLUMN_FILES = (".conll", ".bio", ".iob", ".iob2", ".bilou", ".txt", ".tsv")
+"""Endings of files with one token a line; a blank line ends a sentence."""
+
+_NEW_DOCUMENT = "-DOCSTART-"
+_REPAIR = 'Fix it, or set bad_tags = "repair", which makes it begin an entity.'
+
+
+@dataclass(frozen=True, slots=True)
+class _Sentence:
+    """A sentence that is not checked yet, and where each of its tokens was read."""
+
+    tokens: list[str]
+    tags: list[str]
+    sources: list[str]
+
+
+def read_tagged_tokens(
+    path: Path,
+    *,
+    tokens: str | None = None,
+    tags: str | None = None,
+    scheme: Scheme | None = None,
+    to: Scheme | None = None,
+    bad_tags: BadTags = "refuse",
+) -> list[TaggedTokens]:
+    """Read the sentences of a file with a tag for each token.
+
+    Args:
+        path: A file of CoNLL columns (see `COLUMN_FILES`), where the token is the first column and
+            the tag the last; or a file of rows with a list of tokens and a list of tags (JSON
+            lines, JSON, Parquet, Arrow).
+        tokens: Column of the tokens, for files of rows. None, here and for the tags: the first name
+            which `COLUMNS` lists and which the file has as a column.
+        tags: Column of the tags.
+        scheme: Scheme of the file. None: BILOU if a tag begins with ``L-`` or ``U-``, else BIO.
+        to: Scheme of the result; None: that of the file.
+        bad_tags: Whether a sequence that breaks the scheme is an error, or is read as ``conlleval``
+            does: a continuation of nothing begins an entity.
+
+    Raises:
+        CorpusError: The file or a column is absent, the numbers of tokens and tags differ, or a tag
+            is none of the scheme, or is not allowed at its place; the message names the file and
+            the line or row.
+    """
+    sentences = list(
+        _column_sentences(path) if _has_columns(path) else _row_sentences(path, tokens, tags)
+    )
+    if not sentences:
+        raise CorpusError(f"{printable(path)}: holds no tagged sentences.")
+    _check_tags(sentences)
+    scheme = scheme or detect_scheme(tag for sentence in sentences for tag in sentence.tags)
+    return [_tagged(sentence, scheme, to or scheme, bad_tags) for sentence in sentences]
+
+
+def _has_columns(path: Path) -> bool:
+    name = path.name.lower()
+    for packed in COMPRESSIONS:
+        name = name.removesuffix(packed)
+    return name.endswith(COLUMN_FILES)
+
+
+def _check_tags(sentences: list[_Sentence]) -> None:
+    for sentence in sentences:
+        for tag, source in zip(sentence.tags, sentence.sources, strict=True):
+            try:
+                split_tag(tag)
+            except ValueError as error:
+                raise CorpusError(
+                    f"{source}: the tag {error}. Write entities in BIO or BILOU."
+                ) from None
+
+
+def _tagged(sentence: _Sentence, scheme: Scheme, to: Scheme, bad_tags: BadTags) -> TaggedTokens:
+    fault = first_fault(sentence.tags, scheme)
+    if fault is not None and bad_tags == "refuse":
+        before = sentence.tags[fault - 1] if fault else "the start of the sentence"
+        raise CorpusError(
+            f"{sentence.sources[fault]}: {scheme.upper()} does not allow the tag "
+            f"{sentence.tags[fault]!r} of token {fault + 1}, {sentence.tokens[fault]!r}, after "
+            f"{before}{_if_last(sentence, fault)}. {_REPAIR}"
+        )
+    tags = tuple(sentence.tags)
+    if fault is not None or to != scheme:
+        tags = convert(tags, scheme, to)
+    return TaggedTokens(tuple(sentence.tokens), tags, sentence.sources[0])
+
+
+def _if_last(sentence: _Sentence, fault: int) -> str:
+    return " and before the end of the sentence" if fault == len(sentence.tags) - 1 else ""
+
+
+def _column_sentences(path: Path) -> Iterator[_Sentence]:
+    """Yield the sentences of a file with one token a line."""
+    shown, width = printable(path), 0
+    sentence = _Sentence([], [], [])
+    with open_bytes(path) as stream:
+        for number, data, problem in read_lines(stream):
+            source = f"{shown}:{number}"
+            try:
+                if problem:
+                    raise BadRow(problem)
+                line = check_text(decode(data), "line").strip()
+                if not line or line.startswith(_NEW_DOCUMENT):
+                    if sentence.tokens:
+                        yield sentence
+                        sentence = _Sentence([], [], [])
+                    continue
+                cells = line.split("\t") if "\t" in line else line.split()
+                width = width or len(cells)
+                if len(cells) != width or width < 2:
+                    needed = f"{width} columns, as the first line" if width > 1 else "2 columns"
+                    raise BadRow(f"the line must have {needed}, a token first and a tag last", line)
+            except BadRow as bad:
+                raise bad.at(source).error() from None
+            sentence.tokens.append(cells[0])
+            sentence.tags.append(cells[-1].strip())
+            sentence.sources.append(source)
+    if sentence.tokens:
+        yield sentence
+
+
+def _row_sentences(path: Path, tokens: str | None, tags: str | None) -> Iterator[_Sentence]:
+    """Yield the sentences of a file with a list of tokens and a list of tags in each row."""
+    file = classify(path)
+    named = {"tokens": tokens, "tags": tags}
+    names = field_names(file)
+    columns = find_columns(named, COLUMNS, names, file.shown, COLUMNS) if names else {}
+    for row in read_rows(file):
+        if isinstance(row, Reject):
+            raise row.error()
+        try:
+            words, marks = (_texts(row.values, columns[part]) for part in ("tokens", "tags"))
+            if len(words) != len(marks):
+                raise BadRow(f"{len(words)} tokens and {len(marks)} tags; each token needs a tag")
+            if not words:
+                raise BadRow(f"{columns['tokens']!r} is an empty list")
+        except BadRow as bad:
+            raise bad.at(row.source).error() from None
+        yield _Sentence(words, marks, [row.source] * len(words))
+
+
+def _texts(values: Mapping[str, object], name: str) -> list[str]:
+    value = values.get(name)
+    if not isinstance(value, list):
+        raise BadRow(f"{name!r} must be a list of texts", value)
+    for text in value:
+        if not isinstance(text, str) or not text.strip():
+            hint = ", such as 'B-person'; numbers of classes are not known here"
+            wrong = f"{name!r} must be a list of texts that are not blank"
+            raise BadRow(wrong + (hint if isinstance(text, int) else ""), text)
+    return [check_text(text, name) for text in value]

@@ -1,0 +1,133 @@
+"""Read texts, or pairs of texts, with a class, several classes or a number."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Literal
+
+from sbert_search.config import unknown_name
+from sbert_search.corpus.formats.rows import BadRow, Reject, check_text
+from sbert_search.corpus.labelled.pairs import find_columns, text_of
+from sbert_search.corpus.sources import classify, field_names, read_rows
+from sbert_search.errors import CorpusError
+from sbert_search.records import Label, LabelledText
+
+LabelKind = Literal["class", "several", "number"]
+"""What the label of a text is: one class, any number of classes, or a number."""
+
+COLUMNS = {
+    "text": ("sentence", "text", "sentence1", "text1", "premise", "query", "question"),
+    "text2": ("sentence2", "text2", "hypothesis", "passage", "answer"),
+    "label": ("label", "labels", "gold_label", "score"),
+}
+"""Default column names of the parts of a labelled text, in order of preference."""
+
+
+def read_labelled_texts(
+    path: Path,
+    *,
+    kind: LabelKind = "class",
+    text: str | None = None,
+    text2: str | None = None,
+    label: str | None = None,
+    labels: Collection[str] | None = None,
+) -> list[LabelledText]:
+    """Read the labelled texts of a table file (JSON lines, CSV, TSV, Parquet, Arrow).
+
+    Args:
+        path: The file.
+        kind: What the label is. A class is a string or an integer, which becomes its decimal text.
+            Several classes are a list of these; in CSV and TSV, a JSON list or names separated by
+            ``|``.
+        text: Column of the text. None, here and below: the first name which `COLUMNS` lists for
+            this part and which the file has as a column.
+        text2: Column of the second text of a pair. If there is none, the texts are single.
+        label: Column of the label.
+        labels: The known classes; None: all names are accepted.
+
+    Raises:
+        CorpusError: The file or a column is absent, or a row has no text, no label or an unknown
+            label; the message names the file, the column or the row.
+    """
+    file = classify(path)
+    named = {"text": text, "text2": text2, "label": label}
+    names = field_names(file)
+    columns = find_columns(named, COLUMNS, names, file.shown, ("text", "label")) if names else {}
+    rows = []
+    for row in read_rows(file):
+        if isinstance(row, Reject):
+            raise row.error()
+        try:
+            rows.append(
+                LabelledText(
+                    text_of(row.values, columns["text"]),
+                    text_of(row.values, columns["text2"]) if "text2" in columns else None,
+                    _label(row.values, columns["label"], kind, labels),
+                    row.source,
+                )
+            )
+        except BadRow as bad:
+            raise bad.at(row.source).error() from None
+    if not rows:
+        raise CorpusError(f"{file.shown}: holds no labelled texts.")
+    return rows
+
+
+def classes_of(rows: Sequence[LabelledText]) -> tuple[str, ...]:
+    """Return the names of all classes of some texts, sorted; integers are sorted by value."""
+    found: set[str] = set()
+    for row in rows:
+        found.update(row.label if isinstance(row.label, tuple) else [str(row.label)])
+    integers = sorted((name for name in found if name.isdecimal()), key=int)
+    return (*integers, *sorted(found.difference(integers)))
+
+
+def _label(
+    values: Mapping[str, object], name: str, kind: LabelKind, labels: Collection[str] | None
+) -> Label:
+    value = values.get(name)
+    if kind == "number":
+        return _number(value, name)
+    if kind == "several":
+        return tuple(dict.fromkeys(_class(item, name, labels) for item in _list(value, name)))
+    return _class(value, name, labels)
+
+
+def _number(value: object, name: str) -> float:
+    number = math.nan
+    if isinstance(value, (str, int, float)) and not isinstance(value, bool):
+        with contextlib.suppress(ValueError, OverflowError):
+            number = float(value)
+    if not math.isfinite(number):
+        raise BadRow(f"{name!r} must be a finite number", value)
+    return number
+
+
+def _list(value: object, name: str) -> list[object]:
+    if isinstance(value, list):
+        return value
+    if not isinstance(value, str):
+        raise BadRow(f"{name!r} must be a list of classes", value)
+    if not value.startswith("["):
+        return [part.strip() for part in value.split("|") if part.strip()]
+    with contextlib.suppress(ValueError):
+        parsed = json.loads(value)
+        if isinstance(parsed, list):
+            return parsed
+    raise BadRow(f"{name!r} must be a JSON list of classes, or classes separated by '|'", value)
+
+
+def _class(value: object, name: str, labels: Collection[str] | None) -> str:
+    if isinstance(value, int) and not isinstance(value, bool):
+        value = str(value)
+    if not isinstance(value, str) or not value.strip():
+        reason = f"{name!r} must be the name of a class, a string or an integer"
+        raise BadRow(reason, value)
+    value = check_text(value.strip(), name)
+    if labels is not None and value not in labels:
+        raise BadRow(unknown_name(value, value, sorted(labels), f"class in {name!r}").rstrip("."))
+    return value

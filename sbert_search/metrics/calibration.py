@@ -1,0 +1,100 @@
+"""Whether probabilities mean what they say, and the temperature that makes them mean it.
+
+Source: Guo et al. 2017, On calibration of modern neural networks, sections 2 (expected calibration
+error) and 4.2 (temperature scaling) (arXiv:1706.04599).
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+Floats = NDArray[np.float64]
+LabelKind = Literal["class", "several", "number"]
+
+BINS = 15  # as in the source
+COLDEST, HOTTEST = 0.05, 20.0  # range of fitted temperatures; right answers only have no optimum
+_STEPS = 60  # of the bisection: more than the digits of a float64
+
+
+def probabilities(logits: ArrayLike, kind: LabelKind, temperature: float = 1.0) -> Floats:
+    """Turn logits into probabilities, float64 (n, labels).
+
+    Args:
+        logits: Outputs of a classifier, (n, labels).
+        kind: ``class``: the labels exclude each other (softmax); ``several``: each label is a
+            decision of its own (sigmoid); ``number``: the logits are the result, unchanged.
+        temperature: Divides the logits, except those of a number.
+    """
+    scaled = np.asarray(logits, dtype=np.float64)
+    if kind == "number":
+        return scaled
+    scaled = scaled / temperature
+    if kind == "several":
+        return np.exp(-np.logaddexp(0, -scaled))
+    powers = np.exp(scaled - scaled.max(axis=-1, keepdims=True))
+    return np.asarray(powers / powers.sum(axis=-1, keepdims=True))
+
+
+def expected_calibration_error(
+    confidence: ArrayLike, right: ArrayLike, *, bins: int = BINS
+) -> float:
+    """Mean distance between confidence and accuracy, over bins of equal width of the confidence.
+
+    Args:
+        confidence: Probability that each prediction is right, by the model, (n,), from 0 to 1.
+        right: 1 where the prediction is right, else 0, (n,).
+        bins: Number of bins; bin i holds the confidences above i / bins up to (i + 1) / bins.
+
+    Raises:
+        ValueError: The arguments are not equally long, non-empty lists.
+    """
+    sure, hits = np.asarray(confidence, dtype=np.float64), np.asarray(right, dtype=np.float64)
+    if sure.shape != hits.shape or sure.ndim != 1 or not len(sure):
+        raise ValueError(
+            f"Shapes {sure.shape} and {hits.shape} are not equally long lists of at least 1 value."
+        )
+    index = np.clip(np.ceil(sure * bins).astype(np.int64) - 1, 0, bins - 1)
+    gaps = np.bincount(index, weights=sure - hits, minlength=bins)
+    return float(np.abs(gaps).sum() / len(sure))
+
+
+def fit_temperature(logits: ArrayLike, gold: ArrayLike, kind: LabelKind = "class") -> float:
+    """Return the temperature with the highest likelihood on labelled items.
+
+    Fit it on items that the model was not trained on. It changes no predicted class.
+
+    Args:
+        logits: Outputs of a classifier, (n, labels).
+        gold: For ``class``, the index of the label of each item, (n,). For ``several``, 1 for each
+            label of an item and else 0, (n, labels).
+        kind: As in `probabilities`; ``number`` gives 1.
+
+    Returns:
+        A number from `COLDEST` to `HOTTEST`.
+
+    Raises:
+        ValueError: The shapes do not fit, or there are no items.
+    """
+    z, labels = np.asarray(logits, dtype=np.float64), np.asarray(gold)
+    if kind == "number":
+        return 1.0
+    if z.ndim != 2 or not len(z) or labels.shape != (z.shape if kind == "several" else z.shape[:1]):
+        raise ValueError(f"Logits {z.shape} and labels {labels.shape} do not fit together.")
+    if kind == "several":
+        reached = z * labels
+    else:
+        reached = np.take_along_axis(z, labels.astype(np.int64)[:, None], axis=1)
+    # With b = 1 / temperature, the negative log-likelihood is convex in b, and its derivative is
+    # the expected logit minus the logit of the label. The root is found by bisection.
+    low, high = np.log(1 / HOTTEST), np.log(1 / COLDEST)
+    for _ in range(_STEPS):
+        middle = (low + high) / 2
+        expected = probabilities(z, kind, float(np.exp(-middle))) * z
+        if expected.sum() <= reached.sum():
+            low = middle
+        else:
+            high = middle
+    return float(np.exp(-(low + high) / 2))

@@ -1,0 +1,97 @@
+"""Labelled texts from every table format, and the messages about bad rows."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from sbert_search.corpus.labelled.texts import LabelKind, classes_of, read_labelled_texts
+from sbert_search.errors import CorpusError
+from sbert_search.records import Label
+
+
+def written(path: Path, *rows: dict[str, object]) -> Path:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def test_single_texts_and_integer_classes(tmp_path: Path) -> None:
+    path = written(
+        tmp_path / "a.jsonl", {"sentence": "good", "label": 1}, {"sentence": "bad", "label": 0}
+    )
+    rows = read_labelled_texts(path)
+    assert [(row.text, row.text2, row.label) for row in rows] == [
+        *(("good", None, "1"), ("bad", None, "0"))
+    ]
+    assert rows[1].source == f"{path}:2"
+    assert classes_of(rows) == ("0", "1")
+
+
+def test_pairs_from_csv_and_parquet(tmp_path: Path) -> None:
+    csv, parquet = tmp_path / "p.csv", tmp_path / "p.parquet"
+    csv.write_text("premise,hypothesis,gold\na,b,yes\n")
+    columns = {"premise": ["a"], "hypothesis": ["b"], "gold": ["yes"]}
+    pq.write_table(pa.table(columns), parquet)
+    for path in (csv, parquet):
+        (row,) = read_labelled_texts(path, label="gold", labels=["yes", "no"])
+        assert (row.text, row.text2, row.label) == ("a", "b", "yes")
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "label"),
+    [
+        ("several", ["b", "a", "b", 3], ("b", "a", "3")),
+        ("several", [], ()),
+        ("several", "a | b", ("a", "b")),
+        ("several", '["a", "b"]', ("a", "b")),
+        ("number", "2.5", 2.5),
+        ("number", 3, 3.0),
+        ("class", " a ", "a"),
+    ],
+)
+def test_kinds_of_labels(tmp_path: Path, kind: LabelKind, value: object, label: Label) -> None:
+    path = written(tmp_path / "a.jsonl", {"text": "t", "label": value})
+    assert read_labelled_texts(path, kind=kind)[0].label == label
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "message"),
+    [
+        ("class", "positve", "a.jsonl:2: Unknown class in 'label' 'positve'; did you mean 'posit"),
+        ("class", None, "a.jsonl:2: 'label' must be the name of a class, a string or an integer"),
+        ("class", 0.5, "a string or an integer (0.5). Fix it."),
+        ("class", True, "a string or an integer (True)"),
+        ("several", ["positive", 7], "a.jsonl:2: Unknown class in 'label' '7'; known: negative, p"),
+        ("several", "[positive", "a.jsonl:2: 'label' must be a JSON list of classes, or classes"),
+        ("several", 1, "a.jsonl:2: 'label' must be a list of classes (1)"),
+        ("number", "high", "a.jsonl:2: 'label' must be a finite number ('high')"),
+        ("number", "nan", "a.jsonl:2: 'label' must be a finite number ('nan')"),
+    ],
+)
+def test_bad_labels(tmp_path: Path, kind: LabelKind, value: object, message: str) -> None:
+    first: object = {"class": "positive", "several": ["positive"], "number": 1}[kind]
+    rows = ({"text": "t", "label": first}, {"text": "t", "label": value})
+    path = written(tmp_path / "a.jsonl", *rows)
+    with pytest.raises(CorpusError) as error:
+        read_labelled_texts(path, kind=kind, labels=["positive", "negative"])
+    assert message in str(error.value)
+
+
+def test_files_without_columns_or_rows(tmp_path: Path) -> None:
+    path = written(tmp_path / "a.jsonl", {"body": "t", "label": 1})
+    with pytest.raises(CorpusError, match=r"no text column among body, label\. Rename a column"):
+        read_labelled_texts(path)
+    with pytest.raises(CorpusError, match="'sentence' must be a text that is not blank"):
+        read_labelled_texts(written(path, {"sentence": " ", "label": 1}))
+    with pytest.raises(CorpusError, match=r"a\.jsonl: holds no labelled texts"):
+        read_labelled_texts(written(path))
+
+
+def test_integers_are_sorted_by_value_and_before_names(tmp_path: Path) -> None:
+    rows: list[dict[str, object]] = [{"text": "t", "label": [label]} for label in ("b", 10, 9, "a")]
+    found = read_labelled_texts(written(tmp_path / "a.jsonl", *rows), kind="several")
+    assert classes_of(found) == ("9", "10", "a", "b")
