@@ -1,4 +1,4 @@
-"""Modules after an encoder: a dense layer, normalisation, the head of a cross-encoder.
+"""Modules after an encoder: a dense layer, normalisation, the head of a sequence classifier.
 
 A layout is the published file format of one model family, such as bert or roberta.
 """
@@ -106,7 +106,7 @@ class Normalize(nn.Module):
 
 
 @dataclass(frozen=True, slots=True)
-class PairHead:
+class SequenceHead:
     """The layers with which a layout classifies a sequence by its first token.
 
     Attributes:
@@ -122,17 +122,26 @@ class PairHead:
     out: str
 
 
-PAIR_HEADS = {
-    "bert": PairHead("BertForSequenceClassification", None, nn.Tanh, "classifier"),
-    "albert": PairHead("AlbertForSequenceClassification", None, nn.Tanh, "classifier"),
-    "roberta": PairHead(
+SEQUENCE_HEADS = {
+    "bert": SequenceHead("BertForSequenceClassification", None, nn.Tanh, "classifier"),
+    "albert": SequenceHead("AlbertForSequenceClassification", None, nn.Tanh, "classifier"),
+    "roberta": SequenceHead(
         "RobertaForSequenceClassification", "classifier.dense", nn.Tanh, "classifier.out_proj"
     ),
-    "electra": PairHead(
+    "electra": SequenceHead(
         "ElectraForSequenceClassification", "classifier.dense", nn.GELU, "classifier.out_proj"
     ),
-    "distilbert": PairHead(
+    "distilbert": SequenceHead(
         "DistilBertForSequenceClassification", "pre_classifier", nn.ReLU, "classifier"
     ),
-    "deberta": PairHead("DebertaForSequenceClassification", "pooler.dense", nn.GELU, "classifier"),
+    "deberta": SequenceHead(
+        "DebertaForSequenceClassification", "pooler.dense", nn.GELU, "classifier"
+    ),
 }
+
+LINEAR_RANGES: dict[type[nn.Module], tuple[float, float]] = {
+    nn.Tanh: (2.0**-10, 0.0),
+    nn.GELU: (1.0, 32.0),
+    nn.ReLU: (1.0, 32.0),
+}
+"""Scale and shift of hidden states for which an activation is almost linear, by its class."""

@@ -89,7 +89,7 @@ def test_a_fresh_head_is_drawn_and_trains(tmp_path: Path) -> None:
 
 
 def test_a_bert_without_a_pooler_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match="classifies a pair with the pooler"):
+    with pytest.raises(ModelError, match="reads the pooler"):
         CrossEncoder(tiny_encoder(), tiny_tokenizer(tmp_path))
 
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from sbert_search.encoder.config import MOST_LAYERS
 from sbert_search.encoder.hf_config import read_settings
 from sbert_search.errors import ModelError
-from sbert_search.models.heads import ACTIVATIONS, PAIR_HEADS
+from sbert_search.models.heads import ACTIVATIONS, SEQUENCE_HEADS
 from sbert_search.models.loading.folder import ModelFolder
 from sbert_search.models.loading.modules import POOLING_KEYS, Module
 
@@ -89,19 +89,31 @@ def why_not_native(folder: ModelFolder) -> str | None:
 
 def why_no_native_pairs(folder: ModelFolder) -> str | None:
     """Return why the native encoder cannot compute a folder's cross-encoder; None if it can."""
+    head = SEQUENCE_HEADS.get(folder.description.architecture)
+    if reason := why_no_native_head(folder, "" if head is None else head.architecture):
+        return reason
+    if folder.description.default_prompt_name:
+        return "it puts a prompt before each pair"
+    path = pair_activation(folder)
+    return None if path is None or path in ACTIVATIONS else f"its activation is {path}"
+
+
+def why_no_native_head(folder: ModelFolder, architecture: str) -> str | None:
+    """Return why the native encoder cannot compute a folder's task head; None if it can.
+
+    Args:
+        folder: The folder.
+        architecture: Class in transformers that the folder must name.
+    """
     modules = folder.description.modules
     bare = not (folder.path / "modules.json").is_file()
     if not bare and [module.kind for module in modules] != ["Transformer"]:
         return f"the modules {', '.join(m.kind for m in modules)} are not one Transformer"
     if reason := _why_no_native_encoder(folder):
         return reason
-    architecture = PAIR_HEADS[folder.description.architecture].architecture
     if folder.transformer.get("architectures") != [architecture]:
         return f"its architecture is {folder.transformer.get('architectures')}"
-    if folder.description.default_prompt_name:
-        return "it puts a prompt before each pair"
-    path = pair_activation(folder)
-    return None if path is None or path in ACTIVATIONS else f"its activation is {path}"
+    return None
 
 
 def gets_segment_ids(folder: ModelFolder) -> bool:

@@ -1,0 +1,347 @@
+"""A model that reads one text, or a pair of texts together, and gives a logit per class.
+
+A layout is the published file format of one model family, such as bert or roberta. It decides which
+layers the classifier has after the encoder.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Literal, Self, get_args
+
+import torch
+from torch import Tensor, nn
+
+from sbert_search.config import unknown_name
+from sbert_search.encoder.encoder import Encoder
+from sbert_search.encoder.packed import PackedTokens
+from sbert_search.encoder.tensors import first_names
+from sbert_search.encoder.weights import Checkpoint, load_encoder, read_checkpoint, save_encoder
+from sbert_search.errors import CorpusError, ModelError, WeightsError
+from sbert_search.models.bi_encoder import check_tokenizer
+from sbert_search.models.heads import LINEAR_RANGES, SEQUENCE_HEADS
+from sbert_search.models.loading.folder import ModelFolder, load_tokenizer, read_folder
+from sbert_search.models.loading.native_support import gets_segment_ids, why_no_native_head
+from sbert_search.models.pooling import pool
+from sbert_search.models.side_file import Pooling, SideFile, read_side_file, write_side_file
+from sbert_search.tokens.tokenizer import EncodedPairs, TextTokenizer
+
+Kind = Literal["class", "several", "number"]
+"""What a text has: one class, any number of classes, or a number."""
+
+PROBLEM_TYPES: Mapping[Kind, str] = {
+    "class": "single_label_classification",
+    "several": "multi_label_classification",
+    "number": "regression",
+}
+"""Value of ``problem_type`` in ``config.json`` of each kind."""
+
+
+class SequenceClassifier(nn.Module):
+    """A classifier or regressor of texts, or of pairs of texts.
+
+    Attributes:
+        encoder: Computes hidden states; it has a pooler in the layouts that classify with one.
+        dense: Linear layer before ``out``, in layouts without a pooler.
+        out: Last layer, with one output per label.
+        labels: Names of the classes; a model of the kind "number" has one label.
+        kind: What the model predicts.
+        pooling: State that the head reads: "cls", of the first token, or "mean", of all tokens.
+        tokenizer: Turns texts into token ids; its ``max_len`` is the limit of the model.
+        gets_segment_ids: Whether the model gets segment ids, which tell the two texts apart.
+        temperature: Divides the logits before they are turned into probabilities; `forward` does
+            not apply it.
+        threshold: Probability from which on a class is predicted, for the kind "several".
+    """
+
+    def __init__(
+        self,
+        encoder: Encoder,
+        tokenizer: TextTokenizer,
+        *,
+        labels: Sequence[str] = ("LABEL_0",),
+        kind: Kind = "class",
+        segments: bool = True,
+        side: SideFile | None = None,
+    ) -> None:
+        super().__init__()
+        check_tokenizer(encoder, tokenizer)
+        if kind not in get_args(Kind):
+            raise ModelError(unknown_name(kind, kind, get_args(Kind), "kind of classifier"))
+        side = SideFile() if side is None else side
+        hidden, self.layout = encoder.config.hidden_size, SEQUENCE_HEADS[encoder.config.layout]
+        if self.layout.dense is None and encoder.pooler is None:
+            raise ModelError(
+                f"A classifier of the layout {encoder.config.layout!r} reads the pooler; make the "
+                "encoder with pooler=True."
+            )
+        self.encoder, self.tokenizer, self.labels = encoder, tokenizer, tuple(labels)
+        self.kind: Kind = kind
+        self.pooling: Pooling = side.pooling
+        self.temperature, self.threshold = side.temperature, side.threshold
+        self.gets_segment_ids = segments and encoder.config.token_type_vocab > 1
+        self.dense = None if self.layout.dense is None else nn.Linear(hidden, hidden)
+        self.dense_activation = self.layout.activation()
+        self.dropout = nn.Dropout(encoder.config.hidden_dropout)
+        self.out = nn.Linear(hidden, len(self.labels))
+        for layer in (self.dense, self.out):
+            if layer is not None:
+                nn.init.normal_(layer.weight, std=encoder.config.initializer_range)
+                nn.init.zeros_(layer.bias)
+
+    @property
+    def needs_only_starts(self) -> bool:
+        """Whether only `PackedTokens.starts` tells the encoder where each text of a batch begins.
+
+        If so, a batch may end in padding tokens, which belong to no text; see
+        `Encoder.needs_only_starts`.
+        """
+        return self.encoder.needs_only_starts
+
+    def forward(self, tokens: PackedTokens) -> Tensor:
+        """Compute logits, float32 (batch, labels)."""
+        return self.classify(self.states(tokens))
+
+    def states(self, tokens: PackedTokens) -> Tensor:
+        """Compute the state of each text that the head reads, float (batch, hidden)."""
+        if self.pooling == "cls":
+            return self.encoder.first_states(tokens)
+        return pool(self.encoder(tokens).hidden_states, tokens, ["mean"])
+
+    def classify(self, states: Tensor) -> Tensor:
+        """Compute logits, float32 (batch, labels), from the states of the texts."""
+        if self.dense is None:
+            pooled = self.encoder.pool_first(states)
+        else:
+            states = self.dropout(states)
+            pooled = self.dense_activation(self.dense(states.to(self.dense.weight.dtype)))
+        logits: Tensor = self.out(self.dropout(pooled).to(self.out.weight.dtype))
+        return logits
+
+    @property
+    def inner(self) -> nn.Linear:
+        """The layer before ``out``: ``dense``, or the pooler of the encoder."""
+        inner = self.encoder.pooler if self.dense is None else self.dense
+        assert inner is not None
+        return inner
+
+    @torch.no_grad()
+    def become_linear(self, layer: nn.Linear) -> None:
+        """Make the logits a linear function of the states, up to 1e-4 of their size.
+
+        The published form has a layer with an activation before ``out``. That layer is set to
+        multiples of the states for which the activation is almost linear, so transformers
+        computes the same logits.
+
+        Args:
+            layer: The linear function, from hidden to labels.
+        """
+        scale, shift = LINEAR_RANGES[self.layout.activation]
+        self.inner.weight.copy_(scale * torch.eye(len(self.inner.weight)))
+        self.inner.bias.fill_(shift)
+        self.out.weight.copy_(layer.weight / scale)
+        self.out.bias.copy_(layer.bias - shift * layer.weight.sum(dim=1) / scale)
+
+    def encode(self, texts: Sequence[tuple[str, str | None]]) -> EncodedPairs:
+        """Turn texts or pairs into token ids.
+
+        Args:
+            texts: Each is a text and its second text, None in all or in none.
+
+        Raises:
+            CorpusError: Some texts have a second text and others have none, or a text has a lone
+                surrogate.
+        """
+        pairs = [(first, second) for first, second in texts if second is not None]
+        if len(pairs) == len(texts):
+            return self.tokenizer.encode_pairs(pairs)
+        if pairs:
+            raise CorpusError(
+                f"{len(pairs):,} of {len(texts):,} texts have a second text; give one to all or "
+                "to none."
+            )
+        ids, lost = self.tokenizer.encode([first for first, _ in texts])
+        return EncodedPairs(ids, [[0] * len(each) for each in ids], lost)
+
+    def segments(self, encoded: EncodedPairs) -> Sequence[Sequence[int]] | None:
+        """Segment id of each token; None if the model gets no segment ids."""
+        return encoded.types if self.gets_segment_ids else None
+
+    def pack(self, encoded: EncodedPairs) -> PackedTokens:
+        """Pack encoded texts or pairs into a batch, on the CPU."""
+        return PackedTokens.from_lists(encoded.ids, self.segments(encoded))
+
+    def save(self, path: str | Path) -> None:
+        """Write a folder that transformers loads as a sequence classifier.
+
+        The logits that transformers computes are equal if ``pooling`` is "cls". For "mean", its
+        classifiers read the first token all the same, so only the labels are equal.
+
+        Raises:
+            ModelError: The folder already contains a model.
+        """
+        path = Path(path)
+        save_encoder(self.encoder, path, head=self._head(), settings=self._settings())
+        self.tokenizer.save(path, segments=self.gets_segment_ids)
+        side = SideFile(
+            pooling=self.pooling, temperature=self.temperature, threshold=self.threshold
+        )
+        write_side_file(path, side)
+
+    def _settings(self) -> dict[str, object]:
+        return {
+            "architectures": [self.layout.architecture],
+            "id2label": {str(n): label for n, label in enumerate(self.labels)},
+            "label2id": {label: n for n, label in enumerate(self.labels)},
+            "problem_type": PROBLEM_TYPES[self.kind],
+        }
+
+    def _head(self) -> dict[str, Tensor]:
+        """Return the layers of the head by published name."""
+        return {
+            f"{name}.{part}": tensor.cpu()
+            for name, layer in self._layers().items()
+            for part, tensor in layer.state_dict().items()
+        }
+
+    def _layers(self) -> dict[str, nn.Linear]:
+        """Return the layers after the encoder by published name."""
+        layers = {self.layout.out: self.out}
+        if self.dense is not None and self.layout.dense is not None:
+            layers[self.layout.dense] = self.dense
+        return layers
+
+    @classmethod
+    def load(cls, path: str | Path) -> Self:
+        """Load a folder with a sequence classifier, in float32 on the CPU.
+
+        Raises:
+            ModelError: The folder contains no such model, or `Encoder` does not implement its
+                architecture.
+            WeightsError: The weights are damaged or do not fit the model's settings.
+        """
+        return cls.from_folder(read_folder(Path(path)))
+
+    @classmethod
+    def start(
+        cls,
+        path: str | Path,
+        *,
+        labels: Sequence[str] = ("LABEL_0",),
+        kind: Kind = "class",
+        max_len: int | None = None,
+        side: SideFile | None = None,
+        random_weights: bool = False,
+    ) -> Self:
+        """Put a new head on the encoder of a bi-encoder, a pre-trained checkpoint or a classifier.
+
+        Args:
+            path: A model folder.
+            labels: Names of the classes.
+            kind: What the model predicts.
+            max_len: Most tokens of a text or pair; None: the limit of the model in ``path``.
+            side: Further settings of the head.
+            random_weights: Whether the encoder starts from random weights instead, in the same
+                shape.
+
+        Raises:
+            ModelError: The folder contains no model, or `Encoder` does not implement its
+                architecture.
+            WeightsError: The weights are damaged or do not fit the model's settings.
+        """
+        encoder, tokenizer = start_encoder(path, max_len, random_weights=random_weights)
+        pooled = SEQUENCE_HEADS[encoder.config.layout].dense is None
+        return cls(with_pooler(encoder, pooled), tokenizer, labels=labels, kind=kind, side=side)
+
+    @classmethod
+    def from_folder(cls, folder: ModelFolder) -> Self:
+        """Load a model as `load` does, from a folder that `read_folder` has read."""
+        head = SEQUENCE_HEADS.get(folder.description.architecture)
+        architecture = "" if head is None else head.architecture
+        if reason := why_no_native_head(folder, architecture):
+            raise ModelError(f"{folder.path}: {reason}. Use a folder of a sequence classifier.")
+        read = read_checkpoint(folder.transformer_path)
+        labels = read_labels(read, SEQUENCE_HEADS[read.encoder.config.layout].out, folder.path)
+        model = cls(
+            read.encoder,
+            load_tokenizer(folder),
+            labels=labels,
+            kind=_kind(read, len(labels), folder.path),
+            segments=gets_segment_ids(folder),
+            side=read_side_file(folder.path),
+        )
+        fill_head(model._layers(), read, folder.path)
+        return model.eval()
+
+
+def start_encoder(
+    path: str | Path, max_len: int | None, *, random_weights: bool
+) -> tuple[Encoder, TextTokenizer]:
+    """Load the encoder and the tokenizer that a head is put on; arguments as for `start`."""
+    folder = read_folder(Path(path))
+    encoder, tokenizer = load_encoder(folder.transformer_path), load_tokenizer(folder)
+    if random_weights:
+        encoder = Encoder(encoder.config)
+    if max_len is not None:
+        tokenizer = TextTokenizer(tokenizer.backend, max_len, folder=tokenizer.folder)
+    return encoder, tokenizer
+
+
+def with_pooler(encoder: Encoder, pooler: bool) -> Encoder:
+    """Add a new pooler to an encoder that has none, or take its pooler away."""
+    if (encoder.pooler is not None) == pooler:
+        return encoder
+    other = Encoder(replace(encoder.config, pooler=pooler))
+    other.load_state_dict(encoder.state_dict(), strict=False)
+    return other
+
+
+def read_labels(read: Checkpoint, out: str, path: Path) -> list[str]:
+    """Names of the classes. A class without a name is LABEL_0 and so on, as in transformers.
+
+    Args:
+        read: The model folder.
+        out: Published name of the last layer.
+        path: The folder, for the message.
+    """
+    if f"{out}.weight" not in read.head:
+        raise WeightsError(f"{path} holds no {out}.weight; it is not a classifier.")
+    names = read.settings.get("id2label")
+    names = names if isinstance(names, dict) else {}
+    count = read.head[f"{out}.weight"].shape[0]
+    return [str(names.get(str(n), f"LABEL_{n}")) for n in range(count)]
+
+
+def fill_head(layers: Mapping[str, nn.Linear], read: Checkpoint, path: Path) -> None:
+    """Load the weights of the layers of a head, which are given by published name.
+
+    Raises:
+        WeightsError: A tensor is missing, has another shape, or is left over.
+    """
+    for name, layer in layers.items():
+        state = {part: read.head.get(f"{name}.{part}") for part in ("weight", "bias")}
+        try:
+            layer.load_state_dict(state)
+        except (RuntimeError, AttributeError) as error:
+            raise WeightsError(f"{path}: {name} does not fit: {error}") from error
+    parts = {f"{name}.{part}" for name in layers for part in ("weight", "bias")}
+    prefixes = {name.partition(".")[0] for name in layers}
+    left = [n for n in read.head if n not in parts and n.partition(".")[0] in prefixes]
+    if left:
+        raise WeightsError(
+            f"{path}: the head does not use {first_names(sorted(left))} of the weights. "
+            "Take config.json and weights from one model."
+        )
+
+
+def _kind(read: Checkpoint, n_labels: int, path: Path) -> Kind:
+    """Return what a model predicts by its ``problem_type``, or by its number of labels."""
+    stated = read.settings.get("problem_type")
+    if stated is None:
+        return "number" if n_labels == 1 else "class"
+    for kind, problem_type in PROBLEM_TYPES.items():
+        if stated == problem_type:
+            return kind
+    raise ModelError(f"{path / 'config.json'}: problem_type is {stated!r}, which is unknown.")

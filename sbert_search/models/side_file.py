@@ -1,0 +1,113 @@
+"""What the published form of a task head cannot hold, in files beside it.
+
+transformers ignores both files, `SETTINGS` and `TENSORS`. A folder without them has the defaults.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import safetensors.torch
+from safetensors import SafetensorError
+from torch import Tensor
+
+from sbert_search.config import from_mapping, to_mapping
+from sbert_search.errors import ConfigError, ModelError, WeightsError
+from sbert_search.runtime.disk import files
+from sbert_search.runtime.disk.tensors import write_tensors
+
+SETTINGS = "sbert_search.json"
+TENSORS = "sbert_search.safetensors"
+Pooling = Literal["cls", "mean"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SideFile:
+    """Settings of a task head that ``config.json`` has no key for.
+
+    Attributes:
+        pooling: State that a sequence classifier reads: of the first token, or the mean.
+        temperature: Divides the logits before they are turned into probabilities.
+        threshold: Probability from which on a class is predicted, if a text may have several.
+        no_answer_threshold: A question has no answer if the score of "no answer" minus the score
+            of the best span is larger.
+        scheme: Scheme of the labels of entities; None: the labels are no tags of entities.
+        crf: Whether a token classifier has a CRF; `TENSORS` holds its scores.
+
+    Raises:
+        ConfigError: A value is out of range.
+    """
+
+    pooling: Pooling = "cls"
+    temperature: float = 1.0
+    threshold: float = 0.5
+    no_answer_threshold: float = 0.0
+    scheme: Literal["bio", "bilou"] | None = None
+    crf: bool = False
+
+    def __post_init__(self) -> None:
+        if self.temperature <= 0:
+            raise ConfigError(f"temperature is {self.temperature}; it must be above 0.")
+        if not 0 <= self.threshold <= 1:
+            raise ConfigError(f"threshold is {self.threshold}; it must be from 0 to 1.")
+
+
+def read_side_file(folder: Path) -> SideFile:
+    """Read the settings beside a head; the defaults if there are none.
+
+    Raises:
+        ModelError: The file is damaged or holds other values.
+    """
+    path = folder / SETTINGS
+    if not path.is_file():
+        return SideFile()
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+        if not isinstance(values, dict):
+            raise ModelError(f"{path} must hold a JSON object.")
+        return from_mapping(SideFile, values)
+    except (OSError, ValueError, RecursionError, ConfigError) as error:
+        raise ModelError(
+            f"{path} cannot be used: {error} Save the model again."
+        ) from error
+
+
+def write_side_file(folder: Path, side: SideFile) -> None:
+    """Write the settings beside a head; nothing if there is no file and all are the defaults."""
+    if side != SideFile() or (folder / SETTINGS).exists():
+        values = {name: value for name, value in to_mapping(side).items() if value is not None}
+        files.replace_file(folder / SETTINGS, json.dumps(values, indent=2).encode() + b"\n")
+
+
+def read_side_tensors(folder: Path, names: Mapping[str, tuple[int, ...]]) -> dict[str, Tensor]:
+    """Read the tensors beside a head.
+
+    Args:
+        folder: Folder of the model.
+        names: Shape of each tensor that is needed.
+
+    Raises:
+        WeightsError: The file is damaged, or a tensor is missing, not finite or of another shape.
+    """
+    path = folder / TENSORS
+    try:
+        tensors = safetensors.torch.load(path.read_bytes())
+    except (OSError, SafetensorError) as error:
+        raise WeightsError(f"{path} is missing or damaged ({error}). Copy it again.") from error
+    for name, shape in names.items():
+        found = tensors.get(name)
+        if found is None or tuple(found.shape) != shape or not found.isfinite().all():
+            raise WeightsError(
+                f"{path}: {name} must be finite numbers of shape {shape}. Take all files of the "
+                "folder from one model."
+            )
+    return {name: tensors[name].float() for name in names}
+
+
+def write_side_tensors(folder: Path, tensors: Mapping[str, Tensor]) -> None:
+    """Write the tensors beside a head."""
+    write_tensors(folder / TENSORS, {name: tensor.cpu() for name, tensor in tensors.items()})
