@@ -82,6 +82,10 @@ if TYPE_CHECKING:  # for type checkers and editors; a test compares the names wi
         pretrain as pretrain,
     )
     from sbert_search.training.recipe import load_recipe as load_recipe
+    from sbert_search.training.task_heads.classify import (
+        ClassifyRecipe as ClassifyRecipe,
+        train_classifier as train_classifier,
+    )
 
 _NAMES_IN = {  # public names by the module that defines them
     "corpus.fields": ["FieldNames"],
@@ -131,6 +135,7 @@ _NAMES_IN = {  # public names by the module that defines them
     "training.cross_encoder.train": ["CrossEncoderRecipe", "train_cross_encoder"],
     "training.pretraining.pretrain": ["PretrainRecipe", "pretrain"],
     "training.recipe": ["load_recipe"],
+    "training.task_heads.classify": ["ClassifyRecipe", "train_classifier"],
 }
 _MODULE_OF = {name: module for module, names in _NAMES_IN.items() for name in names}
 

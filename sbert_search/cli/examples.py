@@ -148,6 +148,11 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "sbert-search train cross-encoder nli --set data.train=a.csv --out my-judge",
         "sbert-search train cross-encoder --resume my-judge",
     ),
+    "train classify": (
+        "sbert-search train classify sst2 --help",
+        "sbert-search train classify sst2 --set data.train=a.jsonl --out my-judge",
+        "sbert-search train classify --resume my-judge",
+    ),
     "completion": (
         "sbert-search completion bash",
         "sbert-search completion zsh",

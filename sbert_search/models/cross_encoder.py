@@ -6,13 +6,14 @@ from collections.abc import Sequence
 
 from torch import Tensor, nn
 
+from sbert_search.corpus.labelled.texts import LabelKind
 from sbert_search.encoder.encoder import Encoder
 from sbert_search.encoder.packed import PackedTokens
 from sbert_search.errors import ModelError
 from sbert_search.models.heads import activation_path, make_activation
 from sbert_search.models.loading.folder import ModelFolder
 from sbert_search.models.loading.native_support import pair_activation, why_no_native_pairs
-from sbert_search.models.sequence_classifier import Kind, SequenceClassifier
+from sbert_search.models.sequence_classifier import SequenceClassifier
 from sbert_search.models.side_file import SideFile
 from sbert_search.tokens.tokenizer import TextTokenizer
 
@@ -30,7 +31,7 @@ class CrossEncoder(SequenceClassifier):
         tokenizer: TextTokenizer,
         *,
         labels: Sequence[str] = ("LABEL_0",),
-        kind: Kind = "class",
+        kind: LabelKind = "class",
         activation: nn.Module | None = None,
         segments: bool = True,
         side: SideFile | None = None,

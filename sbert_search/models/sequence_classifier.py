@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal, Self, get_args
+from typing import Self, get_args
 
 import torch
 from torch import Tensor, nn
 
 from sbert_search.config import unknown_name
+from sbert_search.corpus.labelled.texts import LabelKind
 from sbert_search.encoder.encoder import Encoder
 from sbert_search.encoder.packed import PackedTokens
 from sbert_search.encoder.tensors import first_names
@@ -28,10 +29,7 @@ from sbert_search.models.pooling import pool
 from sbert_search.models.side_file import Pooling, SideFile, read_side_file, write_side_file
 from sbert_search.tokens.tokenizer import EncodedPairs, TextTokenizer
 
-Kind = Literal["class", "several", "number"]
-"""What a text has: one class, any number of classes, or a number."""
-
-PROBLEM_TYPES: Mapping[Kind, str] = {
+PROBLEM_TYPES: Mapping[LabelKind, str] = {
     "class": "single_label_classification",
     "several": "multi_label_classification",
     "number": "regression",
@@ -62,14 +60,14 @@ class SequenceClassifier(nn.Module):
         tokenizer: TextTokenizer,
         *,
         labels: Sequence[str] = ("LABEL_0",),
-        kind: Kind = "class",
+        kind: LabelKind = "class",
         segments: bool = True,
         side: SideFile | None = None,
     ) -> None:
         super().__init__()
         check_tokenizer(encoder, tokenizer)
-        if kind not in get_args(Kind):
-            raise ModelError(unknown_name(kind, kind, get_args(Kind), "kind of classifier"))
+        if kind not in get_args(LabelKind):
+            raise ModelError(unknown_name(kind, kind, get_args(LabelKind), "kind of classifier"))
         side = SideFile() if side is None else side
         hidden, self.layout = encoder.config.hidden_size, SEQUENCE_HEADS[encoder.config.layout]
         if self.layout.dense is None and encoder.pooler is None:
@@ -78,7 +76,7 @@ class SequenceClassifier(nn.Module):
                 "encoder with pooler=True."
             )
         self.encoder, self.tokenizer, self.labels = encoder, tokenizer, tuple(labels)
-        self.kind: Kind = kind
+        self.kind: LabelKind = kind
         self.pooling: Pooling = side.pooling
         self.temperature, self.threshold = side.temperature, side.threshold
         self.gets_segment_ids = segments and encoder.config.token_type_vocab > 1
@@ -230,7 +228,7 @@ class SequenceClassifier(nn.Module):
         path: str | Path,
         *,
         labels: Sequence[str] = ("LABEL_0",),
-        kind: Kind = "class",
+        kind: LabelKind = "class",
         max_len: int | None = None,
         side: SideFile | None = None,
         random_weights: bool = False,
@@ -336,7 +334,7 @@ def fill_head(layers: Mapping[str, nn.Linear], read: Checkpoint, path: Path) -> 
         )
 
 
-def _kind(read: Checkpoint, n_labels: int, path: Path) -> Kind:
+def _kind(read: Checkpoint, n_labels: int, path: Path) -> LabelKind:
     """Return what a model predicts by its ``problem_type``, or by its number of labels."""
     stated = read.settings.get("problem_type")
     if stated is None:

@@ -71,9 +71,7 @@ def read_side_file(folder: Path) -> SideFile:
             raise ModelError(f"{path} must hold a JSON object.")
         return from_mapping(SideFile, values)
     except (OSError, ValueError, RecursionError, ConfigError) as error:
-        raise ModelError(
-            f"{path} cannot be used: {error} Save the model again."
-        ) from error
+        raise ModelError(f"{path} cannot be used: {error} Save the model again.") from error
 
 
 def write_side_file(folder: Path, side: SideFile) -> None:

@@ -186,6 +186,22 @@ class TextTokenizer:
             lost.append(len(first) + len(second) - sum(keep))
         return EncodedPairs(ids, types, np.array(lost, dtype=np.int32))
 
+    def encode_offsets(self, texts: Sequence[str]) -> list[tuple[Ids, list[tuple[int, int]]]]:
+        """Turn texts into token ids, without special tokens and truncation, and their characters.
+
+        Returns:
+            For each text its ids, and for each token its first character and the character after
+            its last.
+
+        Raises:
+            CorpusError: A text has a lone surrogate, which UTF-8 cannot encode.
+        """
+        try:
+            encodings = self.backend.encode_batch(list(texts), add_special_tokens=False)
+        except (TypeError, UnicodeEncodeError) as error:
+            raise _bad_text(texts, error) from error
+        return [(encoding.ids, encoding.offsets) for encoding in encodings]
+
     def split(
         self, text: str, *, prompt: str = "", chunking: Chunking = WHOLE_WORDS
     ) -> list[tuple[int, int]]:

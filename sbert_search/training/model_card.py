@@ -1,9 +1,9 @@
-"""Publish the trained model: a folder that sentence-transformers loads, with a model card."""
+"""Publish the trained model: a folder that other libraries load, with a model card."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from sbert_search.config import to_toml
@@ -17,11 +17,12 @@ from sbert_search.training.recipe import Kind
 
 MODEL = "model"  # folder of the published model, inside the folder of the run
 
-# The published folder has the file format of sentence-transformers, which many tools and the Hub
-# load. So the card shows the API of sentence-transformers, and `library_name` is its name, although
-# this package trained the model.
+# The published folder has the file format of sentence-transformers or transformers, which many
+# tools and the Hub load. So the card shows the API of that library, and `library_name` is its name,
+# although this package trained the model.
 _USE: Mapping[Kind, str] = {
-    "bi-encoder": """pipeline_tag: sentence-similarity
+    "bi-encoder": """library_name: sentence-transformers
+pipeline_tag: sentence-similarity
 tags: [sentence-transformers, sentence-similarity, feature-extraction, sbert-search]
 ---
 
@@ -35,7 +36,8 @@ vectors = SentenceTransformer("path/of/this/folder").encode(["A text.", "Another
 
 `sbert-search index build SOURCE --out my.index --model path/of/this/folder` indexes with it.
 """,
-    "cross-encoder": """pipeline_tag: text-ranking
+    "cross-encoder": """library_name: sentence-transformers
+pipeline_tag: text-ranking
 tags: [sentence-transformers, cross-encoder, reranker, sbert-search]
 ---
 
@@ -49,10 +51,50 @@ scores = CrossEncoder("path/of/this/folder").predict([("A text.", "Another one."
 
 `sbert-search search my.index QUERY --rerank path/of/this/folder` reranks with it.
 """,
+    "classify": """library_name: transformers
+pipeline_tag: text-classification
+tags: [text-classification, sbert-search]
+---
+
+# A classifier of texts trained with sbert-search
+
+```python
+from transformers import pipeline
+
+classify = pipeline("text-classification", "path/of/this/folder")
+print(classify("A text."))
+```
+""",
+    "tag": """library_name: transformers
+pipeline_tag: token-classification
+tags: [token-classification, sbert-search]
+---
+
+# A tagger of tokens trained with sbert-search
+
+```python
+from transformers import pipeline
+
+tag = pipeline("token-classification", "path/of/this/folder", aggregation_strategy="first")
+print(tag("A text."))
+```
+""",
+    "qa": """library_name: transformers
+pipeline_tag: question-answering
+tags: [question-answering, sbert-search]
+---
+
+# A model trained with sbert-search that finds the answer to a question in a text
+
+```python
+from transformers import AutoModelForQuestionAnswering
+
+model = AutoModelForQuestionAnswering.from_pretrained("path/of/this/folder")
+```
+""",
 }
 
 _CARD = """---
-library_name: sentence-transformers
 {use}
 ## Data
 
@@ -85,6 +127,7 @@ def publish(
     n_rows: int,
     *,
     kind: Kind = "bi-encoder",
+    finish: Callable[[Path], None] | None = None,
 ) -> None:
     """Copy the best model of a run, or the last one, to a folder of its own, with a model card.
 
@@ -98,25 +141,34 @@ def publish(
         recipe: The resolved recipe.
         n_rows: Training rows, for the card.
         kind: Which example of use the card shows.
+        finish: Changes the folder of the model before it is renamed.
     """
     card = _card(result, result.best or result.last, data, recipe, n_rows, kind)
-    publish_copy(result, folder, card)
+    publish_copy(result, folder, card, finish)
 
 
-def publish_copy(result: Result, folder: Path, card: str | None = None) -> None:
+def publish_copy(
+    result: Result,
+    folder: Path,
+    card: str | None = None,
+    finish: Callable[[Path], None] | None = None,
+) -> None:
     """Copy the best model of a run, or the last one, to a folder of its own, as `publish` does.
 
     Args:
         result: How the run ended.
         folder: Where the model is published.
         card: Text of the model card; None: no card.
+        finish: Changes the folder of the model before it is renamed.
     """
     temporary = folder.with_name(folder.name + ".tmp")
     files.remove_tree(temporary)
     _copy((result.best or result.last) / "model", temporary)
+    if finish is not None:
+        finish(temporary)
     if card is not None:
         files.write_new(temporary / "README.md", card.encode())
-        files.disk.fsync_folder(temporary)
+    files.disk.fsync_folder(temporary)
     files.remove_tree(folder)
     files.disk.replace(temporary, folder)
     files.disk.fsync_folder(folder.parent)

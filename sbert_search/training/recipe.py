@@ -12,7 +12,7 @@ from sbert_search.errors import ConfigError
 
 T = TypeVar("T")
 
-Kind = Literal["pretrain", "bi-encoder", "cross-encoder"]
+Kind = Literal["pretrain", "bi-encoder", "cross-encoder", "classify", "tag", "qa"]
 
 SHIPPED = Path(__file__).parent / "recipes"
 """Folder of the shipped recipes, with a subfolder for each kind of training."""

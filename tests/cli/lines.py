@@ -69,6 +69,7 @@ OWN: Mapping[str, Mapping[str, Sequence[str]]] = {
     "pretrain": {"recipe": ["pretrain.toml"]},
     "train bi-encoder": {"recipe": ["bi.toml"]},
     "train cross-encoder": {"recipe": ["cross.toml"]},
+    "train classify": {"recipe": ["classify.toml"]},
 }
 
 SLOW = ("demo", "eval", "pretrain", "train")
@@ -266,8 +267,10 @@ def _write_recipes(place: Path) -> None:
         'kind = "full-sentences"\n',
         "bi": 'model = "bi"\n[loss]\nname = "mnrl"\n',
         "cross": 'model = "bi"\ntask = "scores"\nloss = "mse"\nmax_len = 24\n',
+        "classify": 'model = "bi"\nmax_len = 24\n',
     }
     data = {"pretrain": "corpus.jsonl", "bi": "triplets.jsonl", "cross": "pairs.jsonl"}
+    data |= {"classify": "nli.jsonl"}
     for name, settings in recipes.items():
         if name in data:
             head, _, tables = settings.partition("[")

@@ -19,6 +19,7 @@ from sbert_search import (
     BuildSettings,
     CheckpointError,
     CheckReport,
+    ClassifyRecipe,
     CommitUnknown,
     ConfigError,
     CorpusError,
@@ -70,6 +71,7 @@ from sbert_search import (
     pretrain,
     set_progress,
     train_bi_encoder,
+    train_classifier,
     train_cross_encoder,
 )
 
@@ -185,6 +187,8 @@ def train() -> None:
     assert_type(train_bi_encoder(recipe, Path("run")).last, Path)
     pairs = load_recipe(CrossEncoderRecipe, "cross-encoder", "nli")
     train_cross_encoder(pairs, Path("run"), resume=True)
+    reviews = load_recipe(ClassifyRecipe, "classify", "sst2")
+    train_classifier(reviews, Path("run"), resume=True)
     pretrain(load_recipe(PretrainRecipe, "pretrain", "bert-tiny"), Path("run"))
 
 

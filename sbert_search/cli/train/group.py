@@ -1,4 +1,4 @@
-"""The group `train`: train a bi-encoder or a cross-encoder on labelled text."""
+"""The group `train`: train a bi-encoder, a cross-encoder or a task head on labelled text."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ from sbert_search.cli.train.run import train_by_recipe, training_command
 _COMMANDS = {
     "bi-encoder": "sbert_search.cli.train.group:bi_encoder",
     "cross-encoder": "sbert_search.cli.train.group:cross_encoder",
+    "classify": "sbert_search.cli.train.group:classify",
 }
 
 
 @click.group(cls=lazy_group(_COMMANDS))
 def train() -> None:
-    """Train a bi-encoder or a cross-encoder on labelled text."""
+    """Train a bi-encoder, a cross-encoder or a task head on labelled text."""
 
 
 def _bi_encoder_settings() -> type:
@@ -28,6 +29,12 @@ def _cross_encoder_settings() -> type:
     from sbert_search.training.cross_encoder.train import CrossEncoderRecipe
 
     return CrossEncoderRecipe
+
+
+def _classify_settings() -> type:
+    from sbert_search.training.task_heads.classify import ClassifyRecipe
+
+    return ClassifyRecipe
 
 
 @training_command("bi-encoder", _bi_encoder_settings)
@@ -61,3 +68,20 @@ def cross_encoder(**_: object) -> None:
     from sbert_search.training.cross_encoder.train import CrossEncoderRecipe, train_cross_encoder
 
     train_by_recipe("cross-encoder", CrossEncoderRecipe, train_cross_encoder)
+
+
+@training_command("classify", _classify_settings)
+def classify(**_: object) -> None:
+    """Train a classifier of texts or pairs.
+
+    It predicts one class, several classes, or a number. RECIPE is the name of a shipped recipe or a
+    TOML file.
+
+    \b
+    sbert-search train classify sst2 \\
+        --set data.train=reviews.jsonl --out my-classifier
+    sbert-search predict my-classifier/model new.jsonl
+    """  # noqa: D301 (the backslash is click's)
+    from sbert_search.training.task_heads.classify import ClassifyRecipe, train_classifier
+
+    train_by_recipe("classify", ClassifyRecipe, train_classifier)

@@ -37,10 +37,12 @@ class TokenTable:
     Attributes:
         ids: Token ids of all texts, int32 (tokens,).
         starts: Offset of each text, and the total at the end, int64 (texts + 1,).
+        types: Segment id of each token, uint8 (tokens,); None: all are 0.
     """
 
     ids: NDArray[np.int32]
     starts: NDArray[np.int64]
+    types: NDArray[np.uint8] | None = None
 
     @classmethod
     def of(cls, texts: Sequence[str], tokenizer: TextTokenizer) -> TokenTable:
@@ -52,20 +54,42 @@ class TokenTable:
             lost.append(cut)
         if n_long := int(np.count_nonzero(np.concatenate(lost))):
             warn(f"{n_long:,} of {len(texts):,} texts are truncated to {tokenizer.max_len} tokens.")
-        starts = np.cumsum([0, *(len(part) for part in parts)], dtype=np.int64)
-        return cls(np.concatenate(parts), starts)
+        return cls.join(parts)
+
+    @classmethod
+    def join(
+        cls,
+        ids: Sequence[NDArray[np.int32]],
+        types: Sequence[NDArray[np.uint8]] | None = None,
+    ) -> TokenTable:
+        """Concatenate the ids of each text, and their segment ids."""
+        starts = np.cumsum([0, *map(len, ids)], dtype=np.int64)
+        return cls(np.concatenate(ids), starts, None if types is None else np.concatenate(types))
 
     @property
     def lengths(self) -> NDArray[np.int64]:
         """Number of tokens of each text, (texts,)."""
         return np.diff(self.starts)
 
+    def fingerprint(self, *arrays: NDArray[np.generic]) -> str:
+        """Hash the table, and arrays that belong to its texts."""
+        digest = xxhash.xxh3_128()
+        for array in (self.ids, self.starts, self.types, *arrays):
+            digest.update(b"" if array is None else np.ascontiguousarray(array).tobytes())
+        return digest.hexdigest()
+
     def pack(self, texts: NDArray[np.integer]) -> PackedTokens:
         """Concatenate the tokens of some texts, without padding, as one batch."""
-        parts = [self.ids[self.starts[text] : self.starts[text + 1]] for text in texts.tolist()]
+        slices = [slice(self.starts[text], self.starts[text + 1]) for text in texts.tolist()]
         return PackedTokens(
-            torch.from_numpy(np.concatenate(parts).astype(np.int64)), tuple(map(len, parts))
+            _joined(self.ids, slices),
+            tuple(self.lengths[texts].tolist()),
+            None if self.types is None else _joined(self.types, slices),
         )
+
+
+def _joined(values: NDArray[np.integer], slices: Sequence[slice]) -> Tensor:
+    return torch.from_numpy(np.concatenate([values[part] for part in slices]).astype(np.int64))
 
 
 @dataclass(frozen=True, eq=False, slots=True)

@@ -1,0 +1,75 @@
+"""Likelihood of a linear-chain conditional random field (CRF) over the tags of sequences.
+
+The score of a path, which is a tag for each item of a sequence, is the sum of the emission of each
+tag, the transition between each two neighbouring tags, and the scores of the first and last tag.
+
+Source: Lafferty, McCallum & Pereira 2001, Conditional Random Fields, section 3; Lample et al. 2016,
+Neural Architectures for Named Entity Recognition, section 2.2 (arXiv:1603.01360).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+
+class ChainScores(NamedTuple):
+    """Scores of the tags of a path that do not depend on the items.
+
+    Attributes:
+        start: Score of each tag as the first one, float (labels,).
+        transitions: Score of tag j directly after tag i, float (labels, labels).
+        end: Score of each tag as the last one, float (labels,).
+    """
+
+    start: Tensor
+    transitions: Tensor
+    end: Tensor
+
+
+def crf_negative_log_likelihood(
+    emissions: Tensor, tags: Tensor, lengths: Tensor, chain: ChainScores
+) -> Tensor:
+    """Negative log-likelihood of the true path of each sequence among all paths.
+
+    Args:
+        emissions: Score of each tag of each item, float (n, longest, labels), with anything after
+            the end of a sequence.
+        tags: The true tags, int64 (n, longest), with any tag after the end of a sequence.
+        lengths: Number of items of each sequence, at least 1, int64 (n,).
+        chain: Scores of the chain.
+
+    Returns:
+        Float32 (n,), in nats.
+    """
+    return log_partition(emissions, lengths, chain) - path_scores(emissions, tags, lengths, chain)
+
+
+def log_partition(emissions: Tensor, lengths: Tensor, chain: ChainScores) -> Tensor:
+    """Logarithm of the sum of exp(score) over all paths of each sequence; float32 (n,).
+
+    Arguments are those of `crf_negative_log_likelihood`. This is the forward algorithm.
+    """
+    emissions, transitions = emissions.float(), chain.transitions.float()
+    scores = chain.start.float() + emissions[:, 0]  # (n, labels): all paths that end in a tag
+    for step in range(1, emissions.shape[1]):
+        longer = torch.logsumexp(scores.unsqueeze(2) + transitions, dim=1) + emissions[:, step]
+        scores = torch.where((step < lengths).unsqueeze(1), longer, scores)
+    return torch.logsumexp(scores + chain.end.float(), dim=1)
+
+
+def path_scores(emissions: Tensor, tags: Tensor, lengths: Tensor, chain: ChainScores) -> Tensor:
+    """Score of one path of each sequence; arguments as above; float32 (n,)."""
+    n, longest = tags.shape
+    inside = torch.arange(longest, device=tags.device) < lengths.unsqueeze(1)
+    emitted = emissions.float().gather(2, tags.unsqueeze(2)).squeeze(2)
+    moved = chain.transitions.float()[tags[:, :-1], tags[:, 1:]]
+    last = tags[torch.arange(n, device=tags.device), lengths - 1]
+    return (
+        (emitted * inside).sum(dim=1)
+        + (moved * inside[:, 1:]).sum(dim=1)
+        + chain.start.float()[tags[:, 0]]
+        + chain.end.float()[last]
+    )

@@ -1,0 +1,41 @@
+"""A model that marks the answer to a question in a text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sbert_search.encoder.encoder import Encoder
+from sbert_search.models.side_file import SideFile
+from sbert_search.models.token_classifier import PerTokenModel
+from sbert_search.tokens.tokenizer import TextTokenizer
+
+_LABELS = ("LABEL_0", "LABEL_1")  # the names that transformers gives to start and end
+
+
+class QuestionAnswerer(PerTokenModel):
+    """Gives each token of a question and its context a logit as start and as end of the answer.
+
+    The first token of the text, such as [CLS], is the start and the end where there is no answer.
+
+    Attributes:
+        no_answer_threshold: There is no answer if the score of the first token minus the score of
+            the best span is larger. The score of a span is the sum of its two logits.
+    """
+
+    TASK, OUT = "ForQuestionAnswering", "qa_outputs"
+
+    def __init__(
+        self,
+        encoder: Encoder,
+        tokenizer: TextTokenizer,
+        *,
+        labels: Sequence[str] = _LABELS,
+        segments: bool = True,
+        side: SideFile | None = None,
+    ) -> None:
+        super().__init__(encoder, tokenizer, labels=labels, segments=segments, side=side)
+        self.dropout.p = 0.0  # the models in transformers have no dropout here
+        self.no_answer_threshold = self.side.no_answer_threshold
+
+    def _side(self) -> SideFile:
+        return SideFile(temperature=self.temperature, no_answer_threshold=self.no_answer_threshold)

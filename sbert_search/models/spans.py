@@ -1,0 +1,43 @@
+"""Choose the best spans of a text from logits of starts and ends."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+class Span(NamedTuple):
+    """Tokens of a text: the sum of the logits of both ends, and the first and the last token."""
+
+    score: float
+    first: int
+    last: int
+
+
+def best_spans(
+    starts: NDArray[np.float32], ends: NDArray[np.float32], *, n: int = 20, max_tokens: int = 30
+) -> list[Span]:
+    """Return the spans of the highest scores, best first; of equal ones, the earlier first.
+
+    Args:
+        starts: Logit of each token as the first of the span, float (tokens,).
+        ends: Logit of each token as the last of the span, float (tokens,).
+        n: Maximum number of spans.
+        max_tokens: Maximum number of tokens of a span.
+    """
+    length = len(starts)
+    if not length:
+        return []
+    scores = starts[:, None] + ends[None, :]
+    gap = np.arange(length)[None, :] - np.arange(length)[:, None]
+    scores = np.where((gap >= 0) & (gap < max_tokens), scores, -np.inf).ravel()
+    top = np.argpartition(-scores, min(n, len(scores) - 1))[:n] if n < len(scores) else None
+    order = np.arange(len(scores)) if top is None else np.sort(top)
+    order = order[np.argsort(-scores[order], kind="stable")]
+    return [
+        Span(float(scores[place]), *divmod(int(place), length))
+        for place in order
+        if np.isfinite(scores[place])
+    ]

@@ -1,0 +1,256 @@
+"""Models that give logits for each token of a text, and the classifier of tokens among them.
+
+A layout is the published file format of one model family, such as bert or roberta.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from sbert_search.encoder.encoder import Encoder
+from sbert_search.encoder.layouts import LAYOUTS
+from sbert_search.encoder.packed import PackedTokens
+from sbert_search.encoder.weights import Checkpoint, read_checkpoint, save_encoder
+from sbert_search.errors import ModelError
+from sbert_search.models.bi_encoder import check_tokenizer
+from sbert_search.models.crf import LinearChainCrf
+from sbert_search.models.loading.folder import ModelFolder, load_tokenizer, read_folder
+from sbert_search.models.loading.native_support import gets_segment_ids, why_no_native_head
+from sbert_search.models.sequence_classifier import (
+    fill_head,
+    read_labels,
+    start_encoder,
+    with_pooler,
+)
+from sbert_search.models.side_file import (
+    SideFile,
+    read_side_file,
+    read_side_tensors,
+    write_side_file,
+    write_side_tensors,
+)
+from sbert_search.models.token_heads import fill_fresh
+from sbert_search.tag_schemes import Scheme, detect_scheme, split_tag
+from sbert_search.tokens.tokenizer import TextTokenizer
+
+
+class PerTokenModel(nn.Module):
+    """An encoder with one linear layer, which gives logits for each token.
+
+    Attributes:
+        encoder: Computes hidden states; it has no pooler.
+        out: The linear layer.
+        labels: Names of the outputs.
+        tokenizer: Turns texts into token ids; its ``max_len`` is the limit of the model.
+        gets_segment_ids: Whether the model gets segment ids, which tell two texts apart.
+        temperature: Divides the logits before they are turned into probabilities; `forward` does
+            not apply it.
+    """
+
+    TASK: ClassVar[str]  # end of the name of the class in transformers
+    OUT: ClassVar[str]  # published name of the linear layer
+
+    def __init__(
+        self,
+        encoder: Encoder,
+        tokenizer: TextTokenizer,
+        *,
+        labels: Sequence[str],
+        segments: bool = True,
+        side: SideFile | None = None,
+    ) -> None:
+        super().__init__()
+        check_tokenizer(encoder, tokenizer)
+        self.encoder, self.tokenizer = with_pooler(encoder, False), tokenizer
+        self.labels, self.side = tuple(labels), SideFile() if side is None else side
+        self.temperature = self.side.temperature
+        self.gets_segment_ids = segments and encoder.config.token_type_vocab > 1
+        self.dropout = nn.Dropout(encoder.config.hidden_dropout)
+        self.out = nn.Linear(encoder.config.hidden_size, len(self.labels))
+        fill_fresh(self.out, encoder.config)
+
+    @property
+    def needs_only_starts(self) -> bool:
+        """Whether only `PackedTokens.starts` tells the encoder where each text of a batch begins.
+
+        If so, a batch may end in padding tokens, which belong to no text; see
+        `Encoder.needs_only_starts`.
+        """
+        return self.encoder.needs_only_starts
+
+    def forward(self, tokens: PackedTokens, rows: Tensor | None = None) -> Tensor:
+        """Compute logits.
+
+        Args:
+            tokens: The batch.
+            rows: Rows of the batch whose logits are returned, int64 (n,); None: all rows.
+
+        Returns:
+            Float32 (n, labels).
+        """
+        return self.classify(self.states(tokens, rows))
+
+    def states(self, tokens: PackedTokens, rows: Tensor | None = None) -> Tensor:
+        """Compute the hidden states that `classify` reads, float (n, hidden)."""
+        states: Tensor = self.encoder(tokens, rows=rows).hidden_states
+        return states
+
+    def classify(self, states: Tensor) -> Tensor:
+        """Compute logits, float32 (n, labels), from hidden states (n, hidden)."""
+        logits: Tensor = self.out(self.dropout(states).to(self.out.weight.dtype))
+        return logits
+
+    def save(self, path: str | Path) -> None:
+        """Write a folder that transformers loads with equal logits.
+
+        Raises:
+            ModelError: The folder already contains a model.
+        """
+        path = Path(path)
+        head = {f"{self.OUT}.{name}": part.cpu() for name, part in self.out.state_dict().items()}
+        settings = {
+            "architectures": [_architecture(self.encoder.config.layout, self.TASK)],
+            "id2label": {str(n): label for n, label in enumerate(self.labels)},
+            "label2id": {label: n for n, label in enumerate(self.labels)},
+        }
+        save_encoder(self.encoder, path, head=head, settings=settings)
+        self.tokenizer.save(path, segments=self.gets_segment_ids)
+        write_side_file(path, self._side())
+
+    def _side(self) -> SideFile:
+        """Return the settings that ``config.json`` cannot hold."""
+        raise NotImplementedError
+
+    @classmethod
+    def load(cls, path: str | Path) -> Self:
+        """Load a folder of this package or of transformers, in float32 on the CPU.
+
+        Raises:
+            ModelError: The folder contains no such model, or `Encoder` does not implement its
+                architecture.
+            WeightsError: The weights are damaged or do not fit the model's settings.
+        """
+        return cls.from_folder(read_folder(Path(path)))
+
+    @classmethod
+    def from_folder(cls, folder: ModelFolder) -> Self:
+        """Load a model as `load` does, from a folder that `read_folder` has read."""
+        layout = LAYOUTS.get(folder.description.architecture)
+        architecture = "" if layout is None else _architecture(layout.model_type, cls.TASK)
+        if reason := why_no_native_head(folder, architecture):
+            raise ModelError(
+                f"{folder.path}: {reason}. Use a folder of {architecture or cls.TASK}."
+            )
+        read = read_checkpoint(folder.transformer_path)
+        model = cls._of(folder, read)
+        fill_head({cls.OUT: model.out}, read, folder.path)
+        return model.eval()
+
+    @classmethod
+    def _of(cls, folder: ModelFolder, read: Checkpoint) -> Self:
+        """Make the model of a folder, without the weights of its last layer."""
+        return cls(
+            read.encoder,
+            load_tokenizer(folder),
+            labels=read_labels(read, cls.OUT, folder.path),
+            segments=gets_segment_ids(folder),
+            side=read_side_file(folder.path),
+        )
+
+    @classmethod
+    def start(
+        cls,
+        path: str | Path,
+        *,
+        labels: Sequence[str],
+        max_len: int | None = None,
+        side: SideFile | None = None,
+        random_weights: bool = False,
+    ) -> Self:
+        """Put a new last layer on the encoder of a model folder.
+
+        Args:
+            path: A model folder.
+            labels: Names of the outputs.
+            max_len: Most tokens of a text or pair; None: the limit of the model in ``path``.
+            side: Further settings of the head.
+            random_weights: Whether the encoder starts from random weights instead, in the same
+                shape.
+
+        Raises:
+            ModelError: The folder contains no model, or `Encoder` does not implement its
+                architecture.
+            WeightsError: The weights are damaged or do not fit the model's settings.
+        """
+        encoder, tokenizer = start_encoder(path, max_len, random_weights=random_weights)
+        return cls(encoder, tokenizer, labels=labels, side=side)
+
+
+class TokenClassifier(PerTokenModel):
+    """A classifier of tokens: the label of a word is that of its first token.
+
+    Attributes:
+        scheme: Scheme of the labels, if they are tags of entities.
+        crf: Scores of neighbouring labels; None: each label is chosen by itself.
+    """
+
+    TASK, OUT = "ForTokenClassification", "classifier"
+
+    def __init__(
+        self,
+        encoder: Encoder,
+        tokenizer: TextTokenizer,
+        *,
+        labels: Sequence[str],
+        segments: bool = True,
+        side: SideFile | None = None,
+    ) -> None:
+        super().__init__(encoder, tokenizer, labels=labels, segments=segments, side=side)
+        self.scheme: Scheme | None = self.side.scheme or _scheme(self.labels)
+        self.crf = LinearChainCrf(self.labels, self.scheme) if self.side.crf else None
+
+    def decode(self, emissions: Tensor | NDArray[np.float32]) -> list[int]:
+        """Choose the label of each word of one text from its emissions, float (words, labels)."""
+        if self.crf is not None:
+            return self.crf.decode(emissions)
+        chosen: list[int] = emissions.argmax(-1).tolist()
+        return chosen
+
+    def save(self, path: str | Path) -> None:
+        """Write a folder as `PerTokenModel.save` does; the CRF lies in a file of its own."""
+        super().save(path)
+        if self.crf is not None:
+            write_side_tensors(Path(path), self.crf.state_dict(prefix="crf."))
+
+    def _side(self) -> SideFile:
+        return SideFile(temperature=self.temperature, scheme=self.scheme, crf=self.crf is not None)
+
+    @classmethod
+    def from_folder(cls, folder: ModelFolder) -> Self:
+        """Load a model as `load` does, from a folder that `read_folder` has read."""
+        model = super().from_folder(folder)
+        if model.crf is not None:
+            shapes = {f"crf.{n}": tuple(t.shape) for n, t in model.crf.state_dict().items()}
+            tensors = read_side_tensors(folder.path, shapes)
+            model.crf.load_state_dict({n.removeprefix("crf."): t for n, t in tensors.items()})
+        return model
+
+
+def _scheme(labels: Sequence[str]) -> Scheme | None:
+    """Return the scheme of labels; None if they are no tags of entities."""
+    try:
+        prefixes = [split_tag(label)[0] for label in labels]
+    except ValueError:
+        return None
+    return detect_scheme(labels) if "B" in prefixes or "U" in prefixes else None
+
+
+def _architecture(layout: str, task: str) -> str:
+    """Name of the class in transformers that has the head of a task."""
+    return LAYOUTS[layout].architecture.removesuffix("Model") + task

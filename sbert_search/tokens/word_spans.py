@@ -1,0 +1,69 @@
+"""Token ids of texts whose words are given, with the first token of each word."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sbert_search.tokens.tokenizer import Ids, TextTokenizer
+
+TRUNCATED = -1  # in place of the first token of a word that has none
+
+CharSpan = tuple[int, int]
+"""First character of a word, and the character after its last."""
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedWords:
+    """Texts as token ids.
+
+    Attributes:
+        ids: Token ids of each text, special tokens included.
+        first: For each text, the index in its ids of the first token of each word; `TRUNCATED` if
+            truncation removed it, or if the tokenizer makes no token of the word.
+    """
+
+    ids: list[Ids]
+    first: list[list[int]]
+
+
+def encode_words(
+    tokenizer: TextTokenizer, texts: Sequence[str], spans: Sequence[Sequence[CharSpan]]
+) -> EncodedWords:
+    """Turn texts into token ids, and find the first token of each word.
+
+    Args:
+        tokenizer: The tokenizer; its ``max_len`` limits the tokens of a text.
+        texts: The texts.
+        spans: The words of each text, in their order.
+    """
+    frame, room = tokenizer.single, tokenizer.max_len - tokenizer.single.size
+    ids, first = [], []
+    for (tokens, offsets), words in zip(tokenizer.encode_offsets(texts), spans, strict=True):
+        ids.append([*frame.before, *tokens[:room], *frame.after])
+        found = _first_tokens(offsets, words)
+        before = len(frame.before)
+        first.append([before + n if 0 <= n < room else TRUNCATED for n in found])
+    return EncodedWords(ids, first)
+
+
+def join_words(words: Sequence[str]) -> tuple[str, list[CharSpan]]:
+    """Join words by blanks; return the text, and the characters of each word in it."""
+    spans, start = [], 0
+    for word in words:
+        spans.append((start, start + len(word)))
+        start += len(word) + 1
+    return " ".join(words), spans
+
+
+def _first_tokens(offsets: Sequence[CharSpan], words: Sequence[CharSpan]) -> list[int]:
+    """Return the index of the first token that shares a character with each word, or -1."""
+    found, token = [], 0
+    for start, end in words:
+        while token < len(offsets) and offsets[token][1] <= start:
+            token += 1
+        while token < len(offsets) and offsets[token][0] == offsets[token][1]:
+            token += 1  # a token of no character
+        shares = token < len(offsets) and offsets[token][0] < end and offsets[token][1] > start
+        found.append(token if shares else TRUNCATED)
+    return found

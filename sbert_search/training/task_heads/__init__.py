@@ -1,0 +1,1 @@
+"""Training of task heads: classifiers of texts, taggers of tokens, models that answer questions."""

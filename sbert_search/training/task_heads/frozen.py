@@ -1,0 +1,84 @@
+"""Train only a head: the states of all training rows are computed once and kept in a file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from sbert_search.runtime.disk import files, npy
+from sbert_search.runtime.progress import progress
+from sbert_search.tokens.batching import token_batches
+from sbert_search.training.loop.batching import Rows
+
+_TOKENS_AT_ONCE = 8192  # of one forward pass
+
+
+class CachedStates:
+    """The states of the training rows that a head reads, in a mapped file.
+
+    Attributes:
+        states: The states of all rows, float32 (items, hidden).
+        starts: First item of each row, and the number of items at the end, int64 (rows + 1,).
+    """
+
+    def __init__(self, states: NDArray[np.float32], starts: NDArray[np.int64]) -> None:
+        self.states, self.starts = states, starts
+
+    @classmethod
+    def compute(
+        cls,
+        compute: Callable[[Rows], Tensor],
+        lengths: NDArray[np.int64],
+        items: Sequence[int] | NDArray[np.int64],
+        hidden: int,
+        path: Path,
+    ) -> CachedStates:
+        """Compute the states of all rows and write them to a file.
+
+        Args:
+            compute: Returns the states of some rows, float (items of these rows, hidden).
+            lengths: Number of tokens of each row.
+            items: Number of states of each row.
+            hidden: Width of a state.
+            path: The file, which is replaced if it exists.
+        """
+        starts = np.cumsum([0, *items], dtype=np.int64)
+        shape = (int(starts[-1]), hidden)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.unlink(missing_ok=True)
+        # Rows are written in their order, in blocks whose rows are sorted by length.
+        with (
+            files.NewFile(path) as file,
+            progress("Encoding", len(lengths), "rows") as advance,
+            torch.no_grad(),
+        ):
+            file.write(npy.header(np.float32, shape))
+            for start in range(0, len(lengths), 1024):
+                rows = np.arange(start, min(start + 1024, len(lengths)))
+                block = np.empty((starts[rows[-1] + 1] - starts[start], hidden), dtype=np.float32)
+                for part in token_batches(lengths[rows], _TOKENS_AT_ONCE):
+                    states = compute(rows[part]).float().cpu().numpy()
+                    block[_items(starts, rows[part]) - starts[start]] = states
+                file.write(block)
+                advance(len(rows))
+        return cls(npy.read(files.map_file(path), np.float32, shape), starts)
+
+    def take(self, rows: Rows) -> Tensor:
+        """Return the states of some rows, float32 (items of these rows, hidden)."""
+        return torch.from_numpy(self.states[_items(self.starts, rows)])
+
+
+def _items(starts: NDArray[np.int64], rows: Rows) -> NDArray[np.int64]:
+    return np.concatenate([np.arange(starts[row], starts[row + 1]) for row in rows.tolist()])
+
+
+def train_only(model: nn.Module, parameters: Sequence[nn.Parameter]) -> None:
+    """Freeze all parameters of a model but some."""
+    model.requires_grad_(False)
+    for parameter in parameters:
+        parameter.requires_grad_()
