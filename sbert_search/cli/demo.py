@@ -46,13 +46,15 @@ def demo(ctx: click.Context, /, folder: Path | None, model: str | None, **_: obj
     The documents are the docstrings of the standard library, which every Python installation has,
     so the demo works offline. A second run reuses the index of the first run.
     """
+    from sbert_search.index.ingestion.build import open_for_build
     from sbert_search.index.ingestion.model_check import as_embedder
     from sbert_search.search.engine import SearchEngine
 
-    open_model = cache(partial(as_embedder, model, **model_options(ctx)))
     folder = folder or cache_folder()
     corpus = folder / f"stdlib-{sys.version_info[0]}.{sys.version_info[1]}.jsonl"
     path = corpus.with_suffix(f".{Path(model).name}.index" if model else ".index")
+    opened = partial(as_embedder, model)
+    open_model = cache(partial(open_for_build, path, opened, **model_options(ctx)))
     index = _index(corpus, path, open_model)
     engine = SearchEngine(index, open_model())
     say()

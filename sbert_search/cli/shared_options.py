@@ -122,8 +122,8 @@ _SHARED: dict[str, Decorator] = {
         "fp32",
         "bf16",
         "fp16",
-        help="Number format of the model's computation; auto: bf16 where it is fast and "
-        "accurate enough, else fp32.",
+        help="Number format of the model's computation; auto: that of the index, or else the "
+        "faster of fp32 and bf16, which is measured once on a CPU.",
     ),
     "batch-tokens": click.option(
         "--batch-tokens",

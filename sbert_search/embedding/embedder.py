@@ -31,7 +31,7 @@ from sbert_search.errors import ConfigError
 from sbert_search.models.loading.identity import ModelIdentity
 from sbert_search.runtime.device_names import device_names
 from sbert_search.runtime.overlap import prefetch
-from sbert_search.runtime.progress import note, progress
+from sbert_search.runtime.progress import detail, note, progress
 from sbert_search.runtime.provenance import machine
 from sbert_search.tokens.chunking import WHOLE_WORDS, Chunking
 
@@ -60,8 +60,10 @@ class Embedder(EncodeMethods):
         engine: native (this package's encoder; sentence-transformers computes the architectures
             that it does not support), onnx (the native encoder exported as a graph, on a CPU in
             fp32; torch is needed only for the export) or sentence-transformers.
-        precision: fp32, bf16, fp16, or auto: bf16 if the device supports it and its vectors are
-            close enough to those of fp32, else fp32.
+        precision: fp32, bf16, fp16, or auto. On a CPU, auto measures once which of fp32 and bf16
+            is faster for the model's layers, and stores the verdict in the user's cache; the
+            difference must be 5 %. On CUDA it is bf16 if the device supports it. If the vectors in
+            bf16 are not close enough to those in fp32, auto is fp32.
         truncate_dim: Number of leading dimensions to keep; None: the model's own setting.
         prompts: Texts to put before inputs, by name. They are added to the model's own prompts.
         default_prompt_name: Name of the prompt that `encode` uses if a call names no prompt.
@@ -363,4 +365,6 @@ def open_embedder(
         f"Model {opened.name} ({opened.origin}): {embedder.dim} dimensions, engine "
         f"{opened.engine.name}, {opened.precision} on {opened.device}."
     )
+    if opened.verdict is not None:
+        detail(f"Precision {opened.verdict}.")
     return embedder

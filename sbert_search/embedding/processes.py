@@ -9,7 +9,7 @@ import os
 import signal
 import threading
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
@@ -64,13 +64,25 @@ class ProcessEngine:
         self, embedder: Callable[..., WorkerEmbedder], devices: Sequence[str], **options: object
     ) -> None:
         self._workers = [_Worker(device) for device in devices]
+        opened, *others = self._open_all(embedder, devices, options)
+        if any(other.precision != opened.precision for other in others):  # each measured for itself
+            agreed = {**options, "precision": opened.precision}
+            opened, *_ = self._open_all(embedder, devices, agreed)
+        self.name, self.dim, self.tokenizer = opened.name, opened.dim, opened.tokenizer
+        self.precision, self.batch_tokens = opened.precision, opened.batch_tokens * len(devices)
+
+    def _open_all(
+        self,
+        embedder: Callable[..., WorkerEmbedder],
+        devices: Sequence[str],
+        options: Mapping[str, object],
+    ) -> list[_Opened]:
+        """Open the embedder of each worker, in parallel."""
         opening = [
             worker.submit(_open, embedder, {**options, "device": device}, devices.count(device))
             for worker, device in zip(self._workers, devices, strict=True)
         ]
-        opened, *_ = [wait() for wait in opening]
-        self.name, self.dim, self.tokenizer = opened.name, opened.dim, opened.tokenizer
-        self.precision, self.batch_tokens = opened.precision, opened.batch_tokens * len(devices)
+        return [wait() for wait in opening]
 
     def __call__(self, tokens: TokenizedTexts) -> Vectors:
         """Compute vectors, float32 (n, dim), on all devices."""
@@ -181,7 +193,7 @@ def _open(make: Callable[..., WorkerEmbedder], options: dict[str, object], share
 
     torch.set_num_threads(max(1, torch.get_num_threads() // sharers))
     embedder = make(**options)
-    _embedders.append(embedder)
+    _embedders[:] = [embedder]
     opened = embedder.opened
     return _Opened(
         opened.engine.name,

@@ -73,14 +73,22 @@ def freeze(encoder: Encoder) -> Encoder:
         return encoder
     encoder.frozen = True
     for block in cast(list[Block], encoder.blocks):
-        up = FusedLinear if on_cuda else PackedLinear
-        block.add_module("up", up(block.up, activation))
-        block.activation = nn.Identity()
-        if not on_cuda:
-            _pack(block, "down")
-            _pack(block.attention, "qkv")
-            _pack(block.attention, "output")
+        if on_cuda:
+            block.add_module("up", FusedLinear(block.up, activation))
+            block.activation = nn.Identity()
+        else:
+            pack(block, activation)
     return encoder
+
+
+def pack(block: Block, activation: str) -> Block:
+    """Convert the weights of one block on a CPU to oneDNN's layout, in place; see `freeze`."""
+    block.add_module("up", PackedLinear(block.up, activation))
+    block.activation = nn.Identity()
+    _pack(block, "down")
+    _pack(block.attention, "qkv")
+    _pack(block.attention, "output")
+    return block
 
 
 def _pack(parent: nn.Module, name: str) -> None:

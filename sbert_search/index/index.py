@@ -37,6 +37,7 @@ from sbert_search.index.ingestion.build import (
     build_index,
     create_empty,
     note_resume_on_interrupt,
+    open_for_build,
 )
 from sbert_search.index.ingestion.given_vectors import (
     refuse_model_options,
@@ -57,6 +58,7 @@ from sbert_search.index.ingestion.model_check import (
     as_embedder,
     require_agreement,
     require_same_model,
+    with_kept_precision,
 )
 from sbert_search.index.ingestion.sync import (
     SyncReport,
@@ -157,7 +159,7 @@ class Index(MaintainedIndex):
         has_model = model is not None or not (given or fields.vector)
         if not has_model:
             refuse_model_options(options)
-        open_model = partial(as_embedder, model, **cast("EmbedderOptions", options))
+        open_model = _opener(model, out, cast("EmbedderOptions", options))
         build = partial(
             build_index,
             sources,
@@ -278,7 +280,7 @@ class Index(MaintainedIndex):
         settings, options = split_keywords(BuildSettings(), keywords)
         if model is None:
             refuse_model_options(options)
-        open_model = partial(as_embedder, model, **cast("EmbedderOptions", options))
+        open_model = _opener(model, out, cast("EmbedderOptions", options))
         build = partial(
             build_from_vectors,
             RowVectors.open(Path(vectors) if isinstance(vectors, str) else vectors),
@@ -308,7 +310,8 @@ class Index(MaintainedIndex):
                 but embeds many texts faster.
             named: Report the name and engine of the model as a note; False: as a detail, which
                 a command prints only with ``--verbose``.
-            options: How to open a model by name: ``device``, ``engine``, ``precision``.
+            options: How to open a model by name: ``device``, ``engine``, ``precision``. On a CPU,
+                the precision ``auto`` is that of the index.
 
         Raises:
             ModelMismatch: The model is not the one that built the index, or the index was built
@@ -322,6 +325,8 @@ class Index(MaintainedIndex):
         report = note if named else detail
         if quick and isinstance(model, (str, Path)) and (graph := self._by_graph(model, report)):
             return graph
+        if isinstance(model, (str, Path)):
+            options = with_kept_precision(options, self.identity)
         try:
             embedder = as_embedder(model, report=report, **options)
         except ModelError as error:
@@ -647,6 +652,16 @@ def _require_same(settings: StoreSettings, before: StoreSettings, path: Path) ->
 
 def _note_torch(error: SbertSearchError) -> None:
     note(f"Loading torch, which takes seconds: {error}")
+
+
+def _opener(
+    model: ModelLike | None, out: str | Path | None, options: EmbedderOptions
+) -> Callable[[], TextEmbedder]:
+    """Return a function that opens the model of a build into the folder ``out``."""
+    opened = partial(as_embedder, model)
+    if out is not None and (model is None or isinstance(model, (str, Path))):
+        return partial(open_for_build, Path(out), opened, **options)
+    return partial(opened, **options)
 
 
 def _require_known(keywords: Mapping[str, object], known: type) -> None:

@@ -19,7 +19,7 @@ from sbert_search.runtime.memory import anonymous_bytes
 
 Precision = Literal["auto", "fp32", "bf16", "fp16"]
 
-_DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 def resolve_device(name: str = "auto") -> torch.device:
@@ -46,35 +46,38 @@ def resolve_device(name: str = "auto") -> torch.device:
     return device
 
 
-def resolve_precision(
-    precision: Precision, device: torch.device, *, bf16_on_cpu: bool = False
-) -> torch.dtype:
-    """Choose the dtype of matrix products; "auto" is bf16 where CUDA supports it, otherwise fp32.
+def resolve_precision(precision: Precision, device: torch.device) -> torch.dtype:
+    """Choose the dtype of matrix products.
 
-    Args:
-        precision: auto, fp32, bf16 or fp16.
-        device: Device that computes the products.
-        bf16_on_cpu: Whether "auto" is also bf16 on a CPU with bf16 instructions, which is fast and
-            accurate enough for inference.
+    "auto" is bf16 where CUDA supports it, otherwise fp32. Whether a CPU is faster in bf16 is
+    measured, by `encoder.precision`.
 
     Raises:
         ConfigError: The precision is unknown, or it is fp16 on the CPU.
     """
     if precision == "auto":
-        allowed = device.type == "cuda" or (device.type == "cpu" and bf16_on_cpu)
-        return torch.bfloat16 if allowed and has_bf16(device) else torch.float32
-    if precision not in _DTYPES:
-        raise ConfigError(f"precision is {precision!r}; use auto, {', '.join(_DTYPES)}.")
+        if device.type != "cuda":
+            return torch.float32
+        has_bf16 = torch.cuda.is_bf16_supported(including_emulation=False)
+        return torch.bfloat16 if has_bf16 else torch.float32
+    if precision not in DTYPES:
+        raise ConfigError(f"precision is {precision!r}; use auto, {', '.join(DTYPES)}.")
     if precision == "fp16" and device.type == "cpu":
         raise ConfigError("precision fp16 is slow and inexact on a CPU; use bf16 or fp32.")
-    return _DTYPES[precision]
+    return DTYPES[precision]
 
 
-def has_bf16(device: torch.device) -> bool:
-    """Whether a CUDA device, or this CPU (AVX-512), has instructions for bfloat16 products."""
-    if device.type == "cuda":
-        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
-    return bool(torch.cpu._is_avx512_bf16_supported())  # torch has no public equivalent
+def computes_on_cpu(devices: str, precision: str) -> bool:
+    """Whether all these devices are the CPU, and it has fast kernels of this precision.
+
+    Args:
+        devices: Device names, as of `device_names`.
+        precision: fp32, bf16 or fp16.
+    """
+    found = map(resolve_device, device_names(devices))
+    if any(device.type != "cpu" for device in found):
+        return False
+    return precision == "fp32" or has_onednn(DTYPES[precision])
 
 
 def autocast(device: torch.device, dtype: torch.dtype) -> AbstractContextManager[object]:

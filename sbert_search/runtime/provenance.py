@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import NotRequired, TypedDict
 
 from sbert_search.runtime.cores import usable_cores
+from sbert_search.runtime.cpu import cpu
 from sbert_search.version import __version__
 
 LIBRARIES = (
@@ -65,7 +66,7 @@ def machine() -> Machine:
     """Describe the processor, the memory, the system and torch's CUDA devices."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     described: Machine = {
-        "cpu": _cpu_name(),
+        "cpu": cpu().title,
         "cores": usable_cores(),
         "memory_gib": round(memory / 2**30, 1),
         "system": f"{platform.system()} {platform.machine()}",
@@ -116,15 +117,6 @@ def _without_path(before: str, word: str) -> str:
     if not Path(word).is_absolute():
         return word
     return before.lstrip("-").replace("-", "_").upper() if before[:2] == "--" else Path(word).name
-
-
-def _cpu_name() -> str:
-    info = Path("/proc/cpuinfo")
-    if info.exists():
-        for line in info.read_text(encoding="utf-8").splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()
 
 
 def _git(root: Path, *arguments: str) -> str | None:

@@ -20,6 +20,7 @@ from sbert_search.errors import ConfigError, CorpusError, ModelError
 from sbert_search.models.bi_encoder import BiEncoder
 from sbert_search.models.heads import Normalize
 from sbert_search.records import Document
+from tests.encoder.measured import bf16_is_faster, verdict
 from tests.models.tiny import TEXTS, tiny_bi_encoder
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -253,11 +254,24 @@ def test_a_precision_that_computes_wrongly_is_refused_and_not_taken_by_itself(
         return np.ascontiguousarray(fault(vectors)) if moved else vectors
 
     monkeypatch.setattr(NativeEngine, "__call__", broken)
-    monkeypatch.setattr("torch.cpu._is_avx512_bf16_supported", lambda: True)
-    assert Embedder(folder, device="cpu").identity.precision == "fp32"
+    monkeypatch.setattr("sbert_search.embedding.engines.native.inference_precision", bf16_is_faster)
+    embedder = Embedder(folder, device="cpu")
+    assert embedder.identity.precision == "fp32"
+    assert embedder.opened.verdict is None
     assert "Continuing in fp32." in capsys.readouterr().err
     with pytest.raises(ModelError, match=f"native on cpu in bf16 {message}"):
         Embedder(folder, device="cpu", precision="bf16")
+
+
+def test_the_measured_precision_is_taken_unless_one_is_named(
+    folder: Path, monkeypatch: Any
+) -> None:
+    monkeypatch.setattr("sbert_search.embedding.engines.native.inference_precision", bf16_is_faster)
+    assert Embedder(folder, device="cpu").identity.precision == "bf16"
+    assert Embedder(folder, device="cpu").opened.verdict == verdict("bf16")
+    assert Embedder(folder, device="cpu", precision="fp32").opened.verdict is None
+    library = Embedder(folder, device="cpu", engine="sentence-transformers")
+    assert library.identity.precision == "fp32"
 
 
 def test_impossible_settings_are_named(folder: Path) -> None:

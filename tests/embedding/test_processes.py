@@ -1,5 +1,6 @@
 import os
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -7,6 +8,7 @@ import pytest
 
 from sbert_search.embedding.embedder import Embedder
 from sbert_search.embedding.processes import ProcessEngine
+from sbert_search.embedding.protocol import TokenizedTexts, Vectors
 from sbert_search.errors import ConfigError, ModelError
 from sbert_search.models.heads import Normalize
 from tests.models.tiny import TEXTS, tiny_bi_encoder
@@ -33,6 +35,28 @@ def test_two_processes_give_the_vectors_of_one_until_one_ends(folder: Path) -> N
         engine._workers[1].submit(os._exit, 1)()
     with pytest.raises(ModelError, match="process that computes on cpu has ended"):
         both.encode(texts)
+
+
+class Undecided:
+    """Stands in for `Embedder`; each process finds another precision, unless one is named."""
+
+    def __init__(self, *, device: str, precision: str = "auto", **_: object) -> None:
+        chosen = {"cpu": "bf16", "cuda": "fp32"}[device] if precision == "auto" else precision
+        engine = SimpleNamespace(name="native", dim=2, tokenizer=None)
+        self.opened = SimpleNamespace(engine=engine, precision=chosen)
+        self.batch_tokens = 1
+
+    def encode_tokens(self, tokens: TokenizedTexts) -> Vectors:
+        number = {"bf16": 1.0, "fp32": 2.0}[self.opened.precision]
+        return np.full((len(tokens), 2), number, np.float32)
+
+
+def test_processes_that_measure_otherwise_agree_on_the_precision_of_the_first() -> None:
+    undecided: Any = Undecided
+    engine = ProcessEngine(undecided, ["cpu", "cuda"])
+    assert engine.precision == "bf16"
+    tokens = TokenizedTexts(["a"] * 8, "", [[1, 2]] * 8, np.zeros(8, np.int32))
+    assert (engine(tokens) == 1).all()
 
 
 def test_errors_of_a_process_are_those_of_an_embedder(folder: Path) -> None:

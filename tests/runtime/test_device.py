@@ -5,6 +5,7 @@ import torch
 from sbert_search.errors import ConfigError
 from sbert_search.runtime.device import (
     autocast,
+    computes_on_cpu,
     fetch,
     matmul_rate,
     memory_bytes,
@@ -29,18 +30,28 @@ def test_devices_are_found_by_name_and_absent_ones_refused() -> None:
         resolve_device("cuda:63")
 
 
-@pytest.mark.parametrize("present", [True, False])
-def test_only_inference_takes_bf16_by_itself_and_only_where_the_cpu_has_it(
-    present: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("torch.cpu._is_avx512_bf16_supported", lambda: present)
-    inference = resolve_precision("auto", CPU, bf16_on_cpu=True)
-    assert inference == (torch.bfloat16 if present else torch.float32)
+def test_precisions_are_named_and_auto_is_exact_on_a_cpu() -> None:
     assert resolve_precision("auto", CPU) == torch.float32
-    assert resolve_precision("fp32", CPU, bf16_on_cpu=True) == torch.float32
+    assert resolve_precision("fp32", CPU) == torch.float32
     assert resolve_precision("bf16", CPU) == torch.bfloat16
     with pytest.raises(ConfigError, match="fp16"):
         resolve_precision("fp16", CPU)
+    with pytest.raises(ConfigError, match="use auto, fp32, bf16, fp16"):
+        resolve_precision("fp8", CPU)  # type: ignore[arg-type]
+
+
+def test_a_precision_that_the_cpu_has_no_fast_kernel_for_is_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert computes_on_cpu("cpu,cpu", "fp32")
+    assert not computes_on_cpu("cpu", "fp16")
+    for present in (True, False):
+        monkeypatch.setattr("sbert_search.runtime.device.has_onednn", lambda _, x=present: x)
+        assert computes_on_cpu("cpu", "bf16") is present
+    monkeypatch.setattr(
+        "sbert_search.runtime.device.resolve_device", lambda name: torch.device("cuda")
+    )
+    assert not computes_on_cpu("auto", "fp32")
 
 
 def test_autocast_changes_products_only_when_it_should() -> None:

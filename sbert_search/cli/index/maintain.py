@@ -11,7 +11,7 @@ import click
 
 from sbert_search.cli.console import emit, say, show_facts, size_text
 from sbert_search.cli.shared_options import Decorator, Finite, given, shared_options
-from sbert_search.config import to_mapping
+from sbert_search.config import from_mapping, to_mapping
 
 if TYPE_CHECKING:
     from sbert_search.index.lexical_settings import LexicalSettings
@@ -223,12 +223,14 @@ def _long_texts(report: IndexInfo) -> str:
 
 def _model_facts(report: IndexInfo) -> dict[str, object]:
     from sbert_search.models.loading.identity import ModelIdentity
+    from sbert_search.runtime.verdicts import Verdict
 
     model = report.model
     if model["engine"] == ModelIdentity.NO_ENGINE:
         return {"model": "none; the vectors were given"}
     return {
         "model": f"{model['name']} ({model['engine']}, {model['precision']})",
+        **({"precision": str(from_mapping(Verdict, report.verdict))} if report.verdict else {}),
         "weights": f"sha256 {model['weights_sha256']}",
         "reads": f"{model['max_len']} tokens of a text",
         "long texts": _long_texts(report),

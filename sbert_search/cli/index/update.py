@@ -22,7 +22,10 @@ from sbert_search.cli.source_options import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from sbert_search.embedding.arguments import CheckedOptions
+    from sbert_search.embedding.protocol import TextEmbedder
     from sbert_search.index.ingestion.build import BuildSettings
 
 _folder: Decorator = click.argument("path", metavar="DIR", type=click.Path(path_type=Path))
@@ -100,20 +103,21 @@ def build(
     **_: object,
 ) -> None:
     """Build an index, or resume an interrupted build."""
-    from sbert_search.index.ingestion.build import BuildSettings, build_index
+    from sbert_search.index.ingestion.build import BuildSettings, build_index, open_for_build
     from sbert_search.index.ingestion.given_vectors import refuse_model_options, split_vectors
     from sbert_search.index.ingestion.model_check import as_embedder
     from sbert_search.index.ingestion.recipe import load_recipe
 
     settings: BuildSettings = BuildSettings()
     recipe = None
-    open_model = partial(as_embedder, ctx.params["model"], **model_options(ctx))
+    opened: Callable[..., TextEmbedder] = partial(as_embedder, ctx.params["model"])
     if recipe_file:
         settings = recipe = load_recipe(recipe_file)
         for source in sources:
             recipe.check_corpus(Path(source))
         if "model" not in given(ctx):
-            open_model = partial(recipe.open_model, **model_options(ctx))
+            opened = recipe.open_model
+    open_model = partial(open_for_build, out, opened, **model_options(ctx))
     settings = with_overrides(settings, ctx)
     vectors, fields = split_vectors(ctx.params["vectors"], settings.fields)
     named = ctx.params["model"] or (recipe and recipe.model)

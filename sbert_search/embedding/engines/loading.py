@@ -6,7 +6,7 @@ An engine is the software that runs a model's forward pass. The engines of this 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol, TypeVar
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 import torch
 from torch import nn
@@ -16,8 +16,9 @@ from sbert_search.errors import ConfigError, ModelError
 from sbert_search.models.loading.folder import ModelDescription
 from sbert_search.models.loading.identity import IN_MEMORY
 from sbert_search.models.loading.weights_hash import state_sha256
-from sbert_search.runtime.device import Precision, resolve_device, resolve_precision
+from sbert_search.runtime.device import DTYPES, Precision, resolve_device, resolve_precision
 from sbert_search.runtime.progress import warn
+from sbert_search.runtime.verdicts import Verdict
 from sbert_search.tokens.tokenizer import TextTokenizer
 
 PRECISIONS = {torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16"}
@@ -27,6 +28,12 @@ class MovableEngine(Protocol):
     """An engine, for texts or for pairs of texts, that can move its model."""
 
     name: EngineName
+
+    def fastest_precision(self) -> Verdict | None:
+        """Measure in which exact precision a CPU computes the model; None: in fp32.
+
+        The model is on the CPU in fp32, and `move` was not called.
+        """
 
     def move(self, device: torch.device, dtype: torch.dtype) -> None:
         """Move the model to a device and convert it to a precision."""
@@ -43,10 +50,29 @@ T = TypeVar("T", bound=TokenizingEngine)
 MoveAndCheck = Callable[[E, torch.device, torch.dtype], None]
 
 
+class Placed(NamedTuple, Generic[E]):
+    """An engine on its device.
+
+    Attributes:
+        engine: The engine.
+        device: Its device.
+        dtype: Type of its products.
+        verdict: The measurement that chose the precision; None: nothing was measured.
+    """
+
+    engine: E
+    device: torch.device
+    dtype: torch.dtype
+    verdict: Verdict | None
+
+
 def open_engine(
     load: Callable[[], E], move_and_check: MoveAndCheck[E], *, device: str, precision: Precision
-) -> tuple[E, torch.device, torch.dtype]:
-    """Load an engine and move it; precision "auto" falls back to fp32 if bf16 fails the check.
+) -> Placed[E]:
+    """Load an engine and move it to a device and a precision.
+
+    On a CPU, the precision "auto" is the one that `MovableEngine.fastest_precision` chooses, or
+    fp32 if the output in that precision fails the check.
 
     Args:
         load: Loads an engine on the CPU in fp32.
@@ -54,26 +80,26 @@ def open_engine(
         device: Name of a device, or auto.
         precision: Precision of the model's weights and matrix products.
 
-    Returns:
-        The engine, its device and the torch type of its precision.
-
     Raises:
         ConfigError: The device or the precision is unknown or not available.
         ModelError: The model cannot be loaded, or its output is wrong.
     """
     target = resolve_device(device)
-    resolve_precision(precision, target)  # refuses an unknown name before the weights are read
+    dtype = resolve_precision(precision, target)  # refuses an unknown name before weights are read
     engine = load()
-    dtype = resolve_precision(precision, target, bf16_on_cpu=engine.name == "native")
+    verdict = None
+    if precision == "auto" and target.type == "cpu":
+        verdict = engine.fastest_precision()
+        dtype = dtype if verdict is None else DTYPES[verdict.choice]
     try:
         move_and_check(engine, target, dtype)
     except ModelError as error:
         if precision != "auto" or dtype == torch.float32:
             raise
         warn(f"{error} Continuing in fp32.")
-        engine, dtype = load(), torch.float32
+        engine, dtype, verdict = load(), torch.float32, None
         move_and_check(engine, target, dtype)
-    return engine, target, dtype
+    return Placed(engine, target, dtype, verdict)
 
 
 def describe_object(model: nn.Module, description: ModelDescription, engine: T) -> OpenedModel[T]:

@@ -11,10 +11,12 @@ from sbert_search.embedding.engines.protocol import EngineName
 from sbert_search.embedding.protocol import Vectors
 from sbert_search.encoder.inference_layers import freeze
 from sbert_search.encoder.packed import PackedTokens
+from sbert_search.encoder.precision import inference_precision
 from sbert_search.models.bi_encoder import BiEncoder
 from sbert_search.models.cross_encoder import CrossEncoder
 from sbert_search.runtime.device import fetch, plain_memory_errors
 from sbert_search.runtime.memory import let_freed_memory_stay
+from sbert_search.runtime.verdicts import Verdict
 
 # Largest size of a batch's states between the two feed-forward layers, on devices other than CUDA.
 # Decision: docs/decisions.md, "A step on the CPU keeps its widest states within 12 MiB".
@@ -35,6 +37,10 @@ class PackedEngine:
     def __init__(self, model: BiEncoder | CrossEncoder, compute: Compute) -> None:
         self._module, self._compute, self.tokenizer = model.eval(), compute, model.tokenizer
         self._use_device(next(model.parameters()).device)
+
+    def fastest_precision(self) -> Verdict | None:
+        """Measure in which exact precision this CPU computes the encoder fastest."""
+        return inference_precision(self._module.encoder)
 
     def move(self, device: torch.device, dtype: torch.dtype) -> None:
         """Move the model and convert its encoder to a precision, for inference only.

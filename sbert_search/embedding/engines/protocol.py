@@ -11,6 +11,7 @@ from sbert_search.models.loading.folder import ModelDescription, ModelFolder
 from sbert_search.models.loading.resolve import ResolvedModel
 
 if TYPE_CHECKING:
+    from sbert_search.runtime.verdicts import Verdict
     from sbert_search.tokens.tokenizer import TextTokenizer
 
 EngineName = Literal["native", "onnx", "sentence-transformers"]
@@ -62,6 +63,7 @@ class OpenedModel(Generic[E]):
         precision: fp32, bf16 or fp16.
         device: Name of the device.
         folder: Folder of the model; None if the caller gave a model in memory.
+        verdict: The measurement that chose the precision; None: nothing was measured.
     """
 
     name: str
@@ -73,10 +75,17 @@ class OpenedModel(Generic[E]):
     precision: str
     device: str
     folder: ModelFolder | None = None
+    verdict: Verdict | None = None
 
     @classmethod
     def from_folder(
-        cls, resolved: ResolvedModel, folder: ModelFolder, engine: E, precision: str, device: str
+        cls,
+        resolved: ResolvedModel,
+        folder: ModelFolder,
+        engine: E,
+        precision: str,
+        device: str,
+        verdict: Verdict | None = None,
     ) -> OpenedModel[E]:
         """Describe an engine whose model was read from a folder."""
         return cls(
@@ -89,4 +98,5 @@ class OpenedModel(Generic[E]):
             precision,
             device,
             folder,
+            verdict,
         )

@@ -27,6 +27,7 @@ from sbert_search.models.loading.native_support import require_kind, require_san
 from sbert_search.models.loading.resolve import resolve_model
 from sbert_search.runtime.device import Precision, plain_memory_errors
 from sbert_search.runtime.progress import note
+from sbert_search.runtime.verdicts import Verdict
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
@@ -67,6 +68,10 @@ class LibraryEngine:
         vectors = self(tokens)
         return lambda: vectors
 
+    def fastest_precision(self) -> Verdict | None:
+        """Return None: the library computes in fp32 unless a precision is named."""
+        return None
+
     def move(self, device: torch.device, dtype: torch.dtype) -> None:
         """Move the model to a device and convert it to a precision."""
         self.model.model.to(device, dtype)
@@ -98,10 +103,17 @@ def open_model(
     check_engine(engine)
     resolved = resolve_model(model)
     folder = read_folder(resolved.path)
-    opened, target, dtype = open_engine(
+    placed = open_engine(
         partial(_open_folder, folder, engine), _move_and_check, device=device, precision=precision
     )
-    return OpenedModel.from_folder(resolved, folder, opened, PRECISIONS[dtype], str(target))
+    return OpenedModel.from_folder(
+        resolved,
+        folder,
+        placed.engine,
+        PRECISIONS[placed.dtype],
+        str(placed.device),
+        placed.verdict,
+    )
 
 
 def _open_folder(folder: ModelFolder, engine: EngineName) -> TorchEngine:

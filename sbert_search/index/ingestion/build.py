@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Unpack
 
+from sbert_search.config import to_mapping
 from sbert_search.corpus.documents import CorpusReader, FieldNames, Survey
 from sbert_search.corpus.sources import TextAs
 from sbert_search.corpus.spool import Sources
@@ -22,7 +23,11 @@ from sbert_search.index.dense import faiss_build
 from sbert_search.index.ingestion.duplicates import refuse_conflicting_ids
 from sbert_search.index.ingestion.given_vectors import dim_of, no_model, vector_rule
 from sbert_search.index.ingestion.ingest import IngestReport, ReadSettings, ingest, require_memory
-from sbert_search.index.ingestion.model_check import require_agreement, self_check
+from sbert_search.index.ingestion.model_check import (
+    require_agreement,
+    self_check,
+    with_kept_precision,
+)
 from sbert_search.index.lexical_settings import LexicalSettings
 from sbert_search.index.maintenance.merge_policy import SEGMENT_ROWS
 from sbert_search.index.spec import IndexSpec
@@ -36,6 +41,7 @@ from sbert_search.index.storage.manifest import (
 )
 from sbert_search.index.store import IndexStore
 from sbert_search.index.writer import IndexWriter
+from sbert_search.models.loading.identity import ModelIdentity
 from sbert_search.runtime.disk.same_file import require_apart
 from sbert_search.runtime.progress import note
 from sbert_search.tokens.chunking import Borders
@@ -200,6 +206,27 @@ def build_from(
     return report
 
 
+def open_for_build(
+    out: Path,
+    open_model: Callable[..., TextEmbedder],
+    /,
+    **options: Unpack[EmbedderOptions],
+) -> TextEmbedder:
+    """Open a model in the precision of an unfinished build, so that the build ends with its bits.
+
+    Args:
+        out: Folder of the index, which may be absent.
+        open_model: Opens the model with the options.
+        options: Options of the command. A precision that they name is taken, not that of the build.
+    """
+    stored = None
+    with contextlib.suppress(NotAnIndex):
+        manifest = IndexStore.open(out).snapshot.manifest
+        if manifest.segments and manifest.settings.identity:
+            stored = ModelIdentity.from_mapping(manifest.settings.identity)
+    return open_model(**(options if stored is None else with_kept_precision(options, stored)))
+
+
 def create_empty(out: Path, embedder: TextEmbedder, settings: BuildSettings) -> IndexStore:
     """Make an index without documents.
 
@@ -286,7 +313,7 @@ def _differences(manifest: Manifest, fixed: StoreSettings, start: BuildCursor) -
     """Return what differs between an unfinished build and this one; "" if nothing."""
     build = manifest.build or start
     stored = replace(manifest.settings, self_check=fixed.self_check)
-    rest = replace(stored, identity=fixed.identity, dim=fixed.dim)
+    rest = replace(stored, identity=fixed.identity, dim=fixed.dim, verdict=fixed.verdict)
     differing = {
         "another source": build.source_sha256 != start.source_sha256,
         "another model": (stored.identity, stored.dim) != (fixed.identity, fixed.dim),
@@ -308,7 +335,13 @@ def _store_settings(
         self_check=self_check(embedder) if embedder else SelfCheck(),
         spec=settings.spec,
         lexical=settings.lexical,
+        verdict=_verdict(embedder),
     )
+
+
+def _verdict(embedder: TextEmbedder | None) -> Mapping[str, object]:
+    verdict = embedder.opened.verdict if isinstance(embedder, Embedder) else None
+    return {} if verdict is None else to_mapping(verdict)
 
 
 def _identity(embedder: TextEmbedder) -> Mapping[str, object]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Unpack, cast
+from typing import TYPE_CHECKING, Unpack, cast
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -18,9 +18,14 @@ from sbert_search.models.loading.identity import ModelIdentity
 from sbert_search.runtime.cache import remembered
 from sbert_search.runtime.progress import note, warn
 
+if TYPE_CHECKING:
+    from sbert_search.runtime.device import Precision
+
 MIN_COSINE = 0.999  # lowest cosine accepted for the same model in any engine and precision
 SAME_COSINE = 0.99999  # lowest cosine accepted if hashes of model files cannot be compared
 _QUICK = 2  # number of check texts compared where the result for all is cached (ONNX graphs)
+
+_ENGINES = ("native", "onnx", "sentence-transformers")  # those of a stored precision
 
 _compared: WeakKeyDictionary[TextEmbedder, dict[SelfCheck, float]] = WeakKeyDictionary()
 
@@ -52,6 +57,26 @@ def as_embedder(
     from sbert_search.embedding.embedder import open_embedder  # torch loads there
 
     return open_embedder(cast("TorchModel | None", model), report=report, **options)
+
+
+def with_kept_precision(options: EmbedderOptions, stored: ModelIdentity) -> EmbedderOptions:
+    """Replace the precision "auto" by that of an index, on a CPU.
+
+    What "auto" measures may differ between two machines, or between two runs on a busy machine.
+    Vectors that are added to an index, and those of its queries, keep the precision of the build.
+
+    Args:
+        options: Options for opening the model. An engine or precision that they name is kept.
+        stored: Identity of the model in the index.
+    """
+    chosen = (options.get("engine", "native"), options.get("precision", "auto"))
+    if chosen != ("native", "auto") or stored.engine not in _ENGINES:
+        return options
+    from sbert_search.runtime.device import computes_on_cpu  # torch loads here
+
+    if not computes_on_cpu(options.get("device", "auto"), stored.precision):
+        return options
+    return {**options, "precision": cast("Precision", stored.precision)}
 
 
 def self_check(embedder: TextEmbedder) -> SelfCheck:

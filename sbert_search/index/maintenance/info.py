@@ -33,6 +33,7 @@ class IndexInfo:
         factory: FAISS factory string of the vector search.
         lexical: Settings of lexical search; None: the index has no lexical data.
         model: Identity of the model that made the vectors.
+        verdict: The measurement that chose the precision; empty: it was not measured.
         on_truncate: What is done with texts longer than the model reads; "" if not known.
         chunk_tokens: Maximum number of tokens of a passage; None: what the model reads.
         chunk_overlap: Maximum number of tokens that a passage shares with the passage before.
@@ -59,6 +60,7 @@ class IndexInfo:
     factory: str
     lexical: LexicalSettings | None
     model: Mapping[str, object]
+    verdict: Mapping[str, object]
     on_truncate: str
     chunk_tokens: int | None
     chunk_overlap: int
@@ -90,6 +92,7 @@ def describe(snapshot: Snapshot) -> IndexInfo:
         factory=settings.spec.factory,
         lexical=settings.lexical,
         model=settings.identity,
+        verdict=settings.verdict,
         on_truncate=str(stored.get("on_truncate", "")),
         chunk_tokens=cast("int | None", stored.get("chunk_tokens")),
         chunk_overlap=cast("int", stored.get("chunk_overlap", 0)),

@@ -94,6 +94,8 @@ class StoreSettings:
         self_check: Texts whose vectors a query's embedder must reproduce.
         spec: How vectors are searched.
         lexical: Settings of lexical search; None: an index without lexical data.
+        verdict: The measurement that chose the precision of the vectors, a
+            `runtime.verdicts.Verdict`; empty: the precision was given or is the only one.
     """
 
     dim: int
@@ -103,6 +105,7 @@ class StoreSettings:
     self_check: SelfCheck = SelfCheck()
     spec: IndexSpec = IndexSpec()  # noqa: RUF009 (frozen)
     lexical: LexicalSettings | None = None
+    verdict: Mapping[str, object] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not 1 <= self.dim <= 65_536:

@@ -32,6 +32,7 @@ from sbert_search.models.loading.native_support import (
 from sbert_search.models.loading.resolve import resolve_model
 from sbert_search.runtime.device import Precision, plain_memory_errors
 from sbert_search.runtime.progress import note
+from sbert_search.runtime.verdicts import Verdict
 from sbert_search.tokens.tokenizer import EncodedPairs, TextTokenizer
 
 if TYPE_CHECKING:
@@ -75,6 +76,9 @@ class PairEngine(Protocol):
 
         Both functions raise the errors of `__call__`.
         """
+
+    def fastest_precision(self) -> Verdict | None:
+        """Measure in which exact precision a CPU computes the model; None: in fp32."""
 
     def move(self, device: torch.device, dtype: torch.dtype) -> None:
         """Move the model to a device and a precision."""
@@ -121,6 +125,10 @@ class LibraryPairEngine:
         scores = self(pairs, encoded)
         return lambda: scores
 
+    def fastest_precision(self) -> Verdict | None:
+        """Return None: the library computes in fp32 unless a precision is named."""
+        return None
+
     def move(self, device: torch.device, dtype: torch.dtype) -> None:
         """Move the model to a device and a precision."""
         self.model.model.to(device, dtype)
@@ -150,10 +158,17 @@ def open_pair_model(
     check_engine(engine)
     resolved = resolve_model(model)
     folder = read_folder(resolved.path)
-    opened, opened_on, dtype = open_engine(
+    placed = open_engine(
         partial(_open_folder, folder, engine), _move_and_check, device=device, precision=precision
     )
-    return OpenedModel.from_folder(resolved, folder, opened, PRECISIONS[dtype], str(opened_on))
+    return OpenedModel.from_folder(
+        resolved,
+        folder,
+        placed.engine,
+        PRECISIONS[placed.dtype],
+        str(placed.device),
+        placed.verdict,
+    )
 
 
 def _describe_object(

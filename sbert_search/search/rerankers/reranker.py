@@ -52,8 +52,8 @@ class Reranker:
         device: auto, cpu, cuda, cuda:N or mps.
         engine: native (this package's encoder; sentence-transformers computes the architectures
             that it does not support) or sentence-transformers.
-        precision: fp32, bf16, fp16, or auto: bf16 if the device supports it and its scores are
-            close enough to those of fp32, else fp32.
+        precision: fp32, bf16, fp16, or auto, as for `Embedder`: on a CPU the faster of fp32 and
+            bf16, which is measured once; fp32 if the scores in bf16 are not close enough.
         batch_tokens: Maximum tokens of one forward pass; None: the engine's default.
 
     Raises:

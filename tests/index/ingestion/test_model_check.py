@@ -4,16 +4,33 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
+from sbert_search.config import to_mapping
+from sbert_search.embedding.arguments import EmbedderOptions
+from sbert_search.embedding.embedder import Embedder
 from sbert_search.embedding.hashing import HashingEmbedder
 from sbert_search.embedding.protocol import Vectors
 from sbert_search.errors import ModelMismatch
-from sbert_search.index.ingestion.model_check import require_agreement, self_check
+from sbert_search.index.index import Index
+from sbert_search.index.ingestion.build import open_for_build
+from sbert_search.index.ingestion.model_check import (
+    as_embedder,
+    require_agreement,
+    self_check,
+    with_kept_precision,
+)
 from sbert_search.index.storage.manifest import StoreSettings
 from sbert_search.models.loading.identity import IN_MEMORY, ModelIdentity
+from tests.encoder.measured import bf16_is_faster, fp32_is_faster, verdict
+from tests.models.tiny import tiny_bi_encoder
 
 
 class OtherEngine(HashingEmbedder):
@@ -150,3 +167,53 @@ def test_a_model_without_files_is_known_by_its_numbers(settings: StoreSettings) 
     for allowed in (False, True):
         with pytest.raises(ModelMismatch, match=r"cosine 0\.999\d+ .* 0\.99999 is needed"):
             require_agreement(settings, AsObject(1e-3), allow_inexact=allowed)
+
+
+NATIVE = replace(HashingEmbedder().identity, engine="native", precision="bf16")
+
+
+@pytest.mark.parametrize(
+    ("options", "stored", "expected"),
+    [
+        ({}, NATIVE, "bf16"),
+        ({"device": "cpu", "engine": "native", "precision": "auto"}, NATIVE, "bf16"),
+        ({"device": "cpu,cpu"}, NATIVE, "bf16"),
+        ({"precision": "fp32"}, NATIVE, "fp32"),  # the user's word
+        ({"engine": "onnx"}, NATIVE, None),  # has one precision
+        ({}, replace(NATIVE, precision="fp16"), None),  # made on a GPU
+        ({}, replace(NATIVE, engine="onnx", precision="fp32"), "fp32"),
+        ({}, replace(NATIVE, engine="hashing"), None),
+        ({}, replace(NATIVE, engine=ModelIdentity.NO_ENGINE), None),
+    ],
+)
+def test_the_precision_of_an_index_is_kept_on_a_cpu(
+    options: EmbedderOptions, stored: ModelIdentity, expected: str | None, monkeypatch: Any
+) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    monkeypatch.setattr("torch.backends.mps.is_available", lambda: False)
+    monkeypatch.setattr(
+        "sbert_search.runtime.device.has_onednn", lambda dtype: dtype != torch.float16
+    )
+    assert with_kept_precision(options, stored).get("precision") == expected
+
+
+def test_a_build_that_resumes_and_an_update_keep_the_measured_precision(
+    tmp_path: Path, monkeypatch: Any
+) -> None:
+    tiny_bi_encoder(tmp_path / "tokens").save(tmp_path / "model")
+    measured = "sbert_search.embedding.engines.native.inference_precision"
+    monkeypatch.setattr(measured, bf16_is_faster)
+    path, model = tmp_path / "my.index", tmp_path / "model"
+    index = Index.from_texts(["the cat sat"], out=path, model=model, device="cpu")
+    assert index.identity.precision == "bf16"
+    assert index.info().verdict == to_mapping(verdict("bf16"))
+    monkeypatch.setattr(measured, fp32_is_faster)
+    assert Embedder(model, device="cpu").identity.precision == "fp32"
+    assert index.matching_embedder(device="cpu").identity.precision == "bf16"
+    resumed = open_for_build(path, partial(as_embedder, model), device="cpu")
+    assert resumed.identity.precision == "bf16"
+    fresh = open_for_build(tmp_path / "new", partial(as_embedder, model), device="cpu")
+    assert fresh.identity.precision == "fp32"
+    index.add([{"id": "2", "text": "a dog ran"}], device="cpu")
+    assert index.identity.precision == "bf16"
+    assert index.info().verdict == to_mapping(verdict("bf16"))

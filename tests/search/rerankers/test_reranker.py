@@ -10,6 +10,7 @@ from sentence_transformers import CrossEncoder as LibraryCrossEncoder
 from sbert_search.errors import ConfigError, CorpusError, ModelError
 from sbert_search.search.rerankers.pair_engines import NativePairEngine
 from sbert_search.search.rerankers.reranker import Reranker
+from tests.encoder.measured import bf16_is_faster, verdict
 from tests.models.tiny import PAIRS, TEXTS, tiny_bi_encoder, tiny_cross_encoder
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -88,6 +89,14 @@ def test_classes_give_logits_or_probabilities(tmp_path: Path) -> None:
     np.testing.assert_allclose(probabilities.sum(axis=1), 1.0, rtol=1e-6)
     with pytest.raises(ConfigError, match="has 3 labels, so no single score"):
         reranker.rank("cat", ["dog"])
+
+
+def test_the_measured_precision_is_taken(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sbert_search.embedding.engines.native.inference_precision", bf16_is_faster)
+    measured = Reranker(folder, device="cpu")
+    assert (measured.identity.precision, measured.opened.verdict) == ("bf16", verdict("bf16"))
+    library = Reranker(folder, device="cpu", engine="sentence-transformers")
+    assert (library.identity.precision, library.opened.verdict) == ("fp32", None)
 
 
 def test_bf16_ranks_alike(folder: Path, tiny: Reranker) -> None:

@@ -1,0 +1,133 @@
+"""Measure in which precision a CPU computes the layers of an encoder fastest.
+
+One block of the encoder, with its own weights, is timed in each precision that is exact enough.
+This module is in the layer of encoders, since embedding, reranking and training all ask it.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from functools import partial
+from typing import cast
+
+import torch
+from torch import Tensor
+
+from sbert_search.encoder.block import Block
+from sbert_search.encoder.encoder import Encoder
+from sbert_search.encoder.inference_layers import pack
+from sbert_search.encoder.packed import PackedTokens
+from sbert_search.runtime.device import has_onednn
+from sbert_search.runtime.verdicts import Candidate, Timed, Verdict, verdict_on
+
+EXACT = {"fp32": torch.float32, "bf16": torch.bfloat16}
+"""The precisions that "auto" may choose on a CPU, the most exact first."""
+
+_SENTENCES = (8, 12, 16, 16, 20, 20, 24, 32)  # lengths of texts in tokens
+_PASSAGES = (160, 224, 256, 96)
+_PROBE = (16, 16)
+_OPERATIONS = 0.8e9  # of one trial: 2 to 10 ms; longer ones would seldom run uninterrupted
+_FEWEST_TOKENS, _MOST_TOKENS = 64, 1024
+_FEWEST_WEIGHTS = 1 << 17  # in a block; a smaller one takes too little time to be worth a choice
+
+
+def inference_precision(encoder: Encoder) -> Verdict | None:
+    """Find the precision in which this CPU computes a frozen encoder fastest.
+
+    Args:
+        encoder: The encoder in float32 on the CPU; it is not changed.
+
+    Returns:
+        The verdict; None if the blocks are so small that the precision does not matter.
+    """
+    if _weights(encoder) < _FEWEST_WEIGHTS:
+        return None
+    tokens = _tokens(encoder, _OPERATIONS)
+    batches = [_cut(_SENTENCES, tokens), _cut(_PASSAGES, tokens)]
+    return verdict_on(
+        "precision of inference",
+        _shapes(encoder),
+        f"{_described(encoder)}; sentences and passages of {tokens:,} tokens each",
+        {name: partial(_frozen, encoder, dtype, batches) for name, dtype in EXACT.items()},
+    )
+
+
+def _frozen(encoder: Encoder, dtype: torch.dtype, batches: Sequence[Sequence[int]]) -> Candidate:
+    """Prepare one block for inference, as `freeze` does."""
+    block = copy.deepcopy(cast(Block, encoder.blocks[0])).to(dtype).eval().requires_grad_(False)
+    if has_onednn(dtype):
+        pack(block, encoder.config.activation)
+
+    def timed(lengths: Sequence[int]) -> Timed:
+        tokens = _packed(lengths)
+        states, distances = _states(encoder, tokens, dtype)
+
+        @torch.inference_mode()
+        def run() -> Tensor:
+            output: Tensor = block(states, tokens, distances=distances)[0]
+            return output
+
+        return Timed(run, sum(lengths))
+
+    return Candidate(timed(_PROBE), [timed(lengths) for lengths in batches])
+
+
+def _packed(lengths: Sequence[int]) -> PackedTokens:
+    """Make a batch of texts whose token ids are all 0, since a block does not read them."""
+    return PackedTokens(torch.zeros(sum(lengths), dtype=torch.int64), tuple(sorted(lengths)))
+
+
+def _states(
+    encoder: Encoder, tokens: PackedTokens, dtype: torch.dtype
+) -> tuple[Tensor, Tensor | None]:
+    """Return hidden states (total, hidden), random but always the same, and relative positions."""
+    shape = (tokens.total, encoder.config.hidden_size)
+    states = torch.randn(shape, generator=torch.Generator().manual_seed(0)).to(dtype)
+    distances = encoder.relative_distances(tokens)
+    return states, None if distances is None else distances.detach().to(dtype)
+
+
+def _tokens(encoder: Encoder, operations: float) -> int:
+    """Return how many tokens a block processes with this number of operations, within limits."""
+    tokens = int(operations / (2 * _weights(encoder)))
+    return max(_FEWEST_TOKENS, min(_MOST_TOKENS, tokens))
+
+
+def _weights(encoder: Encoder) -> int:
+    """Count the weights of the linear layers of a block."""
+    hidden = encoder.config.hidden_size
+    return 4 * hidden * hidden + 2 * hidden * encoder.config.intermediate_size
+
+
+def _cut(lengths: Sequence[int], tokens: int) -> list[int]:
+    """Repeat texts of these lengths until they have a number of tokens together."""
+    repeated = [lengths[number % len(lengths)] for number in range(tokens)]
+    texts: list[int] = []
+    for length in repeated:
+        if sum(texts) >= tokens:
+            break
+        texts.append(min(length, tokens - sum(texts)))
+    return texts
+
+
+def _shapes(encoder: Encoder) -> dict[str, object]:
+    """Return everything about an encoder that the time of its blocks depends on."""
+    config = encoder.config
+    return {
+        "hidden": config.hidden_size,
+        "intermediate": config.intermediate_size,
+        "heads": config.heads,
+        "activation": config.activation,
+        "terms": list(config.attention_terms),
+        "distances": config.relative_positions,
+        "causal": config.causal,
+    }
+
+
+def _described(encoder: Encoder) -> str:
+    config = encoder.config
+    return (
+        f"a layer of {config.hidden_size:,} x {config.intermediate_size:,} with {config.heads} "
+        "heads"
+    )

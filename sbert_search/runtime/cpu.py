@@ -1,0 +1,98 @@
+"""Name the processor of this machine and what its speed depends on; torch is not imported."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from sbert_search.runtime.lru import typed_lru_cache
+
+# Flags of /proc/cpuinfo that decide which kernels oneDNN and torch use.
+SPEED_FLAGS = (
+    "avx2",
+    "avx_vnni",
+    "avx512f",
+    "avx512_vnni",
+    "avx512_bf16",
+    "avx512_fp16",
+    "amx_bf16",
+    "amx_int8",
+    "asimd",
+    "asimddp",
+    "bf16",
+    "i8mm",
+    "sve",
+)
+# Environment variables that make torch or oneDNN use other kernels than the processor allows.
+SWITCHES = (
+    "ATEN_CPU_CAPABILITY",
+    "ONEDNN_MAX_CPU_ISA",
+    "DNNL_MAX_CPU_ISA",
+    "ONEDNN_CPU_ISA_HINTS",
+    "ONEDNN_DEFAULT_FPMATH_MODE",
+    "DNNL_DEFAULT_FPMATH_MODE",
+    "MKL_ENABLE_INSTRUCTIONS",
+    "MKL_CBWR",
+)
+_FIELDS = ("model name", "cpu family", "model", "flags", "Features")
+
+
+@dataclass(frozen=True, slots=True)
+class Cpu:
+    """A processor.
+
+    Attributes:
+        name: Its name, which a virtual machine may shorten, such as "AMD EPYC".
+        model: Family and model, or "" if the system does not tell.
+        flags: Its instruction sets, sorted; empty if the system does not tell.
+    """
+
+    name: str
+    model: str = ""
+    flags: tuple[str, ...] = ()
+
+    @property
+    def title(self) -> str:
+        """Name and model, such as "AMD EPYC (family 25, model 17)"."""
+        return f"{self.name} ({self.model})" if self.model else self.name
+
+    @property
+    def speed_flags(self) -> tuple[str, ...]:
+        """The flags of `SPEED_FLAGS` that it has, in that order."""
+        return tuple(flag for flag in SPEED_FLAGS if flag in self.flags)
+
+
+@typed_lru_cache(maxsize=1)
+def cpu() -> Cpu:
+    """Describe the first processor of this machine."""
+    fields = _first_processor(Path("/proc/cpuinfo"))
+    numbers = {"family": fields.get("cpu family"), "model": fields.get("model")}
+    return Cpu(
+        fields.get("model name") or platform.processor() or platform.machine(),
+        ", ".join(f"{name} {number}" for name, number in numbers.items() if number),
+        tuple(sorted((fields.get("flags") or fields.get("Features") or "").split())),
+    )
+
+
+def switches() -> dict[str, str]:
+    """Return the environment variables of `SWITCHES` that are set."""
+    return {name: os.environ[name] for name in SWITCHES if os.environ.get(name)}
+
+
+def _first_processor(path: Path) -> Mapping[str, str]:
+    """Read the fields of the first processor; a machine with 200 has 200 equal paragraphs."""
+    fields: dict[str, str] = {}
+    try:
+        with path.open(encoding="utf-8", errors="replace") as lines:
+            for line in lines:
+                name, colon, value = line.partition(":")
+                if not colon and fields:
+                    break
+                if name.strip() in _FIELDS:
+                    fields[name.strip()] = value.strip()
+    except OSError:
+        pass  # not Linux
+    return fields
