@@ -18,7 +18,7 @@ from sbert_search.encoder.block import Block
 from sbert_search.encoder.encoder import Encoder
 from sbert_search.encoder.inference_layers import pack
 from sbert_search.encoder.packed import PackedTokens
-from sbert_search.runtime.device import has_onednn
+from sbert_search.runtime.device import autocast, has_onednn
 from sbert_search.runtime.verdicts import Candidate, Timed, Verdict, verdict_on
 
 EXACT = {"fp32": torch.float32, "bf16": torch.bfloat16}
@@ -28,6 +28,7 @@ _SENTENCES = (8, 12, 16, 16, 20, 20, 24, 32)  # lengths of texts in tokens
 _PASSAGES = (160, 224, 256, 96)
 _PROBE = (16, 16)
 _OPERATIONS = 0.8e9  # of one trial: 2 to 10 ms; longer ones would seldom run uninterrupted
+_TRAINING = 4e9  # of one trial of training, forward and backward
 _FEWEST_TOKENS, _MOST_TOKENS = 64, 1024
 _FEWEST_WEIGHTS = 1 << 17  # in a block; a smaller one takes too little time to be worth a choice
 
@@ -51,6 +52,53 @@ def inference_precision(encoder: Encoder) -> Verdict | None:
         f"{_described(encoder)}; sentences and passages of {tokens:,} tokens each",
         {name: partial(_frozen, encoder, dtype, batches) for name, dtype in EXACT.items()},
     )
+
+
+def training_precision(encoder: Encoder, *, tokens: int, length: int) -> Verdict | None:
+    """Find the precision in which this CPU trains an encoder fastest; its weights stay in fp32.
+
+    Args:
+        encoder: The encoder in float32 on the CPU; it is not changed.
+        tokens: Number of tokens of a forward pass.
+        length: Mean number of tokens of a text.
+
+    Returns:
+        The verdict; None if the blocks are so small that the precision does not matter.
+    """
+    if _weights(encoder) < _FEWEST_WEIGHTS:
+        return None
+    tokens = _power_of_2(max(_FEWEST_TOKENS, min(tokens, _tokens(encoder, _TRAINING / 3))))
+    length = min(tokens, _power_of_2(length), encoder.config.max_positions)
+    texts = _cut((length, max(1, 3 * length // 4), max(1, length // 2)), tokens)
+    with torch.random.fork_rng(devices=[]):  # dropout draws numbers
+        return verdict_on(
+            "precision of training",
+            {**_shapes(encoder), "tokens": tokens, "length": length},
+            f"{_described(encoder)}; a step of {tokens:,} tokens, texts of up to {length:,}",
+            {name: partial(_trained, encoder, dtype, texts) for name, dtype in EXACT.items()},
+        )
+
+
+def _trained(encoder: Encoder, dtype: torch.dtype, texts: Sequence[int]) -> Candidate:
+    """Prepare one block for training, with gradients of its weights and of its input."""
+    block = copy.deepcopy(cast(Block, encoder.blocks[0])).train().requires_grad_(True)
+
+    def timed(lengths: Sequence[int]) -> Timed:
+        tokens = _packed(lengths)
+        states, distances = _states(encoder, tokens, torch.float32)
+        states.requires_grad_()
+
+        @torch.enable_grad()
+        def run() -> None:
+            block.zero_grad()
+            states.grad = None
+            with autocast(states.device, dtype):
+                output: Tensor = block(states, tokens, distances=distances)[0]
+            torch.autograd.backward(output, torch.ones_like(output))
+
+        return Timed(run, sum(lengths))
+
+    return Candidate(timed(_PROBE), [timed(texts)])
 
 
 def _frozen(encoder: Encoder, dtype: torch.dtype, batches: Sequence[Sequence[int]]) -> Candidate:
@@ -92,6 +140,11 @@ def _tokens(encoder: Encoder, operations: float) -> int:
     """Return how many tokens a block processes with this number of operations, within limits."""
     tokens = int(operations / (2 * _weights(encoder)))
     return max(_FEWEST_TOKENS, min(_MOST_TOKENS, tokens))
+
+
+def _power_of_2(number: int) -> int:
+    """Round down to a power of 2, so that similar work shares a verdict."""
+    return 1 << max(0, number.bit_length() - 1)
 
 
 def _weights(encoder: Encoder) -> int:

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,8 @@ import torch
 from sbert_search.encoder import precision
 from sbert_search.encoder.config import EncoderConfig
 from sbert_search.encoder.encoder import Encoder
-from sbert_search.encoder.precision import inference_precision
+from sbert_search.encoder.packed import PackedTokens
+from sbert_search.encoder.precision import inference_precision, training_precision
 from sbert_search.runtime import verdicts
 from tests.models.tiny import tiny_encoder
 
@@ -86,6 +88,49 @@ def test_the_work_of_a_trial_is_bounded(hidden: int, expected: int) -> None:
     assert tokens == expected
     assert sum(precision._cut(precision._PASSAGES, tokens)) == tokens
     assert max(precision._cut(precision._SENTENCES, tokens)) <= 32
+
+
+def test_training_is_measured_without_a_trace() -> None:
+    encoder = Encoder(SMALL).train()
+    state = torch.get_rng_state()
+    verdict = training_precision(encoder, tokens=300, length=20)
+    assert verdict is not None
+    assert verdict.choice in verdict.costs
+    assert list(verdict.costs) == ["fp32", "bf16"]
+    assert verdict.work.endswith("a step of 256 tokens, texts of up to 16")
+    assert torch.equal(torch.get_rng_state(), state)
+    assert encoder.training
+    assert all(p.grad is None and p.dtype == torch.float32 for p in encoder.parameters())
+
+
+def test_tiny_layers_are_trained_in_fp32() -> None:
+    assert training_precision(tiny_encoder(), tokens=300, length=20) is None
+
+
+def test_similar_steps_share_a_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
+    encoder = Encoder(SMALL)
+    first = training_precision(encoder, tokens=256, length=16)
+    monkeypatch.setattr(verdicts, "measure", None)
+    assert training_precision(encoder, tokens=500, length=31) is first
+
+
+def test_gradients_in_bf16_are_those_in_fp32() -> None:
+    """Weights and their gradients stay in float32, so small updates are not lost."""
+    encoder = Encoder(replace(SMALL, hidden_dropout=0.0, attention_dropout=0.0)).train()
+    ids = torch.randint(100, (64,), generator=torch.Generator().manual_seed(1))
+    tokens = PackedTokens(ids, (30, 24, 10))
+    found = {}
+    for name, dtype in precision.EXACT.items():
+        encoder.zero_grad()
+        with torch.autocast("cpu", dtype, enabled=name != "fp32"):
+            states = encoder(tokens).hidden_states
+        weights = torch.linspace(-1, 1, states.numel()).view(states.shape)
+        torch.autograd.backward((states * weights).sum())
+        found[name] = [p.grad.clone() for p in encoder.parameters() if p.grad is not None]
+    for exact, rounded in zip(found["fp32"], found["bf16"], strict=True):
+        assert rounded.dtype == torch.float32
+        cosine = torch.cosine_similarity(exact.flatten(), rounded.flatten(), dim=0)
+        assert cosine > 0.99 or exact.norm() < 1e-3
 
 
 @pytest.fixture(scope="module")

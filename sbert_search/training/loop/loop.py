@@ -14,13 +14,15 @@ from torch import nn
 
 from sbert_search.config import MAX_SEED, to_mapping, to_toml
 from sbert_search.errors import ConfigError
-from sbert_search.runtime.device import resolve_device, resolve_precision
+from sbert_search.runtime.device import resolve_device
 from sbert_search.runtime.distributed import Ranks, join_ranks
 from sbert_search.runtime.overlap import prefetch
 from sbert_search.training.loop.batching import Batches, BatchingConfig
 from sbert_search.training.loop.checkpoint import (
+    Checkpoint,
     CheckpointConfig,
     checkpoint_path,
+    newest_checkpoint,
     prune,
     save_checkpoint,
 )
@@ -34,6 +36,7 @@ from sbert_search.training.loop.failure_checks import interrupts
 from sbert_search.training.loop.gradients import StepContext
 from sbert_search.training.loop.objective import InBatchObjective, Objective
 from sbert_search.training.loop.optim import OptimConfig, optimizer_tensors
+from sbert_search.training.loop.precision import choose_precision
 from sbert_search.training.loop.report import Report, ReportConfig
 from sbert_search.training.loop.resume import (
     model_tensors,
@@ -55,7 +58,7 @@ class TrainConfig:
     budget: BudgetConfig
     seed: int = 0  # decides data order, dropout and random draws of a batch, such as masks
     device: str = "auto"  # auto, cpu, cuda, cuda:N or mps
-    precision: Literal["auto", "fp32", "bf16"] = "auto"  # of products; weights stay fp32
+    precision: Literal["auto", "fp32", "bf16"] = "auto"  # of products; auto: the faster one
     batching: BatchingConfig = field(default_factory=BatchingConfig)
     optim: OptimConfig = field(default_factory=OptimConfig)
     schedule: ScheduleConfig = field(default_factory=ScheduleConfig)
@@ -117,9 +120,12 @@ def train(
     """
     recipe = to_mapping(config) if recipe is None else recipe
     with join_ranks() as ranks:
-        run = _Run(objective, batches, config, model, out, evaluate, save_model, recipe, ranks)
-        if resume:
-            run.resume(allow_inexact=allow_inexact)
+        saved = newest_checkpoint(out) if resume else None
+        run = _Run(
+            objective, batches, config, model, out, evaluate, save_model, recipe, ranks, saved
+        )
+        if saved is not None:
+            run.resume(saved, allow_inexact=allow_inexact)
         else:
             run.start()
         return run.run()
@@ -138,6 +144,7 @@ class _Run:
     save_model: Callable[[Path], object] | None
     recipe: Mapping[str, object]
     ranks: Ranks
+    resumed: Checkpoint | None
 
     def __post_init__(self) -> None:
         config = self.config
@@ -147,7 +154,9 @@ class _Run:
         if device.type == "cuda" and self.ranks.world > 1:
             device = torch.device("cuda", self.ranks.local_rank)
         self.model.to(device)
-        dtype = resolve_precision(config.precision, device)
+        dtype, self.verdict = choose_precision(
+            config.precision, device, self.model, self.batches, self.ranks, self.resumed
+        )
         self.context = StepContext(device, dtype, self.ranks, config.seed)
         self.stepper = Stepper(self.objective, self.batches, self.model, config.optim, self.context)
         self.schedule = Schedule(config.schedule, config.budget, self.batches)
@@ -160,10 +169,10 @@ class _Run:
         self.out.mkdir(parents=True, exist_ok=True)
         self.ranks.start_equal(self.model)
 
-    def resume(self, *, allow_inexact: bool) -> None:
-        """Restore model, optimizer and state from the newest checkpoint."""
+    def resume(self, checkpoint: Checkpoint, *, allow_inexact: bool) -> None:
+        """Restore model, optimizer and state from a checkpoint."""
         self.state = restore(
-            self.out,
+            checkpoint,
             self.model,
             self.stepper.optimizer,
             self.fingerprint,
@@ -249,11 +258,21 @@ class _Run:
             self.state.step,
             {f"model/{name}": tensor for name, tensor in model_tensors(self.model).items()}
             | {f"optim/{name}": tensor for name, tensor in moments.items()},
-            {"run": asdict(self.state), "circumstances": self.fingerprint},
+            {
+                "run": asdict(self.state),
+                "circumstances": self.fingerprint,
+                "verdict": self._stored_verdict(),
+            },
             to_toml(self.recipe),
             self.save_model,
         )
         prune(self.out, self.config.checkpoint.keep, self.state.best_step)
+
+    def _stored_verdict(self) -> object:
+        """Return the measurement that chose the precision, also of the run that is resumed."""
+        if self.verdict is not None:
+            return to_mapping(self.verdict)
+        return None if self.resumed is None else self.resumed.state.get("verdict")
 
     def _interrupt(self, report: Report) -> NoReturn:
         report.event(

@@ -18,7 +18,7 @@ from sbert_search.config import from_mapping
 from sbert_search.errors import CheckpointError, ConfigError
 from sbert_search.runtime.disk.same_file import same_file
 from sbert_search.runtime.progress import warn
-from sbert_search.training.loop.checkpoint import Checkpoint, checkpoints, newest_checkpoint
+from sbert_search.training.loop.checkpoint import Checkpoint, checkpoints
 from sbert_search.training.loop.gradients import StepContext
 from sbert_search.training.loop.optim import restore_optimizer
 from sbert_search.training.loop.state import RunState
@@ -70,17 +70,17 @@ def refuse_restart(out: Path, recipe: Mapping[str, object]) -> None:
 
 
 def restore(
-    out: Path,
+    checkpoint: Checkpoint,
     model: nn.Module,
     optimizer: torch.optim.Optimizer,
     current: Mapping[str, object],
     *,
     allow_inexact: bool,
 ) -> RunState:
-    """Load model and optimizer from the newest undamaged checkpoint.
+    """Load model and optimizer from a checkpoint.
 
     Args:
-        out: Folder of the run.
+        checkpoint: The newest undamaged checkpoint of the run.
         model: A model of the same shapes; its parameters are overwritten.
         optimizer: The optimizer of these parameters; its state is overwritten.
         current: The `run_fingerprint` of this process.
@@ -88,9 +88,8 @@ def restore(
             of an uninterrupted run.
 
     Raises:
-        CheckpointError: There is no usable checkpoint, or it has another model or fingerprint.
+        CheckpointError: The checkpoint has another model or fingerprint.
     """
-    checkpoint = newest_checkpoint(out)
     saved = _table(checkpoint, "circumstances")  # the `run_fingerprint` of the saved run
     differing = differences(saved, current)
     if differing:

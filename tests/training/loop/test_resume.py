@@ -8,7 +8,7 @@ from sbert_search.config import to_mapping
 from sbert_search.errors import CheckpointError, ConfigError, TrainingError
 from sbert_search.runtime.disk.files import use_disk
 from sbert_search.training.loop.batching import Batches, Rows
-from sbert_search.training.loop.checkpoint import checkpoints, save_checkpoint
+from sbert_search.training.loop.checkpoint import checkpoints, newest_checkpoint, save_checkpoint
 from sbert_search.training.loop.loop import train
 from sbert_search.training.loop.objective import Batch
 from sbert_search.training.loop.resume import differences, refuse_restart, restore
@@ -223,4 +223,4 @@ def test_a_checkpoint_without_the_state_of_a_run_is_refused(tmp_path: Path) -> N
     save_checkpoint(tmp_path, 1, {"model/a": torch.zeros(1)}, {"circumstances": 1}, "", None)
     optimizer = torch.optim.SGD(model.parameters())
     with pytest.raises(CheckpointError, match="no table 'circumstances' in its state"):
-        restore(tmp_path, model, optimizer, {}, allow_inexact=False)
+        restore(newest_checkpoint(tmp_path), model, optimizer, {}, allow_inexact=False)

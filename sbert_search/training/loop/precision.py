@@ -1,0 +1,63 @@
+"""Choose the precision of a run's matrix products; the weights stay in float32."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from sbert_search.encoder.encoder import Encoder
+from sbert_search.encoder.precision import training_precision
+from sbert_search.runtime.device import DTYPES, Precision, resolve_precision
+from sbert_search.runtime.distributed import Ranks
+from sbert_search.runtime.progress import detail
+from sbert_search.runtime.verdicts import Verdict
+from sbert_search.training.loop.batching import Batches
+from sbert_search.training.loop.checkpoint import Checkpoint
+
+
+def choose_precision(
+    precision: Precision,
+    device: torch.device,
+    model: nn.Module,
+    batches: Batches,
+    ranks: Ranks,
+    resumed: Checkpoint | None,
+) -> tuple[torch.dtype, Verdict | None]:
+    """Choose the dtype of products; on a CPU, "auto" is the faster of fp32 and bf16.
+
+    The first rank measures for all ranks. A resumed run keeps the precision of its checkpoint, so
+    that it ends with the weights of an uninterrupted run.
+
+    Returns:
+        The dtype, and the measurement that chose it; None: nothing was measured.
+    """
+    dtype = resolve_precision(precision, device)
+    if precision != "auto" or device.type != "cpu":
+        return dtype, None
+    if resumed is not None:
+        return _of_checkpoint(resumed) or dtype, None
+    verdict = _measure(model, batches, ranks) if ranks.first else None
+    if verdict is not None:
+        detail(f"Precision {verdict}.")
+        dtype = DTYPES[verdict.choice]
+    (chosen,) = ranks.from_first([float(dtype == torch.bfloat16)])
+    return torch.bfloat16 if chosen else torch.float32, verdict
+
+
+def _of_checkpoint(checkpoint: Checkpoint) -> torch.dtype | None:
+    circumstances = checkpoint.state.get("circumstances")
+    saved = circumstances.get("precision") if isinstance(circumstances, dict) else None
+    return {"float32": torch.float32, "bfloat16": torch.bfloat16}.get(str(saved))
+
+
+def _measure(model: nn.Module, batches: Batches, ranks: Ranks) -> Verdict | None:
+    """Measure a block of the largest encoder of a model, with texts as in its batches."""
+    encoders = [module for module in model.modules() if isinstance(module, Encoder)]
+    if not encoders:
+        return None
+    config, length = batches.config, float(batches.lengths.mean())
+    tokens = (config.micro_size or config.size) * (length if config.unit == "rows" else 1.0)
+    if config.micro_size is None:
+        tokens /= ranks.world
+    largest = max(encoders, key=lambda encoder: sum(p.numel() for p in encoder.parameters()))
+    return training_precision(largest, tokens=round(tokens), length=round(length))
