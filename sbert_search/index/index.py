@@ -21,6 +21,7 @@ from sbert_search.embedding.engines.graph import require_graph
 from sbert_search.embedding.lazy import LazyEmbedder
 from sbert_search.embedding.protocol import TextEmbedder
 from sbert_search.errors import (
+    ConfigError,
     IndexStoreError,
     ModelError,
     ModelMismatch,
@@ -223,6 +224,7 @@ class Index(MaintainedIndex):
         out: str | Path,
         *,
         model: ModelLike | None = None,
+        dim: int | None = None,
         settings: BuildSettings | None = None,
         **keywords: Unpack[BuildKeywords],
     ) -> Index:
@@ -231,18 +233,28 @@ class Index(MaintainedIndex):
         Args:
             out: The new folder.
             model: As for `build`.
+            dim: Dimension of the vectors of an index without a model, whose documents are added
+                with vectors; None: the index has a model.
             settings: As for `build`.
             keywords: As for `build`.
 
         Raises:
-            ConfigError: A setting has a wrong value.
+            ConfigError: A setting has a wrong value, or both a model and ``dim`` are given.
             TypeError: There is no such keyword.
             IndexStoreError: The folder is not empty, or cannot become an index.
         """
         _require_known(keywords, BuildKeywords)
         settings, options = split_keywords(settings or BuildSettings(), keywords)
-        embedder = as_embedder(model, **cast("EmbedderOptions", options))
-        return cls(create_empty(Path(out).absolute(), embedder, settings))
+        if dim is None:
+            embedder = as_embedder(model, **cast("EmbedderOptions", options))
+            return cls(create_empty(Path(out).absolute(), embedder, embedder.dim, settings))
+        if model is not None or dim < 1:
+            raise ConfigError(
+                f"dim is {dim}; name the dimension, 1 or more, of an index without a model, or "
+                "name the model."
+            )
+        refuse_model_options(options)
+        return cls(create_empty(Path(out).absolute(), None, dim, settings))
 
     @classmethod
     def from_vectors(

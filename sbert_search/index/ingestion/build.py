@@ -227,14 +227,16 @@ def open_for_build(
     return open_model(**(options if stored is None else with_kept_precision(options, stored)))
 
 
-def create_empty(out: Path, embedder: TextEmbedder, settings: BuildSettings) -> IndexStore:
-    """Make an index without documents.
+def create_empty(
+    out: Path, embedder: TextEmbedder | None, dim: int, settings: BuildSettings
+) -> IndexStore:
+    """Make an index without documents; without an embedder, their vectors will be given.
 
     Raises:
         ConfigError: FAISS cannot build what the spec names.
         IndexStoreError: The folder is not empty, or cannot become an index.
     """
-    fixed = _store_settings(settings, embedder, embedder.dim)
+    fixed = _store_settings(settings, embedder, dim)
     faiss_build.require_possible(fixed)
     cursor = BuildCursor(source_sha256="", rows=0, settings=settings.stored_values(), finished=True)
     return IndexStore.create(out, fixed, build=cursor)

@@ -1,0 +1,255 @@
+"""The index behind a framework's document store: created when needed, written, read, searched."""
+
+from __future__ import annotations
+
+import tempfile
+import threading
+import weakref
+from collections.abc import Iterable, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Unpack
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sbert_search.embedding.arguments import ModelLike
+from sbert_search.embedding.protocol import TextEmbedder
+from sbert_search.errors import NotAnIndex, QueryError
+from sbert_search.index.index import Index
+from sbert_search.index.ingestion.build import BuildKeywords
+from sbert_search.index.ingestion.ingest import IngestReport, Mode
+from sbert_search.index.storage.manifest import ColumnType
+from sbert_search.integrations.records import FIELDS, Record, record_of, row_of
+from sbert_search.records import RowCounts
+from sbert_search.search.engine import SearchEngine
+from sbert_search.search.options import SearchOptions
+from sbert_search.search.queries import QueryLike
+from sbert_search.search.results import Hits
+from sbert_search.search.stages.rerank import PairScorer
+
+WAIT_S = 30.0  # seconds that a writer waits for another writer of the index
+
+
+class Collection:
+    """Documents of a framework in an index.
+
+    Every read and every search sees the newest commit, also of another process. Threads may share
+    a collection: they write one after the other and search at the same time.
+
+    Args:
+        path: Folder of the index, which is created if it does not exist. None: a temporary folder,
+            which is deleted with this object.
+        model: The model that embeds texts; a name is opened at the first use. None: the model of an
+            existing index; a new index has no model, and vectors are given with the documents.
+        dim: Dimension of the vectors of a new index without a model; None: that of the first
+            vectors.
+        reranker: Scores the first hits of each search again.
+        wait_s: Seconds that a writer waits for another writer.
+        settings: Fields of `BuildSettings` for a new index.
+
+    Attributes:
+        written: Outcomes of all rows that this object has written.
+
+    Raises:
+        ModelMismatch: The model is not the one that built the index.
+        IndexStoreError: The folder holds files that are no index.
+    """
+
+    def __init__(
+        self,
+        path: str | Path | None = None,
+        model: ModelLike | None = None,
+        *,
+        dim: int | None = None,
+        reranker: PairScorer | None = None,
+        wait_s: float = WAIT_S,
+        **settings: Unpack[BuildKeywords],
+    ) -> None:
+        self.written = RowCounts()
+        self._model, self._dim, self.reranker = model, dim, reranker
+        self._wait_s, self._settings = wait_s, settings
+        self._writing = threading.RLock()
+        self._engine: SearchEngine | None = None
+        self.path = Path(path).absolute() if path is not None else self._temporary()
+        try:
+            self._use(Index.open(self.path, wait_s=wait_s))
+        except NotAnIndex:
+            if self.path.is_dir() and any(self.path.iterdir()):
+                raise
+            if model is not None or dim is not None:
+                self._create(dim)
+
+    def _temporary(self) -> Path:
+        scratch = tempfile.TemporaryDirectory(prefix="sbert-search-", ignore_cleanup_errors=True)
+        weakref.finalize(self, scratch.cleanup)
+        return Path(scratch.name) / "index"
+
+    def _create(self, dim: int | None) -> Index:
+        """Create the index, without a model if there is none."""
+        if self._model is None:
+            index = Index.create(self.path, dim=dim, **self._settings)
+        else:
+            index = Index.create(self.path, model=self._model, **self._settings)
+        index.store.wait_s = self._wait_s
+        return self._use(index)
+
+    def _use(self, index: Index) -> Index:
+        self._engine = SearchEngine(index, self._model, self.reranker)
+        return index
+
+    @property
+    def engine(self) -> SearchEngine | None:
+        """The engine on the newest commit; None: there is no index yet."""
+        if self._engine is None:
+            try:
+                self._use(Index.open(self.path, wait_s=self._wait_s))
+            except NotAnIndex:
+                return None
+        elif self._writing.acquire(blocking=False):  # a writer moves the index by itself
+            try:
+                self._engine.refresh()
+            finally:
+                self._writing.release()
+        return self._engine
+
+    @property
+    def index(self) -> Index | None:
+        """The index on its newest commit; None: nothing was written yet."""
+        return None if (engine := self.engine) is None else engine.index
+
+    @property
+    def columns(self) -> dict[str, ColumnType]:
+        """Metadata columns and their types."""
+        return {} if (index := self.index) is None else dict(index.state.columns)
+
+    @property
+    def dim(self) -> int | None:
+        """Dimension of the vectors; None: there is no index yet."""
+        return self._dim if (index := self.index) is None else index.state.settings.dim
+
+    @property
+    def embedder(self) -> TextEmbedder:
+        """The model of the index.
+
+        Raises:
+            QueryError: There is no index yet.
+            ModelMismatch: The index has no model, or another one than this object was given.
+        """
+        if (engine := self.engine) is None:
+            raise QueryError(f"{self.path} holds no index yet; write documents first.")
+        return engine.embedder
+
+    def __len__(self) -> int:
+        return 0 if (index := self.index) is None else len(index)
+
+    def write(
+        self,
+        records: Sequence[Record],
+        vectors: NDArray[np.floating] | None = None,
+        *,
+        mode: Mode = "upsert",
+    ) -> RowCounts:
+        """Write documents, in one commit as a rule, which is durable when this returns.
+
+        Args:
+            records: The documents.
+            vectors: Their vectors, (n_records, dim); None: the model makes them.
+            mode: ``upsert`` replaces a document of the same id; ``add`` refuses other content.
+
+        Returns:
+            Outcomes of the records.
+
+        Raises:
+            CorpusError: A value or a vector cannot be stored, or ``mode`` is add and an id is
+                taken.
+            ModelMismatch: The index has another model, or no model and no vectors are given.
+            IndexLocked: Another process has been writing for ``wait_s``.
+        """
+        if not records:
+            return RowCounts()
+        with self._writing:
+            if (index := self.index) is None:
+                index = self._create(None if vectors is None else vectors.shape[1])
+            if vectors is None and any(not record.text.strip() for record in records):
+                # A model's rows need a text; a blank one gets the vector of the model for it.
+                vectors = self.embedder.encode_document([record.text for record in records])
+            report = self._ingest(index, mode, records, vectors)
+        self.written += report.counts
+        return report.counts
+
+    def _ingest(
+        self,
+        index: Index,
+        mode: Mode,
+        records: Sequence[Record],
+        vectors: NDArray[np.floating] | None,
+    ) -> IngestReport:
+        write = index.upsert if mode == "upsert" else index.add
+        rows = list(map(row_of, records))
+        if vectors is not None:
+            return write(rows, vectors=vectors, fields=FIELDS)
+        return write(rows, model=self.embedder, fields=FIELDS)
+
+    def get(self, ids: Iterable[str]) -> list[Record]:
+        """Read documents by id, in the order of the ids; absent ones are left out."""
+        if (index := self.index) is None or not (wanted := list(ids)):
+            return []
+        state = index.state
+        rows = state.lookup(wanted)
+        return [record_of(passage.document) for passage in state.fetch(rows[rows >= 0])]
+
+    def example(self) -> tuple[str, NDArray[np.float32]] | None:
+        """Return a passage with a text, and its vector; None: there is none yet."""
+        if (index := self.index) is None:
+            return None
+        document = next((each for each in index if each.full_text), None)
+        if document is None:
+            return None
+        (passage,) = index.state.fetch(index.state.lookup([document.doc_id]))
+        return passage.text, index.state.vectors(np.array([passage.row]))[0]
+
+    def documents(self, where: str | None = None, n: int | None = None) -> list[Record]:
+        """Read the documents that match a filter, in the order in which they were added."""
+        if (index := self.index) is None:
+            return []
+        return list(map(record_of, islice(index.documents(where), n)))
+
+    def count(self, where: str | None = None) -> int:
+        """Count the documents that match a filter."""
+        if where is None:
+            return len(self)
+        if (index := self.index) is None:
+            return 0
+        return sum(1 for _ in index.documents(where))
+
+    def delete(self, ids: Iterable[str] | None = None, *, where: str | None = None) -> int:
+        """Delete documents by id or filter, durably, and return their number."""
+        with self._writing:
+            if (index := self.index) is None:
+                return 0
+            return index.delete(None if ids is None else list(ids), where=where)
+
+    def search(
+        self,
+        query: QueryLike,
+        options: SearchOptions,
+        *,
+        vector: NDArray[np.floating] | None = None,
+    ) -> Hits:
+        """Search by a text or a vector; without documents there are no hits.
+
+        Raises:
+            QueryError: As for `SearchEngine.search`, but for an empty index.
+        """
+        engine = self.engine
+        if engine is None or not len(engine.index):
+            return Hits(mode=options.mode)
+        return engine.search(query, vector=vector, options=options)
+
+    def search_many(self, queries: Sequence[str], options: SearchOptions) -> list[Hits]:
+        """Search by several texts, which are embedded together."""
+        engine = self.engine
+        if engine is None or not len(engine.index):
+            return [Hits(query=query, mode=options.mode) for query in queries]
+        return engine.search_many(queries, options=options)

@@ -1,0 +1,315 @@
+"""An index as LangChain's ``VectorStore``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Unpack
+from uuid import uuid4
+
+import numpy as np
+from langchain_core.documents import Document
+from langchain_core.embeddings import Embeddings
+from langchain_core.vectorstores import VectorStore
+from langchain_core.vectorstores.utils import maximal_marginal_relevance
+from numpy.typing import NDArray
+
+from sbert_search.errors import ModelMismatch, QueryError
+from sbert_search.index.ingestion.build import BuildKeywords
+from sbert_search.integrations.collection import Collection
+from sbert_search.integrations.conditions import Conditions
+from sbert_search.integrations.langchain.embeddings import SbertSearchEmbeddings
+from sbert_search.integrations.langchain.filters import Filter, where_of
+from sbert_search.integrations.records import Record, metadata_of
+from sbert_search.records import Hit
+from sbert_search.search.options import SearchKeywords, SearchOptions
+from sbert_search.search.results import Hits
+from sbert_search.search.stages.rerank import PairScorer
+
+_SAME = 0.99  # least cosine of a text's vector and its vector in the index, for the same model
+
+
+class SbertSearchVectorStore(VectorStore):
+    """A vector store on disk: every write is one durable commit, and every search is exact.
+
+    Args:
+        embedding: Embeds texts. An index remembers the model of `SbertSearchEmbeddings` and refuses
+            another one. Vectors of other embeddings are compared with the index at the first use.
+            None: the model of an existing index, else the default model of `Embedder`.
+        path: Folder of the index, which is created if it does not exist. None: a temporary folder,
+            which is deleted with this object.
+        reranker: Scores the first hits of each search again, such as a `Reranker`.
+        settings: Fields of `BuildSettings` for a new index, such as ``lexical``.
+
+    Raises:
+        ModelMismatch: The model of ``embedding`` is not the one that built the index.
+    """
+
+    def __init__(
+        self,
+        embedding: Embeddings | None = None,
+        path: str | Path | None = None,
+        *,
+        reranker: PairScorer | None = None,
+        **settings: Unpack[BuildKeywords],
+    ) -> None:
+        if embedding is None and (path is None or not (Path(path) / "MANIFEST.json").exists()):
+            embedding = SbertSearchEmbeddings()
+        model = embedding.embedder if isinstance(embedding, SbertSearchEmbeddings) else None
+        self._embedding = embedding
+        self._foreign = embedding is not None and model is None
+        self._compared = not self._foreign
+        self.collection = Collection(path, model, reranker=reranker, **settings)
+
+    @property
+    def embeddings(self) -> Embeddings:
+        """The embeddings of the store."""
+        if self._embedding is None:
+            self._embedding = SbertSearchEmbeddings(self.collection.embedder)
+        return self._embedding
+
+    def add_texts(
+        self,
+        texts: Iterable[str],
+        metadatas: Sequence[dict[str, object]] | None = None,
+        *,
+        ids: Sequence[str | None] | None = None,
+        **kwargs: object,
+    ) -> list[str]:
+        """Add texts in one commit; a text replaces the one that has its id.
+
+        Args:
+            texts: The texts.
+            metadatas: One mapping for each text.
+            ids: One id for each text; None, also for a single one: a new UUID.
+            kwargs: Ignored.
+
+        Returns:
+            The ids.
+
+        Raises:
+            ValueError: The numbers of texts, mappings and ids differ.
+            CorpusError: A value of the metadata cannot be stored.
+        """
+        texts = list(texts)
+        for name, given in (("metadatas", metadatas), ("ids", ids)):
+            if given and len(given) != len(texts):
+                raise ValueError(
+                    f"There are {len(texts)} texts and {len(given)} {name}; pass one for each."
+                )
+        names = [doc_id or str(uuid4()) for doc_id in ids or [None] * len(texts)]
+        each = metadatas or [{}] * len(texts)
+        records = list(map(Record, names, texts, each))
+        self.collection.write(records, self._vectors_of(texts))
+        return names
+
+    def _vectors_of(self, texts: list[str]) -> NDArray[np.float32] | None:
+        if not (self._foreign and texts):
+            return None
+        self._compare()
+        return np.array(self.embeddings.embed_documents(texts), np.float32)
+
+    def _compare(self) -> None:
+        """Refuse embeddings that give another vector for a text of the index."""
+        if self._compared or (example := self.collection.example()) is None:
+            return
+        text, stored = example
+        again = np.array(self.embeddings.embed_documents([text])[0], np.float32)
+        same_dim = len(again) == len(stored)
+        norms = float(np.linalg.norm(again) * np.linalg.norm(stored))
+        if not same_dim or (norms and float(again @ stored) / norms < _SAME):
+            differs = "another vector" if same_dim else f"a vector of {len(again)} dimensions"
+            raise ModelMismatch(
+                f"{type(self.embeddings).__name__} gives {differs} for a text of "
+                f"{self.collection.path}, whose vector there has {len(stored)} dimensions. Pass "
+                "the embeddings that built the index."
+            )
+        self._compared = True
+
+    def delete(
+        self, ids: Sequence[str] | None = None, *, filter: Filter | None = None, **kwargs: object
+    ) -> bool:
+        """Delete documents by id or filter, or all of them; unknown ids are ignored."""
+        columns = self._columns
+        where = where_of(filter, columns)
+        if ids is None:
+            self.collection.delete(where=where or columns.always)
+        elif where is None:
+            self.collection.delete(ids)
+        else:
+            self.collection.delete(where=f"{columns.id_in(ids)} AND ({where})")
+        return True
+
+    def get_by_ids(self, ids: Sequence[str], /) -> list[Document]:
+        """Read documents by id, in the order of the ids; absent ones are left out."""
+        return [
+            Document(id=record.doc_id, page_content=record.text, metadata=dict(record.metadata))
+            for record in self.collection.get(ids)
+        ]
+
+    def similarity_search(
+        self,
+        query: str,
+        k: int = 4,
+        *,
+        filter: Filter | None = None,
+        **kwargs: Unpack[SearchKeywords],
+    ) -> list[Document]:
+        """Find the documents nearest to a query.
+
+        Args:
+            query: Any text.
+            k: Documents to return.
+            filter: Over the metadata; see `filters`.
+            kwargs: Fields of `SearchOptions`, such as ``mode="hybrid"``; the mode is dense without.
+
+        Raises:
+            QueryError: The filter or an option is wrong, or the query is blank.
+        """
+        return documents_of(self.hits(query, k, filter=filter, **kwargs))
+
+    def similarity_search_with_score(
+        self,
+        query: str,
+        k: int = 4,
+        *,
+        filter: Filter | None = None,
+        **kwargs: Unpack[SearchKeywords],
+    ) -> list[tuple[Document, float]]:
+        """Return documents as `similarity_search` with their scores; higher is better.
+
+        The score is the cosine for an index with the metric cosine, which is the default.
+        """
+        hits = self.hits(query, k, filter=filter, **kwargs)
+        return [(document_of(hit), hit.score) for hit in hits]
+
+    def similarity_search_by_vector(
+        self,
+        embedding: Sequence[float],
+        k: int = 4,
+        *,
+        filter: Filter | None = None,
+        **kwargs: Unpack[SearchKeywords],
+    ) -> list[Document]:
+        """Find the documents nearest to a vector; arguments as for `similarity_search`."""
+        return documents_of(self._by_vector(embedding, k, filter, kwargs))
+
+    def max_marginal_relevance_search(
+        self,
+        query: str,
+        k: int = 4,
+        fetch_k: int = 20,
+        lambda_mult: float = 0.5,
+        *,
+        filter: Filter | None = None,
+        **kwargs: Unpack[SearchKeywords],
+    ) -> list[Document]:
+        """Find documents that are near to a query and unlike each other.
+
+        Args:
+            query: Any text.
+            k: Documents to return.
+            fetch_k: Documents to choose from.
+            lambda_mult: Weight of the nearness, from 0 (most diverse) to 1 (nearest).
+            filter: As for `similarity_search`.
+            kwargs: As for `similarity_search`.
+        """
+        return self.max_marginal_relevance_search_by_vector(
+            self.embeddings.embed_query(query), k, fetch_k, lambda_mult, filter=filter, **kwargs
+        )
+
+    def max_marginal_relevance_search_by_vector(
+        self,
+        embedding: Sequence[float],
+        k: int = 4,
+        fetch_k: int = 20,
+        lambda_mult: float = 0.5,
+        *,
+        filter: Filter | None = None,
+        **kwargs: Unpack[SearchKeywords],
+    ) -> list[Document]:
+        """Do as `max_marginal_relevance_search` with a vector in place of the query."""
+        hits = self._by_vector(embedding, max(k, fetch_k), filter, kwargs)
+        if not hits or (index := self.collection.index) is None:
+            return []
+        vectors = index.state.vectors(np.array([hit.row for hit in hits]))
+        chosen = maximal_marginal_relevance(np.array(embedding), vectors, lambda_mult, k)
+        return [document_of(hits[row]) for row in chosen]
+
+    def hits(
+        self,
+        query: str,
+        k: int = 4,
+        *,
+        filter: Filter | None = None,
+        **keywords: Unpack[SearchKeywords],
+    ) -> Hits:
+        """Search as `similarity_search`, and return hits with the score of every stage."""
+        options = self.options(k, filter, keywords)
+        if not self._foreign or options.mode == "lexical":
+            return self.collection.search(query, options)
+        self._compare()
+        vector = np.array(self.embeddings.embed_query(query), np.float32)
+        if options.mode == "dense" and self.collection.reranker is None:
+            return self.collection.search(vector, options)
+        return self.collection.search(query, options, vector=vector)
+
+    def options(self, k: int, filter: Filter | None, keywords: SearchKeywords) -> SearchOptions:
+        """Return the options of a search."""
+        if filter is not None and keywords.get("where"):
+            raise QueryError("Pass either filter or where, which mean the same.")
+        merged: SearchKeywords = {"mode": "dense", "syntax": "plain", "full_text": True, **keywords}
+        if filter is not None:
+            merged["where"] = where_of(filter, self._columns)
+        return SearchOptions().with_keywords(k, **merged)
+
+    def _by_vector(
+        self,
+        embedding: Sequence[float],
+        k: int,
+        filter: Filter | None,
+        keywords: SearchKeywords,
+    ) -> Hits:
+        vector = np.array(embedding, np.float32)
+        return self.collection.search(vector, self.options(k, filter, keywords))
+
+    @property
+    def _columns(self) -> Conditions:
+        return Conditions(self.collection.columns)
+
+    def _select_relevance_score_fn(self) -> Callable[[float], float]:
+        """Return the function from scores to 0..1: for cosines, negative ones become 0."""
+        index = self.collection.index
+        if index is not None and index.state.settings.metric != "cosine":
+            raise QueryError(
+                f"The scores of the metric {index.state.settings.metric} have no fixed range, so "
+                "there are no relevance scores; use similarity_search_with_score."
+            )
+        return lambda score: min(1.0, max(0.0, score))
+
+    @classmethod
+    def from_texts(
+        cls,
+        texts: Iterable[str],
+        embedding: Embeddings | None = None,
+        metadatas: Sequence[dict[str, object]] | None = None,
+        *,
+        ids: Sequence[str | None] | None = None,
+        path: str | Path | None = None,
+        **settings: Unpack[BuildKeywords],
+    ) -> SbertSearchVectorStore:
+        """Make a store with texts; arguments as for the class and `add_texts`."""
+        store = cls(embedding, path, **settings)
+        store.add_texts(texts, metadatas, ids=ids)
+        return store
+
+
+def document_of(hit: Hit) -> Document:
+    """Return a hit as LangChain's document."""
+    metadata = metadata_of(hit.metadata, hit.title)
+    return Document(id=hit.doc_id, page_content=hit.text, metadata=metadata)
+
+
+def documents_of(hits: Hits) -> list[Document]:
+    """Return hits as LangChain's documents."""
+    return list(map(document_of, hits))

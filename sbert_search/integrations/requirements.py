@@ -1,0 +1,25 @@
+"""The error of an adapter whose framework is not installed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+@contextmanager
+def extra(name: str) -> Iterator[None]:
+    """Name the extra to install if an import in this block fails.
+
+    Args:
+        name: The extra of this package that brings the framework.
+
+    Raises:
+        ImportError: A package is missing; the message has the command that installs it.
+    """
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        raise ImportError(
+            f"sbert_search.integrations.{name} needs the package {error.name}: "
+            f"pip install 'sbert-search[{name}]'"
+        ) from error

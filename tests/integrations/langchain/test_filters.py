@@ -1,0 +1,74 @@
+"""LangChain's filters, operator by operator."""
+
+from __future__ import annotations
+
+import pytest
+
+from sbert_search.errors import QueryError
+from sbert_search.integrations.collection import Collection
+from sbert_search.integrations.conditions import Conditions
+from sbert_search.integrations.langchain.filters import Filter, where_of
+from sbert_search.integrations.records import Record
+
+ROWS: list[dict[str, object]] = [
+    {"n": 1, "s": "Tide", "l": ["a", "b"]},
+    {"n": 2, "s": "dune"},
+    {"n": 3, "l": ["b"]},
+]
+
+
+@pytest.fixture(scope="module")
+def stored() -> Collection:
+    collection = Collection(model="hashing")
+    collection.write([Record(str(n), "text", row) for n, row in enumerate(ROWS)])
+    return collection
+
+
+@pytest.mark.parametrize(
+    ("filters", "found"),
+    [
+        (None, "012"),
+        ({}, "012"),
+        ("n > 1 AND s IS NOT NULL", "1"),
+        ({"n": 2}, "1"),
+        ({"n": 2, "s": "Tide"}, ""),
+        ({"s": None}, "2"),
+        ({"n": {"$eq": 2}}, "1"),
+        ({"s": {"$ne": "Tide"}}, "12"),
+        ({"n": {"$lt": 2}}, "0"),
+        ({"n": {"$lte": 2}}, "01"),
+        ({"n": {"$gt": 2}}, "2"),
+        ({"n": {"$gte": 2, "$lt": 3}}, "1"),
+        ({"n": {"$in": [1, 3]}}, "02"),
+        ({"s": {"$nin": ["Tide"]}}, "12"),
+        ({"n": {"$between": [2, 3]}}, "12"),
+        ({"s": {"$exists": True}}, "01"),
+        ({"s": {"$exists": False}}, "2"),
+        ({"l": {"$contains": "a"}}, "0"),
+        ({"s": {"$like": "id"}}, "0"),
+        ({"s": {"$ilike": "D"}}, "01"),
+        ({"$or": [{"n": 1}, {"s": "dune"}]}, "01"),
+        ({"$and": [{"n": {"$gt": 1}}, {"$not": {"s": "dune"}}]}, "2"),
+        ({"absent": {"$ne": 1}}, "012"),
+    ],
+)
+def test_each_operator(stored: Collection, filters: Filter | None, found: str) -> None:
+    where = where_of(filters, Conditions(stored.columns))
+    assert "".join(record.doc_id for record in stored.documents(where)) == found
+
+
+@pytest.mark.parametrize(
+    ("filters", "message"),
+    [
+        ({"n": {"$gtt": 1}}, r"'\$gtt'.*did you mean '\$gt"),
+        ({"$xor": []}, r"'\$xor'"),
+        ({"$or": {"n": 1}}, "needs a list"),
+        ({"$and": []}, "needs a list"),
+        ({"n": {"$in": 3}}, r"\$in has 3; it needs a list"),
+        ({"$not": 3}, "A filter is 3"),
+        ({"n": {}}, "filter of 'n' is empty"),
+    ],
+)
+def test_a_wrong_filter_is_refused(filters: Filter, message: str) -> None:
+    with pytest.raises(QueryError, match=message):
+        where_of(filters, Conditions({"n": "int64"}))

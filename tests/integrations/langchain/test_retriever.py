@@ -1,0 +1,45 @@
+"""The retriever gives passages, in every mode."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from sbert_search.errors import QueryError
+from sbert_search.integrations.langchain import (
+    SbertSearchEmbeddings,
+    SbertSearchRetriever,
+    SbertSearchVectorStore,
+)
+
+LONG = " ".join(f"Sentence {n} is about dunes." for n in range(60)) + " Herons eat fish."
+
+
+@pytest.fixture(scope="module")
+def store() -> SbertSearchVectorStore:
+    texts = [LONG, "The moon pulls at the sea.", "Wind heaps up sand."]
+    kinds: list[dict[str, object]] = [{"kind": "long"}, {"kind": "short"}, {"kind": "short"}]
+    model = SbertSearchEmbeddings("hashing")
+    return SbertSearchVectorStore.from_texts(texts, model, kinds, chunk_tokens=40)
+
+
+@pytest.mark.parametrize("mode", ["auto", "dense", "lexical", "hybrid"])
+def test_the_best_passage_is_found(store: SbertSearchVectorStore, mode: str) -> None:
+    retriever = SbertSearchRetriever(store=store, k=1, mode=mode)
+    (found,) = retriever.invoke("herons fish")
+    assert "Herons eat fish." in found.page_content
+    assert len(found.page_content) < len(LONG) / 2
+    assert store.similarity_search("herons fish", 1)[0].page_content == LONG
+
+
+def test_filters_and_options_reach_the_search(store: SbertSearchVectorStore) -> None:
+    retriever = SbertSearchRetriever(
+        store=store, k=3, filter={"kind": "short"}, search_kwargs={"offset": 1}
+    )
+    assert len(retriever.invoke("sea")) == 1
+    assert len(retriever.invoke("sea", filter={"kind": "long"}, offset=0)) == 1
+    both = asyncio.run(retriever.abatch(["sea", "sand"], offset=0))
+    assert [found[0].page_content[:4] for found in both] == ["The ", "Wind"]
+    with pytest.raises(QueryError, match="search mode"):
+        SbertSearchRetriever(store=store).invoke("sea", mode="sparse")

@@ -1,0 +1,109 @@
+"""Conditions over columns agree with Python's own comparisons, for any values."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sbert_search.integrations.collection import Collection
+from sbert_search.integrations.conditions import Conditions, all_of, any_of, none_of
+from sbert_search.integrations.records import Record
+
+NAMES = ("n", "x", "s", "b", "l", "doc_id", "title", 'a"b.c', "absent")
+ROWS: list[dict[str, object]] = [
+    {"n": 3, "x": 0.5, "s": "it's", "b": True, "l": ["a", "b"]},
+    {"n": -2, "x": 3.0, "s": "50% _ \\", "b": False, "l": ["b"]},
+    {"n": 0, "doc_id": "other", "title": "Tides", 'a"b.c': 1},
+    {"x": -1e300, "s": "IT'S", "l": ["a"]},
+    {},
+]
+VALUES = st.one_of(
+    st.sampled_from([3, 0, -2, 0.5, 3.0, "it's", "50% _ \\", "IT'S", "Tides", "other", 1, "a"]),
+    st.booleans(),
+    st.integers(),
+    st.floats(allow_nan=True),
+    st.text(st.characters(exclude_categories=["Cs", "Cc"]), max_size=4),
+)
+
+
+@pytest.fixture(scope="module")
+def stored() -> Collection:
+    collection = Collection(model="hashing")
+    collection.write([Record(str(n), f"text {n}", row) for n, row in enumerate(ROWS)])
+    return collection
+
+
+def _found(stored: Collection, condition: str) -> list[int]:
+    return [int(record.doc_id) for record in stored.documents(condition)]
+
+
+def _expected(test: Callable[[dict[str, object]], bool]) -> list[int]:
+    return [n for n, row in enumerate(ROWS) if test(row)]
+
+
+def _same(left: object, right: object) -> bool:
+    """Equality of Python, where no text equals a number."""
+    return left is not None and left == right
+
+
+@given(st.sampled_from(NAMES), VALUES)
+def test_equality_and_its_negation_are_those_of_python(
+    stored: Collection, name: str, value: object
+) -> None:
+    equal = Conditions(stored.columns).equals(name, value)
+    assert _found(stored, equal) == _expected(lambda row: _same(row.get(name), value))
+    assert _found(stored, none_of(equal)) == _expected(lambda row: not _same(row.get(name), value))
+
+
+@given(st.sampled_from(NAMES), st.lists(VALUES, max_size=3))
+def test_membership_is_that_of_python(stored: Collection, name: str, values: list[object]) -> None:
+    found = Conditions(stored.columns).is_in(name, values)
+    assert _found(stored, found) == _expected(
+        lambda row: any(_same(row.get(name), value) for value in values)
+    )
+
+
+@given(st.sampled_from(["n", "x", "b"]), st.sampled_from(["lt", "le", "gt", "ge"]), VALUES)
+def test_order_is_that_of_python(stored: Collection, name: str, order: str, value: object) -> None:
+    if isinstance(value, str):
+        return
+    sign = {"lt": "<", "le": "<=", "gt": ">", "ge": ">="}[order]
+    compare: Callable[[object, object], bool] = getattr(operator, order)
+    found = Conditions(stored.columns).compares(name, sign, value)
+    assert _found(stored, found) == _expected(
+        lambda row: row.get(name) is not None and compare(row[name], value)
+    )
+
+
+def test_texts_lists_and_absent_values(stored: Collection) -> None:
+    columns = Conditions(stored.columns)
+    assert _found(stored, columns.has_text("s", "% _ \\")) == [1]
+    assert _found(stored, columns.has_text("s", "it'", ignore_case=True)) == [0, 3]
+    assert _found(stored, columns.has_text("n", "3")) == []
+    assert _found(stored, columns.contains("l", "a")) == [0, 3]
+    assert _found(stored, columns.contains("l", 1)) == []
+    assert _found(stored, columns.is_null("l")) == [2, 4]
+    assert _found(stored, columns.is_null("absent")) == [0, 1, 2, 3, 4]
+    assert _found(stored, columns.is_in("n", [3, None])) == [0, 3, 4]
+    assert _found(stored, columns.compares("s", "<", 3)) == []
+    assert _found(stored, all_of([columns.always, any_of([columns.never, "x > 1"])])) == [1]
+    assert _found(stored, columns.id_in(["4", "1", "9"])) == [1, 4]
+    assert _found(stored, columns.id_in([])) == []
+
+
+def test_times_are_compared_in_utc() -> None:
+    collection = Collection(model="hashing")
+    early, late = datetime(2024, 1, 1, tzinfo=UTC), datetime(2024, 6, 1, tzinfo=UTC)
+    collection.write([Record("a", "x", {"t": early}), Record("b", "y", {"t": late})])
+    columns = Conditions(collection.columns)
+    assert _found_ids(collection, columns.compares("t", ">", datetime(2024, 3, 1))) == ["b"]
+    assert _found_ids(collection, columns.equals("t", early)) == ["a"]
+
+
+def _found_ids(stored: Collection, condition: str) -> list[str]:
+    return [record.doc_id for record in stored.documents(condition)]
