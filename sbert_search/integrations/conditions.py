@@ -18,7 +18,7 @@ Ordering = str
 """One of ``<``, ``<=``, ``>`` and ``>=``."""
 
 NUMBERS = ("int64", "float64")
-_ORDERS: Mapping[str, Callable[[object, object], bool]] = {
+_ORDERS: Mapping[str, Callable[[float, float], bool]] = {
     "<": operator.lt,
     "<=": operator.le,
     ">": operator.gt,
@@ -85,7 +85,7 @@ class Conditions:
 
     def compares(self, column: str, order: Ordering, value: object) -> str:
         """Match documents whose value is above or below another one of its type."""
-        if self.kind(column) == "bool" and _fits("float64", value):
+        if self.kind(column) == "bool" and isinstance(value, (int, float)):
             # To Python, True and False are 1 and 0.
             return self.is_in(column, [f for f in (True, False) if _ORDERS[order](f, value)])
         if not self._comparable(column, value):
