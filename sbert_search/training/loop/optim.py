@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
 from sbert_search.errors import CheckpointError, ConfigError
+
+# Names of the parameters of an `Encoder` inside a model.
+_ENCODER = re.compile(r"(^|\.)encoder\.")
+_BLOCK = re.compile(r"(?:^|\.)encoder\.blocks\.(\d+)\.")
+_EMBEDDINGS = re.compile(r"(^|\.)encoder\.(embeddings|distances)\.")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -22,6 +28,8 @@ class OptimConfig:
     eps: float = 1e-8  # added to the root of that mean
     weight_decay: float = 0.01  # weight decay of matrices; biases and norms have none
     clip: float = 1.0  # maximum norm of the whole gradient; 0 turns clipping off
+    layer_decay: float = 1.0  # a block's learning rate is this times that of the block above it
+    head_factor: float = 1.0  # the learning rate outside the encoder is this times lr
 
     def __post_init__(self) -> None:
         for name in ("lr", "eps", "weight_decay", "clip"):
@@ -29,28 +37,66 @@ class OptimConfig:
                 raise ConfigError(
                     f"optim.{name} is {getattr(self, name)}; it must be finite, and 0 or more."
                 )
+        if not 0 < self.layer_decay <= 1:
+            raise ConfigError(
+                f"optim.layer_decay is {self.layer_decay}; it must be above 0, and at most 1."
+            )
+        if not 0 < self.head_factor < math.inf:
+            raise ConfigError(
+                f"optim.head_factor is {self.head_factor}; it must be finite, and above 0."
+            )
         for name in ("beta1", "beta2"):
             if not 0 <= getattr(self, name) < 1:
                 raise ConfigError(f"optim.{name} is {getattr(self, name)}; it must be in [0, 1).")
 
 
 def make_optimizer(model: nn.Module, config: OptimConfig) -> torch.optim.AdamW:
-    """Make AdamW over the trainable parameters, in two groups.
+    """Make AdamW over the trainable parameters, in groups of one weight decay and learning rate.
 
-    Parameters of one dimension are biases, norms and scales; they have no weight decay.
+    Parameters of one dimension are biases, norms and scales; they have no weight decay. A group has
+    its factor of the learning rate as ``factor``.
     """
-    trained = [p for p in model.parameters() if p.requires_grad]
-    groups = [
-        {"params": [p for p in trained if p.ndim >= 2], "weight_decay": config.weight_decay},
-        {"params": [p for p in trained if p.ndim < 2], "weight_decay": 0.0},
-    ]
+    trained = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
+    factors = learning_rate_factors([name for name, _ in trained], config)
+    groups: dict[tuple[bool, float], list[nn.Parameter]] = {}
+    for (_, parameter), factor in zip(trained, factors, strict=True):
+        groups.setdefault((parameter.ndim >= 2, factor), []).append(parameter)
     return torch.optim.AdamW(
-        [group for group in groups if group["params"]],
+        [
+            {
+                "params": groups[is_matrix, factor],
+                "weight_decay": config.weight_decay if is_matrix else 0.0,
+                "lr": config.lr * factor,
+                "factor": factor,
+            }
+            for is_matrix, factor in sorted(groups, reverse=True)
+        ],
         lr=config.lr,
         betas=(config.beta1, config.beta2),
         eps=config.eps,
-        fused=all(p.device.type in ("cpu", "cuda") for p in trained),
+        fused=all(p.device.type in ("cpu", "cuda") for _, p in trained),
     )
+
+
+def learning_rate_factors(names: Sequence[str], config: OptimConfig) -> list[float]:
+    """Return the factor of the learning rate of each parameter.
+
+    The factor of the last block of an encoder is 1, and that of each block below it is multiplied
+    by ``layer_decay`` once more. The embeddings are below the first block.
+
+    Source: Howard & Ruder 2018, ULMFiT, section 3.2, discriminative fine-tuning (arXiv:1801.06146).
+    """
+    blocks = [int(found[1]) if (found := _BLOCK.search(name)) else None for name in names]
+    top = max((block for block in blocks if block is not None), default=-1)
+
+    def factor(name: str, block: int | None) -> float:
+        if block is not None:
+            return config.layer_decay ** (top - block)
+        if _EMBEDDINGS.search(name):
+            return config.layer_decay ** (top + 1)
+        return 1.0 if _ENCODER.search(name) else config.head_factor
+
+    return [factor(name, block) for name, block in zip(names, blocks, strict=True)]
 
 
 def clip_gradients(model: nn.Module, max_norm: float) -> Tensor:

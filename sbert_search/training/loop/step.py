@@ -68,7 +68,7 @@ class Stepper:
                 row does not fit in memory.
         """
         for group in self.optimizer.param_groups:
-            group["lr"] = lr
+            group["lr"] = lr * group["factor"]
         totals = self._gradients(planned, state)
         self.context.ranks.sum_gradients(self.model.parameters())
         metrics = totals.read(clip_gradients(self.model, self.config.clip))
