@@ -82,9 +82,17 @@ if TYPE_CHECKING:  # for type checkers and editors; a test compares the names wi
         pretrain as pretrain,
     )
     from sbert_search.training.recipe import load_recipe as load_recipe
+    from sbert_search.training.task_heads.answer import (
+        AnswerRecipe as AnswerRecipe,
+        train_answerer as train_answerer,
+    )
     from sbert_search.training.task_heads.classify import (
         ClassifyRecipe as ClassifyRecipe,
         train_classifier as train_classifier,
+    )
+    from sbert_search.training.task_heads.tag import (
+        TagRecipe as TagRecipe,
+        train_tagger as train_tagger,
     )
 
 _NAMES_IN = {  # public names by the module that defines them
@@ -135,7 +143,9 @@ _NAMES_IN = {  # public names by the module that defines them
     "training.cross_encoder.train": ["CrossEncoderRecipe", "train_cross_encoder"],
     "training.pretraining.pretrain": ["PretrainRecipe", "pretrain"],
     "training.recipe": ["load_recipe"],
+    "training.task_heads.answer": ["AnswerRecipe", "train_answerer"],
     "training.task_heads.classify": ["ClassifyRecipe", "train_classifier"],
+    "training.task_heads.tag": ["TagRecipe", "train_tagger"],
 }
 _MODULE_OF = {name: module for module, names in _NAMES_IN.items() for name in names}
 

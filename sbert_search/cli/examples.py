@@ -153,6 +153,16 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "sbert-search train classify sst2 --set data.train=a.jsonl --out my-judge",
         "sbert-search train classify --resume my-judge",
     ),
+    "train tag": (
+        "sbert-search train tag wnut17 --help",
+        "sbert-search train tag wnut17 --set data.train=a.conll --out my-tags",
+        "sbert-search train tag --resume my-model",
+    ),
+    "train qa": (
+        "sbert-search train qa squad --help",
+        "sbert-search train qa squad --set data.train=a.jsonl --out my-reader",
+        "sbert-search train qa --resume my-model",
+    ),
     "completion": (
         "sbert-search completion bash",
         "sbert-search completion zsh",

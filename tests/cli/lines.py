@@ -70,6 +70,8 @@ OWN: Mapping[str, Mapping[str, Sequence[str]]] = {
     "train bi-encoder": {"recipe": ["bi.toml"]},
     "train cross-encoder": {"recipe": ["cross.toml"]},
     "train classify": {"recipe": ["classify.toml"]},
+    "train tag": {"recipe": ["tag.toml"]},
+    "train qa": {"recipe": ["qa.toml"]},
 }
 
 SLOW = ("demo", "eval", "pretrain", "train")
@@ -213,8 +215,14 @@ def write_world(place: Path) -> Path:
         {"question": "the dog", "answer": a, "label": n} for n, a in enumerate(("sun", "dog"))
     ]
     rows("graded.jsonl", place, graded)
-    nli = [{"premise": "the cat", "hypothesis": "a cat", "label": "entailment"}]
+    nli = [
+        {"premise": "the cat", "hypothesis": hypothesis, "label": label}
+        for hypothesis, label in (("a cat", "entailment"), ("a dog", "contradiction"))
+    ]
     rows("nli.jsonl", place, nli)
+    rows("tags.jsonl", place, [{"tokens": ["the", "cat"], "tags": ["O", "B-animal"]}])
+    question = {"question": "who ran?", "context": "a dog ran", "answers": [["dog", 2]]}
+    rows("questions.jsonl", place, [question])
     triplets = [{"anchor": "cat", "positive": "the cat", "negative": "red sun"}]
     rows("triplets.jsonl", place, triplets)
     rows("beir/corpus.jsonl", place, DOCUMENTS)
@@ -267,10 +275,10 @@ def _write_recipes(place: Path) -> None:
         'kind = "full-sentences"\n',
         "bi": 'model = "bi"\n[loss]\nname = "mnrl"\n',
         "cross": 'model = "bi"\ntask = "scores"\nloss = "mse"\nmax_len = 24\n',
-        "classify": 'model = "bi"\nmax_len = 24\n',
+        **dict.fromkeys(("classify", "tag", "qa"), 'model = "bi"\nmax_len = 24\n'),
     }
     data = {"pretrain": "corpus.jsonl", "bi": "triplets.jsonl", "cross": "pairs.jsonl"}
-    data |= {"classify": "nli.jsonl"}
+    data |= {"classify": "nli.jsonl", "tag": "tags.jsonl", "qa": "questions.jsonl"}
     for name, settings in recipes.items():
         if name in data:
             head, _, tables = settings.partition("[")

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from sbert_search import (
+    AnswerRecipe,
     BiEncoderRecipe,
     Boost,
     BuildSettings,
@@ -62,6 +63,7 @@ from sbert_search import (
     SearchOptions,
     StageScore,
     SyncReport,
+    TagRecipe,
     TextEmbedder,
     TrainingError,
     TuneReport,
@@ -70,9 +72,11 @@ from sbert_search import (
     load_recipe,
     pretrain,
     set_progress,
+    train_answerer,
     train_bi_encoder,
     train_classifier,
     train_cross_encoder,
+    train_tagger,
 )
 
 Floats = NDArray[np.float32]
@@ -189,6 +193,8 @@ def train() -> None:
     train_cross_encoder(pairs, Path("run"), resume=True)
     reviews = load_recipe(ClassifyRecipe, "classify", "sst2")
     train_classifier(reviews, Path("run"), resume=True)
+    train_tagger(load_recipe(TagRecipe, "tag", "wnut17"), Path("run"))
+    train_answerer(load_recipe(AnswerRecipe, "qa", "squad"), Path("run"))
     pretrain(load_recipe(PretrainRecipe, "pretrain", "bert-tiny"), Path("run"))
 
 

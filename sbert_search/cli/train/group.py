@@ -11,6 +11,8 @@ _COMMANDS = {
     "bi-encoder": "sbert_search.cli.train.group:bi_encoder",
     "cross-encoder": "sbert_search.cli.train.group:cross_encoder",
     "classify": "sbert_search.cli.train.group:classify",
+    "tag": "sbert_search.cli.train.group:tag",
+    "qa": "sbert_search.cli.train.group:qa",
 }
 
 
@@ -35,6 +37,18 @@ def _classify_settings() -> type:
     from sbert_search.training.task_heads.classify import ClassifyRecipe
 
     return ClassifyRecipe
+
+
+def _tag_settings() -> type:
+    from sbert_search.training.task_heads.tag import TagRecipe
+
+    return TagRecipe
+
+
+def _answer_settings() -> type:
+    from sbert_search.training.task_heads.answer import AnswerRecipe
+
+    return AnswerRecipe
 
 
 @training_command("bi-encoder", _bi_encoder_settings)
@@ -85,3 +99,35 @@ def classify(**_: object) -> None:
     from sbert_search.training.task_heads.classify import ClassifyRecipe, train_classifier
 
     train_by_recipe("classify", ClassifyRecipe, train_classifier)
+
+
+@training_command("tag", _tag_settings)
+def tag(**_: object) -> None:
+    """Train a tagger of entities in text.
+
+    RECIPE is the name of a shipped recipe or a TOML file.
+
+    \b
+    sbert-search train tag wnut17 \\
+        --set data.train=sentences.jsonl --out my-tagger
+    sbert-search predict my-tagger/model new.jsonl
+    """  # noqa: D301 (the backslash is click's)
+    from sbert_search.training.task_heads.tag import TagRecipe, train_tagger
+
+    train_by_recipe("tag", TagRecipe, train_tagger)
+
+
+@training_command("qa", _answer_settings)
+def qa(**_: object) -> None:
+    """Train a model that finds the answer to a question in a text.
+
+    RECIPE is the name of a shipped recipe or a TOML file.
+
+    \b
+    sbert-search train qa squad \\
+        --set data.train=questions.jsonl --out my-reader
+    sbert-search search my.index QUERY --answer my-reader/model
+    """  # noqa: D301 (the backslash is click's)
+    from sbert_search.training.task_heads.answer import AnswerRecipe, train_answerer
+
+    train_by_recipe("qa", AnswerRecipe, train_answerer)

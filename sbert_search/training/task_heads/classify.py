@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 import torch
@@ -39,10 +38,15 @@ from sbert_search.training.loop.early_stopping import DevMetrics
 from sbert_search.training.loop.loop import Result
 from sbert_search.training.loop.objective import Batch, Losses, Objective, Sum
 from sbert_search.training.task_heads import adversarial
-from sbert_search.training.task_heads.adversarial import AdversarialConfig
 from sbert_search.training.task_heads.frozen import CachedStates, train_only
 from sbert_search.training.task_heads.run import HeadRun, run_head, starting
-from sbert_search.training.task_heads.settings import HeadDataConfig, HeadRecipe, Tune, split_rows
+from sbert_search.training.task_heads.settings import (
+    ClassWeights,
+    HeadDataConfig,
+    HeadRecipe,
+    class_weights,
+    split_rows,
+)
 
 _AT_ONCE = 4096  # texts tokenised at once
 _TOKENS_AT_ONCE = 8192  # of one forward pass without gradients
@@ -92,20 +96,13 @@ class ClassifyRecipe(HeadRecipe):
 
     task: LabelKind = "class"  # what a text has: one class, several or none, or a number
     data: ClassifyDataConfig
-    tune: Tune = "full"  # what is trained; head: not the encoder; probe: one linear layer only
     pooling: Pooling = "cls"  # state that the head reads; transformers loads only cls
-    class_weights: Literal["none", "balanced"] | tuple[float, ...] = "none"  # in the loss
-    adversarial: AdversarialConfig = field(default_factory=AdversarialConfig)
+    class_weights: ClassWeights = "none"  # of the classes in the loss
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.task == "number" and (self.data.labels or self.class_weights != "none"):
             raise ConfigError("data.labels and class_weights are for classes; the task is number.")
-        if self.adversarial.kind != "none" and self.tune != "full":
-            raise ConfigError(
-                f"adversarial.kind is {self.adversarial.kind}, which changes the embeddings of the "
-                f"encoder, but tune is {self.tune}; set tune=full."
-            )
 
 
 def train_classifier(
@@ -332,7 +329,7 @@ def _objective(
     recipe: ClassifyRecipe, classifier: SequenceClassifier, targets: NDArray[np.generic]
 ) -> Objective:
     kind, config, name = recipe.task, recipe.adversarial, _LOSS_NAMES[recipe.task]
-    weights = class_weights(recipe, classifier.labels, targets)
+    weights = class_weights(recipe.class_weights, kind, classifier.labels, targets)
 
     def objective(model: nn.Module, batch: Batch) -> Losses:
         inputs, goal = batch.inputs, batch.targets
@@ -355,32 +352,6 @@ def _objective(
         return Losses(sums, weights={adversarial.LOSS: config.weight})
 
     return objective
-
-
-def class_weights(
-    recipe: ClassifyRecipe, labels: Sequence[str], targets: NDArray[np.generic]
-) -> Tensor | None:
-    """Return the weight of each class, float32 (labels,); None: all weights are 1.
-
-    The weights of one class per text are scaled so that their mean over the training rows is 1.
-    """
-    if recipe.class_weights == "none" or recipe.task == "number":
-        return None
-    matrix = np.eye(len(labels))[targets] if recipe.task == "class" else targets.astype(float)
-    counts = np.maximum(matrix.sum(axis=0), 1)
-    if recipe.class_weights == "balanced":
-        several = recipe.task == "several"
-        chosen = (len(matrix) - counts) / counts if several else 1 / counts
-    elif len(recipe.class_weights) != len(labels):
-        raise ConfigError(
-            f"class_weights has {len(recipe.class_weights)} values; the {len(labels)} classes are "
-            f"{', '.join(labels)}. Give one for each."
-        )
-    else:
-        chosen = np.array(recipe.class_weights, dtype=float)
-    if recipe.task == "class":
-        chosen = chosen * counts.sum() / (chosen * counts).sum()
-    return torch.tensor(chosen, dtype=torch.float32)
 
 
 def predict_logits(model: SequenceClassifier, table: TokenTable) -> NDArray[np.float32]:

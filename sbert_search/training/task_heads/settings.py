@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, TypeVar
 
+import numpy as np
+import torch
 import xxhash
+from numpy.typing import NDArray
+from torch import Tensor
 
+from sbert_search.corpus.labelled.texts import LabelKind
 from sbert_search.errors import ConfigError, CorpusError
 from sbert_search.training.loop.loop import TrainConfig
+from sbert_search.training.task_heads.adversarial import AdversarialConfig
 
 T = TypeVar("T")
 Tune = Literal["full", "head", "probe"]
+ClassWeights = Literal["none", "balanced"] | tuple[float, ...]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -44,6 +51,16 @@ class HeadRecipe(TrainConfig):
     model: str | None = None  # folder or name of an encoder; None: the installed all-MiniLM-L6-v2
     random_weights: bool = False  # start from random weights in the shape of `model`
     max_len: int = 128  # maximum tokens of a text or pair
+    tune: Tune = "full"  # what is trained; head: not the encoder; probe: one linear layer only
+    adversarial: AdversarialConfig = field(default_factory=AdversarialConfig)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.adversarial.kind != "none" and self.tune != "full":
+            raise ConfigError(
+                f"adversarial.kind is {self.adversarial.kind}, which changes the embeddings of the "
+                f"encoder, but tune is {self.tune}; set tune=full."
+            )
 
 
 def split_rows(
@@ -73,3 +90,38 @@ def split_rows(
         )
     chosen = sorted(n for _, n in sorted(kept)[: data.limit])
     return [rows[n] for n in chosen], held
+
+
+def class_weights(
+    chosen: ClassWeights, kind: LabelKind, labels: Sequence[str], targets: NDArray[np.generic]
+) -> Tensor | None:
+    """Return the weight of each class, float32 (labels,); None: all weights are 1.
+
+    The weights of items with one class are scaled so that their mean over the training items is 1.
+
+    Args:
+        chosen: "none"; "balanced", which weighs classes by one over their frequency; or the weight
+            of each class.
+        kind: Whether an item has one class or several; a number has no weight.
+        labels: Names of the classes.
+        targets: Class of each item, int (n,), or 1 for each of its classes, (n, labels).
+
+    Raises:
+        ConfigError: The number of weights is not that of the classes.
+    """
+    if chosen == "none" or kind == "number":
+        return None
+    matrix = np.eye(len(labels))[targets] if kind == "class" else targets.astype(float)
+    counts = np.maximum(matrix.sum(axis=0), 1)
+    if chosen == "balanced":
+        values = (len(matrix) - counts) / counts if kind == "several" else 1 / counts
+    elif len(chosen) != len(labels):
+        raise ConfigError(
+            f"class_weights has {len(chosen)} values; the {len(labels)} classes are "
+            f"{', '.join(labels)}. Give one for each."
+        )
+    else:
+        values = np.array(chosen, dtype=float)
+    if kind == "class":
+        values = values * counts.sum() / (values * counts).sum()
+    return torch.tensor(values, dtype=torch.float32)

@@ -17,11 +17,7 @@ from sbert_search.models.side_file import read_side_file
 from sbert_search.training.loop.checkpoint import newest_checkpoint, read_checkpoint
 from sbert_search.training.loop.log import read_log
 from sbert_search.training.recipe import load_recipe, shipped_recipes
-from sbert_search.training.task_heads.classify import (
-    ClassifyRecipe,
-    class_weights,
-    train_classifier,
-)
+from sbert_search.training.task_heads.classify import ClassifyRecipe, train_classifier
 from tests.models.tiny import WORDS
 from tests.training.small import step_losses, unlike
 from tests.training.task_heads.small import QUICK, dev_figures, encoder_folder, write_rows
@@ -134,23 +130,6 @@ def test_mean_pooling_and_random_weights_are_kept(tmp_path: Path) -> None:
     assert not torch.allclose(
         model.encoder.embeddings.word.weight, start.encoder.embeddings.word.weight, atol=0.05
     )
-
-
-def test_weights_of_classes_have_mean_1_over_the_rows(tmp_path: Path) -> None:
-    targets = np.array([0] * 6 + [1] * 2 + [2] * 4)
-    balanced = class_weights(recipe(tmp_path, class_weights="balanced"), "abc", targets)
-    assert balanced is not None
-    torch.testing.assert_close(balanced, torch.tensor([2 / 3, 2.0, 1.0]))
-    given = class_weights(recipe(tmp_path, class_weights=[1.0, 3.0, 1.0]), "abc", targets)
-    assert given is not None
-    assert float(given[targets].mean()) == pytest.approx(1.0)
-    assert float(given[1] / given[0]) == pytest.approx(3.0)
-    several = recipe(tmp_path, "several", class_weights="balanced")
-    matrix = np.array([[1, 0], [1, 1], [1, 0], [0, 0]], dtype=np.float32)
-    positive = class_weights(several, "ab", matrix)
-    assert positive is not None
-    torch.testing.assert_close(positive, torch.tensor([1 / 3, 3.0]))
-    assert class_weights(recipe(tmp_path), "abc", targets) is None
 
 
 def test_the_adversarial_loss_is_reported_and_changes_the_weights(tmp_path: Path) -> None:

@@ -1,11 +1,13 @@
 from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sbert_search.errors import ConfigError, CorpusError
-from sbert_search.training.task_heads.settings import HeadDataConfig, split_rows
+from sbert_search.training.task_heads.settings import HeadDataConfig, class_weights, split_rows
 
 
 @settings(max_examples=20)
@@ -41,3 +43,19 @@ def test_what_leaves_nothing_is_refused() -> None:
         HeadDataConfig(train=Path("a"), held_out=1.0)
     with pytest.raises(ConfigError, match=r"data\.limit is 0"):
         HeadDataConfig(train=Path("a"), limit=0)
+
+
+def test_weights_of_classes_have_mean_1_over_the_rows() -> None:
+    targets = np.array([0] * 6 + [1] * 2 + [2] * 4)
+    balanced = class_weights("balanced", "class", "abc", targets)
+    assert balanced is not None
+    torch.testing.assert_close(balanced, torch.tensor([2 / 3, 2.0, 1.0]))
+    given = class_weights((1.0, 3.0, 1.0), "class", "abc", targets)
+    assert given is not None
+    assert float(given[targets].mean()) == pytest.approx(1.0)
+    assert float(given[1] / given[0]) == pytest.approx(3.0)
+    matrix = np.array([[1, 0], [1, 1], [1, 0], [0, 0]], dtype=np.float32)
+    positive = class_weights("balanced", "several", "ab", matrix)
+    assert positive is not None
+    torch.testing.assert_close(positive, torch.tensor([1 / 3, 3.0]))
+    assert class_weights("none", "class", "abc", targets) is None

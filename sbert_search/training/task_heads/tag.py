@@ -1,0 +1,392 @@
+"""Train a tagger: a classifier of tokens whose labels mark entities."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn.utils.rnn import pad_sequence
+
+from sbert_search.corpus.labelled.tags import read_tagged_tokens
+from sbert_search.encoder.packed import PackedTokens
+from sbert_search.errors import ConfigError, TrainingError
+from sbert_search.losses.classification import class_cross_entropy
+from sbert_search.metrics.calibration import fit_temperature
+from sbert_search.metrics.entities import entity_scores
+from sbert_search.models.loading.resolve import resolve_model
+from sbert_search.models.side_file import SideFile, read_side_file, write_side_file
+from sbert_search.models.token_classifier import TokenClassifier
+from sbert_search.records import TaggedTokens
+from sbert_search.runtime.device import resolve_device
+from sbert_search.runtime.distributed import Ranks
+from sbert_search.runtime.progress import warn
+from sbert_search.runtime.seed import seed_all
+from sbert_search.tag_schemes import OUTSIDE, Scheme, split_tag, tag_names
+from sbert_search.tokens.batching import token_batches
+from sbert_search.tokens.word_spans import TRUNCATED, encode_words, join_words
+from sbert_search.training.data.text_dataset import TokenTable
+from sbert_search.training.loop.batching import Batches, Rows
+from sbert_search.training.loop.early_stopping import DevMetrics
+from sbert_search.training.loop.loop import Result
+from sbert_search.training.loop.objective import Batch, Losses, Objective, Sum
+from sbert_search.training.task_heads import adversarial
+from sbert_search.training.task_heads.frozen import CachedStates, train_only
+from sbert_search.training.task_heads.run import HeadRun, run_head, starting
+from sbert_search.training.task_heads.settings import (
+    ClassWeights,
+    HeadDataConfig,
+    HeadRecipe,
+    class_weights,
+    split_rows,
+)
+
+_LOSS = "tags"
+_TOKENS_AT_ONCE = 8192  # of one forward pass without gradients
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TagColumns:
+    """Names of columns; None: the usual names, listed in `corpus.labelled.tags`."""
+
+    tokens: str | None = None  # list of tokens
+    tags: str | None = None  # list of tags
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TagDataConfig(HeadDataConfig):
+    """The data files of a tagger, and how their rows are read."""
+
+    columns: TagColumns = field(default_factory=TagColumns)
+    scheme: Scheme | None = None  # scheme of the files; None: BILOU if a tag has L- or U-
+    to: Scheme = "bio"  # scheme of the model
+    bad_tags: Literal["refuse", "repair"] = "refuse"  # what to do where tags break the scheme
+    types: tuple[str, ...] = ()  # types of entities; (): all types of the files
+
+
+@dataclass(frozen=True, kw_only=True)
+class TagRecipe(HeadRecipe):
+    """All settings of a training run of a tagger."""
+
+    data: TagDataConfig
+    crf: bool = False  # score neighbouring tags, and forbid those that the scheme forbids
+    class_weights: ClassWeights = "none"  # of the tags in the loss
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.crf and self.class_weights != "none":
+            raise ConfigError("class_weights has no effect on a CRF; set crf=false.")
+
+
+def train_tagger(
+    recipe: TagRecipe, out: Path, /, *, resume: bool = False, allow_inexact: bool = False
+) -> Result:
+    """Train a tagger of entities.
+
+    The model with the best dev metric, or without dev data the last one, is written to
+    ``out/model``, a folder that transformers loads as a token classifier.
+
+    Args:
+        recipe: All settings.
+        out: Folder of the run.
+        resume: Resume from the newest checkpoint in ``out``.
+        allow_inexact: Resume although data, recipe, threads or versions differ.
+
+    Raises:
+        ConfigError: Settings contradict each other, or the run would write over a file or folder
+            that it reads.
+        CorpusError: The data cannot be read or used.
+        ModelError: The encoder to start from cannot be loaded.
+        TrainingError: As for `training.loop.loop.train`, or no token is in an entity.
+        CheckpointError: As for `training.loop.loop.train`.
+    """
+    with starting(recipe, out, resume=resume) as ranks:
+        rows, dev = _read(recipe)
+        labels = _labels(recipe, [*rows, *dev])
+        seed_all(recipe.seed, "init")
+        model = TokenClassifier.start(
+            resolve_model(recipe.model).path,
+            labels=labels,
+            max_len=recipe.max_len,
+            side=SideFile(scheme=recipe.data.to, crf=recipe.crf),
+            random_weights=recipe.random_weights,
+        )
+        run = _head_run(recipe, model, rows, dev, out, ranks)
+        return run_head(
+            run, recipe, recipe.data, out, ranks, resume=resume, allow_inexact=allow_inexact
+        )
+
+
+def _read(recipe: TagRecipe) -> tuple[list[TaggedTokens], list[TaggedTokens]]:
+    """Read the training rows and the dev rows."""
+    data = recipe.data
+
+    def read(path: Path) -> list[TaggedTokens]:
+        return read_tagged_tokens(
+            path,
+            tokens=data.columns.tokens,
+            tags=data.columns.tags,
+            scheme=data.scheme,
+            to=data.to,
+            bad_tags=data.bad_tags,
+        )
+
+    rows = [row for path in data.files for row in read(path)]
+    rows, held = split_rows(rows, [" ".join(row.tokens) for row in rows], data)
+    return rows, held if data.dev is None else read(data.dev)
+
+
+def _labels(recipe: TagRecipe, rows: Sequence[TaggedTokens]) -> tuple[str, ...]:
+    """Return the tags of the model: those of the types that are set, or of all types found."""
+    sources = {split_tag(tag)[1]: row.source for row in rows for tag in row.tags if tag != OUTSIDE}
+    if not sources:
+        raise TrainingError(
+            f"No token of the {len(rows):,} rows from {rows[0].source} on is in an entity. Add "
+            "rows with tags such as B-person."
+        )
+    types = recipe.data.types
+    for kind, source in sources.items():
+        if types and kind not in types:
+            raise TrainingError(
+                f"{source}: the type {kind!r} is not in data.types ({', '.join(types)}). Add it, "
+                "or remove data.types to take all types of the files."
+            )
+    return tag_names(types or sources, recipe.data.to)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class WordRows:
+    """Tokenised sentences, with the words that have a token.
+
+    Attributes:
+        table: Token ids of the sentences.
+        first: For each sentence, the index of the first token of each of those words, int64.
+        words: For each sentence, the index of each of those words among all its words, int64.
+    """
+
+    table: TokenTable
+    first: list[NDArray[np.int64]]
+    words: list[NDArray[np.int64]]
+
+    @classmethod
+    def of(cls, model: TokenClassifier, rows: Sequence[TaggedTokens]) -> WordRows:
+        """Tokenise sentences; a note says how many words were truncated."""
+        joined = [join_words(row.tokens) for row in rows]
+        texts, spans = [text for text, _ in joined], [span for _, span in joined]
+        encoded = encode_words(model.tokenizer, texts, spans)
+        places = [np.array(first, dtype=np.int64) for first in encoded.first]
+        words = [np.flatnonzero(place != TRUNCATED) for place in places]
+        if lost := sum(map(len, places)) - sum(map(len, words)):
+            warn(
+                f"{lost:,} words have no token: they are behind the first "
+                f"{model.tokenizer.max_len} tokens of their text, or the tokenizer drops them."
+            )
+        ids = [np.array(each, dtype=np.int32) for each in encoded.ids]
+        first = [place[word] for place, word in zip(places, words, strict=True)]
+        return cls(TokenTable.join(ids), first, words)
+
+    def take(self, rows: Rows) -> WordInputs:
+        """Make the input of the model for some sentences."""
+        tokens = self.table.pack(rows)
+        starts = np.cumsum([0, *tokens.lengths])
+        places = [
+            self.first[row] + start for row, start in zip(rows.tolist(), starts, strict=False)
+        ]
+        return WordInputs(tokens, torch.from_numpy(np.concatenate(places)))
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class WordInputs:
+    """The input of a tagger for some sentences.
+
+    Attributes:
+        tokens: The tokens of the sentences; None: ``rows`` holds states.
+        rows: Row of the first token of each word in ``tokens``, int64 (words,); or the states of
+            these tokens, float (words, hidden).
+    """
+
+    tokens: PackedTokens | None
+    rows: Tensor
+
+    def to(self, device: torch.device) -> WordInputs:
+        """Copy the tensors to a device."""
+        tokens = None if self.tokens is None else self.tokens.to(device)
+        return WordInputs(tokens, self.rows.to(device))
+
+    def emissions(self, model: TokenClassifier) -> Tensor:
+        """Compute the logits of the words, float32 (words, labels)."""
+        if self.tokens is None:
+            return model.classify(self.rows)
+        logits: Tensor = model(self.tokens, self.rows)
+        return logits
+
+
+class TagBatches(Batches):
+    """Batches of tokenised sentences, or of the states of their words."""
+
+    def __init__(
+        self,
+        recipe: TagRecipe,
+        rows: WordRows,
+        targets: Sequence[NDArray[np.int64]],
+        states: CachedStates | None = None,
+    ) -> None:
+        """Plan batches; ``targets`` has the labels of the words of each sentence."""
+        self.word_rows, self.targets, self.states = rows, targets, states
+        self.is_adversarial = recipe.adversarial.kind != "none"
+        lengths, fingerprint = rows.table.lengths, rows.table.fingerprint(np.concatenate(targets))
+        super().__init__(
+            lengths, self._batch, recipe.batching, seed=recipe.seed, fingerprint=fingerprint
+        )
+
+    def _batch(self, rows: Rows, epoch: int) -> Batch:
+        rows = rows[np.argsort(self.lengths[rows], kind="stable")]
+        targets = [torch.from_numpy(self.targets[row]) for row in rows.tolist()]
+        inputs = (
+            self.word_rows.take(rows)
+            if self.states is None
+            else WordInputs(None, self.states.take(rows))
+        )
+        n_words = sum(map(len, targets))
+        counts = {_LOSS: n_words} | ({adversarial.LOSS: n_words} if self.is_adversarial else {})
+        padded = pad_sequence(targets, batch_first=True, padding_value=-1)
+        return Batch(inputs, rows, counts, padded)
+
+
+def _head_run(
+    recipe: TagRecipe,
+    model: TokenClassifier,
+    rows: Sequence[TaggedTokens],
+    dev: Sequence[TaggedTokens],
+    out: Path,
+    ranks: Ranks,
+) -> HeadRun:
+    word_rows = WordRows.of(model, rows)
+    used = [n for n, words in enumerate(word_rows.words) if len(words)]
+    if len(used) < len(rows):  # a sentence without a token has nothing to learn from
+        rows = [rows[n] for n in used]
+        word_rows = WordRows.of(model, rows)
+    targets = _targets(model, rows, word_rows)
+    states: CachedStates | None = None
+    if recipe.tune != "full":
+        crf = [] if model.crf is None else [*model.crf.parameters()]
+        train_only(model, [*model.out.parameters(), *crf])
+        states = _cached(model, word_rows, resolve_device(recipe.device), out, ranks.rank)
+    return HeadRun(
+        kind="tag",
+        model=model,
+        objective=_objective(recipe, model, np.concatenate(targets)),
+        batches=TagBatches(recipe, word_rows, targets, states),
+        n_rows=len(rows),
+        dev=_evaluation(model, dev) if dev else None,
+        save_model=model.save,
+        calibrate=partial(_calibrate, dev) if dev and not recipe.crf else None,
+    )
+
+
+def _targets(
+    model: TokenClassifier, rows: Sequence[TaggedTokens], word_rows: WordRows
+) -> list[NDArray[np.int64]]:
+    """Return the labels of the words of each sentence that have a token, int64 (words,)."""
+    number = {label: n for n, label in enumerate(model.labels)}
+    tags = [np.array([number[tag] for tag in row.tags], dtype=np.int64) for row in rows]
+    return [tag[words] for tag, words in zip(tags, word_rows.words, strict=True)]
+
+
+def _cached(
+    model: TokenClassifier, rows: WordRows, device: torch.device, out: Path, rank: int
+) -> CachedStates:
+    """Compute the states of all words with the encoder, in evaluation mode."""
+    model.to(device).eval()
+
+    def compute(part: Rows) -> Tensor:
+        inputs = rows.take(part).to(device)
+        assert inputs.tokens is not None
+        return model.states(inputs.tokens, inputs.rows)
+
+    items = [len(first) for first in rows.first]
+    hidden = model.encoder.config.hidden_size
+    path = out / f"states-{rank}.npy"
+    return CachedStates.compute(compute, rows.table.lengths, items, hidden, path)
+
+
+def _objective(recipe: TagRecipe, tagger: TokenClassifier, targets: NDArray[np.int64]) -> Objective:
+    weights = class_weights(recipe.class_weights, "class", tagger.labels, targets)
+
+    def objective(model: nn.Module, batch: Batch) -> Losses:
+        inputs, goal = batch.inputs, batch.targets
+        assert isinstance(inputs, WordInputs)
+        assert isinstance(model, TokenClassifier)
+        assert goal is not None
+        inside = goal >= 0  # (sentences, longest)
+        emissions = inputs.emissions(model).float()
+        n_words = len(emissions)
+        if model.crf is None:
+            scale = None if weights is None else weights.to(emissions.device)
+            total = class_cross_entropy(emissions, goal[inside], scale).sum()
+        else:
+            padded = emissions.new_zeros(*goal.shape, emissions.shape[1])
+            padded = padded.masked_scatter(inside.unsqueeze(2), emissions)
+            total = model.crf.loss(padded, goal.clamp(min=0), inside.sum(dim=1)).sum()
+        sums: dict[str, Sum] = {_LOSS: (total, n_words)}
+        if recipe.adversarial.kind != "none":
+            assert inputs.tokens is not None
+            change = adversarial.virtual_adversarial(
+                partial(inputs.emissions, model),
+                emissions,
+                adversarial.symmetric_kl,
+                model.encoder,
+                inputs.tokens,
+                recipe.adversarial,
+            )
+            sums[adversarial.LOSS] = (change, n_words)
+        return Losses(sums, weights={adversarial.LOSS: recipe.adversarial.weight})
+
+    return objective
+
+
+def predict_emissions(model: TokenClassifier, rows: WordRows) -> list[NDArray[np.float32]]:
+    """Compute the emissions of the words of each sentence in fp32, float32 (words, labels)."""
+    found = [np.zeros((0, len(model.labels)), dtype=np.float32)] * len(rows.first)
+    device = model.out.weight.device
+    with torch.no_grad():
+        for part in token_batches(rows.table.lengths, _TOKENS_AT_ONCE):
+            logits = rows.take(part).to(device).emissions(model).float().cpu().numpy()
+            ends = np.cumsum([len(rows.first[row]) for row in part.tolist()])
+            for row, own in zip(part.tolist(), np.split(logits, ends[:-1]), strict=True):
+                found[row] = own
+    return found
+
+
+def _evaluation(model: TokenClassifier, dev: Sequence[TaggedTokens]) -> DevMetrics:
+    """Make the function that computes F1, precision and recall of entities."""
+    rows, gold = WordRows.of(model, dev), [row.tags for row in dev]
+
+    def metrics(module: nn.Module) -> dict[str, float]:
+        assert isinstance(module, TokenClassifier)
+        predicted = []
+        found = predict_emissions(module, rows)
+        for tags, words, emissions in zip(gold, rows.words, found, strict=True):
+            own = [OUTSIDE] * len(tags)
+            for word, label in zip(words.tolist(), module.decode(emissions), strict=True):
+                own[word] = module.labels[label]
+            predicted.append(own)
+        scores = entity_scores(gold, predicted, module.scheme or "bio")
+        return {"f1": scores.f1, "precision": scores.precision, "recall": scores.recall}
+
+    return DevMetrics(("f1", "precision", "recall"), metrics)
+
+
+def _calibrate(dev: Sequence[TaggedTokens], folder: Path) -> None:
+    """Fit the temperature of the tags of a saved tagger to dev data."""
+    model = TokenClassifier.load(folder)
+    rows = WordRows.of(model, dev)
+    logits = np.concatenate(predict_emissions(model, rows))
+    temperature = fit_temperature(logits, np.concatenate(_targets(model, dev, rows)), "class")
+    write_side_file(folder, replace(read_side_file(folder), temperature=temperature))

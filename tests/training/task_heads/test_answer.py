@@ -1,0 +1,147 @@
+"""Models that answer questions are learned, over windows, with and without unanswerable ones."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from transformers import AutoModelForQuestionAnswering
+
+from sbert_search.config import from_mapping
+from sbert_search.encoder.packed import PackedTokens
+from sbert_search.errors import ConfigError, CorpusError
+from sbert_search.models.question_answerer import QuestionAnswerer
+from sbert_search.models.side_file import read_side_file
+from sbert_search.records import Answer, Question
+from sbert_search.training.recipe import load_recipe, shipped_recipes
+from sbert_search.training.task_heads.answer import (
+    ALWAYS,
+    AnswerRecipe,
+    WindowConfig,
+    WindowRows,
+    best_threshold,
+    train_answerer,
+)
+from tests.training.small import unlike
+from tests.training.task_heads.small import QUICK, dev_figures, encoder_folder, write_rows
+
+WORDS = ["the", "sun", "far", "away", "and", "then"]
+
+
+def questions(n: int, unanswerable: bool) -> list[dict[str, Any]]:
+    """The answer is the animal of the text; a text without one has no answer."""
+    draw, rows = np.random.default_rng(1), []
+    for place in range(n):
+        words = draw.choice(WORDS, draw.integers(3, 12)).tolist()
+        answers = []
+        if not unanswerable or place % 3:
+            at = int(draw.integers(len(words)))
+            words[at] = ("cat", "dog")[place % 2]
+            answers = [[words[at], len(" ".join(words[:at])) + (at > 0)]]
+        row = {"id": str(place), "title": str(place), "question": "on", "context": " ".join(words)}
+        rows.append(row | {"answers": answers})
+    return rows
+
+
+def recipe(folder: Path, *, unanswerable: bool = True, **settings: Any) -> AnswerRecipe:
+    train = write_rows(folder / "questions.jsonl", questions(120, unanswerable))
+    data = {"train": str(train), "held_out": 0.25} | settings.pop("data", {})
+    fixed = {"data": data, "model": str(encoder_folder(folder)), "budget": {"epochs": 10}}
+    windows = {"windows": {"overlap": 2}}
+    return from_mapping(AnswerRecipe, QUICK | fixed | windows | {"max_len": 16} | settings)
+
+
+@pytest.mark.parametrize("unanswerable", [True, False])
+def test_answers_are_learned_and_transformers_computes_the_logits(
+    tmp_path: Path, unanswerable: bool
+) -> None:
+    train_answerer(recipe(tmp_path, unanswerable=unanswerable), tmp_path / "run")
+    figures = dev_figures(tmp_path / "run")
+    assert figures[-1]["f1"] > 0.7 > figures[0]["f1"]
+    folder = tmp_path / "run" / "model"
+    assert (read_side_file(folder).no_answer_threshold == ALWAYS) == (not unanswerable)
+    model = QuestionAnswerer.load(folder)
+    theirs = AutoModelForQuestionAnswering.from_pretrained(folder)
+    ids = model.tokenizer.encode_pairs([("on", "the cat ran")])
+    with torch.no_grad():
+        output = theirs(torch.tensor(ids.ids), token_type_ids=torch.tensor(ids.types))
+        expected = torch.stack([output.start_logits[0], output.end_logits[0]], dim=-1)
+        ours = model(PackedTokens.from_lists(ids.ids, ids.types))
+        torch.testing.assert_close(ours, expected, atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"tune": "probe"}, {"adversarial": {"kind": "sift"}}],
+    ids=["full", "probe", "adversarial"],
+)
+def test_a_resumed_run_ends_in_the_same_bits(tmp_path: Path, settings: dict[str, Any]) -> None:
+    settings = settings | {"budget": {"steps": 6}, "checkpoint": {"every": 3, "keep": 9}}
+    made = recipe(tmp_path, **settings)
+    for out in ("a", "b"):
+        train_answerer(made, tmp_path / out)
+    (tmp_path / "b" / "ckpt-00000006").rename(tmp_path / "gone")
+    train_answerer(made, tmp_path / "b", resume=True)
+    assert not unlike(tmp_path / "a", tmp_path / "b")
+
+
+def test_targets_are_the_tokens_of_the_answer_in_the_windows_that_hold_it(tmp_path: Path) -> None:
+    model = QuestionAnswerer.start(encoder_folder(tmp_path), labels=("s", "e"), max_len=12)
+    context = "the sun and the mat, then a red dog ran far away in the sun and slept"
+    answer = Answer(context.index("red"), "red dog")
+    asked = [
+        Question("1", "cat", context, (answer,)),
+        Question("2", "cat", context, ()),
+    ]
+    rows = WindowRows.of(model, asked, WindowConfig(overlap=3))
+    targets = rows.targets(asked)
+    assert len(rows.windows) > 4
+    found = []
+    for window, owner, (first, last) in zip(rows.windows, rows.question_ids, targets, strict=True):
+        if (first, last) != (0, 0):
+            start = window.offsets[first - window.start][0]
+            found.append((owner, context[start : window.offsets[last - window.start][1]]))
+    assert found
+    assert set(found) == {(0, "red dog")}
+    part = [w for w in rows.windows if w.offsets[0][0] <= answer.start < w.offsets[-1][1]]
+    assert len(found) <= len(part)
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(-3, 3), st.integers(0, 2), st.integers(0, 2)), min_size=1, max_size=9
+    )
+)
+def test_the_threshold_gives_the_highest_sum(rows: list[tuple[int, int, int]]) -> None:
+    margins, answered, none = (
+        [float(value) for value in column] for column in zip(*rows, strict=True)
+    )
+
+    def total(threshold: float) -> float:
+        chosen = zip(margins, answered, none, strict=True)
+        return sum(a if m <= threshold else n for m, a, n in chosen)
+
+    best = max(total(t) for t in [-9.0, *margins])
+    assert total(best_threshold(margins, answered, none)) == best
+
+
+def test_wrong_data_and_settings_are_refused(tmp_path: Path) -> None:
+    rows = [{"question": "who?", "context": "a cat", "answers": [["dog", 2]]}]
+    data = {"train": str(write_rows(tmp_path / "bad.jsonl", rows)), "held_out": 0.0}
+    with pytest.raises(CorpusError, match=r"bad\.jsonl:1.*'dog'"):
+        train_answerer(recipe(tmp_path, data=data), tmp_path / "run")
+    with pytest.raises(ConfigError, match=r"windows\.max_answer is 0; it must be at least 1"):
+        recipe(tmp_path, windows={"max_answer": 0})
+
+
+@pytest.mark.parametrize("name", shipped_recipes("qa"))
+def test_shipped_recipes_reach_their_first_checkpoint(tmp_path: Path, name: str) -> None:
+    data = write_rows(tmp_path / "rows.jsonl", questions(40, True))
+    settings = [f"data.train={data}", f"model={encoder_folder(tmp_path)}", "budget.steps=1"]
+    made = load_recipe(AnswerRecipe, "qa", name, [*settings, "device=cpu", "max_len=24"])
+    assert train_answerer(made, tmp_path / "run").best is not None
