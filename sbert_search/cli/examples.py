@@ -155,7 +155,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     ),
     "train tag": (
         "sbert-search train tag wnut17 --help",
-        "sbert-search train tag wnut17 --set data.train=a.conll --out my-tags",
+        "sbert-search train tag wnut17 --set data.train=a.conll --out my-tagger",
         "sbert-search train tag --resume my-model",
     ),
     "train qa": (

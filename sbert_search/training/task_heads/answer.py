@@ -343,17 +343,31 @@ def best_threshold(
     return float(above - 1.0 if count == 0 else (ordered[count - 1] + above) / 2)
 
 
-def _scores(found: Sequence[Found], questions: Sequence[Question]) -> tuple[float, float, float]:
-    """Return F1, exact match, and the threshold at which F1 is highest."""
+def _scores(
+    found: Sequence[Found], questions: Sequence[Question], threshold: float | None = None
+) -> tuple[float, float, float]:
+    """Return F1, exact match and the threshold of "no answer"; None: the one of the highest F1."""
     golds = [[answer.text for answer in question.answers] for question in questions]
     f1 = [answer_f1(each.text, gold) for each, gold in zip(found, golds, strict=True)]
     none = [answer_f1("", gold) for gold in golds]
     margins = [each.null_score - each.score for each in found]
-    threshold = best_threshold(margins, f1, none) if not all(golds) else ALWAYS
+    if threshold is None:
+        threshold = ALWAYS if all(golds) else best_threshold(margins, f1, none)
     chosen = [each.text if m <= threshold else "" for each, m in zip(found, margins, strict=True)]
     exact = [exact_match(text, gold) for text, gold in zip(chosen, golds, strict=True)]
     values = [answer_f1(text, gold) for text, gold in zip(chosen, golds, strict=True)]
     return float(np.mean(values)), float(np.mean(exact)), threshold
+
+
+def answer_metrics(
+    model: QuestionAnswerer, questions: Sequence[Question], config: WindowConfig | None = None
+) -> dict[str, float]:
+    """Compute F1 and exact match of the answers, at the model's threshold of "no answer"."""
+    config = WindowConfig() if config is None else config
+    rows = WindowRows.of(model, questions, config)
+    found = find_answers(model, questions, rows, config)
+    f1, exact, _ = _scores(found, questions, model.no_answer_threshold)
+    return {"f1": f1, "exact_match": exact}
 
 
 def _evaluation(

@@ -364,21 +364,35 @@ def predict_emissions(model: TokenClassifier, rows: WordRows) -> list[NDArray[np
     return found
 
 
+def tag_metrics(
+    model: TokenClassifier, gold: Sequence[TaggedTokens], rows: WordRows | None = None
+) -> dict[str, float]:
+    """Compute F1, precision and recall of the entities of some sentences.
+
+    Args:
+        model: The tagger.
+        gold: The sentences with their true tags. A word without a token is predicted as outside.
+        rows: The tokenised sentences; None: they are tokenised here.
+    """
+    rows = WordRows.of(model, gold) if rows is None else rows
+    predicted = []
+    found = predict_emissions(model, rows)
+    for row, words, emissions in zip(gold, rows.words, found, strict=True):
+        own = [OUTSIDE] * len(row.tags)
+        for word, label in zip(words.tolist(), model.decode(emissions), strict=True):
+            own[word] = model.labels[label]
+        predicted.append(own)
+    scores = entity_scores([row.tags for row in gold], predicted, model.scheme or "bio")
+    return {"f1": scores.f1, "precision": scores.precision, "recall": scores.recall}
+
+
 def _evaluation(model: TokenClassifier, dev: Sequence[TaggedTokens]) -> DevMetrics:
-    """Make the function that computes F1, precision and recall of entities."""
-    rows, gold = WordRows.of(model, dev), [row.tags for row in dev]
+    """Make the function that computes the dev metrics."""
+    rows = WordRows.of(model, dev)
 
     def metrics(module: nn.Module) -> dict[str, float]:
         assert isinstance(module, TokenClassifier)
-        predicted = []
-        found = predict_emissions(module, rows)
-        for tags, words, emissions in zip(gold, rows.words, found, strict=True):
-            own = [OUTSIDE] * len(tags)
-            for word, label in zip(words.tolist(), module.decode(emissions), strict=True):
-                own[word] = module.labels[label]
-            predicted.append(own)
-        scores = entity_scores(gold, predicted, module.scheme or "bio")
-        return {"f1": scores.f1, "precision": scores.precision, "recall": scores.recall}
+        return tag_metrics(module, dev, rows)
 
     return DevMetrics(("f1", "precision", "recall"), metrics)
 

@@ -1,0 +1,114 @@
+"""The experiments of task heads: a plan, runs that are kept, and a report that names the rest."""
+
+from __future__ import annotations
+
+import gzip
+import importlib
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.process import ROOT
+from tests.eval.conftest import Script, assert_no_paths
+from tests.training.task_heads.small import encoder_folder
+from tests.training.task_heads.test_answer import questions
+from tests.training.task_heads.test_tag import sentences
+
+with pytest.MonkeyPatch.context() as patch:
+    patch.syspath_prepend(str(ROOT / "eval"))
+    TRIALS: Any = importlib.import_module("task_heads_trials")
+
+
+def packed(file: Path, rows: list[dict[str, Any]]) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with gzip.open(file, "wt", encoding="utf-8") as lines:
+        lines.writelines(json.dumps(row) + "\n" for row in rows)
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """Small files with the names and columns of the data sets."""
+    folder = tmp_path / "data"
+    texts = [
+        {"sentence": f"the {'cat' if n % 2 else 'sun'} {n}", "label": n % 2} for n in range(60)
+    ]
+    pairs = [
+        {"sentence1": row["sentence"], "sentence2": "it", "label": n % 2}
+        for n, row in enumerate(texts)
+    ]
+    named = [
+        row | {"label": ("not_entailment", "entailment")[n % 2]} for n, row in enumerate(pairs)
+    ]
+    for name in ("sst2/train", "sst2/dev", "cola/train", "cola/dev", "cola/dev_out_of_domain"):
+        packed(folder / f"{name}.jsonl.gz", texts)
+    for name in ("mrpc/train", "mrpc/dev", "mrpc/test"):
+        packed(folder / f"{name}.jsonl.gz", pairs)
+    for name in ("rte/train", "rte/dev"):
+        packed(folder / f"{name}.jsonl.gz", named)
+    for name in ("wnut17/train", "wnut17/dev", "wnut17/test"):
+        packed(folder / f"{name}.jsonl.gz", sentences(20))
+    packed(folder / "squad" / "dev_a.jsonl.gz", questions(40, True))
+    asked = [row | {"title": f"other {row['title']}"} for row in questions(10, False)]
+    packed(folder / "squad" / "xquad_en.jsonl.gz", asked)
+    return folder
+
+
+def test_the_plan_is_run_once_and_reported(
+    tmp_path: Path,
+    data: Path,
+    script: Script,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    work, out, model = tmp_path / "work", tmp_path / "out", encoder_folder(tmp_path)
+    monkeypatch.setattr(TRIALS, "SEEDS", 1)
+    quick = ("budget={steps=1}", "max_len=24", "device=cpu", "precision=fp32")
+    settings = [part for override in quick for part in ("--set", override)]
+    line = ["--data", data, "--work", work, "--out", out, "--model", model, *settings]
+
+    def kept() -> dict[str, int]:
+        return {file.stem: file.stat().st_mtime_ns for file in work.glob("*.json")}
+
+    script("task_heads", "factors", *line, "--plan")
+    shown = capsys.readouterr().out
+    assert "rte-linear-probe-base-all-0" in shown
+    assert "10 runs, about" in shown
+    assert not kept()
+    script("task_heads", "factors", *line, "--minutes", "1e-6")
+    assert not kept()
+    assert "Missing: sst-2-full-base-20000-0" in (out / "task-heads.md").read_text()
+    script("task_heads", "factors", *line)
+    first = kept()
+    assert len(first) == 10
+    script("task_heads", "table", *line, "--own", model)
+    assert kept().items() >= first.items()
+    record = json.loads((out / "task-heads.json").read_text())
+    assert record["missing"] == []
+    scores = {run["run"]["task"]: run["test"] for run in record["runs"]}
+    assert {"accuracy", "matthews", "ece", "ece_before"} <= scores["CoLA"].keys()
+    assert scores["SQuAD"].keys() == {"f1", "exact_match", "questions"}
+    script("task_heads", *line, "--own", model, "--report")
+    assert "| linear probe |" in (out / "task-heads.md").read_text()
+    for file in out.iterdir():
+        assert_no_paths(file, tmp_path)
+
+
+def test_the_curve_is_drawn(tmp_path: Path) -> None:
+    report: Any = importlib.import_module("task_heads_report")
+    runs = TRIALS.plan(("curve",))
+    results = {run: {"test": {"accuracy": 0.5 + run.seed / 10}, "seconds": 60} for run in runs}
+    report.write_report(runs, results, {"own": "folder/tiny"}, tmp_path)
+    assert "<svg" in (tmp_path / "task-heads.svg").read_text()
+    assert "| 100 | 60.0 ± 10.0 | 60.0 ± 10.0 |" in (tmp_path / "task-heads.md").read_text()
+
+
+def test_the_plan_names_each_run_once() -> None:
+    runs = TRIALS.plan(TRIALS.PARTS)
+    assert len(runs) == len({run.name for run in runs})
+    few = TRIALS.Run("SST-2", "own", "full", 100, 0).settings()
+    assert "data.limit=100" in few
+    assert "budget.epochs=30" in few
+    whole = TRIALS.Run("SST-2", "base", "full", TRIALS.ALL, 0).settings()
+    assert not any("limit" in setting for setting in whole)
