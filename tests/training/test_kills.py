@@ -15,12 +15,13 @@ from tests.training.small import lasting_lines, unlike
 ROOT = Path(__file__).parents[2]
 KILLS_OF_A_RUN = 5  # of 40 steps of 4 micro-batches
 SEED = 0
+CHILD = "tests.training.killed_child"
 
 
-def train(out: Path, kind: str, kill_after: float | None = None) -> bool:
+def train(out: Path, kind: str, kill_after: float | None = None, module: str = CHILD) -> bool:
     """Run the child, killing it after so many micro-batches; tell whether it was killed."""
     child = subprocess.Popen(
-        [sys.executable, "-m", "tests.training.killed_child", str(out), kind],
+        [sys.executable, "-m", module, str(out), kind],
         cwd=ROOT,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
@@ -37,23 +38,25 @@ def train(out: Path, kind: str, kill_after: float | None = None) -> bool:
     return child.wait() != 0
 
 
-def kill_runs(kind: str, kills: int, folder: Path, draw: random.Random) -> list[dict[str, Any]]:
+def kill_runs(
+    kind: str, kills: int, folder: Path, draw: random.Random, module: str = CHILD
+) -> list[dict[str, Any]]:
     """Kill runs until there were enough kills, let each one end, and compare it with one in peace.
 
     Returns:
         For each kill the step of the newest checkpoint it left, and whether one was half written.
     """
     peace, done = folder / kind, list[dict[str, Any]]()
-    assert not train(peace, kind)
+    assert not train(peace, kind, None, module)
     while len(done) < kills:
         out = folder / f"{kind}-{len(done)}"
         for _ in range(min(KILLS_OF_A_RUN, kills - len(done))):
-            if not train(out, kind, draw.uniform(1, 60)):
+            if not train(out, kind, draw.uniform(1, 60), module):
                 break  # it was through before the kill
             left = [int(path.name[5:]) for path in out.glob("ckpt-????????")]
             torn = bool(list(out.glob("*.tmp")))
             done.append({"kind": kind, "checkpoint": max(left, default=0), "half_written": torn})
-        train(out, kind)
+        train(out, kind, None, module)
         assert not unlike(peace, out)
         assert sum(line["kind"] == "step" for line in lasting_lines(out)) == STEPS
     return done

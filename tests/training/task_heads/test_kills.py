@@ -1,0 +1,18 @@
+"""Random SIGKILLs in the training of task heads: the resumed runs end in the same bits."""
+
+import random
+from pathlib import Path
+
+from tests.faults import FULL
+from tests.training.task_heads.killed_child import SETTINGS
+from tests.training.test_kills import kill_runs
+
+CHILD = "tests.training.task_heads.killed_child"
+
+
+def test_killed_runs_end_in_the_same_bits(tmp_path: Path) -> None:
+    draw = random.Random(0)
+    kinds = [*SETTINGS] if FULL else ["tag"]
+    kills = 5 if FULL else 1
+    killed = [kill for kind in kinds for kill in kill_runs(kind, kills, tmp_path, draw, CHILD)]
+    assert len(killed) == kills * len(kinds)
