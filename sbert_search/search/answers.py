@@ -42,8 +42,9 @@ def within_memory(
     for found in block:
         n_bytes = snapshot.bytes_of(np.unique(found.ranking.docs))
         if n_bytes > allowed:
+            which = repr(found.asked[:60]) if found.asked else "a vector"
             raise ConfigError(
-                f"The documents found for {found.query[:60]!r} take {memory.mib(n_bytes)}, but "
+                f"The documents found for {which} take {memory.mib(n_bytes)}, but "
                 f"only {memory.mib(allowed)}, 1/32 of --memory, may hold documents; allow more "
                 "memory, or ask for fewer documents with -k."
             )

@@ -30,6 +30,13 @@ def test_keywords_replace_fields_and_unknown_ones_are_refused() -> None:
         ({"offset": -1}, "offset is -1; it must not be negative"),
         ({"min_score": float("nan")}, "min_score is NaN"),
         ({"rerank_depth": 20_000}, "rerank_depth is 20,000; it must be from 0 to 10,000"),
+        ({"syntax": "operator"}, "Unknown query syntax 'operator'; did you mean 'operators'"),
+        ({"boost": ["year"]}, r"boost is 'year'; pass Boost\(COLUMN, WEIGHT\) or several"),
+        (
+            {"diversity": 0.1, "k": 9_999, "offset": 2},
+            "k is 10,001; with diversity, .* must be at most 10,000",
+        ),
+        ({"group_size": 0}, "group_size is 0; it must be at least 1"),
     ],
 )
 def test_options_out_of_range_are_refused(setting: dict[str, Any], message: str) -> None:

@@ -16,6 +16,7 @@ from sbert_search.errors import ModelMismatch, NoLexicalData, QueryError
 from sbert_search.index.index import Index
 from sbert_search.records import Hit, Query
 from sbert_search.search.engine import SearchEngine
+from sbert_search.search.queries import load_vectors
 from tests.search.corpus import small_index
 
 ROWS: list[dict[str, object]] = [
@@ -128,3 +129,24 @@ def test_a_reranker_needs_the_text(given: SearchEngine) -> None:
     with pytest.raises(QueryError, match="A reranker reads the text of a query"):
         engine.search(V)
     assert len(engine.search("sun", vector=V)) == 3
+
+
+def test_vectors_are_read_from_an_npy_file(tmp_path: Path) -> None:
+    path = tmp_path / "q.npy"
+    np.save(path, VECTORS)
+    assert load_vectors(path).tolist() == [[1, 0], [0, 1], [3, 4]]
+    np.save(path, VECTORS[2])
+    assert load_vectors(path).tolist() == [[3, 4]]
+
+
+def test_what_is_no_npy_file_is_refused_by_name(tmp_path: Path) -> None:
+    missing, text, objects = tmp_path / "absent.npy", tmp_path / "text.npy", tmp_path / "o.npy"
+    text.write_text("1 0\n0 1\n")
+    np.save(objects, np.array([{}], dtype=object))
+    for path in (missing, text, objects):
+        with pytest.raises(QueryError, match=f"{path}: cannot be read as an .npy file"):
+            load_vectors(path)
+    archive = tmp_path / "q.npz"
+    np.savez(archive, VECTORS)
+    with pytest.raises(QueryError, match=r"an \.npz archive; save the vectors with numpy\.save"):
+        load_vectors(archive)

@@ -51,8 +51,6 @@ def matching_passages(
     Returns:
         A ranking with the rows of the passages as ``docs`` and as ``rows``.
     """
-    if snapshot.n_rows == snapshot.n_docs:
-        return found
     rows, scores = [np.empty(0, np.int64)], [np.empty(0)]
     for start in range(0, len(found), _DOCS_AT_ONCE):
         docs = found.docs[start : start + _DOCS_AT_ONCE]

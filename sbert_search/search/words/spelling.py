@@ -60,9 +60,7 @@ def _corrected(snapshot: Snapshot, word: str) -> str:
         return word
 
     def is_likely(near: NearWord) -> bool:
-        live = _frequency(snapshot, near.word, near.count)
-        if live is None:
-            return False
+        live = _frequency(snapshot, near.word, near.count) or 0
         return live > 0 if known == 0 else near.edits == 1 and live >= ODDS * known
 
     likely = filter(is_likely, snapshot.vocabulary.near(low, MOST_EDITS))

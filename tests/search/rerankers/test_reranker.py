@@ -117,6 +117,17 @@ def test_a_device_that_computes_wrongly_is_refused(folder: Path, monkeypatch: An
         Reranker(folder, device="cpu", precision="bf16")
 
 
+def test_scores_that_are_not_finite_are_refused_when_the_model_is_opened(
+    folder: Path, monkeypatch: Any
+) -> None:
+    def broken(self: NativePairEngine, pairs: Any, encoded: Any) -> Any:
+        return np.full((len(pairs), 1), np.nan, np.float32)
+
+    monkeypatch.setattr(NativePairEngine, "__call__", broken)
+    with pytest.raises(ModelError, match="native on cpu in fp32 gives scores that are not finite"):
+        Reranker(folder, device="cpu", precision="fp32")
+
+
 def test_a_bi_encoder_is_no_reranker(tmp_path: Path) -> None:
     tiny_bi_encoder(tmp_path / "tokens").save(tmp_path / "saved")
     with pytest.raises(ModelError, match="is not a cross-encoder: its architecture BertModel"):

@@ -22,7 +22,7 @@ def rank(folder: Path, scores: list[float], diversity: float, n: int = 4) -> Ran
     store = IndexStore.create(folder / "i", StoreSettings(dim=2, metric="dot"))
     with store.writer() as writer:
         writer.commit(make_batch([Document(c, c) for c in "abcd"], VECTORS, [1] * 4))
-    rows = np.arange(4)
+    rows = np.arange(len(scores))
     ranking = Ranking(rows, rows, np.array(scores)).with_stage("dense")
     return diversified(store.snapshot, ranking, diversity, n)
 
@@ -54,3 +54,7 @@ def test_equal_values_keep_the_order_of_the_ranks(tmp_path: Path) -> None:
 
 def test_only_as_many_are_chosen_as_wanted(tmp_path: Path) -> None:
     assert rank(tmp_path, [9.0, 8.0, 7.0, 5.0], 0.5, n=2).docs.tolist() == [0, 3]
+
+
+def test_no_candidate_gives_no_document(tmp_path: Path) -> None:
+    assert len(rank(tmp_path, [], 0.5)) == 0

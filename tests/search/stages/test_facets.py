@@ -57,6 +57,14 @@ def test_numbers_have_limits_and_ranges(engine: SearchEngine) -> None:
     assert engine.facets(None, "n", n=2)["n"] == Facet("n", {4: 2, 1: 1}, 1, 1, 1, 11, ranges)
 
 
+def test_ranges_of_floats_have_equal_widths(tmp_path: Path) -> None:
+    rows = [{"_id": f"{x}", "text": "red", "x": x} for x in (-1.0, 0.5, 1.0, 1.5, 3.0)]
+    engine = SearchEngine(Index.build(rows, out=tmp_path / "i", model=HashingEmbedder(8)))
+    facet = engine.facets(None, "x", n=2)["x"]
+    assert (facet.low, facet.high, facet.other) == (-1.0, 3.0, 3)
+    assert facet.ranges == (FacetRange(-1.0, 1.0, 2), FacetRange(1.0, 3.0, 3))
+
+
 @pytest.mark.parametrize(
     ("ask", "message"),
     [

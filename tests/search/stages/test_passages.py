@@ -149,6 +149,12 @@ def test_pages_and_a_lowest_score_count_passages(index: Index, mode: SearchMode)
     assert [hit.row for hit in some] == [hit.row for hit in whole if hit.score >= limit]
 
 
+@pytest.mark.parametrize("mode", BRUTE)
+def test_a_filter_that_no_document_passes_gives_no_passage(index: Index, mode: SearchMode) -> None:
+    engine = SearchEngine(index, MODEL)
+    assert engine.search("mill wheel", mode=mode, group=False, where="year = 9") == []
+
+
 class Shortest:
     """A reranker that prefers short passages, and keeps what it read."""
 

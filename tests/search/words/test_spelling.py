@@ -79,6 +79,14 @@ def test_required_words_are_fuzzy_and_excluded_ones_are_not(tmp_path: Path) -> N
         assert set(ids(engine, '+"vaccin"', 2, mode)) == set()  # quotes are exact
 
 
+def test_stop_words_have_no_near_words(tmp_path: Path) -> None:
+    rows = [{"_id": "1", "text": "tee times"}, {"_id": "2", "text": "the gems", "kind": "stone"}]
+    engine = SearchEngine(small_index(tmp_path, rows), HashingEmbedder())
+    assert ids(engine, "tee", 1) == ["1"]
+    assert ids(engine, "the gem", 1) == ["2"]
+    assert engine.facets("the gem", "kind", fuzzy=1)["kind"].missing == 0
+
+
 @pytest.mark.parametrize("fuzzy", [0, 1, 2])
 def test_documents_found_are_those_of_a_plain_reading(
     fast_path: Path, monkeypatch: pytest.MonkeyPatch, fuzzy: int
