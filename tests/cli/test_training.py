@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +60,17 @@ def facts(*arguments: object) -> dict[str, Any]:
     assert done.exit_code == 0, (done.output, done.exception)
     told: dict[str, Any] = json.loads(done.stdout)
     return told
+
+
+def test_a_short_run_is_told_in_units_that_people_read(recipe: Path, tmp_path: Path) -> None:
+    shown = dict(
+        re.split(r"  +", line, maxsplit=1)
+        for line in run(recipe, "--out", tmp_path / "run").output.splitlines()
+    )
+    assert (shown["steps"], shown["full epochs"]) == ("4", "0")
+    assert re.fullmatch(r"\d+\.\d s", shown["time"])
+    assert shown["dev accuracy"] == "0.5000"
+    assert shown.keys().isdisjoint({"epochs", "minutes"})
 
 
 def test_overrides_and_options_change_the_recipe(recipe: Path, tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import click
 from sbert_search.cli.console import emit, show_facts
 from sbert_search.cli.shared_options import Decorator, given, shared_options
 from sbert_search.cli.train.recipe_help import RecipeCommand
+from sbert_search.runtime.progress import duration
 from sbert_search.training.recipe import Kind, load_recipe, shipped_recipes
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 Command = Callable[..., object]
 R = TypeVar("R", contravariant=True)
 
+_SHOWN_AS = {"epochs": "full epochs", "minutes": "time"}  # facts with other names for people
 _RECIPE_OPTIONS = ("device", "precision", "seed")  # options that override settings of recipes
 
 
@@ -104,7 +106,7 @@ def train_by_recipe(kind: Kind, settings: type[R], trainer: Trainer[R]) -> None:
     )
     if os.environ.get("RANK", "0") == "0":  # under torchrun only the first rank prints
         facts = _facts(result)
-        emit(facts) if options["as_json"] else show_facts(_flat(facts))
+        emit(facts) if options["as_json"] else show_facts(_for_people(facts))
 
 
 def _recipe_and_folder(
@@ -145,12 +147,14 @@ def _facts(result: Result) -> dict[str, object]:
     }
 
 
-def _flat(facts: Mapping[str, object]) -> dict[str, object]:
-    """Put the dev metrics on the same level as the other facts."""
-    plain = dict(facts)
-    figures, start = plain.pop("figures"), plain.pop("figures_at_start")
+def _for_people(facts: Mapping[str, object]) -> dict[str, object]:
+    """Name the facts as people read them, and put the dev metrics on the level of the others."""
+    plain = {_SHOWN_AS.get(name, name): value for name, value in facts.items()}
+    figures, start, minutes = plain.pop("figures"), plain.pop("figures_at_start"), plain["time"]
     assert isinstance(figures, Mapping)
     assert isinstance(start, Mapping)
+    assert isinstance(minutes, float)
+    plain["time"] = duration(60 * minutes)
     for name, value in figures.items():
         if name in start:
             plain[f"dev {name} at step 0"] = start[name]

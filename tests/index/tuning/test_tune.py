@@ -62,6 +62,8 @@ def test_what_is_chosen_keeps_the_recall_and_the_prediction(store: IndexStore) -
     sample, full = tables(report).values()
     assert (len(sample), len(full)) == (2, 3)
     assert all(len(row) == len(COLUMNS) for row in (*sample, *full))
+    assert len({row[0] for row in full}) == 3
+    assert full[-1][:2] == ("chosen, held-out queries", f"{tuning.verified.recall:.3f}")
     assert all("predicted over all rows" in remark for remark in remarks(report))
     assert ElementTree.fromstring(draw(report)) is not None
     assert "held-out queries" in verdict(tuning)
