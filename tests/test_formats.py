@@ -19,7 +19,7 @@ from tests.formats import make
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 HERE = Path(make.__file__).parent
-VERSIONS = {"e5b44cf": 1, "4fd10fa": 2}
+VERSIONS = {"e5b44cf": 1, "4fd10fa": 2, "5b46374": 3}
 """Folders, and the format version of their indexes."""
 
 NEW = {"_id": "dóc 零", "text": "A new red mill, far from all rivers.", "kind": "mill"}
