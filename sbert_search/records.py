@@ -96,8 +96,9 @@ class Hit:
         best_sentence: The sentence of the best passage that best answers the query: the one that
             shares the rarest words with it or, of several close ones, the nearest. "" if no
             sentence was requested.
-        matched_words: Words of the query that occur in the document, in any inflection. Common
-            words are listed only if no other word matched.
+        matched_words: Words of the query that occur in the document, in any inflection, and in
+            fuzzy search the words of the document that matched a word of the query. Common words
+            are listed only if no other word matched.
         stages: The document's rank and score by stage name, in every stage that returned it.
     """
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from itertools import islice
+from itertools import chain, islice
 
 import numpy as np
 
@@ -71,7 +71,7 @@ def page_hits(
         embedder: Returns the model of the index, which helps to choose the sentence to show. None:
             hits get no such sentence and no matched words.
     """
-    ranking = best_passages(snapshot, found.query, found.ranking, group=options.group)
+    ranking = best_passages(snapshot, found.query, found.ranking, found.near, group=options.group)
     hits = read_hits(snapshot, ranking, found.n_before)
     if embedder is not None and hits:
         hits = _highlighted(snapshot, found, hits, embedder)
@@ -83,12 +83,15 @@ def _highlighted(
 ) -> list[Hit]:
     """Add to each hit the sentence to show and the words of the query that the hit contains."""
     bodies = [body_of(hit) for hit in hits]
-    if found.vector is not None:
-        best = best_sentences(found.query, found.vector, bodies, embedder())
-    else:
-        best = [best_sentence(snapshot.lexical.reader, found.query, body) for body in bodies]
     texts = [f"{hit.title} {hit.text}" for hit in hits]
-    words = informative_words(snapshot, found.query, texts)
+    words = informative_words(snapshot, found.query, texts, found.near)
+    if found.vector is not None:
+        wanted = " ".join([found.query, *chain.from_iterable(words if found.near else ())])
+        best = best_sentences(wanted, found.vector, bodies, embedder())
+    else:
+        best = [
+            best_sentence(snapshot.lexical.reader, found.query, body, found.near) for body in bodies
+        ]
     return [
         replace(hit, best_sentence=sentence, matched_words=matched)
         for hit, sentence, matched in zip(hits, best, words, strict=True)

@@ -44,7 +44,8 @@ def _reranked(
     reranker: PairScorer,
 ) -> list[Retrieved]:
     rankings = [
-        best_passages(snapshot, found.query, found.ranking, group=options.group) for found in block
+        best_passages(snapshot, found.query, found.ranking, found.near, group=options.group)
+        for found in block
     ]
     texts = [[passage.text for passage in snapshot.fetch(ranking.rows)] for ranking in rankings]
     queries, weight = [found.query for found in block], options.fusion.rerank_weight
@@ -60,7 +61,7 @@ def _reordered(snapshot: Snapshot, found: Retrieved, options: SearchOptions) -> 
     if options.min_score is not None:
         ranking = ranking.take(np.flatnonzero(ranking.scores >= options.min_score))
     if options.diversity:
-        ranking = best_passages(snapshot, found.query, ranking, group=options.group)
+        ranking = best_passages(snapshot, found.query, ranking, found.near, group=options.group)
         n = len(ranking) if options.group_by else options.offset + options.k
         ranking = diversified(snapshot, ranking, options.diversity, n)
     return replace(found, ranking=ranking)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +11,7 @@ from numpy.typing import NDArray
 from sbert_search.embedding.protocol import TextEmbedder
 from sbert_search.errors import QueryError
 from sbert_search.index.dense.query_plan import RowMask
-from sbert_search.index.lexical.bm25 import NearWords
+from sbert_search.index.lexical.analyzer import NearWords
 from sbert_search.index.snapshot import Snapshot
 from sbert_search.runtime.progress import warn
 from sbert_search.search.options import SearchOptions, require_queries
@@ -56,6 +55,7 @@ class Retrieved:
         vector: Its vector, (dim,), by the model; None in lexical search, and if it was given.
         ranking: The documents.
         n_before: Number of documents on earlier pages of the result.
+        near: Finds words that match words of the query; None: the search is not fuzzy.
     """
 
     asked: str
@@ -63,6 +63,33 @@ class Retrieved:
     vector: NDArray[np.float32] | None
     ranking: Ranking
     n_before: int = 0
+    near: NearWords | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Search:
+    """The search for queries that demand the same words.
+
+    Attributes:
+        snapshot: State of the index to search.
+        options: The options of the search.
+        mask: The rows to search; None: all live rows.
+        near: Finds words that match words of the query; None: the search is not fuzzy.
+        fills: Whether to append the documents of the mask that have no term of the query.
+    """
+
+    snapshot: Snapshot
+    options: SearchOptions
+    mask: RowMask | None
+    near: NearWords | None
+    fills: bool
+
+    def by_words(self, queries: Sequence[str], n: int) -> list[Ranking]:
+        """Rank the n documents with the best BM25 score for each query."""
+        found = matching_documents(self.snapshot, queries, n, self.mask, self.near)
+        if self.mask is None or not self.fills:
+            return found
+        return [fill_up(self.snapshot, ranking, self.mask, n) for ranking in found]
 
 
 def query_blocks(
@@ -132,79 +159,63 @@ def retrieve(
         admitted = word_mask(snapshot, clauses, mask, near) if clauses else mask
         some = None if vectors is None else vectors[at]
         some_texts = [texts[i] for i in at]
-        fills = options.mode == "lexical" and not all(c.excluded for c in clauses)
-        rank = partial(_rankings, snapshot, mask=admitted, near=near, options=options, fills=fills)
-        rankings = rank(some_texts, some, depth=options.depth)
+        demanded = not all(clause.excluded for clause in clauses)
+        fills = options.mode == "lexical" and demanded
+        search = _Search(snapshot, options, admitted, near, fills)
+        rankings = _rankings(search, some_texts, some, options.depth)
         if options.group_by is not None:
             rankings = [
-                _with_groups(snapshot, ranking, partial(rank, [text], vector), admitted, options)
+                _with_groups(search, ranking, text, vector)
                 for ranking, text, vector in zip(
                     rankings, some_texts, _rows(some, len(at)), strict=True
                 )
             ]
         for i, ranking in zip(at, rankings, strict=True):
             vector = None if made is None else made[i]
-            found[i] = Retrieved(asked.texts[i], texts[i], vector, ranking)
+            matched = near if demanded or options.mode != "dense" else None
+            found[i] = Retrieved(asked.texts[i], texts[i], vector, ranking, near=matched)
     return [found[i] for i in range(len(asked))]
 
 
 def _rankings(
-    snapshot: Snapshot,
-    queries: Sequence[str],
-    vectors: NDArray[np.float32] | None,
-    mask: RowMask | None,
-    near: NearWords | None,
-    options: SearchOptions,
-    fills: bool,
-    depth: int,
+    search: _Search, queries: Sequence[str], vectors: NDArray[np.float32] | None, depth: int
 ) -> list[Ranking]:
-    """Rank ``depth`` documents for queries, given their vectors unless the search is lexical.
+    """Rank ``depth`` documents for each query.
 
     Args:
-        snapshot: State of the index to search.
+        search: What to search, and how.
         queries: The queries.
         vectors: Their vectors, (n_queries, dim); None: the search is lexical.
-        mask: The rows to search; None: all live rows.
-        near: Finds words that match words of the query in fuzzy search; None: it is not fuzzy.
-        options: The options of the search.
-        fills: Whether to append the documents of the mask that have no term of the query.
         depth: Number of documents for each query.
     """
+    snapshot, options = search.snapshot, search.options
     if not options.group and snapshot.n_rows > snapshot.n_docs:
-        return _passage_rankings(snapshot, queries, vectors, mask, near, options, fills, depth)
+        return _passage_rankings(search, queries, vectors, depth)
     if vectors is None:
-        found = matching_documents(snapshot, queries, depth, mask, near)
-        return [fill_up(snapshot, r, mask, depth) for r in found] if mask and fills else found
+        return search.by_words(queries, depth)
     if options.mode == "dense":
-        return nearest_documents(snapshot, vectors, depth, mask)
+        return nearest_documents(snapshot, vectors, depth, search.mask)
     fused = max(depth, options.fusion.depth)
-    dense = nearest_documents(snapshot, vectors, fused, mask)
-    both = zip(dense, matching_documents(snapshot, queries, fused, mask, near), strict=True)
+    dense = nearest_documents(snapshot, vectors, fused, search.mask)
+    both = zip(dense, search.by_words(queries, fused), strict=True)
     return [fuse(nearest, words, options.fusion).first(depth) for nearest, words in both]
 
 
 def _passage_rankings(
-    snapshot: Snapshot,
-    queries: Sequence[str],
-    vectors: NDArray[np.float32] | None,
-    mask: RowMask | None,
-    near: NearWords | None,
-    options: SearchOptions,
-    fills: bool,
-    depth: int,
+    search: _Search, queries: Sequence[str], vectors: NDArray[np.float32] | None, depth: int
 ) -> list[Ranking]:
-    """Rank ``depth`` passages for queries; arguments as for `_rankings`."""
+    """Rank ``depth`` passages for each query; arguments as for `_rankings`."""
+    snapshot, options = search.snapshot, search.options
     n = depth if options.mode == "dense" else max(depth, options.fusion.depth)
     lexical: list[Ranking] = []
     if options.mode != "dense":
-        found = matching_documents(snapshot, queries, n, mask, near)
-        if mask and fills:
-            found = [fill_up(snapshot, ranking, mask, n) for ranking in found]
-        pairs = zip(queries, found, strict=True)
-        lexical = [matching_passages(snapshot, query, docs, n, near) for query, docs in pairs]
+        pairs = zip(queries, search.by_words(queries, n), strict=True)
+        lexical = [
+            matching_passages(snapshot, query, docs, n, search.near) for query, docs in pairs
+        ]
     if vectors is None:
         return [ranking.first(depth) for ranking in with_documents(snapshot, lexical)]
-    dense = nearest_passages(snapshot, vectors, n, mask)
+    dense = nearest_passages(snapshot, vectors, n, search.mask)
     if options.mode == "dense":
         return list(with_documents(snapshot, dense))
     both = zip(dense, lexical, strict=True)
@@ -218,21 +229,17 @@ def _rows(vectors: NDArray[np.float32] | None, n: int) -> Iterable[NDArray[np.fl
 
 
 def _with_groups(
-    snapshot: Snapshot,
-    ranking: Ranking,
-    rank: Callable[..., list[Ranking]],
-    mask: RowMask | None,
-    options: SearchOptions,
+    search: _Search, ranking: Ranking, query: str, vector: NDArray[np.float32] | None
 ) -> Ranking:
     """Add the documents of further groups to the candidates of a query, until there are enough.
 
     Args:
-        snapshot: State of the index to search.
+        search: What to search, and how.
         ranking: The first ``options.depth`` documents of the query.
-        rank: Ranks another number of documents for the query, given as ``depth``.
-        mask: The rows to search; None: all live rows.
-        options: The options of the search.
+        query: The query.
+        vector: Its vector, (1, dim); None: the search is lexical.
     """
+    snapshot, options, mask = search.snapshot, search.options, search.mask
     column, size = options.group_by or "", options.group_size
     n_groups, depth = options.offset + options.k, options.depth
     n_docs = snapshot.n_docs if mask is None else mask.n_docs
@@ -240,7 +247,7 @@ def _with_groups(
         if holds_groups(snapshot, column, ranking, mask, n_groups=n_groups, size=size):
             break
         depth *= _DEEPER
-        (ranking,) = rank(depth=depth)
+        (ranking,) = _rankings(search, [query], vector, depth)
     groups = groups_of(snapshot, column, ranking.docs)
     first = np.arange(min(options.depth, len(ranking)))
     return ranking.take(np.union1d(first, within_groups(groups, n_groups, size)))

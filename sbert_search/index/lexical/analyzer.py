@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,6 +23,9 @@ from sbert_search.tokens.chunking import PIECE_CHARS, pieces
 
 WORD = re.compile(r"\w\w+")  # the definition of a word in bm25s and scikit-learn
 STOP_WORD = 0  # stands for every stop word; no term has this hash
+
+NearWords = Callable[[str], Sequence[tuple[str, int]]]
+"""Returns the words of the index that are near a word in lower case, and their numbers of edits."""
 
 _MAX_WORDS_KNOWN = 1 << 18  # number of cached words above which the cache is emptied
 
@@ -59,11 +62,32 @@ class TermReader:
             counted.update(words)
         return self.hashes(words)
 
-    def matched_words(self, query: str, text: str) -> tuple[str, ...]:
-        """Return the words of a query whose terms a text contains, in the order of the query."""
-        query_words = dict.fromkeys(self.words(query))
-        terms = set(np.unique(self.terms(text)).tolist()) - {STOP_WORD}
-        return tuple(word for word in query_words if self._hashes[word] in terms)
+    def matched_words(
+        self, query: str, text: str, near: NearWords | None = None
+    ) -> dict[str, tuple[str, ...]]:
+        """Find the words of a query that a text contains, and what to show for each of them.
+
+        Args:
+            query: The query.
+            text: The text.
+            near: Finds further words that match a word of the query; None: only its term matches.
+
+        Returns:
+            By word of the query, in the order of the query: the word itself if the text contains
+            its term, then the words of the text that ``near`` finds, in any inflection.
+        """
+        counted: Counter[str] = Counter()
+        terms = set(np.unique(self.terms(text, counted if near else None)).tolist()) - {STOP_WORD}
+        found = {}
+        for word in dict.fromkeys(self.words(query)):
+            term = self._hashes[word]
+            shown = (word,) if term in terms else ()
+            if near is not None and term != STOP_WORD:
+                others = {self._hashes[other] for other, _ in near(word)} & terms - {term}
+                shown += tuple(other for other in counted if self._hashes[other] in others)
+            if shown:
+                found[word] = shown
+        return found
 
 
 def lower_nfc(text: str) -> str:

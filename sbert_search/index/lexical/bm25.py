@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sbert_search.index.lexical.analyzer import STOP_WORD, term_reader
+from sbert_search.index.lexical.analyzer import STOP_WORD, NearWords, term_reader
 from sbert_search.index.lexical.postings import Live, Postings, count_terms
 from sbert_search.index.lexical_settings import LexicalSettings
 
@@ -25,9 +25,6 @@ if TYPE_CHECKING:
 
 Matches = tuple[NDArray[np.int64], NDArray[np.float64]]
 """Rows of documents' first passages, and scores; both (n,), best first, then lower rows first."""
-
-NearWords = Callable[[str], Sequence[tuple[str, int]]]
-"""Returns the words of the index that are near a word in lower case, and their numbers of edits."""
 
 TermPairs = list[NDArray[np.uint32]]
 """Arrays (n, 2) of document number and count. The list has one array for each term, all of one

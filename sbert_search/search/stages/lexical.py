@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
+from itertools import chain
 
 import numpy as np
 
 from sbert_search.index.dense.query_plan import RowMask
-from sbert_search.index.lexical.analyzer import TermReader, term_reader
-from sbert_search.index.lexical.bm25 import NearWords
+from sbert_search.index.lexical.analyzer import NearWords, TermReader, term_reader
 from sbert_search.index.snapshot import Snapshot
 from sbert_search.index.storage.passages import StoredPassage
 from sbert_search.search.highlight import CHARS
@@ -42,13 +42,19 @@ def matching_documents(
 
 
 def best_passages(
-    snapshot: Snapshot, query: str, ranking: Ranking, *, group: bool = True
+    snapshot: Snapshot,
+    query: str,
+    ranking: Ranking,
+    near: NearWords | None = None,
+    *,
+    group: bool = True,
 ) -> Ranking:
     """Set the best passage of documents that only lexical search found.
 
-    It is the passage with the most words of the query, and the first of several such passages.
-    Dense search has already set the best passage of the documents that it found. In a search for
-    passages (``group`` is False), every row is the passage that was found.
+    It is the passage with the most words of the query, and the first of several such passages. If
+    ``near`` is given, the words that it finds count like the words that they match. Dense search
+    has already set the best passage of the documents that it found. In a search for passages
+    (``group`` is False), every row is the passage that was found.
     """
     if not group:
         return ranking
@@ -61,41 +67,45 @@ def best_passages(
         passages[passage.doc_row].append(passage)
     for i, doc in zip(positions.tolist(), ranking.docs[positions].tolist(), strict=True):
         texts = [passage.text for passage in passages[doc]]
-        rows[i] = passages[doc][_most_words(snapshot.lexical.reader, query, texts)].row
+        rows[i] = passages[doc][_most_words(snapshot.lexical.reader, query, texts, near)].row
     return Ranking(ranking.docs, rows, ranking.scores, ranking.stages)
 
 
-def best_sentence(reader: TermReader, query: str, passage: str) -> str:
+def best_sentence(
+    reader: TermReader, query: str, passage: str, near: NearWords | None = None
+) -> str:
     """Pick the sentence with the most words of the query, and the first of several such ones."""
     sentences = split_sentences(passage[:CHARS], wrapped=True) or [""]
-    return sentences[_most_words(reader, query, sentences)]
+    return sentences[_most_words(reader, query, sentences, near)]
 
 
 def informative_words(
-    snapshot: Snapshot, query: str, texts: Sequence[str]
+    snapshot: Snapshot, query: str, texts: Sequence[str], near: NearWords | None = None
 ) -> list[tuple[str, ...]]:
     """Return the words of a query that each text contains, in any inflected form.
 
-    Words that many documents of the index contain, such as "what", are returned only where no
-    other word matches. Stop words are never returned. Without lexical data in the index, no words
-    are returned.
+    If ``near`` is given, the words of a text that match by it are returned too. Words that many
+    documents of the index contain, such as "what", are returned only where no other word matches.
+    Stop words are never returned. Without lexical data in the index, no words are returned.
     """
     settings = snapshot.settings.lexical
     if settings is None:
         return [()] * len(texts)
     reader = term_reader(settings)
-    common = _common_words(snapshot, reader, query)
-    matched = (reader.matched_words(query, text) for text in texts)
+    found = (reader.matched_words(query, text, near).values() for text in texts)
+    matched = [tuple(dict.fromkeys(chain.from_iterable(words))) for words in found]
+    common = _common_words(snapshot, reader, list(dict.fromkeys(chain.from_iterable(matched))))
     return [tuple(word for word in words if word not in common) or words for words in matched]
 
 
-def _common_words(snapshot: Snapshot, reader: TermReader, query: str) -> set[str]:
-    words = list(dict.fromkeys(reader.words(query)))
+def _common_words(snapshot: Snapshot, reader: TermReader, words: Sequence[str]) -> set[str]:
     limit = max(FEW, COMMON * snapshot.n_docs)
     terms = zip(words, reader.hashes(words).tolist(), strict=True)
     return {word for word, term in terms if snapshot.lexical.postings_of(term)[1] > limit}
 
 
-def _most_words(reader: TermReader, query: str, texts: Sequence[str]) -> int:
+def _most_words(
+    reader: TermReader, query: str, texts: Sequence[str], near: NearWords | None
+) -> int:
     """Return the index of the text with the most words of the query."""
-    return int(np.argmax([len(reader.matched_words(query, text)) for text in texts]))
+    return int(np.argmax([len(reader.matched_words(query, text, near)) for text in texts]))

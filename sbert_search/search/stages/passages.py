@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sbert_search.index.dense.query_plan import RowMask
-from sbert_search.index.lexical.bm25 import NearWords
+from sbert_search.index.lexical.analyzer import NearWords
 from sbert_search.index.snapshot import Snapshot
 from sbert_search.index.storage.passages import StoredPassage
 from sbert_search.search.ranking import Ranking

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import unicodedata
 
-from sbert_search.index.lexical.analyzer import STOP_WORD, WORD
-from sbert_search.index.lexical.bm25 import NearWords
+from sbert_search.index.lexical.analyzer import STOP_WORD, WORD, NearWords
 from sbert_search.index.lexical.vocabulary import NearWord, is_listed
 from sbert_search.index.snapshot import Snapshot
 from sbert_search.runtime.lru import typed_lru_cache

@@ -9,8 +9,7 @@ from numpy.typing import NDArray
 
 from sbert_search.errors import NoLexicalData
 from sbert_search.index.dense.query_plan import RowMask
-from sbert_search.index.lexical.analyzer import STOP_WORD
-from sbert_search.index.lexical.bm25 import NearWords
+from sbert_search.index.lexical.analyzer import STOP_WORD, NearWords
 from sbert_search.index.lexical.phrases import Phrase, documents_with
 from sbert_search.index.snapshot import Snapshot
 from sbert_search.runtime.progress import progress

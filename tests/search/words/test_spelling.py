@@ -68,6 +68,49 @@ def test_a_rare_misspelling_counts_no_more_than_the_word_meant(tmp_path: Path) -
     assert [hit.score for hit in unknown] == pytest.approx([hits[5].score] * 6)
 
 
+def matched(engine: SearchEngine, query: str, mode: SearchMode, fuzzy: int = 1) -> dict[str, str]:
+    options = SearchOptions(mode=mode, fuzzy=fuzzy)
+    hits = engine.search(query, options=options, highlight=True)
+    return {hit.doc_id: " ".join(hit.matched_words) for hit in hits}
+
+
+def test_matched_words_are_those_of_the_document(tmp_path: Path) -> None:
+    engine = index_of(TEXTS, tmp_path)
+    found = {"0": "vaccine", "4": "vaccins", "3": "zebra"}
+    assert matched(engine, "vaccin zebr", "lexical") == found
+    assert found.items() <= matched(engine, "vaccin zebr", "hybrid").items()
+    assert matched(engine, "vaccin zebr", "lexical", fuzzy=0) == {}
+    # One edit from the word, which document 0 has itself; the first word in the query comes first.
+    found = {"3": "zebra stripes", "0": "vaccine", "1": "vaccines", "4": "vaccins"}
+    assert matched(engine, "zebra vaccine stripe", "lexical") == found
+    assert matched(engine, "+vaccin", "dense") == {"0": "vaccine", "4": "vaccins"}
+    assert set(matched(engine, "vaccin", "dense").values()) == {""}  # not compared by words
+
+
+def test_matched_words_are_in_the_inflection_of_the_document(tmp_path: Path) -> None:
+    rows = [{"_id": "1", "text": "Turning WHEELS of a mill"}, {"_id": "2", "text": "the sea"}]
+    engine = SearchEngine(small_index(tmp_path, [*rows, {"_id": "3", "text": "one wheel"}]))
+    # "wheel" is one edit from "wheal", and "wheels" has its stem.
+    assert matched(engine, "wheal", "lexical") == {"1": "wheels", "3": "wheel"}
+    assert matched(engine, "wheel mills", "lexical") == {"1": "wheel mills", "3": "wheel"}
+
+
+@pytest.mark.parametrize("mode", ["lexical", "hybrid"])
+def test_passage_and_sentence_of_a_hit_have_the_fuzzy_word(
+    tmp_path: Path, mode: SearchMode
+) -> None:
+    text = "Rain fell all day on us. It was cold too. Nobody came by. Bees love a wheel of clover."
+    embedder = HashingEmbedder(max_len=12 if mode == "lexical" else 512)
+    chunked = BuildSettings(on_truncate="chunk")
+    rows = [{"_id": "1", "text": text}]
+    index = small_index(tmp_path, rows, embedder=embedder, settings=chunked)
+    (hit,) = SearchEngine(index, embedder).search("wheal", mode=mode, fuzzy=1, highlight=True)
+    assert hit.best_sentence == "Bees love a wheel of clover."
+    assert hit.matched_words == ("wheel",)
+    assert "wheel" in hit.passage
+    assert (hit.chunk > 0) == (mode == "lexical")
+
+
 def test_required_words_are_fuzzy_and_excluded_ones_are_not(tmp_path: Path) -> None:
     engine = index_of(TEXTS, tmp_path)
     modes: tuple[SearchMode, ...] = ("lexical", "dense")
