@@ -10,7 +10,7 @@ import click
 from click.core import ParameterSource
 
 from sbert_search.cli.console import REJECTED_ROWS, emit, say
-from sbert_search.cli.shared_options import F, given
+from sbert_search.cli.shared_options import Decorator, F, given
 from sbert_search.config import to_mapping
 from sbert_search.runtime.progress import note
 
@@ -44,16 +44,17 @@ _FIELD_OPTIONS = (
         "Fields that become metadata columns.  [default: all others]",
     ),
     (
-        "--column-type",
-        "NAME=TYPE,...",
-        "Types of metadata columns, such as year=int,published=date. Types: text, int, float, "
-        "bool, date, timestamp, list[text] and other lists.  [default: detected]",
-    ),
-    (
         "--sql",
         "SELECT",
         "Query that gives the rows of a SQLite or DuckDB file.  [default: its only table]",
     ),
+)
+
+column_type_option: Decorator = click.option(
+    "--column-type",
+    metavar="NAME=TYPE,...",
+    help="Types of metadata columns, such as year=int,published=date. Types: text, int, float, "
+    "bool, date, timestamp, list[text] and other lists.  [default: detected]",
 )
 
 
@@ -66,6 +67,7 @@ def source_options(function: F) -> F:
         help="What a document is in a .txt file: a line, or the file.  [default: a line; in a "
         "folder, the file]",
     )(function)
+    function = column_type_option(function)
     for option, metavar, help in reversed(_FIELD_OPTIONS):
         function = click.option(option, metavar=metavar, help=help)(function)
     return click.argument("sources", nargs=-1, required=True, metavar="SOURCE...")(function)

@@ -48,6 +48,19 @@ def test_from_nothing_to_nothing_to_do(notes: Path) -> None:
     assert (done.code, "--metric is for a new index" in done.err) == (2, True)
 
 
+def test_the_time_of_a_file_can_be_stored_as_text(notes: Path) -> None:
+    done = sync(notes, "--column-type", "modified=day", "--dry-run")
+    assert (done.code, "Unknown column type 'day'" in done.err) == (2, True)
+    assert sync(notes, "--column-type", "modified=text").code == 0
+    (notes / "a.md").write_text("The sun.")
+    assert "replaced 1" in sync(notes).out  # the index knows the type
+    columns = "columns     modified string, path string"
+    assert columns in sbert_search("index", "info", notes.with_name("i")).out
+    (notes / "a.md").write_text("The stars.")
+    done = sync(notes, "--column-type", "modified=timestamp")
+    assert (done.code, "'modified' is to be timestamp, and it is string" in done.err) == (2, True)
+
+
 def test_what_cannot_be_read_gives_exit_code_3(notes: Path) -> None:
     assert sync(notes).code == 0
     (notes / "a.md").write_bytes(b"\xff")

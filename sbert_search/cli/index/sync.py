@@ -11,7 +11,7 @@ import click
 from sbert_search.cli.console import REJECTED_ROWS, emit, say
 from sbert_search.cli.index.update import index_options, with_overrides
 from sbert_search.cli.shared_options import embedder_options, given, shared_options
-from sbert_search.cli.source_options import model_options, with_read_options
+from sbert_search.cli.source_options import column_type_option, model_options, with_read_options
 from sbert_search.config import to_mapping
 from sbert_search.runtime.progress import note
 
@@ -33,6 +33,7 @@ _SHOWN = 20  # paths of a kind that are listed
 )
 @click.option("--moved", is_flag=True, help="The folder of the index was moved to FOLDER.")
 @index_options
+@column_type_option
 @embedder_options
 @shared_options(
     "batch-tokens",

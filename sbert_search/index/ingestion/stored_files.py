@@ -13,6 +13,8 @@ from sbert_search.index.snapshot import Snapshot
 from sbert_search.index.storage.columns import PREFIX
 from sbert_search.index.storage.segments import Segment
 
+PATH = "path"  # column with the path of a document's file, a string
+
 
 @dataclass(frozen=True, slots=True)
 class StoredFiles:
@@ -71,9 +73,9 @@ def _documents(snapshot: Snapshot) -> Iterator[tuple[str, str | None, str, int]]
 def _columns(
     segment: Segment, positions: np.ndarray[tuple[int], np.dtype[np.int64]]
 ) -> tuple[list[str], list[str | None], list[str]]:
-    has_path = segment.record.columns.get("path") == "string"
-    names = ["doc_id", "source", *([f"{PREFIX}path"] if has_path else [])]
+    has_path = segment.record.columns.get(PATH) == "string"
+    names = ["doc_id", "source", *([f"{PREFIX}{PATH}"] if has_path else [])]
     table = segment.table(names).take(positions)
-    paths = table.column(f"{PREFIX}path").to_pylist() if has_path else [None] * len(positions)
+    paths = table.column(f"{PREFIX}{PATH}").to_pylist() if has_path else [None] * len(positions)
     sources = [source or "" for source in table.column("source").to_pylist()]
     return table.column("doc_id").to_pylist(), paths, sources

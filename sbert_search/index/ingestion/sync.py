@@ -28,7 +28,7 @@ from sbert_search.errors import CorpusError, IndexStoreError
 from sbert_search.index.ingestion.build import note_resume_on_interrupt
 from sbert_search.index.ingestion.ingest import ReadSettings, ingest, require_memory
 from sbert_search.index.ingestion.model_check import require_agreement
-from sbert_search.index.ingestion.stored_files import StoredFiles, stored_files
+from sbert_search.index.ingestion.stored_files import PATH, StoredFiles, stored_files
 from sbert_search.index.storage.manifest import BuildCursor
 from sbert_search.index.store import IndexStore
 from sbert_search.index.writer import IndexWriter
@@ -189,7 +189,7 @@ def sync_folder(
     Args:
         store: The index.
         scan: The files, from `scan_folder`.
-        settings: How files are embedded.
+        settings: How files are read and embedded.
         open_model: Opens the model of the index.
         dry_run: Only tell what would be done.
         memory_bytes: Memory budget of the process; None: no limit.
@@ -255,10 +255,13 @@ class _Parsed:
         memory_bytes: int | None = None,
     ) -> _Parsed:
         files = _only(scan.source, paths)
+        types = {name: kind for name, kind in settings.column_types.items() if name != PATH}
         reader = CorpusReader(
             files,
             on_error="skip",
             columns=store.snapshot.columns if store else None,
+            metadata_fields=settings.metadata_fields,
+            column_types=types,
             widens=store.snapshot.widens if store else lambda name: True,
             batch_rows=COMMIT_ROWS,
             memory_bytes=memory_bytes,
@@ -267,7 +270,7 @@ class _Parsed:
         path_of = {file.shown: file.doc_id for file in files_of(files)}
         found, failed = set[str](), dict[str, str]()
         for batch in reader.batches():
-            found.update(str(document.metadata["path"]) for document in batch.documents)
+            found.update(str(document.metadata[PATH]) for document in batch.documents)
             for reject in batch.rejects:
                 failed[path_of[reject.source.rpartition(":")[0]]] = reject.reason
         return cls(reader, survey, found, failed)

@@ -267,3 +267,28 @@ def test_random_changes_always_end_in_the_index_of_the_folder(notes: Path, tmp_p
             **{name: text for name, text in files.items() if text}, "row": "of another source",
         }  # fmt: skip
     assert index.check().problems == ()
+
+
+def test_a_sync_reads_files_as_the_build_did(notes: Path) -> None:
+    index = Index.build(
+        notes,
+        out=notes.with_name("index"),
+        model="hashing",
+        metadata_fields=["modified"],
+        column_types={"modified": "text"},
+    )
+    write(notes, {"a.md": "sun"})
+    os.utime(notes / "a.md", (0, 1_700_000_000.0))  # 2023-11-14
+    report = sync(index, notes)
+    assert (report.replaced, report.failed) == (("a.md",), {})
+    assert index.info().columns == {"modified": "string", "path": "string"}
+    assert [d.doc_id for d in index.documents(where="modified LIKE '2023-11-14T%'")] == ["a.md"]
+
+
+def test_the_path_of_a_file_stays_a_string(notes: Path) -> None:
+    index = Index.create(notes.with_name("index"), model=HashingEmbedder())
+    report = index.sync(notes, model=HashingEmbedder(), column_types={"path": "list[text]"})
+    assert (len(report.added), report.failed) == (4, {})
+    assert index.info().columns["path"] == "string"
+    write(notes, {"a.md": "sun"})
+    assert done(sync(index, notes)) == (set(), {"a.md"}, set(), 3)
