@@ -93,7 +93,8 @@ class FilterText:
             rest = self._where[max(offset, 0) :].strip()
             reason = "it is not a condition here"
             if _OPERATOR.fullmatch(rest):
-                reason = f"it is incomplete: a value or a condition is missing after {rest}"
+                missing = f"a value or a condition is missing after {shortened(rest)}"
+                reason = f"it is incomplete: {missing}"
             self._refuse_at(max(offset, 0), reason)
         except sqlglot.errors.TokenError:
             quotes = max(self._where.rfind(quote) for quote in "'\"")

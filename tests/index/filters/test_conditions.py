@@ -216,6 +216,13 @@ def test_what_filters_cannot_do_is_refused_and_pointed_at(where: str, reason: st
     assert mark == "  " + " " * (at - before.rfind("\n") - 1) + "^"
 
 
+def test_long_operators_are_shortened_in_the_message() -> None:
+    with pytest.raises(QueryError) as refused:
+        conditions.parse("year " + "<=>" * 2_000, COLUMNS)
+    reason, *_ = str(refused.value).split("\n")
+    assert reason.endswith("a condition is missing after " + ("<=>" * 27)[:80] + "...")
+
+
 def test_a_long_line_is_shown_around_the_place() -> None:
     where = "lang = 'x' OR " * 300 + "yaer = 1" + " OR lang = 'x'" * 300
     with pytest.raises(QueryError, match="did you mean 'year'") as refused:
