@@ -12,7 +12,7 @@ from typing import Literal, get_args
 from sbert_search.config import unknown_name
 from sbert_search.corpus.documents import CorpusReader
 from sbert_search.corpus.labelled.beir import read_qrels, read_queries
-from sbert_search.corpus.labelled.pairs import COLUMNS, read_pairs
+from sbert_search.corpus.labelled.pairs import COLUMNS, MissingColumnError, read_pairs
 from sbert_search.corpus.labelled.triplets import negative_columns, read_groups, read_triplets
 from sbert_search.corpus.sources import classify, field_names
 from sbert_search.errors import ConfigError, CorpusError
@@ -266,7 +266,7 @@ def _texts(path: Path, data: DataConfig, target: TargetKind) -> list[Example]:
     """Pair every distinct text with itself; in a file of pairs, both texts of a pair are used."""
     try:
         pairs = read_pairs(path, text1=data.columns.text1, text2=data.columns.text2)
-    except CorpusError:
+    except MissingColumnError:
         sources = {document.full_text: document.source for document in _documents(path)}
     else:
         sources = {text: pair.source for pair in pairs for text in (pair.text1, pair.text2)}

@@ -9,7 +9,13 @@ from typing import Any
 import pytest
 
 from sbert_search.errors import ConfigError, CorpusError
-from sbert_search.training.data.examples import DataConfig, Example, TargetKind, read_examples
+from sbert_search.training.data.examples import (
+    ColumnNames,
+    DataConfig,
+    Example,
+    TargetKind,
+    read_examples,
+)
 
 SECTIONS = {
     "text": "Lead.\n# One\nThe first part begins right here. The first part ends right there.\n"
@@ -75,6 +81,14 @@ def test_groups_pair_each_text_with_the_next(path: Path) -> None:
 def test_texts_are_taken_twice_each_once(path: Path) -> None:
     assert texts(read(path, [{"text": "x"}, {"text": "x"}], form="texts")) == [("x", "x")]
     assert texts(read(path, [pair()], form="texts")) == [("a", "a"), ("b", "b")]
+
+
+def test_a_bad_row_of_a_file_of_pairs_is_named_where_texts_are_wanted(path: Path) -> None:
+    rows = [pair(), pair(sentence2=" ")]
+    with pytest.raises(CorpusError, match=f"{path}:2: 'sentence2' must be a text"):
+        read(path, rows, form="texts")
+    with pytest.raises(CorpusError, match="Unknown text1 column 'anchr'; did you mean 'anchor'"):
+        read(path, [{"anchor": "a"}], form="texts", columns=ColumnNames(text1="anchr"))
 
 
 def test_sections_give_triplets(path: Path) -> None:
