@@ -88,7 +88,13 @@ class HashingEmbedder:
         return chunking.split(text, lambda piece: self._split(piece, chunking))
 
     def _split(self, text: str, chunking: Chunking) -> Spans:
-        offsets = [match.span() for match in _WORD.finditer(text)]
+        # Words are counted as `tokenize` does: in lower case, "İ" becomes an i and an accent, which
+        # ends a word.
+        offsets = [
+            match.span()
+            for match in _WORD.finditer(text)
+            for _ in range(len(_WORD.findall(match[0].lower())) if "İ" in match[0] else 1)
+        ]
         capacity = min(chunking.tokens or self.max_len, self.max_len)
         return chunking.spans(text, offsets, range(len(offsets)), capacity)
 

@@ -30,6 +30,14 @@ def test_words_beyond_max_len_are_counted() -> None:
     assert tokens.lengths.tolist() == [3, 2]
 
 
+def test_passages_hold_as_many_words_as_are_read() -> None:
+    embedder = HashingEmbedder(8, max_len=3)
+    text = "İ İstanbul two three four"  # İ is one word in lower case, and İstanbul two
+    spans = embedder.split(text)
+    assert [text[start:end] for start, end in spans] == ["İ İstanbul ", "two three four"]
+    assert embedder.tokenize([text[start:end] for start, end in spans]).lost.tolist() == [0, 0]
+
+
 def test_it_has_no_prompts() -> None:
     with pytest.raises(ConfigError, match="no prompt 'query'"):
         HashingEmbedder().tokenize(["a"], prompt_name="query")
