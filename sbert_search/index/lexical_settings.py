@@ -40,6 +40,18 @@ class LexicalSettings:
         if self.stop_words is None:
             object.__setattr__(self, "stop_words", _stop_words(self.language))
 
+    def require_known_language(self) -> None:
+        """Refuse a language without stemmer, which only settings with own stop words can have.
+
+        The settings of an existing index are not checked: another version may have known their
+        language, and the index can still be searched by vectors.
+
+        Raises:
+            ConfigError: The language is unknown.
+        """
+        if self.language != NO_LANGUAGE:
+            _require_known(self.language)
+
     @property
     def terms(self) -> tuple[object, ...]:
         """The settings on which postings depend; only searches use the others."""
@@ -55,12 +67,17 @@ def _stop_words(language: str) -> tuple[str, ...]:
     if language == NO_LANGUAGE:
         return ()
     import bm25s.tokenization  # imports scipy, so it is loaded only when an index is created
+
+    _require_known(language)
+    try:
+        return tuple(bm25s.tokenization.Tokenizer(stopwords=language).stopwords)
+    except ValueError:
+        return ()
+
+
+def _require_known(language: str) -> None:
     import Stemmer
 
     known = [NO_LANGUAGE, *UNSTEMMED, *Stemmer.algorithms()]
     if language not in known:
         raise ConfigError(unknown_name(language, language, known, "language"))
-    try:
-        return tuple(bm25s.tokenization.Tokenizer(stopwords=language).stopwords)
-    except ValueError:
-        return ()

@@ -65,6 +65,11 @@ class BuildSettings(ReadSettings):
     spec: IndexSpec = IndexSpec()  # noqa: RUF009 (frozen)
     lexical: LexicalSettings | None = field(default_factory=LexicalSettings)
 
+    def __post_init__(self) -> None:
+        super(BuildSettings, self).__post_init__()
+        if self.lexical is not None:
+            self.lexical.require_known_language()
+
 
 class BuildKeywords(EmbedderOptions, total=False):
     """The fields of `BuildSettings`, and options that open a model, as keyword arguments."""

@@ -13,6 +13,7 @@ import Stemmer
 
 from sbert_search.corpus.docstrings import stdlib_documents
 from sbert_search.errors import ConfigError, CorruptIndex, NoLexicalData
+from sbert_search.index.ingestion.build import BuildSettings
 from sbert_search.index.lexical import posting_files, postings
 from sbert_search.index.lexical.analyzer import TermReader
 from sbert_search.index.lexical_settings import LexicalSettings
@@ -231,6 +232,13 @@ def test_a_language_that_another_version_knew_is_refused_when_words_are_read(lan
     known_once = LexicalSettings(language=language, stop_words=())
     with pytest.raises(ConfigError, match="has no stemmer for"):
         TermReader(known_once)
+
+
+def test_a_new_index_needs_a_known_language_also_with_own_stop_words() -> None:
+    with pytest.raises(ConfigError, match="did you mean 'english'"):
+        BuildSettings(lexical=LexicalSettings(language="englsh", stop_words=("the",)))
+    for language in ("none", "german", "chinese"):
+        assert BuildSettings(lexical=LexicalSettings(language=language, stop_words=("die",)))
 
 
 def test_an_index_without_lexical_data_says_how_to_get_them(tmp_path: Path) -> None:
