@@ -78,10 +78,10 @@ class TermReader:
         """
         counted: Counter[str] = Counter()
         terms = set(np.unique(self.terms(text, counted if near else None)).tolist()) - {STOP_WORD}
-        found = {}
+        found: dict[str, tuple[str, ...]] = {}
         for word in dict.fromkeys(self.words(query)):
             term = self._hashes[word]
-            shown = (word,) if term in terms else ()
+            shown: tuple[str, ...] = (word,) if term in terms else ()
             if near is not None and term != STOP_WORD:
                 others = {self._hashes[other] for other, _ in near(word)} & terms - {term}
                 shown += tuple(other for other in counted if self._hashes[other] in others)
