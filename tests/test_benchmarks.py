@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -75,3 +76,9 @@ def test_the_gpu_benchmark_runs_to_its_end(
     assert figures["flat_overlap"]["value"] == 1.0
     assert figures["ivf_recall"]["ratio"] == pytest.approx(1.0, abs=0.01)
     assert {"upload", "search"} <= set(fake.calls)
+
+
+def test_the_guide_tells_the_measured_costs_of_search_options() -> None:
+    table = runpy.run_path(str(BENCHMARKS / "options_table.py"))["table"]
+    guide = (ROOT / "docs/guides/search-options.md").read_text(encoding="utf-8")
+    assert "\n".join(table()) in guide, "run benchmarks/options_table.py"

@@ -1,8 +1,14 @@
 import platform
+import resource
 import subprocess
 import sys
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+
+from sbert_search.errors import ConfigError
+from sbert_search.runtime import memory
 
 FAULTS = """
 import resource, sys
@@ -60,3 +66,34 @@ def test_pieces_of_free_memory_are_given_back_when_they_have_added_up() -> None:
         [sys.executable, "-c", PIECES], capture_output=True, text=True, timeout=60
     )
     assert done.stdout.split() == ["False", "True", "True", "True"], done.stderr
+
+
+@pytest.mark.parametrize(("system", "n_bytes"), [("darwin", 7_000), ("freebsd", 7_000 * 1024)])
+def test_without_proc_the_peak_counts(
+    system: str, n_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Path, "exists", lambda path: False)
+    monkeypatch.setattr(sys, "platform", system)
+    monkeypatch.setattr(resource, "getrusage", lambda who: SimpleNamespace(ru_maxrss=7_000))
+    assert memory.anonymous_bytes() == n_bytes
+
+
+def test_without_glibc_memory_is_left_to_the_system(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(platform, "libc_ver", lambda: ("", ""))
+    monkeypatch.setattr(memory, "anonymous_bytes", iter(range(1, 1 << 40, 1 << 30)).__next__)
+    freed = memory.FreedMemory()
+    assert [freed.after_step() for _ in range(8)] == [False] * 8
+    memory.give_back_freed(1 << 30)
+
+
+def test_a_budget_that_is_used_up_is_refused_with_the_memory_that_would_do(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(memory, "anonymous_bytes", lambda: 300 << 20)
+    assert (memory.room(None), memory.room(1 << 30), memory.room(1 << 20)) == (None, 724 << 20, 0)
+    memory.require(1 << 30, 724 << 20, "A search")
+    with pytest.raises(ConfigError) as refused:
+        memory.require(512 << 20, 400 << 20, "A search")
+    assert str(refused.value) == (
+        "A search takes about 400 MiB, but 212 MiB of --memory are left; allow 700 MiB or more."
+    )
