@@ -2,10 +2,11 @@
 
     python benchmarks/bench_sync.py [--quick] [--model M] [--out F.json]
 
-The peer reads and hashes all files and embeds the texts of the changed ones, with the same open
-model, and does nothing else: it finds, compares, writes and commits nothing. Both run alternately,
-each after another 1 % of the files was changed. A second figure is a sync in which nothing changed;
-its peer reads and hashes all files. The build of the index is not counted.
+The peer reads and hashes all files, splits the changed ones into the same passages and embeds
+these, with the same open model. It does nothing else: it finds, compares, writes and commits
+nothing. Both run alternately, each after another 1 % of the files was changed. A second figure is a
+sync in which nothing changed; its peer reads and hashes all files. The build of the index is not
+counted.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from texts import documents
 from sbert_search.embedding.protocol import TextEmbedder
 from sbert_search.index.index import Index
 from sbert_search.index.ingestion.model_check import as_embedder
+from sbert_search.tokens.chunking import AT_BORDERS
 
 FILES, QUICK_FILES = 10_000, 500
 SHARE = 0.01  # of the files that change before each measurement
@@ -67,9 +69,12 @@ def read_all(notes: Notes) -> None:
 
 
 def unavoidable(notes: Notes, embedder: TextEmbedder) -> None:
-    """Read and hash every file, and embed the changed ones."""
+    """Read and hash every file, and embed the passages of the changed ones."""
     read_all(notes)
-    embedder.encode_document([path.read_text(encoding="utf-8") for path in notes.changed])
+    texts = [path.read_text(encoding="utf-8") for path in notes.changed]
+    spans = [embedder.split(text, task="document", chunking=AT_BORDERS) for text in texts]
+    passages = [text[a:b] for text, cuts in zip(texts, spans, strict=True) for a, b in cuts]
+    embedder.encode_document(passages)
 
 
 def main() -> None:

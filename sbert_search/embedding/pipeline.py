@@ -16,6 +16,7 @@ from sbert_search.embedding.protocol import TextEmbedder, TokenizedTexts, Vector
 from sbert_search.errors import CorpusError
 from sbert_search.records import Document
 from sbert_search.runtime.memory import MAX_WAITING_BYTES
+from sbert_search.runtime.openmp import end_idle_workers
 from sbert_search.runtime.overlap import Allowance, prefetch
 from sbert_search.runtime.progress import warn
 from sbert_search.tokens.batching import token_batches
@@ -115,6 +116,7 @@ def embed_batches(
     """
     texts = lost_texts = lost_tokens = 0
     allowance = Allowance(waiting_bytes)
+    end_idle_workers()  # those of a model that computed in this thread would slow the other's
     with (
         closing(prefetch(_admitted(batches, allowance, on_truncate, chunking))) as read,
         closing(prefetch(_tokenize(read, embedder, on_truncate, chunking))) as tokenized,
