@@ -53,7 +53,7 @@ def row_of(record: Record) -> dict[str, object]:
     row: dict[str, object] = {"_id": record.doc_id, "_title": "", "_text": record.text}
     other: dict[str, object] = {}
     for name, value in record.metadata.items():
-        if not isinstance(name, str) or name in RESERVED or name.startswith("_time."):
+        if not isinstance(name, str) or name in RESERVED:
             raise CorpusError(
                 f"Document {record.doc_id!r} has metadata named {name!r}, which cannot be the "
                 "name of a column; rename it."

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-FRAMEWORKS = {"langchain": "langchain_core"}
+FRAMEWORKS = {"haystack": "haystack", "langchain": "langchain_core"}
 
 
 @pytest.mark.parametrize("name", FRAMEWORKS)

@@ -1,0 +1,118 @@
+"""Haystack's documents as records of an index, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import cast
+
+import numpy as np
+from haystack.dataclasses import ByteStream, Document, SparseEmbedding
+from numpy.typing import NDArray
+
+from sbert_search.errors import CorpusError
+from sbert_search.integrations.haystack.filters import TIMES, time_of
+from sbert_search.integrations.records import Record
+
+VECTOR = "_vector"  # "none" or "zero": the stored vector takes the place of none, or of zeros
+NORM = "_norm"  # norm of an embedding that is not a unit vector; an index holds unit vectors
+REST = "_document"  # the parts of a document that an index has no columns for
+
+_UNIT = 1e-6  # largest difference of a norm from 1 for a unit vector
+
+
+def record_of(document: Document, *, marks_vector: bool) -> Record:
+    """Return the record of a document.
+
+    Args:
+        document: The document.
+        marks_vector: Whether to note what an index cannot hold of an embedding: that it is missing
+            or zeros, or its norm.
+
+    Raises:
+        CorpusError: Metadata have a reserved name.
+    """
+    for name in document.meta:
+        if name in (VECTOR, NORM, REST) or name.startswith(TIMES):
+            raise CorpusError(f"Document {document.id!r} has metadata named {name!r}; rename it.")
+    metadata: dict[str, object] = dict(document.meta)
+    for name, value in document.meta.items():
+        _add_columns(metadata, name, value)
+    if rest := _rest_of(document):
+        metadata[REST] = rest
+    if marks_vector:
+        norm = float(np.linalg.norm(document.embedding or 0.0))
+        if norm == 0.0:
+            metadata[VECTOR] = "none" if document.embedding is None else "zero"
+        elif abs(norm - 1.0) > _UNIT:
+            metadata[NORM] = norm
+    return Record(document.id, document.content or "", metadata)
+
+
+def _rest_of(document: Document) -> dict[str, object]:
+    """Return the parts of a document that an index has no columns for."""
+    rest: dict[str, object] = {}
+    if document.content is None:
+        rest["content"] = None
+    if document.blob is not None:
+        rest["blob"] = document.blob.to_dict()
+    if document.sparse_embedding is not None:
+        rest["sparse_embedding"] = document.sparse_embedding.to_dict()
+    return rest
+
+
+def _add_columns(metadata: dict[str, object], name: str, value: object) -> None:
+    """Add columns for the time of an ISO date, and for the values of a mapping."""
+    if isinstance(value, str) and (moment := time_of(value)) is not None:
+        metadata[TIMES + name] = moment
+    elif isinstance(value, dict):
+        for key, inner in value.items():
+            column = f"{name}.{key}"
+            if isinstance(inner, (str, int, float, bool)):
+                metadata.setdefault(column, inner)
+            _add_columns(metadata, column, inner)
+
+
+def document_of(
+    doc_id: str,
+    text: str,
+    metadata: Mapping[str, object],
+    *,
+    embedding: Sequence[float] | None = None,
+    score: float | None = None,
+) -> Document:
+    """Return the document of a record."""
+    mappings = tuple(f"{name}." for name, value in metadata.items() if isinstance(value, dict))
+    rest = cast("dict[str, dict[str, object] | None]", metadata.get(REST) or {})
+    mark = metadata.get(VECTOR)
+    meta = {
+        name: value
+        for name, value in metadata.items()
+        if name not in (REST, VECTOR, NORM) and not name.startswith((TIMES, *mappings))
+    }
+    if embedding is not None:
+        if isinstance(norm := metadata.get(NORM), float):
+            embedding = [value * norm for value in embedding]
+        if mark is not None:
+            embedding = None if mark == "none" else [0.0] * len(embedding)
+    blob, sparse = rest.get("blob"), rest.get("sparse_embedding")
+    return Document(
+        id=doc_id,
+        content=None if "content" in rest else text,
+        meta=meta,
+        blob=ByteStream.from_dict(blob) if blob else None,
+        sparse_embedding=SparseEmbedding.from_dict(sparse) if sparse else None,
+        embedding=embedding,
+        score=score,
+    )
+
+
+def vectors_of(documents: Sequence[Document], dim: int) -> NDArray[np.float32]:
+    """Return the embeddings; the first unit vector takes the place of none and of zeros."""
+    place = [1.0] + [0.0] * (dim - 1)
+    return np.array(
+        [
+            document.embedding if document.embedding and any(document.embedding) else place
+            for document in documents
+        ],
+        np.float32,
+    )

@@ -1,0 +1,111 @@
+"""An `Embedder` as Haystack's text embedder and document embedder."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from haystack import component, default_from_dict, default_to_dict
+from haystack.dataclasses import Document
+
+from sbert_search.embedding.embedder import open_embedder
+from sbert_search.embedding.protocol import TextEmbedder
+
+
+class _Embedding:
+    """Opens a model at the first use.
+
+    Args:
+        model: A name or folder; None: the default model of `Embedder`.
+        device: auto, cpu, cuda, cuda:N or mps.
+    """
+
+    def __init__(self, model: str | None = None, device: str = "auto") -> None:
+        self.model, self.device = model, device
+        self._opened: TextEmbedder | None = None
+
+    def warm_up(self) -> None:
+        """Open the model."""
+        if self._opened is None:
+            self._opened = open_embedder(self.model, device=self.device)
+
+    @property
+    def embedder(self) -> TextEmbedder:
+        """The model."""
+        self.warm_up()
+        assert self._opened is not None
+        return self._opened
+
+
+@component
+class SbertSearchTextEmbedder(_Embedding):
+    """Embeds a query; arguments are a model's name or folder and a device."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the arguments of the component."""
+        return default_to_dict(self, model=self.model, device=self.device)
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> SbertSearchTextEmbedder:
+        """Make the component that `to_dict` describes."""
+        return default_from_dict(cls, data)
+
+    @component.output_types(embedding=list[float])
+    def run(self, text: str) -> dict[str, list[float]]:
+        """Embed a query."""
+        return {"embedding": self.embedder.encode_query([text])[0].tolist()}
+
+
+@component
+class SbertSearchDocumentEmbedder(_Embedding):
+    """Embeds documents.
+
+    Args:
+        model: A name or folder; None: the default model of `Embedder`.
+        device: auto, cpu, cuda, cuda:N or mps.
+        meta_fields_to_embed: Names of metadata to put before the content.
+        embedding_separator: Text between the metadata and the content.
+    """
+
+    def __init__(
+        self,
+        model: str | None = None,
+        device: str = "auto",
+        meta_fields_to_embed: list[str] | None = None,
+        embedding_separator: str = "\n",
+    ) -> None:
+        _Embedding.__init__(self, model, device)  # Haystack replaces the class, so no super()
+        self.meta_fields_to_embed = meta_fields_to_embed or []
+        self.embedding_separator = embedding_separator
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the arguments of the component."""
+        return default_to_dict(
+            self,
+            model=self.model,
+            device=self.device,
+            meta_fields_to_embed=self.meta_fields_to_embed,
+            embedding_separator=self.embedding_separator,
+        )
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> SbertSearchDocumentEmbedder:
+        """Make the component that `to_dict` describes."""
+        return default_from_dict(cls, data)
+
+    @component.output_types(documents=list[Document])
+    def run(self, documents: list[Document]) -> dict[str, list[Document]]:
+        """Return copies of the documents with embeddings."""
+        texts = [
+            joined_text(document, self.meta_fields_to_embed, self.embedding_separator)
+            for document in documents
+        ]
+        vectors = self.embedder.encode_document(texts).tolist()
+        pairs = zip(documents, vectors, strict=True)
+        return {"documents": [replace(document, embedding=vector) for document, vector in pairs]}
+
+
+def joined_text(document: Document, fields: list[str], separator: str) -> str:
+    """Join the values of metadata fields and the content of a document."""
+    values = [str(document.meta[name]) for name in fields if document.meta.get(name) is not None]
+    return separator.join([*values, document.content or ""])
