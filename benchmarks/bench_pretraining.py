@@ -35,8 +35,7 @@ from sbert_search.models.pretraining import MaskedBatch, MaskedLanguageModel
 from sbert_search.runtime.device import autocast, matmul_rate, memory_bytes, resolve_device
 from sbert_search.runtime.distributed import Ranks
 from sbert_search.tokens.tokenizer import TextTokenizer
-from sbert_search.tokens.vocabulary import save_vocabulary
-from sbert_search.tokens.wordpiece import SPECIAL_TOKENS
+from sbert_search.tokens.vocabulary import SPECIAL_TOKENS, save_vocabulary
 from sbert_search.tokens.words import WordRules
 from sbert_search.training.loop.batching import Batches, BatchingConfig, Rows
 from sbert_search.training.loop.gradients import StepContext

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import functools
 import json
 import math
 import re
-import tomllib
 import types
 import typing
 from collections.abc import Hashable, Iterable, Mapping
@@ -117,6 +115,8 @@ def read_toml(path: Path) -> dict[str, object]:
     Raises:
         ConfigError: The file is absent, unreadable or not TOML; the message has file and line.
     """
+    import tomllib  # most commands read no TOML
+
     try:
         with path.open("rb") as file:
             data = file.read(MAX_TOML_BYTES + 1)
@@ -138,6 +138,8 @@ def to_toml(values: Mapping[str, object]) -> str:
 
 def unknown_name(shown: str, name: str, known: Iterable[str], kind: str) -> str:
     """Return the message for an unknown name, with the nearest known name or all known names."""
+    import difflib  # only a misspelt name needs it
+
     known = sorted(known)
     near = difflib.get_close_matches(name, known, n=1)
     hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(known)}."
@@ -166,6 +168,8 @@ def _plain(value: object) -> object:
 
 
 def _toml_value(text: str) -> object:
+    import tomllib
+
     try:
         return tomllib.loads(f"value = {text}")["value"]
     except (ValueError, RecursionError):

@@ -5,8 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import sys
-import tempfile
-import traceback
 
 from sbert_search.cli.streams import STDOUT
 from sbert_search.runtime.progress import tell
@@ -37,6 +35,8 @@ def describe(error: Exception) -> str:
     If the variable SBERT_SEARCH_DEBUG is set, the traceback is printed to stderr as well.
     """
     if os.environ.get(DEBUG):
+        import traceback
+
         tell("".join(traceback.format_exception(error)).rstrip("\n"))
     if isinstance(error, OSError):
         return _of_the_system(error)
@@ -86,6 +86,9 @@ def _has_memory_limit() -> bool:
 
 def _record(error: Exception) -> str:
     """Write the traceback to a temporary file and return where the user finds it."""
+    import tempfile
+    import traceback
+
     try:
         fd, path = tempfile.mkstemp(prefix="sbert-search-error-", suffix=".txt")
         with os.fdopen(fd, "wb") as file:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Mapping
 from importlib import import_module
 
@@ -18,6 +17,8 @@ def near_names(name: str, known: Iterable[str]) -> list[str]:
 
     Leading dashes do not count; two options would otherwise be similar because of them.
     """
+    import difflib  # only a misspelt name needs it
+
     plain = {option.lstrip("-"): option for option in known}
     return [plain[near] for near in difflib.get_close_matches(name.lstrip("-"), plain, 2, NEAR)]
 
@@ -54,16 +55,35 @@ class GuidedGroup(click.Group):
         return super().resolve_command(ctx, args)
 
 
-def lazy_group(homes: Mapping[str, str]) -> type[click.Group]:
+def lazy_group(
+    homes: Mapping[str, str], lines: Mapping[str, str] | None = None
+) -> type[click.Group]:
     """Make a group class that lists its commands as ``homes`` does and imports each on first use.
 
     Args:
         homes: ``module:attribute`` of each command, by name.
+        lines: The first sentence of the help of commands, by name. The help of the group shows it
+            without importing the command.
     """
+    known = lines or {}
 
     class LazyGroup(GuidedGroup):
         def list_commands(self, ctx: click.Context) -> list[str]:
             return list(homes)
+
+        def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+            width = formatter.width - 6 - max(map(len, homes))
+            rows = []
+            for name in homes:
+                command = self._for_list(ctx, name)
+                if command is not None and not command.hidden:
+                    rows.append((name, command.get_short_help_str(width)))
+            with formatter.section("Commands"):
+                formatter.write_dl(rows)
+
+        def _for_list(self, ctx: click.Context, name: str) -> click.Command | None:
+            line = known.get(name)
+            return click.Command(name, help=line) if line else self.get_command(ctx, name)
 
         def load_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
             if cmd_name not in homes:

@@ -34,10 +34,23 @@ _COMMANDS: dict[str, str] = {
     "train": "sbert_search.cli.train.group:train",
     "completion": "sbert_search.cli.completion:completion",
 }
+_LINES = {  # the first sentence of each command's help, so that --help imports no command
+    "demo": "Index and search the docstrings of Python.",
+    "index": "Build, update, check and tune an index.",
+    "embed": "Embed the documents of SOURCE and write a Parquet file.",
+    "search": "Search the index DIR for QUERY.",
+    "pairs": "Find pairs of similar documents in SOURCE.",
+    "eval": "Evaluate a model on tasks with known answers.",
+    "tokenizer": "Train a tokenizer.",
+    "fill-mask": "Predict the most probable tokens for each [MASK] of TEXT.",
+    "pretrain": "Train an encoder on raw text.",
+    "train": "Train a bi-encoder or a cross-encoder on labelled text.",
+    "completion": "Print a script that completes commands, options and recipes in SHELL.",
+}
 
 
 @click.group(
-    cls=lazy_group(_COMMANDS),
+    cls=lazy_group(_COMMANDS, _LINES),
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog="Exit codes: 0 done, 1 failed, 2 wrong usage, 3 finished with rejected rows, "
     "130 interrupted. Results go to stdout; progress, notes and errors go to stderr. Options that "

@@ -19,11 +19,9 @@ from numpy.typing import NDArray
 
 from sbert_search.config import unknown_name
 from sbert_search.embedding.arguments import EmbedderOptions, TorchModel
-from sbert_search.embedding.batch_autotune import find_budget
 from sbert_search.embedding.encode_methods import EncodeMethods
 from sbert_search.embedding.engines.graph import keep_graph, open_graph
 from sbert_search.embedding.engines.protocol import Engine, EngineName, OpenedModel
-from sbert_search.embedding.hashing import HashingEmbedder
 from sbert_search.embedding.protocol import Task, TextEmbedder, TokenizedTexts, Vectors
 from sbert_search.embedding.similarity import similarity
 from sbert_search.embedding.token_budget import BatchLauncher, Started, collect_all, launch_windows
@@ -32,7 +30,6 @@ from sbert_search.models.loading.identity import ModelIdentity
 from sbert_search.runtime.device_names import device_names
 from sbert_search.runtime.overlap import prefetch
 from sbert_search.runtime.progress import detail, note, progress
-from sbert_search.runtime.provenance import machine
 from sbert_search.tokens.chunking import WHOLE_WORDS, Chunking
 
 if TYPE_CHECKING:
@@ -282,6 +279,9 @@ class Embedder(EncodeMethods):
             return lambda: finish()[:, :dim]
 
         if not self._budget_is_final and tokens.lengths.sum() >= 2 * self.batch_tokens:
+            from sbert_search.embedding.batch_autotune import find_budget
+            from sbert_search.runtime.provenance import machine
+
             key = [self.identity.to_mapping(), self.opened.device, machine()]
             self._launcher.budget = find_budget(
                 self.batch_tokens, tokens.lengths, lambda rows: start(rows)(), key
@@ -357,6 +357,8 @@ def open_embedder(
         ModelError: As for `Embedder`.
     """
     if found := re.fullmatch(r"hashing(?::(\d+))?", str(model)):
+        from sbert_search.embedding.hashing import HashingEmbedder
+
         _refuse_for_hashing(options)
         return HashingEmbedder(int(found[1] or 384))
     embedder = Embedder(model, **options)

@@ -12,13 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Unpack, cast
 
 from sbert_search.config import unknown_name
-from sbert_search.corpus.documents import CorpusReader
-from sbert_search.corpus.labelled.beir import read_queries
-from sbert_search.corpus.spool import Sources, text_rows
-from sbert_search.corpus.vectors import RowVectors, VectorsLike
 from sbert_search.embedding.arguments import CheckedOptions, EmbedderOptions, ModelLike
-from sbert_search.embedding.engines.graph import require_graph
-from sbert_search.embedding.lazy import LazyEmbedder
 from sbert_search.embedding.protocol import TextEmbedder
 from sbert_search.errors import (
     ConfigError,
@@ -28,59 +22,26 @@ from sbert_search.errors import (
     QueryError,
     SbertSearchError,
 )
-from sbert_search.index.documents import (
-    DocIds,
-    id_texts,
-)
-from sbert_search.index.ingestion.build import (
-    BuildKeywords,
-    BuildSettings,
-    build_index,
-    create_empty,
-    note_resume_on_interrupt,
-    open_for_build,
-)
-from sbert_search.index.ingestion.given_vectors import (
-    refuse_model_options,
-    require_model,
-    split_vectors,
-    vector_rule,
-)
-from sbert_search.index.ingestion.ingest import (
-    IngestReport,
-    Mode,
-    ReadKeywords,
-    ReadSettings,
-    ingest,
-    require_memory,
-    split_keywords,
-)
-from sbert_search.index.ingestion.model_check import (
-    as_embedder,
-    require_agreement,
-    require_same_model,
-    with_kept_precision,
-)
-from sbert_search.index.ingestion.sync import (
-    SyncReport,
-    require_files,
-    require_place,
-    scan_folder,
-    sync_folder,
-)
+from sbert_search.index.documents import DocIds, id_texts
 from sbert_search.index.maintained import MaintainedIndex
 from sbert_search.index.storage.manifest import StoreSettings
 from sbert_search.index.store import IndexStore
-from sbert_search.index.writer import IndexWriter
 from sbert_search.models.loading.identity import ModelIdentity
-from sbert_search.models.loading.resolve import resolve_model
 from sbert_search.runtime import memory
 from sbert_search.runtime.progress import detail, note, warn
 
+# A search must not wait for the import of code that reads sources and writes indexes, so the
+# methods that build and update import it (tests/cli/test_cold.py).
 if TYPE_CHECKING:
     from sbert_search.corpus.id_column import IdsLike
+    from sbert_search.corpus.spool import Sources
+    from sbert_search.corpus.vectors import VectorsLike
+    from sbert_search.index.ingestion.build import BuildKeywords, BuildSettings
+    from sbert_search.index.ingestion.ingest import IngestReport, Mode, ReadKeywords, ReadSettings
+    from sbert_search.index.ingestion.sync import SyncReport
     from sbert_search.index.tuning.settings import TuneSettings
     from sbert_search.index.tuning.tune import TuneReport
+    from sbert_search.index.writer import IndexWriter
 
 TUNING_BYTES = 64 << 20  # memory of a tuning in addition to its sample of vectors
 
@@ -153,6 +114,14 @@ class Index(MaintainedIndex):
                 index.
             ModelMismatch: The vectors have another dimension than those of the model.
         """
+        from sbert_search.index.ingestion.build import (
+            BuildKeywords,
+            BuildSettings,
+            build_index,
+        )
+        from sbert_search.index.ingestion.given_vectors import refuse_model_options, split_vectors
+        from sbert_search.index.ingestion.ingest import split_keywords
+
         _require_known(keywords, BuildKeywords)
         settings, options = split_keywords(settings or BuildSettings(), keywords)
         given, fields = split_vectors(vectors, settings.fields)
@@ -215,6 +184,8 @@ class Index(MaintainedIndex):
             ConfigError: In the same cases as `build`.
             IndexStoreError: In the same cases as `build`.
         """
+        from sbert_search.corpus.spool import text_rows
+
         rows = text_rows(texts, ids)
         return cls.build(rows, out=out, model=model, vectors=vectors, **keywords)
 
@@ -243,6 +214,11 @@ class Index(MaintainedIndex):
             TypeError: There is no such keyword.
             IndexStoreError: The folder is not empty, or cannot become an index.
         """
+        from sbert_search.index.ingestion.build import BuildKeywords, BuildSettings, create_empty
+        from sbert_search.index.ingestion.given_vectors import refuse_model_options
+        from sbert_search.index.ingestion.ingest import split_keywords
+        from sbert_search.index.ingestion.model_check import as_embedder
+
         _require_known(keywords, BuildKeywords)
         settings, options = split_keywords(settings or BuildSettings(), keywords)
         if dim is None:
@@ -286,7 +262,11 @@ class Index(MaintainedIndex):
             IndexStoreError: In the same cases as `build`.
             ModelMismatch: The vectors have another dimension than those of the model.
         """
+        from sbert_search.corpus.vectors import RowVectors
+        from sbert_search.index.ingestion.build import BuildKeywords, BuildSettings
         from sbert_search.index.ingestion.bulk import build_from_vectors
+        from sbert_search.index.ingestion.given_vectors import refuse_model_options
+        from sbert_search.index.ingestion.ingest import split_keywords
 
         _require_known(keywords, BuildKeywords)
         settings, options = split_keywords(BuildSettings(), keywords)
@@ -330,6 +310,13 @@ class Index(MaintainedIndex):
                 from given vectors without a model.
             IndexStoreError: The index is an unfinished build.
         """
+        from sbert_search.index.ingestion.model_check import (
+            as_embedder,
+            require_agreement,
+            require_model,
+            with_kept_precision,
+        )
+
         self.require_finished()
         require_model(self.identity, self.path)
         given = model is not None
@@ -441,6 +428,14 @@ class Index(MaintainedIndex):
             ModelMismatch: The model is not the one that built the index.
             IndexLocked: Another process is writing.
         """
+        from sbert_search.index.ingestion.ingest import ReadKeywords, split_keywords
+        from sbert_search.index.ingestion.sync import (
+            require_files,
+            require_place,
+            scan_folder,
+            sync_folder,
+        )
+
         _require_known(keywords, ReadKeywords)
         settings, options = split_keywords(settings or self.read_settings, keywords)
         self.require_finished()
@@ -511,6 +506,7 @@ class Index(MaintainedIndex):
             CorpusError: The queries cannot be read.
             IndexLocked: Another process is writing.
         """
+        from sbert_search.corpus.labelled.beir import read_queries
         from sbert_search.index.tuning.settings import TuneSettings
         from sbert_search.index.tuning.tune import tune
 
@@ -534,6 +530,14 @@ class Index(MaintainedIndex):
         Raises:
             ModelMismatch: The model is not the one that built the index.
         """
+        from sbert_search.embedding.engines.graph import require_graph
+        from sbert_search.index.ingestion.model_check import (
+            as_embedder,
+            require_agreement,
+            require_same_model,
+        )
+        from sbert_search.models.loading.resolve import resolve_model
+
         if self.identity.engine not in ("native", "onnx"):
             return None
         settings = self.state.manifest.settings
@@ -567,6 +571,9 @@ class Index(MaintainedIndex):
         The embedder opens, and is compared with the index, when there is a text to embed. If
         vectors are given, a model that is named is compared with the index in any case.
         """
+        from sbert_search.embedding.lazy import LazyEmbedder
+        from sbert_search.index.ingestion.given_vectors import refuse_model_options
+
         if not has_vectors:
             return LazyEmbedder(partial(self._open_for, model, settings, options))
         self.require_finished()
@@ -593,6 +600,17 @@ class Index(MaintainedIndex):
         memory_bytes: int | None,
         keywords: ReadKeywords,
     ) -> IngestReport:
+        from sbert_search.corpus.documents import CorpusReader
+        from sbert_search.index.ingestion.build import note_resume_on_interrupt
+        from sbert_search.index.ingestion.given_vectors import split_vectors, vector_rule
+        from sbert_search.index.ingestion.ingest import (
+            ReadKeywords,
+            ingest,
+            require_memory,
+            split_keywords,
+        )
+        from sbert_search.index.ingestion.model_check import require_model
+
         _require_known(keywords, ReadKeywords)
         settings, rest = split_keywords(settings or self.read_settings, keywords)
         options = cast("CheckedOptions", rest)
@@ -670,6 +688,9 @@ def _opener(
     model: ModelLike | None, out: str | Path | None, options: EmbedderOptions
 ) -> Callable[[], TextEmbedder]:
     """Return a function that opens the model of a build into the folder ``out``."""
+    from sbert_search.index.ingestion.build import open_for_build
+    from sbert_search.index.ingestion.model_check import as_embedder
+
     opened = partial(as_embedder, model)
     if out is not None and (model is None or isinstance(model, (str, Path))):
         return partial(open_for_build, Path(out), opened, **options)

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import warnings
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from sbert_search.index.lexical_settings import LexicalSettings
-from sbert_search.index.maintenance import compaction
-from sbert_search.index.maintenance.check import CheckReport, check
-from sbert_search.index.maintenance.drift import DriftReport, measure_drift
-from sbert_search.index.maintenance.info import IndexInfo, describe
 from sbert_search.index.readable import ReadableIndex
-from sbert_search.runtime import memory
-from sbert_search.runtime.disk.same_file import require_apart
+
+# A search must not wait for the import of code that maintains indexes, so the methods import it.
+if TYPE_CHECKING:
+    from sbert_search.index.lexical_settings import LexicalSettings
+    from sbert_search.index.maintenance.check import CheckReport
+    from sbert_search.index.maintenance.drift import DriftReport
+    from sbert_search.index.maintenance.info import IndexInfo
 
 
 class MaintainedIndex(ReadableIndex):
@@ -20,10 +21,14 @@ class MaintainedIndex(ReadableIndex):
 
     def info(self) -> IndexInfo:
         """Describe the contents of the index and how it was made."""
+        from sbert_search.index.maintenance.info import describe
+
         return describe(self.state)
 
     def check(self) -> CheckReport:
         """Read every file and verify its checksum and structure."""
+        from sbert_search.index.maintenance.check import check
+
         return check(self.path)
 
     def drift(self, target: float | None = None) -> DriftReport:
@@ -33,6 +38,8 @@ class MaintainedIndex(ReadableIndex):
             target: Recall@10 below which the report recommends actions; None: the recall for which
                 the index was tuned, or 0.95.
         """
+        from sbert_search.index.maintenance.drift import measure_drift
+
         return measure_drift(self.state, target)
 
     def repair(self) -> list[str]:
@@ -56,6 +63,9 @@ class MaintainedIndex(ReadableIndex):
         Raises:
             ConfigError: A FAISS index or the rows of a merge would exceed ``memory_bytes``.
         """
+        from sbert_search.index.maintenance import compaction
+        from sbert_search.runtime import memory
+
         memory.give_back_freed(memory_bytes)
         memory.require(memory_bytes, compaction.WORK_BYTES, "Compaction")
         with self.store.writer() as writer:
@@ -74,6 +84,8 @@ class MaintainedIndex(ReadableIndex):
             ConfigError: The target lies in this index.
             IndexStoreError: The target exists already, or cannot be written.
         """
+        from sbert_search.runtime.disk.same_file import require_apart
+
         require_apart(Path(target), [self.path], "The backup")
         self.store.backup_to(target)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from sbert_search.errors import IndexStoreError
 from sbert_search.index.documents import (
@@ -16,11 +17,13 @@ from sbert_search.index.documents import (
     read_page,
     sample_documents,
 )
-from sbert_search.index.ingestion.ingest import ReadSettings
 from sbert_search.index.snapshot import Snapshot
 from sbert_search.index.store import IndexStore
 from sbert_search.models.loading.identity import ModelIdentity
 from sbert_search.records import Document
+
+if TYPE_CHECKING:
+    from sbert_search.index.ingestion.ingest import ReadSettings
 
 
 class ReadableIndex:
@@ -42,6 +45,8 @@ class ReadableIndex:
     @property
     def read_settings(self) -> ReadSettings:
         """The settings by which the build read documents, except that a bad row is an error."""
+        from sbert_search.index.ingestion.ingest import ReadSettings
+
         build = self.state.manifest.build
         settings = ReadSettings.from_stored(build.settings) if build else ReadSettings()
         return replace(settings, on_error="stop")

@@ -27,6 +27,7 @@ from sbert_search.index.storage.manifest import ColumnType, Manifest, StoreSetti
 from sbert_search.index.storage.passages import StoredPassage, read_documents, read_passages
 from sbert_search.index.storage.segments import Segment, open_checked
 from sbert_search.records import Document, MetadataValue
+from sbert_search.runtime.arrays import distinct
 from sbert_search.runtime.disk.folders import Folder
 
 COLUMNS_KEPT = 4  # metadata columns whose codes are cached; they take 16 bytes per value
@@ -480,7 +481,7 @@ class Snapshot:
             ValueError: A row is not in the index.
         """
         segment_of = np.searchsorted(self._starts, rows, "right") - 1
-        for index in np.unique(segment_of[rows >= 0]):
+        for index in distinct(segment_of[rows >= 0]).tolist():
             here = (segment_of == index) & (rows >= 0)
             if index < 0:  # before the first segment
                 raise ValueError(f"{self.path} holds no row {rows[here][0]}.")

@@ -7,13 +7,11 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from sbert_search.errors import CorruptIndex, IndexLocked, IndexStoreError, NotAnIndex
-from sbert_search.index.dense import faiss_runtime
-from sbert_search.index.maintenance import backup
 from sbert_search.index.snapshot import Snapshot
 from sbert_search.index.storage import manifest as manifests
-from sbert_search.index.storage.held_folder import HeldFolder
 from sbert_search.index.storage.manifest import (
     FOLDERS,
     LOCK,
@@ -23,10 +21,13 @@ from sbert_search.index.storage.manifest import (
     Manifest,
     StoreSettings,
 )
-from sbert_search.index.storage.transaction import remove_unreferenced, require_files
-from sbert_search.index.writer import IndexWriter
 from sbert_search.runtime.disk import files, locks
 from sbert_search.runtime.disk.folders import Folder
+
+# A search must not wait for the import of code that writes, so the methods that write import it.
+if TYPE_CHECKING:
+    from sbert_search.index.storage.held_folder import HeldFolder
+    from sbert_search.index.writer import IndexWriter
 
 LOOK_AGAIN_S = 0.2  # seconds to wait for a lock before checking whether the folder was replaced
 
@@ -69,6 +70,9 @@ class IndexStore:
                 commits need.
             IndexLocked: Another process creates an index there.
         """
+        from sbert_search.index.dense import faiss_runtime
+        from sbert_search.index.storage.held_folder import HeldFolder
+
         path = Path(path).absolute()
         if not settings.spec.is_flat:
             faiss_runtime.require_faiss()
@@ -123,6 +127,9 @@ class IndexStore:
             IndexLocked: Another process is writing.
             IndexStoreError: The folder cannot be written.
         """
+        from sbert_search.index.storage.transaction import remove_unreferenced, require_files
+        from sbert_search.index.writer import IndexWriter
+
         with _held(self.path, max(self.wait_s, at_least_s)) as held_folder:
             self.snapshot = _newest(held_folder.folder, self.snapshot)
             require_files(held_folder.folder, self.snapshot.manifest)
@@ -138,6 +145,8 @@ class IndexStore:
         No lock is taken. If a compaction removes files before all of them are open, the copy starts
         over. An open file can be read to its end, even after its removal.
         """
+        from sbert_search.index.maintenance import backup
+
         for _ in range(OPEN_TRIES):
             self.refresh()
             try:
@@ -190,6 +199,8 @@ def _always_changing(path: Path) -> IndexStoreError:
 @contextlib.contextmanager
 def _held(path: Path, wait_s: float) -> Iterator[HeldFolder]:
     """Hold the lock of an index, and keep its sub-folders open to notice when one is replaced."""
+    from sbert_search.index.storage.held_folder import HeldFolder
+
     with contextlib.ExitStack() as held:
         try:
             folder, lock = _take_lock(held, path, wait_s)

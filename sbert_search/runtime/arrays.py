@@ -1,4 +1,4 @@
-"""Short names for array types that several subpackages use in their signatures."""
+"""Types of arrays, and operations on them, that several subpackages use."""
 
 from __future__ import annotations
 
@@ -6,3 +6,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 Ints = NDArray[np.int64]
+
+
+def distinct(values: Ints) -> Ints:
+    """Return the distinct values, ascending, int64 (m,).
+
+    `numpy.unique` imports the subpackage of masked arrays at its first call, for which a search in
+    a new process would wait.
+    """
+    ordered = np.sort(values)
+    first = np.ones(len(ordered), bool)
+    first[1:] = ordered[1:] != ordered[:-1]
+    return ordered[first]

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Unpack
+from typing import TYPE_CHECKING, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,12 +40,14 @@ from sbert_search.search.retrieval import (
     query_blocks,
     retrieve,
 )
-from sbert_search.search.similar import Examples, example_query
 from sbert_search.search.stages.dense import nearest_documents
-from sbert_search.search.stages.facets import Facet, count_values
-from sbert_search.search.stages.rerank import PairScorer
 from sbert_search.search.threads import Threads
-from sbert_search.search.words.spelling import suggest
+
+# Of these, a plain search in a new process imports nothing (tests/cli/test_cold.py).
+if TYPE_CHECKING:
+    from sbert_search.search.similar import Examples
+    from sbert_search.search.stages.facets import Facet
+    from sbert_search.search.stages.rerank import PairScorer
 
 RUN_DEPTH = 100  # documents that `SearchEngine.run` returns for a query by default
 
@@ -323,6 +325,8 @@ class SearchEngine:
                 is blank or has only words to exclude.
             NoLexicalData: The mode or an operator needs lexical data, and the index has none.
         """
+        from sbert_search.search.stages.facets import count_values
+
         options = SearchOptions(mode=mode, where=where, syntax=syntax, fuzzy=fuzzy)
         snapshot = self.index.state
         names = [columns] if isinstance(columns, str) else columns
@@ -341,6 +345,8 @@ class SearchEngine:
             NoLexicalData: The index was built without lexical data, or by an older version that did
                 not list its words.
         """
+        from sbert_search.search.words.spelling import suggest
+
         require_queries([query])
         with self._turns:
             return suggest(self.index.state, query)
@@ -371,6 +377,8 @@ class SearchEngine:
             QueryError: There is no example, an example is not in the index or no vector of it, k is
                 below 1, or the filter is wrong.
         """
+        from sbert_search.search.similar import example_query
+
         options = SearchOptions(k=k, where=where)
         snapshot = self.index.state
         with self._turns:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -11,10 +12,10 @@ from sbert_search.index.snapshot import Snapshot
 from sbert_search.search.options import SearchOptions
 from sbert_search.search.retrieval import Retrieved
 from sbert_search.search.stages.boosts import boosted
-from sbert_search.search.stages.diversity import diversified
-from sbert_search.search.stages.grouping import groups_of, within_groups
 from sbert_search.search.stages.lexical import best_passages
-from sbert_search.search.stages.rerank import PairScorer, rerank
+
+if TYPE_CHECKING:
+    from sbert_search.search.stages.rerank import PairScorer
 
 
 def ordered(
@@ -43,6 +44,8 @@ def _reranked(
     options: SearchOptions,
     reranker: PairScorer,
 ) -> list[Retrieved]:
+    from sbert_search.search.stages.rerank import rerank
+
     rankings = [
         best_passages(snapshot, found.query, found.ranking, found.near, group=options.group)
         for found in block
@@ -61,6 +64,8 @@ def _reordered(snapshot: Snapshot, found: Retrieved, options: SearchOptions) -> 
     if options.min_score is not None:
         ranking = ranking.take(np.flatnonzero(ranking.scores >= options.min_score))
     if options.diversity:
+        from sbert_search.search.stages.diversity import diversified
+
         ranking = best_passages(snapshot, found.query, ranking, found.near, group=options.group)
         n = len(ranking) if options.group_by else options.offset + options.k
         ranking = diversified(snapshot, ranking, options.diversity, n)
@@ -73,6 +78,8 @@ def _page(snapshot: Snapshot, found: Retrieved, options: SearchOptions) -> Retri
     last = options.offset + options.k
     kept = np.arange(min(last, len(ranking)))
     if options.group_by is not None:
+        from sbert_search.search.stages.grouping import groups_of, within_groups
+
         groups = groups_of(snapshot, options.group_by, ranking.docs)
         kept = within_groups(groups, last, options.group_size)
         skipped = len(within_groups(groups, options.offset, options.group_size))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from html import escape
 from typing import TYPE_CHECKING, SupportsIndex, overload
 
 from sbert_search.errors import ConfigError
@@ -118,5 +117,7 @@ def _html_cells(hit: Hit, names: Iterable[str]) -> Iterator[str]:
 
 def _cell(value: object) -> str:
     """Escape a value for HTML, on one line, with control characters as escapes."""
+    from html import escape  # only notebooks need it
+
     text = " ".join(str(value).split())
     return escape(visible(text if len(text) <= _CELL_CHARS else f"{text[:_CELL_CHARS]}..."))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,23 +20,13 @@ from sbert_search.search.queries import Asked
 from sbert_search.search.ranking import Ranking
 from sbert_search.search.stages.dense import nearest_documents
 from sbert_search.search.stages.fusion import fuse
-from sbert_search.search.stages.grouping import (
-    groups_of,
-    holds_groups,
-    require_groups,
-    within_groups,
-)
 from sbert_search.search.stages.lexical import matching_documents
 from sbert_search.search.stages.passages import matching_passages, nearest_passages, with_documents
 from sbert_search.search.words.operators import Clause, ParsedQuery, parse_query
-from sbert_search.search.words.spelling import near_words
-from sbert_search.search.words.word_filter import (
-    Marks,
-    documents_of,
-    documents_with_any,
-    fill_up,
-    word_mask,
-)
+
+# Of these, a plain search in a new process imports nothing (tests/cli/test_cold.py).
+if TYPE_CHECKING:
+    from sbert_search.search.words.word_filter import Marks
 
 # Largest numbers of items that are in memory for the queries answered together.
 HITS_AT_ONCE = 1 << 14  # hits with their texts
@@ -89,6 +80,8 @@ class _Search:
         found = matching_documents(self.snapshot, queries, n, self.mask, self.near)
         if self.mask is None or not self.fills:
             return found
+        from sbert_search.search.words.word_filter import fill_up
+
         return [fill_up(self.snapshot, ranking, self.mask, n) for ranking in found]
 
 
@@ -141,6 +134,8 @@ def retrieve(
         NoLexicalData: The mode needs lexical data and the index was built without it.
     """
     if options.group_by is not None:
+        from sbert_search.search.stages.grouping import require_groups
+
         require_groups(snapshot, options.group_by)
     parse = parse_query if options.syntax == "operators" else ParsedQuery
     parsed = list(map(parse, asked.texts))
@@ -153,10 +148,14 @@ def retrieve(
     demands: dict[tuple[Clause, ...], list[int]] = {}
     for i, query in enumerate(parsed):
         demands.setdefault(query.clauses, []).append(i)
-    near = near_words(snapshot, options.fuzzy) if options.fuzzy else None
+    near = _near_words(snapshot, options)
     found: dict[int, Retrieved] = {}
     for clauses, at in demands.items():
-        admitted = word_mask(snapshot, clauses, mask, near) if clauses else mask
+        admitted = mask
+        if clauses:
+            from sbert_search.search.words.word_filter import word_mask
+
+            admitted = word_mask(snapshot, clauses, mask, near)
         some = None if vectors is None else vectors[at]
         some_texts = [texts[i] for i in at]
         demanded = not all(clause.excluded for clause in clauses)
@@ -223,6 +222,15 @@ def _passage_rankings(
     return list(with_documents(snapshot, fused))
 
 
+def _near_words(snapshot: Snapshot, options: SearchOptions) -> NearWords | None:
+    """Return the function that finds words near those of a query; None: the search is exact."""
+    if not options.fuzzy:
+        return None
+    from sbert_search.search.words.spelling import near_words
+
+    return near_words(snapshot, options.fuzzy)
+
+
 def _rows(vectors: NDArray[np.float32] | None, n: int) -> Iterable[NDArray[np.float32] | None]:
     """Yield the vectors of queries one by one, as matrices of one row."""
     return [None] * n if vectors is None else np.split(vectors, n)
@@ -239,6 +247,8 @@ def _with_groups(
         query: The query.
         vector: Its vector, (1, dim); None: the search is lexical.
     """
+    from sbert_search.search.stages.grouping import groups_of, holds_groups, within_groups
+
     snapshot, options, mask = search.snapshot, search.options, search.mask
     column, size = options.group_by or "", options.group_size
     n_groups, depth = options.offset + options.k, options.depth
@@ -264,11 +274,13 @@ def matching_marks(snapshot: Snapshot, query: str | None, options: SearchOptions
         query: The query; None: all documents that pass the filter match.
         options: The options of the search, with a mode other than ``auto``.
     """
+    from sbert_search.search.words.word_filter import documents_of, documents_with_any, word_mask
+
     mask = None if options.where is None else snapshot.filter_mask(options.where)
     if query is None:
         return documents_of(snapshot, mask)
     require_queries([query])
-    near = near_words(snapshot, options.fuzzy) if options.fuzzy else None
+    near = _near_words(snapshot, options)
     parsed = parse_query(query) if options.syntax == "operators" else ParsedQuery(query)
     if parsed.clauses:
         mask = word_mask(snapshot, parsed.clauses, mask, near)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from sbert_search.errors import ConfigError
 from sbert_search.runtime.arrays import Ints
 from sbert_search.runtime.seed import uniforms
-from sbert_search.tokens.wordpiece_merges import CONTINUATION
+from sbert_search.tokens.vocabulary import CONTINUATION
 
 # WordPiece marks a piece (vocabulary entry) that continues a word; byte-level BPE and SentencePiece
 # mark a piece that begins a word, by these characters for a space.

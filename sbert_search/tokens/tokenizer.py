@@ -17,8 +17,6 @@ from sbert_search.errors import CorpusError, ModelError
 from sbert_search.runtime.disk import files
 from sbert_search.tokens.chunking import PIECE_CHARS, WHOLE_WORDS, Chunking, Spans, pieces
 from sbert_search.tokens.patterns import refuse_slow_patterns
-from sbert_search.tokens.vocabulary import bert_template, bert_tokenizer, read_vocabulary
-from sbert_search.tokens.wordpiece import SPECIAL_TOKENS
 
 _SETTINGS = "tokenizer_config.json"
 _FILES = (
@@ -99,6 +97,8 @@ class TextTokenizer:
         backend.no_truncation()
         backend.no_padding()
         if backend.post_processor is None and backend.token_to_id("[CLS]") is not None:
+            from sbert_search.tokens.vocabulary import bert_template
+
             backend.post_processor = bert_template(backend)
         self.backend, self.max_len, self.folder = backend, max_len, folder
         self.single = _frame(backend.encode("a"))
@@ -127,6 +127,8 @@ class TextTokenizer:
             if (folder / "tokenizer.json").is_file():
                 backend = Tokenizer.from_file(str(folder / "tokenizer.json"))
             elif (folder / "vocab.txt").is_file():
+                from sbert_search.tokens.vocabulary import bert_tokenizer, read_vocabulary
+
                 backend = bert_tokenizer(*read_vocabulary(folder))
             else:
                 raise ModelError(f"{folder} holds neither tokenizer.json nor vocab.txt.")
@@ -243,6 +245,8 @@ class TextTokenizer:
             segments: Whether the model gets segment ids. This is stored in tokenizer_config.json,
                 since the default of transformers differs by class and version.
         """
+        from sbert_search.tokens.vocabulary import SPECIAL_TOKENS
+
         settings: dict[str, object] = {"tokenizer_class": "PreTrainedTokenizerFast"}
         settings |= {f"{t[1:-1].lower()}_token": t for t in SPECIAL_TOKENS if self._knows(t)}
         if self.folder is None:

@@ -11,8 +11,13 @@ from sbert_search.corpus.documents import CorpusReader
 from sbert_search.corpus.rejects import RejectLog
 from sbert_search.errors import ConfigError
 from sbert_search.runtime.progress import Advance, note, progress
-from sbert_search.tokens.vocabulary import check_new, read_vocabulary, save_vocabulary
-from sbert_search.tokens.wordpiece import SPECIAL_TOKENS, learn_bpe, learn_wordpiece
+from sbert_search.tokens.vocabulary import (
+    SPECIAL_TOKENS,
+    check_new,
+    read_vocabulary,
+    save_vocabulary,
+)
+from sbert_search.tokens.wordpiece import learn_bpe, learn_wordpiece
 from sbert_search.tokens.words import WordRules, count_words
 
 Algorithm = Literal["wordpiece", "bpe"]

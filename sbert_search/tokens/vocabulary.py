@@ -12,9 +12,11 @@ from tokenizers.models import WordPiece
 
 from sbert_search.errors import ConfigError, ModelError
 from sbert_search.runtime.disk import files
-from sbert_search.tokens.wordpiece import SPECIAL_TOKENS, UNKNOWN
-from sbert_search.tokens.wordpiece_merges import CONTINUATION
 from sbert_search.tokens.words import MAX_WORD_CHARS, WordRules
+
+SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+UNKNOWN = "[UNK]"
+CONTINUATION = "##"  # before a piece that continues a word
 
 _FILES = ("tokenizer.json", "vocab.txt", "tokenizer_config.json")
 

@@ -15,11 +15,9 @@ from tokenizers.trainers import WordPieceTrainer
 
 from sbert_search.errors import ConfigError, CorpusError
 from sbert_search.tokens.merge_candidates import MIN_COUNT
-from sbert_search.tokens.wordpiece_merges import CONTINUATION, Segmentation, grow_vocabulary
+from sbert_search.tokens.vocabulary import CONTINUATION, SPECIAL_TOKENS, UNKNOWN
+from sbert_search.tokens.wordpiece_merges import Segmentation, grow_vocabulary
 from sbert_search.tokens.words import MAX_WORD_CHARS, WordRules
-
-SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
-UNKNOWN = "[UNK]"
 
 
 def learn_wordpiece(

@@ -9,10 +9,9 @@ from numpy.typing import NDArray
 
 from sbert_search.runtime.arrays import Ints
 from sbert_search.tokens.merge_candidates import Floats, PairTable, pair_keys
+from sbert_search.tokens.vocabulary import CONTINUATION
 
 Positions = NDArray[np.int32]
-
-CONTINUATION = "##"
 
 
 def join_pieces(left: str, right: str) -> str:

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import signal
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from tokenizers import normalizers, pre_tokenizers
 
 from sbert_search.errors import TrainingError
 from sbert_search.runtime.progress import note
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
 
 MAX_WORD_CHARS = 100  # BERT turns a longer word into [UNK]
 MAX_DISTINCT_WORDS = 10_000_000  # about 1 GiB of words and counts
@@ -104,6 +105,10 @@ def _counted(
         for texts in batches:
             yield count_batch(texts, rules)
         return
+    import multiprocessing  # a search reads the rules of this module, and counts nothing
+    from concurrent.futures import ProcessPoolExecutor
+    from concurrent.futures.process import BrokenProcessPool
+
     context = multiprocessing.get_context("spawn")
     try:
         with ProcessPoolExecutor(

@@ -12,12 +12,49 @@ from tests.cli.process import Done, sbert_search
 from tests.models.tiny import tiny_bi_encoder
 
 HEAVY = {"torch", "transformers", "sentence_transformers", "faiss", "pandas", "scipy", "sklearn"}
+# Modules that build, update, train, evaluate or use a GPU, and parts of libraries that a query does
+# not need; the modules below them count too.
+UNUSED = (
+    "sbert_search.corpus",
+    "sbert_search.embedding.batch_autotune",
+    "sbert_search.embedding.engines.cuda_graphs",
+    "sbert_search.embedding.engines.export",
+    "sbert_search.embedding.engines.torch_engines",
+    "sbert_search.embedding.pipeline",
+    "sbert_search.embedding.processes",
+    "sbert_search.evaluation",
+    "sbert_search.index.dense.faiss_build",
+    "sbert_search.index.dense.faiss_gpu",
+    "sbert_search.index.filters",
+    "sbert_search.index.ingestion.build",
+    "sbert_search.index.ingestion.ingest",
+    "sbert_search.index.ingestion.sync",
+    "sbert_search.index.maintenance",
+    "sbert_search.index.storage.segment_writer",
+    "sbert_search.index.storage.transaction",
+    "sbert_search.index.tuning",
+    "sbert_search.index.writer",
+    "sbert_search.losses",
+    "sbert_search.metrics",
+    "sbert_search.runtime.provenance",
+    "sbert_search.search.rerankers",
+    "sbert_search.tokens.training",
+    "sbert_search.tokens.wordpiece",
+    "sbert_search.training",
+    "huggingface_hub",
+    "multiprocessing",
+    "numpy.ma",
+    "pyarrow.compute",
+    "pyarrow.dataset",
+    "pyarrow.fs",
+    "pyarrow.parquet",
+    "sqlglot",
+)
 LISTING = """
 import json, sys
 from sbert_search.cli.main import run
 code = run()
-names = sorted({name.partition(".")[0] for name in sys.modules})
-print("MODULES", json.dumps(names), file=sys.stderr)
+print("MODULES", json.dumps(sorted(sys.modules)), file=sys.stderr)
 sys.exit(code)
 """
 
@@ -51,6 +88,12 @@ def ask(
     assert done.code == 0, done.err
     line = next(line for line in done.err.splitlines() if line.startswith("MODULES"))
     return done, set(json.loads(line.removeprefix("MODULES")))
+
+
+@pytest.mark.parametrize("mode", ["dense", "lexical", "hybrid"])
+def test_a_cold_search_imports_only_what_it_uses(built: Path, mode: str) -> None:
+    _, modules = ask(built, "--mode", mode)
+    assert not [name for name in modules if f"{name}.".startswith(tuple(f"{u}." for u in UNUSED))]
 
 
 def test_a_cold_search_loads_no_torch_and_finds_the_same(built: Path) -> None:

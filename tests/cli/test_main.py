@@ -5,10 +5,11 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import click
 import pytest
 
 from sbert_search import __version__
-from sbert_search.cli.main import run
+from sbert_search.cli.main import cli, run
 from tests.cli.process import environment, sbert_search
 
 HEAVY = {"torch", "transformers", "sentence_transformers", "tokenizers", "faiss", "onnxruntime"}
@@ -33,6 +34,25 @@ def modules_after(code: str) -> set[str]:
 )
 def test_import_and_help_load_nothing_heavy(code: str) -> None:
     assert not modules_after(code) & (HEAVY | {"pyarrow", "numpy", "sqlglot", "rich"})
+
+
+def test_help_imports_no_command_and_shows_the_line_of_each() -> None:
+    loaded = subprocess.run(
+        [sys.executable, "-X", "importtime", "-m", "sbert_search", "--help"],
+        capture_output=True,
+        text=True,
+        check=True,
+        env=environment(),
+    ).stderr
+    assert "sbert_search.cli.main" in loaded
+    assert "sbert_search.cli.search" not in loaded
+    assert "sbert_search.cli.index" not in loaded
+    context = click.Context(cli, terminal_width=200, max_content_width=200)
+    shown = [" ".join(line.split()) for line in cli.get_help(context).splitlines()]
+    for name in cli.list_commands(context):
+        command = cli.get_command(context, name)
+        assert command is not None
+        assert f"{name} {command.get_short_help_str(200)}" in shown
 
 
 def test_help_names_every_exit_code() -> None:

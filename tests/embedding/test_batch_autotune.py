@@ -78,7 +78,7 @@ def test_an_embedder_measures_over_many_texts_and_gives_the_same_vectors(
     tiny_bi_encoder(tmp_path / "tokens").save(tmp_path / "saved")
     fixed = Embedder(tmp_path / "saved", device="cpu", precision="fp32")
     tuned = Embedder(tmp_path / "saved", device="cpu", precision="fp32", batch_tokens="auto")
-    monkeypatch.setattr("sbert_search.embedding.embedder.find_budget", lambda *_: 512)
+    monkeypatch.setattr("sbert_search.embedding.batch_autotune.find_budget", lambda *_: 512)
     tuned.encode(["the cat sat"] * 3)
     assert tuned.batch_tokens == fixed.batch_tokens
     texts = [f"{'the cat sat on ' * (n % 5)} mat" for n in range(1000)]

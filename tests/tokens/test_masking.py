@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from sbert_search.errors import ConfigError
 from sbert_search.tokens.masking import MaskedTokens, MaskSettings, MaskVocabulary, mask_tokens
-from sbert_search.tokens.wordpiece import SPECIAL_TOKENS
+from sbert_search.tokens.vocabulary import SPECIAL_TOKENS
 
 Ints = NDArray[np.int64]
 

@@ -9,8 +9,7 @@ from tokenizers import Tokenizer
 from sbert_search.corpus.documents import CorpusReader
 from sbert_search.errors import CorpusError
 from sbert_search.tokens.pretokenize import write_token_shards
-from sbert_search.tokens.vocabulary import bert_tokenizer
-from sbert_search.tokens.wordpiece import SPECIAL_TOKENS
+from sbert_search.tokens.vocabulary import SPECIAL_TOKENS, bert_tokenizer
 from sbert_search.tokens.words import WordRules
 
 PIECES = [*SPECIAL_TOKENS, "the", "cat", "sat", "##s", ".", "[", "]", "mask"]

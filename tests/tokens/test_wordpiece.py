@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sbert_search.errors import ConfigError, CorpusError
-from sbert_search.tokens.wordpiece import SPECIAL_TOKENS, alphabet, learn_bpe, learn_wordpiece
+from sbert_search.tokens.vocabulary import SPECIAL_TOKENS
+from sbert_search.tokens.wordpiece import alphabet, learn_bpe, learn_wordpiece
 from sbert_search.tokens.words import WordRules
 
 MANY = 1_000

@@ -6,18 +6,21 @@ A position is the index of a row in the segment.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sbert_search.index.dense import faiss_file, faiss_gpu
+from sbert_search.index.dense import faiss_file
 from sbert_search.index.dense.exact import TopK, exact_scores, scan
 from sbert_search.index.dense.faiss_runtime import FaissIndex
 from sbert_search.index.dense.query_plan import Plan, Selection, plan
 from sbert_search.index.norms import Vectors
 from sbert_search.index.storage.manifest import StoreSettings
 from sbert_search.index.storage.segments import Segment
+
+if TYPE_CHECKING:
+    from sbert_search.index.dense.faiss_gpu import GpuIndex
 
 
 class Rows(Protocol):
@@ -71,7 +74,7 @@ def offer_approximate(
     index: FaissIndex,
     selection: Selection | None,
     settings: StoreSettings,
-    on_gpu: faiss_gpu.GpuIndex | None = None,
+    on_gpu: GpuIndex | None = None,
 ) -> None:
     """Offer the rows that a FAISS index finds, scored with their stored vectors.
 
@@ -100,7 +103,7 @@ class _Search:
     index: FaissIndex
     selection: Selection | None
     settings: StoreSettings
-    on_gpu: faiss_gpu.GpuIndex | None
+    on_gpu: GpuIndex | None
 
     @property
     def n_selected(self) -> int:
@@ -135,6 +138,8 @@ class _Search:
         """Find candidates on the CPU or GPU: positions (n_queries, n), -1 where there is none."""
         if self.on_gpu is None:
             return faiss_file.search(self.index, plan, queries, self.selection)
+        from sbert_search.index.dense import faiss_gpu
+
         if faiss_gpu.supports(plan):
             return self.on_gpu.search(plan, queries, self.selection)
         euclidean = self.settings.metric == "euclidean"

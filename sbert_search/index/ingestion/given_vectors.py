@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
@@ -84,20 +83,6 @@ def no_model(dim: int, metric: Metric) -> ModelIdentity:
         normalize=metric == "cosine",
         engine=ModelIdentity.NO_ENGINE,
     )
-
-
-def require_model(identity: ModelIdentity, path: Path) -> None:
-    """Refuse to embed texts for an index whose vectors were given without a model.
-
-    Raises:
-        ModelMismatch: The index has no model.
-    """
-    if not identity.is_model:
-        raise ModelMismatch(
-            f"{path} holds vectors that were given without a model, so no text can be embedded for "
-            "it. Search by a vector, by `similar` or in the mode lexical; give `vectors` with the "
-            "documents that you add; or build the index with the model that made its vectors."
-        )
 
 
 def refuse_model_options(options: Iterable[str]) -> None:

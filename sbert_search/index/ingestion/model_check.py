@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Unpack, cast
 from weakref import WeakKeyDictionary
 
@@ -82,6 +83,20 @@ def with_kept_precision(options: EmbedderOptions, stored: ModelIdentity) -> Embe
 def self_check(embedder: TextEmbedder) -> SelfCheck:
     """Embed the check texts, so that vectors can later show whether a model is the same."""
     return SelfCheck.of(SELF_CHECK_TEXTS, embedder.encode_document(SELF_CHECK_TEXTS))
+
+
+def require_model(identity: ModelIdentity, path: Path) -> None:
+    """Refuse to embed texts for an index whose vectors were given without a model.
+
+    Raises:
+        ModelMismatch: The index has no model.
+    """
+    if not identity.is_model:
+        raise ModelMismatch(
+            f"{path} holds vectors that were given without a model, so no text can be embedded for "
+            "it. Search by a vector, by `similar` or in the mode lexical; give `vectors` with the "
+            "documents that you add; or build the index with the model that made its vectors."
+        )
 
 
 def require_same_model(settings: StoreSettings, embedder: TextEmbedder) -> None:

@@ -77,7 +77,7 @@ class TermReader:
             its term, then the words of the text that ``near`` finds, in any inflection.
         """
         counted: Counter[str] = Counter()
-        terms = set(np.unique(self.terms(text, counted if near else None)).tolist()) - {STOP_WORD}
+        terms = set(self.terms(text, counted if near else None).tolist()) - {STOP_WORD}
         found: dict[str, tuple[str, ...]] = {}
         for word in dict.fromkeys(self.words(query)):
             term = self._hashes[word]

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -27,11 +28,12 @@ from sbert_search.index.lexical_settings import LexicalSettings
 from sbert_search.index.storage import npy
 from sbert_search.index.storage.manifest import LexicalRecord, Manifest
 from sbert_search.index.storage.passages import read_documents
-from sbert_search.index.storage.segment_writer import record_of
 from sbert_search.index.storage.segments import REMAKE, Segment, check_hash, open_checked
-from sbert_search.index.storage.transaction import Transaction
 from sbert_search.runtime.disk import files
 from sbert_search.runtime.disk.folders import Folder
+
+if TYPE_CHECKING:  # a search reads postings without the code that writes segments
+    from sbert_search.index.storage.transaction import Transaction
 
 SLICE_DOCS = 65_536  # documents whose postings are counted in memory at a time
 SLICE_CHARS = 16 << 20  # characters of the documents counted at a time
@@ -114,6 +116,8 @@ def write_lexical(
         OSError: The disk failed. The partial files are in no manifest, so a later writer removes
             them.
     """
+    from sbert_search.index.storage.segment_writer import record_of
+
     n_pairs = sum(_n_live(postings, live) for postings, live in sources)
     with files.NewFile(folder / f"lex/{number:06d}.pairs.npy") as pairs:
         pairs.write(npy.header("u4", (n_pairs, 2)))

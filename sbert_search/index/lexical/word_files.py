@@ -13,7 +13,6 @@ from sbert_search.index.lexical.analyzer import STOP_WORD, term_reader
 from sbert_search.index.lexical.vocabulary import BATCH_WORDS, SCHEMA, WordList
 from sbert_search.index.lexical_settings import LexicalSettings
 from sbert_search.index.storage.manifest import FileRecord
-from sbert_search.index.storage.segment_writer import BatchWriter, record_of
 from sbert_search.index.storage.segments import REMAKE, check_hash
 from sbert_search.runtime.disk import files
 from sbert_search.runtime.disk.folders import Entry
@@ -48,6 +47,8 @@ def read_words(view: memoryview, record: FileRecord) -> WordList:
 
 def write_words(place: Entry, batches: Iterable[pa.RecordBatch]) -> FileRecord:
     """Write ascending words with counts, one batch of `BATCH_WORDS` words at a time."""
+    from sbert_search.index.storage.segment_writer import BatchWriter, record_of
+
     with files.NewFile(place) as file:
         writer = BatchWriter(file, SCHEMA, BATCH_WORDS)
         for batch in batches:

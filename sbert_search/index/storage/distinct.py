@@ -9,7 +9,6 @@ from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from sbert_search.index.storage.columns import ARROW_TYPES, PREFIX
@@ -80,6 +79,8 @@ def distinct_values(segments: Sequence[Segment], name: str, kind: ColumnType) ->
     Raises:
         CorruptIndex: The column cannot be read.
     """
+    import pyarrow.compute as pc  # most searches do not need it, and it imports slowly
+
     element = ARROW_TYPES[kind.removeprefix("list[").removesuffix("]")]
     columns = [_values_of(segment, name, element) for segment in segments]
     encoded = pa.chunked_array([values for _, values in columns], element).dictionary_encode()
@@ -98,6 +99,8 @@ def _values_of(
     segment: Segment, name: str, element: pa.DataType
 ) -> tuple[NDArray[np.int64], pa.Array]:
     """Read the values of the documents of a segment, without nulls, and their documents."""
+    import pyarrow.compute as pc  # most searches do not need it, and it imports slowly
+
     if name not in segment.record.columns:
         return np.empty(0, np.int64), pa.array([], element)
     column = segment.table([PREFIX + name]).column(0).combine_chunks()

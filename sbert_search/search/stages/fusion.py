@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sbert_search.errors import QueryError
+from sbert_search.runtime.arrays import distinct
 from sbert_search.search.ranking import Ranking
 
 Method = Literal["weighted", "rrf"]
@@ -61,7 +62,7 @@ def fuse(dense: Ranking, lexical: Ranking, settings: Fusion) -> Ranking:
     ordered by the better of their two ranks, then by row. The best passage of a document is the one
     that the dense stage chose, if the dense stage found the document.
     """
-    docs = np.union1d(dense.docs, lexical.docs)
+    docs = distinct(np.concatenate([dense.docs, lexical.docs]))
     rows, total = docs.copy(), np.zeros(len(docs))
     best_rank = np.full(len(docs), np.iinfo(np.int64).max)
     stages = {}
