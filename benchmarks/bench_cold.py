@@ -1,9 +1,12 @@
-"""Time of one query in a new process: `sbert-search search` against a script of ten lines.
+"""Time of one query in a new process: `sbert-search search` against a script, or another commit.
 
 The script, which is the peer, loads the model with sentence-transformers, reads a FAISS index and
 the texts, and prints ten hits. Both programs answer the same query from the same vectors of SciFact
 abstracts. The wall time and the processor time of the whole process are measured. Name the folder
 of the data sets with the variable SBERT_SEARCH_DATA, or an index with --index.
+
+With --before COMMIT, the peer is this package at another commit of this repository: `--help` and
+searches in each mode run by both in turn. The commit is checked out into a temporary folder.
 """
 
 from __future__ import annotations
@@ -15,13 +18,14 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import faiss
 import numpy as np
-from common import Results, arguments, compare, repeats_of
+from common import Results, arguments, paired, repeats_of
 
 from sbert_search.corpus.documents import CorpusReader
 from sbert_search.index.index import Index
@@ -29,6 +33,14 @@ from sbert_search.models.loading.resolve import resolve_model
 
 QUERY = "does vitamin D deficiency raise the risk of multiple sclerosis?"
 QUICK_DOCS = 300
+REPOSITORY = Path(__file__).resolve().parents[1]
+# Options of the searches that --before compares; without --mode it is the search that users type.
+SEARCHES = {
+    "dense": ("--mode", "dense", "--json"),
+    "lexical": ("--mode", "lexical"),
+    "hybrid": ("--mode", "hybrid", "--json"),
+    "default": (),
+}
 PEER = """
 import json, sys
 import faiss
@@ -42,29 +54,87 @@ for score, row in zip(scores[0], rows[0]):
 """
 
 
+class Times(NamedTuple):
+    """Seconds of a process."""
+
+    wall: float
+    cpu: float  # depends less than the wall time on other programs that run on the machine
+
+
+class Program(NamedTuple):
+    """A command, and the folder from which it imports this package."""
+
+    command: Sequence[str]
+    source: Path = REPOSITORY
+
+    def run(self) -> Times:
+        """Run the command and measure its process."""
+        before, start = _children_s(), time.perf_counter()
+        self.output()
+        return Times(time.perf_counter() - start, _children_s() - before)
+
+    def output(self) -> list[str]:
+        """Run the command and return the lines that it prints."""
+        environment = {**os.environ, "PYTHONPATH": str(self.source)}
+        environment.pop("PYTHONDONTWRITEBYTECODE", None)  # users import compiled modules
+        done = subprocess.run(
+            self.command, capture_output=True, check=True, env=environment, text=True
+        )
+        return done.stdout.splitlines()
+
+
 def main() -> None:
     """Measure, print the figures and write the result file."""
     parser = arguments(__doc__ or "")
     parser.add_argument("--index", type=Path, help="search this index instead of building one")
+    parser.add_argument("--before", metavar="COMMIT", help="compare with this commit")
     options = parser.parse_args()
     data = os.environ.get("SBERT_SEARCH_DATA")
     if options.index is None and data is None:
         parser.error("name an index with --index, or the data folder in SBERT_SEARCH_DATA")
-    results = Results(options)
+    results, repeats = Results(options), repeats_of(options)
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
         index = options.index or build(Path(data or "") / "scifact", folder, quick=options.quick)
-        write_peer_files(Index.open(index), folder)
-        model = str(resolve_model(Index.open(index).identity.name).path)
-        command = [sys.executable, "-m", "sbert_search", "search", str(index), QUERY]
-        ours = [*command, "--mode", "dense", "--json"]
-        peer = [sys.executable, "-c", PEER, scratch, model, QUERY]
-        require_same_hits(ours, peer)
-        repeats = repeats_of(options)
-        for name, clock in (("wall", time.perf_counter), ("cpu", children_s)):
-            mine, theirs = (seconds(command, clock) for command in (ours, peer))
-            results.add(f"cold_search_{name}", compare(mine, theirs, unit="s", repeats=repeats))
+        package = [sys.executable, "-m", "sbert_search"]
+        search = [*package, "search", str(index), QUERY]
+        if options.before:
+            commands = {"help": [*package, "--help"]}
+            commands |= {name: [*search, *given] for name, given in SEARCHES.items()}
+            with checked_out(options.before, folder / "before") as source:
+                for name, command in commands.items():
+                    add(results, name, Program(command), Program(command, source), repeats)
+        else:
+            write_peer_files(Index.open(index), folder)
+            model = str(resolve_model(Index.open(index).identity.name).path)
+            ours = Program([*search, "--mode", "dense", "--json"])
+            peer = Program([sys.executable, "-c", PEER, scratch, model, QUERY])
+            require_same_hits(ours, peer)
+            add(results, "cold_search", ours, peer, repeats)
     results.write()
+
+
+@contextmanager
+def checked_out(commit: str, folder: Path) -> Iterator[Path]:
+    """Check a commit out into a folder, as a worktree of this repository that is removed again."""
+    git = ["git", "-C", str(REPOSITORY), "worktree"]
+    subprocess.run([*git, "add", "--quiet", "--detach", str(folder), commit], check=True)
+    try:
+        yield folder
+    finally:
+        subprocess.run([*git, "remove", "--force", str(folder)], check=True)
+
+
+def add(results: Results, name: str, ours: Program, peer: Program, repeats: int) -> None:
+    """Run two programs in turn; add a figure of the wall time and one of the processor time.
+
+    The first round, in which Python compiles modules and the system reads files, is not counted.
+    """
+    rounds = [(ours.run(), peer.run()) for _ in range(1 + repeats)][1:]
+    for clock in Times._fields:
+        mine = [getattr(times, clock) for times, _ in rounds]
+        theirs = [getattr(times, clock) for _, times in rounds]
+        results.add(f"{name}_{clock}", paired(mine, theirs, unit="s"))
 
 
 def build(source: Path, folder: Path, *, quick: bool) -> Path:
@@ -98,32 +168,15 @@ def write_peer_files(index: Index, folder: Path) -> None:
             file.write(json.dumps(record) + "\n")
 
 
-def require_same_hits(*commands: list[str]) -> None:
+def require_same_hits(*programs: Program) -> None:
     """Exit if the answers differ, because their times are then not comparable."""
-    answers = []
-    for command in commands:
-        lines = subprocess.run(command, capture_output=True, check=True).stdout.splitlines()
-        answers.append([json.loads(line)["doc_id"] for line in lines])
+    answers = [[json.loads(line)["doc_id"] for line in each.output()] for each in programs]
     if answers[0] != answers[1]:
         raise SystemExit(f"The hits differ: {answers[0]} and {answers[1]}.")
 
 
-def seconds(command: list[str], clock: Callable[[], float]) -> Callable[[], float]:
-    """Make a function that runs a command and returns its time by a clock."""
-
-    def run() -> float:
-        start = clock()
-        subprocess.run(command, capture_output=True, check=True)
-        return clock() - start
-
-    return run
-
-
-def children_s() -> float:
-    """Return the processor time of ended child processes.
-
-    It depends less than the wall time on other programs that run on the machine.
-    """
+def _children_s() -> float:
+    """Return the processor time of ended child processes."""
     used: Any = resource.getrusage(resource.RUSAGE_CHILDREN)
     return float(used.ru_utime + used.ru_stime)
 

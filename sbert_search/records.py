@@ -94,8 +94,8 @@ class Hit:
         chunk: Number of the best passage in the document, from 0.
         span: Start and end of the best passage in ``Document.full_text``, in characters.
         best_sentence: The sentence of the best passage that best answers the query: the one that
-            shares the rarest words with it or, of several close ones, the nearest. "" if no
-            sentence was requested.
+            shares the rarest words with it, in any inflection. Where none shares a word, it is the
+            nearest to the query by vectors. "" if no sentence was requested.
         matched_words: Words of the query that occur in the document, in any inflection, and in
             fuzzy search the words of the document that matched a word of the query. Common words
             are listed only if no other word matched.

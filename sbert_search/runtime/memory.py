@@ -22,6 +22,7 @@ MAX_BATCH_BYTES = 16 << 20
 MAX_WAITING_BYTES = 256 << 20
 _FIXED_BYTES = 128 << 20  # part of `Shares.work` for tokens, vectors and postings
 _SHARED_BYTES = 1 << 30  # maximum part of `Shares.work` for the rows being processed
+_STEPS_KEPT = 32  # training steps between two returns of free blocks to the kernel
 _FIRST_STEPS = 4  # number of training steps that show the normal memory of the process
 
 
@@ -87,14 +88,16 @@ class FreedMemory:
     Every training step on a CPU allocates large tensors. If glibc returned their memory to the
     kernel after each step, the next step would pay a page fault for every 4 KiB. But tensor sizes
     vary between steps, so the kept memory fragments and grows without bound. `after_step` therefore
-    returns the free blocks once the process holds 1.5 times the memory of its first steps. Without
-    glibc this class does nothing.
+    returns the free blocks once the process holds 1.5 times the memory of its first steps. The step
+    after that pays all page faults again, so this happens at most every 32 steps, unless the
+    process holds twice the memory. Without glibc this class does nothing.
     """
 
     def __init__(self) -> None:
         """Make glibc keep freed blocks from now on."""
         self._libc = _glibc()
         self._held_at_first: list[int] = []  # memory after each of the first steps
+        self._wait = 0  # steps before which blocks are kept, unless the memory doubles
         if self._libc is not None:
             self._libc.mallopt(_MMAP_THRESHOLD, _KEPT_BYTES)
             self._libc.mallopt(_TRIM_THRESHOLD, 2 * _KEPT_BYTES - 1)
@@ -107,9 +110,11 @@ class FreedMemory:
         if len(self._held_at_first) < _FIRST_STEPS:
             self._held_at_first.append(held)
             return False
-        if held <= 1.5 * max(self._held_at_first):
+        self._wait = max(0, self._wait - 1)
+        if held <= (2 if self._wait else 1.5) * max(self._held_at_first):
             return False
         self._libc.malloc_trim(0)
+        self._wait = _STEPS_KEPT
         return True
 
 

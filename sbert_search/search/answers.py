@@ -18,7 +18,7 @@ from sbert_search.search.hits import body_of, read_hits, without_rest
 from sbert_search.search.options import SearchOptions
 from sbert_search.search.ranking import Ranking
 from sbert_search.search.retrieval import Retrieved
-from sbert_search.search.stages.lexical import best_passages, best_sentence, informative_words
+from sbert_search.search.stages.lexical import best_passages, informative_words
 
 
 def within_memory(
@@ -85,13 +85,8 @@ def _highlighted(
     bodies = [body_of(hit) for hit in hits]
     texts = [f"{hit.title} {hit.text}" for hit in hits]
     words = informative_words(snapshot, found.query, texts, found.near)
-    if found.vector is not None:
-        wanted = " ".join([found.query, *chain.from_iterable(words if found.near else ())])
-        best = best_sentences(wanted, found.vector, bodies, embedder())
-    else:
-        best = [
-            best_sentence(snapshot.lexical.reader, found.query, body, found.near) for body in bodies
-        ]
+    wanted = " ".join([found.query, *chain.from_iterable(words if found.near else ())])
+    best = best_sentences(snapshot, wanted, bodies, found.vector, embedder)
     return [
         replace(hit, best_sentence=sentence, matched_words=matched)
         for hit, sentence, matched in zip(hits, best, words, strict=True)

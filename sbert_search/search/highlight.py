@@ -5,83 +5,101 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sbert_search.embedding.protocol import TextEmbedder
+from sbert_search.index.lexical.analyzer import STOP_WORD
 from sbert_search.index.norms import normalised
+from sbert_search.index.snapshot import Snapshot
 from sbert_search.tokens.sentences import split_sentences
 
 SENTENCES = 4  # most sentences of one passage that are embedded
 CHARS = 1 << 17  # characters from the start of a passage that are split into sentences
 TOKENS = 128  # most tokens of the sentences that are embedded for one query
-# A sentence competes with the one that shares the rarest words if the inverse document frequencies
-# of its own shared words add up to this part of the other's.
-CLOSE = 0.85
 
 _WORD = re.compile(r"\w+")
 
+Shared = Callable[[str], float]
+"""Returns the sum of the inverse document frequencies of the words that text and query share."""
+
 
 def best_sentences(
-    text: str, query: NDArray[np.float32], passages: Sequence[str], embedder: TextEmbedder
+    snapshot: Snapshot,
+    query: str,
+    passages: Sequence[str],
+    vector: NDArray[np.float32] | None = None,
+    embedder: Callable[[], TextEmbedder] | None = None,
 ) -> list[str]:
     """Pick from each passage the sentence that best answers a query.
 
-    It is the sentence that shares the rarest words with the query. Where several sentences are
-    close by this measure, the nearest of them to the query is chosen; they are embedded in one call
-    of the embedder, up to `TOKENS` tokens for all passages.
+    It is the sentence that shares the rarest words with the query. Where no sentence of a passage
+    shares a word, it is the sentence nearest to the query, by vectors, among the first `SENTENCES`.
 
     Args:
-        text: The query.
-        query: Vector of the query, float32 (dim,).
+        snapshot: The state of the index that has the passages.
+        query: The query.
         passages: The passages; a passage without text gives "".
-        embedder: The embedder that made the query's vector.
+        vector: Vector of the query, float32 (dim,); None: no sentence is embedded.
+        embedder: Returns the embedder that made the vector; it is called only if it is needed. At
+            most `TOKENS` tokens of all passages are embedded, in one call of the embedder.
 
     Returns:
-        One sentence for each passage. Of equally near sentences, it is the one that shares the
-        rarest words with the query.
+        One sentence for each passage; the first of equally good ones.
     """
-    # docs/decisions.md: The best sentence of a hit is chosen by words first.
-    groups = _close_by_words(
-        text, [split_sentences(p[:CHARS], wrapped=True) or [""] for p in passages]
-    )
-    open_groups = [group for group in groups if len(group) > 1]
-    if not open_groups:
-        return [group[0] for group in groups]
-    tokens = embedder.tokenize([s for group in open_groups for s in group], task="document")
-    starts = np.cumsum([0, *map(len, open_groups)])
+    # docs/decisions.md: The best sentence of a hit is chosen by words.
+    groups = [split_sentences(p[:CHARS], wrapped=True) or [""] for p in passages]
+    shared = _by_index(snapshot, query) if snapshot.settings.lexical else _by_page(query, groups)
+    scores = [list(map(shared, group)) for group in groups]
+    best = [group[s.index(max(s))] for group, s in zip(groups, scores, strict=True)]
+    undecided = [i for i, s in enumerate(scores) if len(s) > 1 and not max(s)]
+    if undecided and vector is not None and embedder is not None:
+        first = [groups[i][:SENTENCES] for i in undecided]
+        for i, sentence in zip(undecided, _nearest(first, vector, embedder()), strict=True):
+            best[i] = sentence
+    return best
+
+
+def _by_index(snapshot: Snapshot, query: str) -> Shared:
+    """Compare words in any inflection, without stop words, by their frequencies in the index."""
+    lexical = snapshot.lexical
+    terms = set(lexical.reader.terms(query).tolist()) - {STOP_WORD}
+    counts = {term: lexical.postings_of(term)[1] for term in terms}
+    idf = {term: math.log(1 + snapshot.n_docs / (count + 0.5)) for term, count in counts.items()}
+
+    def shared(text: str) -> float:
+        found = lexical.reader.terms(text).tolist()
+        return math.fsum(idf[term] for term in terms.intersection(found))
+
+    return shared
+
+
+def _by_page(query: str, groups: Sequence[Sequence[str]]) -> Shared:
+    """Compare words as they are written, by their frequencies in the sentences of the passages.
+
+    An index without lexical data has no frequencies of words.
+    """
+    words = _words(query)
+    counts = Counter(word for group in groups for text in group for word in words & _words(text))
+    total = sum(map(len, groups))
+    idf = {word: math.log(1 + total / count) for word, count in counts.items()}
+    return lambda text: math.fsum(idf[word] for word in words & _words(text))
+
+
+def _nearest(
+    groups: Sequence[Sequence[str]], query: NDArray[np.float32], embedder: TextEmbedder
+) -> list[str]:
+    """Return the sentence of each group that is nearest to a query, among those in the budget."""
+    tokens = embedder.tokenize([text for group in groups for text in group], task="document")
+    starts = np.cumsum([0, *map(len, groups)])
     rows = np.array(list(_within_budget(starts, tokens.lengths)), dtype=np.int64)
     similarities = np.full(len(tokens), -np.inf, dtype=np.float32)
     if len(rows):
         similarities[rows] = normalised(embedder.encode_tokens(tokens.take(rows))) @ query
-    nearest = iter([int(np.argmax(part)) for part in np.split(similarities, starts[1:-1])])
-    return [group[next(nearest) if len(group) > 1 else 0] for group in groups]
-
-
-def _close_by_words(text: str, groups: Sequence[Sequence[str]]) -> list[list[str]]:
-    """Find the sentences of each passage that share the rarest words with a query.
-
-    Returns:
-        For each passage, the sentence with the highest sum of the inverse document frequencies of
-        the shared words, and after it those with at least `CLOSE` times this sum.
-    """
-    query_words = _words(text)
-    counts = Counter(word for group in groups for s in group for word in query_words & _words(s))
-    total = sum(map(len, groups))
-    idf = {word: math.log(1 + total / count) for word, count in counts.items()}
-
-    def shared(sentence: str) -> float:
-        return math.fsum(idf[word] for word in query_words & _words(sentence))
-
-    return [_close(group, [shared(sentence) for sentence in group]) for group in groups]
-
-
-def _close(sentences: Sequence[str], shared: Sequence[float]) -> list[str]:
-    least = CLOSE * max(shared)
-    order = sorted(range(len(sentences)), key=shared.__getitem__, reverse=True)
-    return [sentences[i] for i in order if shared[i] >= least][:SENTENCES]
+    parts = np.split(similarities, starts[1:-1])
+    return [group[int(np.argmax(part))] for group, part in zip(groups, parts, strict=True)]
 
 
 def _within_budget(starts: NDArray[np.int64], lengths: NDArray[np.int32]) -> Iterator[int]:

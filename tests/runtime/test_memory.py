@@ -9,6 +9,7 @@ import pytest
 
 from sbert_search.errors import ConfigError
 from sbert_search.runtime import memory
+from sbert_search.runtime.memory import FreedMemory
 
 FAULTS = """
 import resource, sys
@@ -97,3 +98,24 @@ def test_a_budget_that_is_used_up_is_refused_with_the_memory_that_would_do(
     assert str(refused.value) == (
         "A search takes about 400 MiB, but 212 MiB of --memory are left; allow 700 MiB or more."
     )
+
+
+def test_free_memory_is_kept_for_some_steps_unless_it_doubles(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    held = 100
+
+    class Libc:
+        def mallopt(self, *_: int) -> None: ...
+
+        def malloc_trim(self, _: int) -> None: ...
+
+    monkeypatch.setattr(memory, "_glibc", Libc)
+    monkeypatch.setattr(memory, "anonymous_bytes", lambda: held)
+    freed = FreedMemory()
+    assert not any(freed.after_step() for _ in range(6))
+    held = 160
+    assert freed.after_step()
+    assert [freed.after_step() for _ in range(33)] == [False] * 31 + [True, False]
+    held = 201
+    assert freed.after_step()

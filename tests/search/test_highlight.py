@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from sbert_search.embedding.hashing import HashingEmbedder
-from sbert_search.embedding.protocol import TokenizedTexts, Vectors
+from sbert_search.embedding.protocol import TextEmbedder, TokenizedTexts, Vectors
+from sbert_search.index.index import Index
+from sbert_search.index.snapshot import Snapshot
 from sbert_search.search import highlight
 from sbert_search.search.highlight import best_sentences
 
-QUERY = "who turns the wheel"
+TEXTS = [
+    "Water turns the wheel of the mill.",
+    *(f"The water of river {n} is cold." for n in range(8)),
+]
+UNKNOWN = "gibberish without any match"  # shares no word with the passages of the tests
 
 
 class Listener(HashingEmbedder):
@@ -20,67 +28,82 @@ class Listener(HashingEmbedder):
         return super().encode_tokens(tokens)
 
 
-def test_the_best_sentence_shares_the_words_of_the_query() -> None:
-    embedder = HashingEmbedder()
-    (query,) = embedder.encode_query([QUERY])
-    passages = ["Rain falls. Water turns the wheel. Night comes.", "No sentence end here", " "]
-    assert best_sentences(QUERY, query, passages, embedder) == [
-        "Water turns the wheel.",
+@pytest.fixture(scope="module")
+def snapshot(tmp_path_factory: pytest.TempPathFactory) -> Snapshot:
+    out = tmp_path_factory.mktemp("highlight") / "my.index"
+    return Index.from_texts(TEXTS, model="hashing", out=out).state
+
+
+def never() -> TextEmbedder:
+    pytest.fail("A word decides, so the model is not needed.")
+
+
+def by_words(snapshot: Snapshot, query: str, *passages: str) -> list[str]:
+    (vector,) = HashingEmbedder().encode_query([query])
+    return best_sentences(snapshot, query, passages, vector, never)
+
+
+def test_the_best_sentence_shares_a_word_in_any_inflection(snapshot: Snapshot) -> None:
+    passages = ["Rain falls. Water turned all wheels. Night comes.", "No sentence end here", " "]
+    assert by_words(snapshot, "who is turning the wheel", *passages) == [
+        "Water turned all wheels.",
         "No sentence end here",
         "",
     ]
 
 
-def test_words_decide_without_the_model_where_one_sentence_has_most() -> None:
+def test_a_word_that_is_rare_in_the_index_decides(snapshot: Snapshot) -> None:
+    passage = "Water is cold. A wheel is round. Cold water."
+    assert by_words(snapshot, "water wheels", passage) == ["A wheel is round."]
+    assert by_words(snapshot, "water", passage) == ["Water is cold."]  # the first of equal ones
+
+
+def test_nearness_decides_where_no_word_is_shared(snapshot: Snapshot) -> None:
     embedder = Listener()
-    (night,) = embedder.encode_query(["night comes"])
-    passages = ["Rain falls. Water turns the wheel. Night comes.", "One sentence only."]
-    embedder.heard = []
-    assert best_sentences(QUERY, night, passages, embedder) == [
-        "Water turns the wheel.",
-        "One sentence only.",
-    ]
-    assert embedder.heard == []
+    (night,) = embedder.encode_query(["the night came"])
+    passages = ["Dawn is here. The night came.", "The night came early. A mill stands."]
+    found = best_sentences(snapshot, "mills at the", passages, night, lambda: embedder)
+    assert found == ["The night came.", "A mill stands."]  # "at" and "the" are stop words
+    assert sorted(embedder.heard) == ["Dawn is here.", "The night came."]
+    first = best_sentences(snapshot, "mills at the", passages)
+    assert first == ["Dawn is here.", "A mill stands."]
 
 
-def test_nearness_decides_among_sentences_that_are_close_by_words() -> None:
+def test_without_lexical_data_words_are_compared_as_they_are_written(tmp_path: Path) -> None:
+    index = Index.from_texts(TEXTS, model="hashing", out=tmp_path / "my.index", lexical=None)
+    passage = "All wheels. Rain on a day. The wheel and the water. Day after day."
+    assert by_words(index.state, "the Wheel", passage) == ["The wheel and the water."]
+    assert by_words(index.state, "day and rain", passage, "Day.") == ["Rain on a day.", "Day."]
+
+
+def test_a_budget_goes_round_the_passages(
+    snapshot: Snapshot, monkeypatch: pytest.MonkeyPatch
+) -> None:
     embedder = Listener()
-    (night,) = embedder.encode_query(["the wheel at night"])
-    passages = ["The wheel squeaks. The wheel at night. Rain falls.", "Dawn is here. Night came."]
-    assert best_sentences("a wheel", night, passages, embedder) == [
-        "The wheel at night.",
-        "Night came.",
-    ]
-    assert sorted(embedder.heard) == [
-        "Dawn is here.",
-        "Night came.",
-        "The wheel at night.",
-        "The wheel squeaks.",
-    ]
+    (query,) = embedder.encode_query([UNKNOWN])
 
+    def ask() -> list[str]:
+        passages = ["A rain. A night. A fog.", "An ox. A cat. A dog.", "Day."]
+        return best_sentences(snapshot, UNKNOWN, passages, query, lambda: embedder)
 
-def test_a_budget_goes_round_the_passages(monkeypatch: pytest.MonkeyPatch) -> None:
-    embedder = Listener()
-    (query,) = embedder.encode_query([QUERY])
-    passages = ["A rain. A night. A fog.", "An ox. A cat. A dog.", "Day."]
-    best_sentences(QUERY, query, passages, embedder)
+    ask()
     assert embedder.heard == ["A rain.", "An ox.", "A night.", "A cat.", "A fog.", "A dog."]
     lengths = embedder.tokenize(embedder.heard[:3], task="document").lengths
     monkeypatch.setattr(highlight, "TOKENS", int(lengths.sum()))
-    best_sentences(QUERY, query, passages, embedder)
+    ask()
     assert embedder.heard == ["A rain.", "An ox.", "A night."]
     monkeypatch.setattr(highlight, "TOKENS", 1)
     embedder.heard = []
-    assert best_sentences(QUERY, query, passages, embedder) == ["A rain.", "An ox.", "Day."]
+    assert ask() == ["A rain.", "An ox.", "Day."]
     assert embedder.heard == []
 
 
-def test_of_a_long_text_only_some_sentences_are_embedded() -> None:
+def test_of_a_long_text_only_some_sentences_are_embedded(snapshot: Snapshot) -> None:
     embedder = Listener()
-    (query,) = embedder.encode_query([QUERY])
+    (query,) = embedder.encode_query([UNKNOWN])
     passage = " ".join(f"Number {n} is here." for n in range(1000))
-    assert best_sentences(QUERY, query, [passage], embedder) in [
+    assert best_sentences(snapshot, UNKNOWN, [passage], query, lambda: embedder) in [
         [f"Number {n} is here."] for n in range(highlight.SENTENCES)
     ]
     assert len(embedder.heard) == highlight.SENTENCES
-    assert best_sentences(QUERY, query, [f"{passage} A wheel."], embedder) == ["A wheel."]
+    assert by_words(snapshot, "a wheel", f"{passage} A wheel.") == ["A wheel."]

@@ -1,4 +1,4 @@
-"""Lexical search, and the passages, sentences and words that match a query; no model is used."""
+"""Lexical search, and the passages and words that match a query; no model is used."""
 
 from __future__ import annotations
 
@@ -12,9 +12,7 @@ from sbert_search.index.dense.query_plan import RowMask
 from sbert_search.index.lexical.analyzer import NearWords, TermReader, term_reader
 from sbert_search.index.snapshot import Snapshot
 from sbert_search.index.storage.passages import StoredPassage
-from sbert_search.search.highlight import CHARS
 from sbert_search.search.ranking import Ranking
-from sbert_search.tokens.sentences import split_sentences
 
 COMMON = 0.1  # a word in more than this share of the documents is common
 FEW = 10  # a word in at most this number of documents is never common, however small the index
@@ -69,14 +67,6 @@ def best_passages(
         texts = [passage.text for passage in passages[doc]]
         rows[i] = passages[doc][_most_words(snapshot.lexical.reader, query, texts, near)].row
     return Ranking(ranking.docs, rows, ranking.scores, ranking.stages)
-
-
-def best_sentence(
-    reader: TermReader, query: str, passage: str, near: NearWords | None = None
-) -> str:
-    """Pick the sentence with the most words of the query, and the first of several such ones."""
-    sentences = split_sentences(passage[:CHARS], wrapped=True) or [""]
-    return sentences[_most_words(reader, query, sentences, near)]
 
 
 def informative_words(

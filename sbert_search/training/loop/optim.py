@@ -99,18 +99,39 @@ def learning_rate_factors(names: Sequence[str], config: OptimConfig) -> list[flo
     return [factor(name, block) for name, block in zip(names, blocks, strict=True)]
 
 
-def clip_gradients(model: nn.Module, max_norm: float) -> Tensor:
-    """Scale the gradients in place to a total norm of at most ``max_norm``; 0 turns this off.
+def gradient_norm(model: nn.Module) -> Tensor:
+    """Return the norm of all gradients as one vector, a scalar.
 
-    Returns:
-        The norm before clipping, a scalar. It is not finite if any gradient is not finite.
+    It is not finite if any gradient is not finite.
     """
-    gradients = [p.grad for p in model.parameters() if p.grad is not None]
-    norm = nn.utils.get_total_norm(gradients)
-    if max_norm:
-        parameters = [p for p in model.parameters() if p.grad is not None]
+    return nn.utils.get_total_norm([p.grad for p in model.parameters() if p.grad is not None])
+
+
+def clipped_step(optimizer: torch.optim.AdamW, norm: Tensor, max_norm: float) -> None:
+    """Update the weights by gradients that are scaled to a norm of at most ``max_norm``.
+
+    The fused kernel on a CPU scales a gradient while it reads it. A pass of its own would read and
+    write all gradients once more, also where the norm is small enough.
+
+    Args:
+        optimizer: The optimizer, which has the gradients.
+        norm: Their norm.
+        max_norm: Largest norm; 0 turns clipping off.
+    """
+    if not max_norm:
+        optimizer.step()
+    elif norm.device.type == "cpu" and optimizer.defaults["fused"]:
+        divisor = (norm + 1e-6) / max_norm  # as in torch.nn.utils.clip_grads_with_norm_
+        if divisor > 1:
+            optimizer.grad_scale, optimizer.found_inf = divisor.float(), torch.zeros(())
+        try:
+            optimizer.step()
+        finally:
+            optimizer.grad_scale = optimizer.found_inf = None
+    else:
+        parameters = [p for group in optimizer.param_groups for p in group["params"]]
         nn.utils.clip_grads_with_norm_(parameters, max_norm, norm)
-    return norm
+        optimizer.step()
 
 
 def optimizer_tensors(optimizer: torch.optim.Optimizer, model: nn.Module) -> dict[str, Tensor]:

@@ -15,7 +15,12 @@ from sbert_search.training.loop.failure_checks import non_finite_error, not_fini
 from sbert_search.training.loop.gradcache import add_in_batch_gradients
 from sbert_search.training.loop.gradients import LossTotals, StepContext, StepMetrics, add_gradients
 from sbert_search.training.loop.objective import Batch, InBatchObjective, Objective
-from sbert_search.training.loop.optim import OptimConfig, clip_gradients, make_optimizer
+from sbert_search.training.loop.optim import (
+    OptimConfig,
+    clipped_step,
+    gradient_norm,
+    make_optimizer,
+)
 from sbert_search.training.loop.state import RunState
 
 
@@ -71,10 +76,11 @@ class Stepper:
             group["lr"] = lr * group["factor"]
         totals = self._gradients(planned, state)
         self.context.ranks.sum_gradients(self.model.parameters())
-        metrics = totals.read(clip_gradients(self.model, self.config.clip))
+        norm = gradient_norm(self.model)
+        metrics = totals.read(norm)
         if wrong := not_finite(metrics):
             raise non_finite_error(wrong, state.step + 1, lr, totals.non_finite_rows(planned.parts))
-        self.optimizer.step()
+        clipped_step(self.optimizer, norm, self.config.clip)
         tokens = int(self.batches.lengths[planned.rows].sum())
         state.advance(len(planned.rows), tokens, ends_epoch=planned.ends_epoch)
         if self._freed is not None:

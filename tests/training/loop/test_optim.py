@@ -3,9 +3,17 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import torch
+from torch import nn
 
 from sbert_search.errors import ConfigError
-from sbert_search.training.loop.optim import OptimConfig, learning_rate_factors
+from sbert_search.training.loop.optim import (
+    OptimConfig,
+    clipped_step,
+    gradient_norm,
+    learning_rate_factors,
+    make_optimizer,
+)
 
 
 @pytest.mark.parametrize(
@@ -43,3 +51,24 @@ def test_lower_blocks_learn_more_slowly_and_heads_at_their_own_rate() -> None:
 def test_factors_out_of_range_are_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(ConfigError, match=next(iter(wrong))):
         OptimConfig(**wrong)
+
+
+@pytest.mark.parametrize("largest", [0.5, 50.0, 0.0])
+def test_a_clipped_step_is_that_of_clipped_gradients(largest: float) -> None:
+    """The fused step scales the gradients itself; torch clips them before the step."""
+    ours, theirs = nn.Linear(6, 4), nn.Linear(6, 4)
+    theirs.load_state_dict(ours.state_dict())
+    config = OptimConfig(lr=0.1)
+    optimizers = [make_optimizer(model, config) for model in (ours, theirs)]
+    generator = torch.Generator().manual_seed(0)
+    for scale in (1.0, 0.01, 3.0):  # the second norm is below 0.5
+        gradients = [scale * torch.randn(p.shape, generator=generator) for p in ours.parameters()]
+        for model in (ours, theirs):
+            for parameter, gradient in zip(model.parameters(), gradients, strict=True):
+                parameter.grad = gradient.clone()
+        clipped_step(optimizers[0], gradient_norm(ours), largest)
+        if largest:
+            nn.utils.clip_grad_norm_(theirs.parameters(), largest)
+        optimizers[1].step()
+    for one, other in zip(ours.parameters(), theirs.parameters(), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-6, atol=1e-7)
