@@ -78,7 +78,12 @@ class Program(NamedTuple):
         environment = {**os.environ, "PYTHONPATH": str(self.source)}
         environment.pop("PYTHONDONTWRITEBYTECODE", None)  # users import compiled modules
         done = subprocess.run(
-            self.command, capture_output=True, check=True, env=environment, text=True
+            self.command,
+            capture_output=True,
+            check=True,
+            cwd=self.source,  # `python -m` imports from here first
+            env=environment,
+            text=True,
         )
         return done.stdout.splitlines()
 
@@ -95,7 +100,8 @@ def main() -> None:
     results, repeats = Results(options), repeats_of(options)
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
-        index = options.index or build(Path(data or "") / "scifact", folder, quick=options.quick)
+        index = options.index and options.index.resolve()
+        index = index or build(Path(data or "") / "scifact", folder, quick=options.quick)
         package = [sys.executable, "-m", "sbert_search"]
         search = [*package, "search", str(index), QUERY]
         if options.before:
