@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol, cast
 
 import torch
 from torch import Tensor, nn
@@ -99,6 +100,13 @@ def learning_rate_factors(names: Sequence[str], config: OptimConfig) -> list[flo
     return [factor(name, block) for name, block in zip(names, blocks, strict=True)]
 
 
+class _Scaled(Protocol):
+    """Attributes that torch's fused optimizers read, which `torch.amp.GradScaler` sets."""
+
+    grad_scale: Tensor | None  # each gradient is divided by it
+    found_inf: Tensor | None  # 1: the step is left out
+
+
 def gradient_norm(model: nn.Module) -> Tensor:
     """Return the norm of all gradients as one vector, a scalar.
 
@@ -121,13 +129,14 @@ def clipped_step(optimizer: torch.optim.AdamW, norm: Tensor, max_norm: float) ->
     if not max_norm:
         optimizer.step()
     elif norm.device.type == "cpu" and optimizer.defaults["fused"]:
+        scaled = cast(_Scaled, optimizer)
         divisor = (norm + 1e-6) / max_norm  # as in torch.nn.utils.clip_grads_with_norm_
         if divisor > 1:
-            optimizer.grad_scale, optimizer.found_inf = divisor.float(), torch.zeros(())
+            scaled.grad_scale, scaled.found_inf = divisor.float(), torch.zeros(())
         try:
             optimizer.step()
         finally:
-            optimizer.grad_scale = optimizer.found_inf = None
+            scaled.grad_scale = scaled.found_inf = None
     else:
         parameters = [p for group in optimizer.param_groups for p in group["params"]]
         nn.utils.clip_grads_with_norm_(parameters, max_norm, norm)
