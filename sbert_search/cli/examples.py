@@ -8,6 +8,11 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "sbert-search demo --dir my-demo",
         "sbert-search demo --model hashing --quiet",
     ),
+    "doctor": (
+        "sbert-search doctor",
+        "sbert-search doctor --json",
+        "sbert-search doctor --measure my-model",
+    ),
     "index build": (
         "sbert-search index build docs.jsonl --out my.index",
         "sbert-search index build 'notes/*.md' --out my.index --on-truncate chunk",

