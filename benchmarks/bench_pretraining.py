@@ -9,7 +9,9 @@ dropout is 0.1, and both programs use AdamW and gradient clipping.
 
 `gemm_share` is the FLOP/s of the matrix products that every implementation needs, as a share of the
 FLOP/s of one large product. Of the output layer, only the products at masked tokens count. Memory
-is on CUDA the maximum allocated, and on a CPU the memory in use at the end.
+is on CUDA the maximum allocated, and on a CPU the memory in use at the end. On a CPU,
+`auto_of_best` compares our program in the precision that is measured with the faster of fp32 and
+bf16.
 """
 
 from __future__ import annotations
@@ -17,15 +19,16 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
+from statistics import median
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 import torch
-from common import Figure, Results, arguments, compare, rate, repeats_of
+from common import Figure, Results, arguments, compare, paired, rate, repeats_of
 from torch import Tensor, nn
 
 from sbert_search.encoder.config import EncoderConfig
@@ -41,6 +44,7 @@ from sbert_search.training.loop.batching import Batches, BatchingConfig, Rows
 from sbert_search.training.loop.gradients import StepContext
 from sbert_search.training.loop.objective import Batch
 from sbert_search.training.loop.optim import OptimConfig
+from sbert_search.training.loop.precision import choose_precision
 from sbert_search.training.loop.state import RunState
 from sbert_search.training.loop.step import Stepper
 from sbert_search.training.pretraining.objectives import MaskedObjective
@@ -49,6 +53,7 @@ VOCAB, LENGTH, MASK, FIRST_WORD, SHARE = 30_522, 128, 4, 1_000, 0.15
 SHAPES = {"4x256": (4, 256, 4), "6x384": (6, 384, 6), "12x768": (12, 768, 12)}
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 LR = 1e-4
+CPU = torch.device("cpu")
 
 
 @dataclass(frozen=True)
@@ -90,6 +95,8 @@ def main() -> None:
     for shape in wanted:
         for precision in ("fp32", "bf16") if on_cpu else ("bf16",):
             measure(results, options, shape, precision, device)
+        if on_cpu:
+            measure_auto(results, options, shape)
     results.write()
 
 
@@ -110,8 +117,29 @@ def measure(
     results.add(f"{precision}_{shape}_memory", Figure(mine, "MiB", other, mine / other))
 
 
+def measure_auto(results: Results, options: argparse.Namespace, shape: str) -> None:
+    """Compare the speed in the precision that is measured with that of the faster precision."""
+    batch, steps = (8, 1) if options.quick else (32, 3)
+    names = ("fp32", "bf16", "auto")
+    speeds: dict[str, list[float]] = {name: [] for name in names}
+    with ExitStack() as stack:
+        ours = {
+            name: stack.enter_context(
+                contestant(our_steps, Work(shape, name, CPU, batch, steps, options.seed))
+            )
+            for name in names
+        }
+        for number in range(1 + repeats_of(options)):  # the first round warms up
+            for name, program in ours.items():
+                speed = program.rate()
+                if number:
+                    speeds[name].append(speed)
+    best = max(("fp32", "bf16"), key=lambda name: median(speeds[name]))
+    results.add(f"auto_of_best_{shape}", paired(speeds["auto"], speeds[best], unit="tokens/s"))
+
+
 Steps = Callable[[], None]
-Maker = Callable[[str, Texts, torch.dtype, torch.device, int], Steps]
+Maker = Callable[[str, Texts, torch.dtype | None, torch.device, int], Steps]
 
 
 @dataclass(frozen=True)
@@ -154,7 +182,7 @@ def contestant(make: Maker, work: Work) -> Iterator[Contestant]:
 def _prepare(make: Maker, work: Work) -> None:
     torch.manual_seed(work.seed)
     texts = Texts.draw(work.batch, work.seed)
-    run = make(work.shape, texts, DTYPES[work.precision], work.device, work.steps)
+    run = make(work.shape, texts, DTYPES.get(work.precision), work.device, work.steps)
     _running.append((run, work))
 
 
@@ -170,9 +198,9 @@ def _measure() -> float:
 
 
 def our_steps(
-    shape: str, texts: Texts, dtype: torch.dtype, device: torch.device, steps: int
+    shape: str, texts: Texts, dtype: torch.dtype | None, device: torch.device, steps: int
 ) -> Steps:
-    """Return a function that takes ``steps`` steps of our training loop.
+    """Return a function that takes ``steps`` steps of our training loop; dtype None is auto.
 
     A step includes collation, failure checks and clipping.
     """
@@ -196,6 +224,8 @@ def our_steps(
         return Batch(given, rows, {"mlm": len(labels), "nsp": n})
 
     batches = Batches([LENGTH] * n, collate, BatchingConfig(size=n), seed=0, fingerprint="")
+    if dtype is None:
+        dtype, _ = choose_precision("auto", device, model, batches, Ranks(), None)
     context = StepContext(device, dtype, Ranks(), 0)
     stepper = Stepper(MaskedObjective("nsp"), batches, model, OptimConfig(lr=LR), context)
     state = RunState()
@@ -209,11 +239,12 @@ def our_steps(
 
 
 def peer_steps(
-    shape: str, texts: Texts, dtype: torch.dtype, device: torch.device, steps: int
+    shape: str, texts: Texts, dtype: torch.dtype | None, device: torch.device, steps: int
 ) -> Steps:
     """Return a function that takes ``steps`` steps of a plain loop over transformers' model."""
     from transformers import BertConfig, BertForPreTraining
 
+    assert dtype is not None
     layers, hidden, heads = SHAPES[shape]
     config = BertConfig(
         vocab_size=VOCAB,

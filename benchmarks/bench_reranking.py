@@ -1,11 +1,12 @@
-"""Reranking speed of `Reranker.predict` against CrossEncoder.predict, same pairs and weights.
+"""Reranking speed of `Reranker.predict` against all CPU backends of sentence-transformers.
 
-    python benchmarks/bench_reranking.py [--quick] [--model FOLDER] [--out F.json]
+    python benchmarks/bench_reranking.py [--quick] [--model FOLDER] [--peer-python PYTHON]
 
 A pair is a SciFact query with an abstract. If SBERT_SEARCH_DATA is not set, both texts are
 docstrings of Python's standard library. Without --model, the cross-encoder is the encoder of
 all-MiniLM-L6-v2 with an output layer of random weights. The scores of this model have no meaning,
-but it is as fast as any cross-encoder of this shape.
+but it is as fast as any cross-encoder of this shape. All programs score the same pairs in turns;
+the peers and --peer-python are those of bench_embedding.
 """
 
 from __future__ import annotations
@@ -17,7 +18,9 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from common import Figure, Results, arguments, compare, rate, repeats_of
+from common import Figure, Results, arguments, rate
+from cpu_backends import Backend, add_peer_options, measure_all, open_backends
+from numpy.typing import NDArray
 from sentence_transformers import CrossEncoder as LibraryCrossEncoder
 from texts import documents, questions
 
@@ -25,8 +28,10 @@ from sbert_search import Reranker
 from sbert_search.encoder.weights import load_encoder
 from sbert_search.models.cross_encoder import CrossEncoder
 from sbert_search.models.loading.resolve import resolve_model
+from sbert_search.runtime.device import Precision
 from sbert_search.tokens.tokenizer import TextTokenizer
 
+PRECISIONS: tuple[Precision, ...] = ("fp32", "bf16", "auto")
 TOP = 10  # documents compared between the two rankings
 
 
@@ -34,6 +39,7 @@ def main() -> None:
     """Measure, print the figures and write the result file."""
     parser = arguments(__doc__.partition("\n")[0])
     parser.add_argument("--model", help="cross-encoder; default: MiniLM with random output weights")
+    add_peer_options(parser)
     options = parser.parse_args()
     results = Results(options)
     n_queries, n_documents = (2, 24) if options.quick else (10, 100)
@@ -41,7 +47,9 @@ def main() -> None:
     _, texts = documents(n_documents)
     pairs = [(query, text.full_text) for query in queries for text in texts]
     with tempfile.TemporaryDirectory() as scratch:
-        measure(results, source, pairs, n_documents, model_folder(options, Path(scratch)))
+        folder = model_folder(options, Path(scratch))
+        with open_backends(options, "cross-encoder", folder) as peers:
+            measure(results, source, pairs, n_documents, folder, peers)
     results.write()
 
 
@@ -58,29 +66,47 @@ def model_folder(options: argparse.Namespace, scratch: Path) -> Path:
 
 
 def measure(
-    results: Results, source: str, pairs: list[tuple[str, str]], n_documents: int, folder: Path
+    results: Results,
+    source: str,
+    pairs: list[tuple[str, str]],
+    n_documents: int,
+    folder: Path,
+    peers: dict[str, Backend],
 ) -> None:
     """Compare speed and scores on pairs of queries and documents, ordered by query."""
-    peer = LibraryCrossEncoder(str(folder), device="cpu")
-    reference = np.asarray(peer.predict(pairs)).reshape(-1, n_documents)
-    for name in ("fp32", "bf16"):
-        ours = Reranker(folder, device="cpu", precision=name)
-        figure = compare(
-            partial(rate, len(pairs), partial(ours.predict, pairs)),
-            partial(rate, len(pairs), partial(peer.predict, pairs)),
-            unit="pairs/s",
-            repeats=repeats_of(results.options),
-        )
-        results.add(f"{source}_{name}", figure)
-        scores = ours.predict(pairs).reshape(-1, n_documents)
-        difference = float(np.abs(scores - reference).max())
-        results.add(f"{source}_{name}_max_difference", Figure(difference, "score"))
-        results.add(f"{source}_{name}_scores_deviate", Figure(float(reference.std()), "score"))
-        same = [
-            len(set(best(mine)) & set(best(theirs))) / TOP
-            for mine, theirs in zip(scores, reference, strict=True)
-        ]
-        results.add(f"{source}_{name}_top_{TOP}_shared", Figure(float(np.mean(same)), "share"))
+    ours = {name: Reranker(folder, device="cpu", precision=name) for name in PRECISIONS}
+    results.add(f"{source}_auto_is_bf16", Figure(ours["auto"].opened.precision == "bf16", "bool"))
+    count = len(pairs)
+    measure_all(
+        results,
+        source,
+        {name: partial(rate, count, partial(mine.predict, pairs)) for name, mine in ours.items()},
+        {name: partial(peer.rate, pairs) for name, peer in peers.items()},
+        "pairs/s",
+    )
+    library = LibraryCrossEncoder(str(folder), device="cpu")
+    reference = np.asarray(library.predict(pairs)).reshape(-1, n_documents)
+    results.add(f"{source}_scores_deviate", Figure(float(reference.std()), "score"))
+    for name, mine in ours.items():
+        add_differences(results, f"{source}_{name}", mine.predict(pairs), reference)
+    with tempfile.TemporaryDirectory() as scratch:
+        for peer_name, peer in peers.items():
+            outputs = peer.outputs(pairs, Path(scratch))
+            add_differences(results, f"{source}_peer_{peer_name}", outputs, reference)
+
+
+def add_differences(
+    results: Results, name: str, got: NDArray[np.float32], reference: NDArray[np.float32]
+) -> None:
+    """Add how far scores are from those of the library in fp32, (n_queries, n_documents)."""
+    scores = got.reshape(reference.shape)
+    difference = float(np.abs(scores - reference).max())
+    results.add(f"{name}_max_difference", Figure(difference, "score"))
+    same = [
+        len(set(best(mine)) & set(best(theirs))) / TOP
+        for mine, theirs in zip(scores, reference, strict=True)
+    ]
+    results.add(f"{name}_top_{TOP}_shared", Figure(float(np.mean(same)), "share"))
 
 
 def best(scores: np.ndarray) -> list[int]:
