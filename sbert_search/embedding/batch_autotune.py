@@ -1,4 +1,9 @@
-"""Measure, once for each model and machine, which batch size in tokens is fastest."""
+"""Measure, once for each shape of model and machine, which batch size in tokens is fastest.
+
+A measurement computes about 14 times as many tokens as a batch has. So it is made only after work
+in whose time it is a small share, and its result is used by embedders that are opened later: the
+batches of an embedder, and so the bits of its vectors, never change while it works.
+"""
 
 from __future__ import annotations
 
@@ -8,40 +13,61 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from sbert_search.runtime.cache import remembered
-from sbert_search.runtime.progress import note
+from sbert_search.runtime.cache import recalled, remembered
+from sbert_search.runtime.progress import detail
 from sbert_search.tokens.batching import token_batches
 
 ROUNDS = 2  # measurements of each budget, of which the fastest counts
+WORTH = 450  # batches computed before a measurement, which then takes 3 % of the time so far
 GAIN = 1.03  # factor by which a budget must be faster than the default budget
 
 Work = Callable[[NDArray[np.int64]], object]
 
 
-def find_budget(default: int, lengths: NDArray[np.int32], work: Work, key: object) -> int:
-    """Find the fastest token budget among half the default, the default and twice the default.
+class BudgetSearch:
+    """Finds the fastest token budget among half the default, the default and twice the default.
 
     A token budget is the maximum number of tokens in a batch. It decides which texts share a batch;
-    another budget changes their vectors by rounding only. The result is stored in the user's cache,
-    so that the build of an index makes the same batches after it is resumed as before.
+    another budget changes their vectors by rounding only.
 
     Args:
         default: Default budget, at least 2.
-        lengths: Tokens of typical texts, (n,).
-        work: Computes the texts at some indices into ``lengths``; raises MemoryError if the batch
-            is too large.
-        key: JSON value of everything that the result depends on: model, device and machine.
+        key: JSON value of everything that the result depends on: shape of the model and machine.
 
-    Returns:
-        The fastest budget; the default if no other budget is 3 % faster.
+    Attributes:
+        budget: The fastest budget that an earlier search found, or the default. It never changes.
     """
-    budgets = (default // 2, default, 2 * default)
 
-    def measure() -> int:
-        rows = _sample(lengths, budgets[-1])
-        return _fastest(budgets, lambda budget: _seconds(lengths, rows, budget, work))
+    def __init__(self, default: int, key: object) -> None:
+        self._budgets, self._key = (default // 2, default, 2 * default), [key, default]
+        known = recalled("budget", self._key, self._is_budget)
+        self.budget = default if known is None else int(known)
+        self._is_over = known is not None
+        self._seen = 0
 
-    return int(remembered("budget", [key, default], measure, lambda value: value in budgets))
+    def see(self, lengths: NDArray[np.int32], work: Work) -> None:
+        """Take note of texts that will be computed; measure once after `WORTH` batches of them.
+
+        Args:
+            lengths: Tokens of the texts, (n,).
+            work: Computes the texts at some indices into ``lengths``; raises MemoryError if the
+                batch is too large.
+        """
+        tokens = int(lengths.sum())
+        default = self._budgets[1]
+        if not self._is_over and self._seen >= WORTH * default and tokens >= 2 * default:
+            self._is_over = True
+            rows = _sample(lengths, self._budgets[-1])
+            remembered(
+                "budget",
+                self._key,
+                lambda: _fastest(self._budgets, lambda b: _seconds(lengths, rows, b, work)),
+                self._is_budget,
+            )
+        self._seen += tokens
+
+    def _is_budget(self, value: object) -> bool:
+        return value in self._budgets
 
 
 def _fastest(budgets: tuple[int, int, int], seconds: Callable[[int], float]) -> int:
@@ -57,7 +83,8 @@ def _fastest(budgets: tuple[int, int, int], seconds: Callable[[int], float]) -> 
     fastest = min(best, key=best.__getitem__)
     if best[fastest] * GAIN >= best[default]:
         fastest = default
-    note(f"Batches of {fastest:,} tokens, the fastest of " + ", ".join(f"{b:,}" for b in budgets))
+    sizes = ", ".join(f"{budget:,}" for budget in budgets)
+    detail(f"Batches of {fastest:,} tokens are the fastest of {sizes}; later runs use them.")
     return fastest
 
 

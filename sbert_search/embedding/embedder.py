@@ -33,6 +33,7 @@ from sbert_search.runtime.progress import detail, note, progress
 from sbert_search.tokens.chunking import WHOLE_WORDS, Chunking
 
 if TYPE_CHECKING:
+    from sbert_search.embedding.batch_autotune import BudgetSearch
     from sbert_search.runtime.device import Precision
 
 # The values that these options may have where the model is 'hashing', which has one way to compute.
@@ -44,6 +45,10 @@ _FOR_HASHING: Mapping[str, tuple[object, ...]] = {
     "prompts": (),
     "default_prompt_name": (),
 }
+
+
+# Entries of a model's config.json that do not change how long a batch takes.
+_NOT_SHAPE = frozenset({"_name_or_path", "name_or_path", "transformers_version", "torch_dtype"})
 
 
 class Embedder(EncodeMethods):
@@ -65,8 +70,9 @@ class Embedder(EncodeMethods):
         prompts: Texts to put before inputs, by name. They are added to the model's own prompts.
         default_prompt_name: Name of the prompt that `encode` uses if a call names no prompt.
         batch_tokens: Maximum tokens of one forward pass. None: the engine's default. auto: for the
-            engine native, the fastest number, measured on the first texts if there are many, and
-            stored in the user's cache (see `find_budget`); for other engines, as None.
+            engine native, the fastest number that an earlier embedder measured for this shape of
+            model and this machine; while there is none, the default, and after 450 batches a
+            measurement for later embedders. For other engines, as None.
 
     Raises:
         ConfigError: A setting is invalid.
@@ -122,8 +128,10 @@ class Embedder(EncodeMethods):
         )
         self.dim = min(self._engine.dim, self.description.truncate_dim or self._engine.dim)
         self.max_len = self._engine.tokenizer.max_len
-        self._budget_is_final = batch_tokens != "auto" or self._engine.name != "native"
+        self._search = self._budget_search() if batch_tokens == "auto" else None
         fixed = None if batch_tokens == "auto" else batch_tokens
+        if self._search is not None:
+            fixed = self._search.budget
         self._launcher = BatchLauncher(fixed or self._engine.batch_tokens, self.opened.device)
         self._prompt(None, default_prompt_name)  # an unknown name is refused here
 
@@ -135,6 +143,24 @@ class Embedder(EncodeMethods):
     def batch_tokens(self) -> int:
         """Maximum tokens of one forward pass."""
         return self._launcher.budget
+
+    @property
+    def measured_batch_tokens(self) -> int:
+        """The value of ``batch_tokens`` that "auto" has chosen on a CPU; 0: it was given."""
+        on_cpu = self._search is not None and self.opened.device == "cpu"
+        return self._search.budget if self._search is not None and on_cpu else 0
+
+    def _budget_search(self) -> BudgetSearch | None:
+        """Return the search for the fastest batches of a model with a folder, computed natively."""
+        if self._engine.name != "native" or self.opened.folder is None:
+            return None
+        from sbert_search.embedding.batch_autotune import BudgetSearch
+        from sbert_search.runtime.provenance import machine
+        from sbert_search.runtime.verdicts import machine_key
+
+        shape = {k: v for k, v in self.opened.folder.transformer.items() if k not in _NOT_SHAPE}
+        key = [shape, self.opened.precision, self.opened.device, machine_key(), machine()]
+        return BudgetSearch(self._engine.batch_tokens, key)
 
     @cached_property
     def identity(self) -> ModelIdentity:
@@ -278,15 +304,8 @@ class Embedder(EncodeMethods):
             finish = self._engine.start(tokens.take(rows))
             return lambda: finish()[:, :dim]
 
-        if not self._budget_is_final and tokens.lengths.sum() >= 2 * self.batch_tokens:
-            from sbert_search.embedding.batch_autotune import find_budget
-            from sbert_search.runtime.provenance import machine
-
-            key = [self.identity.to_mapping(), self.opened.device, machine()]
-            self._launcher.budget = find_budget(
-                self.batch_tokens, tokens.lengths, lambda rows: start(rows)(), key
-            )
-            self._budget_is_final = True
+        if self._search is not None:
+            self._search.see(tokens.lengths, lambda rows: start(rows)())
         return self._launcher.launch(tokens.lengths, start, most=batch_size)
 
     def _tokenize(self, texts: Sequence[str], prompt: str) -> TokenizedTexts:

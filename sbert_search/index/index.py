@@ -314,7 +314,7 @@ class Index(MaintainedIndex):
             as_embedder,
             require_agreement,
             require_model,
-            with_kept_precision,
+            with_kept_choices,
         )
 
         self.require_finished()
@@ -325,7 +325,7 @@ class Index(MaintainedIndex):
         if quick and isinstance(model, (str, Path)) and (graph := self._by_graph(model, report)):
             return graph
         if isinstance(model, (str, Path)):
-            options = with_kept_precision(options, self.identity)
+            options = with_kept_choices(options, self.state.manifest.settings)
         try:
             embedder = as_embedder(model, report=report, **options)
         except ModelError as error:

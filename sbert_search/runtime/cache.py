@@ -31,6 +31,21 @@ def digest_of(key: object) -> str:
     return hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()
 
 
+def recalled(name: str, key: object, is_valid: Callable[[Any], bool]) -> Any:
+    """Return the cached value of a key; None if there is none, or an invalid one.
+
+    The arguments are those of `remembered`.
+    """
+    with contextlib.suppress(OSError, ValueError):
+        if is_valid(value := json.loads(_path(name, key).read_bytes())):
+            return value
+    return None
+
+
+def _path(name: str, key: object) -> Path:
+    return cache_folder(name) / f"{digest_of(key)}.json"
+
+
 def remembered(
     name: str, key: object, compute: Callable[[], Any], is_valid: Callable[[Any], bool]
 ) -> Any:
@@ -42,10 +57,10 @@ def remembered(
         compute: Returns the value, which JSON must be able to hold.
         is_valid: Checks a value read from the cache; an invalid value is computed again.
     """
-    path = cache_folder(name) / f"{digest_of(key)}.json"
-    with contextlib.suppress(OSError, ValueError):
-        if is_valid(value := json.loads(path.read_bytes())):
-            return value
+    found = recalled(name, key, is_valid)
+    if found is not None:
+        return found
+    path = _path(name, key)
     value = compute()
     with contextlib.suppress(OSError):  # a read-only folder: the value is computed again next time
         path.parent.mkdir(parents=True, exist_ok=True)

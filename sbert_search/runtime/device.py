@@ -77,7 +77,7 @@ def computes_on_cpu(devices: str, precision: str) -> bool:
     found = map(resolve_device, device_names(devices))
     if any(device.type != "cpu" for device in found):
         return False
-    return precision == "fp32" or has_onednn(DTYPES[precision])
+    return precision == "fp32" or (precision in DTYPES and has_onednn(DTYPES[precision]))
 
 
 def autocast(device: torch.device, dtype: torch.dtype) -> AbstractContextManager[object]:

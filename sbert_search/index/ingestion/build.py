@@ -26,7 +26,7 @@ from sbert_search.index.ingestion.ingest import IngestReport, ReadSettings, inge
 from sbert_search.index.ingestion.model_check import (
     require_agreement,
     self_check,
-    with_kept_precision,
+    with_kept_choices,
 )
 from sbert_search.index.lexical_settings import LexicalSettings
 from sbert_search.index.maintenance.merge_policy import SEGMENT_ROWS
@@ -41,7 +41,6 @@ from sbert_search.index.storage.manifest import (
 )
 from sbert_search.index.store import IndexStore
 from sbert_search.index.writer import IndexWriter
-from sbert_search.models.loading.identity import ModelIdentity
 from sbert_search.runtime.disk.same_file import require_apart
 from sbert_search.runtime.progress import note
 from sbert_search.tokens.chunking import Borders
@@ -217,7 +216,7 @@ def open_for_build(
     /,
     **options: Unpack[EmbedderOptions],
 ) -> TextEmbedder:
-    """Open a model in the precision of an unfinished build, so that the build ends with its bits.
+    """Open a model as an unfinished build did, so that the build ends with the same bits.
 
     Args:
         out: Folder of the index, which may be absent.
@@ -228,8 +227,8 @@ def open_for_build(
     with contextlib.suppress(NotAnIndex):
         manifest = IndexStore.open(out).snapshot.manifest
         if manifest.segments and manifest.settings.identity:
-            stored = ModelIdentity.from_mapping(manifest.settings.identity)
-    return open_model(**(options if stored is None else with_kept_precision(options, stored)))
+            stored = manifest.settings
+    return open_model(**(options if stored is None else with_kept_choices(options, stored)))
 
 
 def create_empty(
@@ -320,7 +319,8 @@ def _differences(manifest: Manifest, fixed: StoreSettings, start: BuildCursor) -
     """Return what differs between an unfinished build and this one; "" if nothing."""
     build = manifest.build or start
     stored = replace(manifest.settings, self_check=fixed.self_check)
-    rest = replace(stored, identity=fixed.identity, dim=fixed.dim, verdict=fixed.verdict)
+    rest = replace(stored, identity=fixed.identity, dim=fixed.dim)
+    rest = replace(rest, verdict=fixed.verdict, batch_tokens=fixed.batch_tokens)
     differing = {
         "another source": build.source_sha256 != start.source_sha256,
         "another model": (stored.identity, stored.dim) != (fixed.identity, fixed.dim),
@@ -343,6 +343,7 @@ def _store_settings(
         spec=settings.spec,
         lexical=settings.lexical,
         verdict=_verdict(embedder),
+        batch_tokens=embedder.measured_batch_tokens if isinstance(embedder, Embedder) else 0,
     )
 
 

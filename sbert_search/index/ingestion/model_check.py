@@ -60,24 +60,29 @@ def as_embedder(
     return open_embedder(cast("TorchModel | None", model), report=report, **options)
 
 
-def with_kept_precision(options: EmbedderOptions, stored: ModelIdentity) -> EmbedderOptions:
-    """Replace the precision "auto" by that of an index, on a CPU.
+def with_kept_choices(options: EmbedderOptions, settings: StoreSettings) -> EmbedderOptions:
+    """Replace the precision and the batch size "auto" by those of an index, on a CPU.
 
     What "auto" measures may differ between two machines, or between two runs on a busy machine.
     Vectors that are added to an index, and those of its queries, keep the precision of the build.
 
     Args:
         options: Options for opening the model. An engine or precision that they name is kept.
-        stored: Identity of the model in the index.
+        settings: Settings of the index.
     """
-    chosen = (options.get("engine", "native"), options.get("precision", "auto"))
-    if chosen != ("native", "auto") or stored.engine not in _ENGINES:
+    stored = ModelIdentity.from_mapping(settings.identity)
+    if options.get("engine", "native") != "native" or stored.engine not in _ENGINES:
         return options
     from sbert_search.runtime.device import computes_on_cpu  # torch loads here
 
     if not computes_on_cpu(options.get("device", "auto"), stored.precision):
         return options
-    return {**options, "precision": cast("Precision", stored.precision)}
+    kept: EmbedderOptions = {**options}
+    if options.get("precision", "auto") == "auto":
+        kept["precision"] = cast("Precision", stored.precision)
+    if options.get("batch_tokens") == "auto" and settings.batch_tokens:
+        kept["batch_tokens"] = settings.batch_tokens
+    return kept
 
 
 def self_check(embedder: TextEmbedder) -> SelfCheck:

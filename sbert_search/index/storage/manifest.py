@@ -96,6 +96,7 @@ class StoreSettings:
         lexical: Settings of lexical search; None: an index without lexical data.
         verdict: The measurement that chose the precision of the vectors, a
             `runtime.verdicts.Verdict`; empty: the precision was given or is the only one.
+        batch_tokens: Tokens of a batch, if the build on a CPU left their number to "auto"; else 0.
     """
 
     dim: int
@@ -106,6 +107,7 @@ class StoreSettings:
     spec: IndexSpec = IndexSpec()  # noqa: RUF009 (frozen)
     lexical: LexicalSettings | None = None
     verdict: Mapping[str, object] = field(default_factory=dict)
+    batch_tokens: int = 0
 
     def __post_init__(self) -> None:
         if not 1 <= self.dim <= 65_536:

@@ -25,7 +25,7 @@ from sbert_search.index.ingestion.model_check import (
     as_embedder,
     require_agreement,
     self_check,
-    with_kept_precision,
+    with_kept_choices,
 )
 from sbert_search.index.storage.manifest import StoreSettings
 from sbert_search.models.loading.identity import IN_MEMORY, ModelIdentity
@@ -194,7 +194,16 @@ def test_the_precision_of_an_index_is_kept_on_a_cpu(
     monkeypatch.setattr(
         "sbert_search.runtime.device.has_onednn", lambda dtype: dtype != torch.float16
     )
-    assert with_kept_precision(options, stored).get("precision") == expected
+    settings = StoreSettings(dim=3, identity=stored.to_mapping(), batch_tokens=2048)
+    kept = with_kept_choices(options, settings)
+    assert kept.get("precision") == expected
+    assert "batch_tokens" not in kept
+    automatic: EmbedderOptions = {**options, "batch_tokens": "auto"}
+    measured = with_kept_choices(automatic, settings)["batch_tokens"]
+    assert measured == (2048 if expected else "auto")
+    assert with_kept_choices({**options, "batch_tokens": 7}, settings)["batch_tokens"] == 7
+    unmeasured = replace(settings, batch_tokens=0)
+    assert with_kept_choices(automatic, unmeasured)["batch_tokens"] == "auto"
 
 
 def test_a_build_that_resumes_and_an_update_keep_the_measured_precision(
