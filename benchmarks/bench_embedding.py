@@ -39,6 +39,7 @@ from texts import data_folder, documents, sentences
 
 from sbert_search import Embedder
 from sbert_search.corpus.labelled.pairs import read_pairs
+from sbert_search.embedding.protocol import Vectors
 from sbert_search.encoder.config import EncoderConfig
 from sbert_search.encoder.cost import flops_per_token
 from sbert_search.encoder.weights import load_encoder
@@ -124,6 +125,11 @@ def measure_sts(results: Results, folder: Path, *, quick: bool) -> None:
         )
         rho = spearman((first * second).sum(axis=1), np.array(gold, dtype=np.float64))
         results.add(f"stsb_test_{name}_spearman", Figure(100 * rho, "x 100"))
+
+
+def min_cosine(got: Vectors, reference: Vectors) -> Figure:
+    """Return the smallest cosine between unit vectors of the same texts, float32 (n, dim)."""
+    return Figure(float(np.einsum("ij,ij->i", got, reference).min()), "cosine")
 
 
 def operations(config: EncoderConfig, lengths: NDArray[np.int32]) -> float:

@@ -162,8 +162,7 @@ def advise(
         lines.append(f"{threads} of {cores} cores are used: unset OMP_NUM_THREADS")
     if threads > cores:
         lines.append(
-            f"{threads} threads share {cores} cores' time, which the container allows: "
-            f"export OMP_NUM_THREADS={cores}"
+            f"{threads} threads share the time of {cores} cores: export OMP_NUM_THREADS={cores}"
         )
     lines += [
         f"{name}={value} makes torch or oneDNN use other kernels than the processor allows: "
