@@ -103,6 +103,11 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "sbert-search eval mlm held-out.txt --model my-encoder/model --pseudo 64",
         "sbert-search eval mlm held-out.txt --model bert-base-uncased --max-len 64",
     ),
+    "eval mteb": (
+        "sbert-search eval mteb NFCorpus --mode hybrid --out results",
+        "sbert-search eval mteb STSBenchmark --encoder --model my-model/model",
+        "sbert-search eval mteb my-data --rerank my-reranker/model --json",
+    ),
     "eval nli": (
         "sbert-search eval nli pairs.jsonl --model my-classifier/model",
         "sbert-search eval nli pairs.jsonl --model my-classifier/model --out reports",

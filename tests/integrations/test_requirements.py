@@ -7,7 +7,12 @@ import sys
 
 import pytest
 
-FRAMEWORKS = {"haystack": "haystack", "langchain": "langchain_core"}
+FRAMEWORKS = {
+    "haystack": "haystack",
+    "langchain": "langchain_core",
+    "llamaindex": "llama_index",
+    "mteb": "mteb",
+}
 
 
 @pytest.mark.parametrize("name", FRAMEWORKS)

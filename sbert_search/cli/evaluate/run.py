@@ -13,6 +13,7 @@ from sbert_search.cli.console import emit, show_table
 from sbert_search.cli.evaluate.compare import compare
 from sbert_search.cli.evaluate.fusion import fusion
 from sbert_search.cli.evaluate.mlm import mlm
+from sbert_search.cli.evaluate.mteb import mteb
 from sbert_search.cli.evaluate.options import FILE, FOLDER, EvalOptions, eval_options, no_cache
 from sbert_search.cli.lazy_group import GuidedGroup
 from sbert_search.cli.ranking_options import ranking_options, search_options
@@ -39,6 +40,7 @@ def evaluate() -> None:
 evaluate.add_command(compare)
 evaluate.add_command(fusion)
 evaluate.add_command(mlm)
+evaluate.add_command(mteb)
 
 
 @evaluate.command()

@@ -1,0 +1,62 @@
+"""An `Embedder` as LlamaIndex's ``BaseEmbedding``."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Unpack
+
+from llama_index.core.base.embeddings.base import BaseEmbedding
+from llama_index.core.bridge.pydantic import PrivateAttr
+
+from sbert_search.embedding.arguments import EmbedderOptions, ModelLike
+from sbert_search.embedding.protocol import TextEmbedder
+from sbert_search.index.ingestion.model_check import as_embedder
+
+BATCH_SIZE = 1024  # texts of a call; the embedder makes batches of its own by their lengths
+
+
+class SbertSearchEmbedding(BaseEmbedding):
+    """Embeds texts with the prompts that the model has for documents and queries.
+
+    Args:
+        model: A name, a folder or an embedder; None: the default model of `Embedder`.
+        embed_batch_size: Texts of a call.
+        options: How to open a model by name, such as ``device``; see `Embedder`.
+    """
+
+    _embedder: TextEmbedder = PrivateAttr()
+
+    def __init__(
+        self,
+        model: ModelLike | None = None,
+        *,
+        embed_batch_size: int = BATCH_SIZE,
+        **options: Unpack[EmbedderOptions],
+    ) -> None:
+        embedder = as_embedder(model, **options)
+        super().__init__(model_name=embedder.identity.name, embed_batch_size=embed_batch_size)
+        self._embedder = embedder
+
+    @classmethod
+    def class_name(cls) -> str:
+        """Return the name by which LlamaIndex knows this class."""
+        return "SbertSearchEmbedding"
+
+    @property
+    def embedder(self) -> TextEmbedder:
+        """The model."""
+        return self._embedder
+
+    def _get_query_embedding(self, query: str) -> list[float]:
+        vector: list[float] = self._embedder.encode_query([query])[0].tolist()
+        return vector
+
+    async def _aget_query_embedding(self, query: str) -> list[float]:
+        return await asyncio.to_thread(self._get_query_embedding, query)
+
+    def _get_text_embedding(self, text: str) -> list[float]:
+        return self._get_text_embeddings([text])[0]
+
+    def _get_text_embeddings(self, texts: list[str]) -> list[list[float]]:
+        vectors: list[list[float]] = self._embedder.encode_document(texts).tolist()
+        return vectors

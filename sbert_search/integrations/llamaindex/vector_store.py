@@ -1,0 +1,244 @@
+"""An index as LlamaIndex's ``BasePydanticVectorStore``."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any, cast
+
+import numpy as np
+from llama_index.core.bridge.pydantic import PrivateAttr
+from llama_index.core.indices.query.embedding_utils import get_top_k_mmr_embeddings
+from llama_index.core.schema import BaseNode, MetadataMode, TextNode
+from llama_index.core.vector_stores.types import (
+    BasePydanticVectorStore,
+    MetadataFilters,
+    VectorStoreQuery,
+    VectorStoreQueryMode,
+    VectorStoreQueryResult,
+)
+from llama_index.core.vector_stores.utils import metadata_dict_to_node, node_to_metadata_dict
+
+from sbert_search.errors import QueryError
+from sbert_search.integrations.collection import Collection
+from sbert_search.integrations.conditions import Conditions, all_of
+from sbert_search.integrations.llamaindex.embedding import SbertSearchEmbedding
+from sbert_search.integrations.llamaindex.filters import where_of
+from sbert_search.integrations.records import Record, metadata_of
+from sbert_search.search.engine import SearchEngine
+from sbert_search.search.options import SearchOptions
+from sbert_search.search.results import Hits
+from sbert_search.search.stages.fusion import Fusion
+
+PREFETCH = 4.0  # candidates of MMR for each node to return, as in other stores
+
+_Mode = VectorStoreQueryMode
+_LEXICAL = (_Mode.SPARSE, _Mode.TEXT_SEARCH)
+_HYBRID = (_Mode.HYBRID, _Mode.SEMANTIC_HYBRID)
+_NODE = ("_node_content", "_node_type")
+
+
+class SbertSearchVectorStore(BasePydanticVectorStore):
+    """A vector store on disk: every write is one durable commit, and every search is exact.
+
+    Args:
+        path: Folder of the index, which is created if it does not exist. None: a temporary folder,
+            which is deleted with this object.
+        embed_model: The model that makes the embeddings of nodes and queries. The index remembers
+            it and refuses another one. None: the embeddings are not compared.
+
+    Raises:
+        ModelMismatch: ``embed_model`` is not the one that built the index.
+    """
+
+    stores_text: bool = True
+    path: str | None = None
+
+    _collection: Collection = PrivateAttr()
+
+    def __init__(
+        self, path: str | None = None, embed_model: SbertSearchEmbedding | None = None
+    ) -> None:
+        super().__init__(stores_text=True, path=path)
+        self._collection = Collection(path, None if embed_model is None else embed_model.embedder)
+
+    @classmethod
+    def class_name(cls) -> str:
+        """Return the name by which LlamaIndex knows this class."""
+        return "SbertSearchVectorStore"
+
+    @property
+    def client(self) -> SearchEngine | None:
+        """The engine of the index; None: there is no index yet."""
+        return self._collection.engine
+
+    @property
+    def collection(self) -> Collection:
+        """The documents of the index."""
+        return self._collection
+
+    def add(self, nodes: Sequence[BaseNode], **kwargs: object) -> list[str]:
+        """Add nodes in one commit; a node replaces the one that has its id."""
+        records = [
+            Record(
+                node.node_id,
+                node.get_content(metadata_mode=MetadataMode.NONE) or "",
+                node_to_metadata_dict(node, remove_text=True, flat_metadata=False),
+            )
+            for node in nodes
+        ]
+        if records:
+            vectors = np.array([node.get_embedding() for node in nodes], np.float32)
+            self._collection.write(records, vectors)
+        return [record.doc_id for record in records]
+
+    async def async_add(self, nodes: Sequence[BaseNode], **kwargs: object) -> list[str]:
+        """Call `add` in a thread."""
+        return await asyncio.to_thread(partial(self.add, nodes, **kwargs))
+
+    def delete(self, ref_doc_id: str, **delete_kwargs: object) -> None:
+        """Delete the nodes of a source document."""
+        self._collection.delete(where=self._columns.equals("ref_doc_id", ref_doc_id))
+
+    async def adelete(self, ref_doc_id: str, **delete_kwargs: object) -> None:
+        """Call `delete` in a thread."""
+        await asyncio.to_thread(self.delete, ref_doc_id)
+
+    def delete_nodes(
+        self,
+        node_ids: list[str] | None = None,
+        filters: MetadataFilters | None = None,
+        **delete_kwargs: object,
+    ) -> None:
+        """Delete the nodes of these ids that meet the filters."""
+        where = self._where(node_ids, filters)
+        self._collection.delete(where=where or self._columns.always)
+
+    async def adelete_nodes(
+        self,
+        node_ids: list[str] | None = None,
+        filters: MetadataFilters | None = None,
+        **delete_kwargs: object,
+    ) -> None:
+        """Call `delete_nodes` in a thread."""
+        await asyncio.to_thread(self.delete_nodes, node_ids, filters)
+
+    def clear(self) -> None:
+        """Delete all nodes."""
+        self._collection.delete(where=self._columns.always)
+
+    async def aclear(self) -> None:
+        """Call `clear` in a thread."""
+        await asyncio.to_thread(self.clear)
+
+    def get_nodes(
+        self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None
+    ) -> list[BaseNode]:
+        """Read the nodes of these ids that meet the filters, in the order of their writing."""
+        records = self._collection.documents(self._where(node_ids, filters))
+        return [_node(record.doc_id, record.metadata, record.text) for record in records]
+
+    async def aget_nodes(
+        self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None
+    ) -> list[BaseNode]:
+        """Call `get_nodes` in a thread."""
+        return await asyncio.to_thread(self.get_nodes, node_ids, filters)
+
+    def query(self, query: VectorStoreQuery, **kwargs: Any) -> VectorStoreQueryResult:
+        """Search in the modes default, sparse, text_search, hybrid, semantic_hybrid and mmr.
+
+        Args:
+            query: The query. ``alpha`` is the weight of the vectors in hybrid search, 0.5 if None.
+            kwargs: For mmr, ``mmr_threshold`` (0: most diverse, 1: nearest), and either
+                ``mmr_prefetch_k`` or ``mmr_prefetch_factor``: the number of nodes to choose from.
+
+        Raises:
+            QueryError: The mode is unknown, or the query lacks its text or vector.
+        """
+        k = query.similarity_top_k
+        if query.mode == _Mode.MMR:
+            return self._mmr(query, kwargs)
+        if query.mode in _LEXICAL:
+            k = query.sparse_top_k or k
+        elif query.mode in _HYBRID:
+            k = query.hybrid_top_k or k
+        elif query.mode != _Mode.DEFAULT:
+            raise QueryError(
+                f"The query mode {query.mode.value!r} is not supported; use default, sparse, "
+                "text_search, hybrid, semantic_hybrid or mmr."
+            )
+        return _result(self._hits(query, k))
+
+    async def aquery(self, query: VectorStoreQuery, **kwargs: Any) -> VectorStoreQueryResult:
+        """Call `query` in a thread."""
+        return await asyncio.to_thread(partial(self.query, query, **kwargs))
+
+    def _hits(self, query: VectorStoreQuery, k: int) -> Hits:
+        # `VectorStoreIndex` passes an empty list of ids if it means all nodes.
+        where = self._where(query.node_ids or None, query.filters, query.doc_ids)
+        text, embedding = query.query_str, query.query_embedding
+        vector = None if embedding is None else np.array(embedding, np.float32)
+        options = SearchOptions(k=k, where=where, mode="dense", syntax="plain", full_text=True)
+        if query.mode in (*_LEXICAL, *_HYBRID):
+            if text is None:
+                raise QueryError(f"The query mode {query.mode.value!r} needs query_str.")
+            if query.mode in _LEXICAL:
+                lexical = options.with_keywords(k, mode="lexical")
+                return self._collection.search(text, lexical)
+            fusion = Fusion(dense_weight=0.5 if query.alpha is None else query.alpha)
+            hybrid = options.with_keywords(k, mode="hybrid", fusion=fusion)
+            return self._collection.search(text, hybrid, vector=vector)
+        if vector is None:
+            raise QueryError(f"The query mode {query.mode.value!r} needs query_embedding.")
+        return self._collection.search(vector, options)
+
+    def _mmr(self, query: VectorStoreQuery, settings: dict[str, Any]) -> VectorStoreQueryResult:
+        k, factor = query.similarity_top_k, settings.get("mmr_prefetch_factor", PREFETCH)
+        hits = self._hits(query, int(settings.get("mmr_prefetch_k") or max(k, k * factor)))
+        if not hits or (index := self._collection.index) is None:
+            return _result(hits)
+        vectors = index.state.vectors(np.array([hit.row for hit in hits]))
+        scores, chosen = get_top_k_mmr_embeddings(
+            cast("list[float]", query.query_embedding),
+            list(vectors),
+            similarity_top_k=k,
+            embedding_ids=list(range(len(hits))),
+            mmr_threshold=settings.get("mmr_threshold", query.mmr_threshold),
+        )
+        result = _result(Hits(hits[row] for row in chosen))
+        result.similarities = list(map(float, scores))
+        return result
+
+    @property
+    def _columns(self) -> Conditions:
+        return Conditions(self._collection.columns)
+
+    def _where(
+        self,
+        node_ids: Sequence[str] | None,
+        filters: MetadataFilters | None,
+        doc_ids: Sequence[str] | None = None,
+    ) -> str | None:
+        columns = self._columns
+        parts = [] if node_ids is None else [columns.id_in(node_ids)]
+        if doc_ids:
+            parts.append(columns.is_in("ref_doc_id", doc_ids))
+        if (where := where_of(filters, columns)) is not None:
+            parts.append(where)
+        return all_of(parts) if parts else None
+
+
+def _result(hits: Hits) -> VectorStoreQueryResult:
+    return VectorStoreQueryResult(
+        nodes=[_node(hit.doc_id, metadata_of(hit.metadata, hit.title), hit.text) for hit in hits],
+        similarities=[hit.score for hit in hits],
+        ids=[hit.doc_id for hit in hits],
+    )
+
+
+def _node(doc_id: str, metadata: Mapping[str, object], text: str) -> BaseNode:
+    """Return the node that was added; a document that came another way is a new `TextNode`."""
+    if not all(name in metadata for name in _NODE):
+        return TextNode(id_=doc_id, text=text, metadata=dict(metadata))
+    return metadata_dict_to_node({name: metadata[name] for name in _NODE}, text)

@@ -1,0 +1,10 @@
+"""MTEB: an embedder, a cross-encoder or a search engine as a model, and BEIR folders as tasks."""
+
+from sbert_search.integrations.requirements import extra
+
+with extra("mteb"):
+    from sbert_search.integrations.mteb.models import SbertSearchCrossEncoder, SbertSearchEncoder
+    from sbert_search.integrations.mteb.search import SbertSearchModel
+    from sbert_search.integrations.mteb.tasks import FolderTask
+
+__all__ = ["FolderTask", "SbertSearchCrossEncoder", "SbertSearchEncoder", "SbertSearchModel"]

@@ -1,0 +1,124 @@
+"""BEIR folders as tasks of MTEB, and MTEB's tasks by name."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import mteb
+from datasets import Dataset
+from mteb.abstasks.retrieval import AbsTaskRetrieval
+from mteb.abstasks.retrieval_dataset_loaders import RetrievalSplitData
+from mteb.abstasks.task_metadata import TaskMetadata
+
+from sbert_search.corpus.documents import CorpusReader
+from sbert_search.corpus.labelled.beir import read_qrels, read_queries
+from sbert_search.errors import EvaluationError
+
+
+class FolderTask(AbsTaskRetrieval):
+    """Retrieval on a BEIR folder: corpus, queries and the judgements of a split.
+
+    Args:
+        folder: The folder.
+        split: Name of the file of judgements.
+    """
+
+    metadata: TaskMetadata
+    dataset: dict[str, dict[str, object]] | None = None
+
+    def __init__(self, folder: str | Path, split: str = "test") -> None:
+        self.folder = Path(folder)
+        self.metadata = TaskMetadata(
+            name=self.folder.resolve().name,
+            description=f"The BEIR folder {self.folder.name}.",
+            dataset={"path": str(self.folder), "revision": "local"},
+            type="Retrieval",
+            category="t2t",
+            modalities=["text"],
+            eval_splits=[split],
+            eval_langs=["eng-Latn"],
+            main_score="ndcg_at_10",
+        )
+        super().__init__()
+
+    def unload_data(self) -> None:
+        """Free the memory of the data; MTEB's own method would remove the metadata too."""
+        self.dataset, self.data_loaded = None, False
+
+    def load_data(self, num_proc: int | None = None, **kwargs: object) -> None:
+        """Read the folder; queries without a judgement are left out."""
+        (split,) = self.metadata.eval_splits
+        qrels = read_qrels(self.folder, split)
+        queries = [query for query in read_queries(self.folder) if query.query_id in qrels]
+        reader = CorpusReader(self.folder, on_error="skip")
+        reader.survey()
+        documents = [
+            {"id": document.doc_id, "title": document.title, "text": document.text}
+            for batch in reader.batches()
+            for document in batch.documents
+        ]
+        data = RetrievalSplitData(
+            corpus=Dataset.from_list(documents),
+            queries=Dataset.from_list([{"id": q.query_id, "text": q.text} for q in queries]),
+            relevant_docs={query: dict(grades) for query, grades in qrels.items()},
+            top_ranked=None,
+        )
+        self.dataset = {"default": {split: data}}
+        self.data_loaded = True
+
+
+def run_tasks(model: Any, tasks: Sequence[Any], out: Path | None = None) -> list[dict[str, Any]]:
+    """Run tasks and return a mapping for each task, split and subset with its main score.
+
+    Args:
+        model: A model of this package.
+        tasks: Tasks, as `open_tasks` gives them.
+        out: Folder for MTEB's result files; results that it holds are not computed again.
+
+    Raises:
+        EvaluationError: The data of a task cannot be read.
+    """
+    cache = None if out is None else mteb.ResultCache(out)
+    try:
+        results = mteb.evaluate(
+            model, tasks, cache=cache, co2_tracker=False, show_progress_bar=False
+        )
+    except OSError as error:
+        names = ", ".join(task.metadata.name for task in tasks)
+        raise EvaluationError(
+            f"The data of {names} cannot be read: {error} Name a BEIR folder, or go online."
+        ) from error
+    return [
+        {
+            "task": result.task_name,
+            "split": split,
+            "subset": scores["hf_subset"],
+            "metric": task.metadata.main_score,
+            "score": float(scores["main_score"]),
+        }
+        for task, result in zip(tasks, results.task_results, strict=True)
+        for split, subsets in result.scores.items()
+        for scores in subsets
+    ]
+
+
+def open_tasks(names: Sequence[str], split: str = "test") -> list[Any]:
+    """Return tasks of MTEB by name, and BEIR folders by path.
+
+    Raises:
+        EvaluationError: MTEB has no task of a name, and no folder has it.
+    """
+    tasks: list[Any] = []
+    for name in names:
+        if Path(name).is_dir():
+            tasks.append(FolderTask(name, split))
+            continue
+        try:
+            tasks.append(mteb.get_task(name))
+        except KeyError as error:
+            raise EvaluationError(
+                f"{name!r} is neither a task of MTEB nor a BEIR folder. {error.args[0]}"
+            ) from error
+    return tasks

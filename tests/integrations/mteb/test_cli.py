@@ -1,0 +1,42 @@
+"""`eval mteb` on a BEIR folder."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from sbert_search.cli.main import run
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+def _folder(base: Path) -> Path:
+    (base / "qrels").mkdir(parents=True)
+    texts = {"a": "tides of the sea", "b": "dunes of sand", "c": "yeast and dough"}
+    rows = [json.dumps({"_id": n, "title": "", "text": text}) for n, text in texts.items()]
+    (base / "corpus.jsonl").write_text("\n".join(rows))
+    (base / "queries.jsonl").write_text(json.dumps({"_id": "q", "text": "sea tides"}))
+    (base / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\nq\ta\t1\n")
+    return base
+
+
+@pytest.mark.parametrize("option", ["--mode=hybrid", "--encoder"])
+def test_a_folder_is_scored(
+    option: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = _folder(tmp_path / "notes")
+    command = ["eval", "mteb", str(folder), "--model", "hashing", option]
+    assert run([*command, "--json", "--out", str(tmp_path / "out")]) == 0
+    row = json.loads(capsys.readouterr().out)
+    expected = {"task": "notes", "split": "test", "subset": "default", "metric": "ndcg_at_10"}
+    assert row == {**expected, "score": 1.0}
+    assert [*(tmp_path / "out").rglob("notes.json")]
+    assert run(command) == 0
+    assert "1.0000" in capsys.readouterr().out
+
+
+def test_an_unknown_task_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["eval", "mteb", "NFCorpusX", "--model", "hashing"]) == 1
+    assert "'NFCorpusX' is neither a task of MTEB nor a BEIR folder" in capsys.readouterr().err
