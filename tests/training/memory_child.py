@@ -19,7 +19,10 @@ from tests.training.small import settings
 
 def main(out: Path, size: int, micro_size: int) -> int:
     config = settings(
-        "budget.steps=1", f"batching.size={size}", f"batching.micro_size={micro_size}"
+        "budget.steps=1",
+        "precision=fp32",
+        f"batching.size={size}",
+        f"batching.micro_size={micro_size}",
     )
     model = MaskedModel(hidden=128, layers=2)
     peak, over = [0], threading.Event()
