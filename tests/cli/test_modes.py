@@ -18,7 +18,7 @@ def test_hybrid_hits_show_what_each_stage_said(index: Path) -> None:
     assert hit["stages"].keys() == {"dense", "lexical", "fused"}
     assert hit["stages"]["fused"] == {"rank": 1, "score": hit["score"]}
     shown = sbert_search(*ask).out
-    assert "words: turning, water, wheels · dense 1 (" in shown
+    assert "matched: turning, water, wheels · dense 1 (" in shown
     assert "lexical 1 (" in shown
     (other,) = sbert_search(*ask, "--json", "--fusion", "rrf", "--dense-weight", "0.9").records
     assert other["score"] == pytest.approx(1 / 61)

@@ -22,7 +22,7 @@ def test_hits_for_people(index: Path) -> None:
     assert head.split()[0] == "1"
     assert head.split()[2:] == ["mill"]
     assert snippet == "    The mill stands by the river. Water turns its wheel."
-    assert words == "    words: turns, water, wheel"
+    assert words == "    matched: turns, water, wheel"
     assert metadata == "    year 1999"
 
 
