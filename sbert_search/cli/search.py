@@ -176,6 +176,7 @@ def search(
             device=hardware["device"],
             engine=hardware["engine"],
             precision=hardware["precision"],
+            calibrate=hardware.get("calibrate"),
         )
         reranker = BestWindow(scorer, rerank_windows)
     # One query is answered sooner by the model's exported ONNX graph than by torch, which loads

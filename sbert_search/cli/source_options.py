@@ -145,12 +145,14 @@ def _column_types(text: str) -> dict[str, str]:
 
 
 def model_options(ctx: click.Context) -> EmbedderOptions:
-    """Return the options for opening a model: device, engine, precision, batch tokens."""
+    """Return the options for opening a model, such as its device."""
     options: EmbedderOptions = {
         "device": ctx.params["device"],
         "engine": ctx.params["engine"],
         "precision": ctx.params["precision"],
     }
+    if ctx.params.get("calibrate"):
+        options["calibrate"] = ctx.params["calibrate"]
     if "batch_tokens" in ctx.params:
         options["batch_tokens"] = ctx.params["batch_tokens"]
     return options

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Required, TypeAlias, TypedDict, Union
 
 from sbert_search.embedding.protocol import TextEmbedder
 from sbert_search.embedding.quantization import VectorPrecision
+from sbert_search.errors import ConfigError
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
@@ -23,12 +24,17 @@ ModelLike: TypeAlias = TorchModel | TextEmbedder
 """A model for an index: a `TorchModel` or an embedder."""
 
 
+CalibrationTexts: TypeAlias = str | Path | Sequence[str] | None
+"""A UTF-8 file with a text in each line, or texts; None: the texts of this package."""
+
+
 class EmbedderOptions(TypedDict, total=False):
     """Options for opening a model by its name or folder; see `Embedder`."""
 
     device: str
     engine: EngineName
     precision: Precision
+    calibrate: CalibrationTexts
     truncate_dim: int | None
     prompts: Mapping[str, str] | None
     default_prompt_name: str | None
@@ -106,3 +112,16 @@ class AnyEncodeOptions(_EncodeOptions, total=False):
     precision: VectorPrecision
     convert_to_numpy: bool
     convert_to_tensor: bool
+
+
+def check_calibrate(precision: str, texts: CalibrationTexts) -> None:
+    """Refuse texts for a calibration that the precision does not need.
+
+    Raises:
+        ConfigError: There are texts, and the precision is not int8.
+    """
+    if texts is not None and precision not in ("int8", "fastest"):
+        raise ConfigError(
+            f"calibrate is given, but precision is {precision}, which needs no calibration; leave "
+            "it out, or choose precision int8."
+        )

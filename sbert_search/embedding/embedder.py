@@ -18,7 +18,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sbert_search.config import unknown_name
-from sbert_search.embedding.arguments import EmbedderOptions, TorchModel
+from sbert_search.embedding.arguments import (
+    CalibrationTexts,
+    EmbedderOptions,
+    TorchModel,
+    check_calibrate,
+)
 from sbert_search.embedding.encode_methods import EncodeMethods
 from sbert_search.embedding.engines.graph import keep_graph, open_graph
 from sbert_search.embedding.engines.protocol import Engine, EngineName, OpenedModel
@@ -41,6 +46,7 @@ _FOR_HASHING: Mapping[str, tuple[object, ...]] = {
     "device": ("auto", "cpu"),
     "engine": ("native",),
     "precision": ("auto", "fp32"),
+    "calibrate": (),
     "truncate_dim": (),
     "prompts": (),
     "default_prompt_name": (),
@@ -65,7 +71,11 @@ class Embedder(EncodeMethods):
         precision: fp32, bf16, fp16, or auto. On a CPU, auto measures once which of fp32 and bf16
             is faster for the model's layers, and stores the verdict in the user's cache; the
             difference must be 5 %. On CUDA it is bf16 if the device supports it. If the vectors in
-            bf16 are not close enough to those in fp32, auto is fp32.
+            bf16 are not close enough to those in fp32, auto is fp32. Or int8, which is
+            faster and less exact, for the engine native on a CPU; the first use calibrates the
+            model. Or fastest: the faster of the choice of auto and int8, measured once on a CPU.
+        calibrate: With int8, texts like those that will be encoded: a UTF-8 file with a text in
+            each line, or a list. None: varied texts of this package.
         truncate_dim: Number of leading dimensions to keep; None: the model's own setting.
         prompts: Texts to put before inputs, by name. They are added to the model's own prompts.
         default_prompt_name: Name of the prompt that `encode` uses if a call names no prompt.
@@ -87,6 +97,7 @@ class Embedder(EncodeMethods):
         device: str = "auto",
         engine: EngineName = "native",
         precision: Precision = "auto",
+        calibrate: CalibrationTexts = None,
         truncate_dim: int | None = None,
         prompts: Mapping[str, str] | None = None,
         default_prompt_name: str | None = None,
@@ -98,12 +109,14 @@ class Embedder(EncodeMethods):
             device=device,
             engine=engine,
             precision=precision,
+            calibrate=calibrate,
             truncate_dim=truncate_dim,
             prompts=prompts,
             default_prompt_name=default_prompt_name,
             batch_tokens=batch_tokens,
         )
         _check_dim(truncate_dim)
+        check_calibrate(precision, calibrate)
         devices = device_names(device)
         if len(devices) > 1:
             from sbert_search.embedding.processes import open_processes
@@ -114,11 +127,14 @@ class Embedder(EncodeMethods):
                 devices,
                 engine=engine,
                 precision=precision,
+                calibrate=calibrate,
                 batch_tokens=batch_tokens,
             )
             batch_tokens = None  # each process applies the limit itself
         else:
-            self.opened = _open(model, device=device, engine=engine, precision=precision)
+            self.opened = _open(
+                model, device=device, engine=engine, precision=precision, calibrate=calibrate
+            )
         self._engine, described = self.opened.engine, self.opened.description
         self.description = dataclasses.replace(
             described,
@@ -143,6 +159,14 @@ class Embedder(EncodeMethods):
     def batch_tokens(self) -> int:
         """Maximum tokens of one forward pass."""
         return self._launcher.budget
+
+    @property
+    def beyond_calibration(self) -> float:
+        """In int8, share of the inputs of layers that were beyond the calibrated range so far.
+
+        Such inputs are rounded to the limits of the range. Otherwise 0.
+        """
+        return float(getattr(self._engine, "beyond_calibration", 0.0))
 
     @property
     def measured_batch_tokens(self) -> int:
@@ -182,6 +206,7 @@ class Embedder(EncodeMethods):
             normalize=described.normalize and self.dim == self._engine.dim,
             engine=self._engine.name,
             precision=self.opened.precision,
+            calibration=self.opened.calibration,
         )
 
     def keep_graph(self) -> None:
@@ -332,12 +357,13 @@ def _open(
     device: str,
     engine: EngineName,
     precision: Precision,
+    calibrate: CalibrationTexts,
 ) -> OpenedModel[Engine]:
     if engine == "onnx" and (model is None or isinstance(model, (str, Path))):
         return open_graph(model, device=device, precision=precision)
     from sbert_search.embedding.engines.torch_engines import open_model  # torch loads here
 
-    return open_model(model, device=device, engine=engine, precision=precision)
+    return open_model(model, device=device, engine=engine, precision=precision, calibrate=calibrate)
 
 
 def _check_dim(truncate_dim: int | None) -> None:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
+from dataclasses import replace
 from multiprocessing import get_context, parent_process
 from pathlib import Path
 from typing import NamedTuple, Protocol, TypeVar
@@ -69,6 +70,7 @@ class ProcessEngine:
             agreed = {**options, "precision": opened.precision}
             opened, *_ = self._open_all(embedder, devices, agreed)
         self.name, self.dim, self.tokenizer = opened.name, opened.dim, opened.tokenizer
+        self.calibration = opened.calibration
         self.precision, self.batch_tokens = opened.precision, opened.batch_tokens * len(devices)
 
     def _open_all(
@@ -161,6 +163,7 @@ class _Opened(NamedTuple):
     tokenizer: TextTokenizer
     precision: str
     batch_tokens: int
+    calibration: str
 
 
 _embedders: list[WorkerEmbedder] = []  # the only embedder of this process, if it is a worker
@@ -201,6 +204,7 @@ def _open(make: Callable[..., WorkerEmbedder], options: dict[str, object], share
         opened.engine.tokenizer,
         opened.precision,
         embedder.batch_tokens,
+        opened.calibration,
     )
 
 
@@ -235,4 +239,7 @@ def open_processes(
     resolved = resolve_model(model)
     folder = read_folder(resolved.path)
     engine = ProcessEngine(embedder, devices, model=resolved.path, truncate_dim=_ALL, **options)
-    return OpenedModel.from_folder(resolved, folder, engine, engine.precision, ",".join(devices))
+    opened: OpenedModel[Engine] = OpenedModel.from_folder(
+        resolved, folder, engine, engine.precision, ",".join(devices)
+    )
+    return replace(opened, calibration=engine.calibration)

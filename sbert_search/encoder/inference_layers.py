@@ -17,7 +17,7 @@ from sbert_search.encoder.encoder import Encoder
 from sbert_search.runtime.device import has_onednn
 
 # Activation to the name and the variant by which oneDNN's fused linear layer calls it.
-_FUSED = {"gelu": ("gelu", "none"), "gelu_tanh": ("gelu", "tanh"), "relu": ("relu", "")}
+FUSED = {"gelu": ("gelu", "none"), "gelu_tanh": ("gelu", "tanh"), "relu": ("relu", "")}
 
 
 class PackedLinear(nn.Module):
@@ -27,7 +27,7 @@ class PackedLinear(nn.Module):
         super().__init__()
         self._weight = torch.ops.mkldnn._reorder_linear_weight(linear.weight.detach())
         self._bias = None if linear.bias is None else linear.bias.detach()
-        self._fused, self._variant = _FUSED[activation] if activation else ("none", "")
+        self._fused, self._variant = FUSED[activation] if activation else ("none", "")
 
     def forward(self, states: Tensor) -> Tensor:
         """Transform (rows, inputs) to (rows, outputs), without gradients."""

@@ -17,6 +17,7 @@ from torch import Tensor
 from sbert_search.encoder.block import Block
 from sbert_search.encoder.encoder import Encoder
 from sbert_search.encoder.inference_layers import pack
+from sbert_search.encoder.int8_layers import Calibration, RangeCounter, replace_layers
 from sbert_search.encoder.packed import PackedTokens
 from sbert_search.runtime.device import autocast, has_onednn
 from sbert_search.runtime.verdicts import Candidate, Timed, Verdict, verdict_on
@@ -101,11 +102,60 @@ def _trained(encoder: Encoder, dtype: torch.dtype, texts: Sequence[int]) -> Cand
     return Candidate(timed(_PROBE), [timed(texts)])
 
 
+def fastest_with_int8(encoder: Encoder, calibration: Calibration) -> Verdict | None:
+    """Find the fastest of the exact precisions and int8 for a frozen encoder on this CPU.
+
+    Args:
+        encoder: As for `inference_precision`.
+        calibration: Inputs of the encoder's layers.
+
+    Returns:
+        As for `inference_precision`.
+
+    Raises:
+        ConfigError: As for `freeze_int8`.
+    """
+    exact = inference_precision(encoder)
+    if exact is None:
+        return None
+    tokens = _tokens(encoder, _OPERATIONS)
+    batches = [_cut(_SENTENCES, tokens), _cut(_PASSAGES, tokens)]
+    dtype = EXACT[exact.choice]
+    return verdict_on(
+        "fastest precision of inference",
+        {**_shapes(encoder), "exact_layers": sorted(calibration.exact)},
+        f"{_described(encoder)}; sentences and passages of {tokens:,} tokens each",
+        {
+            exact.choice: partial(_frozen, encoder, dtype, batches),
+            "int8": partial(_quantized, encoder, calibration, dtype, batches),
+        },
+    )
+
+
+def _quantized(
+    encoder: Encoder,
+    calibration: Calibration,
+    dtype: torch.dtype,
+    batches: Sequence[Sequence[int]],
+) -> Candidate:
+    """Prepare one block for inference, as `freeze_int8` does."""
+    block = copy.deepcopy(cast(Block, encoder.blocks[0])).eval().requires_grad_(False)
+    replace_layers(block, 0, encoder.config, calibration, RangeCounter(), dtype)
+    return _timed(encoder, block, torch.float32, batches)
+
+
 def _frozen(encoder: Encoder, dtype: torch.dtype, batches: Sequence[Sequence[int]]) -> Candidate:
     """Prepare one block for inference, as `freeze` does."""
     block = copy.deepcopy(cast(Block, encoder.blocks[0])).to(dtype).eval().requires_grad_(False)
     if has_onednn(dtype):
         pack(block, encoder.config.activation)
+    return _timed(encoder, block, dtype, batches)
+
+
+def _timed(
+    encoder: Encoder, block: Block, dtype: torch.dtype, batches: Sequence[Sequence[int]]
+) -> Candidate:
+    """Return the work of a block whose states have this type."""
 
     def timed(lengths: Sequence[int]) -> Timed:
         tokens = _packed(lengths)

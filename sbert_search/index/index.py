@@ -586,7 +586,10 @@ class Index(MaintainedIndex):
     def _open_for(
         self, model: ModelLike | None, settings: ReadSettings, options: CheckedOptions
     ) -> TextEmbedder:
+        from sbert_search.index.ingestion.model_check import require_mixable
+
         embedder = self.matching_embedder(model, **options)
+        require_mixable(self.state.settings, embedder)
         settings.chunking(embedder)
         return embedder
 

@@ -17,7 +17,7 @@ from sbert_search.runtime.device_names import device_names
 from sbert_search.runtime.lru import typed_lru_cache
 from sbert_search.runtime.memory import anonymous_bytes
 
-Precision = Literal["auto", "fp32", "bf16", "fp16"]
+Precision = Literal["auto", "fp32", "bf16", "fp16", "int8", "fastest"]
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
@@ -72,12 +72,14 @@ def computes_on_cpu(devices: str, precision: str) -> bool:
 
     Args:
         devices: Device names, as of `device_names`.
-        precision: fp32, bf16 or fp16.
+        precision: fp32, bf16, fp16 or int8.
     """
     found = map(resolve_device, device_names(devices))
     if any(device.type != "cpu" for device in found):
         return False
-    return precision == "fp32" or (precision in DTYPES and has_onednn(DTYPES[precision]))
+    if precision in ("fp32", "int8"):
+        return True
+    return precision in DTYPES and has_onednn(DTYPES[precision])
 
 
 def autocast(device: torch.device, dtype: torch.dtype) -> AbstractContextManager[object]:

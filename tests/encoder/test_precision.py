@@ -13,10 +13,15 @@ import pytest
 import torch
 
 from sbert_search.encoder import precision
+from sbert_search.encoder.calibration import calibrate
 from sbert_search.encoder.config import EncoderConfig
 from sbert_search.encoder.encoder import Encoder
 from sbert_search.encoder.packed import PackedTokens
-from sbert_search.encoder.precision import inference_precision, training_precision
+from sbert_search.encoder.precision import (
+    fastest_with_int8,
+    inference_precision,
+    training_precision,
+)
 from sbert_search.runtime import verdicts
 from tests.models.tiny import tiny_encoder
 
@@ -51,6 +56,17 @@ def test_the_encoder_is_not_changed_and_all_precisions_are_timed() -> None:
     for name, tensor in encoder.state_dict().items():
         assert tensor.dtype == torch.float32
         assert torch.equal(tensor, before[name])
+
+
+def test_int8_is_timed_beside_the_faster_exact_precision() -> None:
+    encoder = Encoder(SMALL).eval()
+    tokens = PackedTokens.from_lists([[1, 2, 3], [4, 5, 6, 7]])
+    found = fastest_with_int8(encoder, calibrate(encoder, [tokens]))
+    exact = inference_precision(encoder)
+    assert found is not None
+    assert exact is not None
+    assert list(found.costs) == [exact.choice, "int8"]
+    assert not encoder.frozen
 
 
 def test_the_random_numbers_of_the_caller_are_not_drawn() -> None:

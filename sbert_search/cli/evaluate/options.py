@@ -41,6 +41,7 @@ class EvalOptions:
     device: str
     engine: EngineName
     precision: Precision
+    calibrate: Path | None
     seed: int
     as_json: bool
     no_cache: bool = False
@@ -58,7 +59,11 @@ class EvalOptions:
         from sbert_search.embedding.embedder import Embedder, open_embedder
 
         embedder = open_embedder(
-            self.model, device=self.device, engine=self.engine, precision=self.precision
+            self.model,
+            device=self.device,
+            engine=self.engine,
+            precision=self.precision,
+            calibrate=self.calibrate,
         )
         if self.no_cache or not isinstance(embedder, Embedder):
             yield embedder
@@ -77,7 +82,13 @@ class EvalOptions:
 
         if model is None:
             raise click.UsageError("Name a cross-encoder with --model.")
-        return Reranker(model, device=self.device, engine=self.engine, precision=self.precision)
+        return Reranker(
+            model,
+            device=self.device,
+            engine=self.engine,
+            precision=self.precision,
+            calibrate=self.calibrate,
+        )
 
 
 def eval_options(function: F) -> F:
@@ -90,9 +101,11 @@ def eval_options(function: F) -> F:
             "auto",
             "bf16",
             "fp16",
+            "int8",
+            "fastest",
             help="Number format of the model's computation; published scores use fp32.",
         ),
-        shared_options("model", "device", "engine"),
+        shared_options("model", "device", "engine", "calibrate"),
         click.option(
             "--expect",
             type=FILE,

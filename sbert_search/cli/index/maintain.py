@@ -228,8 +228,11 @@ def _model_facts(report: IndexInfo) -> dict[str, object]:
     model = report.model
     if model["engine"] == ModelIdentity.NO_ENGINE:
         return {"model": "none; the vectors were given"}
+    computed = f"{model['engine']}, {model['precision']}"
+    if calibration := model.get("calibration"):
+        computed += f", calibration {str(calibration)[:12]}"
     return {
-        "model": f"{model['name']} ({model['engine']}, {model['precision']})",
+        "model": f"{model['name']} ({computed})",
         **({"precision": str(from_mapping(Verdict, report.verdict))} if report.verdict else {}),
         "weights": f"sha256 {model['weights_sha256']}",
         "reads": f"{model['max_len']} tokens of a text",

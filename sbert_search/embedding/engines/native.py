@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 
 import torch
 
 from sbert_search.embedding.engines.cuda_graphs import Compute, Ids, Replayed
 from sbert_search.embedding.engines.protocol import EngineName
 from sbert_search.embedding.protocol import Vectors
+from sbert_search.encoder.encoder import Encoder
 from sbert_search.encoder.inference_layers import freeze
+from sbert_search.encoder.int8_layers import Calibration, RangeCounter, freeze_int8
 from sbert_search.encoder.packed import PackedTokens
 from sbert_search.encoder.precision import inference_precision
 from sbert_search.models.bi_encoder import BiEncoder
 from sbert_search.models.cross_encoder import CrossEncoder
 from sbert_search.runtime.device import fetch, plain_memory_errors
 from sbert_search.runtime.memory import let_freed_memory_stay
+from sbert_search.runtime.progress import warn
 from sbert_search.runtime.verdicts import Verdict
 
 # Largest size of a batch's states between the two feed-forward layers, on devices other than CUDA.
 # Decision: docs/decisions.md, "A step on the CPU keeps its widest states within 12 MiB".
 _WIDEST_BYTES = 12 << 20
+# Share of inputs beyond the calibrated range above which int8 warns. With texts of other kinds than
+# those of the calibration, all-MiniLM-L6-v2 has a share of about 0.000004.
+_MOST_BEYOND = 1e-4
 
 
 class PackedEngine:
@@ -36,6 +42,8 @@ class PackedEngine:
 
     def __init__(self, model: BiEncoder | CrossEncoder, compute: Compute) -> None:
         self._module, self._compute, self.tokenizer = model.eval(), compute, model.tokenizer
+        self._counter: RangeCounter | None = None
+        self._warned = False
         self._use_device(next(model.parameters()).device)
 
     def fastest_precision(self) -> Verdict | None:
@@ -53,11 +61,45 @@ class PackedEngine:
         if self._module.needs_only_starts:
             self._run = Replayed(self._compute, device, self.tokenizer.max_len)
 
+    @property
+    def encoder(self) -> Encoder:
+        """The encoder of the model."""
+        return self._module.encoder
+
+    def batches(self, texts: Sequence[str]) -> Iterator[PackedTokens]:
+        """Pack texts for a calibration; an engine of pairs pairs each text with the next one."""
+        raise NotImplementedError
+
+    def quantize(self, calibration: Calibration, exact: torch.dtype) -> None:
+        """Convert the encoder, on the CPU in fp32, to int8 for inference only.
+
+        Args:
+            calibration: Inputs of the encoder's linear layers.
+            exact: Type of attention, fp32 or bf16.
+
+        Raises:
+            ConfigError: As for `freeze_int8`.
+        """
+        self._counter = freeze_int8(self.encoder, calibration, exact)
+
+    @property
+    def beyond_calibration(self) -> float:
+        """Share of the inputs of int8 layers, so far, that were beyond the calibrated range."""
+        return 0.0 if self._counter is None else self._counter.share
+
     @torch.inference_mode()
     def launch(self, ids: Ids, types: Ids | None = None) -> Callable[[], Vectors]:
         """Launch a batch of token ids and types; return a function that waits for its output."""
         with plain_memory_errors():
-            return fetch(self._run(ids, types))
+            launched = fetch(self._run(ids, types))
+        if not self._warned and self.beyond_calibration > _MOST_BEYOND:
+            self._warned = True
+            warn(
+                f"{self.beyond_calibration:.2%} of the inputs of int8 layers are beyond the "
+                "range of the calibration, so vectors are inexact; calibrate with texts like "
+                "these: --calibrate FILE."
+            )
+        return launched
 
     def _use_device(self, device: torch.device) -> None:
         """Choose the size of a batch for a device, and the function that computes one there."""

@@ -60,10 +60,11 @@ class OpenedModel(Generic[E]):
         weights_sha256: Function that hashes the weights.
         tokenizer_sha256: Function that hashes the tokenizer.
         engine: Computes vectors or scores.
-        precision: fp32, bf16 or fp16.
+        precision: fp32, bf16, fp16 or int8.
         device: Name of the device.
         folder: Folder of the model; None if the caller gave a model in memory.
         verdict: The measurement that chose the precision; None: nothing was measured.
+        calibration: In int8, the hash of the texts of the calibration.
     """
 
     name: str
@@ -76,6 +77,7 @@ class OpenedModel(Generic[E]):
     device: str
     folder: ModelFolder | None = None
     verdict: Verdict | None = None
+    calibration: str = ""
 
     @classmethod
     def from_folder(

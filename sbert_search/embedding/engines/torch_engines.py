@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from itertools import cycle
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 
+from sbert_search.embedding.arguments import CalibrationTexts
+from sbert_search.embedding.engines.int8 import (
+    choose_fastest,
+    open_int8,
+    packed_batches,
+    refuse_int8_in_memory,
+)
 from sbert_search.embedding.engines.loading import (
     PRECISIONS,
     check_engine,
@@ -19,7 +27,8 @@ from sbert_search.embedding.engines.loading import (
 from sbert_search.embedding.engines.native import PackedEngine
 from sbert_search.embedding.engines.protocol import Engine, EngineName, OpenedModel
 from sbert_search.embedding.protocol import TokenizedTexts, Vectors
-from sbert_search.embedding.selfcheck import SELF_CHECK_TEXTS, check_vectors
+from sbert_search.embedding.selfcheck import INT8_COSINE, SELF_CHECK_TEXTS, check_vectors
+from sbert_search.encoder.packed import PackedTokens
 from sbert_search.models.bi_encoder import BiEncoder
 from sbert_search.models.loading.folder import ModelFolder, read_folder
 from sbert_search.models.loading.interchange import LibraryEncoder, load_sentence_transformer
@@ -47,6 +56,12 @@ class NativeEngine(PackedEngine):
     def start(self, tokens: TokenizedTexts) -> Callable[[], Vectors]:
         """Launch a packed batch; return a function that waits for its vectors."""
         return self.launch(tokens.ids)
+
+    def batches(self, texts: Sequence[str]) -> Iterator[PackedTokens]:
+        """Pack texts for a calibration; the model's prompts are put before them in turn."""
+        prompts = ["", *filter(None, self.model.prompts.values())]
+        joined = [prompt + text for prompt, text in zip(cycle(prompts), texts, strict=False)]
+        return packed_batches(self.tokenizer.encode(joined)[0])
 
 
 class LibraryEngine:
@@ -86,6 +101,7 @@ def open_model(
     device: str,
     engine: EngineName,
     precision: Precision,
+    calibrate: CalibrationTexts = None,
 ) -> OpenedModel[Engine]:
     """Find a model, choose an engine that can compute it, load it and check its output.
 
@@ -95,6 +111,8 @@ def open_model(
         ConfigError: The device, the engine or the precision is unknown or not available.
         ModelError: The model cannot be found or loaded, or its output is wrong.
     """
+    if model is not None and not isinstance(model, (str, Path)):
+        refuse_int8_in_memory(precision)
     if isinstance(model, BiEncoder):
         return describe_object(model, model.describe(), NativeEngine(model))
     if model is not None and not isinstance(model, (str, Path)):
@@ -103,6 +121,19 @@ def open_model(
     check_engine(engine)
     resolved = resolve_model(model)
     folder = read_folder(resolved.path)
+    if precision == "fastest":
+        candidate = _open_folder(folder, engine)
+        precision = choose_fastest(folder, candidate, device=device, texts=calibrate)
+    if precision == "int8":
+        fp32 = _open_folder(folder, engine)
+        return open_int8(
+            resolved,
+            folder,
+            fp32,
+            partial(_check_change, fp32, min_cosine=INT8_COSINE, where="native on cpu in int8"),
+            device=device,
+            texts=calibrate,
+        )
     placed = open_engine(
         partial(_open_folder, folder, engine), _move_and_check, device=device, precision=precision
     )
@@ -130,17 +161,27 @@ def _open_folder(folder: ModelFolder, engine: EngineName) -> TorchEngine:
 
 
 def _move_and_check(engine: TorchEngine, device: torch.device, dtype: torch.dtype) -> None:
-    """Move a model from the CPU in fp32 and compare its vectors with those before the move.
+    """Move a model from the CPU in fp32 and compare its vectors with those before the move."""
+    _check_change(
+        engine,
+        lambda: engine.move(device, dtype),
+        min_cosine=0.99999 if dtype == torch.float32 else 0.999,
+        where=f"{engine.name} on {device} in {PRECISIONS[dtype]}",
+    )
+
+
+def _check_change(
+    engine: TorchEngine, change: Callable[[], None], *, min_cosine: float, where: str
+) -> None:
+    """Change a model on the CPU in fp32 and compare its vectors with those before the change.
 
     The texts are compared as one batch and one by one: torch chooses kernels by the shape of a
     batch, so one of the two can be wrong alone.
     """
     ids, lost = engine.tokenizer.encode(SELF_CHECK_TEXTS)
     texts = TokenizedTexts(SELF_CHECK_TEXTS, "", ids, lost)
-    where = f"{engine.name} on {device} in {PRECISIONS[dtype]}"
     reference = engine(texts)
-    engine.move(device, dtype)
-    min_cosine = 0.99999 if dtype == torch.float32 else 0.999
+    change()
     check_vectors(reference, engine(texts), min_cosine=min_cosine, where=where)
     one_by_one = np.concatenate([engine(texts.take([row])) for row in range(len(texts))])
     where = f"{where}, one text at a time,"

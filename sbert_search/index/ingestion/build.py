@@ -25,6 +25,7 @@ from sbert_search.index.ingestion.given_vectors import dim_of, no_model, vector_
 from sbert_search.index.ingestion.ingest import IngestReport, ReadSettings, ingest, require_memory
 from sbert_search.index.ingestion.model_check import (
     require_agreement,
+    require_mixable,
     self_check,
     with_kept_choices,
 )
@@ -203,6 +204,7 @@ def build_from(
         if cursor.rows:
             if embedder:
                 require_agreement(writer.snapshot.manifest.settings, embedder)
+                require_mixable(writer.snapshot.manifest.settings, embedder)
             note(f"{out}: resuming at row {cursor.rows:,} of {survey.rows:,}.")
         report = write(writer, embedder, cursor)
     if isinstance(embedder, Embedder):

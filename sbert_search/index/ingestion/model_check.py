@@ -12,7 +12,7 @@ import numpy as np
 
 from sbert_search.embedding.arguments import EmbedderOptions, ModelLike, TorchModel
 from sbert_search.embedding.protocol import TextEmbedder
-from sbert_search.embedding.selfcheck import SELF_CHECK_TEXTS
+from sbert_search.embedding.selfcheck import INT8_COSINE, SELF_CHECK_TEXTS
 from sbert_search.errors import ConfigError, ModelMismatch
 from sbert_search.index.storage.manifest import SelfCheck, StoreSettings
 from sbert_search.models.loading.identity import ModelIdentity
@@ -127,15 +127,41 @@ def require_same_model(settings: StoreSettings, embedder: TextEmbedder) -> None:
         )
 
 
+def require_mixable(settings: StoreSettings, embedder: TextEmbedder) -> None:
+    """Refuse to add vectors in int8 to an index of exact ones, or the reverse.
+
+    The cosine of both is about 0.996: enough for queries, but nearly equal documents would be
+    ranked by how they were computed. Vectors in int8 of two calibrations are not mixed either.
+
+    Raises:
+        ModelMismatch: Only one of index and embedder is in int8, or the calibrations differ.
+    """
+    stored, given = ModelIdentity.from_mapping(settings.identity), embedder.identity
+    if "int8" not in (stored.precision, given.precision):
+        return
+    if stored.precision != given.precision:
+        raise ModelMismatch(
+            f"The index has vectors in {stored.precision}, and the model computes in "
+            f"{given.precision}; int8 and exact vectors are not mixed in an index. Use --precision "
+            f"{stored.precision}, or build another index."
+        )
+    if stored.calibration != given.calibration:
+        raise ModelMismatch(
+            f"The index has vectors in int8 with the calibration {stored.calibration[:12]}, and "
+            f"the model is calibrated otherwise ({given.calibration[:12]}). Use --calibrate with "
+            "the file of the build, or leave it out if the build had none."
+        )
+
+
 def require_agreement(
     settings: StoreSettings, embedder: TextEmbedder, *, allow_inexact: bool = False
 ) -> None:
     """Refuse an embedder whose vectors cannot be compared with those of an index.
 
     The index stores vectors of a few check texts. The embedder's vectors of these texts must have a
-    cosine of at least `MIN_COSINE` with the stored ones, in any engine and precision. If only one
-    of the two models has files, no hashes can be compared, and the cosine must be at least
-    `SAME_COSINE`.
+    cosine of at least `MIN_COSINE` with the stored ones, in any engine and precision; if one of
+    them is in int8, of at least `INT8_COSINE`. If only one of the two models has files, no hashes
+    can be compared, and the cosine must be at least `SAME_COSINE`.
 
     Raises:
         ModelMismatch: The embedder has another model; the message names every field that differs.
@@ -151,6 +177,8 @@ def require_agreement(
         return  # `IndexStore.create` made the index without check texts; `build_index` stores some
     worst = _worst_cosine(settings.self_check, embedder)
     least = MIN_COSINE if comparable else SAME_COSINE
+    if comparable and "int8" in (stored.precision, given.precision):
+        least = INT8_COSINE
     if worst >= least:
         return
     problem = (

@@ -27,7 +27,7 @@ from sbert_search.embedding.protocol import TextEmbedder
 from sbert_search.errors import CorpusError, IndexStoreError
 from sbert_search.index.ingestion.build import note_resume_on_interrupt
 from sbert_search.index.ingestion.ingest import ReadSettings, ingest, require_memory
-from sbert_search.index.ingestion.model_check import require_agreement
+from sbert_search.index.ingestion.model_check import require_agreement, require_mixable
 from sbert_search.index.ingestion.stored_files import PATH, StoredFiles, stored_files
 from sbert_search.index.storage.manifest import BuildCursor
 from sbert_search.index.store import IndexStore
@@ -217,6 +217,7 @@ def sync_folder(
     with note_resume_on_interrupt(store), store.writer() as writer:
         if embedder and writer.snapshot.settings != agreed:
             require_agreement(writer.snapshot.settings, embedder)
+            require_mixable(writer.snapshot.settings, embedder)
         _record_root(writer, settings, root)
         if parsed and embedder:
             writer.add_columns(parsed.survey.columns)

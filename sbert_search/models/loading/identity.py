@@ -20,7 +20,7 @@ from sbert_search.runtime.lru import typed_lru_cache
 IN_MEMORY = "state:"  # prefix of the hash of a model that was passed as an object
 
 # Fields that may differ between comparable embeddings: how the model was found and is computed.
-_NOT_COMPARED = frozenset({"name", "engine", "precision"})
+_NOT_COMPARED = frozenset({"name", "engine", "precision", "calibration"})
 _LARGE = 1 << 20  # bytes; for larger files, reading a cached hash is faster than computing it
 # Nanoseconds. A file whose last change is more recent may change again with the same timestamp.
 _SETTLED_NS = 2_000_000_000
@@ -30,7 +30,7 @@ _SETTLED_NS = 2_000_000_000
 class ModelIdentity:
     """The properties in which models must agree for their embeddings to be comparable.
 
-    ``name``, ``engine`` and ``precision`` may differ.
+    ``name``, ``engine``, ``precision`` and ``calibration`` may differ.
 
     Attributes:
         name: The path or name by which the model was opened.
@@ -50,7 +50,8 @@ class ModelIdentity:
         normalize: Whether the embeddings have norm 1.
         engine: native, onnx, sentence-transformers or hashing; `NO_ENGINE` if the vectors of an
             index were given without a model.
-        precision: fp32, bf16 or fp16.
+        precision: fp32, bf16, fp16 or int8.
+        calibration: In int8, the hash of the texts with which the model was calibrated.
     """
 
     NO_ENGINE: ClassVar[str] = "none"
@@ -67,6 +68,7 @@ class ModelIdentity:
     normalize: bool = False
     engine: str = "native"
     precision: str = "fp32"
+    calibration: str = ""
 
     @property
     def in_memory(self) -> bool:
@@ -88,15 +90,18 @@ class ModelIdentity:
         return from_mapping(cls, values, where="model.")
 
     def to_mapping(self) -> dict[str, object]:
-        """Return the fields as a mapping of JSON values."""
-        return to_mapping(self)
+        """Return the fields as a mapping of JSON values; a calibration only in int8."""
+        values = to_mapping(self)
+        if not self.calibration:
+            del values["calibration"]  # earlier versions refuse unknown fields
+        return values
 
     def differences(self, other: ModelIdentity) -> list[str]:
         """List the fields that make embeddings of the two models incomparable.
 
-        Name, engine and precision are not compared. The name does not change embeddings. Whether
-        another engine or precision changes them is measured with the check texts of an index, in
-        `index.ingestion.model_check`.
+        Name, engine, precision and calibration are not compared. The name does not change
+        embeddings. Whether another engine or precision changes them is measured with the check
+        texts of an index, in `index.ingestion.model_check`.
 
         Returns:
             One line per field, such as ``max_len: 256, not 128``; empty if the models agree.
@@ -108,8 +113,12 @@ class ModelIdentity:
         ]
 
     def same_engine(self, other: ModelIdentity) -> bool:
-        """Whether both models are computed by the same engine in the same precision."""
-        return (self.engine, self.precision) == (other.engine, other.precision)
+        """Whether both models are computed by the same engine in the same precision.
+
+        In int8, they must also have the same calibration.
+        """
+        own = (self.engine, self.precision, self.calibration)
+        return own == (other.engine, other.precision, other.calibration)
 
 
 def sha256_of(path: Path) -> str:

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 import torch
 
+from sbert_search.embedding.arguments import CalibrationTexts
+from sbert_search.embedding.engines.int8 import (
+    choose_fastest,
+    open_int8,
+    packed_batches,
+    refuse_int8_in_memory,
+)
 from sbert_search.embedding.engines.loading import (
     PRECISIONS,
     check_engine,
@@ -20,6 +28,7 @@ from sbert_search.embedding.engines.native import PackedEngine
 from sbert_search.embedding.engines.protocol import EngineName, OpenedModel
 from sbert_search.embedding.protocol import Vectors
 from sbert_search.embedding.selfcheck import SELF_CHECK_TEXTS
+from sbert_search.encoder.packed import PackedTokens
 from sbert_search.errors import ModelError
 from sbert_search.models.cross_encoder import CrossEncoder
 from sbert_search.models.loading.folder import ModelDescription, ModelFolder, read_folder
@@ -42,6 +51,7 @@ _CHECK_PAIRS = list(zip(SELF_CHECK_TEXTS, reversed(SELF_CHECK_TEXTS), strict=Tru
 # Largest allowed difference from the scores on the CPU in fp32, relative to the largest absolute
 # value of these scores, or to 1 if that is larger.
 _TOLERANCE = {torch.float32: 1e-3, torch.bfloat16: 0.05, torch.float16: 0.05}
+_INT8_TOLERANCE = 0.1
 _CLASSIFIERS = ("ForSequenceClassification", "ForCausalLM")
 
 
@@ -102,6 +112,11 @@ class NativePairEngine(PackedEngine):
         """Launch a packed batch and return a function that waits for its scores."""
         return self.launch(encoded.ids, self.model.segments(encoded))
 
+    def batches(self, texts: Sequence[str]) -> Iterator[PackedTokens]:
+        """Pair each text with the next one, for a calibration."""
+        encoded = self.tokenizer.encode_pairs(list(pairwise(texts)))
+        return packed_batches(encoded.ids, self.model.segments(encoded))
+
 
 class LibraryPairEngine:
     """Any cross-encoder of sentence-transformers, computed by that library."""
@@ -140,6 +155,7 @@ def open_pair_model(
     device: str,
     engine: EngineName,
     precision: Precision,
+    calibrate: CalibrationTexts = None,
 ) -> OpenedModel[PairEngine]:
     """Find a cross-encoder, choose an engine that can compute it, load it and check its scores.
 
@@ -150,6 +166,8 @@ def open_pair_model(
         ModelError: The model cannot be found or loaded, is not a cross-encoder, or computes wrong
             scores.
     """
+    if not isinstance(model, (str, Path)):
+        refuse_int8_in_memory(precision)
     if isinstance(model, CrossEncoder):
         return _describe_object(model, model.encoder.config.layout, NativePairEngine(model))
     if not isinstance(model, (str, Path)):
@@ -158,6 +176,19 @@ def open_pair_model(
     check_engine(engine)
     resolved = resolve_model(model)
     folder = read_folder(resolved.path)
+    if precision == "fastest":
+        candidate = _open_folder(folder, engine)
+        precision = choose_fastest(folder, candidate, device=device, texts=calibrate)
+    if precision == "int8":
+        fp32 = _open_folder(folder, engine)
+        return open_int8(
+            resolved,
+            folder,
+            fp32,
+            partial(_check_change, fp32, tolerance=_INT8_TOLERANCE, where="native on cpu in int8"),
+            device=device,
+            texts=calibrate,
+        )
     placed = open_engine(
         partial(_open_folder, folder, engine), _move_and_check, device=device, precision=precision
     )
@@ -201,16 +232,27 @@ def _open_folder(folder: ModelFolder, engine: EngineName) -> PairEngine:
 
 def _move_and_check(engine: PairEngine, device: torch.device, dtype: torch.dtype) -> None:
     """Move a model from the CPU in fp32, and compare its scores with those before the move."""
+    _check_change(
+        engine,
+        lambda: engine.move(device, dtype),
+        tolerance=_TOLERANCE[dtype],
+        where=f"{engine.name} on {device} in {PRECISIONS[dtype]}",
+    )
+
+
+def _check_change(
+    engine: PairEngine, change: Callable[[], None], *, tolerance: float, where: str
+) -> None:
+    """Change a model on the CPU in fp32, and compare its scores with those before the change."""
     encoded = engine.tokenizer.encode_pairs(_CHECK_PAIRS)
-    where = f"{engine.name} on {device} in {PRECISIONS[dtype]}"
     reference = engine(_CHECK_PAIRS, encoded)
-    engine.move(device, dtype)
+    change()
     scores = engine(_CHECK_PAIRS, encoded)
     if not np.isfinite(scores).all():
         raise ModelError(f"{where} gives scores that are not finite; use --device cpu.")
     difference = float(np.abs(scores - reference).max() / max(1.0, np.abs(reference).max()))
-    if difference > _TOLERANCE[dtype]:
+    if difference > tolerance:
         raise ModelError(
             f"{where} gives wrong scores: they differ by {difference:.3g} from those of the CPU in "
-            f"fp32, and {_TOLERANCE[dtype]:g} is allowed; use --device cpu or --precision fp32."
+            f"fp32, and {tolerance:g} is allowed; use --device cpu or --precision fp32."
         )

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NotRequired, TypedDict, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from sbert_search.embedding.arguments import CalibrationTexts, check_calibrate
 from sbert_search.embedding.protocol import Vectors
 from sbert_search.embedding.token_budget import BatchLauncher, Started, collect_all, launch_windows
 from sbert_search.errors import ConfigError
@@ -53,7 +54,10 @@ class Reranker:
         engine: native (this package's encoder; sentence-transformers computes the architectures
             that it does not support) or sentence-transformers.
         precision: fp32, bf16, fp16, or auto, as for `Embedder`: on a CPU the faster of fp32 and
-            bf16, which is measured once; fp32 if the scores in bf16 are not close enough.
+            bf16, which is measured once; fp32 if the scores in bf16 are not close enough. int8 is
+            for a CPU.
+        calibrate: With int8, texts like those that will be scored, as for `Embedder`; each is
+            paired with the next one.
         batch_tokens: Maximum tokens of one forward pass; None: the engine's default.
 
     Raises:
@@ -69,19 +73,24 @@ class Reranker:
         device: str = "auto",
         engine: EngineName = "native",
         precision: Precision = "auto",
+        calibrate: CalibrationTexts = None,
         batch_tokens: int | None = None,
     ) -> None:
         from sbert_search.search.rerankers.pair_engines import open_pair_model
 
+        check_calibrate(precision, calibrate)
         self._again = partial(
             type(self),
             model,
             device=device,
             engine=engine,
             precision=precision,
+            calibrate=calibrate,
             batch_tokens=batch_tokens,
         )
-        self.opened = open_pair_model(model, device=device, engine=engine, precision=precision)
+        self.opened = open_pair_model(
+            model, device=device, engine=engine, precision=precision, calibrate=calibrate
+        )
         self._engine = self.opened.engine
         self.num_labels, self.labels = self._engine.num_labels, self._engine.labels
         self.tokenizer = self._engine.tokenizer
@@ -108,6 +117,7 @@ class Reranker:
             similarity="score",
             engine=self._engine.name,
             precision=self.opened.precision,
+            calibration=self.opened.calibration,
         )
 
     def predict(

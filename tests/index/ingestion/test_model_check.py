@@ -24,13 +24,15 @@ from sbert_search.index.ingestion.build import open_for_build
 from sbert_search.index.ingestion.model_check import (
     as_embedder,
     require_agreement,
+    require_mixable,
     self_check,
     with_kept_choices,
 )
 from sbert_search.index.storage.manifest import StoreSettings
+from sbert_search.models.heads import Normalize
 from sbert_search.models.loading.identity import IN_MEMORY, ModelIdentity
 from tests.encoder.measured import bf16_is_faster, fp32_is_faster, verdict
-from tests.models.tiny import tiny_bi_encoder
+from tests.models.tiny import TEXTS, tiny_bi_encoder
 
 
 class OtherEngine(HashingEmbedder):
@@ -74,6 +76,59 @@ def test_another_engine_with_the_same_numbers_is_accepted(settings: StoreSetting
 def test_another_engine_with_other_numbers_is_refused(settings: StoreSettings) -> None:
     with pytest.raises(ModelMismatch, match=r"native in fp16 gives other vectors .* cosine 0\.9"):
         require_agreement(settings, OtherEngine(1e-2))
+
+
+class Int8(OtherEngine):
+    """The same model in int8."""
+
+    def __init__(self, noise: float, calibration: str = "a" * 64) -> None:
+        super().__init__(noise)
+        self.identity = dataclasses.replace(
+            self.identity, precision="int8", calibration=calibration
+        )
+
+
+def test_int8_may_differ_more(settings: StoreSettings) -> None:
+    require_agreement(settings, Int8(6e-3))
+    with pytest.raises(ModelMismatch, match=r"cosine 0\.9\d+ on the check texts, 0\.98 is needed"):
+        require_agreement(settings, Int8(2e-2))
+    with pytest.raises(ModelMismatch, match=r"0\.999 is needed"):
+        require_agreement(settings, OtherEngine(6e-3))
+
+
+def test_int8_and_exact_vectors_are_not_mixed(settings: StoreSettings) -> None:
+    require_mixable(settings, OtherEngine(0))
+    with pytest.raises(ModelMismatch, match=r"vectors in fp32, and the model computes in int8; "):
+        require_mixable(settings, Int8(0))
+    in_int8 = dataclasses.replace(settings, identity=Int8(0).identity.to_mapping())
+    require_mixable(in_int8, Int8(0))
+    with pytest.raises(ModelMismatch, match=r"Use --precision int8, or build another index"):
+        require_mixable(in_int8, OtherEngine(0))
+    with pytest.raises(ModelMismatch, match=r"with the calibration aaaaaaaaaaaa, and the "):
+        require_mixable(in_int8, Int8(0, "b" * 64))
+
+
+def test_an_index_in_int8_is_extended_in_int8_and_searched_in_any_precision(
+    tmp_path: Path,
+) -> None:
+    tiny_bi_encoder(tmp_path / "tokens", head=[Normalize()]).save(tmp_path / "model")
+    rows = [{"id": str(number), "text": text} for number, text in enumerate(TEXTS) if text]
+    index = Index.build(
+        rows[:3], out=tmp_path / "index", model=tmp_path / "model", device="cpu", precision="int8"
+    )
+    assert index.identity.precision == "int8"
+    calibration = index.identity.calibration
+    assert calibration
+    index.add(rows[3:4], device="cpu")
+    assert len(index) == 4
+    with pytest.raises(ModelMismatch, match="int8 and exact vectors are not mixed"):
+        index.add(rows[4:], device="cpu", precision="fp32")
+    own = [f"the cat sat {number} times" for number in range(20)]
+    with pytest.raises(ModelMismatch, match=f"with the calibration {calibration[:12]}, and the"):
+        index.add(rows[4:], device="cpu", precision="int8", calibrate=own)
+    for precision in ("int8", "fp32"):
+        embedder = Index.open(tmp_path / "index").matching_embedder(precision=precision)
+        assert embedder.identity.precision == precision
 
 
 def test_the_same_engine_with_other_numbers_is_refused(settings: StoreSettings) -> None:

@@ -1,0 +1,242 @@
+"""Open a model in int8: find its calibration in the user's cache, or make it.
+
+A calibration belongs to the weights of a model and to the texts that it was made with. A digest of
+both is the name of its file. The file starts with its checksum; a damaged file is made again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from importlib import resources
+from pathlib import Path
+from typing import Protocol, TypeVar, cast
+
+import safetensors.torch
+import torch
+
+from sbert_search.embedding.arguments import CalibrationTexts
+from sbert_search.embedding.engines.native import PackedEngine
+from sbert_search.embedding.engines.protocol import EngineName, OpenedModel
+from sbert_search.encoder.calibration import calibrate
+from sbert_search.encoder.int8_layers import Calibration, ChannelRange
+from sbert_search.encoder.packed import PackedTokens
+from sbert_search.encoder.precision import fastest_with_int8
+from sbert_search.errors import ConfigError, CorpusError
+from sbert_search.models.loading.folder import ModelFolder
+from sbert_search.models.loading.resolve import ResolvedModel
+from sbert_search.runtime.cache import cache_folder, digest_of
+from sbert_search.runtime.device import DTYPES, Precision, resolve_device
+from sbert_search.runtime.disk import files
+from sbert_search.runtime.progress import note, progress, warn
+
+FOLDER = "calibrations"  # in the user's cache
+FORMAT = 1  # increase it with every change of how a calibration is made
+_CHECKSUM = 32  # bytes
+_BATCH = 2048  # tokens
+_JOINED = (6, 11)  # texts that are joined to make one long text
+_FEWEST = 16  # texts
+
+
+class NamedEngine(Protocol):
+    """An engine, for texts or for pairs of texts."""
+
+    name: EngineName
+
+
+E = TypeVar("E", bound=NamedEngine)
+
+
+def refuse_int8_in_memory(precision: str) -> None:
+    """Refuse int8 for a model in memory, which would have to be changed.
+
+    Raises:
+        ConfigError: The precision is int8.
+    """
+    if precision == "int8":
+        raise ConfigError(
+            "precision int8 needs a model on disk; save the model in memory and pass its folder."
+        )
+
+
+def open_int8(
+    resolved: ResolvedModel,
+    folder: ModelFolder,
+    engine: E,
+    check: Callable[[Callable[[], None]], None],
+    *,
+    device: str,
+    texts: CalibrationTexts,
+) -> OpenedModel[E]:
+    """Calibrate a model, or read its calibration from the cache, and convert it to int8.
+
+    Args:
+        resolved: Where the model was found.
+        folder: Folder of the model.
+        engine: The model in float32 on the CPU.
+        check: Calls a function that changes the engine, and raises a ModelError if the output
+            changes too much.
+        device: Name of a device; it must be the CPU.
+        texts: Texts for the calibration.
+
+    Raises:
+        ConfigError: The device is not a CPU that computes int8 products rightly and fast, or this
+            package's encoder does not support the model.
+        CorpusError: The texts cannot be read, or are too few.
+        ModelError: The output in int8 differs too much from that in fp32.
+    """
+    target = resolve_device("cpu" if device == "auto" else device)
+    if target.type != "cpu":
+        raise ConfigError(f"precision int8 is for the CPU, not for {device}; use bf16 there.")
+    if not isinstance(engine, PackedEngine):
+        raise ConfigError(
+            f"precision int8 needs the engine native, which cannot compute {resolved.name}; use "
+            "--precision fp32."
+        )
+    chosen = calibration_texts(texts)
+    calibration = _calibration(folder, engine, chosen)
+    verdict = engine.fastest_precision()
+    exact = torch.float32 if verdict is None else DTYPES[verdict.choice]
+    check(lambda: engine.quantize(calibration, exact))
+    opened: OpenedModel[E] = OpenedModel.from_folder(resolved, folder, engine, "int8", "cpu")
+    return replace(opened, calibration=calibration_sha256(chosen))
+
+
+def choose_fastest(
+    folder: ModelFolder, engine: NamedEngine, *, device: str, texts: CalibrationTexts
+) -> Precision:
+    """Return the fastest of fp32, bf16 and int8 for a model on this CPU, by measurement.
+
+    Args:
+        folder: Folder of the model.
+        engine: The model in float32 on the CPU.
+        device: Name of a device.
+        texts: Texts for the calibration, which this function makes if the cache has none.
+
+    Returns:
+        "auto" if the device is not the CPU, or if the model has no int8 or is so small that its
+        precision does not matter.
+
+    Raises:
+        CorpusError: The texts cannot be read, or are too few.
+    """
+    if resolve_device(device).type != "cpu" or not isinstance(engine, PackedEngine):
+        return "auto"
+    try:
+        calibration = _calibration(folder, engine, calibration_texts(texts))
+        verdict = fastest_with_int8(engine.encoder, calibration)
+    except ConfigError as error:
+        note(f"int8 is not possible: {error}")
+        return "auto"
+    return "auto" if verdict is None else cast("Precision", verdict.choice)
+
+
+def calibration_texts(texts: CalibrationTexts) -> list[str]:
+    """Return the texts that a calibration is made with; arguments are those of `open_int8`."""
+    if texts is None:
+        ours = resources.files(__package__) / "calibration_texts.txt"
+        return ours.read_text(encoding="utf-8").splitlines()
+    if not isinstance(texts, (str, Path)):
+        found, where = [text for text in texts if text.strip()], "calibrate"
+    else:
+        found, where = _lines(Path(texts)), str(texts)
+    if len(found) < _FEWEST:
+        raise CorpusError(
+            f"{where} has {len(found)} texts; a calibration needs at least {_FEWEST}, and some "
+            "hundreds are better."
+        )
+    return found
+
+
+def calibration_sha256(texts: Sequence[str]) -> str:
+    """Return the hash that identifies the texts of a calibration and the way it is made."""
+    return digest_of([FORMAT, list(texts)])
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise CorpusError(
+            f"{path} cannot be read as UTF-8 text for a calibration: {error}."
+        ) from error
+    return [line for line in lines if line.strip()]
+
+
+def _calibration(folder: ModelFolder, engine: PackedEngine, texts: Sequence[str]) -> Calibration:
+    """Read a calibration from the cache, or make and store it."""
+    key = {
+        "texts": calibration_sha256(texts),
+        "weights": folder.weights_sha256(),
+        "tokenizer": folder.tokenizer_sha256(),
+        "encoder": dict(folder.transformer),
+        "kind": type(engine).__name__,
+        "prompts": dict(folder.description.prompts),
+        "max_len": folder.description.max_len,
+    }
+    path = cache_folder(FOLDER) / f"{digest_of(key)}.calibration"
+    with contextlib.suppress(OSError):
+        raw = path.read_bytes()
+        if hashlib.sha256(raw[_CHECKSUM:]).digest() == raw[:_CHECKSUM]:
+            return _from_bytes(raw[_CHECKSUM:])
+        warn(f"{path} is damaged; the model is calibrated again.")
+    note(f"Calibrating {folder.path} for int8 once, with {len(texts):,} texts.")
+    batches = list(engine.batches(with_long_texts(texts)))
+    with progress("Calibrating", len(batches), "batches") as advance:
+        made = calibrate(engine.encoder, batches, advance)
+    data = _to_bytes(made)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        files.replace_file(path, hashlib.sha256(data).digest() + data)
+    except OSError as error:
+        warn(f"{path} could not be written: {error}.")
+    return made
+
+
+def with_long_texts(texts: Sequence[str]) -> list[str]:
+    """Add long texts, made by joining consecutive texts, since the ranges depend on the length."""
+    return [
+        *texts,
+        *(
+            " ".join(texts[start : start + size])
+            for size in _JOINED
+            for start in range(0, len(texts), size)
+        ),
+    ]
+
+
+def packed_batches(
+    ids: Sequence[Sequence[int]], types: Sequence[Sequence[int]] | None = None
+) -> Iterator[PackedTokens]:
+    """Pack token ids and types, sorted by length, into batches of about 2,048 tokens."""
+    order = sorted(range(len(ids)), key=lambda row: len(ids[row]))
+    batch: list[int] = []
+    for number, row in enumerate(order):
+        batch.append(row)
+        if sum(len(ids[r]) for r in batch) >= _BATCH or number + 1 == len(order):
+            some_types = None if types is None else [types[r] for r in batch]
+            yield PackedTokens.from_lists([ids[r] for r in batch], some_types)
+            batch = []
+
+
+def _to_bytes(calibration: Calibration) -> bytes:
+    tensors = {
+        f"{name}.{field}": values.contiguous()
+        for name, ranges in calibration.ranges.items()
+        for field, values in ranges._asdict().items()
+    }
+    return safetensors.torch.save(tensors, {"exact": json.dumps(sorted(calibration.exact))})
+
+
+def _from_bytes(data: bytes) -> Calibration:
+    header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
+    tensors = safetensors.torch.load(data)
+    names = {name.rpartition(".")[0] for name in tensors}
+    ranges = {
+        name: ChannelRange(*(tensors[f"{name}.{field}"] for field in ChannelRange._fields))
+        for name in names
+    }
+    return Calibration(ranges, frozenset(json.loads(header["__metadata__"]["exact"])))

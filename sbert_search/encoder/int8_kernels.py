@@ -1,0 +1,111 @@
+"""oneDNN's int8 products on this CPU: whether they are right and fast, and rounding to 8 bits."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from sbert_search.errors import ConfigError
+from sbert_search.runtime.lru import typed_lru_cache
+
+_FULL = 127
+# Without VNNI instructions, a CPU adds two products of a level and a weight in 16 bits and clips
+# the sum. With weights up to 63, no sum is clipped: 2 x 255 x 63 < 2^15.
+_NARROW = 63
+_ROWS = 16  # of the products that are checked and timed
+# Times as long as in float32, and seconds of overhead that are allowed besides. A reference kernel
+# of oneDNN takes about 1,000 times as long.
+_SLOWEST, _OVERHEAD = 8.0, 1e-3
+
+
+@typed_lru_cache(maxsize=256)
+def most_weight(outputs: int, inputs: int) -> int:
+    """Return the largest rounded weight with which products of this shape are right on this CPU.
+
+    Returns:
+        127; or 63 on a CPU without VNNI instructions.
+
+    Raises:
+        ConfigError: oneDNN is missing, or its product is wrong, or it takes many times as long as
+            in float32.
+    """
+    if not torch._C._has_mkldnn:
+        raise ConfigError("precision int8 needs a torch with oneDNN; use --precision fp32.")
+    right = [most for most in (_FULL, _NARROW) if _is_right(outputs, inputs, most)]
+    if not right:
+        raise ConfigError(
+            f"oneDNN's int8 product of {inputs:,} x {outputs:,} is wrong on this CPU; use "
+            "--precision fp32."
+        )
+    states, weight = torch.ones(_ROWS, inputs), torch.ones(outputs, inputs)
+    product = _product(outputs, inputs, right[0])
+    seconds, in_fp32 = _seconds(product), _seconds(lambda: F.linear(states, weight))
+    if seconds > _SLOWEST * in_fp32 + _OVERHEAD:
+        raise ConfigError(
+            f"This CPU takes {seconds / in_fp32:,.0f} times as long for an int8 product of "
+            f"{inputs:,} x {outputs:,} as in float32; use --precision fp32."
+        )
+    return right[0]
+
+
+def quantize(values: Tensor, levels: tuple[float, int]) -> Tensor:
+    """Round numbers to levels, uint8 of the same shape; numbers beyond the levels are clipped.
+
+    Args:
+        values: Float32, contiguous.
+        levels: Scale and zero point: level = round(value / scale) + zero_point.
+    """
+    scale, zero_point = levels
+    if not hasattr(torch, "quantize_per_tensor"):  # torch announces that it will be removed
+        return values.mul(1 / scale).round_().add_(zero_point).clamp_(0, 255).to(torch.uint8)
+    _silence_deprecation()
+    rounded = torch.quantize_per_tensor(values, scale, zero_point, torch.quint8)
+    # `rounded.int_repr()` would copy the levels at a fraction of the speed.
+    return torch.empty(0, dtype=torch.uint8).set_(
+        rounded.untyped_storage(), 0, rounded.shape, rounded.stride()
+    )
+
+
+@typed_lru_cache(maxsize=1)
+def _silence_deprecation() -> None:
+    """Make torch print its warning about quantized tensors, which it prints once, to nowhere."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.quantize_per_tensor(torch.zeros(1), 1.0, 0, torch.quint8)
+
+
+def _is_right(outputs: int, inputs: int, most: int) -> bool:
+    """Whether a product of the largest levels and weights equals the exact result."""
+    exact = torch.full((_ROWS, outputs), 255.0 * most * inputs)
+    return torch.allclose(_product(outputs, inputs, most)(), exact, rtol=1e-5)
+
+
+def _product(outputs: int, inputs: int, most: int) -> Callable[[], Tensor]:
+    """Return a function that multiplies the largest levels by the largest weights."""
+    levels = torch.full((_ROWS, inputs), 255, dtype=torch.uint8)
+    weight = torch.full((outputs, inputs), most, dtype=torch.int8)
+    packed = torch.ops.onednn.qlinear_prepack(weight, None)
+    scales, zeros = torch.ones(outputs), torch.zeros(outputs, dtype=torch.int32)
+
+    def multiply() -> Tensor:
+        product: Tensor = torch.ops.onednn.qlinear_pointwise(
+            levels, 1.0, 0, packed, scales, zeros, None, 1.0, 0, torch.float32, "none", [], ""
+        )
+        return product
+
+    return multiply
+
+
+def _seconds(work: Callable[[], object]) -> float:
+    """Return the time of the fastest of three runs."""
+    seconds = []
+    for _ in range(3):
+        start = time.perf_counter()
+        work()
+        seconds.append(time.perf_counter() - start)
+    return min(seconds)

@@ -1,0 +1,313 @@
+"""Linear layers that multiply 8-bit integers, for inference on a CPU.
+
+The weights of a layer have one scale for each output channel. Its inputs have one scale and one
+zero point, which a calibration fixes before the first text is encoded, so the states of a text do
+not depend on the other texts of a batch. oneDNN computes the product, the bias, the activation and,
+between the two feed-forward layers, the rounding of the output to 8 bits in one pass. All other
+operations of the encoder (layer norms, attention, residuals, pooling) are computed as without int8.
+
+A channel with large inputs would leave few of the 256 levels to the others. Each input channel is
+therefore divided by a factor, and its weights are multiplied by the same factor.
+
+Sources: Jacob et al. 2018, section 2 (arXiv:1712.05877); Xiao et al. 2023, SmoothQuant, section 4
+(arXiv:2211.10438). docs/decisions.md: "int8 with scales fixed by a calibration".
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple, cast
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from sbert_search.encoder.block import Block
+from sbert_search.encoder.config import EncoderConfig
+from sbert_search.encoder.encoder import Encoder
+from sbert_search.encoder.inference_layers import FUSED, PackedLinear
+from sbert_search.encoder.int8_kernels import most_weight, quantize
+
+# Inputs within the calibrated range get the levels 1 to 254. A level of 0 or 255 then shows that a
+# value was beyond the range, which costs 1 % of the resolution.
+_LOWEST, _HIGHEST = 1, 254
+_SMOOTHING = 0.6  # exponent of a channel's range; 1 - exponent is that of its weights
+_LEAST, _TINY = 1e-4, 1e-30  # lowest range of a channel relative to the widest one; not quite 0
+
+
+class ChannelRange(NamedTuple):
+    """The inputs of a linear layer in a calibration; each field is float32 (in_features,).
+
+    Attributes:
+        low: Lowest value of each channel.
+        high: Highest value of each channel.
+        mean: Mean of each channel.
+    """
+
+    low: Tensor
+    high: Tensor
+    mean: Tensor
+
+
+class Levels(NamedTuple):
+    """A mapping of numbers to 8-bit levels: level = round(number / scale) + zero_point."""
+
+    scale: float
+    zero_point: int
+
+    @classmethod
+    def of_range(cls, low: float, high: float) -> Levels:
+        """Map a range, extended to contain 0, to the levels 1 to 254."""
+        low, high = min(low, 0.0), max(high, 0.0)
+        scale = (high - low) / (_HIGHEST - _LOWEST) or 1.0
+        return cls(scale, _LOWEST + round(-low / scale))
+
+
+class RangeCounter:
+    """Counts the inputs of int8 layers, and those beyond the calibrated range.
+
+    Attributes:
+        values: Number of inputs.
+        beyond: Number of inputs beyond the calibrated range, which were rounded to its limits.
+    """
+
+    def __init__(self) -> None:
+        self.values = self.beyond = 0
+        self._lock = threading.Lock()
+
+    def count(self, levels: Tensor) -> None:
+        """Add the inputs of one product, uint8 of any shape."""
+        beyond = 0
+        if levels.numel() and (levels.amax() > _HIGHEST or levels.amin() < _LOWEST):
+            array = levels.numpy()
+            beyond = int(np.count_nonzero(array < _LOWEST) + np.count_nonzero(array > _HIGHEST))
+        with self._lock:
+            self.values += levels.numel()
+            self.beyond += beyond
+
+    @property
+    def share(self) -> float:
+        """Share of the inputs that were beyond the calibrated range."""
+        return self.beyond / max(self.values, 1)
+
+
+class Int8Linear(nn.Module):
+    """A linear layer with an optional activation, computed from 8-bit inputs and weights.
+
+    Args:
+        linear: The layer in float32 on the CPU.
+        inputs: The layer's inputs in the calibration.
+        counter: Counts inputs beyond the calibrated range.
+        activation: gelu, gelu_tanh, relu or None.
+        dtype: Type of the outputs, float32 or bfloat16.
+        levels: Levels of the inputs, if the layer before rounds its outputs to these. None: the
+            inputs are floats, whose channels are divided by factors and rounded here.
+        output_levels: Levels to which the outputs are rounded, for a next layer with these
+            ``levels``. None: the outputs are of type ``dtype``.
+    """
+
+    def __init__(
+        self,
+        linear: nn.Linear,
+        inputs: ChannelRange,
+        counter: RangeCounter,
+        *,
+        activation: str | None = None,
+        dtype: torch.dtype = torch.float32,
+        levels: Levels | None = None,
+        output_levels: Levels | None = None,
+    ) -> None:
+        super().__init__()
+        weight = linear.weight.detach().float()
+        self._counter = counter
+        factors = torch.ones_like(inputs.low)
+        if levels is None:
+            factors = _smoothing_factors(weight, inputs)
+        self._inverse = 1 / factors
+        self._levels = levels or Levels.of_range(
+            float((inputs.low / factors).min()), float((inputs.high / factors).max())
+        )
+        rounded, self._scales = _rounded_weight(weight * factors)
+        self._zero_points = torch.zeros(len(weight), dtype=torch.int32)
+        self._weight = torch.ops.onednn.qlinear_prepack(rounded, None)
+        bias = torch.zeros(len(weight)) if linear.bias is None else linear.bias.detach().float()
+        # The mean of the error that rounding the weights makes in each output.
+        lost = weight - rounded * self._scales[:, None] * self._inverse
+        self._bias = bias + lost @ inputs.mean
+        self._fused, self._variant = FUSED[activation] if activation else ("none", "")
+        self._output = output_levels or Levels(1.0, 0)
+        self._dtype = dtype if output_levels is None else torch.uint8
+
+    def forward(self, states: Tensor) -> Tensor:
+        """Transform (rows, inputs) to (rows, outputs), without gradients.
+
+        Args:
+            states: Floats; or uint8, the output of a layer whose ``output_levels`` are the
+                ``levels`` of this one.
+        """
+        if states.dtype != torch.uint8:
+            states = quantize(states.float() * self._inverse, self._levels)
+        self._counter.count(states)
+        outputs = torch.ops.onednn.qlinear_pointwise(
+            states,
+            *self._levels,
+            self._weight,
+            self._scales,
+            self._zero_points,
+            self._bias,
+            *self._output,
+            self._dtype,
+            self._fused,
+            [],
+            self._variant,
+        )
+        return cast(Tensor, outputs)
+
+
+class _ExactLinear(PackedLinear):
+    """A layer that is not computed in int8; it converts its inputs to the type of its weights."""
+
+    def __init__(self, linear: nn.Linear, dtype: torch.dtype, activation: str | None) -> None:
+        super().__init__(linear.to(dtype), activation)
+        self._dtype = dtype
+
+    def forward(self, states: Tensor) -> Tensor:
+        return super().forward(states.to(self._dtype))
+
+
+@dataclass(frozen=True, eq=False)
+class Calibration:
+    """What `freeze_int8` needs to know about the inputs of the layers of an encoder.
+
+    Attributes:
+        ranges: Inputs of each layer, by the names of `linear_layers`.
+        exact: Names of the layers that are not computed in int8.
+    """
+
+    ranges: Mapping[str, ChannelRange]
+    exact: frozenset[str] = frozenset()
+
+
+def linear_layers(encoder: Encoder) -> Iterator[tuple[str, nn.Module, str]]:
+    """Yield the layers that int8 replaces: a name such as 0.up, the parent and the attribute."""
+    for number, module in enumerate(encoder.blocks):
+        block = cast(Block, module)
+        yield f"{number}.qkv", block.attention, "qkv"
+        yield f"{number}.output", block.attention, "output"
+        yield f"{number}.up", block, "up"
+        yield f"{number}.down", block, "down"
+
+
+def freeze_int8(
+    encoder: Encoder, calibration: Calibration, exact: torch.dtype = torch.float32
+) -> RangeCounter:
+    """Replace the linear layers of an encoder by int8 ones, in place.
+
+    This cannot be undone: the encoder can no longer be trained, moved or saved. Embeddings, layer
+    norms, residuals and relative positions stay in float32.
+
+    Args:
+        encoder: The encoder in float32 on the CPU.
+        calibration: Inputs of its layers.
+        exact: float32 or bfloat16, the type of attention and of the layers in
+            ``calibration.exact``.
+
+    Returns:
+        The counter of the inputs of all layers.
+
+    Raises:
+        ConfigError: This CPU computes int8 products wrongly, or by a kernel that is far too slow.
+    """
+    encoder.eval().requires_grad_(False)
+    encoder.frozen = True
+    counter = RangeCounter()
+    for number, block in enumerate(encoder.blocks):
+        replace_layers(cast(Block, block), number, encoder.config, calibration, counter, exact)
+    return counter
+
+
+def joint_levels(inputs: ChannelRange) -> Levels:
+    """Return levels for all channels of a layer's inputs, without dividing them by factors."""
+    return Levels.of_range(float(inputs.low.min()), float(inputs.high.max()))
+
+
+def replace_layers(
+    block: Block,
+    number: int,
+    config: EncoderConfig,
+    calibration: Calibration,
+    counter: RangeCounter,
+    exact: torch.dtype,
+) -> None:
+    """Replace the linear layers of one block, in place.
+
+    Args:
+        block: The block in float32 on the CPU.
+        number: Its number in the encoder.
+        config: Settings of the encoder.
+        calibration: As for `freeze_int8`.
+        counter: Counts inputs beyond the calibrated range.
+        exact: As for `freeze_int8`.
+
+    Raises:
+        ConfigError: As for `freeze_int8`.
+    """
+    ranges, kept = calibration.ranges, calibration.exact
+
+    def replace(
+        parent: nn.Module,
+        part: str,
+        *,
+        activation: str | None = None,
+        dtype: torch.dtype = torch.float32,
+        levels: Levels | None = None,
+        output_levels: Levels | None = None,
+    ) -> None:
+        name, linear = f"{number}.{part}", cast(nn.Linear, getattr(parent, part))
+        made = (
+            _ExactLinear(linear, exact, activation)
+            if name in kept
+            else Int8Linear(
+                linear,
+                ranges[name],
+                counter,
+                activation=activation,
+                dtype=dtype,
+                levels=levels,
+                output_levels=output_levels,
+            )
+        )
+        parent.add_module(part, made)
+
+    between = None  # levels of the states between the feed-forward layers, if both are in int8
+    if not {f"{number}.up", f"{number}.down"} & kept:
+        between = joint_levels(ranges[f"{number}.down"])
+    # Terms of relative positions are added to the scores in float32.
+    plain = config.attention_terms == ("c2c",) and config.key_bias
+    replace(block.attention, "qkv", dtype=exact if plain else torch.float32)
+    replace(block.attention, "output")
+    replace(block, "up", activation=config.activation, output_levels=between)
+    replace(block, "down", levels=between)
+    block.activation = nn.Identity()
+
+
+def _smoothing_factors(weight: Tensor, inputs: ChannelRange) -> Tensor:
+    """Return the factor by which each input channel is divided, float32 (in_features,).
+
+    Channels and weights that are nearly 0 get a factor as if they were a little larger, so that no
+    factor is extreme.
+    """
+    channel = torch.maximum(inputs.low.abs(), inputs.high.abs())
+    column = weight.abs().amax(dim=0)
+    channel = channel.clamp(min=float(channel.max()) * _LEAST + _TINY)
+    column = column.clamp(min=float(column.max()) * _LEAST + _TINY)
+    return channel**_SMOOTHING / column ** (1 - _SMOOTHING)
+
+
+def _rounded_weight(weight: Tensor) -> tuple[Tensor, Tensor]:
+    """Round a weight to int8; return it and the scale of each output channel."""
+    most = most_weight(*weight.shape)
+    scales = weight.abs().amax(dim=1).clamp(min=_TINY) / most
+    return (weight / scales[:, None]).round().clamp(-most, most).to(torch.int8), scales

@@ -1,0 +1,88 @@
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import warnings
+from typing import Any
+
+import pytest
+import torch
+
+from sbert_search.encoder import int8_kernels
+from sbert_search.encoder.int8_kernels import most_weight, quantize
+from sbert_search.errors import ConfigError
+
+# Multiplies random levels and weights, and prints the largest rounded weight and whether the
+# product is the exact one.
+_PRODUCT = """
+import json, torch
+from sbert_search.encoder.int8_kernels import most_weight
+most, exact = set(), []
+for rows, outputs, inputs in ((1, 24, 16), (7, 40, 24), (300, 1536, 384)):
+    limit = most_weight(outputs, inputs)
+    most.add(limit)
+    random = torch.Generator().manual_seed(rows)
+    levels = torch.randint(0, 256, (rows, inputs), generator=random, dtype=torch.uint8)
+    weight = torch.randint(-limit, limit + 1, (outputs, inputs), generator=random).char()
+    weight[:, : inputs // 2], levels[:, : inputs // 2] = limit, 255
+    product = torch.ops.onednn.qlinear_pointwise(
+        levels, 1.0, 100, torch.ops.onednn.qlinear_prepack(weight, None), torch.ones(outputs),
+        torch.zeros(outputs, dtype=torch.int32), None, 1.0, 0, torch.float32, "none", [], "",
+    )
+    right = (levels.double() - 100) @ weight.double().T
+    exact.append(bool(torch.allclose(product.double(), right, rtol=1e-5)))
+print(json.dumps([sorted(most), exact]))
+"""
+
+
+@pytest.mark.parametrize(
+    "switches",
+    [
+        {"ONEDNN_MAX_CPU_ISA": "AVX512_CORE"},
+        {"ONEDNN_MAX_CPU_ISA": "AVX2", "ATEN_CPU_CAPABILITY": "avx2"},
+    ],
+)
+def test_products_are_exact_on_cpus_without_vnni(switches: dict[str, str]) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", _PRODUCT],
+        env={**os.environ, "OMP_NUM_THREADS": "1", **switches},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    most, exact = json.loads(done.stdout)
+    assert exact == [True] * 3
+    assert most == [63]
+
+
+def test_a_slow_or_wrong_product_is_refused(monkeypatch: Any) -> None:
+    most_weight.cache_clear()
+    seconds = iter([0.5, 0.001])  # int8, then float32
+    monkeypatch.setattr(int8_kernels, "_seconds", lambda work: next(seconds))
+    with pytest.raises(ConfigError, match="takes 500 times as long for an int8 product of 8 x 6"):
+        most_weight(6, 8)
+    monkeypatch.setattr(int8_kernels, "_is_right", lambda *shape: False)
+    with pytest.raises(ConfigError, match="int8 product of 8 x 6 is wrong on this CPU"):
+        most_weight(6, 8)
+    most_weight.cache_clear()
+
+
+def test_numbers_round_to_the_nearest_level_and_are_clipped() -> None:
+    values = torch.tensor([[-9.0, -0.26, -0.24, 0.0, 0.24, 0.26, 0.75, 60.0, 90.0]])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        levels = quantize(values, (0.5, 10))
+    # -0.52, -0.48, 0.48, 0.52 and 1.5 steps from 0; 1.5 rounds to the even 2.
+    assert levels.tolist() == [[0, 9, 10, 10, 10, 11, 12, 130, 190]]
+    assert levels.dtype == torch.uint8
+    assert quantize(torch.tensor([[1e4]]), (0.5, 10)).tolist() == [[255]]
+
+
+def test_levels_are_the_same_without_the_deprecated_operator(monkeypatch: Any) -> None:
+    values = torch.randn(50, 30, generator=torch.Generator().manual_seed(0)) * 20
+    levels = quantize(values, (0.11, 117))
+    monkeypatch.delattr(torch, "quantize_per_tensor")
+    assert torch.equal(quantize(values, (0.11, 117)), levels)
+    assert set(levels.flatten().tolist()) >= {0, 255}
