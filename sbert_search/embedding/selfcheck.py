@@ -8,7 +8,7 @@ from sbert_search.embedding.protocol import Vectors
 from sbert_search.errors import ModelError
 
 # Lowest cosine of a vector in int8 with the vector of the same text in any precision. With the
-# models that were measured, the mean is 0.996 and the lowest of 3,000 texts 0.985; a model with
+# model that was measured, the mean is 0.996 and the lowest of 5,700 sentences 0.981; a model with
 # other weights, another pooling or a wrong calibration is far below.
 INT8_COSINE = 0.98
 
