@@ -2,11 +2,11 @@
 
     python benchmarks/bench_embedding.py [--quick] [--model FOLDER] [--peer-python PYTHON]
 
-All programs encode the same texts with the same weights, in turns: our encoder in fp32, bf16 and
-the precision that auto measures; and the library with torch in fp32 and bf16, ONNX Runtime in fp32
-and int8, and OpenVINO in fp32, bf16 and int8, calibrated. Each peer has a process of its own,
-because our setting of glibc's allocator would make it faster too, and uses its default batch size,
-32. The speed of torch fp32 with its fastest batch size is a separate figure. `matmul_share`
+All programs encode the same texts with the same weights, in turns: our encoder in fp32, bf16,
+int8 and the precision that auto measures; and the library with torch in fp32 and bf16, ONNX Runtime
+in fp32 and int8, and OpenVINO in fp32, bf16 and int8, calibrated. Each peer has a process of its
+own, because our setting of glibc's allocator would make it faster too, and uses its default batch
+size, 32. The speed of torch fp32 with its fastest batch size is a separate figure. `matmul_share`
 compares our operations a second with those of a large matrix product. Operations on padding do not
 count. The product is computed by torch.mm or by oneDNN, whichever is faster. For CUDA devices use
 bench_embedding_cuda.
@@ -48,7 +48,7 @@ from sbert_search.models.loading.resolve import resolve_model
 from sbert_search.runtime.device import MatmulRate, Precision, matmul_rate
 
 PEER_BATCHES = (8, 16, 32, 64, 128)  # batch sizes tried to find the fastest
-PRECISIONS: tuple[Precision, ...] = ("fp32", "bf16", "auto")
+PRECISIONS: tuple[Precision, ...] = ("fp32", "bf16", "auto", "int8")
 CPU = torch.device("cpu")
 
 

@@ -31,7 +31,7 @@ from sbert_search.models.loading.resolve import resolve_model
 from sbert_search.runtime.device import Precision
 from sbert_search.tokens.tokenizer import TextTokenizer
 
-PRECISIONS: tuple[Precision, ...] = ("fp32", "bf16", "auto")
+PRECISIONS: tuple[Precision, ...] = ("fp32", "bf16", "auto", "int8")
 TOP = 10  # documents compared between the two rankings
 
 
