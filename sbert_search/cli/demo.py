@@ -54,7 +54,7 @@ def demo(ctx: click.Context, /, folder: Path | None, model: str | None, **_: obj
     corpus = folder / f"stdlib-{sys.version_info[0]}.{sys.version_info[1]}.jsonl"
     path = corpus.with_suffix(f".{Path(model).name}.index" if model else ".index")
     opened = partial(as_embedder, model)
-    open_model = cache(partial(open_for_build, path, opened, **model_options(ctx)))
+    open_model = cache(partial(open_for_build, path, model, opened, **model_options(ctx)))
     index = _index(corpus, path, open_model)
     engine = SearchEngine(index, open_model())
     say()

@@ -325,7 +325,7 @@ class Index(MaintainedIndex):
         if quick and isinstance(model, (str, Path)) and (graph := self._by_graph(model, report)):
             return graph
         if isinstance(model, (str, Path)):
-            options = with_kept_choices(options, self.state.manifest.settings)
+            options = with_kept_choices(model, options, self.state.manifest.settings)
         try:
             embedder = as_embedder(model, report=report, **options)
         except ModelError as error:
@@ -696,7 +696,7 @@ def _opener(
 
     opened = partial(as_embedder, model)
     if out is not None and (model is None or isinstance(model, (str, Path))):
-        return partial(open_for_build, Path(out), opened, **options)
+        return partial(open_for_build, Path(out), model, opened, **options)
     return partial(opened, **options)
 
 

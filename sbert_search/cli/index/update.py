@@ -117,10 +117,10 @@ def build(
             recipe.check_corpus(Path(source))
         if "model" not in given(ctx):
             opened = recipe.open_model
-    open_model = partial(open_for_build, out, opened, **model_options(ctx))
+    named: str | None = ctx.params["model"] or (recipe.model if recipe else None)
+    open_model = partial(open_for_build, out, named, opened, **model_options(ctx))
     settings = with_overrides(settings, ctx)
     vectors, fields = split_vectors(ctx.params["vectors"], settings.fields)
-    named = ctx.params["model"] or (recipe and recipe.model)
     no_model = has_vectors(ctx, settings) and not named
     if no_model:
         refuse_model_options(typed_model_options(ctx))

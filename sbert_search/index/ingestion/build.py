@@ -214,6 +214,7 @@ def build_from(
 
 def open_for_build(
     out: Path,
+    model: str | Path | None,
     open_model: Callable[..., TextEmbedder],
     /,
     **options: Unpack[EmbedderOptions],
@@ -222,6 +223,7 @@ def open_for_build(
 
     Args:
         out: Folder of the index, which may be absent.
+        model: Name or folder of the model; None: the default, or that of a recipe.
         open_model: Opens the model with the options.
         options: Options of the command. A precision that they name is taken, not that of the build.
     """
@@ -230,7 +232,7 @@ def open_for_build(
         manifest = IndexStore.open(out).snapshot.manifest
         if manifest.segments and manifest.settings.identity:
             stored = manifest.settings
-    return open_model(**(options if stored is None else with_kept_choices(options, stored)))
+    return open_model(**(options if stored is None else with_kept_choices(model, options, stored)))
 
 
 def create_empty(

@@ -60,18 +60,22 @@ def as_embedder(
     return open_embedder(cast("TorchModel | None", model), report=report, **options)
 
 
-def with_kept_choices(options: EmbedderOptions, settings: StoreSettings) -> EmbedderOptions:
+def with_kept_choices(
+    model: str | Path | None, options: EmbedderOptions, settings: StoreSettings
+) -> EmbedderOptions:
     """Replace the precision and the batch size "auto" by those of an index, on a CPU.
 
     What "auto" measures may differ between two machines, or between two runs on a busy machine.
     Vectors that are added to an index, and those of its queries, keep the precision of the build.
 
     Args:
+        model: Name or folder of the model; "hashing" has no such choices.
         options: Options for opening the model. An engine or precision that they name is kept.
         settings: Settings of the index.
     """
     stored = ModelIdentity.from_mapping(settings.identity)
-    if options.get("engine", "native") != "native" or stored.engine not in _ENGINES:
+    measured = stored.engine in _ENGINES and not str(model).startswith("hashing")
+    if options.get("engine", "native") != "native" or not measured:
         return options
     from sbert_search.runtime.device import computes_on_cpu  # torch loads here
 

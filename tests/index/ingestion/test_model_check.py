@@ -250,15 +250,16 @@ def test_the_precision_of_an_index_is_kept_on_a_cpu(
         "sbert_search.runtime.device.has_onednn", lambda dtype: dtype != torch.float16
     )
     settings = StoreSettings(dim=3, identity=stored.to_mapping(), batch_tokens=2048)
-    kept = with_kept_choices(options, settings)
+    kept = with_kept_choices(None, options, settings)
     assert kept.get("precision") == expected
     assert "batch_tokens" not in kept
+    assert with_kept_choices("hashing:64", options, settings) == options
     automatic: EmbedderOptions = {**options, "batch_tokens": "auto"}
-    measured = with_kept_choices(automatic, settings)["batch_tokens"]
+    measured = with_kept_choices(None, automatic, settings)["batch_tokens"]
     assert measured == (2048 if expected else "auto")
-    assert with_kept_choices({**options, "batch_tokens": 7}, settings)["batch_tokens"] == 7
+    assert with_kept_choices("m", {**options, "batch_tokens": 7}, settings)["batch_tokens"] == 7
     unmeasured = replace(settings, batch_tokens=0)
-    assert with_kept_choices(automatic, unmeasured)["batch_tokens"] == "auto"
+    assert with_kept_choices(None, automatic, unmeasured)["batch_tokens"] == "auto"
 
 
 def test_a_build_that_resumes_and_an_update_keep_the_measured_precision(
@@ -274,9 +275,9 @@ def test_a_build_that_resumes_and_an_update_keep_the_measured_precision(
     monkeypatch.setattr(measured, fp32_is_faster)
     assert Embedder(model, device="cpu").identity.precision == "fp32"
     assert index.matching_embedder(device="cpu").identity.precision == "bf16"
-    resumed = open_for_build(path, partial(as_embedder, model), device="cpu")
+    resumed = open_for_build(path, model, partial(as_embedder, model), device="cpu")
     assert resumed.identity.precision == "bf16"
-    fresh = open_for_build(tmp_path / "new", partial(as_embedder, model), device="cpu")
+    fresh = open_for_build(tmp_path / "new", model, partial(as_embedder, model), device="cpu")
     assert fresh.identity.precision == "fp32"
     index.add([{"id": "2", "text": "a dog ran"}], device="cpu")
     assert index.identity.precision == "bf16"
