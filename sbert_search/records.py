@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import date, datetime
 from sys import getsizeof
 from types import MappingProxyType
+from typing import Literal
 
 ScalarValue = str | int | float | bool | datetime | date
 MetadataValue = ScalarValue | Sequence[ScalarValue] | None
@@ -162,6 +163,9 @@ class TextGroup:
     texts: tuple[str, ...]
     source: str = ""
 
+
+LabelKind = Literal["class", "several", "number"]
+"""What the label of a text is: one class, any number of classes, or a number."""
 
 Label = str | float | tuple[str, ...]
 """The label of a text: the name of its class, a number, or the names of several classes."""

@@ -6,13 +6,12 @@ error) and 4.2 (temperature scaling) (arXiv:1706.04599).
 
 from __future__ import annotations
 
-from typing import Literal
-
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from sbert_search.records import LabelKind
+
 Floats = NDArray[np.float64]
-LabelKind = Literal["class", "several", "number"]
 
 BINS = 15  # as in the source
 COLDEST, HOTTEST = 0.05, 20.0  # range of fitted temperatures; right answers only have no optimum

@@ -7,7 +7,6 @@ import json
 import math
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Literal
 
 from sbert_search.config import unknown_name
 from sbert_search.corpus.formats.rows import BadRow, Reject, check_text
@@ -15,9 +14,7 @@ from sbert_search.corpus.labelled.pairs import find_columns, text_of
 from sbert_search.corpus.sources import classify, field_names, read_rows
 from sbert_search.errors import CorpusError
 from sbert_search.records import Label, LabelledText
-
-LabelKind = Literal["class", "several", "number"]
-"""What the label of a text is: one class, any number of classes, or a number."""
+from sbert_search.records import LabelKind as LabelKind
 
 COLUMNS = {
     "text": ("sentence", "text", "sentence1", "text1", "premise", "query", "question"),

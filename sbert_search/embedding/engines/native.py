@@ -1,4 +1,4 @@
-"""Base class of the engines that run this package's own bi-encoders and cross-encoders."""
+"""Base class of the engines that run this package's own bi-encoders and task heads."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from sbert_search.encoder.int8_layers import Calibration, RangeCounter, freeze_i
 from sbert_search.encoder.packed import PackedTokens
 from sbert_search.encoder.precision import inference_precision
 from sbert_search.models.bi_encoder import BiEncoder
-from sbert_search.models.cross_encoder import CrossEncoder
+from sbert_search.models.sequence_classifier import SequenceClassifier
+from sbert_search.models.token_classifier import PerTokenModel
 from sbert_search.runtime.device import fetch, plain_memory_errors
 from sbert_search.runtime.memory import let_freed_memory_stay
 from sbert_search.runtime.progress import warn
@@ -40,7 +41,9 @@ class PackedEngine:
     name: EngineName = "native"
     _run: Callable[[Ids, Ids | None], torch.Tensor]
 
-    def __init__(self, model: BiEncoder | CrossEncoder, compute: Compute) -> None:
+    def __init__(
+        self, model: BiEncoder | SequenceClassifier | PerTokenModel, compute: Compute
+    ) -> None:
         self._module, self._compute, self.tokenizer = model.eval(), compute, model.tokenizer
         self._counter: RangeCounter | None = None
         self._warned = False

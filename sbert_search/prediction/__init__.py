@@ -1,0 +1,1 @@
+"""Predict with task heads: classes of texts, entities in texts, and answers to questions."""

@@ -1,0 +1,89 @@
+"""The best answer to a question in the windows of a text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sbert_search.embedding.protocol import Vectors
+from sbert_search.models.question_answerer import QuestionAnswerer
+from sbert_search.models.spans import best_spans
+from sbert_search.prediction.results import TextAnswer
+from sbert_search.tokens.windows import Window
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(slots=True)
+class AskedText:
+    """A text with a question, and the logits of its windows as they become known.
+
+    Attributes:
+        text: The text.
+        windows: Overlapping parts of it, each with the question.
+        logits: Logits of start and end by window, float32 (1 + tokens of the text, 2); the first
+            row is "no answer".
+    """
+
+    text: str
+    windows: Sequence[Window]
+    logits: dict[int, Vectors] = field(default_factory=dict)
+
+
+def rows_of(window: Window) -> list[int]:
+    """Return the tokens of a window whose logits count: the first token, and those of the text."""
+    return [0, *range(window.start, window.start + len(window.offsets))]
+
+
+def best_answer(
+    model: QuestionAnswerer, asked: AskedText, *, max_tokens: int, threshold: float | None
+) -> TextAnswer:
+    """Choose the span with the highest sum of the logits of its ends, over all windows.
+
+    The score of "no answer" is the lowest one of a window, since a window that does not contain
+    the answer rightly says that it has none.
+
+    Args:
+        model: The model; it gives the temperature, and the threshold if ``threshold`` is None.
+        asked: A text of which all windows have logits.
+        max_tokens: Maximum number of tokens of an answer.
+        threshold: There is no answer if "no answer" exceeds the best span by more than this.
+    """
+    tables = [asked.logits[number] for number in range(len(asked.windows))]
+    null = min(float(table[0].sum()) for table in tables)
+    found = [
+        (span.score, -number, span.first, span.last)
+        for number, table in enumerate(tables)
+        for span in best_spans(table[1:, 0], table[1:, 1], n=1, max_tokens=max_tokens)
+    ]
+    if not found:
+        return TextAnswer("", 0, 0, 1.0, 0.0)  # the text has no tokens
+    score, number, first, last = max(found)
+    margin = score - null
+    chance = _chance(tables, score, null, model.temperature)
+    limit = model.no_answer_threshold if threshold is None else threshold
+    if -margin > limit:
+        return TextAnswer("", 0, 0, _chance(tables, null, null, model.temperature), margin)
+    offsets = asked.windows[-number].offsets
+    start, end = offsets[first][0], offsets[last][1]
+    return TextAnswer(asked.text[start:end], start, end, chance, margin)
+
+
+def _chance(tables: Sequence[Vectors], score: float, null: float, temperature: float) -> float:
+    """Probability of a span, as the product of those of its ends over all windows.
+
+    "No answer" is one more start and one more end, with half of its score each.
+    """
+    logs = 0.0
+    for column in (0, 1):
+        own = np.concatenate([table[1:, column] for table in tables]).astype(np.float64)
+        logs += _log_sum(np.append(own, null / 2) / temperature)
+    return float(np.exp(score / temperature - logs))
+
+
+def _log_sum(values: Floats) -> float:
+    top = float(values.max())
+    return top + float(np.log(np.exp(values - top).sum()))

@@ -1,0 +1,207 @@
+"""Open a task head on a device, and compute the logits of batches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from sbert_search.embedding.engines.loading import PRECISIONS, describe_object, open_engine
+from sbert_search.embedding.engines.native import PackedEngine
+from sbert_search.embedding.engines.protocol import OpenedModel
+from sbert_search.embedding.protocol import Vectors
+from sbert_search.embedding.selfcheck import SELF_CHECK_TEXTS
+from sbert_search.embedding.token_budget import BatchLauncher
+from sbert_search.encoder.inference_layers import freeze
+from sbert_search.encoder.packed import PackedTokens
+from sbert_search.errors import ModelError
+from sbert_search.models.loading.folder import ModelDescription, ModelFolder, read_folder
+from sbert_search.models.loading.native_support import require_sane
+from sbert_search.models.loading.resolve import resolve_model
+from sbert_search.models.question_answerer import QuestionAnswerer
+from sbert_search.models.sequence_classifier import SequenceClassifier
+from sbert_search.models.token_classifier import PerTokenModel, TokenClassifier
+from sbert_search.prediction.results import TaskName
+from sbert_search.runtime.device import Precision, fetch, plain_memory_errors, send
+from sbert_search.tokens.tokenizer import Ids
+
+Head = SequenceClassifier | TokenClassifier | QuestionAnswerer
+Rows = Sequence[Sequence[int]]
+W = TypeVar("W")
+
+_LOADERS: dict[str, Callable[[ModelFolder], Head]] = {
+    "ForSequenceClassification": SequenceClassifier.from_folder,
+    "ForTokenClassification": TokenClassifier.from_folder,
+    "ForQuestionAnswering": QuestionAnswerer.from_folder,
+}
+# Largest allowed difference from the logits on the CPU in fp32, relative to the largest absolute
+# value of these, or to 1 if that is larger.
+_TOLERANCE = {torch.float32: 1e-3, torch.bfloat16: 0.1, torch.float16: 0.05}
+
+
+class HeadEngine(PackedEngine):
+    """Runs a task head on packed batches.
+
+    Attributes:
+        model: The head.
+        task: What it does.
+    """
+
+    def __init__(self, model: Head) -> None:
+        super().__init__(model, model.forward)
+        self.model = model
+
+    @property
+    def task(self) -> TaskName:
+        """What the model does."""
+        if isinstance(self.model, SequenceClassifier):
+            return "classify"
+        return "tag" if isinstance(self.model, TokenClassifier) else "qa"
+
+    def move(self, device: torch.device, dtype: torch.dtype) -> None:
+        """Move the model and convert its encoder to a precision, for inference only."""
+        if isinstance(self.model, SequenceClassifier):
+            super().move(device, dtype)
+            return
+        # Recorded CUDA graphs give one row for each text, and these heads one for each token.
+        freeze(self.model.to(device).encoder.to(dtype))
+        self._use_device(device)
+
+    @torch.inference_mode()
+    def launch_rows(
+        self, ids: Sequence[Ids], types: Sequence[Ids] | None, rows: Rows
+    ) -> Callable[[], Vectors]:
+        """Launch a batch whose logits are needed for some tokens only.
+
+        Args:
+            ids: Token ids of each text.
+            types: Segment ids of each text; None: all are 0.
+            rows: Indices of the tokens of each text whose logits are returned.
+
+        Returns:
+            A function that waits for the logits, float32 (all rows, labels), text by text.
+        """
+        assert isinstance(self.model, PerTokenModel)
+        device = next(self.model.parameters()).device
+        starts = np.cumsum([0, *map(len, ids)])
+        flat = [start + row for start, own in zip(starts, rows, strict=False) for row in own]
+        with plain_memory_errors():
+            tokens = PackedTokens.from_lists(ids, types, device=device)
+            wanted = send(np.array(flat, dtype=np.int64), device)
+            return fetch(self.model(tokens, wanted).float())
+
+
+def open_head(
+    model: str | Path | Head, *, device: str, precision: Precision
+) -> OpenedModel[HeadEngine]:
+    """Find a task head, load it, move it to its device and check its logits.
+
+    A model in memory stays on its device and in its precision, in evaluation mode.
+
+    Raises:
+        ConfigError: The device or the precision is not available.
+        ModelError: The model cannot be found or loaded, is no task head, or computes wrong logits.
+    """
+    if isinstance(model, (SequenceClassifier, PerTokenModel)):
+        description = ModelDescription(
+            architecture=model.encoder.config.layout, modules=(), max_len=model.tokenizer.max_len
+        )
+        return describe_object(model, description, HeadEngine(model))
+    resolved = resolve_model(model)
+    folder = read_folder(resolved.path)
+    opened, opened_on, dtype = open_engine(
+        partial(_load, folder), _move_and_check, device=device, precision=precision
+    )
+    return OpenedModel.from_folder(resolved, folder, opened, PRECISIONS[dtype], str(opened_on))
+
+
+def _load(folder: ModelFolder) -> HeadEngine:
+    listed = folder.transformer.get("architectures")
+    architecture = str(listed[0]) if isinstance(listed, list) and listed else "(not named)"
+    for ending, load in _LOADERS.items():
+        if architecture.endswith(ending):
+            require_sane(folder)
+            return HeadEngine(load(folder))
+    raise ModelError(
+        f"{folder.path} is no task head: its architecture {architecture} neither classifies, nor "
+        "tags, nor answers questions. Train one from it with train classify, tag or qa."
+    )
+
+
+def _move_and_check(engine: HeadEngine, device: torch.device, dtype: torch.dtype) -> None:
+    """Move a model from the CPU in fp32, and compare its logits with those before the move."""
+    where = f"The model on {device} in {PRECISIONS[dtype]}"
+    ids, _ = engine.tokenizer.encode(list(SELF_CHECK_TEXTS))
+    reference = _logits(engine, ids)
+    engine.move(device, dtype)
+    logits = _logits(engine, ids)
+    if not np.isfinite(logits).all():
+        raise ModelError(f"{where} gives logits that are not finite; use --device cpu.")
+    difference = float(np.abs(logits - reference).max() / max(1.0, np.abs(reference).max()))
+    if difference > _TOLERANCE[dtype]:
+        raise ModelError(
+            f"{where} gives wrong logits: they differ by {difference:.3g} from those of the CPU in "
+            f"fp32, and {_TOLERANCE[dtype]:g} is allowed; use --device cpu or --precision fp32."
+        )
+
+
+def _logits(engine: HeadEngine, ids: Sequence[Ids]) -> Vectors:
+    if isinstance(engine.model, SequenceClassifier):
+        return engine.launch(ids)()
+    return engine.launch_rows(ids, None, [range(len(each)) for each in ids])()
+
+
+def per_token_logits(
+    engine: HeadEngine,
+    launcher: BatchLauncher,
+    windows: Iterable[tuple[Sequence[int], Sequence[Ids], Sequence[Ids] | None, Rows]],
+) -> Iterator[tuple[int, Vectors]]:
+    """Compute the logits of some tokens of each text, in batches that the launcher cuts.
+
+    Args:
+        engine: A head that gives logits for each token.
+        launcher: Cuts texts into batches.
+        windows: Groups of texts: the number of each text, its token ids and segment ids, and the
+            indices of its tokens whose logits are needed.
+
+    Yields:
+        The number of a text and its logits, float32 (rows, labels), in any order.
+    """
+    for numbers, ids, types, rows in windows:
+        lengths = np.fromiter(map(len, ids), dtype=np.int32, count=len(ids))
+
+        def start(
+            part: NDArray[np.int64],
+            ids: Sequence[Ids] = ids,
+            types: Sequence[Ids] | None = types,
+            rows: Rows = rows,
+        ) -> Callable[[], Vectors]:
+            chosen = part.tolist()
+            return engine.launch_rows(
+                [ids[i] for i in chosen],
+                None if types is None else [types[i] for i in chosen],
+                [rows[i] for i in chosen],
+            )
+
+        waiting = None
+        for batch in launcher.launch(lengths, start):
+            if waiting is not None:
+                yield from _split(*waiting)
+            waiting = batch.finish, [(numbers[i], len(rows[i])) for i in batch.rows.tolist()]
+        if waiting is not None:
+            yield from _split(*waiting)
+
+
+def _split(
+    finish: Callable[[], Vectors], texts: Sequence[tuple[int, int]]
+) -> Iterator[tuple[int, Vectors]]:
+    """Wait for the logits of a batch and split them by text."""
+    logits, start = finish(), 0
+    for number, length in texts:
+        yield number, logits[start : start + length]
+        start += length

@@ -1,0 +1,307 @@
+"""The public class `Predictor`, which opens a task head and predicts with it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from functools import cached_property, partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sbert_search.embedding.protocol import Vectors
+from sbert_search.embedding.token_budget import BatchLauncher, Started, collect_all, launch_windows
+from sbert_search.errors import ConfigError
+from sbert_search.metrics.calibration import probabilities
+from sbert_search.models.loading.identity import ModelIdentity
+from sbert_search.models.question_answerer import QuestionAnswerer
+from sbert_search.models.sequence_classifier import SequenceClassifier
+from sbert_search.models.token_classifier import TokenClassifier
+from sbert_search.prediction.answering import AskedText, best_answer, rows_of
+from sbert_search.prediction.engine import Head, open_head, per_token_logits
+from sbert_search.prediction.results import (
+    Prediction,
+    TaskName,
+    TextAnswer,
+    TextEntities,
+    TextLabel,
+)
+from sbert_search.prediction.tagging import (
+    TaggingText,
+    encode_parts,
+    entities_of,
+    tags_of_words,
+    words_of,
+)
+from sbert_search.runtime.overlap import prefetch
+from sbert_search.runtime.progress import progress
+from sbert_search.tokens.tokenizer import EncodedPairs
+from sbert_search.tokens.windows import encode_windows
+from sbert_search.tokens.word_spans import join_words
+
+if TYPE_CHECKING:
+    from sbert_search.runtime.device import Precision
+
+Text = str | tuple[str, str]
+
+OVERLAP = 128  # tokens that neighbouring windows of a long text share
+MAX_ANSWER_TOKENS = 30
+_QUESTIONS = 256  # questions whose windows are computed together
+
+
+class Predictor:
+    """Predicts with a task head: classes of texts, entities in texts, or answers to questions.
+
+    Args:
+        model: A folder or a name on the Hugging Face hub, as ``train classify|tag|qa`` or
+            transformers write it, or a head in memory.
+        device: auto, cpu, cuda, cuda:N or mps.
+        precision: fp32, bf16, fp16, or auto: bf16 if the device supports it and its logits are
+            close enough to those of fp32, else fp32.
+        batch_tokens: Maximum tokens of one forward pass; None: a number that is fast on the device.
+        no_answer_threshold: For questions: there is no answer if the score of "no answer" minus
+            that of the best span is larger. None: the threshold stored with the model.
+
+    Attributes:
+        task: What the model does: classify, tag or qa.
+        labels: Names of the model's outputs.
+        max_len: Maximum number of tokens that the model reads at once.
+
+    Raises:
+        ConfigError: A setting is invalid.
+        ModelError: The model cannot be found or loaded, is no task head, or its logits on this
+            device differ too much from those on the CPU in fp32.
+    """
+
+    def __init__(
+        self,
+        model: str | Path | Head,
+        *,
+        device: str = "auto",
+        precision: Precision = "auto",
+        batch_tokens: int | None = None,
+        no_answer_threshold: float | None = None,
+    ) -> None:
+        self._again = partial(
+            type(self),
+            model,
+            device=device,
+            precision=precision,
+            batch_tokens=batch_tokens,
+            no_answer_threshold=no_answer_threshold,
+        )
+        self.opened = open_head(model, device=device, precision=precision)
+        self._engine = self.opened.engine
+        self.task: TaskName = self._engine.task
+        self.labels = self._engine.model.labels
+        self.max_len = self._engine.tokenizer.max_len
+        self._threshold = no_answer_threshold
+        self._launcher = BatchLauncher(
+            batch_tokens or self._engine.batch_tokens, self.opened.device
+        )
+
+    def __reduce__(self) -> tuple[Callable[[], Predictor], tuple[()]]:
+        """Pickle the arguments; the process that unpickles them opens the model itself."""
+        return self._again, ()
+
+    @property
+    def model(self) -> Head:
+        """The head, which this object has put on its device and in its precision."""
+        return self._engine.model
+
+    @cached_property
+    def identity(self) -> ModelIdentity:
+        """Hashes and settings that identify this model; its weights are hashed on first use."""
+        return ModelIdentity(
+            name=self.opened.name,
+            weights_sha256=self.opened.weights_sha256(),
+            tokenizer_sha256=self.opened.tokenizer_sha256(),
+            architecture=self.opened.description.architecture,
+            pooling=self.task,
+            max_len=self.max_len,
+            dim=len(self.labels),
+            similarity="score",
+            engine=self._engine.name,
+            precision=self.opened.precision,
+        )
+
+    def predict(
+        self, texts: Sequence[Text], *, show_progress_bar: bool = False
+    ) -> Sequence[Prediction]:
+        """Predict with the method of the model's task: `classify`, `tag` or `answer`.
+
+        Args:
+            texts: Texts; or pairs of texts, for a classifier of pairs. For questions, each is the
+                question and the text to answer from.
+            show_progress_bar: Whether to show progress on stderr.
+
+        Raises:
+            ConfigError: The model needs pairs and a text is none, or the reverse.
+            CorpusError: A text contains a lone surrogate, which UTF-8 cannot encode.
+        """
+        if self.task == "classify":
+            return self.classify(texts, show_progress_bar=show_progress_bar)
+        if self.task == "tag":
+            single = [text for text in texts if isinstance(text, str)]
+            if len(single) < len(texts):
+                raise ConfigError(f"{self.opened.name} tags single texts; give no pairs.")
+            return self.tag(single, show_progress_bar=show_progress_bar)
+        pairs = [text for text in texts if not isinstance(text, str)]
+        if len(pairs) < len(texts):
+            raise ConfigError(
+                f"{self.opened.name} answers questions; give pairs of a question and a text."
+            )
+        return self.answer(pairs, show_progress_bar=show_progress_bar)
+
+    def classify(
+        self, texts: Sequence[Text], *, show_progress_bar: bool = False
+    ) -> list[TextLabel]:
+        """Classify texts or pairs of texts; arguments and errors as for `predict`.
+
+        A text of more than ``max_len`` tokens is truncated; of a pair, the longer text first.
+        """
+        logits = self.logits(texts, show_progress_bar=show_progress_bar)
+        model = self.model
+        assert isinstance(model, SequenceClassifier)
+        chances = probabilities(logits, model.kind, model.temperature)
+        return [self._label(model, row) for row in chances.tolist()]
+
+    def logits(self, texts: Sequence[Text], *, show_progress_bar: bool = False) -> Vectors:
+        """Compute a classifier's logits, float32 (n, labels), not divided by the temperature."""
+        model = self.model
+        if not isinstance(model, SequenceClassifier):
+            raise ConfigError(f"{self.opened.name} is no classifier of texts; use predict.")
+        pairs = [(text, None) if isinstance(text, str) else text for text in texts]
+        out = np.empty((len(pairs), len(self.labels)), dtype=np.float32)
+
+        def windows() -> Iterator[tuple[NDArray[np.int64], EncodedPairs]]:
+            sizes = [-len(first) - len(second or "") for first, second in pairs]
+            order = np.argsort(sizes, kind="stable")
+            for start in range(0, len(pairs), self._launcher.window):
+                rows = order[start : start + self._launcher.window]
+                yield rows, model.encode([pairs[row] for row in rows])
+
+        def launch(rows: NDArray[np.int64], encoded: EncodedPairs) -> Iterator[Started]:
+            def start(part: NDArray[np.int64]) -> Callable[[], Vectors]:
+                taken = encoded.take(part)
+                return self._engine.launch(taken.ids, model.segments(taken))
+
+            return self._launcher.launch(encoded.lengths, start)
+
+        with (
+            progress("Classifying", len(pairs), "texts", hidden=not show_progress_bar) as advance,
+            closing(prefetch(windows())) as waiting,
+        ):
+            return collect_all(launch_windows(waiting, launch, advance), out)
+
+    def tag(self, texts: Sequence[str], *, show_progress_bar: bool = False) -> list[TextEntities]:
+        """Find the entities of texts; a long text is read in overlapping parts.
+
+        Args:
+            texts: Texts of any length.
+            show_progress_bar: Whether to show progress on stderr.
+
+        Raises:
+            ConfigError: The model does not tag words.
+            CorpusError: A text contains a lone surrogate, which UTF-8 cannot encode.
+        """
+        model = self._tagger()
+        tagging = [TaggingText(text, words_of(text)) for text in texts]
+        self._compute_tags(model, tagging, show_progress_bar)
+        return [entities_of(model, text) for text in tagging]
+
+    def tag_words(
+        self, sentences: Sequence[Sequence[str]], *, show_progress_bar: bool = False
+    ) -> list[list[str]]:
+        """Return the tag of each word of sentences that are already cut into words.
+
+        Raises:
+            ConfigError: The model does not tag words.
+        """
+        model = self._tagger()
+        tagging = [TaggingText(*join_words(words)) for words in sentences]
+        self._compute_tags(model, tagging, show_progress_bar)
+        return [[tag for tag, _ in tags_of_words(model, text.logits)] for text in tagging]
+
+    def answer(
+        self,
+        questions: Sequence[tuple[str, str]],
+        *,
+        max_answer_tokens: int = MAX_ANSWER_TOKENS,
+        show_progress_bar: bool = False,
+    ) -> list[TextAnswer]:
+        """Answer questions from texts; a long text is read in overlapping windows.
+
+        Args:
+            questions: Pairs of a question and the text to answer it from.
+            max_answer_tokens: Maximum number of tokens of an answer.
+            show_progress_bar: Whether to show progress on stderr.
+
+        Raises:
+            ConfigError: The model does not answer questions.
+            CorpusError: A text contains a lone surrogate, which UTF-8 cannot encode.
+        """
+        model = self.model
+        if not isinstance(model, QuestionAnswerer):
+            raise ConfigError(f"{self.opened.name} does not answer questions; use predict.")
+        found: list[TextAnswer] = []
+        with progress(
+            "Answering", len(questions), "questions", hidden=not show_progress_bar
+        ) as advance:
+            for start in range(0, len(questions), _QUESTIONS):
+                part = questions[start : start + _QUESTIONS]
+                found += self._answers(model, part, max_answer_tokens)
+                advance(len(part))
+        return found
+
+    def _answers(
+        self, model: QuestionAnswerer, questions: Sequence[tuple[str, str]], max_tokens: int
+    ) -> Iterator[TextAnswer]:
+        asked = [
+            AskedText(text, encode_windows(self._engine.tokenizer, question, text, overlap=OVERLAP))
+            for question, text in questions
+        ]
+        places = [(text, number) for text in asked for number in range(len(text.windows))]
+        windows = [text.windows[number] for text, number in places]
+        types = [window.types for window in windows] if model.gets_segment_ids else None
+        ids, rows = [window.ids for window in windows], [rows_of(window) for window in windows]
+        batch = (range(len(places)), ids, types, rows)
+        for place, logits in per_token_logits(self._engine, self._launcher, [batch]):
+            text, number = places[place]
+            text.logits[number] = logits
+        return (
+            best_answer(model, text, max_tokens=max_tokens, threshold=self._threshold)
+            for text in asked
+        )
+
+    def _tagger(self) -> TokenClassifier:
+        if not isinstance(self.model, TokenClassifier):
+            raise ConfigError(f"{self.opened.name} does not tag words; use predict.")
+        return self.model
+
+    def _compute_tags(
+        self, model: TokenClassifier, texts: Sequence[TaggingText], show_progress_bar: bool
+    ) -> None:
+        """Fill the logits of all words."""
+        order = sorted(texts, key=lambda text: -len(text.text))
+        with progress("Tagging", len(texts), "texts", hidden=not show_progress_bar) as advance:
+            for start in range(0, len(order), self._launcher.window):
+                window = order[start : start + self._launcher.window]
+                while left := [text for text in window if not text.done]:
+                    ids, words, rows = encode_parts(model, left)
+                    batch = (range(len(left)), ids, None, rows)
+                    for n, logits in per_token_logits(self._engine, self._launcher, [batch]):
+                        for word, own in zip(words[n], logits, strict=True):
+                            left[n].logits[word] = own
+                advance(len(window))
+
+    def _label(self, model: SequenceClassifier, row: list[float]) -> TextLabel:
+        best = max(range(len(row)), key=row.__getitem__)
+        labels: tuple[str, ...] = (self.labels[best],)
+        if model.kind == "several":
+            order = sorted(range(len(row)), key=lambda n: -row[n])
+            labels = tuple(self.labels[n] for n in order if row[n] >= model.threshold)
+        scores = dict(zip(self.labels, row, strict=True))
+        return TextLabel(self.labels[best], row[best], labels, scores)

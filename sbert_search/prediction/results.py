@@ -1,0 +1,103 @@
+"""What a `Predictor` returns for a text."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+TaskName = Literal["classify", "tag", "qa"]
+"""What a model does: classify texts, tag the words of texts, or answer questions."""
+
+
+@dataclass(frozen=True, slots=True)
+class TextLabel:
+    """The class of a text or of a pair of texts.
+
+    Attributes:
+        label: Name of the most probable class. For a model that gives a number, its name.
+        score: Probability of this class, from 0 to 1; or the number.
+        labels: The classes of the text: those with a probability of at least the threshold of a
+            model that gives several classes, most probable first; otherwise ``label`` alone.
+        scores: Probability of every class by name.
+    """
+
+    label: str
+    score: float
+    labels: tuple[str, ...]
+    scores: Mapping[str, float]
+
+    def to_row(self, *, all_scores: bool = False) -> dict[str, object]:
+        """Return the result as an object for JSON."""
+        row: dict[str, object] = {"label": self.label, "score": self.score}
+        if self.labels != (self.label,):
+            row["labels"] = list(self.labels)
+        return row | ({"scores": dict(self.scores)} if all_scores else {})
+
+
+@dataclass(frozen=True, slots=True)
+class TextEntity:
+    """An entity in a text; or a word, if the model's tags are no tags of entities.
+
+    Attributes:
+        label: Type of the entity.
+        start: Its first character in the text.
+        end: The character after its last.
+        text: The characters between the two.
+        score: Lowest probability of the tag of a word of the entity, from 0 to 1.
+    """
+
+    label: str
+    start: int
+    end: int
+    text: str
+    score: float
+
+
+@dataclass(frozen=True, slots=True)
+class TextEntities:
+    """The entities of a text, in order."""
+
+    entities: tuple[TextEntity, ...]
+
+    def to_row(self, *, all_scores: bool = False) -> dict[str, object]:
+        """Return the result as an object for JSON; ``all_scores`` changes nothing."""
+        names = ("label", "start", "end", "text", "score")
+        return {
+            "entities": [
+                {name: getattr(entity, name) for name in names} for entity in self.entities
+            ]
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class TextAnswer:
+    """The answer to a question in a text.
+
+    Attributes:
+        text: The answer; "" if the text has none.
+        start: Its first character in the text; 0 if there is none.
+        end: The character after its last; 0 if there is none.
+        score: Probability of the answer, from 0 to 1; or of there being none.
+        margin: Score of the best span minus the score of "no answer", in logits. There is no
+            answer if it is below minus the threshold of the model.
+    """
+
+    text: str
+    start: int
+    end: int
+    score: float
+    margin: float
+
+    def to_row(self, *, all_scores: bool = False) -> dict[str, object]:
+        """Return the result as an object for JSON; ``all_scores`` adds the margin."""
+        row: dict[str, object] = {
+            "answer": self.text,
+            "start": self.start,
+            "end": self.end,
+            "score": self.score,
+        }
+        return row | ({"margin": self.margin} if all_scores else {})
+
+
+Prediction = TextLabel | TextEntities | TextAnswer

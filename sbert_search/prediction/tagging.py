@@ -1,0 +1,135 @@
+"""Words of a text, their tags, and the entities that the tags denote."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sbert_search.embedding.protocol import Vectors
+from sbert_search.metrics.calibration import probabilities
+from sbert_search.models.token_classifier import TokenClassifier
+from sbert_search.prediction.results import TextEntities, TextEntity
+from sbert_search.tag_schemes import OUTSIDE, entities
+from sbert_search.tokens.tokenizer import Ids
+from sbert_search.tokens.word_spans import TRUNCATED, CharSpan, encode_words
+
+# A word may begin with the sign of a name or a topic, and have signs inside, as in "U.S" or
+# "rock'n'roll". Every other character that is no blank is a word of its own.
+_WORD = re.compile(r"[@#]?\w+(?:[-'\u2019.&_]\w+)*|[^\w\s]")
+
+_CONTEXT = 32  # words before a cut that the next part of a long text repeats, for their context
+
+
+def words_of(text: str) -> list[CharSpan]:
+    """Return the first character of each word, and the character after its last."""
+    return [match.span() for match in _WORD.finditer(text)]
+
+
+@dataclass(slots=True)
+class TaggingText:
+    """A text whose words get their logits part by part, if it is too long for the model.
+
+    Attributes:
+        text: The text.
+        words: Its words.
+        logits: Logits of each word, float32 (labels,); None: not computed yet, or the tokenizer
+            makes no token of the word.
+        start: The first word of the part to compute next.
+        need: The first word whose logits are missing.
+    """
+
+    text: str
+    words: Sequence[CharSpan]
+    logits: list[Vectors | None] = field(default_factory=list)
+    start: int = 0
+    need: int = 0
+
+    def __post_init__(self) -> None:
+        self.logits = [None] * len(self.words)
+
+    @property
+    def done(self) -> bool:
+        """Whether no word is left to compute."""
+        return self.need >= len(self.words)
+
+    def next_part(self, n_words: int) -> tuple[str, list[CharSpan]]:
+        """Return at most ``n_words`` words of the text from `start`, and their characters."""
+        words = self.words[self.start : self.start + n_words]
+        first, last = words[0][0], words[-1][1]
+        return self.text[first:last], [(a - first, b - first) for a, b in words]
+
+    def move(self, end: int) -> None:
+        """Go to the part after one that gave the logits of the words up to ``end``."""
+        if end > self.need:
+            self.start, self.need = max(self.start + 1, end - _CONTEXT), end
+        elif self.start < self.need:  # the context fills the model: go on without it
+            self.start = self.need
+        else:  # no token is left
+            self.need = len(self.words)
+
+
+def encode_parts(
+    model: TokenClassifier, texts: Sequence[TaggingText]
+) -> tuple[list[Ids], list[list[int]], list[list[int]]]:
+    """Encode the next part of each text and move the text to the part after it.
+
+    Returns:
+        Token ids of each part; the words whose logits it gives; the first token of each of these.
+    """
+    limit = model.tokenizer.max_len  # more words than this have no room
+    parts = [text.next_part(limit) for text in texts]
+    encoded = encode_words(model.tokenizer, [part for part, _ in parts], [w for _, w in parts])
+    numbers, rows = [], []
+    for text, first in zip(texts, encoded.first, strict=True):
+        own = [
+            (text.start + n, row)
+            for n, row in enumerate(first)
+            if row != TRUNCATED and text.start + n >= text.need
+        ]
+        numbers.append([word for word, _ in own])
+        rows.append([row for _, row in own])
+        text.move(own[-1][0] + 1 if own else 0)
+    return encoded.ids, numbers, rows
+
+
+def tags_of_words(model: TokenClassifier, logits: Sequence[Vectors | None]) -> Iterator[
+    tuple[str, float]
+]:  # fmt: skip
+    """Yield the tag of each word and its probability; a word without token is outside."""
+    known = [own for own in logits if own is not None]
+    if known:
+        table: NDArray[np.float32] = np.stack(known)
+        chosen = model.decode(table)
+        chances = probabilities(table, "class", model.temperature)
+        found = iter(
+            [(model.labels[c], float(row[c])) for c, row in zip(chosen, chances, strict=True)]
+        )
+    outside = OUTSIDE if OUTSIDE in model.labels or model.scheme else model.labels[0]
+    for own in logits:
+        yield (outside, 1.0) if own is None else next(found)
+
+
+def entities_of(model: TokenClassifier, text: TaggingText) -> TextEntities:
+    """Return the entities of a text all of whose words have logits."""
+    tagged = list(tags_of_words(model, text.logits))
+    tags = [tag for tag, _ in tagged]
+    if model.scheme is None:
+        spans = [(tag, n, n + 1) for n, tag in enumerate(tags)]
+    else:
+        spans = [(kind, start, end) for kind, start, end in entities(tags, model.scheme)]
+    return TextEntities(
+        tuple(
+            TextEntity(
+                kind,
+                start := text.words[first][0],
+                end := text.words[last - 1][1],
+                text.text[start:end],
+                min(score for _, score in tagged[first:last]),
+            )
+            for kind, first, last in spans
+        )
+    )
