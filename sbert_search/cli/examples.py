@@ -13,6 +13,11 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "sbert-search doctor --json",
         "sbert-search doctor --measure my-model",
     ),
+    "predict": (
+        "sbert-search predict run/model reviews.jsonl",
+        "sbert-search predict run/model reviews.csv --text-field body --out labels.parquet",
+        "cat questions.jsonl | sbert-search predict run/model - --json",
+    ),
     "index build": (
         "sbert-search index build docs.jsonl --out my.index",
         "sbert-search index build 'notes/*.md' --out my.index --on-truncate chunk",

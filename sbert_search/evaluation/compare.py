@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from sbert_search.errors import EvaluationError
 from sbert_search.evaluation.manifest import EvaluationRecord, read_evaluation
+from sbert_search.evaluation.statistics import CLASSES, class_count, summed
 from sbert_search.metrics.correlation import ranks
 from sbert_search.metrics.significance import (
     DRAWS,
@@ -24,10 +25,19 @@ from sbert_search.metrics.significance import (
     compare_means,
     holm,
 )
+from sbert_search.metrics.sums import compare_sums
 
 ALPHA = 0.05
 CORRELATIONS: tuple[Correlation, ...] = ("spearman", "pearson")
-_COUNTED = ("queries", "judgements", "documents", "pairs")  # counts that must be equal in both runs
+_COUNTED = (
+    "queries",
+    "judgements",
+    "documents",
+    "pairs",
+    "texts",
+    "sentences",
+    "questions",
+)  # counts that must be equal in both runs
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,8 +198,10 @@ def _why_not_comparable(first: EvaluationRecord, second: EvaluationRecord) -> It
 def _compared(
     task: str, first: EvaluationRecord, second: EvaluationRecord, metric: str, draws: int, seed: int
 ) -> tuple[Difference, list[ItemChange]]:
-    if first["task"]["kind"] == "sts":
+    if metric in CORRELATIONS or first["task"]["kind"] == "sts":
         return _compared_correlations(task, first, second, metric, draws, seed)
+    if metric not in first["per_item"]:
+        return _compared_sums(task, first, second, metric, draws, seed)
     a, b = (_values(task, record, metric) for record in (first, second))
     items = list(a)
     x, y = (np.array([values[item] for item in items]) for values in (a, b))
@@ -212,6 +224,23 @@ def _compared_correlations(
     difference = compare_correlations(a, b, gold, kind=kind, draws=draws, seed=seed)
     x, y = (np.abs(ranks(predicted) - ranks(gold)) / len(items) for predicted in (a, b))
     return difference, _changes(items, x, y, x - y)
+
+
+def _compared_sums(
+    task: str, first: EvaluationRecord, second: EvaluationRecord, metric: str, draws: int, seed: int
+) -> tuple[Difference, list[ItemChange]]:
+    """Compare a metric of sums; the value of an item is the first of its record, as accuracy."""
+    records = first["per_item"], second["per_item"]
+    n_classes = class_count(*records) if all(CLASSES[0] in own for own in records) else None
+    sums = [summed(metric, own, n_classes) for own in records]
+    if sums[0] is None or sums[1] is None:
+        _values(task, first, metric)  # raises the error that names the known metrics
+        raise AssertionError
+    difference = compare_sums(sums[0][0], sums[1][0], sums[0][1], draws=draws, seed=seed)
+    shown = next(iter(records[0]))
+    a, b = (_values(task, record, shown) for record in (first, second))
+    x, y = (np.array([*values.values()]) for values in (a, b))
+    return difference, _changes(list(a), x, y, y - x)
 
 
 def _values(task: str, record: EvaluationRecord, name: str) -> Mapping[str, float]:

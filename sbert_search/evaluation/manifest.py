@@ -12,8 +12,10 @@ from typing import TypedDict
 
 from sbert_search.config import to_mapping
 from sbert_search.errors import EvaluationError
+from sbert_search.evaluation.statistics import summed
 from sbert_search.evaluation.tasks import EvalTask, Kind
 from sbert_search.metrics.significance import mean_interval
+from sbert_search.metrics.sums import interval_of_sums
 from sbert_search.models.loading.identity import ModelIdentity
 from sbert_search.records import Run
 from sbert_search.runtime.provenance import Code, Machine, code, library_versions, machine
@@ -85,9 +87,12 @@ class Evaluation:
 
     @property
     def interval(self) -> tuple[float, float] | None:
-        """95 % interval of the main metric if it is a mean over items; None otherwise."""
-        values = self.per_item.get(self.task.main_metric)
-        return mean_interval([*values.values()], within=(0, 1)) if values else None
+        """95 % interval of the main metric if it is a mean or a function of sums over items."""
+        metric = self.task.main_metric
+        if values := self.per_item.get(metric):
+            return mean_interval([*values.values()], within=(0, 1))
+        sums = summed(metric, self.per_item)
+        return interval_of_sums(*sums) if sums else None
 
     def to_json(self) -> str:
         """Return the evaluation without ``run`` as JSON, one item per line, with exact floats."""

@@ -18,8 +18,8 @@ _MOST_DOTS = 1500
 def draw(record: EvaluationRecord) -> str:
     """Draw a record of an evaluation.
 
-    STS: a scatter plot of predicted over gold scores, and a histogram of predicted scores. Other
-    tasks: the main metric of every item, in descending order.
+    Correlations: a scatter plot of predicted over gold scores, and a histogram of predicted scores.
+    Other metrics: the value of every item, in descending order.
 
     Args:
         record: A record as `manifest.read_evaluation` returns it.
@@ -28,8 +28,10 @@ def draw(record: EvaluationRecord) -> str:
         An SVG document.
     """
     name, metric = record["task"]["name"], record["task"]["main_metric"]
-    if record["task"]["kind"] != "sts":
-        return draw_sorted(f"{name}: {metric} of every item", record["per_item"][metric].values())
+    if metric not in ("spearman", "pearson"):
+        items = record["per_item"]
+        shown = metric if metric in items else next(iter(items))
+        return draw_sorted(f"{name}: {shown} of every item", items[shown].values())
     gold, predicted = (list(record["per_item"][side].values()) for side in ("gold", "predicted"))
     shown = f"{name}: predicted over gold score, Spearman {100 * record['scores']['spearman']:.2f}"
     parts = _scatter(shown, gold, predicted) + _histogram(f"{name}: predicted", predicted)

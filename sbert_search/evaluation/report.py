@@ -30,6 +30,13 @@ _EXPLAINED: Mapping[Kind, str] = {
     " The interval is a bootstrap over the pairs.",
     "triplets": "Share of the triplets whose anchor is nearer to its positive than to all "
     "negatives, by Euclidean distance and by cosine. The interval is a bootstrap over triplets.",
+    "classify": "Accuracy, macro F1 and Matthews correlation over the texts; for several classes, "
+    "F1 over all labels. ECE: expected calibration error in 15 bins, with the model's temperature. "
+    "The interval is a bootstrap over the texts.",
+    "tag": "Precision, recall and F1 over entities, as conlleval counts them: type and both ends "
+    "must be right. The interval is a bootstrap over the sentences.",
+    "qa": "SQuAD's exact match and F1: the best value over the accepted answers. The interval is a "
+    "bootstrap over the questions.",
 }
 _TITLES: Mapping[Kind, str] = {
     "sts": "Textual similarity",
@@ -37,6 +44,9 @@ _TITLES: Mapping[Kind, str] = {
     "rerank": "Reranking",
     "nli": "Natural language inference",
     "triplets": "Triplets",
+    "classify": "Classification",
+    "tag": "Entities",
+    "qa": "Question answering",
 }
 _UNITS: Mapping[Kind, str] = {
     "sts": "pairs",
@@ -44,8 +54,14 @@ _UNITS: Mapping[Kind, str] = {
     "rerank": "queries",
     "nli": "pairs",
     "triplets": "triplets",
+    "classify": "texts",
+    "tag": "sentences",
+    "qa": "questions",
 }
-_TIMES_100 = ("spearman", "pearson", "accuracy", "balanced", "cosine accuracy")
+_TIMES_100 = (
+    *("spearman", "pearson", "accuracy", "balanced", "cosine accuracy"),
+    *("macro F1", "Matthews", "F1", "precision", "recall", "tag accuracy", "exact match"),
+)
 
 Table = tuple[list[str], list[list[str]]]
 
@@ -58,7 +74,8 @@ def score_table(evaluations: Sequence[Evaluation], suite: EvalSuite | None = Non
     """
     first = evaluations[0]
     units = _UNITS[first.task.kind]
-    measures = list(dict.fromkeys(name for e in evaluations for name in e.scores))
+    names = (name for e in evaluations for name in e.scores)
+    measures = list(dict.fromkeys([first.task.main_metric, *names]))
     columns = ["task", "split", units, *map(_shown_name, measures)]
     rows = [
         [e.task.name, e.task.split, f"{e.counts[units]:,}"]
@@ -229,11 +246,16 @@ def _table(table: Table, *, left: int) -> list[str]:
 
 
 def _shown_name(measure: str) -> str:
-    return f"{measure} x 100" if measure in _TIMES_100 else measure
+    return f"{measure} x 100" if _is_share(measure) else measure
 
 
 def _shown(measure: str, value: float) -> str:
-    return f"{100 * value:.2f}" if measure in _TIMES_100 else f"{value:.4f}"
+    return f"{100 * value:.2f}" if _is_share(measure) else f"{value:.4f}"
+
+
+def _is_share(measure: str) -> bool:
+    """Whether a metric is shown times 100, as publications do."""
+    return measure in _TIMES_100 or measure.startswith(("F1 ", "exact match "))
 
 
 def _shown_interval(evaluation: Evaluation) -> str:

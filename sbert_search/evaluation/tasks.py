@@ -12,7 +12,7 @@ from sbert_search.config import from_mapping, read_toml
 from sbert_search.errors import ConfigError, EvaluationError
 from sbert_search.models.loading.identity import sha256_of
 
-Kind = Literal["sts", "retrieval", "rerank", "nli", "triplets"]
+Kind = Literal["sts", "retrieval", "rerank", "nli", "triplets", "classify", "tag", "qa"]
 
 MAIN_METRICS: Mapping[Kind, str] = {
     "sts": "spearman",
@@ -20,6 +20,9 @@ MAIN_METRICS: Mapping[Kind, str] = {
     "rerank": "MAP",
     "nli": "accuracy",
     "triplets": "accuracy",
+    "classify": "accuracy",
+    "tag": "F1",
+    "qa": "F1",
 }
 DATA: Mapping[Kind, str] = {
     "sts": "a file of scored pairs",
@@ -27,6 +30,9 @@ DATA: Mapping[Kind, str] = {
     "rerank": "a file of graded pairs",
     "nli": "a file of labelled pairs",
     "triplets": "a file of triplets",
+    "classify": "a file of labelled texts",
+    "tag": "a file of tagged sentences",
+    "qa": "a file of questions",
 }
 _FILE_NAME = re.compile(r"[^./\\\0][^/\\\0]*")
 # The task files that users may name without a path. The folder is relative to the working
@@ -35,13 +41,15 @@ SHIPPED = Path("eval/tasks")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class PairColumns:
-    """Names of the columns in a file of pairs; None: the column is found by its usual names."""
+class TaskColumns:
+    """Names of the columns of a data file; None: the column is found by its usual names."""
 
     text1: str | None = None
     text2: str | None = None
     score: str | None = None
     label: str | None = None
+    tokens: str | None = None
+    tags: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -51,9 +59,11 @@ class EvalTask:
     Attributes:
         name: Name of the task; by default the file's name without its ending.
         kind: ``sts`` (scored pairs), ``retrieval`` (a BEIR folder), ``rerank`` (pairs with a grade;
-            those with the same first text are one query), ``nli`` (pairs with a label) or
-            ``triplets``.
+            those with the same first text are one query), ``nli`` (pairs with a label),
+            ``triplets``, ``classify`` (texts with a label), ``tag`` (sentences with tags) or ``qa``
+            (questions).
         path: File of pairs or BEIR folder, relative to the data folder.
+        more: Further files whose rows follow those of ``path``, for task heads.
         split: Split of the judgements of a BEIR folder. For pairs, it is only shown in the report.
         main_metric: The metric that tables show first.
         licence: Licence of the data, as its source states it.
@@ -61,6 +71,8 @@ class EvalTask:
         note: A remark for readers of the score.
         on_error: Whether a bad document stops the evaluation or is skipped and counted.
         columns: Columns of the texts and of the score or label.
+        bad_tags: Whether tags that break their scheme are an error, or are read as ``conlleval``
+            reads them.
         depth: Number of documents retrieved per query.
         queries: ``raw``: all judged queries; ``clean``, for reranking: only queries with relevant
             and irrelevant candidates.
@@ -70,13 +82,15 @@ class EvalTask:
     name: str
     kind: Kind
     path: Path
+    more: tuple[Path, ...] = ()
     split: str = "test"
     main_metric: str = ""
     licence: str = "not stated"
     source: str = ""
     note: str = ""
     on_error: Literal["stop", "skip"] = "stop"
-    columns: PairColumns = field(default_factory=PairColumns)
+    columns: TaskColumns = field(default_factory=TaskColumns)
+    bad_tags: Literal["refuse", "repair"] = "refuse"
     depth: int = 1000
     queries: Literal["raw", "clean"] = "raw"
     sha256: Mapping[str, str] = field(default_factory=dict)

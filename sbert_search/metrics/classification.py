@@ -40,15 +40,19 @@ def accuracy(counts: ArrayLike) -> Floats:
 
 def f1_by_class(counts: ArrayLike) -> Floats:
     """F1 of each class, (..., classes); 0 for a class that no item has and none is predicted as."""
-    table = np.asarray(counts, dtype=np.float64)
-    return _ratio(2 * _diagonal(table), table.sum(-1) + table.sum(-2))
+    return f1(*_sums(counts))
 
 
 def macro_f1(counts: ArrayLike) -> Floats:
     """Mean F1 of the classes that occur as gold or predicted class, (...)."""
-    table = np.asarray(counts, dtype=np.float64)
-    occurs = (table.sum(-1) + table.sum(-2)) > 0
-    return _ratio((f1_by_class(table) * occurs).sum(-1), occurs.sum(-1).astype(np.float64))
+    return macro_f1_of(*_sums(counts))
+
+
+def macro_f1_of(matched: Floats, predicted: Floats, gold: Floats) -> Floats:
+    """`macro_f1` from the numbers of right, of predicted and of gold items, (..., classes) each."""
+    occurs = (predicted + gold) > 0
+    values = f1(matched, predicted, gold) * occurs
+    return _ratio(values.sum(-1), occurs.sum(-1).astype(np.float64))
 
 
 def matthews(counts: ArrayLike) -> Floats:
@@ -59,10 +63,13 @@ def matthews(counts: ArrayLike) -> Floats:
     Source: Gorodkin 2004, Comparing two K-category assignments by a K-category correlation
     coefficient, section 2.
     """
-    table = np.asarray(counts, dtype=np.float64)
-    gold, predicted = table.sum(-1), table.sum(-2)
+    return matthews_of(*_sums(counts))
+
+
+def matthews_of(matched: Floats, predicted: Floats, gold: Floats) -> Floats:
+    """`matthews` from the numbers of right, of predicted and of gold items, (..., classes) each."""
     total = gold.sum(-1)
-    covariance = _diagonal(table).sum(-1) * total - (gold * predicted).sum(-1)
+    covariance = matched.sum(-1) * total - (gold * predicted).sum(-1)
     spread = (total**2 - (predicted**2).sum(-1)) * (total**2 - (gold**2).sum(-1))
     return _ratio(covariance, np.sqrt(np.maximum(spread, 0)))
 
@@ -80,6 +87,12 @@ def f1(matched: ArrayLike, predicted: ArrayLike, gold: ArrayLike) -> Floats:
 def share(part: ArrayLike, whole: ArrayLike) -> Floats:
     """Precision or recall: ``part / whole``, 0 where ``whole`` is 0, (...)."""
     return _ratio(np.asarray(part, dtype=np.float64), np.asarray(whole, dtype=np.float64))
+
+
+def _sums(counts: ArrayLike) -> tuple[Floats, Floats, Floats]:
+    """Number of right, of predicted and of gold items of each class, (..., classes) each."""
+    table = np.asarray(counts, dtype=np.float64)
+    return _diagonal(table), table.sum(-2), table.sum(-1)
 
 
 def _diagonal(table: Floats) -> Floats:

@@ -85,7 +85,7 @@ def mean_interval(
     if len(checked) == 1 or squares == 0:
         return mean, mean
     rng = np.random.default_rng(seed)
-    means = [checked[picks].mean(axis=1) for picks in _resampled(rng, len(checked), draws)]
+    means = [checked[picks].mean(axis=1) for picks in resampled(rng, len(checked), draws)]
     skew = float((deviations**3).sum()) / (6 * squares**1.5)  # BCa's acceleration and bias terms
     student = _student(level, len(checked))
     reach = student * math.sqrt(len(checked) / (len(checked) - 1))
@@ -118,10 +118,10 @@ def compare_means(
     a, b = _checked(first, second)
     gains, rng = b - a, np.random.default_rng(seed)
     low, high = mean_interval(gains, draws=draws, level=level, seed=seed)
-    flipped = [gains.sum() - 2 * (swap @ gains) for swap in _swaps(rng, len(gains), draws)]
+    flipped = [gains.sum() - 2 * (swap @ gains) for swap in swaps(rng, len(gains), draws)]
     null = np.concatenate(flipped) / len(gains)
     value = float(gains.mean())
-    return Difference(value, low, high, _two_sided(null, value))
+    return Difference(value, low, high, two_sided(null, value))
 
 
 def compare_correlations(
@@ -159,16 +159,16 @@ def compare_correlations(
     prepare: Callable[[Floats], _Prepared] = _Ranked if kind == "spearman" else _Unranked
     prepared = [prepare(values) for values in checked]
     n, rng = len(checked[0]), np.random.default_rng(seed)
-    resampled = []
-    for picks in _resampled(rng, n, draws):
-        counts = _counts(picks)
+    gains = []
+    for picks in resampled(rng, n, draws):
+        counts = draw_counts(picks)
         a, b, g = (values.weighted(counts) for values in prepared)
-        resampled.append(_weighted_pearson(b, g, counts) - _weighted_pearson(a, g, counts))
-    low, high = _percentiles(np.concatenate(resampled), level)
+        gains.append(_weighted_pearson(b, g, counts) - _weighted_pearson(a, g, counts))
+    low, high = percentiles(np.concatenate(gains), level)
     a, b, g = (_standardised(values.whole) for values in prepared)
-    null = np.concatenate([_exchanged(a, b, g, swap) for swap in _swaps(rng, n, draws)])
+    null = np.concatenate([_exchanged(a, b, g, swap) for swap in swaps(rng, n, draws)])
     value = float((b - a) @ g / n)
-    return Difference(value, low, high, _two_sided(null, value))
+    return Difference(value, low, high, two_sided(null, value))
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
@@ -245,20 +245,20 @@ def _blocks(n: int, draws: int) -> Iterator[int]:
         yield min(size, draws - start)
 
 
-def _resampled(rng: np.random.Generator, n: int, draws: int) -> Iterator[NDArray[np.int64]]:
+def resampled(rng: np.random.Generator, n: int, draws: int) -> Iterator[NDArray[np.int64]]:
     """Yield blocks of resamples: indices of items drawn with replacement, (block, n)."""
     for block in _blocks(n, draws):
         yield rng.integers(0, n, (block, n))
 
 
-def _swaps(rng: np.random.Generator, n: int, draws: int) -> Iterator[Floats]:
+def swaps(rng: np.random.Generator, n: int, draws: int) -> Iterator[Floats]:
     """Yield blocks of exchanges: 1 where the systems exchange an item, else 0, (block, n)."""
     for block in _blocks(n, draws):
         bits = np.unpackbits(rng.integers(0, 256, (block, -(-n // 8)), dtype=np.uint8), axis=1)
         yield bits[:, :n].astype(np.float64)
 
 
-def _counts(picks: NDArray[np.int64]) -> Floats:
+def draw_counts(picks: NDArray[np.int64]) -> Floats:
     """Count how often each item was drawn, (block, n)."""
     block, n = picks.shape
     cells = (picks + np.arange(block)[:, None] * n).ravel()
@@ -314,12 +314,13 @@ def _bca(normal: float, skew: float) -> float:
     return NormalDist().cdf(skew + shifted / max(1 - skew * shifted, 0.01))
 
 
-def _percentiles(draws: Floats, level: float) -> tuple[float, float]:
+def percentiles(draws: Floats, level: float) -> tuple[float, float]:
+    """Return the ends of the percentile interval of a bootstrap; NaN draws are left out."""
     low, high = np.nanquantile(draws, [(1 - level) / 2, (1 + level) / 2])
     return float(low), float(high)
 
 
-def _two_sided(null: Floats, value: float) -> float:
+def two_sided(null: Floats, value: float) -> float:
     """Return the two-sided p-value: the share of draws at least as far from 0 as ``value``.
 
     The observed ``value`` itself counts as one of the draws.

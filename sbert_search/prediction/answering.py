@@ -39,7 +39,7 @@ def rows_of(window: Window) -> list[int]:
 
 
 def best_answer(
-    model: QuestionAnswerer, asked: AskedText, *, max_tokens: int, threshold: float | None
+    model: QuestionAnswerer, asked: AskedText, *, max_tokens: int, threshold: float
 ) -> TextAnswer:
     """Choose the span with the highest sum of the logits of its ends, over all windows.
 
@@ -47,7 +47,7 @@ def best_answer(
     the answer rightly says that it has none.
 
     Args:
-        model: The model; it gives the temperature, and the threshold if ``threshold`` is None.
+        model: The model, which gives the temperature.
         asked: A text of which all windows have logits.
         max_tokens: Maximum number of tokens of an answer.
         threshold: There is no answer if "no answer" exceeds the best span by more than this.
@@ -64,8 +64,7 @@ def best_answer(
     score, number, first, last = max(found)
     margin = score - null
     chance = _chance(tables, score, null, model.temperature)
-    limit = model.no_answer_threshold if threshold is None else threshold
-    if -margin > limit:
+    if -margin > threshold:
         return TextAnswer("", 0, 0, _chance(tables, null, null, model.temperature), margin)
     offsets = asked.windows[-number].offsets
     start, end = offsets[first][0], offsets[last][1]

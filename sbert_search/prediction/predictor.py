@@ -111,6 +111,13 @@ class Predictor:
         """The head, which this object has put on its device and in its precision."""
         return self._engine.model
 
+    @property
+    def no_answer_threshold(self) -> float:
+        """For questions: how far "no answer" must exceed the best span, in logits."""
+        if self._threshold is not None or not isinstance(self.model, QuestionAnswerer):
+            return self._threshold or 0.0
+        return self.model.no_answer_threshold
+
     @cached_property
     def identity(self) -> ModelIdentity:
         """Hashes and settings that identify this model; its weights are hashed on first use."""
@@ -272,7 +279,7 @@ class Predictor:
             text, number = places[place]
             text.logits[number] = logits
         return (
-            best_answer(model, text, max_tokens=max_tokens, threshold=self._threshold)
+            best_answer(model, text, max_tokens=max_tokens, threshold=self.no_answer_threshold)
             for text in asked
         )
 

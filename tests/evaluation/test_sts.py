@@ -13,7 +13,7 @@ from sbert_search.evaluation.manifest import Evaluation, read_evaluation
 from sbert_search.evaluation.plots import draw
 from sbert_search.evaluation.report import markdown, write_reports
 from sbert_search.evaluation.sts import evaluate_sts
-from sbert_search.evaluation.tasks import EvalSuite, EvalTask, PairColumns
+from sbert_search.evaluation.tasks import EvalSuite, EvalTask, TaskColumns
 from sbert_search.metrics.correlation import pearson, spearman
 from sbert_search.models.heads import Normalize
 from sbert_search.records import TextPair
@@ -97,7 +97,7 @@ def test_bad_pairs_are_named(tmp_path: Path) -> None:
     with pytest.raises(EvaluationError, match=r"2 pairs have no score, the first at .*:1; name"):
         evaluate_sts(task, HashingEmbedder(), data=tmp_path)
     named = EvalTask(
-        name="mini", kind="sts", path=Path("pairs.jsonl"), columns=PairColumns(score="gold")
+        name="mini", kind="sts", path=Path("pairs.jsonl"), columns=TaskColumns(score="gold")
     )
     with pytest.raises(CorpusError, match="gold"):
         evaluate_sts(named, HashingEmbedder(), data=tmp_path)

@@ -2,30 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from sbert_search.cli.console import emit, show_table
 from sbert_search.cli.evaluate.compare import compare
 from sbert_search.cli.evaluate.fusion import fusion
+from sbert_search.cli.evaluate.heads import classify, qa, tag
 from sbert_search.cli.evaluate.mlm import mlm
 from sbert_search.cli.evaluate.mteb import mteb
 from sbert_search.cli.evaluate.options import FILE, FOLDER, EvalOptions, eval_options, no_cache
+from sbert_search.cli.evaluate.reporting import report
 from sbert_search.cli.lazy_group import GuidedGroup
 from sbert_search.cli.ranking_options import ranking_options, search_options
-from sbert_search.runtime.progress import note
 
 if TYPE_CHECKING:
+    from sbert_search.cli.evaluate.reporting import Evaluate
     from sbert_search.embedding.protocol import TextEmbedder
-    from sbert_search.evaluation.manifest import Evaluation
-    from sbert_search.evaluation.tasks import EvalSuite, EvalTask, Kind
     from sbert_search.search.rerankers.reranker import Reranker
-
-    Evaluate = Callable[[EvalTask], Evaluation]
 
 
 @click.group("eval", cls=GuidedGroup)
@@ -41,6 +37,9 @@ evaluate.add_command(compare)
 evaluate.add_command(fusion)
 evaluate.add_command(mlm)
 evaluate.add_command(mteb)
+evaluate.add_command(classify)
+evaluate.add_command(tag)
+evaluate.add_command(qa)
 
 
 @evaluate.command()
@@ -81,7 +80,7 @@ def sts(
         return lambda task: evaluate_sts(task, model, data=data, trained_on=seen, seed=seed)
 
     if cross_encoder:
-        return _report("sts", evaluator(options.cross_encoder(cross_encoder)), options)
+        return report("sts", evaluator(options.cross_encoder(cross_encoder)), options)
     systems = {}
     if baselines:
         from sbert_search.embedding.baselines import open_baselines
@@ -89,7 +88,7 @@ def sts(
         embedders = open_baselines(options.model, device=options.device)
         systems = {name: evaluator(embedder) for name, embedder in embedders.items()}
     with options.embedder() as embedder:
-        return _report("sts", evaluator(embedder), options, systems)
+        return report("sts", evaluator(embedder), options, systems)
 
 
 @evaluate.command()
@@ -125,7 +124,7 @@ def retrieval(
             reranker=reranker,
             seed=options.seed,
         )
-        return _report("retrieval", run, options)
+        return report("retrieval", run, options)
 
 
 @evaluate.command()
@@ -141,7 +140,7 @@ def rerank(ctx: click.Context, /, **_: object) -> int:
     options = EvalOptions.of(ctx)
     model = options.cross_encoder(options.model)
     run = partial(evaluate_rerank, reranker=model, data=options.data, seed=options.seed)
-    return _report("rerank", run, options)
+    return report("rerank", run, options)
 
 
 @evaluate.command()
@@ -154,7 +153,7 @@ def nli(ctx: click.Context, /, **_: object) -> int:
     options = EvalOptions.of(ctx)
     model = options.cross_encoder(options.model)
     run = partial(evaluate_nli, model=model, data=options.data, seed=options.seed)
-    return _report("nli", run, options)
+    return report("nli", run, options)
 
 
 @evaluate.command()
@@ -171,76 +170,4 @@ def triplets(ctx: click.Context, /, **_: object) -> int:
     options = EvalOptions.of(ctx)
     with options.embedder() as embedder:
         run = partial(evaluate_triplets, embedder=embedder, data=options.data, seed=options.seed)
-        return _report("triplets", run, options)
-
-
-def _report(
-    kind: Kind,
-    evaluate: Evaluate,
-    options: EvalOptions,
-    baselines: Mapping[str, Evaluate] | None = None,
-) -> int:
-    """Evaluate all tasks, print and write the scores, and compare them with expected scores."""
-    from sbert_search.evaluation.expected import judge, load_expected
-    from sbert_search.evaluation.report import refuse_overwriting, write_reports
-    from sbert_search.evaluation.tasks import distinct_tasks, find_task, load_suite
-
-    tasks, suite, out = options.tasks, options.suite, options.out
-    if bool(tasks) == bool(suite):
-        raise click.UsageError("Name tasks or data sets, or one --suite.")
-    loaded_suite = load_suite(suite) if suite else None
-    names = loaded_suite.runnable if loaded_suite else tasks
-    to_run = distinct_tasks([find_task(kind, name, split=options.split) for name in names])
-    if out:
-        paths = [*names, suite, options.expect, options.model]
-        data = [options.data / task.path for task in to_run]
-        refuse_overwriting(to_run, out, [*data, *(Path(path) for path in paths if path)])
-    expected = load_expected(options.expect) if options.expect else None
-    evaluations = list(_evaluated(to_run, evaluate))
-    of_baselines = {name: list(_evaluated(to_run, run)) for name, run in (baselines or {}).items()}
-    _show(evaluations, loaded_suite, of_baselines, as_json=options.as_json)
-    if out:
-        for path in write_reports(evaluations, out, loaded_suite, of_baselines):
-            note(f"wrote {path}")
-    verdicts = [judge(evaluation, expected) for evaluation in evaluations if expected]
-    for verdict in verdicts:
-        note(str(verdict))
-    return 0 if all(verdict.ok for verdict in verdicts) else 1
-
-
-def _evaluated(tasks: Sequence[EvalTask], evaluate: Evaluate) -> Iterator[Evaluation]:
-    for task in tasks:
-        note(f"{task.name}: {task.path}, {task.split}")
-        yield evaluate(task)
-
-
-def _show(
-    evaluations: Sequence[Evaluation],
-    suite: EvalSuite | None,
-    of_baselines: Mapping[str, Sequence[Evaluation]],
-    *,
-    as_json: bool,
-) -> None:
-    from sbert_search.evaluation.report import score_table, system_table
-
-    if not as_json:
-        show_table(*score_table(evaluations, suite))
-        if of_baselines:
-            name = str(evaluations[0].manifest["model"]["name"])
-            show_table(*system_table({name: evaluations, **of_baselines}))
-        return
-    for system, its_evaluations in {"": evaluations, **of_baselines}.items():
-        for evaluation in its_evaluations:
-            emit(_record(evaluation) | ({"system": system} if system else {}))
-
-
-def _record(evaluation: Evaluation) -> dict[str, object]:
-    return {
-        "task": evaluation.task.name,
-        "main_metric": evaluation.task.main_metric,
-        "score": evaluation.main_score,
-        "interval": evaluation.interval,
-        "scores": evaluation.scores,
-        "counts": evaluation.counts,
-        "settings": evaluation.manifest["settings"],
-    }
+        return report("triplets", run, options)

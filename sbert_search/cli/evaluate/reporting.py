@@ -1,0 +1,91 @@
+"""Run the tasks that an `eval` command names, and print and write their scores."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from sbert_search.cli.console import emit, show_table
+from sbert_search.cli.evaluate.options import EvalOptions
+from sbert_search.runtime.progress import note
+
+if TYPE_CHECKING:
+    from sbert_search.evaluation.manifest import Evaluation
+    from sbert_search.evaluation.tasks import EvalSuite, EvalTask, Kind
+
+    Evaluate = Callable[[EvalTask], Evaluation]
+
+
+def report(
+    kind: Kind,
+    evaluate: Evaluate,
+    options: EvalOptions,
+    baselines: Mapping[str, Evaluate] | None = None,
+) -> int:
+    """Evaluate all tasks, print and write the scores, and compare them with expected scores."""
+    from sbert_search.evaluation.expected import judge, load_expected
+    from sbert_search.evaluation.report import refuse_overwriting, write_reports
+    from sbert_search.evaluation.tasks import distinct_tasks, find_task, load_suite
+
+    tasks, suite, out = options.tasks, options.suite, options.out
+    if bool(tasks) == bool(suite):
+        raise click.UsageError("Name tasks or data sets, or one --suite.")
+    loaded_suite = load_suite(suite) if suite else None
+    names = loaded_suite.runnable if loaded_suite else tasks
+    to_run = distinct_tasks([find_task(kind, name, split=options.split) for name in names])
+    if out:
+        paths = [*names, suite, options.expect, options.model]
+        data = [options.data / task.path for task in to_run]
+        refuse_overwriting(to_run, out, [*data, *(Path(path) for path in paths if path)])
+    expected = load_expected(options.expect) if options.expect else None
+    evaluations = list(_evaluated(to_run, evaluate))
+    of_baselines = {name: list(_evaluated(to_run, run)) for name, run in (baselines or {}).items()}
+    _show(evaluations, loaded_suite, of_baselines, as_json=options.as_json)
+    if out:
+        for path in write_reports(evaluations, out, loaded_suite, of_baselines):
+            note(f"wrote {path}")
+    verdicts = [judge(evaluation, expected) for evaluation in evaluations if expected]
+    for verdict in verdicts:
+        note(str(verdict))
+    return 0 if all(verdict.ok for verdict in verdicts) else 1
+
+
+def _evaluated(tasks: Sequence[EvalTask], evaluate: Evaluate) -> Iterator[Evaluation]:
+    for task in tasks:
+        note(f"{task.name}: {task.path}, {task.split}")
+        yield evaluate(task)
+
+
+def _show(
+    evaluations: Sequence[Evaluation],
+    suite: EvalSuite | None,
+    of_baselines: Mapping[str, Sequence[Evaluation]],
+    *,
+    as_json: bool,
+) -> None:
+    from sbert_search.evaluation.report import score_table, system_table
+
+    if not as_json:
+        show_table(*score_table(evaluations, suite))
+        if of_baselines:
+            name = str(evaluations[0].manifest["model"]["name"])
+            show_table(*system_table({name: evaluations, **of_baselines}))
+        return
+    for system, its_evaluations in {"": evaluations, **of_baselines}.items():
+        for evaluation in its_evaluations:
+            emit(_record(evaluation) | ({"system": system} if system else {}))
+
+
+def _record(evaluation: Evaluation) -> dict[str, object]:
+    return {
+        "task": evaluation.task.name,
+        "main_metric": evaluation.task.main_metric,
+        "score": evaluation.main_score,
+        "interval": evaluation.interval,
+        "scores": evaluation.scores,
+        "counts": evaluation.counts,
+        "settings": evaluation.manifest["settings"],
+    }

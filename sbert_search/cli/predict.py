@@ -1,0 +1,94 @@
+"""`predict`: classify texts, find entities or answer questions in the rows of a file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import click
+
+from sbert_search.cli.console import REJECTED_ROWS, emit, say
+from sbert_search.cli.shared_options import shared_options
+from sbert_search.runtime.progress import note
+
+if TYPE_CHECKING:
+    from sbert_search.prediction.files import PredictedRow
+    from sbert_search.runtime.device import Precision
+
+
+@click.command()
+@click.argument("model")
+@click.argument("source")
+@click.option("--out", type=click.Path(path_type=Path), help="File to write, F.jsonl or F.parquet.")
+@click.option(
+    "--text-field",
+    metavar="NAME",
+    help="Field of the text, or of the question.  [default: detected]",
+)
+@click.option(
+    "--text2-field",
+    metavar="NAME",
+    help="Field of the second text of a pair, or of the text to answer from.  [default: detected]",
+)
+@click.option("--all-scores", is_flag=True, help="Give the scores of all classes, too.")
+@click.option(
+    "--no-answer-threshold",
+    type=float,
+    metavar="X",
+    help='Give no answer if "no answer" scores more than X above the best answer.  [default: that '
+    "of the model]",
+)
+@shared_options("device", "precision", "on-error", "quiet", "json")
+def predict(
+    model: str,
+    source: str,
+    out: Path | None,
+    text_field: str | None,
+    text2_field: str | None,
+    all_scores: bool,
+    no_answer_threshold: float | None,
+    device: str,
+    precision: Precision,
+    on_error: Literal["stop", "skip"],
+    as_json: bool,
+) -> int:
+    """Predict with a task head for each row of SOURCE.
+
+    MODEL is the folder `model` of a run of `train classify`, `tag` or `qa`, or a published model of
+    this kind. SOURCE is a file of rows with the field `text`, or with two fields for pairs such as
+    `sentence1` and `sentence2`; a model for questions needs `question` and `context`. SOURCE may be
+    JSONL, JSON, CSV, TSV, Parquet, Arrow or .txt, or "-" for JSONL on stdin.
+    """
+    from sbert_search.prediction.files import FilePredictor
+    from sbert_search.prediction.predictor import Predictor
+
+    predictor = Predictor(
+        model, device=device, precision=precision, no_answer_threshold=no_answer_threshold
+    )
+    files = FilePredictor(predictor, text_field, text2_field, on_error)
+    if out is not None:
+        count = files.write(source, out, all_scores=all_scores)
+        facts = {"out": str(out), "rows": count, "rejected": files.rejected}
+        emit(facts) if as_json else say(f"wrote {count:,} predictions to {out}")
+    else:
+        for row in files.rows(source):
+            emit(row.to_row(all_scores=all_scores)) if as_json else say(_line(row, all_scores))
+    if files.rejected:
+        note(f"{files.rejected:,} rows were left out.")
+    return REJECTED_ROWS if files.rejected else 0
+
+
+def _line(row: PredictedRow, all_scores: bool) -> str:
+    """Return a prediction as a line for people."""
+    from sbert_search.prediction.results import TextEntities, TextLabel
+
+    found, start = row.prediction, " ".join(row.text.split())[:60]
+    if isinstance(found, TextLabel):
+        scores = sorted(found.scores.items(), key=lambda item: -item[1])
+        named = ", ".join(found.labels) or "-"
+        every = "  ".join(f"{name} {score:.4f}" for name, score in scores)
+        return f"{named}  {every if all_scores else format(found.score, '.4f')}  {start}"
+    if isinstance(found, TextEntities):
+        shown = ", ".join(f"{e.text} ({e.label} {e.score:.2f})" for e in found.entities)
+        return f"{shown or '-'}  <- {start}"
+    return f"{found.text or '(no answer)'}  {found.score:.4f}  <- {start}"

@@ -1,0 +1,266 @@
+"""Evaluate task heads: classifiers of texts, taggers, and models that answer questions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from sbert_search.config import unknown_name
+from sbert_search.corpus.labelled.questions import read_questions
+from sbert_search.corpus.labelled.tags import read_tagged_tokens
+from sbert_search.corpus.labelled.texts import read_labelled_texts
+from sbert_search.errors import EvaluationError
+from sbert_search.evaluation.manifest import Evaluation, Stopwatch, make_manifest
+from sbert_search.evaluation.statistics import CLASSES, COUNTS
+from sbert_search.evaluation.tasks import EvalTask, check_files
+from sbert_search.metrics.answers import answer_f1, exact_match
+from sbert_search.metrics.calibration import expected_calibration_error, probabilities
+from sbert_search.metrics.classification import accuracy, confusion, f1, macro_f1, matthews
+from sbert_search.metrics.correlation import pearson, spearman
+from sbert_search.metrics.entities import EntityScores, scores_by_type, sentence_counts
+from sbert_search.models.sequence_classifier import SequenceClassifier
+from sbert_search.models.token_classifier import TokenClassifier
+from sbert_search.prediction.predictor import Predictor, Text
+from sbert_search.records import LabelledText
+
+PerItem = dict[str, dict[str, float]]
+Scores = dict[str, float]
+
+
+def evaluate_classify(
+    task: EvalTask, predictor: Predictor, *, data: Path, seed: int = 0
+) -> Evaluation:
+    """Classify the texts of a file.
+
+    Args:
+        task: A task whose path is a file of labelled texts.
+        predictor: A classifier of texts; a class ``LABEL_3`` stands for a label ``3``.
+        data: Folder that the task's path is relative to.
+        seed: Number to record in the manifest; the evaluation has no random part.
+
+    Returns:
+        For classes: accuracy, macro F1, Matthews correlation, and the expected calibration error
+        (ECE), also with a temperature of 1. For several classes: F1 over all labels, accuracy of
+        the whole set, and ECE. For a number: Spearman and Pearson correlation.
+
+    Raises:
+        CorpusError: The file cannot be read, or a row is bad.
+        EvaluationError: The hash of the file is not the one in the task, the model is no
+            classifier, or a label is not a class of the model.
+    """
+    model = predictor.model
+    if not isinstance(model, SequenceClassifier):
+        raise EvaluationError(f"{predictor.opened.name} is no classifier of texts.")
+    clock, names = Stopwatch(), task.columns
+    files = _files(task, data)
+    hashes = check_files(task, data, files)
+    read = partial(
+        read_labelled_texts,
+        kind=model.kind,
+        text=names.text1,
+        text2=names.text2,
+        label=names.label,
+    )
+    rows = [row for file in files for row in read(file)]
+    texts: list[Text] = [row.text if row.text2 is None else (row.text, row.text2) for row in rows]
+    logits = predictor.logits(texts)
+    clock.lap("predict")
+    if model.kind == "number":
+        scores, items = _of_numbers(logits[:, 0].tolist(), rows)
+    elif model.kind == "class":
+        scores, items = _of_classes(model, logits, _indices(rows, model.labels))
+    else:
+        scores, items = _of_label_sets(model, logits, _indices(rows, model.labels))
+    settings = {"temperature": model.temperature} if model.kind != "number" else {}
+    return Evaluation(
+        task=task,
+        scores=scores,
+        per_item=items,
+        counts={"texts": len(rows)},
+        manifest=make_manifest(
+            data=hashes, model=predictor.identity, settings=settings, seed=seed, clock=clock
+        ),
+    )
+
+
+def evaluate_tag(task: EvalTask, predictor: Predictor, *, data: Path, seed: int = 0) -> Evaluation:
+    """Tag the sentences of a file; arguments and errors as for `evaluate_classify`.
+
+    Returns:
+        Precision, recall and F1 over entities as CoNLL counts them, the F1 of each type of entity,
+        and the accuracy of the tags.
+    """
+    model = predictor.model
+    if not isinstance(model, TokenClassifier) or model.scheme is None:
+        raise EvaluationError(f"{predictor.opened.name} does not tag entities.")
+    clock, names, scheme = Stopwatch(), task.columns, model.scheme
+    files = _files(task, data)
+    hashes = check_files(task, data, files)
+    read = partial(
+        read_tagged_tokens,
+        tokens=names.tokens,
+        tags=names.tags,
+        to=scheme,
+        bad_tags=task.bad_tags,
+    )
+    sentences = [sentence for file in files for sentence in read(file)]
+    predicted = predictor.tag_words([sentence.tokens for sentence in sentences])
+    clock.lap("predict")
+    gold = [sentence.tags for sentence in sentences]
+    counts = sentence_counts(gold, predicted, scheme)
+    total = EntityScores(*counts.sum(axis=0).astype(int).tolist())
+    by_type = scores_by_type(gold, predicted, scheme)
+    right = [
+        [a == b for a, b in zip(*pair, strict=True)] for pair in zip(gold, predicted, strict=True)
+    ]
+    flat = [own for sentence in right for own in sentence]
+    items = _items({"sentence right": [float(all(own)) for own in right]})
+    items |= _items(dict(zip(COUNTS, counts.T.tolist(), strict=True)))
+    return Evaluation(
+        task=task,
+        scores={
+            "F1": total.f1,
+            "precision": total.precision,
+            "recall": total.recall,
+            "tag accuracy": sum(flat) / len(flat),
+            **{f"F1 {kind}": scores.f1 for kind, scores in by_type.items()},
+        },
+        per_item=items,
+        counts={"sentences": len(gold), "tokens": len(flat), "entities": total.gold},
+        manifest=make_manifest(
+            data=hashes,
+            model=predictor.identity,
+            settings={"scheme": scheme, "crf": model.crf is not None},
+            seed=seed,
+            clock=clock,
+        ),
+    )
+
+
+def evaluate_qa(task: EvalTask, predictor: Predictor, *, data: Path, seed: int = 0) -> Evaluation:
+    """Answer the questions of a file; arguments and errors as for `evaluate_classify`.
+
+    Returns:
+        SQuAD's exact match and F1 over all questions, and over those with and without an answer.
+    """
+    if predictor.task != "qa":
+        raise EvaluationError(f"{predictor.opened.name} does not answer questions.")
+    clock = Stopwatch()
+    files = _files(task, data)
+    hashes = check_files(task, data, files)
+    questions = [question for file in files for question in read_questions(file)]
+    found = predictor.answer([(question.text, question.context) for question in questions])
+    clock.lap("predict")
+    accepted = [[answer.text for answer in question.answers] for question in questions]
+    pairs = list(zip(found, accepted, strict=True))
+    exact = np.array([exact_match(answer.text, texts) for answer, texts in pairs])
+    overlap = np.array([answer_f1(answer.text, texts) for answer, texts in pairs])
+    answerable = np.array([bool(texts) for texts in accepted])
+    scores = {"F1": overlap.mean(), "exact match": exact.mean()}
+    for name, rows in (("with answer", answerable), ("without answer", ~answerable)):
+        if rows.any() and not rows.all():
+            scores[f"F1 {name}"] = overlap[rows].mean()
+            scores[f"exact match {name}"] = exact[rows].mean()
+    ids = [question.question_id for question in questions]
+    return Evaluation(
+        task=task,
+        scores={name: float(value) for name, value in scores.items()},
+        per_item={
+            "F1": dict(zip(ids, overlap.tolist(), strict=True)),
+            "exact match": dict(zip(ids, exact.tolist(), strict=True)),
+        },
+        counts={
+            "questions": len(questions),
+            "questions with answer": int(answerable.sum()),
+            "answers given": sum(bool(answer.text) for answer in found),
+        },
+        manifest=make_manifest(
+            data=hashes,
+            model=predictor.identity,
+            settings={"no_answer_threshold": predictor.no_answer_threshold},
+            seed=seed,
+            clock=clock,
+        ),
+    )
+
+
+def _files(task: EvalTask, data: Path) -> list[Path]:
+    return [data / path for path in (task.path, *task.more)]
+
+
+def _of_classes(
+    model: SequenceClassifier, logits: np.ndarray, gold: Sequence[Sequence[int]]
+) -> tuple[Scores, PerItem]:
+    truth = np.array([own[0] for own in gold])
+    table = confusion(predicted := logits.argmax(axis=1), truth, len(model.labels))
+    right = (predicted == truth).astype(float)
+
+    def error(temperature: float) -> float:
+        chances = probabilities(logits, "class", temperature)
+        return expected_calibration_error(chances.max(axis=1), right)
+
+    scores = {
+        "accuracy": float(accuracy(table)),
+        "macro F1": float(macro_f1(table)),
+        "Matthews": float(matthews(table)),
+        "ECE": error(model.temperature),
+        "ECE at temperature 1": error(1.0),
+    }
+    classes = zip(CLASSES, (truth.tolist(), predicted.tolist()), strict=True)
+    return scores, _items({"accuracy": right.tolist(), **dict(classes)})
+
+
+def _of_label_sets(
+    model: SequenceClassifier, logits: np.ndarray, gold: Sequence[Sequence[int]]
+) -> tuple[Scores, PerItem]:
+    truth = np.zeros(logits.shape)
+    for row, own in enumerate(gold):
+        truth[row, list(own)] = 1
+    chances = probabilities(logits, "several", model.temperature)
+    predicted = (chances >= model.threshold).astype(float)
+    counts = [(truth * predicted).sum(1), predicted.sum(1), truth.sum(1)]
+    whole = (predicted == truth).all(axis=1).astype(float)
+
+    def error(temperature: float) -> float:
+        values = probabilities(logits, "several", temperature)
+        return expected_calibration_error(values.ravel(), truth.ravel())
+
+    scores = {
+        "F1": float(f1(*(own.sum() for own in counts))),
+        "accuracy": float(whole.mean()),
+        "ECE": error(model.temperature),
+        "ECE at temperature 1": error(1.0),
+    }
+    sums = dict(zip(COUNTS, (own.tolist() for own in counts), strict=True))
+    return scores, _items({"accuracy": whole.tolist(), **sums})
+
+
+def _of_numbers(predicted: Sequence[float], rows: Sequence[LabelledText]) -> tuple[Scores, PerItem]:
+    gold = [float(row.label) for row in rows if isinstance(row.label, float)]
+    scores = {"spearman": spearman(predicted, gold), "pearson": pearson(predicted, gold)}
+    return scores, _items({"predicted": predicted, "gold": gold})
+
+
+def _indices(rows: Sequence[LabelledText], labels: Sequence[str]) -> list[list[int]]:
+    """Return the indices of the classes of each row."""
+    places = {label: n for n, label in enumerate(labels)}
+    places |= {str(n): n for label, n in places.items() if label == f"LABEL_{n}"}
+    found = []
+    for row in rows:
+        names = row.label if isinstance(row.label, tuple) else (str(row.label),)
+        for name in names:
+            if name not in places:
+                raise EvaluationError(
+                    f"{row.source}: {unknown_name(name, name, labels, 'class of the model')}"
+                )
+        found.append([places[name] for name in names])
+    return found
+
+
+def _items(values: Mapping[str, Sequence[float]]) -> PerItem:
+    return {
+        name: {str(n): value for n, value in enumerate(column)} for name, column in values.items()
+    }

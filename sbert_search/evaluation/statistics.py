@@ -1,0 +1,64 @@
+"""Metrics of task heads that are functions of sums over items: F1, Matthews correlation.
+
+A record stores what each item adds to the sums under the names below, so that intervals and
+comparisons can be computed from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sbert_search.metrics.classification import f1, macro_f1_of, matthews_of, share
+from sbert_search.metrics.sums import Statistic
+
+CLASSES = ("gold class", "predicted class")  # index of the class of an item
+COUNTS = ("matched", "predicted", "gold")  # entities or labels of an item
+
+_OF_CLASSES = {"Matthews": matthews_of, "macro F1": macro_f1_of}
+_OF_COUNTS: Mapping[str, Statistic] = {
+    "F1": lambda sums: f1(sums[..., 0], sums[..., 1], sums[..., 2]),
+    "precision": lambda sums: share(sums[..., 0], sums[..., 1]),
+    "recall": lambda sums: share(sums[..., 0], sums[..., 2]),
+}
+
+PerItem = Mapping[str, Mapping[str, float]]
+Floats = NDArray[np.float64]
+
+
+def summed(
+    metric: str, per_item: PerItem, n_classes: int | None = None
+) -> tuple[Floats, Statistic] | None:
+    """Return what each item adds to the sums of a metric, (n, sums), and the metric of the sums.
+
+    Args:
+        metric: Name of the metric.
+        per_item: Values of each item, as in an evaluation record.
+        n_classes: Number of classes; None: one more than the largest index.
+
+    Returns:
+        None if the metric is no function of sums, or if the record lacks the values.
+    """
+    if metric in _OF_COUNTS and all(name in per_item for name in COUNTS):
+        return np.array([[*per_item[name].values()] for name in COUNTS]).T, _OF_COUNTS[metric]
+    if metric not in _OF_CLASSES or not all(name in per_item for name in CLASSES):
+        return None
+    gold, predicted = (np.array([*per_item[name].values()], dtype=np.int64) for name in CLASSES)
+    n, rows = n_classes or class_count(per_item), np.arange(len(gold))
+    cells = np.zeros((len(gold), 3, n))  # of each class: right, predicted, gold
+    cells[rows, 0, gold] = gold == predicted
+    cells[rows, 1, predicted] = cells[rows, 2, gold] = 1.0
+    of_classes = _OF_CLASSES[metric]
+
+    def value(sums: Floats) -> Floats:
+        by_class = sums.reshape(*sums.shape[:-1], 3, n)
+        return of_classes(by_class[..., 0, :], by_class[..., 1, :], by_class[..., 2, :])
+
+    return cells.reshape(len(gold), -1), value
+
+
+def class_count(*records: PerItem) -> int:
+    """Return the number of classes of records: one more than the largest index in them."""
+    return 1 + int(max(max(record[name].values()) for record in records for name in CLASSES))

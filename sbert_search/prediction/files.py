@@ -1,0 +1,235 @@
+"""Predict for the rows of a file, in bounded memory, and write the results to a file."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Literal, cast
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from sbert_search.corpus.formats.rows import BadRow, Reject
+from sbert_search.corpus.labelled.pairs import find_columns, text_of
+from sbert_search.corpus.sources import SourceFile, classify, field_names, read_rows
+from sbert_search.corpus.spool import source_files
+from sbert_search.errors import ConfigError, CorpusError
+from sbert_search.prediction.predictor import Predictor, Text
+from sbert_search.prediction.results import Prediction, TaskName
+from sbert_search.runtime.disk.files import NewFile, replacing
+from sbert_search.runtime.disk.same_file import require_apart, require_possible_output
+from sbert_search.runtime.progress import progress, warn
+
+IDS = ("id", "_id", "doc_id")
+COLUMNS: Mapping[TaskName, Mapping[str, tuple[str, ...]]] = {
+    "classify": {
+        "text": ("text", "sentence", "sentence1", "text1", "premise", "query", "question"),
+        "text2": ("sentence2", "text2", "hypothesis", "passage", "answer"),
+    },
+    "tag": {"text": ("text", "sentence")},
+    "qa": {"text": ("question", "query"), "text2": ("context", "text", "passage")},
+}
+"""Default column names of the parts of an input row by task, in order of preference."""
+
+_ROWS, _CHARS = 1024, 1 << 22  # most rows and characters that are predicted together
+_PLACE = [pa.field("row", pa.int64()), pa.field("id", pa.string())]
+_ENTITY = [
+    *(pa.field("label", pa.string()), pa.field("start", pa.int64()), pa.field("end", pa.int64())),
+    *(pa.field("text", pa.string()), pa.field("score", pa.float64())),
+]
+_FIELDS: Mapping[TaskName, list[pa.Field]] = {
+    "classify": [
+        pa.field("label", pa.string()),
+        pa.field("score", pa.float64()),
+        pa.field("labels", pa.list_(pa.string())),
+        pa.field("scores", pa.map_(pa.string(), pa.float64())),
+    ],
+    "tag": [pa.field("entities", pa.list_(pa.struct(_ENTITY)))],
+    "qa": [
+        *(pa.field("answer", pa.string()), pa.field("start", pa.int64())),
+        *(pa.field("end", pa.int64()), pa.field("score", pa.float64())),
+        pa.field("margin", pa.float64()),
+    ],
+}
+
+
+@dataclass(frozen=True, slots=True)
+class PredictedRow:
+    """The prediction for one row of a file.
+
+    Attributes:
+        number: Line or row of the file, from 1.
+        row_id: The row's id; None: it has none.
+        text: The row's text, or the question.
+        prediction: The prediction.
+    """
+
+    number: int
+    row_id: str | None
+    text: str
+    prediction: Prediction
+
+    def to_row(self, *, all_scores: bool = False) -> dict[str, object]:
+        """Return the prediction with the place of the row as an object for JSON."""
+        place: dict[str, object] = {"row": self.number}
+        if self.row_id is not None:
+            place["id"] = self.row_id
+        return place | self.prediction.to_row(all_scores=all_scores)
+
+
+@dataclass(slots=True)
+class FilePredictor:
+    """Predicts for the rows of a file, batch by batch.
+
+    Attributes:
+        predictor: The model.
+        text: Column of the text or question; None, here and below: it is found by its usual names.
+        text2: Column of the second text, or of the text to answer from.
+        on_error: Whether a bad row stops the work, or is left out with a warning.
+        rejected: Number of rows left out so far.
+    """
+
+    predictor: Predictor
+    text: str | None = None
+    text2: str | None = None
+    on_error: Literal["stop", "skip"] = "stop"
+    rejected: int = field(default=0, init=False)
+
+    def rows(self, source: str | Path) -> Iterator[PredictedRow]:
+        """Yield a prediction for each row, in order.
+
+        Args:
+            source: A file that `read_rows` can read, or ``-`` for JSON lines on standard input.
+
+        Raises:
+            CorpusError: The file or a column is absent, or a row is bad and may not be left out.
+        """
+        yield from self._predicted(self._file(source))
+
+    def write(self, source: str | Path, out: Path, *, all_scores: bool = False) -> int:
+        """Write the predictions to a file, which appears under its name when it is complete.
+
+        Args:
+            source: As for `rows`.
+            out: A file that ends in .jsonl or .parquet. Parquet always has all scores.
+            all_scores: Whether rows of JSON have the scores of all classes.
+
+        Returns:
+            Number of predictions.
+
+        Raises:
+            ConfigError: ``out`` is the source, belongs to the model or has another ending.
+            CorpusError: As for `rows`.
+            OSError: The disk failed; an older file of that name is unchanged.
+        """
+        if out.suffix not in (".jsonl", ".parquet"):
+            raise ConfigError(f"{out}: predictions are written as .jsonl or .parquet; rename it.")
+        require_possible_output(out)
+        file = self._file(source)
+        require_apart(out, [file.path, Path(self.predictor.identity.name)])
+        write = self._write_parquet if out.suffix == ".parquet" else self._write_json
+        with replacing(out) as target:
+            return write(self._predicted(file), target, all_scores)
+
+    def _file(self, source: str | Path) -> SourceFile:
+        return source_files("-", self)[0] if str(source) == "-" else classify(Path(source))
+
+    def _predicted(self, file: SourceFile) -> Iterator[PredictedRow]:
+        with progress("Predicting", None, "rows") as advance:
+            for batch in _batches(self._inputs(file)):
+                texts = [text for _, _, text in batch]
+                found = self.predictor.predict(texts)
+                for (number, row_id, text), prediction in zip(batch, found, strict=True):
+                    shown = text if isinstance(text, str) else text[0]
+                    yield PredictedRow(number, row_id, shown, prediction)
+                advance(len(batch))
+
+    def _inputs(self, file: SourceFile) -> Iterator[tuple[int, str | None, Text]]:
+        """Yield number, id and text or pair of each row."""
+        names = field_names(file)
+        if names is None:
+            raise CorpusError(f"{file.shown}: holds no rows.")
+        columns = _columns(
+            self.predictor.task, {"text": self.text, "text2": self.text2}, names, file
+        )
+        id_name = next((name for name in IDS if name in names), None)
+        for row in read_rows(file):
+            try:
+                if isinstance(row, Reject):
+                    raise row.error()
+                texts = [text_of(row.values, name) for name in columns]
+            except (BadRow, CorpusError) as bad:
+                error = bad.at(row.source).error() if isinstance(bad, BadRow) else bad
+                if self.on_error == "stop":
+                    raise error from None
+                warn(f"Left out: {error}")
+                self.rejected += 1
+                continue
+            assert not isinstance(row, Reject)
+            row_id = None if id_name is None else row.values.get(id_name)
+            text: Text = texts[0] if len(texts) == 1 else (texts[0], texts[1])
+            yield row.number, None if row_id is None else str(row_id), text
+
+    def _write_json(self, rows: Iterable[PredictedRow], target: NewFile, all_scores: bool) -> int:
+        count = 0
+        for row in rows:
+            count += 1
+            line = json.dumps(row.to_row(all_scores=all_scores), ensure_ascii=False)
+            target.write(line.encode("utf-8", "backslashreplace") + b"\n")
+        return count
+
+    def _write_parquet(
+        self, rows: Iterable[PredictedRow], target: NewFile, all_scores: bool
+    ) -> int:
+        schema, count = pa.schema([*_PLACE, *_FIELDS[self.predictor.task]]), 0
+        with pq.ParquetWriter(cast(IO[bytes], target), schema) as writer:
+            for batch in _groups(rows):
+                table = [_record(row) for row in batch]
+                writer.write_table(pa.Table.from_pylist(table, schema=schema))
+                count += len(batch)
+        return count
+
+
+def _columns(
+    task: TaskName, named: Mapping[str, str | None], names: Sequence[str], file: SourceFile
+) -> list[str]:
+    taken = named.values()  # a column that is named for one part is not found for the other
+    known = {part: [n for n in usual if n not in taken] for part, usual in COLUMNS[task].items()}
+    parts = {part: named[part] for part in known}
+    needed = ("text", "text2") if task == "qa" else ("text",)
+    return list(find_columns(parts, known, names, file.shown, needed).values())
+
+
+def _record(row: PredictedRow) -> dict[str, object]:
+    record = row.to_row(all_scores=True)
+    if isinstance(scores := record.get("scores"), dict):
+        record["scores"] = list(scores.items())
+        record.setdefault("labels", [record["label"]])
+    return record
+
+
+def _batches(
+    inputs: Iterable[tuple[int, str | None, Text]],
+) -> Iterator[list[tuple[int, str | None, Text]]]:
+    batch, chars = list[tuple[int, str | None, Text]](), 0
+    for item in inputs:
+        batch.append(item)
+        chars += len(item[2]) if isinstance(item[2], str) else sum(map(len, item[2]))
+        if len(batch) == _ROWS or chars >= _CHARS:
+            yield batch
+            batch, chars = [], 0
+    if batch:
+        yield batch
+
+
+def _groups(rows: Iterable[PredictedRow]) -> Iterator[list[PredictedRow]]:
+    group: list[PredictedRow] = []
+    for row in rows:
+        group.append(row)
+        if len(group) == 8 * _ROWS:
+            yield group
+            group = []
+    if group:
+        yield group

@@ -1,0 +1,68 @@
+"""The command `predict`, from a saved model to lines, JSON and files."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.cli.process import sbert_search
+from tests.prediction.test_predictor import answerer, classifier, tagger
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    classifier(tmp_path / "tokens").save(tmp_path / "model")
+    return tmp_path / "model"
+
+
+def test_lines_json_and_files_tell_the_same(model: Path, tmp_path: Path) -> None:
+    source = tmp_path / "t.csv"
+    source.write_text("id,body\na,the cat\nb,the dog\n")
+    fields = ("--text-field", "body", "--device", "cpu")
+    found = sbert_search("predict", model, source, *fields, "--json")
+    assert found.code == 0, found.err
+    first, second = found.records
+    assert (first["row"], first["id"], second["id"]) == (2, "a", "b")
+    assert set(first) == {"row", "id", "label", "score"}
+    shown = sbert_search("predict", model, source, *fields).out.splitlines()
+    assert shown[0] == f"{first['label']}  {first['score']:.4f}  the cat"
+    every = sbert_search("predict", model, source, *fields, "--all-scores")
+    assert every.out.count(" yes ") + every.out.count("  yes") >= 1
+    out = tmp_path / "out.jsonl"
+    told = sbert_search("predict", model, source, *fields, "--out", out, "--json").records
+    assert told == [{"out": str(out), "rows": 2, "rejected": 0}]
+    assert [json.loads(line) for line in out.read_text().splitlines()] == [first, second]
+
+
+def test_bad_rows_models_and_inputs(model: Path, tmp_path: Path) -> None:
+    source = tmp_path / "t.jsonl"
+    source.write_text('{"text": "cat"}\n{"text": ""}\n')
+    done = sbert_search("predict", model, source, "--device", "cpu")
+    assert done.code == 1
+    assert "t.jsonl:2: 'text' must be a text that is not blank" in done.err
+    skipped = sbert_search("predict", model, source, "--on-error", "skip", "--json")
+    assert (skipped.code, len(skipped.records)) == (3, 1)
+    assert "1 rows were left out" in skipped.err
+    missing = sbert_search("predict", tmp_path / "tokens", source)
+    assert missing.code == 1
+    assert "Traceback" not in missing.err
+
+
+def test_entities_and_answers_are_shown_with_their_texts(tmp_path: Path) -> None:
+    tagger(tmp_path / "tokens").save(tmp_path / "tag")
+    answerer(tmp_path / "tokens").save(tmp_path / "qa")
+    source = tmp_path / "q.jsonl"
+    source.write_text('{"text": "the cat sat", "question": "the dog"}\n')
+    (tags,) = sbert_search("predict", tmp_path / "tag", source, "--json").records
+    assert all("the cat sat"[e["start"] : e["end"]] == e["text"] for e in tags["entities"])
+    sure = ("--no-answer-threshold", "1000")
+    (answer,) = sbert_search("predict", tmp_path / "qa", source, *sure, "--json").records
+    assert "the cat sat"[answer["start"] : answer["end"]] == answer["answer"] != ""
+    shown = sbert_search("predict", tmp_path / "qa", source, *sure).out
+    assert shown == f"{answer['answer']}  {answer['score']:.4f}  <- the dog\n"
+    none = sbert_search("predict", tmp_path / "qa", source, "--no-answer-threshold", "-1000").out
+    assert none.startswith("(no answer)  ")

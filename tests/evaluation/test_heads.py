@@ -1,0 +1,157 @@
+"""Evaluations of task heads on small files, by hand, and their comparison."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sklearn import metrics as sk
+
+from sbert_search.corpus.labelled.tags import read_tagged_tokens
+from sbert_search.errors import EvaluationError
+from sbert_search.evaluation.compare import compare_runs
+from sbert_search.evaluation.heads import evaluate_classify, evaluate_qa, evaluate_tag
+from sbert_search.evaluation.report import write_reports
+from sbert_search.evaluation.tasks import EvalTask, Kind
+from sbert_search.metrics.calibration import expected_calibration_error
+from sbert_search.models.sequence_classifier import SequenceClassifier
+from sbert_search.prediction.predictor import Predictor
+from tests.models.tiny import TEXTS, WORDS
+from tests.prediction.test_predictor import answerer, classifier, tagger
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+LABELS = ("no", "maybe", "yes")
+
+
+def written(path: Path, rows: Sequence[Mapping[str, object]]) -> Path:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def task(kind: Kind, path: Path, main_metric: str = "") -> EvalTask:
+    return EvalTask(name="t", kind=kind, path=Path(path.name), main_metric=main_metric)
+
+
+def balanced(model: SequenceClassifier, texts: Sequence[str]) -> Predictor:
+    """Move the logits of a random model, so that it predicts every class."""
+    predictor = Predictor(model)
+    mean = predictor.logits(texts).mean(axis=0)
+    model.out.bias.data -= model.out.bias.new_tensor(mean)
+    return predictor
+
+
+def test_classes_by_scikit_learn_with_calibration_before_and_after(tmp_path: Path) -> None:
+    texts = [f"{a} {b}" for a in WORDS[:8] for b in WORDS[8:]]
+    gold = np.random.default_rng(0).choice(LABELS, len(texts)).tolist()
+    rows = [{"text": t, "label": label} for t, label in zip(texts, gold, strict=True)]
+    path = written(tmp_path / "d.jsonl", rows)
+    model = classifier(tmp_path / "m")
+    model.temperature = 3.0
+    predictor = balanced(model, texts)
+    found = predictor.classify(texts)
+    own = [text.label for text in found]
+    result = evaluate_classify(
+        task("classify", path, main_metric="Matthews"), predictor, data=tmp_path
+    )
+    assert result.scores["accuracy"] == pytest.approx(sk.accuracy_score(gold, own))
+    assert result.scores["Matthews"] == pytest.approx(sk.matthews_corrcoef(gold, own))
+    assert result.scores["macro F1"] == pytest.approx(sk.f1_score(gold, own, average="macro"))
+    right = [a == b for a, b in zip(own, gold, strict=True)]
+    error = expected_calibration_error([text.score for text in found], right)
+    assert result.scores["ECE"] == pytest.approx(error)
+    assert result.scores["ECE at temperature 1"] != result.scores["ECE"]
+    assert result.interval is not None
+    assert result.interval[0] < result.scores["Matthews"] < result.interval[1]
+    assert result.manifest["settings"] == {"temperature": 3.0}
+
+
+def test_several_classes_and_numbers(tmp_path: Path) -> None:
+    several = Predictor(classifier(tmp_path, kind="several", threshold=0.4))
+    found = several.classify(TEXTS[:3])
+    gold = [["no"], ["no", "yes"], []]
+    rows = [{"text": t, "label": own} for t, own in zip(TEXTS[:3], gold, strict=True)]
+    path = written(tmp_path / "d.jsonl", rows)
+    result = evaluate_classify(task("classify", path), several, data=tmp_path)
+    hits = sum(len({*text.labels} & {*own}) for text, own in zip(found, gold, strict=True))
+    expected = 2 * hits / (sum(len(text.labels) for text in found) + 3)
+    assert result.scores["F1"] == pytest.approx(expected)
+    number = Predictor(classifier(tmp_path, ("score",), "number"))
+    numbers = [{"text": t, "label": n} for n, t in enumerate(("cat", "dog", "sun", "mat"))]
+    path = written(tmp_path / "n.jsonl", numbers)
+    result = evaluate_classify(
+        task("classify", path, main_metric="spearman"), number, data=tmp_path
+    )
+    assert set(result.scores) == {"spearman", "pearson"}
+    write_reports([result], tmp_path / "out")
+
+
+def test_tags_in_another_scheme_and_entities_that_are_all_right(tmp_path: Path) -> None:
+    model = Predictor(tagger(tmp_path))
+    sentences = [["the", "cat", "sat"], ["a", "red", "sun"], ["far", "away", "."]]
+    tags = model.tag_words(sentences)
+    assert {tag for own in tags for tag in own} & {"B-per", "B-loc", "I-per", "I-loc"}
+    rows = [{"tokens": s, "tags": t} for s, t in zip(sentences, tags, strict=True)]
+    path = written(tmp_path / "d.jsonl", rows)
+    repaired = EvalTask(name="t", kind="tag", path=Path("d.jsonl"), bad_tags="repair")
+    result = evaluate_tag(repaired, model, data=tmp_path)
+    assert result.scores["F1"] == result.scores["recall"] == 1.0
+    bilou = read_tagged_tokens(path, to="bilou", bad_tags="repair")
+    written(path, [{"tokens": s.tokens, "tags": s.tags} for s in bilou])
+    again = evaluate_tag(repaired, model, data=tmp_path)
+    assert again.scores["F1"] == 1.0
+    assert again.counts["entities"] == result.counts["entities"] > 0
+    with pytest.raises(EvaluationError, match="is no classifier of texts"):
+        evaluate_classify(repaired, model, data=tmp_path)
+
+
+def test_answers_with_and_without_an_answer(tmp_path: Path) -> None:
+    context = "red cat sat on mat"
+    model = Predictor(answerer(tmp_path), no_answer_threshold=1000.0)
+    (found,) = model.answer([("cat", context)])
+    rows: list[dict[str, object]] = [
+        {"id": "a", "question": "cat", "context": context, "answers": [[found.text, found.start]]},
+        {"id": "b", "question": "cat", "context": context, "answers": []},
+    ]
+    result = evaluate_qa(task("qa", written(tmp_path / "d.jsonl", rows)), model, data=tmp_path)
+    assert result.scores["F1"] == result.scores["exact match"] == 0.5
+    assert result.scores["F1 with answer"] == 1
+    assert result.scores["exact match without answer"] == 0
+    assert result.per_item["F1"] == {"a": 1.0, "b": 0.0}
+    assert result.manifest["settings"] == {"no_answer_threshold": 1000.0}
+
+
+def test_two_runs_are_compared_by_a_metric_of_sums(tmp_path: Path) -> None:
+    texts = [f"{a} {b}" for a in WORDS for b in WORDS]
+    model = balanced(classifier(tmp_path / "m"), texts)
+    own = [text.label for text in model.classify(texts)]
+    rng = np.random.default_rng(0)
+    gold = np.where(rng.random(len(own)) < 0.8, own, rng.choice(LABELS, len(own)))
+    rows = [{"text": t, "label": label} for t, label in zip(texts, gold.tolist(), strict=True)]
+    path = written(tmp_path / "d.jsonl", rows)
+    measured = task("classify", path, main_metric="Matthews")
+    write_reports([evaluate_classify(measured, model, data=tmp_path)], tmp_path / "good")
+    other = classifier(tmp_path / "m")
+    other.out.bias.data += 3 * other.out.bias.new_tensor([0.0, 0.0, 1.0])
+    write_reports([evaluate_classify(measured, Predictor(other), data=tmp_path)], tmp_path / "bad")
+    (found,) = compare_runs(tmp_path / "bad", tmp_path / "good")
+    assert found.metric == "Matthews"
+    assert found.verdict == "second is better"
+    assert found.difference.value == pytest.approx(found.second - found.first)
+    assert found.difference.low > 0
+    with pytest.raises(EvaluationError, match="no values of 'recall' for each item"):
+        compare_runs(tmp_path / "bad", tmp_path / "good", metrics=["recall"])
+
+
+def test_labels_that_are_no_classes_and_classes_without_names(tmp_path: Path) -> None:
+    path = written(tmp_path / "d.jsonl", [{"text": "cat", "label": "mabye"}])
+    model = Predictor(classifier(tmp_path))
+    with pytest.raises(EvaluationError, match="Unknown class of the model 'mabye'; did you mean"):
+        evaluate_classify(task("classify", path), model, data=tmp_path)
+    written(path, [{"text": "cat", "label": 1}, {"text": "dog", "label": 0}])
+    plain = Predictor(classifier(tmp_path, ("LABEL_0", "LABEL_1")))
+    result = evaluate_classify(task("classify", path), plain, data=tmp_path)
+    assert set(result.per_item["gold class"].values()) == {0.0, 1.0}
