@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 import click
 
 from sbert_search.cli.console import REJECTED_ROWS, emit, say
-from sbert_search.cli.shared_options import shared_options
+from sbert_search.cli.shared_options import Finite, shared_options
 from sbert_search.runtime.progress import note
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 @click.option("--all-scores", is_flag=True, help="Give the scores of all classes, too.")
 @click.option(
     "--no-answer-threshold",
-    type=float,
+    type=Finite(),
     metavar="X",
     help='Give no answer if "no answer" scores more than X above the best answer.  [default: that '
     "of the model]",

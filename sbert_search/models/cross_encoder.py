@@ -41,8 +41,11 @@ class CrossEncoder(SequenceClassifier):
         self.activation = activation or (nn.Sigmoid() if single else nn.Identity())
 
     def scores(self, tokens: PackedTokens) -> Tensor:
-        """Compute scores, float32 (batch,), or (batch, labels) if the model has several labels."""
-        scores: Tensor = self.activation(self(tokens).float())
+        """Compute scores, float32 (batch,), or (batch, labels) if the model has several labels.
+
+        The logits are divided by the temperature first, which changes no order.
+        """
+        scores: Tensor = self.activation(self(tokens).float() / self.temperature)
         return scores.squeeze(-1) if len(self.labels) == 1 else scores
 
     def _settings(self) -> dict[str, object]:
