@@ -49,9 +49,17 @@ if TYPE_CHECKING:  # for type checkers and editors; a test compares the names wi
     from sbert_search.index.spec import IndexSpec as IndexSpec
     from sbert_search.index.tuning.settings import TuneSettings as TuneSettings
     from sbert_search.index.tuning.tune import TuneReport as TuneReport
+    from sbert_search.prediction.predictor import Predictor as Predictor
+    from sbert_search.prediction.results import (
+        TextAnswer as TextAnswer,
+        TextEntities as TextEntities,
+        TextEntity as TextEntity,
+        TextLabel as TextLabel,
+    )
     from sbert_search.records import (
         Document as Document,
         Hit as Hit,
+        HitAnswer as HitAnswer,
         Query as Query,
         RowCounts as RowCounts,
         StageScore as StageScore,
@@ -130,7 +138,9 @@ _NAMES_IN = {  # public names by the module that defines them
     "index.spec": ["IndexSpec"],
     "index.tuning.settings": ["TuneSettings"],
     "index.tuning.tune": ["TuneReport"],
-    "records": ["Document", "Hit", "Query", "RowCounts", "StageScore"],
+    "prediction.predictor": ["Predictor"],
+    "prediction.results": ["TextAnswer", "TextEntities", "TextEntity", "TextLabel"],
+    "records": ["Document", "Hit", "HitAnswer", "Query", "RowCounts", "StageScore"],
     "runtime.progress": ["Progress", "ProgressCallback", "ProgressDisplay", "set_progress"],
     "search.engine": ["SearchEngine"],
     "search.options": ["SearchOptions"],

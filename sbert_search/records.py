@@ -77,6 +77,23 @@ class StageScore:
     score: float
 
 
+@dataclass(frozen=True, slots=True)
+class HitAnswer:
+    """The answer to the query in a hit.
+
+    Attributes:
+        text: The answer.
+        start: Its first character in `Hit.text`.
+        end: The character after its last.
+        score: Its probability, from 0 to 1, by the model that read the hit.
+    """
+
+    text: str
+    start: int
+    end: int
+    score: float
+
+
 @dataclass(frozen=True, slots=True, repr=False)
 class Hit:
     """One document of a search result.
@@ -101,6 +118,8 @@ class Hit:
             fuzzy search the words of the document that matched a word of the query. Common words
             are listed only if no other word matched.
         stages: The document's rank and score by stage name, in every stage that returned it.
+        answer: The answer that a model for questions found in the passage; None: none was found, or
+            the search has no such model.
     """
 
     rank: int
@@ -116,6 +135,7 @@ class Hit:
     best_sentence: str = ""
     matched_words: tuple[str, ...] = ()
     stages: Mapping[str, StageScore] = field(default_factory=dict)
+    answer: HitAnswer | None = None
 
     def __repr__(self) -> str:
         """Show rank, score, id and the start of title and text on one line."""

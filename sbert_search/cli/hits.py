@@ -23,6 +23,7 @@ _FACET_CHARS = 80  # characters of a value that a facet shows
 
 def hit_record(hit: Hit) -> dict[str, object]:
     """Return the JSON record of a hit."""
+    answer = {} if hit.answer is None else {"answer": dataclasses.asdict(hit.answer)}
     return {
         "rank": hit.rank,
         "doc_id": hit.doc_id,
@@ -36,6 +37,7 @@ def hit_record(hit: Hit) -> dict[str, object]:
         "best_sentence": hit.best_sentence,
         "matched_words": list(hit.matched_words),
         "stages": {name: dataclasses.asdict(stage) for name, stage in hit.stages.items()},
+        **answer,
     }
 
 
@@ -113,6 +115,8 @@ def _paragraphs(hit: Hit) -> Iterator[tuple[Text, int]]:
         head.append(f"  chunk {hit.chunk}", "dim")
     yield head, 2
     yield _snippet(hit), 6
+    if hit.answer is not None:
+        yield Text(f"answer: {_line(hit.answer.text)}  ({hit.answer.score:.2f})", "bold"), 2
     if why := _why(hit):
         yield Text(_line(why), "dim"), 2
     if hit.metadata:
@@ -137,13 +141,16 @@ def _why(hit: Hit) -> str:
 
 
 def _snippet(hit: Hit) -> Text:
-    """Cut the text around the best sentence, which is shown in bold green."""
+    """Cut the text around the answer or the best sentence, which is shown in bold green."""
     from rich.text import Text
 
     # A third of the spare characters goes before the best sentence and the rest after it. A long
     # best sentence is cut after 2 * SNIPPET_CHARS. Cuts move to a space, so that words stay whole.
     text, best = _line(hit.text), _line(hit.best_sentence)
     at = max(text.find(best), 0) if best else 0
+    if hit.answer is not None:
+        best = _line(hit.answer.text)
+        at = len(_line(f"{hit.text[: hit.answer.start]}.")) - 1
     end = at + min(len(best), 2 * SNIPPET_CHARS)
     before = max(SNIPPET_CHARS - len(best), 0) // 3
     start = max(at - before, 0) if end > SNIPPET_CHARS else 0

@@ -87,7 +87,7 @@ _FUSION = ("method", "dense_weight", "rerank_weight")
 _NEEDS = dict.fromkeys(("method", "dense_weight"), "--mode hybrid") | dict.fromkeys(
     ("rerank_depth", "rerank_windows", "rerank_weight"), "--rerank"
 )
-_NEEDS["group_size"] = "--group-by"
+_NEEDS |= {"group_size": "--group-by", "answer_depth": "--answer"}
 
 
 def ranking_options(mode: Literal["auto", "dense"]) -> Decorator:
@@ -114,6 +114,18 @@ def order_options(function: F) -> F:
     return function
 
 
+def answer_options(function: F) -> F:
+    """Give a command the options of reading hits with a model for questions."""
+    function = click.option(
+        "--answer-depth", default=5, show_default=True, help="Number of hits to read with --answer."
+    )(function)
+    return click.option(
+        "--answer",
+        metavar="MODEL",
+        help="Model for questions that looks for the answer to QUERY in the first hits.",
+    )(function)
+
+
 def search_options(ctx: click.Context) -> SearchOptions:
     """Make the options of a search from those of the running command.
 
@@ -129,6 +141,7 @@ def search_options(ctx: click.Context) -> SearchOptions:
     fuses = params["mode"] in ("auto", "hybrid")
     grouped = params.get("group_by") is not None
     holds = {"--mode hybrid": fuses, "--rerank": bool(params["rerank"]), "--group-by": grouped}
+    holds["--answer"] = bool(params.get("answer"))
     for option in ctx.command.params:
         needed = _NEEDS.get(option.name or "")
         if needed and option.name in given_names and not holds[needed]:

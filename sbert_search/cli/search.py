@@ -15,7 +15,12 @@ from click.core import ParameterSource
 
 from sbert_search.cli.console import emit, say
 from sbert_search.cli.hits import facet_record, hit_record, show_facet, show_hits
-from sbert_search.cli.ranking_options import order_options, ranking_options, search_options
+from sbert_search.cli.ranking_options import (
+    answer_options,
+    order_options,
+    ranking_options,
+    search_options,
+)
 from sbert_search.cli.shared_options import Finite, embedder_options, given, shared_options
 from sbert_search.cli.source_options import model_options
 from sbert_search.errors import NoLexicalData
@@ -105,6 +110,7 @@ def _single_without_collections(function: Callable[..., None]) -> Callable[..., 
 )
 @ranking_options("auto")
 @order_options
+@answer_options
 @click.option(
     "--facets",
     metavar="COLUMN[,COLUMN...]",
@@ -144,6 +150,7 @@ def search(
     highlight: bool,
     rerank: str | None,
     rerank_windows: int,
+    answer: str | None,
     model: str | None,
     allow_inexact: bool,
     memory_bytes: int | None,
@@ -179,6 +186,11 @@ def search(
             calibrate=hardware.get("calibrate"),
         )
         reranker = BestWindow(scorer, rerank_windows)
+    reader = None
+    if answer:
+        from sbert_search.prediction.predictor import Predictor
+
+        reader = Predictor(answer, device=hardware["device"], precision=hardware["precision"])
     # One query is answered sooner by the model's exported ONNX graph than by torch, which loads
     # slowly. It is not used if an option says how to run the model.
     quick = (
@@ -188,7 +200,13 @@ def search(
         and not given(ctx) & hardware.keys()
     )
     engine = SearchEngine(
-        path, model, reranker, quick=quick, allow_inexact=allow_inexact, **hardware
+        path,
+        model,
+        reranker,
+        reader=reader,
+        quick=quick,
+        allow_inexact=allow_inexact,
+        **hardware,
     )
     engine.require_memory(memory_bytes)
     vectors = None
@@ -224,6 +242,10 @@ def _check_question(ctx: click.Context) -> None:
         raise click.UsageError("--unlike needs --like.")
     if params["run_out"] and queries is None:
         raise click.UsageError("--run-out needs --queries.")
+    if params["answer"] and params["run_out"]:
+        raise click.UsageError("--run-out holds no answers; leave out --answer.")
+    if params["answer"] and query is None and queries is None:
+        raise click.UsageError("--answer needs a question, QUERY or --queries.")
     if params["run_out"] and not params["group"]:
         raise click.UsageError("--run-out has one score for each document; leave out --passages.")
 

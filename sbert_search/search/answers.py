@@ -17,6 +17,7 @@ from sbert_search.search.highlight import best_sentences
 from sbert_search.search.hits import body_of, read_hits, without_rest
 from sbert_search.search.options import SearchOptions
 from sbert_search.search.ranking import Ranking
+from sbert_search.search.reading import AnswerReader, with_answers
 from sbert_search.search.retrieval import Retrieved
 from sbert_search.search.stages.lexical import best_passages, informative_words
 
@@ -61,6 +62,7 @@ def page_hits(
     found: Retrieved,
     options: SearchOptions,
     embedder: Callable[[], TextEmbedder] | None,
+    reader: AnswerReader | None = None,
 ) -> list[Hit]:
     """Read the documents of a page as hits.
 
@@ -70,11 +72,14 @@ def page_hits(
         options: The options of the search.
         embedder: Returns the model of the index, which helps to choose the sentence to show. None:
             hits get no such sentence and no matched words.
+        reader: Answers the query from the passages of the first hits; None: hits get no answer.
     """
     ranking = best_passages(snapshot, found.query, found.ranking, found.near, group=options.group)
     hits = read_hits(snapshot, ranking, found.n_before)
     if embedder is not None and hits:
         hits = _highlighted(snapshot, found, hits, embedder)
+    if reader is not None:
+        hits = with_answers(reader, found.query, hits, options.answer_depth)
     return hits if options.full_text else list(map(without_rest, hits))
 
 

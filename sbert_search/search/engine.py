@@ -31,6 +31,7 @@ from sbert_search.search.options import (
 )
 from sbert_search.search.ordering import ordered
 from sbert_search.search.queries import Asked, QueriesLike, QueryLike, ask, one_query
+from sbert_search.search.reading import AnswerReader
 from sbert_search.search.results import Hits
 from sbert_search.search.retrieval import (
     HITS_AT_ONCE,
@@ -69,6 +70,8 @@ class SearchEngine:
         embedder: An `Embedder` or a ``SentenceTransformer``; or the name or folder of a model,
             which is opened at the first query. None: the model named in the index.
         reranker: Scores the first hits of every search again. It reads query and passage together.
+        reader: A `Predictor` of a model for questions. It looks for the answer to the query in the
+            first ``answer_depth`` hits and fills `Hit.answer`.
         allow_inexact: Accept the index's model in another engine or precision even if its vectors
             of some check texts differ too much from those stored in the index.
         options: How to open a model by name: ``device``, ``engine``, ``precision``, ``quick``; see
@@ -76,7 +79,7 @@ class SearchEngine:
 
     Raises:
         IndexStoreError: The index cannot be opened, or is an unfinished build.
-        ConfigError: The reranker has no ``predict``.
+        ConfigError: The reranker has no ``predict``, or the reader no ``answer``.
         ModelMismatch: The embedder is not the model that built the index. A model given by name
             is compared at the first query.
     """
@@ -87,6 +90,7 @@ class SearchEngine:
         embedder: ModelLike | None = None,
         reranker: PairScorer | None = None,
         *,
+        reader: AnswerReader | None = None,
         allow_inexact: bool = False,
         **options: Unpack[MatchingOptions],
     ) -> None:
@@ -98,7 +102,11 @@ class SearchEngine:
                 f"{reranker!r} cannot rerank: it has no predict. Pass Reranker(MODEL), or a "
                 "CrossEncoder of sentence-transformers."
             )
-        self.reranker = reranker
+        if reader is not None and not callable(getattr(reader, "answer", None)):
+            raise ConfigError(
+                f"{reader!r} cannot read hits: it has no answer. Pass Predictor(MODEL)."
+            )
+        self.reranker, self.reader = reranker, reader
         self._model = embedder
         self._turns = Turns(usable_cores())  # more threads than cores would not search faster
         self._threads = Threads(usable_cores())
@@ -109,7 +117,7 @@ class SearchEngine:
 
     def __reduce__(self) -> tuple[Callable[..., SearchEngine], tuple[object, ...]]:
         """Pickle the arguments; the process that unpickles them opens index and model itself."""
-        again = partial(SearchEngine, **self._model_options)
+        again = partial(SearchEngine, reader=self.reader, **self._model_options)
         return again, (self.index, self._model, self.reranker)
 
     @cached_property
@@ -400,8 +408,9 @@ class SearchEngine:
         highlight: bool = False,
     ) -> Iterator[Hits]:
         snapshot = self.index.state
-        reader = "A reranker" if self.reranker else "The option highlight" if highlight else ""
-        asked, options = ask(snapshot, queries, vectors, options, reader)
+        needs_text = "A reranker" if self.reranker else "The option highlight" if highlight else ""
+        needs_text = "A reader" if self.reader else needs_text
+        asked, options = ask(snapshot, queries, vectors, options, needs_text)
         embedder = self.load_model if highlight else None
         for part_asked in query_blocks(snapshot, asked, options, HITS_AT_ONCE):
             with self._turns:
@@ -409,7 +418,9 @@ class SearchEngine:
             for part in within_memory(snapshot, block, self._memory_bytes):
                 with self._turns:
                     pages = self._last_stages(snapshot, part, options)
-                    answers = [page_hits(snapshot, page, options, embedder) for page in pages]
+                    answers = [
+                        page_hits(snapshot, page, options, embedder, self.reader) for page in pages
+                    ]
                 for found, hits in zip(part, answers, strict=True):
                     yield Hits(hits, query=found.asked, mode=options.mode)
 

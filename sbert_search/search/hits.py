@@ -46,11 +46,21 @@ def body_of(hit: Hit) -> str:
 
 def without_rest(hit: Hit) -> Hit:
     """Leave only the best passage in the text of a hit with its full text."""
-    return replace(hit, text=_body(hit))
+    start, end = passage_in_text(hit)
+    answer = hit.answer
+    if answer is not None:
+        answer = replace(answer, start=answer.start - start, end=answer.end - start)
+    return replace(hit, text=hit.text[start:end], answer=answer)
+
+
+def passage_in_text(hit: Hit) -> tuple[int, int]:
+    """Return where the best passage of a hit with its full text lies in this text."""
+    # The title and a blank come before the text in `Document.full_text`.
+    offset = len(hit.title) + 1 if hit.title else 0
+    start, end = (min(max(position - offset, 0), len(hit.text)) for position in hit.span)
+    return start, end
 
 
 def _body(hit: Hit) -> str:
-    # The title and a blank come before the text in `Document.full_text`.
-    offset = len(hit.title) + 1 if hit.title else 0
-    start, end = (max(position - offset, 0) for position in hit.span)
+    start, end = passage_in_text(hit)
     return hit.text[start:end]

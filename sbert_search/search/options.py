@@ -42,6 +42,7 @@ class SearchKeywords(TypedDict, total=False):
     group: bool
     full_text: bool
     fuzzy: int
+    answer_depth: int
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -84,14 +85,17 @@ class SearchOptions:
         group: Whether a hit is a document, found by its best passage. False: a hit is a passage, k
             counts passages, and several hits may come from one document. Lexical search then reads
             the ``fusion.depth`` best documents, or k if that is more, and scores their passages.
+        answer_depth: Number of hits of a page, from its best, in which a model for questions looks
+            for an answer; see `SearchEngine`.
         full_text: Whether `Hit.text` is the whole text of a document with several passages, and not
             only its best passage.
 
     Raises:
-        QueryError: The mode or the syntax is unknown, k or ``group_size`` is below 1, ``offset`` is
-            negative, ``min_score`` is NaN, ``diversity`` is not from 0 to 1, ``fuzzy``,
-            ``rerank_depth`` or the number of documents to choose by diversity is out of range,
-            ``group_size`` is given without ``group_by``, or ``group_by`` with ``group=False``.
+        QueryError: The mode or the syntax is unknown, k or ``group_size`` is below 1, ``offset`` or
+            ``answer_depth`` is negative, ``min_score`` is NaN, ``diversity`` is not from 0 to 1,
+            ``fuzzy``, ``rerank_depth`` or the number of documents to choose by diversity is out of
+            range, ``group_size`` is given without ``group_by``, or ``group_by`` with
+            ``group=False``.
     """
 
     k: int = 10
@@ -109,6 +113,7 @@ class SearchOptions:
     group: bool = True
     full_text: bool = False
     fuzzy: int = 0
+    answer_depth: int = 5
 
     def __post_init__(self) -> None:
         if self.mode not in MODES:
@@ -117,8 +122,9 @@ class SearchOptions:
             raise QueryError(unknown_name(self.syntax, self.syntax, SYNTAXES, "query syntax"))
         if self.k < 1:
             raise QueryError(f"k is {self.k}; ask for at least 1 hit.")
-        if self.offset < 0:
-            raise QueryError(f"offset is {self.offset}; it must not be negative.")
+        for name in ("offset", "answer_depth"):
+            if (value := getattr(self, name)) < 0:
+                raise QueryError(f"{name} is {value}; it must not be negative.")
         if self.min_score is not None and math.isnan(self.min_score):
             raise QueryError("min_score is NaN; pass a number.")
         if not 0 <= self.fuzzy <= MAX_FUZZY:
@@ -128,12 +134,15 @@ class SearchOptions:
                 f"rerank_depth is {self.rerank_depth:,}; it must be from 0 to "
                 f"{MAX_RERANK_DEPTH:,}, since the reranker reads the text of so many documents."
             )
+        self._check_boosts()
+        self._check_order()
+
+    def _check_boosts(self) -> None:
         boosts = (self.boost,) if isinstance(self.boost, Boost) else tuple(self.boost)
         for boost in boosts:
             if not isinstance(boost, Boost):
                 raise QueryError(f"boost is {boost!r}; pass Boost(COLUMN, WEIGHT) or several.")
         object.__setattr__(self, "boost", boosts)
-        self._check_order()
 
     def _check_order(self) -> None:
         if not 0 <= self.diversity <= 1:
@@ -196,6 +205,7 @@ class SearchOptions:
             group=keywords.get("group", self.group),
             full_text=keywords.get("full_text", self.full_text),
             fuzzy=keywords.get("fuzzy", self.fuzzy),
+            answer_depth=keywords.get("answer_depth", self.answer_depth),
         )
 
 

@@ -62,8 +62,9 @@ class Hits(list[Hit]):
         Returns:
             The columns rank, doc_id, score, title, text, passage, chunk, best_sentence and
             matched_words; for each stage of the search, its rank and score, such as dense_rank and
-            dense_score, null for a hit that the stage did not find; and the metadata columns by
-            name. A metadata column with the name of another column is called ``meta.NAME``.
+            dense_score, null for a hit that the stage did not find; answer and answer_score, if a
+            hit has an answer; and the metadata columns by name. A metadata column with the name of
+            another column is called ``meta.NAME``.
         """
         import pyarrow as pa
 
@@ -85,6 +86,10 @@ class Hits(list[Hit]):
             scores = [hit.stages.get(stage) for hit in self]
             columns[f"{stage}_rank"] = pa.array([s and s.rank for s in scores], pa.int64())
             columns[f"{stage}_score"] = pa.array([s and s.score for s in scores], pa.float64())
+        if any(hit.answer for hit in self):
+            answers = [hit.answer for hit in self]
+            columns["answer"] = pa.array([a and a.text for a in answers], pa.string())
+            columns["answer_score"] = pa.array([a and a.score for a in answers], pa.float64())
         taken = set(columns)
         for name in dict.fromkeys(name for hit in self for name in hit.metadata):
             values = pa.array([hit.metadata.get(name) for hit in self])

@@ -35,6 +35,7 @@ from sbert_search import (
     FieldNames,
     Fusion,
     Hit,
+    HitAnswer,
     Hits,
     Index,
     IndexInfo,
@@ -49,6 +50,7 @@ from sbert_search import (
     NoLexicalData,
     NotAnIndex,
     Page,
+    Predictor,
     PretrainRecipe,
     Progress,
     ProgressCallback,
@@ -64,7 +66,11 @@ from sbert_search import (
     StageScore,
     SyncReport,
     TagRecipe,
+    TextAnswer,
     TextEmbedder,
+    TextEntities,
+    TextEntity,
+    TextLabel,
     TrainingError,
     TuneReport,
     TuneSettings,
@@ -183,6 +189,20 @@ def rerank() -> None:
     first = reranker.rank("a question", ["a text", "another"], top_k=1)[0]
     assert_type(first["corpus_id"], int)
     assert_type(first["score"], float)
+
+
+def predict(index: Index) -> None:
+    predictor = Predictor("a-classifier", device="cpu", precision="fp32")
+    assert_type(predictor.classify(["a text", ("a text", "another")]), list[TextLabel])
+    found = predictor.tag(["a text"])
+    assert_type(found, list[TextEntities])
+    assert_type(found[0].entities, tuple[TextEntity, ...])
+    assert_type(predictor.tag_words([["a", "text"]]), list[list[str]])
+    assert_type(predictor.answer([("a question", "a text")]), list[TextAnswer])
+    for prediction in predictor.predict(["a text"]):
+        assert_type(prediction.to_row(), dict[str, object])
+    engine = SearchEngine(index, reader=Predictor("a-reader"))
+    assert_type(engine.search("a question", answer_depth=3)[0].answer, HitAnswer | None)
 
 
 def train() -> None:
