@@ -638,7 +638,8 @@ class Index(MaintainedIndex):
             root=self.root,
             text_as=settings.text_as,
         )
-        survey = reader.survey()
+        predicted = settings.predicted
+        survey = predicted.survey(reader.survey(), self.state.columns)
         embedder = self._embedder_for(has_vectors, model, settings, options)
         agreed = self.state.settings
         with note_resume_on_interrupt(self.store), self.store.writer() as writer:
@@ -659,6 +660,7 @@ class Index(MaintainedIndex):
                 memory_bytes=memory_bytes,
                 finish=partial(_settle, writer, memory_bytes),
                 by_time=True,
+                predicted=predicted,
             )
         return report
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -29,6 +30,23 @@ if TYPE_CHECKING:
     from sbert_search.index.ingestion.build import BuildSettings
 
 _folder: Decorator = click.argument("path", metavar="DIR", type=click.Path(path_type=Path))
+
+_PREDICTED: tuple[Decorator, ...] = (
+    click.option(
+        "--classify",
+        multiple=True,
+        metavar="MODEL=COLUMN",
+        help="Fill a metadata column with the class of each document by a classifier of texts; "
+        "updates fill it, too. Repeat it for several.",
+    ),
+    click.option(
+        "--tag",
+        multiple=True,
+        metavar="MODEL=COLUMN",
+        help="Fill a metadata column with the entities of each document by a tagger, and "
+        "COLUMN_TYPE with those of each type; updates fill them, too.",
+    ),
+)
 
 _INDEX_OPTIONS: tuple[Decorator, ...] = (
     click.option(
@@ -64,6 +82,13 @@ def index_options(function: F) -> F:
     return function
 
 
+def _predicted_options(function: F) -> F:
+    """Add the options of columns that models fill."""
+    for option in reversed(_PREDICTED):
+        function = option(function)
+    return function
+
+
 @click.command()
 @click.option(
     "--out",
@@ -78,6 +103,7 @@ def index_options(function: F) -> F:
     help="TOML file with checksums, model and settings; options override its settings.",
 )
 @index_options
+@_predicted_options
 @source_options
 @vector_options
 @embedder_options
@@ -246,6 +272,18 @@ def _update(ctx: click.Context, path: Path, mode: Literal["add", "upsert"], as_j
     finish(ctx, report, path, "index", as_json=as_json)
 
 
+def _models_by_column(option: str, given: Sequence[str]) -> dict[str, str]:
+    """Read MODEL=COLUMN; a folder becomes an absolute path, so that any process finds it."""
+    models = {}
+    for text in given:
+        model, equals, column = text.rpartition("=")
+        if not equals or not model or not column.strip():
+            raise click.UsageError(f"{option} {text!r} is not MODEL=COLUMN.")
+        path = Path(model)
+        models[column.strip()] = str(path.absolute()) if path.is_dir() else model
+    return models
+
+
 def with_overrides(settings: BuildSettings, ctx: click.Context) -> BuildSettings:
     """Override default or recipe settings with the options that the user set."""
     from sbert_search.index.lexical_settings import LexicalSettings
@@ -257,6 +295,8 @@ def with_overrides(settings: BuildSettings, ctx: click.Context) -> BuildSettings
     words = {name: chosen[name] for name in chosen.keys() & {"language", "title_weight"}}
     if "language" in words:
         words["stop_words"] = None  # those of the language
+    for name in chosen.keys() & {"classify", "tag"}:
+        stored[name] = _models_by_column(f"--{name}", chosen[name])
     if words:
         stored["lexical"] = replace(settings.lexical or LexicalSettings(), **words)
     return replace(with_read_options(settings, ctx), **stored)

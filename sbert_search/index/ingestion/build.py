@@ -88,6 +88,8 @@ class BuildKeywords(EmbedderOptions, total=False):
     dtype: VectorType
     spec: IndexSpec
     lexical: LexicalSettings | None
+    classify: Mapping[str, str]
+    tag: Mapping[str, str]
 
 
 def build_index(
@@ -141,6 +143,9 @@ def build_index(
     survey = reader.survey()
     if settings.on_error == "stop":
         refuse_conflicting_ids(reader)
+    predicted = settings.predicted
+    survey = predicted.survey(survey)
+    settings = replace(settings, predicted_by=predicted.hashes)
 
     def write(
         writer: IndexWriter, embedder: TextEmbedder | None, cursor: BuildCursor
@@ -157,6 +162,7 @@ def build_index(
             memory_bytes=memory_bytes,
             finish=partial(writer.finish_build, memory_bytes=memory_bytes),
             by_time=True,
+            predicted=predicted,
         )
 
     return build_from(
@@ -246,6 +252,7 @@ def create_empty(
     """
     fixed = _store_settings(settings, embedder, dim)
     faiss_build.require_possible(fixed)
+    settings = replace(settings, predicted_by=settings.predicted.hashes)
     cursor = BuildCursor(source_sha256="", rows=0, settings=settings.stored_values(), finished=True)
     return IndexStore.create(out, fixed, build=cursor)
 

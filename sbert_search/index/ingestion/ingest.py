@@ -30,6 +30,7 @@ from sbert_search.embedding.pipeline import EmbeddedBatch, OnTruncate, embed_bat
 from sbert_search.embedding.protocol import TextEmbedder, Vectors
 from sbert_search.errors import ConfigError
 from sbert_search.index.ingestion.given_vectors import given_batches
+from sbert_search.index.ingestion.predicted import PredictedColumns
 from sbert_search.index.storage.manifest import BuildCursor
 from sbert_search.index.writer import Outcome
 from sbert_search.records import Document, RowCounts
@@ -95,6 +96,11 @@ class ReadSettings:
             the second half of a passage; a heading of Markdown is higher than a paragraph, then
             come sentences, lines and words. ``words``: after the last word that fits, without
             overlap, as version 0.1 did; updates of its indexes go on so.
+        classify: Columns that a classifier of texts fills: its name or folder by column. Updates of
+            the index fill them, too.
+        tag: Columns that a tagger fills with the texts of the entities that it finds: its name or
+            folder by column. A column for each type of entity has the name ``COLUMN_TYPE``.
+        predicted_by: SHA-256 of the weights of these models by column, which `build_index` fills.
 
     Raises:
         ConfigError: A field has a value of another type, a column type is unknown,
@@ -112,6 +118,9 @@ class ReadSettings:
     chunk_tokens: int | None = None
     chunk_overlap: int = 0
     chunk_borders: Borders = "sentences"
+    classify: Mapping[str, str] = field(default_factory=dict)
+    tag: Mapping[str, str] = field(default_factory=dict)
+    predicted_by: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         require_types(self)
@@ -160,8 +169,16 @@ class ReadSettings:
 
     def stored_values(self) -> dict[str, object]:
         """Return the fields of `ReadSettings`, not of subclasses, as the index stores them."""
-        names = [each.name for each in fields(ReadSettings) if each.name != "query"]
-        return {name: value for name, value in to_mapping(self).items() if name in names}
+        names = {each.name for each in fields(ReadSettings)} - {"query"}
+        # An index without predicted columns can be opened by versions that know none.
+        unused = {name for name in ("classify", "tag", "predicted_by") if not getattr(self, name)}
+        kept = names - unused
+        return {name: value for name, value in to_mapping(self).items() if name in kept}
+
+    @property
+    def predicted(self) -> PredictedColumns:
+        """The models that fill columns; they are opened at the first use."""
+        return PredictedColumns(self.classify, self.tag, self.predicted_by)
 
 
 class ReadKeywords(CheckedOptions, total=False):
@@ -290,6 +307,7 @@ def ingest(
     memory_bytes: int | None = None,
     finish: Callable[[], object] = lambda: None,
     by_time: bool = False,
+    predicted: PredictedColumns | None = None,
 ) -> IngestReport:
     """Write all documents of a source to a sink.
 
@@ -312,6 +330,7 @@ def ingest(
             rejected rows replace the list of an earlier run. The user may have named the earlier
             list as a source; if the call fails, a repeated run must still be able to read it.
         by_time: Commit the batches of a block after `COMMIT_S` although the block is not complete.
+        predicted: Fills metadata columns before documents are compared with those of the sink.
 
     Raises:
         ConfigError: The memory budget is too small.
@@ -327,6 +346,8 @@ def ingest(
     with progress("Indexing", survey.rows - start.rows) as advance:
         share = _share_of_batch(embedder, on_truncate) if embedder else None
         batches = reader.batches(skip_rows=start.rows, share=share)
+        if predicted is not None:
+            batches = predicted.batches(batches)
         steps = _classified(batches, sink, mode, reader.on_error == "stop", advance)
         embedded = (
             embed_batches(

@@ -220,16 +220,19 @@ def sync_folder(
             require_mixable(writer.snapshot.settings, embedder)
         _record_root(writer, settings, root)
         if parsed and embedder:
-            writer.add_columns(parsed.survey.columns)
+            predicted = settings.predicted
+            survey = predicted.survey(parsed.survey, store.snapshot.columns)
+            writer.add_columns(survey.columns)
             ingest(
                 writer,
                 parsed.reader,
                 embedder,
-                survey=parsed.survey,
+                survey=survey,
                 mode="upsert",
                 on_truncate=settings.on_truncate,
                 chunking=settings.chunking(None),
                 memory_bytes=memory_bytes,
+                predicted=predicted,
             )
         doomed = _doomed(writer, scan, report.deleted, parsed.paths if parsed else ())
         writer.delete(doomed)
