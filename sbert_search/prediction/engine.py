@@ -114,10 +114,17 @@ def open_head(
         return describe_object(model, description, HeadEngine(model))
     resolved = resolve_model(model)
     folder = read_folder(resolved.path)
-    opened, opened_on, dtype = open_engine(
+    placed = open_engine(
         partial(_load, folder), _move_and_check, device=device, precision=precision
     )
-    return OpenedModel.from_folder(resolved, folder, opened, PRECISIONS[dtype], str(opened_on))
+    return OpenedModel.from_folder(
+        resolved,
+        folder,
+        placed.engine,
+        PRECISIONS[placed.dtype],
+        str(placed.device),
+        placed.verdict,
+    )
 
 
 def _load(folder: ModelFolder) -> HeadEngine:
