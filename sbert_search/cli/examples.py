@@ -13,6 +13,11 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "sbert-search doctor --json",
         "sbert-search doctor --measure my-model",
     ),
+    "calibrate": (
+        "sbert-search calibrate run/model dev.jsonl",
+        "sbert-search calibrate my-reranker judged-pairs.csv --json",
+        "sbert-search calibrate run/model dev.jsonl --device cpu --quiet",
+    ),
     "predict": (
         "sbert-search predict run/model reviews.jsonl",
         "sbert-search predict run/model reviews.csv --text-field body --out labels.parquet",

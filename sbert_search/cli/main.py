@@ -26,6 +26,7 @@ _COMMANDS: dict[str, str] = {
     "index": "sbert_search.cli.index.group:index",
     "embed": "sbert_search.cli.embed:embed",
     "search": "sbert_search.cli.search:search",
+    "calibrate": "sbert_search.cli.calibrate:calibrate",
     "predict": "sbert_search.cli.predict:predict",
     "pairs": "sbert_search.cli.pairs:pairs",
     "eval": "sbert_search.cli.evaluate.run:evaluate",

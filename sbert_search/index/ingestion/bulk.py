@@ -11,6 +11,7 @@ from sbert_search.corpus.id_column import IdsLike
 from sbert_search.corpus.rejects import RejectLog
 from sbert_search.corpus.vectors import RowVectors
 from sbert_search.embedding.protocol import TextEmbedder
+from sbert_search.errors import ConfigError
 from sbert_search.index.ingestion.build import BuildSettings, build_from, refuse_finished
 from sbert_search.index.ingestion.given_vectors import vector_rule
 from sbert_search.index.ingestion.id_vectors import IdVectors
@@ -43,6 +44,8 @@ def build_from_vectors(
     Raises:
         ConfigError, CorpusError, IndexStoreError, ModelMismatch: As for `build_index`.
     """
+    if settings.classify or settings.tag:
+        raise ConfigError("classify and tag need texts to predict from; use Index.build.")
     out = out.absolute()
     refuse_finished(out)
     rule = vector_rule(settings.metric, settings.dtype)

@@ -1,0 +1,99 @@
+"""Fit the temperature of a classifier or a cross-encoder to labelled texts, and store it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sbert_search.corpus.labelled.texts import read_labelled_texts
+from sbert_search.errors import ConfigError
+from sbert_search.metrics.calibration import (
+    expected_calibration_error,
+    fit_temperature,
+    probabilities,
+)
+from sbert_search.models.sequence_classifier import SequenceClassifier
+from sbert_search.models.side_file import read_side_file, write_side_file
+from sbert_search.prediction.predictor import Predictor, Text
+from sbert_search.records import LabelKind, LabelledText
+
+_RELEVANCE = ("0", "1")  # labels of pairs for a model with a single score
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """The fitted temperature of a model.
+
+    Attributes:
+        texts: Number of labelled texts.
+        temperature: Divides the logits of the model.
+        error_before: Expected calibration error with a temperature of 1.
+        error: Expected calibration error with the fitted temperature, on the same texts.
+    """
+
+    texts: int
+    temperature: float
+    error_before: float
+    error: float
+
+
+def calibrate(model: Path, source: Path, *, device: str = "auto") -> Calibration:
+    """Fit the temperature of a model to labelled texts, and store it in the model's folder.
+
+    Classes and the order of scores do not change. Take texts that the model was not trained on.
+
+    Args:
+        model: Folder of a classifier, or of a cross-encoder.
+        source: Labelled texts or pairs. For a cross-encoder with a single score, the label is 1 for
+            a pair that belongs together and 0 for one that does not.
+        device: Device that computes the logits.
+
+    Raises:
+        ConfigError: The model is no folder or has no probabilities.
+        CorpusError: A row of the source is bad.
+        ModelError: The model cannot be loaded.
+    """
+    if not model.is_dir():
+        raise ConfigError(f"{model} is no folder of a model; the temperature is stored there.")
+    predictor = Predictor(model, device=device, precision="fp32")
+    head = predictor.model
+    if not isinstance(head, SequenceClassifier):
+        raise ConfigError(f"{model} is a model for {predictor.task}; calibrate a classifier.")
+    single = len(head.labels) == 1
+    kind: LabelKind = "several" if single else head.kind
+    labels = _RELEVANCE if single else head.labels
+    rows = read_labelled_texts(source, kind="class" if single else kind, labels=labels)
+    texts: list[Text] = [row.text if row.text2 is None else (row.text, row.text2) for row in rows]
+    logits = predictor.logits(texts)
+    gold = np.array([[float(row.label == "1")] for row in rows]) if single else _gold(rows, head)
+    temperature = fit_temperature(logits, gold, kind)
+    write_side_file(model, replace(read_side_file(model), temperature=temperature))
+    return Calibration(
+        len(rows),
+        temperature,
+        *(_error(logits, gold, kind, each) for each in (1.0, temperature)),
+    )
+
+
+def _gold(rows: Sequence[LabelledText], head: SequenceClassifier) -> NDArray[np.float64]:
+    places = {label: n for n, label in enumerate(head.labels)}
+    if head.kind == "class":
+        return np.array([places[str(row.label)] for row in rows], dtype=np.float64)
+    gold = np.zeros((len(rows), len(places)))
+    for own, row in zip(gold, rows, strict=True):
+        names = row.label if isinstance(row.label, tuple) else ()
+        own[[places[name] for name in names]] = 1
+    return gold
+
+
+def _error(
+    logits: NDArray[np.float32], gold: NDArray[np.float64], kind: LabelKind, temperature: float
+) -> float:
+    chances = probabilities(logits, kind, temperature)
+    if kind == "several":
+        return expected_calibration_error(chances.ravel(), gold.ravel())
+    return expected_calibration_error(chances.max(axis=1), chances.argmax(axis=1) == gold)
