@@ -21,6 +21,7 @@ from unittest import mock
 
 import numpy as np
 from common import Figure, Results, arguments, paired, repeats_of
+from heads_prediction import prediction_figures
 from texts import data_folder, sentences
 
 from sbert_search.corpus.labelled.texts import read_labelled_texts
@@ -171,6 +172,7 @@ def main() -> None:
     set_quiet(True)
     results = Results(options)
     training_figures(options, results)
+    prediction_figures(options, results)
     results.write()
 
 
