@@ -100,17 +100,17 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     ),
     "eval classify": (
         "sbert-search eval classify reviews.jsonl --model run/model",
-        "sbert-search eval classify sst2 --data data --model run/model --out scores",
+        "sbert-search eval classify sst2 --data data --model run/model",
         "sbert-search eval classify pairs.csv --model run/model --json",
     ),
     "eval tag": (
         "sbert-search eval tag test.conll --model run/model",
-        "sbert-search eval tag wnut17 --data data --model run/model --out scores",
+        "sbert-search eval tag wnut17 --data data --model run/model",
         "sbert-search eval tag sentences.parquet --model run/model --json",
     ),
     "eval qa": (
         "sbert-search eval qa questions.json --model run/model",
-        "sbert-search eval qa squad-dev-a --data data --model run/model --out scores",
+        "sbert-search eval qa squad-dev-a --data data --model run/model",
         "sbert-search eval qa questions.jsonl --model run/model --json",
     ),
     "eval compare": (
