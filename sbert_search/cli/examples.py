@@ -20,7 +20,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     ),
     "predict": (
         "sbert-search predict run/model reviews.jsonl",
-        "sbert-search predict run/model reviews.csv --text-field body --out labels.parquet",
+        "sbert-search predict run/model a.csv --text-field body --out b.parquet",
         "cat questions.jsonl | sbert-search predict run/model - --json",
     ),
     "index build": (
@@ -106,7 +106,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "eval tag": (
         "sbert-search eval tag test.conll --model run/model",
         "sbert-search eval tag wnut17 --data data --model run/model",
-        "sbert-search eval tag sentences.parquet --model run/model --json",
+        "sbert-search eval tag a.parquet --model run/model --json",
     ),
     "eval qa": (
         "sbert-search eval qa questions.json --model run/model",
