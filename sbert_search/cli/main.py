@@ -42,6 +42,8 @@ _LINES = {  # the first sentence of each command's help, so that --help imports 
     "index": "Build, update, check and tune an index.",
     "embed": "Embed the documents of SOURCE and write a Parquet file.",
     "search": "Search the index DIR for QUERY.",
+    "calibrate": "Fit the temperature of MODEL to the labelled texts of SOURCE.",
+    "predict": "Predict with a task head for each row of SOURCE.",
     "pairs": "Find pairs of similar documents in SOURCE.",
     "eval": "Evaluate a model on tasks with known answers.",
     "tokenizer": "Train a tokenizer.",
