@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from mteb._create_dataloaders import create_dataloader
 from mteb.types import PromptType
 
@@ -112,14 +113,29 @@ class SbertSearchModel:
         asked = [Query(str(i), t) for i, t in zip(queries["id"], texts, strict=True)]
         k = min(top_k, len(engine.index))
         if top_ranked is None:
-            return engine.run(asked, k, options=self.options)
+            run = engine.run(asked, k, options=self.options)
+            return {query_id: _strictly_falling(scores) for query_id, scores in run.items()}
         columns = Conditions(engine.index.state.columns)
         found: dict[str, dict[str, float]] = {}
         for query in asked:
             ids = list(map(str, top_ranked.get(query.query_id, ())))
             only = self.options.with_keywords(None, where=columns.id_in(ids))
-            found |= engine.run([query], k, options=only)
+            (scores,) = engine.run([query], k, options=only).values()
+            found[query.query_id] = _strictly_falling(scores)
         return found
+
+
+def _strictly_falling(scores: Mapping[str, float]) -> dict[str, float]:
+    """Lower equal scores a little, since MTEB's metrics would order them by the ids of documents.
+
+    The metrics compare float32.
+    """
+    falling: dict[str, float] = {}
+    above = np.float32(np.inf)
+    for doc_id, score in scores.items():
+        above = min(np.float32(score), np.nextafter(above, np.float32(-np.inf)))
+        falling[doc_id] = float(above)
+    return falling
 
 
 def _rows(loader: Any) -> Iterator[dict[str, object]]:

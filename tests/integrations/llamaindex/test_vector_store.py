@@ -70,7 +70,8 @@ def _filter(rng: random.Random) -> MetadataFilter:
         value = rng.sample(pool, rng.randint(0, 2))
     elif operator in (FilterOperator.ANY, FilterOperator.ALL):
         name = rng.choice(["l", "s"])
-        value = rng.sample(ITEMS if name == "l" else TEXT_VALUES, rng.randint(0, 2))
+        least = int(operator == FilterOperator.ALL)  # all of nothing: see the documentation
+        value = rng.sample(ITEMS if name == "l" else TEXT_VALUES, rng.randint(least, 2))
     elif operator == FilterOperator.CONTAINS:
         name = rng.choice(["l", "s"])
         value = rng.choice(ITEMS if name == "l" else ["ti", "%", "pool", ""])
