@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import warnings
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -59,14 +60,22 @@ def test_products_are_exact_on_cpus_without_vnni(switches: dict[str, str]) -> No
 
 def test_a_slow_or_wrong_product_is_refused(monkeypatch: Any) -> None:
     most_weight.cache_clear()
-    seconds = iter([0.5, 0.001])  # int8, then float32
-    monkeypatch.setattr(int8_kernels, "_seconds", lambda work: next(seconds))
+    seconds = iter([0.001, 0.5])  # float32, then int8
+    monkeypatch.setattr(int8_kernels, "_fastest_seconds", lambda work, enough=0.0: next(seconds))
     with pytest.raises(ConfigError, match="takes 500 times as long for an int8 product of 8 x 6"):
         most_weight(6, 8)
     monkeypatch.setattr(int8_kernels, "_is_right", lambda *shape: False)
     with pytest.raises(ConfigError, match="int8 product of 8 x 6 is wrong on this CPU"):
         most_weight(6, 8)
     most_weight.cache_clear()
+
+
+def test_a_busy_machine_does_not_make_a_product_slow(monkeypatch: Any) -> None:
+    clock = iter([0, 9, 10, 19, 20, 29, 30, 39, 40, 40.5, 50, 50.1])  # starts and ends of runs
+    stopped = SimpleNamespace(perf_counter=lambda: next(clock))
+    monkeypatch.setattr("sbert_search.encoder.int8_kernels.time", stopped)
+    assert int8_kernels._fastest_seconds(lambda: None, enough=1.0) == 0.5
+    assert next(clock) == 50
 
 
 def test_numbers_round_to_the_nearest_level_and_are_clipped() -> None:
