@@ -49,7 +49,7 @@ _LINES = {  # the first sentence of each command's help, so that --help imports 
     "tokenizer": "Train a tokenizer.",
     "fill-mask": "Predict the most probable tokens for each [MASK] of TEXT.",
     "pretrain": "Train an encoder on raw text.",
-    "train": "Train a bi-encoder or a cross-encoder on labelled text.",
+    "train": "Train a bi-encoder, a cross-encoder or a task head on labelled text.",
     "completion": "Print a script that completes commands, options and recipes in SHELL.",
 }
 
