@@ -79,7 +79,7 @@ class PredictedRow:
         return place | self.prediction.to_row(all_scores=all_scores)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, weakref_slot=True)  # owns the copy of standard input
 class FilePredictor:
     """Predicts for the rows of a file, batch by batch.
 

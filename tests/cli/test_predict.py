@@ -38,6 +38,13 @@ def test_lines_json_and_files_tell_the_same(model: Path, tmp_path: Path) -> None
     assert [json.loads(line) for line in out.read_text().splitlines()] == [first, second]
 
 
+def test_rows_from_standard_input(model: Path) -> None:
+    rows = '{"text": "the cat"}\n{"text": "the dog"}\n'
+    done = sbert_search("predict", model, "-", "--device", "cpu", "--json", stdin=rows)
+    assert done.code == 0, done.err
+    assert [row["row"] for row in done.records] == [1, 2]
+
+
 def test_bad_rows_models_and_inputs(model: Path, tmp_path: Path) -> None:
     source = tmp_path / "t.jsonl"
     source.write_text('{"text": "cat"}\n{"text": ""}\n')
