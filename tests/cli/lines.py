@@ -72,6 +72,8 @@ OWN: Mapping[str, Mapping[str, Sequence[str]]] = {
     "train classify": {"recipe": ["classify.toml"]},
     "train tag": {"recipe": ["tag.toml"]},
     "train qa": {"recipe": ["qa.toml"]},
+    "predict": {"model": ["judge"], "source": ["nli.jsonl"]},
+    "calibrate": {"model": ["judge"], "source": ["nli.jsonl"]},
 }
 
 SLOW = ("demo", "eval", "pretrain", "train")

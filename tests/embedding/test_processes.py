@@ -43,7 +43,7 @@ class Undecided:
     def __init__(self, *, device: str, precision: str = "auto", **_: object) -> None:
         chosen = {"cpu": "bf16", "cuda": "fp32"}[device] if precision == "auto" else precision
         engine = SimpleNamespace(name="native", dim=2, tokenizer=None)
-        self.opened = SimpleNamespace(engine=engine, precision=chosen)
+        self.opened = SimpleNamespace(engine=engine, precision=chosen, calibration="")
         self.batch_tokens = 1
 
     def encode_tokens(self, tokens: TokenizedTexts) -> Vectors:
