@@ -1,5 +1,6 @@
 """Random SIGKILLs: what goes on ends in the weights of a run that was never killed."""
 
+import itertools
 import os
 import random
 import subprocess
@@ -39,19 +40,28 @@ def train(out: Path, kind: str, kill_after: float | None = None, module: str = C
 
 
 def kill_runs(
-    kind: str, kills: int, folder: Path, draw: random.Random, module: str = CHILD
+    kind: str,
+    kills: int,
+    folder: Path,
+    draw: random.Random,
+    module: str = CHILD,
+    latest: int = 60,
 ) -> list[dict[str, Any]]:
     """Kill runs until there were enough kills, let each one end, and compare it with one in peace.
+
+    A kill comes within the first ``latest`` micro-batches after a start.
 
     Returns:
         For each kill the step of the newest checkpoint it left, and whether one was half written.
     """
     peace, done = folder / kind, list[dict[str, Any]]()
     assert not train(peace, kind, None, module)
-    while len(done) < kills:
-        out = folder / f"{kind}-{len(done)}"
+    for number in itertools.count():
+        if len(done) == kills:
+            break
+        out = folder / f"{kind}-{number}"
         for _ in range(min(KILLS_OF_A_RUN, kills - len(done))):
-            if not train(out, kind, draw.uniform(1, 60), module):
+            if not train(out, kind, draw.uniform(1, latest), module):
                 break  # it was through before the kill
             left = [int(path.name[5:]) for path in out.glob("ckpt-????????")]
             torn = bool(list(out.glob("*.tmp")))
