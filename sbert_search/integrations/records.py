@@ -66,7 +66,7 @@ def row_of(record: Record) -> dict[str, object]:
 
 
 def record_of(document: Document) -> Record:
-    """Return the record of an indexed document; a title is metadata to the frameworks."""
+    """Return the record of an indexed document; its title becomes an entry of the metadata."""
     return Record(document.doc_id, document.text, metadata_of(document.metadata, document.title))
 
 

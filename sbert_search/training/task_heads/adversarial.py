@@ -24,7 +24,7 @@ LOSS = "adversarial"
 """Name of the loss that `virtual_adversarial` computes."""
 
 Divergence = Callable[[Tensor, Tensor], Tensor]
-"""Maps two outputs of a model for the same batch to the sum of the differences of its rows."""
+"""Compares two outputs of a model for one batch; returns the difference, summed over the rows."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -116,7 +116,7 @@ def commit_at_random(patch: pytest.MonkeyPatch, rng: random.Random) -> None:
 
 
 def stop_after(patch: pytest.MonkeyPatch, n_commits: int) -> None:
-    """Let the commit after so many commits be interrupted."""
+    """Interrupt the commit that follows ``n_commits`` commits."""
     commit, left = IndexWriter.commit, n_commits
 
     def stopping(self: Any, batch: Any, **keywords: Any) -> None:
