@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping
 from importlib import import_module
+from pathlib import Path
 
 import click
 
 from sbert_search.cli.examples import with_examples
 
+CONFIG_FILE = "sbert-search.toml"  # read from the current folder
 NEAR = 0.7  # similarity from which a known name is suggested for an unknown one
 
 
@@ -52,7 +55,37 @@ class GuidedGroup(click.Group):
         name, known = args[0], self.list_commands(ctx)
         if name not in known and not name.startswith("-") and not ctx.resilient_parsing:
             ctx.fail(f"No such command {name!r}.{suggestion(name, known)}")
-        return super().resolve_command(ctx, args)
+        found, command, rest = super().resolve_command(ctx, args)
+        if command and not isinstance(command, click.Group):
+            command = _configured(ctx, name, command)
+        return found, command, rest
+
+
+def _configured(ctx: click.Context, name: str, command: click.Command) -> click.Command:
+    """Take the defaults of a command from the configuration file, if there is one.
+
+    Returns:
+        The command; with ``--show-config``, one that prints its options.
+
+    Raises:
+        ConfigError: The file is wrong.
+    """
+    given = ctx.find_root().params
+    path, shows = given.get("config"), given.get("show_config", False)
+    if path is None and os.path.isfile(CONFIG_FILE):
+        path = Path(CONFIG_FILE)
+    if ctx.resilient_parsing or not (path or shows):
+        return command
+    from sbert_search.cli.config_file import ConfigFile, shown_instead  # only if it is used
+
+    if path is not None:
+        contexts = [ctx]
+        while contexts[0].parent is not None:
+            contexts.insert(0, contexts[0].parent)
+        groups = [each.command for each in contexts if isinstance(each.command, click.Group)]
+        names = [*(each.info_name or "" for each in contexts[1:]), name]
+        ctx.default_map = {name: ConfigFile(path).defaults(command, groups, names)}
+    return shown_instead(command, path) if shows else command
 
 
 def lazy_group(

@@ -8,6 +8,7 @@ from __future__ import annotations
 import io
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import NoReturn
 
 import click
@@ -62,8 +63,20 @@ _LINES = {  # the first sentence of each command's help, so that --help imports 
     "several commands share are also read from environment variables such as SBERT_SEARCH_DEVICE. "
     "SBERT_SEARCH_DEBUG=1 prints the traceback of an unexpected error.",
 )
+@click.option(
+    "--config",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="File of default values for options.  [default: sbert-search.toml, if there is one]",
+)
+@click.option(
+    "--show-config",
+    is_flag=True,
+    help="Print the options of the command, and where their values come from, instead of running "
+    "it.",
+)
 @click.version_option(__version__, prog_name="sbert-search")
-def cli() -> None:
+def cli(config: Path | None, show_config: bool) -> None:
     """Train sentence encoders, embed text, and build, update and search indexes."""
 
 

@@ -236,6 +236,9 @@ _SHARED: dict[str, Decorator] = {
 }
 
 
+SHARED_NAMES = frozenset(_SHARED)
+
+
 def shared_options(*names: str) -> Decorator:
     """Give a command some of the shared options; its help lists them in this order.
 
@@ -255,6 +258,6 @@ embedder_options = shared_options("model", "device", "engine", "precision", "cal
 
 
 def given(ctx: click.Context) -> set[str]:
-    """Return the names of the options that the user set, also by environment variables."""
-    default = (ParameterSource.DEFAULT, ParameterSource.DEFAULT_MAP)
-    return {name for name in ctx.params if ctx.get_parameter_source(name) not in default}
+    """Return the names of the options that the user set, also by environment or file."""
+    default = ParameterSource.DEFAULT
+    return {name for name in ctx.params if ctx.get_parameter_source(name) is not default}

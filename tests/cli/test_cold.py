@@ -15,6 +15,7 @@ HEAVY = {"torch", "transformers", "sentence_transformers", "faiss", "pandas", "s
 # Modules that build, update, train, evaluate or use a GPU, and parts of libraries that a query does
 # not need; the modules below them count too.
 UNUSED = (
+    "sbert_search.cli.config_file",
     "sbert_search.corpus",
     "sbert_search.embedding.batch_autotune",
     "sbert_search.embedding.engines.cuda_graphs",

@@ -1,0 +1,185 @@
+"""The configuration file `sbert-search.toml`, and where the value of each option comes from.
+
+An option on the command line wins over its environment variable, and that over the file.
+"""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import click
+from click.core import ParameterSource
+
+from sbert_search.cli.console import emit, show_table
+from sbert_search.cli.shared_options import SHARED_NAMES
+from sbert_search.config import read_toml, unknown_name
+from sbert_search.errors import ConfigError
+
+
+class ConfigFile:
+    """Values of options in a TOML file.
+
+    Values at the top of the file are for all commands that have the option. A table such as
+    ``[index.build]`` is for one command, and its values win.
+
+    Args:
+        path: The file.
+
+    Raises:
+        ConfigError: The file cannot be read or is no TOML.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path, self._tables = path, read_toml(path)
+
+    def defaults(
+        self, command: click.Command, groups: Sequence[click.Group], names: Sequence[str]
+    ) -> dict[str, object]:
+        """Return the values for a command, by the names of its parameters.
+
+        Args:
+            command: The command.
+            groups: The groups that lead to it, from the program's own.
+            names: Names of the groups after the first one, and of the command: index and build.
+
+        Raises:
+            ConfigError: A table, an option or a value is wrong; the message has its line.
+        """
+        options, own = _options(command), self._own(groups, names)
+        for name in own.keys() - options.keys():
+            known = unknown_name(name, name, options, f"option of {' '.join(names)}")
+            raise ConfigError(f"{self._place(names, name)}: {known}")
+        values = {**self._shared(groups[0]), **own}
+        return {
+            option.name or "": self._checked(option, name, names if name in own else (), value)
+            for name, option in options.items()
+            if (value := values.get(name)) is not None
+        }
+
+    def _shared(self, program: click.Group) -> dict[str, object]:
+        """Return the values at the top of the file."""
+        values = {n: v for n, v in self._tables.items() if not isinstance(v, Mapping)}
+        commands = program.list_commands(click.Context(program))
+        for name in values.keys() - SHARED_NAMES:
+            hint = (
+                f"{name} is a command; write a table, [{name}]."
+                if name in commands
+                else unknown_name(name, name, SHARED_NAMES, "option for all commands")
+                + " Write the other options in the table of their command, such as [search]."
+            )
+            raise ConfigError(f"{self._place([], name)}: {hint}")
+        return values
+
+    def _own(self, groups: Sequence[click.Group], names: Sequence[str]) -> dict[str, object]:
+        """Return the values of a command's table; check the names of the tables around it."""
+        table: Mapping[str, object] = self._tables
+        for depth, (group, name) in enumerate(zip(groups, names, strict=True)):
+            known = group.list_commands(click.Context(group))
+            for other, inner in table.items():
+                place = self._place(names[:depth], other)
+                if isinstance(inner, Mapping) and other not in known:
+                    raise ConfigError(f"{place}: {unknown_name(other, other, known, 'command')}")
+                if depth and not isinstance(inner, Mapping):
+                    shown = ".".join([*names[:depth], known[0]])
+                    raise ConfigError(
+                        f"{place}: {' '.join(names[:depth])} is a group of commands, which has no "
+                        f"options; write {other} in the table of a command, such as [{shown}]."
+                    )
+            found = table.get(name, {})
+            table = found if isinstance(found, Mapping) else {}
+        return dict(table)
+
+    def _checked(
+        self, option: click.Option, name: str, table: Sequence[str], value: object
+    ) -> object:
+        """Return a value in the form in which the command line has it."""
+        place = self._place(table, name)
+        if option.is_flag:
+            if not isinstance(value, bool):
+                raise ConfigError(f"{place}: {name} is {value!r}; write true or false.")
+            return value
+        several = option.multiple or option.nargs != 1
+        if isinstance(value, list) != several or isinstance(value, (bool, Mapping)):
+            wanted = "a list" if several else "one value"
+            raise ConfigError(f"{place}: {name} is {value!r}; write {wanted}.")
+        # A text is read as on the command line: the type of an integer would cut off 2.5.
+        text = list(map(str, value)) if isinstance(value, list) else str(value)
+        try:
+            option.type_cast_value(click.Context(click.Command(name)), text)
+        except click.BadParameter as error:
+            raise ConfigError(f"{place}: {name}: {error.message}") from error
+        return text
+
+    def _place(self, table: Sequence[str], key: str) -> str:
+        """Return the path of the file, with the line of a key if it has a line of its own."""
+        line = _line_of(self.path.read_text(encoding="utf-8"), ".".join(table), key)
+        return str(self.path) if line is None else f"{self.path}:{line}"
+
+
+def shown_instead(command: click.Command, path: Path | None) -> click.Command:
+    """Return a copy of a command that prints its options and does nothing else.
+
+    Args:
+        command: The command.
+        path: The configuration file; None: there is none.
+    """
+    shown = copy.copy(command)
+    shown.params = list(map(_optional, command.params))
+
+    def show(**_: object) -> None:
+        ctx = click.get_current_context()
+        rows = list(_rows(ctx, path))
+        if ctx.params.get("as_json"):
+            for row in rows:
+                emit(row)
+        else:
+            show_table(["option", "value", "from"], [list(row.values()) for row in rows])
+
+    shown.callback = show
+    return shown
+
+
+def _optional(param: click.Parameter) -> click.Parameter:
+    """Return a copy of a parameter that may be left out, has no effect, and shows its value."""
+    seen = copy.copy(param)
+    seen.required, seen.expose_value, seen.callback = False, True, None
+    return seen
+
+
+def _rows(ctx: click.Context, path: Path | None) -> Iterator[dict[str, object]]:
+    for name, option in _options(ctx.command).items():
+        source = ctx.get_parameter_source(option.name or "")
+        origin = {
+            ParameterSource.COMMANDLINE: "command line",
+            ParameterSource.ENVIRONMENT: f"environment, {option.envvar}",
+            ParameterSource.DEFAULT_MAP: str(path),
+        }.get(source or ParameterSource.DEFAULT, "default")
+        value = ctx.params.get(option.name or "")
+        if option.is_flag:
+            value = bool(value)
+        shown = value if isinstance(value, (bool, int, float, str)) or value is None else str(value)
+        yield {"option": name, "value": shown, "from": origin}
+
+
+def _options(command: click.Command) -> dict[str, click.Option]:
+    """Return the options of a command by their names in the file: ``chunk-tokens``, ``k``."""
+    options = [param for param in command.params if isinstance(param, click.Option)]
+    return {max(option.opts, key=len).lstrip("-"): option for option in options}
+
+
+def _line_of(text: str, table: str, key: str) -> int | None:
+    """Return the number of the line that gives a key of a table its value, or opens a table."""
+    current, name = "", re.escape(key)
+    own = re.compile(rf"\s*[\"']?{name}[\"']?\s*=")
+    opened = f"{table}.{key}".strip(".")
+    for number, line in enumerate(text.splitlines(), start=1):
+        if header := re.match(r"\s*\[\s*([^\[\]]+?)\s*\]", line):
+            current = re.sub(r"[\"'\s]", "", header[1])
+            if current == opened or current.startswith(f"{opened}."):
+                return number
+        elif current == table and own.match(line):
+            return number
+    return None

@@ -1,0 +1,136 @@
+"""Options from `sbert-search.toml`, the environment and the command line, in this order."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from sbert_search.cli.main import run
+from sbert_search.index.index import Index
+
+
+@pytest.fixture
+def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.chdir(tmp_path)
+    rows = [{"id": str(n), "text": f"tide number {n + 10}"} for n in range(12)]
+    Index.build(rows, out="notes.index", model="hashing")
+    return "notes.index"
+
+
+def _rows(capsys: pytest.CaptureFixture[str]) -> dict[str, tuple[object, str]]:
+    lines = map(json.loads, capsys.readouterr().out.splitlines())
+    return {row["option"]: (row["value"], row["from"]) for row in lines}
+
+
+def test_the_command_line_wins_over_the_environment_and_that_over_the_file(
+    index: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("sbert-search.toml").write_text(
+        'device = "cpu"\nengine = "onnx"\nmodel = "of the file"\n[search]\nk = 5\n'
+        'mode = "lexical"\nengine = "native"\n[index.build]\nchunk-tokens = 64\n'
+    )
+    monkeypatch.setenv("SBERT_SEARCH_MODEL", "of the environment")
+    assert run(["--show-config", "search", index, "tide", "-k", "3", "--json"]) == 0
+    shown = _rows(capsys)
+    assert shown["k"] == (3, "command line")
+    assert shown["mode"] == ("lexical", "sbert-search.toml")
+    assert shown["device"] == ("cpu", "sbert-search.toml")
+    assert shown["engine"] == ("native", "sbert-search.toml")
+    assert shown["model"] == ("of the environment", "environment, SBERT_SEARCH_MODEL")
+    assert shown["rerank"] == (None, "default")
+    assert run(["--show-config", "index", "build", "x", "--out", "y"]) == 0
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if "chunk-tokens" in line]
+    assert line.split() == ["chunk-tokens", "64", "sbert-search.toml"]
+
+
+def test_a_search_obeys_the_file(index: str, capsys: pytest.CaptureFixture[str]) -> None:
+    other = Path("other.toml")
+    other.write_text("[search]\nk = 2\n")
+    assert run(["--config", "other.toml", "search", index, "tide", "--json"]) == 0
+    assert len(capsys.readouterr().out.splitlines()) == 2
+    other.rename("sbert-search.toml")
+    assert run(["search", index, "tide", "--json"]) == 0
+    assert len(capsys.readouterr().out.splitlines()) == 2
+    assert run(["search", index, "tide", "--json", "-k", "4"]) == 0
+    assert len(capsys.readouterr().out.splitlines()) == 4
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "message"),
+    [
+        ("[search]\nk = 3\nkk = 1", 3, "Unknown option of search 'kk'"),
+        ("search = 1", 1, "search is a command; write a table, [search]."),
+        ("modle = 'x'", 1, "did you mean 'model'"),
+        ("# ours\n\nk = 5", 3, "in the table of their command, such as [search]"),
+        ("[search]\nk = 'many'", 2, "k: 'many' is not a valid integer"),
+        ("[search]\nk = 2.5", 2, "k: '2.5' is not a valid integer"),
+        ("[search]\nk = true", 2, "k is True; write one value"),
+        ("[search]\nk = [1, 2]", 2, "k is [1, 2]; write one value"),
+        ("[search]\nboost = 'n:2'", 2, "boost is 'n:2'; write a list"),
+        ("[search]\nmode = 'sparse'", 2, "mode: 'sparse' is not one of"),
+        ("device = 'gpu'", 1, "device: "),
+        ("[search]\nfull-text = 1", 2, "full-text is 1; write true or false"),
+        ("k = 1\nmode = x", 2, "is not valid TOML"),
+        ("[search]\n[serach]\nk = 1", 2, "Unknown command 'serach'; did you mean 'search'"),
+    ],
+)
+def test_a_wrong_file_is_refused_with_the_line(
+    index: str, text: str, line: int, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("sbert-search.toml").write_text(text)
+    assert run(["search", index, "tide"]) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert f"sbert-search.toml:{line}: " in error or f"line {line}" in error
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[index]\nout = 'x'", "sbert-search.toml:2: index is a group of commands"),
+        ("[index.biuld]\nout = 'x'", "sbert-search.toml:1: Unknown command 'biuld'; did you mean"),
+        ("[index]\nbuild.ouch = 'x'", "sbert-search.toml: Unknown option of index build 'ouch'"),
+    ],
+)
+def test_a_wrong_table_of_a_group_is_refused(
+    text: str, message: str, index: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("sbert-search.toml").write_text(text)
+    assert run(["index", "build", "notes.jsonl", "--out", "other.index"]) == 2
+    assert message in capsys.readouterr().err
+    assert run(["search", index, "tide"]) == 0
+
+
+def test_lists_and_flags_are_those_of_the_command_line(
+    index: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("sbert-search.toml").write_text(
+        "json = true\n[search]\nlike = ['3']\nquiet = true\nhighlight = false\n"
+    )
+    assert run(["--show-config", "search"]) == 0
+    shown = _rows(capsys)
+    assert shown["json"] == shown["quiet"] == (True, "sbert-search.toml")
+    assert shown["like"] == ("('3',)", "sbert-search.toml")
+    assert shown["highlight"] == (False, "sbert-search.toml")
+    assert shown["verbose"] == (False, "default")
+    assert run(["search", index, "-k", "1"]) == 0
+    assert json.loads(capsys.readouterr().out.splitlines()[0])["rank"] == 1
+
+
+def test_a_command_without_a_file_reads_none() -> None:
+    script = (
+        "import sys\n"
+        "from sbert_search.cli.main import run\n"
+        "run(['completion', 'bash'])\n"
+        "sys.exit(sum(name in sys.modules for name in ('tomllib', 'sbert_search.cli.config_file')))"
+    )
+    assert subprocess.run([sys.executable, "-c", script], stdout=subprocess.DEVNULL).returncode == 0
+
+
+def test_a_file_that_is_absent_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["--config", "absent.toml", "demo"]) == 2
+    assert "absent.toml" in capsys.readouterr().err
