@@ -13,6 +13,7 @@ import task_heads_trials as trials
 from task_heads_trials import (
     ALL,
     CURVE_ROWS,
+    CURVE_TASKS,
     FACTOR_ROWS,
     FACTORS,
     TASKS,
@@ -37,11 +38,11 @@ def write_report(
         "models": {name: Path(model).name for name, model in models.items()},
         "runs": done,
         "missing": [run.name for run in runs if not results[run]],
-        "minutes": sum(result["seconds"] for result in done) / 60,
+        "core_minutes": sum(result["core_seconds"] for result in done) / 60,
         **made_with(),
     }
     contents = {"json": json.dumps(record, indent=1) + "\n", "md": markdown(results, record)}
-    if any(results.get(Run(task, "own", "full", 100, 0)) for task in TASKS):
+    if any(results.get(Run(task, "base", "full", 100, 0)) for task in CURVE_TASKS):
         contents["svg"] = draw(results)
     for ending, text in contents.items():
         replace_file(out / f"task-heads.{ending}", text.encode())
@@ -84,11 +85,11 @@ def markdown(results: Results, record: Mapping[str, Any]) -> str:
         "",
         "Few labelled rows, from pre-trained weights and from random weights of the same shape:",
         "",
-        "| rows | SST-2 | SST-2, random | MRPC | MRPC, random |",
+        f"| rows | {' | '.join(f'{task} | {task}, random' for task in CURVE_TASKS)} |",
         "|---|---|---|---|---|",
         *_rows_of_curve(results),
         "",
-        f"{len(record['runs'])} runs, {record['minutes']:.0f} minutes.",
+        f"{len(record['runs'])} runs, {record['core_minutes']:.0f} minutes of one core.",
     ]
     if record["missing"]:
         lines += ["", f"Missing: {', '.join(record['missing'])}."]
@@ -114,8 +115,8 @@ def _rows_of_factors(results: Results) -> Iterable[str]:
 def _rows_of_curve(results: Results) -> Iterable[str]:
     for rows in CURVE_ROWS:
         cells = [
-            shown(values(results, Run(task, "own", variant, rows, 0)))
-            for task in ("SST-2", "MRPC")
+            shown(values(results, Run(task, "base", variant, rows, 0)))
+            for task in CURVE_TASKS
             for variant in ("full", "random weights")
         ]
         yield f"| {rows or 'all'} | {' | '.join(cells)} |"
@@ -123,14 +124,14 @@ def _rows_of_curve(results: Results) -> Iterable[str]:
 
 def draw(results: Results) -> str:
     """Draw the test metric over the number of labelled rows, one panel for each task."""
-    totals = {"SST-2": 60_614, "MRPC": 3_576}  # training rows of the right end
+    totals = {"MRPC": 3_576, "SST-2": 60_614}  # training rows of the right end
     body, variants = "", ("full", "random weights")
     for number, (task, total) in enumerate(totals.items()):
         points = {
             variant: [
                 (float(rows or total), statistics.mean(found))
                 for rows in CURVE_ROWS
-                if (found := values(results, Run(task, "own", variant, rows, 0)))
+                if (found := values(results, Run(task, "base", variant, rows, 0)))
             ]
             for variant in variants
         }

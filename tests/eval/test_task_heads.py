@@ -78,11 +78,11 @@ def test_the_plan_is_run_once_and_reported(
     assert not kept()
     script("task_heads", "factors", *line, "--minutes", "1e-6")
     assert not kept()
-    assert "Missing: sst-2-full-base-20000-0" in (out / "task-heads.md").read_text()
+    assert "Missing: rte-full-base-all-0" in (out / "task-heads.md").read_text()
     script("task_heads", "factors", *line)
     first = kept()
     assert len(first) == 10
-    script("task_heads", "table", *line, "--own", model)
+    script("task_heads", "table", "own", *line, "--own", model)
     assert kept().items() >= first.items()
     record = json.loads((out / "task-heads.json").read_text())
     assert record["missing"] == []
@@ -98,8 +98,8 @@ def test_the_plan_is_run_once_and_reported(
 def test_the_curve_is_drawn(tmp_path: Path) -> None:
     report: Any = importlib.import_module("task_heads_report")
     runs = TRIALS.plan(("curve",))
-    results = {run: {"test": {"accuracy": 0.5 + run.seed / 10}, "seconds": 60} for run in runs}
-    report.write_report(runs, results, {"own": "folder/tiny"}, tmp_path)
+    results = {run: {"test": {"accuracy": 0.5 + run.seed / 10}, "core_seconds": 60} for run in runs}
+    report.write_report(runs, results, {"base": "folder/tiny"}, tmp_path)
     assert "<svg" in (tmp_path / "task-heads.svg").read_text()
     assert "| 100 | 60.0 ± 10.0 | 60.0 ± 10.0 |" in (tmp_path / "task-heads.md").read_text()
 
@@ -107,8 +107,9 @@ def test_the_curve_is_drawn(tmp_path: Path) -> None:
 def test_the_plan_names_each_run_once() -> None:
     runs = TRIALS.plan(TRIALS.PARTS)
     assert len(runs) == len({run.name for run in runs})
-    few = TRIALS.Run("SST-2", "own", "full", 100, 0).settings()
+    few = TRIALS.Run("SST-2", "base", "full", 100, 0).settings()
     assert "data.limit=100" in few
     assert "budget.epochs=30" in few
+    assert "evaluation.every=1000000000" in few
     whole = TRIALS.Run("SST-2", "base", "full", TRIALS.ALL, 0).settings()
     assert not any("limit" in setting for setting in whole)
