@@ -176,6 +176,7 @@ class _Run:
             self.model,
             self.stepper.optimizer,
             self.fingerprint,
+            type(self.config),
             allow_inexact=allow_inexact,
         )
 

@@ -9,12 +9,13 @@ from __future__ import annotations
 import platform
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from sbert_search.config import from_mapping
+from sbert_search.config import from_mapping, to_mapping
 from sbert_search.errors import CheckpointError, ConfigError
 from sbert_search.runtime.disk.same_file import same_file
 from sbert_search.runtime.progress import warn
@@ -23,6 +24,9 @@ from sbert_search.training.loop.gradients import StepContext
 from sbert_search.training.loop.optim import restore_optimizer
 from sbert_search.training.loop.state import RunState
 from sbert_search.version import __version__
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 _WRITTEN = ("log.jsonl", "curves.svg", "model", "model.tmp")  # in the folder of a run
 _NO_EFFECT = ("checkpoint", "report")  # tables of a recipe that do not affect the weights
@@ -74,6 +78,7 @@ def restore(
     model: nn.Module,
     optimizer: torch.optim.Optimizer,
     current: Mapping[str, object],
+    settings: type[DataclassInstance],
     *,
     allow_inexact: bool,
 ) -> RunState:
@@ -84,13 +89,16 @@ def restore(
         model: A model of the same shapes; its parameters are overwritten.
         optimizer: The optimizer of these parameters; its state is overwritten.
         current: The `run_fingerprint` of this process.
+        settings: Class of the recipe; a setting that the saved recipe does not have counts as its
+            default.
         allow_inexact: Resume although the fingerprints differ; the weights then differ from those
             of an uninterrupted run.
 
     Raises:
         CheckpointError: The checkpoint has another model or fingerprint.
     """
-    saved = _table(checkpoint, "circumstances")  # the `run_fingerprint` of the saved run
+    # "circumstances" is the `run_fingerprint` of the saved run.
+    saved = _with_defaults(_table(checkpoint, "circumstances"), settings)
     differing = differences(saved, current)
     if differing:
         problem = f"{checkpoint.path} was made with other settings: {'; '.join(differing)}."
@@ -124,6 +132,20 @@ def differences(
         elif before != after:
             lines.append(f"{path}{name} was {before!r}, is {after!r}")
     return lines
+
+
+def _with_defaults(
+    fingerprint: Mapping[str, object], settings: type[DataclassInstance]
+) -> Mapping[str, object]:
+    """Add the settings that did not exist when a run was saved, with their defaults."""
+    recipe = fingerprint.get("recipe")
+    if not isinstance(recipe, Mapping):
+        return fingerprint
+    try:
+        completed = to_mapping(from_mapping(settings, recipe))
+    except ConfigError:  # a setting is unknown or invalid by now: `differences` names it
+        return fingerprint
+    return {**fingerprint, "recipe": _effective(completed)}
 
 
 def _table(checkpoint: Checkpoint, name: str) -> Mapping[str, object]:
