@@ -39,6 +39,7 @@ from sbert_search.tokens.chunking import WHOLE_WORDS, Chunking
 
 if TYPE_CHECKING:
     from sbert_search.embedding.batch_autotune import BudgetSearch
+    from sbert_search.models.loading.publish import PushOptions
     from sbert_search.runtime.device import Precision
 
 # The values that these options may have where the model is 'hashing', which has one way to compute.
@@ -208,6 +209,28 @@ class Embedder(EncodeMethods):
             precision=self.opened.precision,
             calibration=self.opened.calibration,
         )
+
+    def push_to_hub(self, name: str, **options: Unpack[PushOptions]) -> str:
+        """Publish the folder of the model on the Hugging Face hub, in one commit.
+
+        The folder is published as it is: arguments of this class, such as ``truncate_dim``, do not
+        change it. Only files of a model are published, and of weights only safetensors files.
+
+        Args:
+            name: Name on the hub, ``owner/model``; a repository is created if there is none.
+            options: Scores for the card, visibility, token and message; see `PushOptions`.
+
+        Returns:
+            The name with the commit, ``owner/model@commit``, by which the model can be opened.
+
+        Raises:
+            ConfigError: The scores cannot be read, or are those of another model.
+            ModelError: The model has no folder, or the hub cannot be reached or refuses the upload.
+                Nothing is published then.
+        """
+        from sbert_search.models.loading.publish import push_folder
+
+        return push_folder(self.opened.folder, name, "bi-encoder", **options)
 
     def keep_graph(self) -> None:
         """Export the model as an ONNX graph, so that later searches do not load torch.

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,6 +42,7 @@ from sbert_search.tokens.windows import encode_windows
 from sbert_search.tokens.word_spans import join_words
 
 if TYPE_CHECKING:
+    from sbert_search.models.loading.publish import PushOptions
     from sbert_search.runtime.device import Precision
 
 Text = str | tuple[str, str]
@@ -133,6 +134,12 @@ class Predictor:
             engine=self._engine.name,
             precision=self.opened.precision,
         )
+
+    def push_to_hub(self, name: str, **options: Unpack[PushOptions]) -> str:
+        """Publish the folder of the model on the Hugging Face hub; see `Embedder.push_to_hub`."""
+        from sbert_search.models.loading.publish import push_folder
+
+        return push_folder(self.opened.folder, name, self.task, **options)
 
     def predict(
         self, texts: Sequence[Text], *, show_progress_bar: bool = False

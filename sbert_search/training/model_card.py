@@ -8,6 +8,7 @@ from pathlib import Path
 
 from sbert_search.config import to_toml
 from sbert_search.corpus.sources import classify, content_sha256
+from sbert_search.models.loading.card import USE
 from sbert_search.models.loading.identity import sha256_of
 from sbert_search.runtime.disk import files
 from sbert_search.runtime.provenance import code, library_versions, machine
@@ -16,83 +17,6 @@ from sbert_search.training.loop.loop import Result
 from sbert_search.training.recipe import Kind
 
 MODEL = "model"  # folder of the published model, inside the folder of the run
-
-# The published folder has the file format of sentence-transformers or transformers, which many
-# tools and the Hub load. So the card shows the API of that library, and `library_name` is its name,
-# although this package trained the model.
-_USE: Mapping[Kind, str] = {
-    "bi-encoder": """library_name: sentence-transformers
-pipeline_tag: sentence-similarity
-tags: [sentence-transformers, sentence-similarity, feature-extraction, sbert-search]
----
-
-# A sentence encoder trained with sbert-search
-
-```python
-from sentence_transformers import SentenceTransformer
-
-vectors = SentenceTransformer("path/of/this/folder").encode(["A text.", "Another one."])
-```
-
-`sbert-search index build SOURCE --out my.index --model path/of/this/folder` indexes with it.
-""",
-    "cross-encoder": """library_name: sentence-transformers
-pipeline_tag: text-ranking
-tags: [sentence-transformers, cross-encoder, reranker, sbert-search]
----
-
-# A cross-encoder trained with sbert-search
-
-```python
-from sentence_transformers import CrossEncoder
-
-scores = CrossEncoder("path/of/this/folder").predict([("A text.", "Another one.")])
-```
-
-`sbert-search search my.index QUERY --rerank path/of/this/folder` reranks with it.
-""",
-    "classify": """library_name: transformers
-pipeline_tag: text-classification
-tags: [text-classification, sbert-search]
----
-
-# A classifier of texts trained with sbert-search
-
-```python
-from transformers import pipeline
-
-classify = pipeline("text-classification", "path/of/this/folder")
-print(classify("A text."))
-```
-""",
-    "tag": """library_name: transformers
-pipeline_tag: token-classification
-tags: [token-classification, sbert-search]
----
-
-# A tagger of tokens trained with sbert-search
-
-```python
-from transformers import pipeline
-
-tag = pipeline("token-classification", "path/of/this/folder", aggregation_strategy="first")
-print(tag("A text."))
-```
-""",
-    "qa": """library_name: transformers
-pipeline_tag: question-answering
-tags: [question-answering, sbert-search]
----
-
-# A model trained with sbert-search that finds the answer to a question in a text
-
-```python
-from transformers import AutoModelForQuestionAnswering
-
-model = AutoModelForQuestionAnswering.from_pretrained("path/of/this/folder")
-```
-""",
-}
 
 _CARD = """---
 {use}
@@ -205,7 +129,7 @@ def _card(
         "machine": machine(),
     }
     return _CARD.format(
-        use=_USE[kind],
+        use=USE[kind],
         data="\n".join(data_lines),
         rows=n_rows,
         steps=state.step,

