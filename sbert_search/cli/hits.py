@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Iterator
+from datetime import datetime
 from itertools import chain
 from typing import TYPE_CHECKING
 
@@ -130,7 +131,10 @@ def _line(text: str) -> str:
 
 
 def _shown(value: MetadataValue) -> str:
-    return ", ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
+    """Write a value, or the values of a list; times to the second."""
+    if isinstance(value, (list, tuple)):
+        return ", ".join(map(_shown, value))
+    return value.isoformat(" ", "seconds") if isinstance(value, datetime) else str(value)
 
 
 def _why(hit: Hit) -> str:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
+from datetime import UTC, datetime
 
 import pytest
 
@@ -35,6 +36,13 @@ def test_lists_are_shown_with_commas(capsys: pytest.CaptureFixture[str]) -> None
     shown = replace(hit("Text.", ""), metadata={"tags": ["red", "old mill"], "sizes": [], "n": 5})
     show_hits([shown])
     assert "tags red, old mill · sizes · n 5" in capsys.readouterr().out
+
+
+def test_times_are_shown_to_the_second(capsys: pytest.CaptureFixture[str]) -> None:
+    moment = datetime(2026, 1, 2, 3, 4, 5, 678_901, tzinfo=UTC)
+    show_hits([replace(hit("Text.", ""), metadata={"one": moment, "list": [moment]})])
+    shown = "2026-01-02 03:04:05+00:00"
+    assert f"one {shown} · list {shown}\n" in capsys.readouterr().out
 
 
 def test_a_sentence_in_the_middle_has_words_around_it() -> None:
