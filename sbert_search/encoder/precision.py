@@ -205,12 +205,9 @@ def _weights(encoder: Encoder) -> int:
 
 def _cut(lengths: Sequence[int], tokens: int) -> list[int]:
     """Repeat texts of these lengths until they have a number of tokens together."""
-    repeated = [lengths[number % len(lengths)] for number in range(tokens)]
     texts: list[int] = []
-    for length in repeated:
-        if sum(texts) >= tokens:
-            break
-        texts.append(min(length, tokens - sum(texts)))
+    while (left := tokens - sum(texts)) > 0:
+        texts.append(min(lengths[len(texts) % len(lengths)], left))
     return texts
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+import torch.nn.functional as F
 
 from sbert_search.encoder.dropout import dropout
 
@@ -40,3 +41,11 @@ def test_dropout_is_a_function_of_torchs_seed_and_off_when_not_training() -> Non
     assert torch.equal(*draws)
     assert dropout(states, 0.5, training=False) is states
     assert dropout(states, 0.0, training=True) is states
+
+
+def test_other_devices_use_torchs_own_dropout(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = []
+    monkeypatch.setattr(F, "dropout", lambda states, p: seen.append(p) or states)
+    states = torch.empty(2, 3, device="meta")
+    assert dropout(states, 0.25, training=True) is states
+    assert seen == [0.25]

@@ -58,6 +58,13 @@ def test_products_are_exact_on_cpus_without_vnni(switches: dict[str, str]) -> No
     assert most == [63]
 
 
+def test_a_torch_without_onednn_is_refused(monkeypatch: Any) -> None:
+    most_weight.cache_clear()
+    monkeypatch.setattr(torch._C, "_has_mkldnn", False)
+    with pytest.raises(ConfigError, match="int8 needs a torch with oneDNN; use --precision fp32"):
+        most_weight(6, 8)
+
+
 def test_a_slow_or_wrong_product_is_refused(monkeypatch: Any) -> None:
     most_weight.cache_clear()
     seconds = iter([0.001, 0.5])  # float32, then int8

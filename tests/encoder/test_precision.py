@@ -69,6 +69,25 @@ def test_int8_is_timed_beside_the_faster_exact_precision() -> None:
     assert not encoder.frozen
 
 
+def test_int8_of_tiny_layers_is_not_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(precision, "verdict_on", None)
+    encoder = tiny_encoder().eval()
+    calibration = calibrate(encoder, [PackedTokens.from_lists([[1, 2, 3]])])
+    assert fastest_with_int8(encoder, calibration) is None
+
+
+def test_a_precision_without_kernels_of_its_own_is_measured_unpacked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(precision, "has_onednn", lambda dtype: dtype == torch.float32)
+    packed = []
+    monkeypatch.setattr(precision, "pack", lambda block, activation: packed.append(block))
+    verdict = inference_precision(Encoder(SMALL))
+    assert verdict is not None
+    assert list(verdict.costs) == ["fp32", "bf16"]
+    assert {p.dtype for block in packed for p in block.parameters()} == {torch.float32}
+
+
 def test_the_random_numbers_of_the_caller_are_not_drawn() -> None:
     encoder = Encoder(SMALL)
     state = torch.get_rng_state()

@@ -106,6 +106,10 @@ def test_tags_in_another_scheme_and_entities_that_are_all_right(tmp_path: Path) 
     assert again.counts["entities"] == result.counts["entities"] > 0
     with pytest.raises(EvaluationError, match="is no classifier of texts"):
         evaluate_classify(repaired, model, data=tmp_path)
+    with pytest.raises(EvaluationError, match="does not answer questions"):
+        evaluate_qa(repaired, model, data=tmp_path)
+    with pytest.raises(EvaluationError, match="does not tag entities"):
+        evaluate_tag(repaired, Predictor(classifier(tmp_path)), data=tmp_path)
 
 
 def test_answers_with_and_without_an_answer(tmp_path: Path) -> None:
@@ -122,6 +126,9 @@ def test_answers_with_and_without_an_answer(tmp_path: Path) -> None:
     assert result.scores["exact match without answer"] == 0
     assert result.per_item["F1"] == {"a": 1.0, "b": 0.0}
     assert result.manifest["settings"] == {"no_answer_threshold": 1000.0}
+    path = written(tmp_path / "d.jsonl", rows[:1])  # no question without an answer
+    answered = evaluate_qa(task("qa", path), model, data=tmp_path)
+    assert answered.scores == {"F1": 1.0, "exact match": 1.0}
 
 
 def test_two_runs_are_compared_by_a_metric_of_sums(tmp_path: Path) -> None:
