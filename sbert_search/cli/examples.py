@@ -23,6 +23,11 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "sbert-search predict run/model a.csv --text-field body --out b.parquet",
         "cat questions.jsonl | sbert-search predict run/model - --json",
     ),
+    "serve": (
+        "sbert-search serve my.index",
+        "sbert-search serve news=my.index --rerank my-judge --port 9000",
+        "sbert-search serve my.index --host 0.0.0.0 --token-file tokens.txt",
+    ),
     "index build": (
         "sbert-search index build docs.jsonl --out my.index",
         "sbert-search index build 'notes/*.md' --out my.index --on-truncate chunk",

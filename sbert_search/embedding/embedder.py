@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from sbert_search.embedding.batch_autotune import BudgetSearch
     from sbert_search.models.loading.publish import PushOptions
     from sbert_search.runtime.device import Precision
+    from sbert_search.tokens.tokenizer import TextTokenizer
 
 # The values that these options may have where the model is 'hashing', which has one way to compute.
 _FOR_HASHING: Mapping[str, tuple[object, ...]] = {
@@ -160,6 +161,11 @@ class Embedder(EncodeMethods):
     def batch_tokens(self) -> int:
         """Maximum tokens of one forward pass."""
         return self._launcher.budget
+
+    @property
+    def tokenizer(self) -> TextTokenizer:
+        """The tokenizer of the model, which truncates to ``max_len``."""
+        return self._engine.tokenizer
 
     @property
     def beyond_calibration(self) -> float:

@@ -397,7 +397,8 @@ class SearchEngine:
         found = found if full_text else list(map(without_rest, found))
         hits = [hit for hit in found if hit.doc_id not in doc_ids]
         first = enumerate(hits[: options.k], 1)
-        return Hits((replace(hit, rank=rank) for rank, hit in first), mode="dense")
+        ranked = (replace(hit, rank=rank) for rank, hit in first)
+        return Hits(ranked, mode="dense", commit=snapshot.manifest.generation)
 
     def _answers(
         self,
@@ -412,6 +413,7 @@ class SearchEngine:
         needs_text = "A reader" if self.reader else needs_text
         asked, options = ask(snapshot, queries, vectors, options, needs_text)
         embedder = self.load_model if highlight else None
+        commit = snapshot.manifest.generation
         for part_asked in query_blocks(snapshot, asked, options, HITS_AT_ONCE):
             with self._turns:
                 block = self._first_stages(snapshot, part_asked, options)
@@ -422,7 +424,7 @@ class SearchEngine:
                         page_hits(snapshot, page, options, embedder, self.reader) for page in pages
                     ]
                 for found, hits in zip(part, answers, strict=True):
-                    yield Hits(hits, query=found.asked, mode=options.mode)
+                    yield Hits(hits, query=found.asked, mode=options.mode, commit=commit)
 
     def _ranked(
         self, queries: Sequence[str], vectors: NDArray[np.floating] | None, options: SearchOptions

@@ -24,11 +24,14 @@ class Hits(list[Hit]):
         query: The query as it was asked; "" if the hits are not those of a text.
         mode: The mode that found them: dense, lexical or hybrid; "" if unknown. For
             ``mode="auto"``, this is the mode that was chosen.
+        commit: Number of commits of the index up to the state that was searched; 0 if unknown.
     """
 
-    def __init__(self, hits: Iterable[Hit] = (), *, query: str = "", mode: str = "") -> None:
+    def __init__(
+        self, hits: Iterable[Hit] = (), *, query: str = "", mode: str = "", commit: int = 0
+    ) -> None:
         super().__init__(hits)
-        self.query, self.mode = query, mode
+        self.query, self.mode, self.commit = query, mode, commit
 
     @overload
     def __getitem__(self, at: SupportsIndex, /) -> Hit: ...
@@ -38,7 +41,8 @@ class Hits(list[Hit]):
 
     def __getitem__(self, at: SupportsIndex | slice, /) -> Hit | Hits:
         if isinstance(at, slice):
-            return Hits(super().__getitem__(at), query=self.query, mode=self.mode)
+            part = super().__getitem__(at)
+            return Hits(part, query=self.query, mode=self.mode, commit=self.commit)
         return super().__getitem__(at)
 
     def __repr__(self) -> str:

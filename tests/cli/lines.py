@@ -120,12 +120,15 @@ SETTINGS = [
 NEED_AN_EXTRA = {"eval mteb"}  # their packages are in another environment; see tests/README.md
 
 
+NEVER_END = {"serve"}  # tests/serving tests them
+
+
 def commands() -> Iterator[tuple[str, click.Command]]:
     """Yield every command with its name, such as ``index add``."""
 
     def walk(name: str, command: click.Command) -> Iterator[tuple[str, click.Command]]:
         if not isinstance(command, click.Group):
-            if name not in NEED_AN_EXTRA:
+            if name not in NEED_AN_EXTRA | NEVER_END:
                 yield name, command
             return
         context = click.Context(command)

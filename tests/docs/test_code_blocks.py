@@ -22,7 +22,7 @@ RUN = ("python", "console")
 SHOWN = ("text", "json", "jsonl", "csv", "toml", "sql")
 NEEDS = (
     *("a CUDA device", "a new environment", "a package of its own"),
-    *("minutes", "the hub", "your own data"),
+    *("minutes", "a running server", "the hub", "your own data"),
 )
 
 

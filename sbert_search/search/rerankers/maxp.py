@@ -7,16 +7,39 @@ Modeling, section 3, MaxP (arXiv:1905.09217).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
 from sbert_search.embedding.protocol import Vectors
 from sbert_search.errors import ConfigError
 from sbert_search.models.loading.identity import ModelIdentity
-from sbert_search.search.rerankers.reranker import Pair, Reranker
+from sbert_search.search.rerankers.reranker import Pair
+
+if TYPE_CHECKING:
+    from sbert_search.tokens.tokenizer import TextTokenizer
 
 # If the query leaves fewer tokens than this for a window, the text is truncated instead.
 _LEAST_ROOM = 16
+
+
+class PairModel(Protocol):
+    """A model that scores pairs with its own tokenizer, such as a `Reranker`."""
+
+    @property
+    def num_labels(self) -> int:
+        """Number of scores of a pair."""
+
+    @property
+    def identity(self) -> ModelIdentity:
+        """Identity of the model."""
+
+    @property
+    def tokenizer(self) -> TextTokenizer:
+        """Tokenizer that truncates pairs."""
+
+    def predict(self, pairs: list[Pair], /) -> Vectors:
+        """Score pairs of query and text, float32 (n,)."""
 
 
 class BestWindow:
@@ -32,12 +55,12 @@ class BestWindow:
         ConfigError: ``most`` is below 1, or the reranker has several labels.
     """
 
-    def __init__(self, reranker: Reranker, most: int = 4) -> None:
+    def __init__(self, reranker: PairModel, most: int = 4) -> None:
         if most < 1:
             raise ConfigError(f"There must be at least 1 window, not {most}.")
         if reranker.num_labels != 1:
             raise ConfigError(
-                f"{reranker.opened.name} has {reranker.num_labels} labels and so no single "
+                f"{reranker.identity.name} has {reranker.num_labels} labels and so no single "
                 "score by which to compare windows; use a model with one label."
             )
         self.reranker, self.most = reranker, most

@@ -104,6 +104,11 @@ class Reranker:
         """Pickle the arguments; the process that unpickles them opens the model itself."""
         return self._again, ()
 
+    @property
+    def batch_tokens(self) -> int:
+        """Maximum tokens of one forward pass."""
+        return self._launcher.budget
+
     @cached_property
     def identity(self) -> ModelIdentity:
         """Hashes and settings that identify this model; its weights are hashed on first use."""
@@ -156,10 +161,7 @@ class Reranker:
         scores = np.empty((len(several), self.num_labels), dtype=np.float32)
 
         def launch(rows: NDArray[np.int64], encoded: EncodedPairs) -> Iterator[Started]:
-            def start(part: NDArray[np.int64]) -> Callable[[], Vectors]:
-                return self._engine.start([several[row] for row in rows[part]], encoded.take(part))
-
-            return self._launcher.launch(encoded.lengths, start, most=batch_size)
+            return self._launch([several[row] for row in rows], encoded, batch_size)
 
         with (
             progress("Scoring", len(several), "pairs", hidden=not show_progress_bar) as advance,
@@ -171,6 +173,23 @@ class Reranker:
             scores /= scores.sum(axis=1, keepdims=True)
         shaped = scores[:, 0] if self.num_labels == 1 else scores
         return shaped[0] if single else shaped
+
+    def predict_tokens(
+        self, pairs: Sequence[Pair], encoded: EncodedPairs, *, batch_size: int | None = None
+    ) -> Vectors:
+        """Score pairs that are tokenised already.
+
+        Args:
+            pairs: The pairs, which only models of sentence-transformers read again.
+            encoded: Result of ``reranker.tokenizer.encode_pairs(pairs)``.
+            batch_size: As for `predict`.
+
+        Returns:
+            Float32 (n,), or (n, labels) for a model with several labels.
+        """
+        scores = np.empty((len(pairs), self.num_labels), dtype=np.float32)
+        collect_all(self._launch(pairs, encoded, batch_size), scores)
+        return scores[:, 0] if self.num_labels == 1 else scores
 
     def rank(
         self,
@@ -209,6 +228,14 @@ class Reranker:
         if return_documents:
             return [{**hit, "text": documents[hit["corpus_id"]]} for hit in ranked]
         return ranked
+
+    def _launch(
+        self, pairs: Sequence[Pair], encoded: EncodedPairs, batch_size: int | None
+    ) -> Iterator[Started]:
+        def start(rows: NDArray[np.int64]) -> Callable[[], Vectors]:
+            return self._engine.start([pairs[row] for row in rows], encoded.take(rows))
+
+        return self._launcher.launch(encoded.lengths, start, most=batch_size)
 
     def _windows(self, pairs: Sequence[Pair]) -> Iterator[tuple[NDArray[np.int64], EncodedPairs]]:
         """Sort pairs by length, longest first, and tokenise them in groups ("windows")."""

@@ -137,3 +137,9 @@ def test_a_bi_encoder_is_no_reranker(tmp_path: Path) -> None:
 def test_a_lone_surrogate_is_named(tiny: Reranker) -> None:
     with pytest.raises(CorpusError, match="lone surrogate"):
         tiny.predict([("cat", "dog \ud800")])
+
+
+def test_tokenised_pairs_get_the_same_scores(tiny: Reranker) -> None:
+    encoded = tiny.tokenizer.encode_pairs(PAIRS)
+    np.testing.assert_allclose(tiny.predict_tokens(PAIRS, encoded), tiny.predict(PAIRS), atol=1e-6)
+    assert tiny.batch_tokens > 0

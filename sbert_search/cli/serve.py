@@ -1,0 +1,185 @@
+"""`serve`: answer HTTP requests for search, embeddings and reranking."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from sbert_search.cli.shared_options import Finite, embedder_options, given, shared_options
+from sbert_search.cli.source_options import model_options
+from sbert_search.errors import ConfigError
+from sbert_search.runtime.progress import note
+
+if TYPE_CHECKING:
+    from sbert_search.serving.limits import ServerLimits
+
+_PACKAGES = ("starlette", "uvicorn", "msgspec", "httptools")
+_LIMITS = (
+    ("--max-body", "body_bytes", 8 << 20, "Largest body of a request, in bytes."),
+    ("--max-items", "items", 2048, "Most texts of a request."),
+    ("--max-tokens", "request_tokens", 1 << 19, "Most tokens of a request."),
+    ("--max-queue", "queue_tokens", 1 << 20, "Most tokens that wait; further requests get 429."),
+    ("--max-requests", "requests", 1024, "Most requests at the same time; others get 429."),
+    ("--max-connections", "connections", 4096, "Most open connections."),
+    ("--max-k", "k", 1000, "Most hits of a search, with those of earlier pages."),
+)
+
+
+def _limit_options(function: click.decorators.FC) -> click.decorators.FC:
+    for option, name, default, help in reversed(_LIMITS):
+        function = click.option(
+            option,
+            name,
+            type=click.IntRange(1, 1 << 40),
+            default=default,
+            show_default=True,
+            help=help,
+        )(function)
+    return function
+
+
+@click.command()
+@click.argument("indexes", nargs=-1, metavar="[NAME=]DIR...")
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to bind.")
+@click.option(
+    "--port", type=click.IntRange(0, 65_535), default=8080, show_default=True, help="0: any free."
+)
+@click.option(
+    "--token-file",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="File with a token in each line; `TOKEN write` may also write.  "
+    "[default: the variable SBERT_SEARCH_TOKENS]",
+)
+@click.option(
+    "--no-token",
+    is_flag=True,
+    help="Admit everyone at an address that other machines can reach.",
+)
+@click.option("--writable", is_flag=True, help="Let clients with a writing token change indexes.")
+@click.option(
+    "--embed", multiple=True, metavar="MODEL", help="Serve another embedding model; repeatable."
+)
+@click.option(
+    "--rerank",
+    multiple=True,
+    metavar="MODEL",
+    help="Cross-encoder for reranking; repeatable. Searches use the first one.",
+)
+@click.option(
+    "--rerank-windows",
+    type=click.IntRange(1, 100),
+    default=4,
+    show_default=True,
+    help="In searches, windows of a text that is too long for the reranker.",
+)
+@click.option(
+    "--cors-origin",
+    multiple=True,
+    metavar="ORIGIN",
+    help="Admit web pages of this origin, such as https://example.org; repeatable.",
+)
+@click.option(
+    "--access-log/--no-access-log",
+    default=True,
+    show_default=True,
+    help="Write a line of JSON for each request to stdout, without its texts.",
+)
+@click.option(
+    "--drain",
+    "drain_s",
+    type=Finite(min=1, max=3600),
+    default=25.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="After SIGTERM, time to finish the requests that have begun.",
+)
+@_limit_options
+@embedder_options
+@shared_options("allow-inexact", "wait", "quiet")
+@click.pass_context
+def serve(
+    ctx: click.Context,
+    /,
+    indexes: tuple[str, ...],
+    host: str,
+    port: int,
+    token_file: Path | None,
+    no_token: bool,
+    writable: bool,
+    embed: tuple[str, ...],
+    rerank: tuple[str, ...],
+    rerank_windows: int,
+    cors_origin: tuple[str, ...],
+    access_log: bool,
+    model: str | None,
+    allow_inexact: bool,
+    wait_s: float,
+    **_: object,
+) -> None:
+    """Serve indexes and models over HTTP.
+
+    Clients of OpenAI, Cohere and Hugging Face can use the server. DIR is the folder of an index,
+    whose name is NAME, or else the name of its folder. SIGTERM ends the server, after the requests
+    that have begun.
+    """
+    if missing := [name for name in _PACKAGES if find_spec(name) is None]:
+        raise ConfigError(f"serve needs {', '.join(missing)}: pip install 'sbert-search[serve]'.")
+    from sbert_search.serving.access import read_tokens, require_safe_address
+    from sbert_search.serving.access_log import AccessLog
+    from sbert_search.serving.opening import ServeSettings, open_served
+    from sbert_search.serving.server import open_socket, run, url_of
+
+    tokens = read_tokens(token_file)
+    require_safe_address(host, tokens, without_token=no_token)
+    hardware = model_options(ctx)
+    settings = ServeSettings(
+        indexes=_named(indexes),
+        models=embed,
+        rerankers=rerank,
+        rerank_windows=rerank_windows,
+        index_model=model,
+        options=hardware,
+        quick=not given(ctx) & hardware.keys(),
+        allow_inexact=allow_inexact,
+        tokens=tokens,
+        limits=_limits(ctx),
+        writable=writable,
+        wait_s=wait_s,
+        host=host,
+        origins=cors_origin,
+    )
+    bound = open_socket(host, port)
+    with bound:
+        served = open_served(settings)
+        names = ", ".join([*served.indexes, *(one.name for one in served.models)])
+        note(f"Serving {names} at {url_of(bound)}")
+        run(served, [bound], AccessLog() if access_log else None)
+
+
+def _named(indexes: Sequence[str]) -> dict[str, Path]:
+    """Return the folders of indexes by name.
+
+    Raises:
+        UsageError: Two have the same name.
+    """
+    named: dict[str, Path] = {}
+    for text in indexes:
+        name, equals, folder = text.partition("=")
+        path = Path(folder if equals and "/" not in name else text)
+        name = name if equals and "/" not in name else Path(text).absolute().name
+        if name in named:
+            raise click.UsageError(f"Two indexes are called {name!r}; write NAME=DIR.")
+        named[name] = path
+    return named
+
+
+def _limits(ctx: click.Context) -> ServerLimits:
+    from sbert_search.serving.limits import ServerLimits
+
+    names = [name for _, name, _, _ in _LIMITS]
+    return ServerLimits(**{name: ctx.params[name] for name in (*names, "drain_s")})

@@ -1,0 +1,112 @@
+"""Tokens by which clients are admitted: read from a file or the environment, compared safely."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import ipaddress
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from sbert_search.errors import ConfigError
+
+VARIABLE = "SBERT_SEARCH_TOKENS"
+MIN_CHARS = 16
+
+Right = Literal["read", "write"]
+
+
+@dataclass(frozen=True, slots=True)
+class AccessTokens:
+    """The tokens of a server, as hashes; without any, every client may read and nobody may write.
+
+    Attributes:
+        rights: The right of each token, by the SHA-256 of the token.
+    """
+
+    rights: Mapping[bytes, Right]
+
+    def __bool__(self) -> bool:
+        return bool(self.rights)
+
+    def right_of(self, authorization: bytes | None) -> Right | None:
+        """Return the right that the header ``Authorization: Bearer TOKEN`` gives; None: no right.
+
+        The time that this takes does not depend on the tokens.
+        """
+        scheme, _, token = (authorization or b"").partition(b" ")
+        if scheme.lower() != b"bearer":
+            token = b""
+        given = hashlib.sha256(token.strip()).digest()
+        found: Right | None = None
+        for known, right in self.rights.items():
+            if hmac.compare_digest(known, given):
+                found = right
+        return found
+
+
+def read_tokens(path: Path | None, environment: Mapping[str, str] | None = None) -> AccessTokens:
+    """Read the tokens of a file, or else those of the variable ``SBERT_SEARCH_TOKENS``.
+
+    Each line, or each part between commas, is a token. ``write`` after a blank lets it write too.
+    Empty lines and lines that start with # are ignored.
+
+    Raises:
+        ConfigError: The file cannot be read or holds no token, or a token is too short.
+    """
+    environment = os.environ if environment is None else environment
+    if path is None:
+        text, origin = environment.get(VARIABLE, ""), VARIABLE
+    else:
+        origin = f"--token-file {path}"
+        try:
+            text = path.read_text(encoding="ascii")
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigError(f"{origin} cannot be read: {error}.") from error
+    rights: dict[bytes, Right] = {}
+    for number, line in enumerate(text.replace(",", "\n").splitlines(), 1):
+        words = line.split()
+        if not words or words[0].startswith("#"):
+            continue
+        right = words[1] if len(words) > 1 else "read"
+        if len(words) > 2 or right not in ("read", "write"):
+            raise ConfigError(f"{origin}, token {number}: write TOKEN, or TOKEN write.")
+        if len(words[0]) < MIN_CHARS:
+            raise ConfigError(
+                f"{origin}, token {number}: {len(words[0])} characters; a token has at least "
+                f"{MIN_CHARS}, such as those of `openssl rand -hex 32`."
+            )
+        rights[hashlib.sha256(words[0].encode()).digest()] = "write" if right == "write" else "read"
+    if not rights and (path is not None or text.strip()):
+        raise ConfigError(f"{origin} holds no token; write one token on each line.")
+    return AccessTokens(rights)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach an address."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def require_safe_address(host: str, tokens: AccessTokens, *, without_token: bool) -> None:
+    """Refuse an address that others can reach, if no token is needed and nobody said so.
+
+    Raises:
+        ConfigError: The address needs a token, or ``without_token`` is said although there are
+            tokens.
+    """
+    if without_token and tokens:
+        raise ConfigError("--no-token is given, but there are tokens; leave one of the two out.")
+    if not (tokens or without_token or is_loopback(host)):
+        raise ConfigError(
+            f"--host {host} can be reached by other machines, and no token protects the server. "
+            f"Pass --token-file FILE, or set {VARIABLE}; or pass --no-token too if everyone who "
+            "reaches this address may search."
+        )

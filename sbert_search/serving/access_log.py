@@ -1,0 +1,68 @@
+"""The access log: one JSON object for each request, without texts."""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from datetime import UTC, datetime
+from typing import TextIO
+
+import msgspec
+from starlette.types import Scope
+
+from sbert_search.serving.models import Work
+
+
+class AccessLog:
+    """Writes a line for each request.
+
+    Args:
+        out: Where the lines go; None: stdout.
+    """
+
+    def __init__(self, out: TextIO | None = None) -> None:
+        self._out = out or sys.stdout
+
+    def write(
+        self,
+        scope: Scope,
+        route: str,
+        status: int,
+        seconds: float,
+        work: Work,
+        request_id: str,
+        bug: Exception | None = None,
+    ) -> None:
+        """Write a request; status 499 means that the client hung up."""
+        client = scope.get("client")
+        record: dict[str, object] = {
+            "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
+            "request_id": request_id,
+            "client": client[0] if client else "",
+            "method": scope["method"],
+            "route": route,
+            "status": status,
+            "ms": _ms(seconds),
+        }
+        if work.texts:
+            record |= {
+                "texts": work.texts,
+                "tokens": work.tokens,
+                "truncated": work.truncated,
+                "tokenization_ms": _ms(work.tokenization_s),
+                "queue_ms": _ms(work.queue_s),
+                "inference_ms": _ms(work.inference_s),
+            }
+        if work.search_s:
+            record["search_ms"] = _ms(work.search_s)
+        if bug is not None:
+            record["error"] = "".join(traceback.format_exception(bug))
+        try:
+            self._out.write(msgspec.json.encode(record).decode() + "\n")
+            self._out.flush()
+        except (OSError, ValueError):
+            pass  # the reader of the log is gone; requests are answered all the same
+
+
+def _ms(seconds: float) -> float:
+    return round(seconds * 1e3, 2)

@@ -1,0 +1,94 @@
+"""The application: all operations by path, the OpenAPI document and the files of the page."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+
+from sbert_search.serving.access_log import AccessLog
+from sbert_search.serving.endpoint import JSON, Call, Endpoint, Operation, Reply
+from sbert_search.serving.openapi import openapi_document
+from sbert_search.serving.problems import Problem
+from sbert_search.serving.routes import embedding, operating, reranking, searching, updating
+from sbert_search.serving.state import Served
+from sbert_search.serving.static import page_routes
+
+PAGE = Path(__file__).with_name("page")
+RELOAD_S = 1.0  # seconds between two looks for new commits
+
+OPERATIONS: Sequence[Operation[Any]] = (
+    *embedding.OPERATIONS,
+    *reranking.OPERATIONS,
+    *searching.OPERATIONS,
+    *updating.OPERATIONS,
+    *operating.OPERATIONS,
+)
+
+
+def build_app(served: Served, log: AccessLog | None = None, page: Path = PAGE) -> Starlette:
+    """Make the ASGI application of a server.
+
+    Args:
+        served: What it serves.
+        log: Gets a line for each request; None: there is no log.
+        page: Folder of the page's files; without an ``index.html`` there is no page.
+    """
+    document = msgspec.json.encode(openapi_document(OPERATIONS))
+
+    async def describe(served: Served, call: Call[None]) -> Reply:
+        return Reply(document)
+
+    described: Operation[None] = Operation(
+        method="GET", path="/openapi.json", summary="Describe the server.", answer=describe
+    )
+    routes: list[BaseRoute] = [
+        Route(path, Endpoint(operation, served, log), methods=[operation.method])
+        for operation in (*OPERATIONS, described)
+        for path in operation.paths
+    ]
+    if (page / "index.html").is_file():
+        routes += page_routes(page)
+    handlers = {HTTPException: _no_route}
+    return Starlette(routes=routes, exception_handlers=handlers, lifespan=_lifespan(served))
+
+
+def _lifespan(served: Served) -> Callable[[Starlette], AbstractAsyncContextManager[None]]:
+    @asynccontextmanager
+    async def lifespan(app: Starlette) -> AsyncIterator[None]:
+        reloading = asyncio.create_task(_reload(served))
+        try:
+            yield
+        finally:
+            reloading.cancel()
+            with suppress(asyncio.CancelledError):
+                await reloading
+            for index in served.indexes.values():
+                await asyncio.to_thread(index.close)
+
+    return lifespan
+
+
+async def _reload(served: Served) -> None:
+    while True:
+        await asyncio.sleep(RELOAD_S)
+        for index in served.indexes.values():
+            await index.reload()
+
+
+def _no_route(request: Request, error: Exception) -> Response:
+    """Answer a request for a path or method that the server does not have."""
+    status = error.status_code if isinstance(error, HTTPException) else 500
+    shown = f"{request.method} {request.url.path}"
+    problem = Problem(status, f"The server has no {shown:.200}; see /openapi.json.")
+    headers = dict(getattr(error, "headers", None) or {})
+    return Response(msgspec.json.encode(problem.body()), status, headers, JSON)

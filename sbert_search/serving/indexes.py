@@ -1,0 +1,226 @@
+"""The indexes of a server: searches, reloads and updates of each."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from time import perf_counter, time
+from typing import TypeVar
+
+from sbert_search.errors import SbertSearchError
+from sbert_search.index.index import Index
+from sbert_search.records import Document, RowCounts
+from sbert_search.runtime.progress import note, warn
+from sbert_search.search.engine import SearchEngine
+from sbert_search.search.options import SearchMode, SearchOptions, Syntax, require_queries
+from sbert_search.search.results import Hits
+from sbert_search.search.stages.facets import Facet
+from sbert_search.search.words.operators import parse_query
+from sbert_search.serving.metrics import Metrics
+from sbert_search.serving.models import ServedEmbedder, Work
+from sbert_search.serving.problems import Problem, problem_of
+
+T = TypeVar("T")
+
+
+@dataclass
+class ServedIndex:
+    """An index with its engines.
+
+    Args:
+        name: Name of the index in requests.
+        index: The index, which `reload` moves to new commits.
+        model: Its model; None: it was built from given vectors.
+        engine: Searches without a reranker.
+        reranking: Searches with the reranker; None: the server has none.
+        metrics: Where searches and reloads are counted.
+    """
+
+    name: str
+    index: Index
+    model: ServedEmbedder | None
+    engine: SearchEngine
+    reranking: SearchEngine | None
+    metrics: Metrics
+    loaded_at: float = field(default_factory=time)
+    reload_error: str = ""
+    _seen: tuple[int, ...] = ()
+    _readers: ThreadPoolExecutor = field(init=False, repr=False)
+    _writer: ThreadPoolExecutor = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self._seen = self._manifest_stamp()
+        self._readers = ThreadPoolExecutor(2, thread_name_prefix=f"read {self.name}")
+        self._writer = ThreadPoolExecutor(1, thread_name_prefix=f"write {self.name}")
+
+    @property
+    def commit(self) -> int:
+        """Number of commits up to the state that is served."""
+        return self.index.state.manifest.generation
+
+    async def search(
+        self,
+        queries: Sequence[str],
+        options: SearchOptions,
+        work: Work,
+        *,
+        reranks: bool = False,
+        highlight: bool = False,
+    ) -> list[Hits]:
+        """Answer queries; their vectors are computed in the queue of the model.
+
+        Raises:
+            Problem: A query or an option is wrong, or too many requests wait.
+        """
+        if reranks and self.reranking is None:
+            raise Problem(400, "The server has no reranker; start it with --rerank.", "rerank")
+        engine = self.reranking if reranks and self.reranking else self.engine
+        with self.plain_errors():
+            require_queries(queries)
+            vectors = None
+            if self.model is not None and options.mode != "lexical":
+                plain = options.syntax == "plain"
+                texts = list(queries) if plain else [parse_query(query).text for query in queries]
+                embedded = await self.model.embed(texts, work, task="query", param="query")
+                vectors = embedded.vectors
+            started_s = perf_counter()
+            try:
+                return await engine.asearch_many(
+                    queries, vectors=vectors, options=options, highlight=highlight
+                )
+            finally:
+                work.search_s += perf_counter() - started_s
+                self.metrics.searching.observe(work.search_s)
+
+    async def similar(self, doc_id: str, k: int, where: str | None, work: Work) -> Hits:
+        """Find the documents nearest to one of the index.
+
+        Raises:
+            Problem: There is no such document, or the filter is wrong.
+        """
+        await self.document(doc_id)
+        started_s = perf_counter()
+        try:
+            return await self._read(partial(self.engine.similar, doc_id, k, where=where))
+        finally:
+            work.search_s += perf_counter() - started_s
+
+    async def facets(
+        self,
+        query: str,
+        columns: Sequence[str],
+        mode: SearchMode,
+        where: str | None,
+        syntax: Syntax,
+        fuzzy: int,
+    ) -> Mapping[str, Facet]:
+        """Count the values of columns among the documents that match.
+
+        Raises:
+            Problem: There is no such column, or the filter is wrong.
+        """
+        count = partial(self.engine.facets, query, columns, where=where, mode=mode)
+        return await self._read(partial(count, syntax=syntax, fuzzy=fuzzy))
+
+    async def document(self, doc_id: str) -> Document:
+        """Read a document.
+
+        Raises:
+            Problem: There is no such document.
+        """
+        found = await self._read(partial(self.index.get, doc_id))
+        if found is None:
+            raise Problem(404, f"{self.name} holds no document with the id {doc_id!r:.200}.", "id")
+        return found
+
+    async def reload(self) -> None:
+        """Move to a new commit of another process, if there is one and it is sound."""
+        stamp = self._manifest_stamp()
+        if stamp == self._seen:
+            return
+        self._seen = stamp
+        loop = asyncio.get_running_loop()
+        try:
+            # In the thread of updates, so that it never moves back from the commit of an update.
+            moved = await loop.run_in_executor(self._writer, self.index.refresh)
+        except (SbertSearchError, OSError) as error:
+            self.reload_error = f"The newest commit was refused ({type(error).__name__})."
+            self.metrics.reload_failures.add(labels={"index": self.name})
+            warn(f"{self.name}: the new commit is refused, the one before goes on: {error}")
+            return
+        self.reload_error = ""
+        if moved:
+            self.loaded_at = time()
+            self.metrics.reloads.add(labels={"index": self.name})
+            note(f"{self.name}: commit {self.commit:,} is served, {len(self.index):,} documents.")
+
+    async def update(
+        self, rows: Sequence[Mapping[str, object]], *, replaces: bool
+    ) -> tuple[RowCounts, int]:
+        """Add documents, or replace those with their ids; when this returns, they are on disk.
+
+        Returns:
+            The number of rows by outcome, and the number of commits with these documents.
+
+        Raises:
+            Problem: A document is wrong, or its id is indexed with other content and ``replaces``
+                is false; or another process is writing.
+        """
+        change = self.index.upsert if replaces else self.index.add
+        report, commit = await self._write(partial(change, list(rows), model=self.model))
+        return report.counts, commit
+
+    async def delete(self, ids: Sequence[str] | None, where: str | None) -> tuple[int, int]:
+        """Delete documents; when this returns, the deletion is on disk.
+
+        Returns:
+            The number of documents, and the number of commits without them.
+
+        Raises:
+            Problem: The filter is wrong, or another process is writing.
+        """
+        return await self._write(partial(self.index.delete, ids, where=where))
+
+    def close(self) -> None:
+        """Finish the update that is being written."""
+        self._writer.shutdown(wait=True)
+        self._readers.shutdown(wait=False, cancel_futures=True)
+
+    @contextmanager
+    def plain_errors(self) -> Iterator[None]:
+        """Raise errors as problems that name the index by its name and not by its path."""
+        try:
+            yield
+        except SbertSearchError as error:
+            problem = problem_of(error)
+            if problem is None:
+                raise
+            problem.message = problem.message.replace(str(self.index.path), self.name)
+            raise problem from error
+
+    async def _read(self, function: Callable[[], T]) -> T:
+        with self.plain_errors():
+            return await asyncio.get_running_loop().run_in_executor(self._readers, function)
+
+    async def _write(self, function: Callable[[], T]) -> tuple[T, int]:
+        """Call a function in the thread that writes; a client that hangs up does not stop it."""
+
+        def written() -> tuple[T, int]:
+            result = function()
+            self._seen = self._manifest_stamp()
+            return result, self.commit
+
+        with self.plain_errors():
+            loop = asyncio.get_running_loop()
+            return await asyncio.shield(loop.run_in_executor(self._writer, written))
+
+    def _manifest_stamp(self) -> tuple[int, ...]:
+        try:
+            status = (self.index.path / "MANIFEST.json").stat()
+        except OSError:
+            return ()
+        return status.st_ino, status.st_mtime_ns, status.st_size

@@ -1,0 +1,169 @@
+"""Open what a server serves: indexes, their models and rerankers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from sbert_search.embedding.protocol import TextEmbedder
+from sbert_search.errors import ConfigError
+from sbert_search.index.index import Index
+from sbert_search.search.engine import SearchEngine
+from sbert_search.search.rerankers.maxp import BestWindow
+from sbert_search.search.rerankers.reranker import Reranker
+from sbert_search.serving.access import AccessTokens, is_loopback
+from sbert_search.serving.indexes import ServedIndex
+from sbert_search.serving.limits import ServerLimits
+from sbert_search.serving.metrics import Metrics
+from sbert_search.serving.models import ServedEmbedder, ServedReranker
+from sbert_search.serving.state import Served
+from sbert_search.serving.warm import WarmEmbedder
+
+if TYPE_CHECKING:
+    from sbert_search.embedding.arguments import EmbedderOptions
+
+_LOCAL_HOSTS = ("localhost", "127.0.0.1", "[::1]")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServeSettings:
+    """What to serve, and how.
+
+    Attributes:
+        indexes: Folders of indexes, by the names that requests use.
+        models: Further embedding models: names or folders.
+        rerankers: Names or folders of cross-encoders; searches use the first one.
+        rerank_windows: Windows of a text that is too long for the reranker of a search.
+        index_model: Where the model of the indexes lies; None: where they say.
+        options: How to open models.
+        quick: Whether searches use the exported graph until torch is needed.
+        allow_inexact: As for `SearchEngine`.
+        tokens: The tokens of clients.
+        limits: Limits of requests.
+        writable: Whether clients with a writing token may change indexes.
+        wait_s: Seconds that an update waits for another process that writes.
+        host: The address that the server will bind.
+        origins: Origins of web pages that may read answers.
+    """
+
+    indexes: Mapping[str, Path]
+    models: Sequence[str] = ()
+    rerankers: Sequence[str] = ()
+    rerank_windows: int = 4
+    index_model: str | None = None
+    options: EmbedderOptions = field(default_factory=dict)  # type: ignore[assignment]
+    quick: bool = True
+    allow_inexact: bool = False
+    tokens: AccessTokens
+    limits: ServerLimits = field(default_factory=ServerLimits)
+    writable: bool = False
+    wait_s: float = 5.0
+    host: str = "127.0.0.1"
+    origins: Sequence[str] = ()
+
+
+def open_served(settings: ServeSettings) -> Served:
+    """Open indexes and models.
+
+    Raises:
+        ConfigError: There is nothing to serve, or a setting is wrong.
+        IndexStoreError: An index cannot be opened.
+        ModelError: A model cannot be opened.
+        ModelMismatch: A model is not the one that built its index.
+    """
+    if not (settings.indexes or settings.models or settings.rerankers):
+        raise ConfigError("There is nothing to serve; name an index, or a model with --embed.")
+    if settings.writable and "write" not in settings.tokens.rights.values():
+        raise ConfigError(
+            "--writable needs a token that may write: a line `TOKEN write` in --token-file."
+        )
+    metrics = Metrics()
+    embedders: dict[str, ServedEmbedder] = {}
+    rerankers = {
+        short_name(name): ServedReranker(
+            short_name(name), _open_reranker(name, settings.options), settings.limits, metrics
+        )
+        for name in settings.rerankers
+    }
+    reranker = next(iter(rerankers.values()), None)
+    indexes: dict[str, ServedIndex] = {}
+    for name, path in settings.indexes.items():
+        index = Index.open(path, wait_s=settings.wait_s)
+        index.require_finished()
+        model = None
+        if index.identity.is_model:
+            model = _model_of(index, embedders, settings, metrics)
+        plain = SearchEngine(index, model, allow_inexact=settings.allow_inexact)
+        reranking = None
+        if reranker is not None:
+            windows = BestWindow(reranker, settings.rerank_windows)
+            reranking = SearchEngine(index, model, windows, allow_inexact=settings.allow_inexact)
+        indexes[name] = ServedIndex(name, index, model, plain, reranking, metrics)
+    for model_name in settings.models:
+        from sbert_search.embedding.embedder import open_embedder
+
+        embedder = open_embedder(model_name, **settings.options)
+        shown = short_name(model_name)
+        embedders[shown] = ServedEmbedder(shown, embedder, settings.limits, metrics)
+    local = is_loopback(settings.host) and not settings.tokens
+    return Served(
+        indexes,
+        embedders,
+        rerankers,
+        settings.tokens,
+        settings.limits,
+        metrics,
+        writable=settings.writable,
+        hosts=_LOCAL_HOSTS if local else (),
+        origins=settings.origins,
+    )
+
+
+def short_name(model: str) -> str:
+    """Return the name of a model without the folders before it; answers show no path."""
+    return Path(model).name or model
+
+
+def _model_of(
+    index: Index,
+    known: dict[str, ServedEmbedder],
+    settings: ServeSettings,
+    metrics: Metrics,
+) -> ServedEmbedder:
+    """Return the model of an index; indexes with the same model share it."""
+    for served in known.values():
+        if not index.identity.differences(served.identity):
+            return served
+    name = short_name(settings.index_model or index.identity.name)
+    embedder = _open_model(index, settings)
+    name = name if name not in known else f"{name}-{len(known) + 1}"
+    known[name] = ServedEmbedder(name, embedder, settings.limits, metrics)
+    return known[name]
+
+
+def _open_model(index: Index, settings: ServeSettings) -> TextEmbedder:
+    open_full = partial(
+        index.matching_embedder,
+        settings.index_model,
+        allow_inexact=settings.allow_inexact,
+        **settings.options,
+    )
+    if not settings.quick:
+        return open_full()
+    embedder = open_full(quick=True)
+    if embedder.identity.engine != "onnx":
+        return embedder
+    return WarmEmbedder(embedder, open_full)
+
+
+def _open_reranker(name: str, options: EmbedderOptions) -> Reranker:
+    return Reranker(
+        name,
+        device=options.get("device", "auto"),
+        engine=options.get("engine", "native"),
+        precision=options.get("precision", "auto"),
+        calibrate=options.get("calibrate"),
+    )

@@ -1,0 +1,166 @@
+"""Problems of a request: their HTTP status, and the body that a client gets.
+
+No body names a path of this machine or has a traceback.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from sbert_search.errors import (
+    ConfigError,
+    CorpusError,
+    IndexLocked,
+    ModelMismatch,
+    NoLexicalData,
+    QueryError,
+)
+
+Kind = Literal[
+    "invalid_request",
+    "authentication",
+    "permission",
+    "not_found",
+    "conflict",
+    "too_large",
+    "overloaded",
+    "unavailable",
+    "internal",
+]
+
+_KINDS: Mapping[int, Kind] = {
+    400: "invalid_request",
+    401: "authentication",
+    403: "permission",
+    404: "not_found",
+    405: "not_found",
+    408: "invalid_request",
+    409: "conflict",
+    413: "too_large",
+    415: "invalid_request",
+    429: "overloaded",
+    431: "too_large",
+    500: "internal",
+    503: "unavailable",
+}
+
+_ROW = re.compile(r"rows:(\d+): (.*)", re.DOTALL)  # how messages about rows in memory begin
+_SUBJECT = re.compile(r"([a-z_]+) is ")  # how messages about an option begin
+
+# Names of the same problems in text-embeddings-inference.
+_TEI_KINDS: Mapping[Kind, str] = {
+    "invalid_request": "Validation",
+    "authentication": "Unauthorized",
+    "permission": "Unauthorized",
+    "not_found": "NotFound",
+    "conflict": "Validation",
+    "too_large": "Validation",
+    "overloaded": "Overloaded",
+    "unavailable": "Unhealthy",
+    "internal": "Backend",
+}
+
+
+@dataclass
+class Problem(Exception):  # noqa: N818 (it becomes an answer)
+    """A request that is not answered.
+
+    Attributes:
+        status: HTTP status.
+        message: What is wrong and what to do about it.
+        param: The field of the request that is wrong; "": none in particular.
+        headers: Further headers of the response.
+        closes: Whether the connection is closed after the response.
+    """
+
+    status: int
+    message: str
+    param: str = ""
+    headers: Mapping[str, str] = field(default_factory=dict)
+    closes: bool = False
+
+    def __post_init__(self) -> None:
+        super().__init__(self.message)
+
+    @property
+    def kind(self) -> Kind:
+        """The kind of the problem, for the body and for metrics."""
+        return _KINDS[self.status]
+
+    def body(self, *, as_tei: bool = False) -> dict[str, object]:
+        """Return the body, in the form of OpenAI's errors or in that of TEI."""
+        if as_tei:
+            shown = f"`{self.param}`: {self.message}" if self.param else self.message
+            return {"error": shown, "error_type": _TEI_KINDS[self.kind]}
+        return {
+            "error": {
+                "message": self.message,
+                "type": self.kind,
+                "param": self.param or None,
+                "code": self.status,
+            }
+        }
+
+
+def invalid(param: str, message: str) -> Problem:
+    """Return the problem of a field with a wrong value."""
+    return Problem(400, message, param)
+
+
+def too_large(param: str, message: str) -> Problem:
+    """Return the problem of a field that exceeds a limit."""
+    return Problem(413, message, param)
+
+
+def overloaded(retry_s: float) -> Problem:
+    """Return the problem of a server that has enough to do for the next seconds."""
+    seconds = max(1, min(60, math.ceil(retry_s)))
+    message = f"The server has too many requests; try again in {seconds} s."
+    return Problem(429, message, headers={"retry-after": str(seconds)})
+
+
+def _field_of(message: str) -> str:
+    """Return the field of a request that a message of this package is about; "": it is unknown."""
+    if message.startswith("The filter"):
+        return "where"
+    if message.startswith(("The query", "Query ")) or "only words to exclude" in message:
+        return "query"
+    if "prompt" in message:
+        return "prompt_name"
+    found = _SUBJECT.match(message)
+    return found[1] if found else ""
+
+
+def _problem_of_row(at: int, message: str) -> Problem:
+    """Return the problem of a document of an update."""
+    param = f"documents[{at}]"
+    if "already indexed with other content" in message:
+        shown = "The id is indexed with other content, which only PUT replaces."
+        return Problem(409, shown, param)
+    return Problem(400, message, param)
+
+
+def problem_of(error: Exception) -> Problem | None:
+    """Return the problem that an error of this package is for a client; None: it is a bug.
+
+    Messages of errors that may name a path are replaced.
+    """
+    if isinstance(error, Problem):
+        return error
+    if isinstance(error, NoLexicalData):
+        message = "The index has no lexical data; use the mode dense, and a query without operators"
+        return Problem(400, f"{message} (syntax plain).", "mode")
+    if isinstance(error, ModelMismatch):
+        return Problem(400, "The index has no model; search by words or by similar.", "mode")
+    if isinstance(error, IndexLocked):
+        message = "Another process is writing to the index; try again."
+        return Problem(409, message, headers={"retry-after": "1"})
+    if isinstance(error, CorpusError) and (row := _ROW.match(str(error))):
+        return _problem_of_row(int(row[1]) - 1, row[2])
+    if isinstance(error, (QueryError, CorpusError, ConfigError)):
+        return Problem(400, str(error), _field_of(str(error)))
+    return None

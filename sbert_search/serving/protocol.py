@@ -1,0 +1,123 @@
+"""HTTP connections with deadlines and limits, which uvicorn's own do not have."""
+
+from __future__ import annotations
+
+import asyncio
+
+import msgspec
+from uvicorn.config import Config
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.server import ServerState
+
+from sbert_search.serving.limits import ServerLimits
+from sbert_search.serving.problems import Problem
+
+HEADER_BYTES = 64 << 10  # largest request line with all headers
+MAX_HEADERS = 100
+
+_TOO_SLOW_BODY = msgspec.json.encode(Problem(408, "The request did not arrive in time.").body())
+_TOO_SLOW = (
+    b"HTTP/1.1 408 Request Timeout\r\ncontent-type: application/json\r\n"
+    b"content-length: %d\r\nconnection: close\r\n\r\n%b" % (len(_TOO_SLOW_BODY), _TOO_SLOW_BODY)
+)
+
+
+class GuardedProtocol(HttpToolsProtocol):
+    """A connection whose client must send headers and body, and read answers, in time.
+
+    Args:
+        limits: The limits.
+        config: As for uvicorn.
+        server_state: As for uvicorn.
+        app_state: As for uvicorn.
+        _loop: As for uvicorn.
+    """
+
+    def __init__(
+        self,
+        limits: ServerLimits,
+        config: Config,
+        server_state: ServerState,
+        app_state: dict[str, object],
+        _loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
+        super().__init__(config, server_state, app_state, _loop)
+        self._limits = limits
+        self._reading: asyncio.TimerHandle | None = None
+        self._writing: asyncio.TimerHandle | None = None
+        self._header_bytes = 0
+        self._in_headers = True
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Start the deadline of the first request; close a connection that is one too many."""
+        super().connection_made(transport)
+        if len(self.connections) > self._limits.connections:
+            transport.abort()
+            return
+        self._read_within(self._limits.header_s)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Stop the deadlines."""
+        self._stop_reading()
+        if self._writing is not None:
+            self._writing.cancel()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Read a part of a request; refuse headers that are too large."""
+        if self._in_headers:
+            self._header_bytes += len(data)
+        super().data_received(data)
+        if self._in_headers and self._header_bytes > HEADER_BYTES:
+            self.send_400_response("The headers are too large.")
+
+    def on_message_begin(self) -> None:
+        """Start the deadline of the headers."""
+        super().on_message_begin()
+        self._in_headers = True
+        if self._reading is None:
+            self._read_within(self._limits.header_s)
+
+    def on_headers_complete(self) -> None:
+        """Start the deadline of the body."""
+        size = sum(len(name) + len(value) for name, value in self.headers) + len(self.url)
+        if size > HEADER_BYTES or len(self.headers) > MAX_HEADERS:
+            raise ValueError("too many or too large headers")  # the parser makes a 400 of it
+        self._in_headers, self._header_bytes = False, 0
+        super().on_headers_complete()
+        self._read_within(self._limits.body_s)
+
+    def on_message_complete(self) -> None:
+        """Stop the deadline of the body."""
+        super().on_message_complete()
+        self._stop_reading()
+        self._in_headers = True
+
+    def pause_writing(self) -> None:
+        """Start the deadline of a client that does not read its answer."""
+        super().pause_writing()
+        self._writing = self.loop.call_later(self._limits.body_s, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        """Stop that deadline."""
+        if self._writing is not None:
+            self._writing.cancel()
+        super().resume_writing()
+
+    def _read_within(self, seconds: float) -> None:
+        self._stop_reading()
+        self._reading = self.loop.call_later(seconds, self._too_slow)
+
+    def _stop_reading(self) -> None:
+        if self._reading is not None:
+            self._reading.cancel()
+            self._reading = None
+
+    def _too_slow(self) -> None:
+        """Close the connection; a client that has begun a request is told why."""
+        begun = self._header_bytes > 0 or not self._in_headers
+        cycle = self.cycle
+        answering = cycle is not None and cycle.response_started and not cycle.response_complete
+        if begun and not answering and not self.transport.is_closing():
+            self.transport.write(_TOO_SLOW)
+        self.transport.close()

@@ -1,0 +1,1 @@
+"""Requests and responses as msgspec structs, from which the OpenAPI document is made."""

@@ -1,0 +1,232 @@
+"""Search, indexes and documents."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from msgspec import Meta, Struct
+
+from sbert_search.serving.schemas.fields import (
+    Count,
+    JsonScalar,
+    JsonValue,
+    Position,
+    Share,
+    Usage,
+)
+
+
+class FusionSettings(Struct, kw_only=True, forbid_unknown_fields=True):
+    """How hybrid search fuses its rankings; see `sbert_search.Fusion`."""
+
+    method: Literal["weighted", "rrf"] = "weighted"
+    dense_weight: Share = 0.5
+    depth: Count = 100
+    rrf_k: Count = 60
+    rerank_weight: Share = 1.0
+
+
+class SearchRequest(Struct, kw_only=True, forbid_unknown_fields=True):
+    """A query or several; the options are those of `sbert_search.SearchOptions`.
+
+    Attributes:
+        query: One query.
+        queries: Several queries, instead.
+        index: Name of the index; "": the first one.
+        k: Number of hits.
+        offset: Number of the best documents to leave out.
+        mode: Compare vectors, words or both; auto: both, if the index has lexical data.
+        where: A filter over the metadata.
+        fusion: How hybrid search fuses.
+        rerank: Whether the server's reranker scores the first hits again.
+        rerank_depth: Number of documents that it scores.
+        highlight: Whether hits have the best sentence and the words that matched.
+        explain: Whether hits have their rank and score in every stage.
+        syntax: Whether quotes, + and - in a query are operators.
+        min_score: Lowest score of a hit.
+        fuzzy: Number of edits by which words may differ.
+        diversity: How much to avoid hits that resemble better ones.
+        group_by: Column whose values group the hits.
+        group_size: Hits of each group.
+        passages: Whether a hit is a passage, so that several may come from a document.
+        full_text: Whether hits have the whole text of a document with several passages.
+        facets: Columns whose values are counted among all documents that match; one query only.
+    """
+
+    query: str | None = None
+    queries: list[str] | None = None
+    index: str = ""
+    k: Count = 10
+    offset: Position = 0
+    mode: Literal["auto", "dense", "lexical", "hybrid"] = "auto"
+    where: str | None = None
+    fusion: FusionSettings | None = None
+    rerank: bool = False
+    rerank_depth: Count = 100
+    highlight: bool = False
+    explain: bool = False
+    syntax: Literal["operators", "plain"] = "operators"
+    min_score: float | None = None
+    fuzzy: Annotated[int, Meta(ge=0, le=2)] = 0
+    diversity: Share = 0.0
+    group_by: str | None = None
+    group_size: Count = 1
+    passages: bool = False
+    full_text: bool = False
+    facets: list[str] = []
+
+
+class StageRank(Struct, kw_only=True):
+    """Rank and score of a hit in one stage of a search."""
+
+    rank: int
+    score: float
+
+
+class SearchHit(Struct, kw_only=True, omit_defaults=True):
+    """A document that was found.
+
+    Attributes:
+        rank: Position in the result, from 1.
+        id: Id of the document.
+        score: The score by which hits are sorted.
+        title: Its title, or "".
+        text: Its text; of a document with several passages, the best one.
+        metadata: Its metadata.
+        chunk: Number of its best passage, from 0.
+        best_sentence: The sentence that answers best, with ``highlight``.
+        matched_words: The words that matched, with ``highlight``.
+        stages: Its rank and score in each stage, with ``explain``.
+    """
+
+    rank: int
+    id: str
+    score: float
+    title: str
+    text: str
+    metadata: dict[str, JsonValue]
+    chunk: int
+    best_sentence: str | None = None
+    matched_words: list[str] | None = None
+    stages: dict[str, StageRank] | None = None
+
+
+class SearchResult(Struct, kw_only=True):
+    """The hits of a query, best first.
+
+    Attributes:
+        query: The query.
+        mode: The mode that found them.
+        commit: Number of commits of the index up to the state that was searched.
+        hits: The hits.
+    """
+
+    query: str
+    mode: str
+    commit: int
+    hits: list[SearchHit]
+
+
+class FacetValue(Struct, kw_only=True):
+    """A value of a column, and the number of documents that match with it."""
+
+    value: JsonScalar
+    count: int
+
+
+class FacetCounts(Struct, kw_only=True):
+    """The values of a column among the documents that match.
+
+    Attributes:
+        column: The column.
+        values: The most frequent values.
+        other: Number of documents with another value.
+        missing: Number of documents without a value.
+        low: The lowest value of a column of numbers, dates or times.
+        high: The highest value of such a column.
+    """
+
+    column: str
+    values: list[FacetValue]
+    other: int
+    missing: int
+    low: JsonScalar | None = None
+    high: JsonScalar | None = None
+
+
+class StageTimes(Struct, kw_only=True):
+    """Milliseconds of the stages of a request."""
+
+    tokenization: float
+    queue: float
+    inference: float
+    search: float
+
+
+class SearchResponse(Struct, kw_only=True):
+    """The results, one for each query."""
+
+    index: str
+    results: list[SearchResult]
+    facets: list[FacetCounts]
+    usage: Usage
+    took_ms: StageTimes
+
+
+class IndexCard(Struct, kw_only=True):
+    """An index of the server.
+
+    Attributes:
+        name: Name in requests.
+        documents: Number of documents.
+        passages: Number of passages.
+        commit: Number of commits up to the state that is served.
+        loaded_at: When this state was loaded, in seconds since 1970.
+        dim: Dimensions of a vector.
+        metric: How vectors are compared.
+        modes: Modes in which it can be searched.
+        reranks: Whether the server has a reranker for it.
+        model: Name of its model; None: it has none.
+        columns: Metadata columns and their types.
+        writable: Whether documents can be added.
+        reload_error: Why the newest commit is not served; "": it is.
+    """
+
+    name: str
+    documents: int
+    passages: int
+    commit: int
+    loaded_at: float
+    dim: int
+    metric: str
+    modes: list[str]
+    reranks: bool
+    model: str | None
+    columns: dict[str, str]
+    writable: bool
+    reload_error: str
+
+
+class IndexList(Struct, kw_only=True):
+    """The indexes of the server; the first one is searched if a request names none."""
+
+    indexes: list[IndexCard]
+
+
+class StoredDocument(Struct, kw_only=True):
+    """A document of an index."""
+
+    index: str
+    id: str
+    title: str
+    text: str
+    metadata: dict[str, JsonValue]
+
+
+class SimilarResponse(Struct, kw_only=True):
+    """The documents that resemble a document most."""
+
+    index: str
+    id: str
+    commit: int
+    hits: list[SearchHit]

@@ -1,0 +1,134 @@
+"""The process of a server: its socket, its signals and its end."""
+
+from __future__ import annotations
+
+import resource
+import signal
+import socket
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from types import FrameType
+from typing import Any, cast
+
+import uvicorn
+
+from sbert_search.errors import ConfigError
+from sbert_search.serving.access_log import AccessLog
+from sbert_search.serving.app import build_app
+from sbert_search.serving.limits import ServerLimits
+from sbert_search.serving.protocol import GuardedProtocol
+from sbert_search.serving.state import Served
+
+NOTICE_S = 0.5  # seconds between "not ready" and the end of new connections
+_BACKLOG = 2048
+_OWN_FILES = 256  # open files that are no connections
+
+
+def open_socket(host: str, port: int) -> socket.socket:
+    """Bind an address.
+
+    Raises:
+        ConfigError: The address is in use or not of this machine.
+    """
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        bound = socket.socket(family, kind, protocol)
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind(address)
+        bound.listen(_BACKLOG)
+    except (OSError, OverflowError, UnicodeError) as error:
+        raise ConfigError(
+            f"--host {host} --port {port} cannot be bound: {error}. Name another port, or end the "
+            "process that uses it."
+        ) from error
+    return bound
+
+
+def url_of(bound: socket.socket) -> str:
+    """Return the address of a bound socket as a URL."""
+    host, port = bound.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def run(served: Served, bound: Sequence[socket.socket], log: AccessLog | None = None) -> None:
+    """Answer requests until SIGTERM or Ctrl-C; requests that have begun get their answers.
+
+    Args:
+        served: What to serve.
+        bound: Listening sockets.
+        log: The access log; None: there is none.
+    """
+    limits = within_open_files(served.limits)
+    config = uvicorn.Config(
+        build_app(served, log),
+        http=cast("Any", partial(GuardedProtocol, limits)),
+        ws="none",
+        loop="asyncio",
+        lifespan="on",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        backlog=_BACKLOG,
+        timeout_keep_alive=int(limits.keep_alive_s),
+        timeout_graceful_shutdown=max(1, int(limits.drain_s)),
+    )
+    DrainingServer(config, served).run(sockets=list(bound))
+
+
+def within_open_files(limits: ServerLimits) -> ServerLimits:
+    """Raise this process's limit on open files, and keep connections within it."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = limits.connections + _OWN_FILES
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    if soft == resource.RLIM_INFINITY or soft >= wanted:
+        return limits
+    return replace(limits, connections=max(16, soft - _OWN_FILES))
+
+
+class DrainingServer(uvicorn.Server):
+    """A server that says for a moment that it is not ready before it stops to listen.
+
+    Args:
+        config: Settings of uvicorn.
+        served: What it serves, which learns of the end.
+    """
+
+    def __init__(self, config: uvicorn.Config, served: Served) -> None:
+        super().__init__(config)
+        self._served = served
+        self._exit_at_s: float | None = None
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Handle signals without raising them again, so that the process exits with 0."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        handled = (signal.SIGINT, signal.SIGTERM)
+        before = {number: signal.signal(number, self.handle_exit) for number in handled}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Begin to end; a second signal ends at once."""
+        if self._served.draining:
+            self.should_exit = self.force_exit = True
+        self._served.draining = True
+        self._exit_at_s = time.monotonic() + NOTICE_S
+
+    async def on_tick(self, counter: int) -> bool:
+        """Stop to listen when the notice is over."""
+        if self._exit_at_s is not None and time.monotonic() >= self._exit_at_s:
+            self.should_exit = True
+        return await super().on_tick(counter)

@@ -1,0 +1,130 @@
+"""What a server serves: indexes, models, tokens and limits, with their metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from time import time
+
+from sbert_search.serving.access import AccessTokens
+from sbert_search.serving.indexes import ServedIndex
+from sbert_search.serving.limits import ServerLimits
+from sbert_search.serving.metrics import Metrics
+from sbert_search.serving.models import ServedEmbedder, ServedReranker
+from sbert_search.serving.problems import Problem, invalid
+
+STALLED_S = 120.0  # a batch that takes longer makes the server not ready
+
+
+@dataclass
+class Served:
+    """Everything that requests use.
+
+    Attributes:
+        indexes: The indexes by name; a request that names none gets the first one.
+        embedders: The embedding models by name.
+        rerankers: The rerankers by name.
+        tokens: The tokens of clients.
+        limits: Limits of requests.
+        metrics: Counters of the server.
+        writable: Whether clients with a writing token may change indexes.
+        hosts: Values of the header Host that are accepted; (): all of them.
+        origins: Origins of web pages that may read answers (CORS).
+        draining: Whether the server is shutting down.
+        active: Requests that are being answered.
+    """
+
+    indexes: Mapping[str, ServedIndex]
+    embedders: Mapping[str, ServedEmbedder]
+    rerankers: Mapping[str, ServedReranker]
+    tokens: AccessTokens
+    limits: ServerLimits
+    metrics: Metrics
+    writable: bool = False
+    hosts: Sequence[str] = ()
+    origins: Sequence[str] = ()
+    draining: bool = False
+    active: int = 0
+    started_at: float = field(default_factory=time)
+
+    def __post_init__(self) -> None:
+        self.metrics.add_gauge(
+            "te_queue_size",
+            "Tokens that wait for a model.",
+            lambda: {(): sum(one.queue.waiting_tokens for one in self.models)},
+        )
+        self.metrics.add_gauge(
+            "sbert_search_requests_active",
+            "Requests that are being answered.",
+            lambda: {(): self.active},
+        )
+        self.metrics.add_gauge(
+            "sbert_search_documents",
+            "Documents of an index.",
+            lambda: {(("index", name),): len(one.index) for name, one in self.indexes.items()},
+        )
+
+    @property
+    def models(self) -> list[ServedEmbedder | ServedReranker]:
+        """All models."""
+        return [*self.embedders.values(), *self.rerankers.values()]
+
+    def index(self, name: str) -> ServedIndex:
+        """Return an index; "": the first one.
+
+        Raises:
+            Problem: There is no such index.
+        """
+        if not self.indexes:
+            raise Problem(404, "The server has no index.", "index")
+        if not name:
+            return next(iter(self.indexes.values()))
+        found = self.indexes.get(name)
+        if found is None:
+            known = ", ".join(self.indexes)
+            message = f"There is no index {name!r:.100}; the server has: {known}."
+            raise Problem(404, message, "index")
+        return found
+
+    def embedder(self, name: str) -> ServedEmbedder:
+        """Return the embedding model of a name, or else the first one.
+
+        Raises:
+            Problem: The server has no model.
+        """
+        if not self.embedders:
+            raise Problem(404, "The server has no embedding model.", "model")
+        return self.embedders.get(name) or next(iter(self.embedders.values()))
+
+    def reranker(self, name: str) -> ServedReranker:
+        """Return the reranker of a name, or else the first one.
+
+        Raises:
+            Problem: The server has no reranker.
+        """
+        if not self.rerankers:
+            raise Problem(404, "The server has no reranker; start it with --rerank MODEL.", "model")
+        return self.rerankers.get(name) or next(iter(self.rerankers.values()))
+
+    def require_items(self, n: int, param: str) -> None:
+        """Refuse a request with no or too many texts.
+
+        Raises:
+            Problem: The number of texts is not from 1 to the limit.
+        """
+        if not n:
+            raise invalid(param, "There is nothing in the list.")
+        if n > self.limits.items:
+            message = f"{n:,} items; a request may have {self.limits.items:,}."
+            raise Problem(413, f"{message} Send several requests.", param)
+
+    def why_not_ready(self) -> str:
+        """Say why the server should get no requests; "": it should."""
+        if self.draining:
+            return "The server is shutting down."
+        for one in self.models:
+            if not one.queue.is_alive:
+                return f"The thread of the model {one.name} has ended."
+            if one.queue.busy_s > STALLED_S:
+                return f"The model {one.name} has computed one batch for {STALLED_S:g} s."
+        return ""

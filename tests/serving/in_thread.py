@@ -1,0 +1,53 @@
+"""A server in a thread of the test, for limits that the command does not offer."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any, cast
+
+import uvicorn
+
+from sbert_search.serving.access import AccessTokens
+from sbert_search.serving.app import build_app
+from sbert_search.serving.limits import ServerLimits
+from sbert_search.serving.opening import ServeSettings, open_served
+from sbert_search.serving.protocol import GuardedProtocol
+from sbert_search.serving.server import open_socket
+
+
+@contextmanager
+def served_in_thread(
+    limits: ServerLimits, indexes: Mapping[str, Path] | None = None
+) -> Iterator[int]:
+    """Serve the hashing model, and indexes, and yield the port."""
+    settings = ServeSettings(
+        indexes=indexes or {},
+        models=[] if indexes else ["hashing"],
+        tokens=AccessTokens({}),
+        limits=limits,
+    )
+    served = open_served(settings)
+    config = uvicorn.Config(
+        build_app(served),
+        http=cast("Any", partial(GuardedProtocol, limits)),
+        ws="none",
+        log_config=None,
+        timeout_keep_alive=int(limits.keep_alive_s),
+        timeout_graceful_shutdown=5,
+    )
+    server = uvicorn.Server(config)
+    with open_socket("127.0.0.1", 0) as bound:
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [bound]})
+        thread.start()
+        try:
+            while not server.started:
+                time.sleep(0.01)
+            yield bound.getsockname()[1]
+        finally:
+            server.should_exit = True
+            thread.join()

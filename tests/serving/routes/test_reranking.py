@@ -1,0 +1,100 @@
+"""Reranking over HTTP gives the scores of `Reranker`, in the forms of Cohere and of TEI."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from sbert_search.search.engine import SearchEngine
+from sbert_search.search.rerankers.maxp import BestWindow
+from sbert_search.search.rerankers.reranker import Reranker
+from tests.models.tiny import TEXTS
+from tests.serving.live import Live
+
+QUERY = "the red cat"
+
+
+@pytest.fixture(scope="module")
+def reranker(models: Path) -> Reranker:
+    return Reranker(models / "cross", precision="fp32")
+
+
+@pytest.mark.parametrize("path", ["/rerank", "/v1/rerank", "/v2/rerank"])
+def test_documents_are_ranked_in_the_form_of_cohere(
+    tiny: Live, reranker: Reranker, path: str
+) -> None:
+    documents = [TEXTS[0], {"text": TEXTS[1]}, *TEXTS[2:]]
+    answer = tiny.post(path, model="rerank-v3.5", query=QUERY, documents=documents)
+    assert answer.status == 200, answer.raw
+    results = answer.json["results"]
+    expected = reranker.rank(QUERY, TEXTS)
+    assert [one["index"] for one in results] == [one["corpus_id"] for one in expected]
+    scores = [one["score"] for one in expected]
+    np.testing.assert_allclose([one["relevance_score"] for one in results], scores, atol=1e-6)
+    assert "document" not in results[0]
+    assert answer.json["meta"]["billed_units"] == {"search_units": 1}
+    assert answer.json["usage"]["total_tokens"] > 0
+    assert answer.json["usage"]["truncated_texts"] == 2
+    best = tiny.post(path, query=QUERY, documents=documents, top_n=2, return_documents=True).json
+    assert [one["document"]["text"] for one in best["results"]] == [
+        TEXTS[one["corpus_id"]] for one in expected[:2]
+    ]
+
+
+def test_texts_are_ranked_in_the_form_of_tei(tiny: Live, reranker: Reranker) -> None:
+    answer = tiny.post("/rerank", query=QUERY, texts=TEXTS, return_text=True)
+    expected = reranker.rank(QUERY, TEXTS)
+    assert [(one["index"], one["text"]) for one in answer.json] == [
+        (one["corpus_id"], TEXTS[one["corpus_id"]]) for one in expected
+    ]
+    assert "text" not in tiny.post("/rerank", query=QUERY, texts=TEXTS).json[0]
+    assert tiny.post("/rerank", query=QUERY, texts=TEXTS, truncate=False).status == 413
+
+
+def test_documents_are_cut_where_the_client_says(tiny: Live, reranker: Reranker) -> None:
+    body = {"query": "cat", "documents": ["the cat sat on the mat", "dog"], "max_tokens_per_doc": 2}
+    results = tiny.ask("POST", "/rerank", body).json["results"]
+    scores = {one["index"]: one["relevance_score"] for one in results}
+    expected = reranker.predict([("cat", "the cat"), ("cat", "dog")])
+    np.testing.assert_allclose([scores[0], scores[1]], expected, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "param"),
+    [
+        ({"query": "x"}, 400, "documents"),
+        ({"query": "x", "documents": ["a"], "texts": ["a"]}, 400, "documents"),
+        ({"query": "x", "documents": []}, 400, "documents"),
+        ({"query": " ", "documents": ["a"]}, 400, "query"),
+        ({"query": "x", "documents": [1]}, 400, "documents[0]"),
+        ({"query": "x", "documents": ["a"], "top_n": 0}, 400, "top_n"),
+        ({"query": "x", "texts": ["a"], "raw_scores": True}, 400, "raw_scores"),
+        ({"query": "x", "documents": ["a"] * 2049}, 413, "documents"),
+    ],
+)
+def test_wrong_requests_are_named(tiny: Live, body: object, status: int, param: str) -> None:
+    answer = tiny.ask("POST", "/rerank", body)
+    assert (answer.status, answer.json["error"]["param"]) == (status, param)
+
+
+def test_a_server_without_a_reranker_says_so(live: Live) -> None:
+    answer = live.post("/rerank", query="x", documents=["a"])
+    assert answer.status == 404
+    assert "--rerank" in answer.json["error"]["message"]
+
+
+def test_a_search_is_reranked_only_when_asked(tiny: Live, models: Path, reranker: Reranker) -> None:
+    index = models / "tiny.index"
+    plain = tiny.search("the cat", explain=True)
+    assert "rerank" not in plain[0]["stages"]
+    hits = tiny.search("the cat", rerank=True, explain=True)
+    engine = SearchEngine(index, reranker=BestWindow(reranker), precision="fp32")
+    expected = engine.search("the cat")
+    assert [hit["id"] for hit in hits] == [hit.doc_id for hit in expected]
+    np.testing.assert_allclose(
+        [hit["stages"]["rerank"]["score"] for hit in hits],
+        [hit.stages["rerank"].score for hit in expected],
+        atol=1e-6,
+    )

@@ -1,0 +1,142 @@
+"""Reloads and updates: what other processes and clients commit is served, and nothing is lost."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from sbert_search.index.index import Index
+from tests.serving.live import READ, WRITE, Live, live_server
+
+SENT = {"authorization": f"Bearer {WRITE}"}
+
+
+def eventually(holds: Callable[[], bool]) -> None:
+    """Wait up to a minute until something holds."""
+    until = time.monotonic() + 60
+    while not holds():
+        assert time.monotonic() < until
+        time.sleep(0.05)
+
+
+def card(live: Live, headers: dict[str, str] | None = None) -> dict[str, object]:
+    [card] = live.ask("GET", "/indexes", headers=headers).json["indexes"]
+    assert isinstance(card, dict)
+    return card
+
+
+def test_a_commit_of_another_process_is_served(folder: Path) -> None:
+    with live_server(folder) as live:
+        assert live.ask("GET", "/documents/cheese").status == 404
+        Index.open(folder).add([{"_id": "cheese", "text": "Rennet makes milk curdle."}])
+        eventually(lambda: live.ask("GET", "/documents/cheese").status == 200)
+        assert [hit["id"] for hit in live.search("rennet", mode="lexical")] == ["cheese"]
+        assert card(live)["documents"] == 4
+        assert b'sbert_search_reloads{index="my.index"} 1' in live.ask("GET", "/metrics").raw
+
+
+def test_a_damaged_commit_is_refused_and_the_old_state_goes_on(folder: Path) -> None:
+    with live_server(folder) as live:
+        before = live.search("wheel")
+        manifest = folder / "MANIFEST.json"
+        sound = manifest.read_bytes()
+        manifest.write_bytes(sound[:-20])
+        eventually(lambda: card(live)["reload_error"] != "")
+        assert live.search("wheel") == before
+        assert live.ask("GET", "/ready").status == 200
+        assert str(folder) not in live.ask("GET", "/indexes").raw.decode()
+        assert b"sbert_search_reload_failures" in live.ask("GET", "/metrics").raw
+        manifest.unlink()
+        manifest.write_bytes(sound)
+        eventually(lambda: card(live)["reload_error"] == "")
+
+
+def test_updates_are_on_disk_when_they_are_answered(folder: Path, token_file: Path) -> None:
+    with live_server(folder, "--token-file", token_file, "--writable") as live:
+
+        def send(method: str, path: str, body: object) -> dict[str, object]:
+            answer = live.ask(method, path, body, SENT)
+            assert answer.status == 200, answer.raw
+            done: dict[str, object] = answer.json
+            return done
+
+        new = {"id": "cheese", "text": "Rennet makes milk curdle.", "title": "Cheese"}
+        added = {**new, "metadata": {"year": 2011, "tags": ["milk", "food"]}}
+        done = send("POST", "/v1/documents", {"documents": [added]})
+        assert (done["indexed"], done["replaced"], done["duplicate"]) == (1, 0, 0)
+        stored = Index.open(folder).get("cheese")
+        assert stored is not None
+        assert (stored.title, stored.text) == (new["title"], new["text"])
+        assert stored.metadata == {"year": 2011, "tags": ("milk", "food")} or dict(
+            stored.metadata
+        ) == {"year": 2011, "tags": ["milk", "food"]}
+        assert Index.open(folder).state.manifest.generation == done["commit"]
+        assert send("POST", "/documents", {"documents": [added]})["duplicate"] == 1
+        other = {"documents": [{**added, "text": "Other words."}]}
+        refused = live.ask("POST", "/documents", other, SENT)
+        assert refused.status == 409
+        assert str(folder) not in refused.raw.decode()
+        assert send("PUT", "/documents", other)["replaced"] == 1
+        hits = live.ask("POST", "/search", {"query": "other", "mode": "lexical"}, SENT).json
+        assert hits["results"][0]["hits"][0]["id"] == "cheese"
+        assert send("POST", "/documents/delete", {"ids": ["cheese", "none"]})["deleted"] == 1
+        assert send("POST", "/documents/delete", {"where": "year < 2000"})["deleted"] == 1
+        assert sorted(one.doc_id for one in Index.open(folder)) == ["bread", "vaccines"]
+        for body, status in (
+            ({"documents": []}, 400),
+            ({"documents": [{"id": "", "text": "x"}]}, 400),
+            ({"documents": [{"id": "a", "text": ""}]}, 400),
+            ({"documents": [{"id": "a", "text": "x", "metadata": {"_id": "b"}}]}, 400),
+            ({"documents": [{"id": "a", "text": "x", "metadata": {"year": "word"}}]}, 400),
+            ({"documents": [{"id": "a", "text": "x", "url": "/etc/passwd"}]}, 400),
+        ):
+            wrong = live.ask("PUT", "/documents", body, SENT)
+            assert wrong.status == status, wrong.raw
+            assert str(folder.parent) not in wrong.raw.decode()
+            assert "/tmp" not in wrong.raw.decode()
+        reading = {"authorization": f"Bearer {READ}"}
+        assert card(live, reading)["documents"] == 2
+
+
+def test_readers_see_whole_commits_while_writers_write(folder: Path, token_file: Path) -> None:
+    """Two documents are always replaced together; no search sees one new and one old."""
+    with live_server(folder, "--token-file", token_file, "--writable") as live:
+
+        def put(n: int) -> None:
+            documents = [
+                {"id": name, "text": f"token state{n}", "metadata": {"n": n}} for name in ("a", "b")
+            ]
+            assert live.ask("PUT", "/documents", {"documents": documents}, SENT).status == 200
+
+        put(0)
+        torn, failed, done = [], [], threading.Event()
+
+        def read() -> None:
+            while not done.is_set():
+                body = {"query": "token", "mode": "lexical"}
+                answer = live.ask("POST", "/search", body, SENT)
+                if answer.status != 200:
+                    failed.append(answer.raw)
+                    continue
+                [result] = answer.json["results"]
+                versions = {hit["metadata"]["n"] for hit in result["hits"]}
+                if len(result["hits"]) != 2 or len(versions) != 1:
+                    torn.append(result)
+
+        readers = [threading.Thread(target=read) for _ in range(4)]
+        for reader in readers:
+            reader.start()
+        for n in range(1, 11):
+            put(n)
+        done.set()
+        for reader in readers:
+            reader.join()
+        assert not torn
+        assert not failed
+        assert json.loads(live.ask("GET", "/documents/a", headers=SENT).raw)["metadata"] == {
+            "n": 10,
+            "year": None,
+        } or live.ask("GET", "/documents/a", headers=SENT).json["metadata"] == {"n": 10}

@@ -1,0 +1,121 @@
+"""Connections of slow and hostile clients."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+
+import pytest
+
+from sbert_search.serving import protocol
+from sbert_search.serving.limits import ServerLimits
+from tests.serving.in_thread import served_in_thread
+
+LIMITS = ServerLimits(header_s=0.3, body_s=0.3, keep_alive_s=60, connections=20)
+HEAD = b"POST /search HTTP/1.1\r\nhost: localhost\r\ncontent-length: 10\r\n"
+
+
+@pytest.fixture(scope="module")
+def port() -> Iterator[int]:
+    with served_in_thread(LIMITS) as port:
+        yield port
+
+
+def connect(port: int) -> socket.socket:
+    return socket.create_connection(("127.0.0.1", port), timeout=30)
+
+
+def all_of(client: socket.socket) -> bytes:
+    """Read until the server closes the connection."""
+    parts = []
+    while True:
+        try:
+            part = client.recv(65_536)
+        except ConnectionResetError:
+            break
+        if not part:
+            break
+        parts.append(part)
+    return b"".join(parts)
+
+
+def test_headers_that_do_not_come_in_time_end_the_connection(port: int) -> None:
+    with connect(port) as silent, connect(port) as slow:
+        slow.sendall(b"GET /health HTT")
+        assert all_of(slow).startswith(b"HTTP/1.1 408")
+        assert all_of(silent) == b""
+
+
+def test_a_body_that_does_not_come_in_time_ends_the_connection(port: int) -> None:
+    with connect(port) as client:
+        client.sendall(HEAD + b"\r\n{")
+        answer = all_of(client)
+        assert answer.startswith(b"HTTP/1.1 408")
+        head, _, body = answer.partition(b"\r\n\r\n")
+        assert f"content-length: {len(body)}".encode() in head
+        assert b'"code":408' in body
+
+
+def test_the_second_request_of_a_connection_has_deadlines_too(port: int) -> None:
+    with connect(port) as client:
+        client.sendall(b"GET /health HTTP/1.1\r\nhost: localhost\r\n\r\n")
+        assert client.recv(65_536).startswith(b"HTTP/1.1 200")
+        client.sendall(b"GET /hea")
+        assert all_of(client).startswith(b"HTTP/1.1 408")
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        b"x: " + b"y" * (protocol.HEADER_BYTES + 1) + b"\r\n",
+        b"x: y\r\n" * (protocol.MAX_HEADERS + 1),
+    ],
+)
+def test_headers_that_are_too_large_are_refused(port: int, headers: bytes) -> None:
+    with connect(port) as client:
+        client.sendall(b"GET /health HTTP/1.1\r\nhost: localhost\r\n" + headers + b"\r\n")
+        assert all_of(client).startswith(b"HTTP/1.1 400")
+
+
+def test_a_request_line_without_end_is_refused(port: int) -> None:
+    with connect(port) as client:
+        client.sendall(b"GET /" + b"a" * (protocol.HEADER_BYTES + 10))
+        assert all_of(client).startswith(b"HTTP/1.1 400")
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"\x00\x01\x02\r\n\r\n",
+        b"GET / HTTP/9.9\r\n\r\n",
+        b"GET http://[ HTTP/1.1\r\nhost: a\r\n\r\n",
+        b"GET /\xff HTTP/1.1\r\nhost: a\r\n\r\n",
+        b"POST / HTTP/1.1\r\ncontent-length: -1\r\n\r\n",
+        b"POST / HTTP/1.1\r\ncontent-length: 1\r\ntransfer-encoding: chunked\r\n\r\n",
+    ],
+)
+def test_what_is_not_http_is_refused(port: int, raw: bytes) -> None:
+    with connect(port) as client:
+        client.sendall(raw)
+        assert all_of(client).startswith(b"HTTP/1.1 4")
+
+
+def test_connections_above_the_limit_are_closed_and_places_come_back(port: int) -> None:
+    clients = [connect(port) for _ in range(LIMITS.connections)]
+    with connect(port) as extra:
+        assert all_of(extra) == b""
+    for client in clients:
+        client.close()
+    with connect(port) as client:
+        client.sendall(b"GET /health HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n")
+        assert all_of(client).startswith(b"HTTP/1.1 200")
+
+
+def test_pipelined_requests_are_answered_in_order(port: int) -> None:
+    with connect(port) as client:
+        one = b"GET /health HTTP/1.1\r\nhost: localhost\r\n\r\n"
+        last = b"GET /nope HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n"
+        client.sendall(one + one + last)
+        answer = all_of(client)
+        statuses = [part[:3] for part in answer.split(b"HTTP/1.1 ")[1:]]
+        assert statuses == [b"200", b"200", b"404"]

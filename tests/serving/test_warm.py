@@ -1,0 +1,51 @@
+"""The exported graph answers until torch is open."""
+
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+import pytest
+
+from sbert_search.embedding.hashing import HashingEmbedder
+from sbert_search.embedding.protocol import TextEmbedder
+from sbert_search.errors import ModelError
+from sbert_search.serving.warm import WarmEmbedder
+
+
+def test_a_large_batch_opens_the_other_embedder_beside_the_requests() -> None:
+    quick, full = HashingEmbedder(8), HashingEmbedder(8)
+    may_open = threading.Event()
+
+    def open_full() -> TextEmbedder:
+        assert may_open.wait(30)
+        return full
+
+    warm = WarmEmbedder(quick, open_full)
+    np.testing.assert_array_equal(warm.encode_query(["a b"]), quick.encode(["a b"]))
+    assert warm.current is quick
+    large = ["word " * 200] * 2
+    np.testing.assert_array_equal(warm.encode(large), quick.encode(large))
+    assert warm.current is quick  # still, since the other is not open
+    may_open.set()
+    for thread in threading.enumerate():
+        if thread.name == "open model":
+            thread.join()
+    assert warm.current is full
+    np.testing.assert_array_equal(warm.encode_document(large), full.encode(large))
+    assert (warm.dim, warm.max_len, warm.batch_tokens) == (8, 512, full.batch_tokens)
+
+
+def test_if_the_other_cannot_be_opened_the_first_goes_on(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def open_full() -> TextEmbedder:
+        raise ModelError("no torch here")
+
+    warm = WarmEmbedder(HashingEmbedder(8), open_full)
+    warm.encode(["word " * 200] * 2)
+    for thread in threading.enumerate():
+        if thread.name == "open model":
+            thread.join()
+    assert warm.encode(["a"]).shape == (1, 8)
+    assert "no torch here" in capsys.readouterr().err
