@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import threading
 import time
 from collections.abc import Callable
@@ -70,9 +69,7 @@ def test_updates_are_on_disk_when_they_are_answered(folder: Path, token_file: Pa
         stored = Index.open(folder).get("cheese")
         assert stored is not None
         assert (stored.title, stored.text) == (new["title"], new["text"])
-        assert stored.metadata == {"year": 2011, "tags": ("milk", "food")} or dict(
-            stored.metadata
-        ) == {"year": 2011, "tags": ["milk", "food"]}
+        assert dict(stored.metadata) == {"year": 2011, "tags": ["milk", "food"]}
         assert Index.open(folder).state.manifest.generation == done["commit"]
         assert send("POST", "/documents", {"documents": [added]})["duplicate"] == 1
         other = {"documents": [{**added, "text": "Other words."}]}
@@ -136,7 +133,5 @@ def test_readers_see_whole_commits_while_writers_write(folder: Path, token_file:
             reader.join()
         assert not torn
         assert not failed
-        assert json.loads(live.ask("GET", "/documents/a", headers=SENT).raw)["metadata"] == {
-            "n": 10,
-            "year": None,
-        } or live.ask("GET", "/documents/a", headers=SENT).json["metadata"] == {"n": 10}
+        stored = live.ask("GET", "/documents/a", headers=SENT).json
+        assert stored["metadata"]["n"] == 10
