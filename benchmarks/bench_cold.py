@@ -18,14 +18,13 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import faiss
 import numpy as np
-from common import Results, arguments, paired, repeats_of
+from common import REPOSITORY, Results, arguments, checked_out, paired, repeats_of
 
 from sbert_search.corpus.documents import CorpusReader
 from sbert_search.index.index import Index
@@ -33,7 +32,6 @@ from sbert_search.models.loading.resolve import resolve_model
 
 QUERY = "does vitamin D deficiency raise the risk of multiple sclerosis?"
 QUICK_DOCS = 300
-REPOSITORY = Path(__file__).resolve().parents[1]
 # Options of the searches that --before compares; without --mode it is the search that users type.
 SEARCHES = {
     "dense": ("--mode", "dense", "--json"),
@@ -118,17 +116,6 @@ def main() -> None:
             require_same_hits(ours, peer)
             add(results, "cold_search", ours, peer, repeats)
     results.write()
-
-
-@contextmanager
-def checked_out(commit: str, folder: Path) -> Iterator[Path]:
-    """Check a commit out into a folder, as a worktree of this repository that is removed again."""
-    git = ["git", "-C", str(REPOSITORY), "worktree"]
-    subprocess.run([*git, "add", "--quiet", "--detach", str(folder), commit], check=True)
-    try:
-        yield folder
-    finally:
-        subprocess.run([*git, "remove", "--force", str(folder)], check=True)
 
 
 def add(results: Results, name: str, ours: Program, peer: Program, repeats: int) -> None:

@@ -7,10 +7,17 @@ first step and ends with the last; it includes collation and optimizer. The figu
 `bf16` compare our training in that precision with sentence-transformers in fp32, and `auto` that in
 the precision that is measured. The figure `same` compares both in bf16, and `auto_of_best` our auto
 with the faster of our fp32 and bf16.
+
+With --before COMMIT, the peer is this package at another commit of this repository: both train on
+the task `nli` in bf16, with 16 pairs a step, in new processes that take turns. The commit is
+checked out into a temporary folder.
 """
 
 import argparse
 import json
+import os
+import subprocess
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -18,7 +25,7 @@ from statistics import median
 from typing import Any
 from unittest import mock
 
-from common import Results, arguments, paired, repeats_of
+from common import REPOSITORY, Results, arguments, checked_out, compare, paired, repeats_of
 from texts import nli_pairs
 
 from sbert_search.models.loading.resolve import resolve_model
@@ -26,6 +33,15 @@ from sbert_search.records import TextPair
 from sbert_search.runtime.progress import set_quiet
 
 BATCH = 32
+SMALL_BATCH = 16  # of --before; what a step costs whatever its size is a larger share of it
+STEPS, QUICK_STEPS = 120, 25  # of --before
+ONCE = """
+import sys
+from bench_training import ours
+from texts import nli_pairs
+batch, pairs = map(int, sys.argv[1:])
+print(ours("nli", "bf16", nli_pairs(pairs)[1], batch=batch))
+"""
 LABELS = ["contradiction", "entailment", "neutral"]
 RECIPES = {"nli": "nli", "mnrl": "query-passage"}  # maps each task to the recipe of this package
 # Maps each figure to our precision and to that of sentence-transformers.
@@ -37,7 +53,7 @@ COMPARISONS = {
 }
 
 
-def ours(task: str, precision: str, pairs: list[TextPair]) -> float:
+def ours(task: str, precision: str, pairs: list[TextPair], *, batch: int = BATCH) -> float:
     """Measure pairs a second of this package."""
     from sbert_search.training.bi_encoder.train import BiEncoderRecipe, train_bi_encoder
     from sbert_search.training.loop.step import Stepper
@@ -57,7 +73,7 @@ def ours(task: str, precision: str, pairs: list[TextPair]) -> float:
         rows = [{"sentence1": p.text1, "sentence2": p.text2, "label": p.label} for p in pairs]
         data.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
         settings = [f"model={resolve_model().path}", f"data.train={data}", "device=cpu"]
-        settings += [f"precision={precision}", f"batching.size={BATCH}", "budget.epochs=1"]
+        settings += [f"precision={precision}", f"batching.size={batch}", "budget.epochs=1"]
         settings += ["mining.negatives=0"]
         recipe = load_recipe(BiEncoderRecipe, "bi-encoder", RECIPES[task], settings)
         train_bi_encoder(recipe, Path(folder, "run"))
@@ -116,6 +132,36 @@ def library(task: str, precision: str, pairs: list[TextPair]) -> float:
     return len(pairs) / (times.found[-1] - times.found[0])
 
 
+def at_commit(source: Path, steps: int) -> float:
+    """Measure pairs a second of the package in a folder, in a new process."""
+    benchmarks = Path(__file__).resolve().parent
+    done = subprocess.run(
+        [sys.executable, "-c", ONCE, str(SMALL_BATCH), str(SMALL_BATCH * steps)],
+        check=True,
+        cwd=source,  # `python -c` imports from here first
+        env={**os.environ, "PYTHONPATH": f"{source}{os.pathsep}{benchmarks}"},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    return float(done.stdout)
+
+
+def measure_before(options: argparse.Namespace, results: Results) -> None:
+    """Train with this version and with that of a commit alternately; add the figure."""
+    steps = QUICK_STEPS if options.quick else STEPS
+    with (
+        tempfile.TemporaryDirectory() as scratch,
+        checked_out(options.before, Path(scratch, "before")) as before,
+    ):
+        figure = compare(
+            lambda: at_commit(REPOSITORY, steps),
+            lambda: at_commit(before, steps),
+            unit="pairs/s",
+            repeats=repeats_of(options),
+        )
+    results.add(f"bf16_nli_{SMALL_BATCH}_pairs_a_step", figure)
+
+
 def measure(task: str, options: argparse.Namespace, results: Results) -> None:
     """Train with both programs and in both precisions alternately; add the figures of a task."""
     count = BATCH * (5 if options.quick else 40)
@@ -136,9 +182,14 @@ def measure(task: str, options: argparse.Namespace, results: Results) -> None:
 
 def main() -> None:
     """Measure, print the figures and write the result file."""
-    options = arguments(__doc__ or "").parse_args()
+    parser = arguments(__doc__ or "")
+    parser.add_argument("--before", metavar="COMMIT", help="compare with this commit")
+    options = parser.parse_args()
     set_quiet(True)
     results = Results(options)
+    if options.before:
+        measure_before(options, results)
+        return results.write()
     for task in ["nli"] if options.quick else RECIPES:
         measure(task, options, results)
     results.write()

@@ -22,6 +22,7 @@ from typing import Any
 
 from sbert_search.runtime.provenance import library_versions, made_with
 
+REPOSITORY = Path(__file__).resolve().parents[1]
 PEERS = ("chromadb", "hnswlib", "lancedb", "txtai", "usearch")
 
 
@@ -98,6 +99,17 @@ def paired(mine: list[float], theirs: list[float], *, unit: str) -> Figure:
         statistics.median(_ratios(mine, theirs)),
         {"ours": mine, "peer": theirs},
     )
+
+
+@contextlib.contextmanager
+def checked_out(commit: str, folder: Path) -> Iterator[Path]:
+    """Check a commit out into a folder, as a worktree of this repository that is removed again."""
+    git = ["git", "-C", str(REPOSITORY), "worktree"]
+    subprocess.run([*git, "add", "--quiet", "--detach", str(folder), commit], check=True)
+    try:
+        yield folder
+    finally:
+        subprocess.run([*git, "remove", "--force", str(folder)], check=True)
 
 
 def rate(count: int, work: Callable[[], object]) -> float:

@@ -18,6 +18,8 @@ from torch import Tensor
 from sbert_search.encoder.dropout import draw_factors
 from sbert_search.encoder.packed import PackedTokens, Window
 
+_BF16_VECTOR, _FP32_VECTOR = 32, 16  # elements in a vector register of 512 bits
+
 
 def dropout_attention(
     query: Tensor, key: Tensor, value: Tensor, tokens: PackedTokens, *, scale: float, p: float
@@ -66,7 +68,7 @@ class _Attention(torch.autograd.Function):
                 bias = window.bias.to(query.dtype).repeat_interleave(query.shape[1], 0)
             beta = 0 if window.bias is None else 1
             scores = torch.baddbmm(bias, window_query, window_key.mT, beta=beta, alpha=scale)
-            probs = scores.softmax(dim=-1)
+            probs = scores.softmax(dim=-1, dtype=_softmax_type(scores)).to(scores.dtype)
             factors = draw_factors(probs.shape, p, probs.dtype)
             _gather(torch.bmm(probs * factors, window_value), window, context)
             saved += window_query, window_key, window_value, probs, factors
@@ -86,11 +88,28 @@ class _Attention(torch.autograd.Function):
             grad_window = _spread(grad_context, window)
             _gather(torch.bmm((probs * factors).mT, grad_window), window, grad_value)
             grad_probs = torch.bmm(grad_window, value.mT).mul_(factors)
-            grad_scores = torch._softmax_backward_data(grad_probs, probs, -1, probs.dtype)
-            grad_scores.mul_(ctx.scale)
+            grad_scores = _softmax_gradient(grad_probs, probs).mul_(ctx.scale)
             _gather(torch.bmm(grad_scores, key), window, grad_query)
             _gather(torch.bmm(grad_scores.mT, query), window, grad_key)
         return grad_query, grad_key, grad_value, None, None, None
+
+
+def _softmax_type(values: Tensor) -> torch.dtype:
+    """Return the type in which torch's softmax over the last dimension is fast.
+
+    In bfloat16 it is slow over rows that do not fill its vector registers of 32 elements. It
+    computes in float32 in any case, so the results are equal.
+    """
+    length = values.shape[-1]
+    fills = length % _BF16_VECTOR == 0 or length < _FP32_VECTOR
+    return values.dtype if fills else torch.float32
+
+
+def _softmax_gradient(grad_probs: Tensor, probs: Tensor) -> Tensor:
+    """Return the gradient of the scores from that of their softmax."""
+    dtype = _softmax_type(probs)
+    wide = torch._softmax_backward_data(grad_probs.to(dtype), probs.to(dtype), -1, dtype)
+    return wide.to(probs.dtype)
 
 
 def _spread(part: Tensor, window: Window) -> Tensor:

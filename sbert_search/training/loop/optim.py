@@ -107,12 +107,33 @@ class _Scaled(Protocol):
     found_inf: Tensor | None  # 1: the step is left out
 
 
-def gradient_norm(model: nn.Module) -> Tensor:
+def gradient_norm(model: nn.Module, further: Sequence[Tensor] = ()) -> Tensor:
     """Return the norm of all gradients as one vector, a scalar.
 
     It is not finite if any gradient is not finite.
+
+    Args:
+        model: The model with its gradients.
+        further: Values of gradients that were taken from the model.
     """
-    return nn.utils.get_total_norm([p.grad for p in model.parameters() if p.grad is not None])
+    gradients = [p.grad for p in model.parameters() if p.grad is not None]
+    return nn.utils.get_total_norm([*gradients, *further])
+
+
+def clip_divisor(norm: Tensor, max_norm: float) -> Tensor | None:
+    """Return what the gradients are divided by, so that their norm is at most ``max_norm``.
+
+    Args:
+        norm: The norm of all gradients.
+        max_norm: Largest norm; 0 turns clipping off.
+
+    Returns:
+        A float32 scalar; None: the norm is small enough, or clipping is off.
+    """
+    if not max_norm:
+        return None
+    divisor = (norm + 1e-6) / max_norm  # as in torch.nn.utils.clip_grads_with_norm_
+    return divisor.float() if divisor > 1 else None
 
 
 def clipped_step(optimizer: torch.optim.AdamW, norm: Tensor, max_norm: float) -> None:
@@ -130,9 +151,8 @@ def clipped_step(optimizer: torch.optim.AdamW, norm: Tensor, max_norm: float) ->
         optimizer.step()
     elif norm.device.type == "cpu" and optimizer.defaults["fused"]:
         scaled = cast(_Scaled, optimizer)
-        divisor = (norm + 1e-6) / max_norm  # as in torch.nn.utils.clip_grads_with_norm_
-        if divisor > 1:
-            scaled.grad_scale, scaled.found_inf = divisor.float(), torch.zeros(())
+        if (divisor := clip_divisor(norm, max_norm)) is not None:
+            scaled.grad_scale, scaled.found_inf = divisor, torch.zeros(())
         try:
             optimizer.step()
         finally:

@@ -17,11 +17,13 @@ from sbert_search.training.loop.gradients import LossTotals, StepContext, StepMe
 from sbert_search.training.loop.objective import Batch, InBatchObjective, Objective
 from sbert_search.training.loop.optim import (
     OptimConfig,
+    clip_divisor,
     clipped_step,
     gradient_norm,
     make_optimizer,
 )
 from sbert_search.training.loop.state import RunState
+from sbert_search.training.loop.table_steps import TableSteps
 
 
 @dataclass(slots=True)
@@ -50,7 +52,11 @@ class Stepper:
         self.objective, self.batches, self.model = objective, batches, model
         self.config, self.context = config, context
         self.optimizer = make_optimizer(model, config)
-        self._freed = FreedMemory() if context.device.type == "cpu" else None
+        on_cpu = context.device.type == "cpu"
+        self._freed = FreedMemory() if on_cpu else None
+        # Ranks exchange dense gradients. On other devices a dense gradient costs little.
+        by_row = on_cpu and context.ranks.world == 1
+        self._tables = TableSteps(model if by_row else nn.Module())
 
     def plan(self, epoch: int, index: int, micro_size: int | None) -> Iterator[PlannedStep]:
         """Yield steps without end, from number ``index`` of an epoch on.
@@ -76,11 +82,13 @@ class Stepper:
             group["lr"] = lr * group["factor"]
         totals = self._gradients(planned, state)
         self.context.ranks.sum_gradients(self.model.parameters())
-        norm = gradient_norm(self.model)
+        of_tables = self._tables.take_gradients()
+        norm = gradient_norm(self.model, [gradient.values() for gradient in of_tables.values()])
         metrics = totals.read(norm)
         if wrong := not_finite(metrics):
             raise non_finite_error(wrong, state.step + 1, lr, totals.non_finite_rows(planned.parts))
         clipped_step(self.optimizer, norm, self.config.clip)
+        self._tables.step(self.optimizer, of_tables, clip_divisor(norm, self.config.clip))
         tokens = int(self.batches.lengths[planned.rows].sum())
         state.advance(len(planned.rows), tokens, ends_epoch=planned.ends_epoch)
         if self._freed is not None:
@@ -99,9 +107,10 @@ class Stepper:
             self.optimizer.zero_grad()
             try:
                 batches = [batch.to(context.device) for batch in planned.batches]
-                if isinstance(self.objective, InBatchObjective):
-                    return add_in_batch_gradients(self.model, self.objective, batches, context)
-                return add_gradients(self.model, self.objective, batches, context)
+                with self._tables.sparse_gradients():
+                    if isinstance(self.objective, InBatchObjective):
+                        return add_in_batch_gradients(self.model, self.objective, batches, context)
+                    return add_gradients(self.model, self.objective, batches, context)
             except (RuntimeError, MemoryError) as error:
                 if not out_of_memory(error) or context.ranks.world > 1:
                     raise
