@@ -5,9 +5,13 @@ Exit codes: 0 done, 1 failed, 2 wrong usage, 3 finished with rejected rows, 130 
 
 from __future__ import annotations
 
+import atexit
 import io
+import os
 import sys
+import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn
 
@@ -110,7 +114,21 @@ def run(arguments: Sequence[str] | None = None) -> int:
 def main() -> NoReturn:
     """Run the command line of this process and exit."""
     streams.prepare()
-    sys.exit(run())
+    _exit(run())
+
+
+def _exit(code: int) -> NoReturn:
+    """End this process without freeing its modules, which takes a fifth of a query's time.
+
+    If other threads still run, Python ends in its usual way, which waits for them.
+    """
+    if threading.active_count() > 1:
+        sys.exit(code)
+    atexit._run_exitfuncs()
+    with suppress(OSError):
+        sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
 
 
 def _with_near_options(error: click.ClickException) -> click.ClickException:

@@ -113,3 +113,39 @@ def test_the_completion_script_of_each_shell_asks_this_program(shell: str) -> No
     assert f"_SBERT_SEARCH_COMPLETE={shell}_complete" in script
     assert "sbert-search" in script
     assert sbert_search("completion", "tcsh").code == 2
+
+
+ENDING = """
+import atexit, sys, threading, time
+from sbert_search.cli.main import main
+
+class Freed:
+    def __del__(self):
+        print("freed")
+
+def work():
+    time.sleep(0.3)
+    print("thread done")
+
+freed = Freed()
+atexit.register(print, "at exit")
+if sys.argv[1] == "thread":
+    threading.Thread(target=work).start()
+sys.argv[1:] = ["--version"] if sys.argv[1] != "wrong" else ["--wrong"]
+main()
+"""
+
+
+@pytest.mark.parametrize(
+    ("how", "code", "lines"),
+    [
+        ("alone", 0, ["at exit"]),
+        ("wrong", 2, ["at exit"]),
+        ("thread", 0, ["thread done", "at exit", "freed"]),
+    ],
+)
+def test_the_process_ends_without_freeing_modules(how: str, code: int, lines: list[str]) -> None:
+    """Exit handlers run, and other threads are waited for."""
+    done = sbert_search(how, launcher=(sys.executable, "-c", ENDING))
+    assert done.code == code
+    assert [line for line in done.out.splitlines() if "version" not in line] == lines
