@@ -32,6 +32,7 @@ from sbert_search.models.loading.resolve import resolve_model
 
 QUERY = "does vitamin D deficiency raise the risk of multiple sclerosis?"
 QUICK_DOCS = 300
+PACKAGE = (sys.executable, "-m", "sbert_search")
 # Options of the searches that --before compares; without --mode it is the search that users type.
 SEARCHES = {
     "dense": ("--mode", "dense", "--json"),
@@ -98,17 +99,14 @@ def main() -> None:
     results, repeats = Results(options), repeats_of(options)
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
+        texts = source_of(Path(data or "") / "scifact", folder, quick=options.quick)
         index = options.index and options.index.resolve()
-        index = index or build(Path(data or "") / "scifact", folder, quick=options.quick)
-        package = [sys.executable, "-m", "sbert_search"]
-        search = [*package, "search", str(index), QUERY]
         if options.before:
-            commands = {"help": [*package, "--help"]}
-            commands |= {name: [*search, *given] for name, given in SEARCHES.items()}
             with checked_out(options.before, folder / "before") as source:
-                for name, command in commands.items():
-                    add(results, name, Program(command), Program(command, source), repeats)
+                compare_versions(results, source, index or build(texts, folder, source), repeats)
         else:
+            index = index or build(texts, folder)
+            search = [*PACKAGE, "search", str(index), QUERY]
             write_peer_files(Index.open(index), folder)
             model = str(resolve_model(Index.open(index).identity.name).path)
             ours = Program([*search, "--mode", "dense", "--json"])
@@ -130,18 +128,37 @@ def add(results: Results, name: str, ours: Program, peer: Program, repeats: int)
         results.add(f"{name}_{clock}", paired(mine, theirs, unit="s"))
 
 
-def build(source: Path, folder: Path, *, quick: bool) -> Path:
-    """Index SciFact; with ``quick``, only its first `QUICK_DOCS` abstracts."""
-    if quick:
-        batches = CorpusReader([source], batch_rows=QUICK_DOCS).batches()
-        lines = [
-            json.dumps({"_id": document.doc_id, "title": document.title, "text": document.text})
-            for document in next(iter(batches)).documents
-        ]
-        source = folder / "first.jsonl"
-        source.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    Index.build(source, out=folder / "our.index", on_truncate="warn")
-    return folder / "our.index"
+def compare_versions(results: Results, source: Path, index: Path, repeats: int) -> None:
+    """Run the commands by this version and by that in the folder ``source``, in turn."""
+    commands = {"help": [*PACKAGE, "--help"]}
+    for name, given in SEARCHES.items():
+        commands[name] = [*PACKAGE, "search", str(index), QUERY, *given]
+    for name, command in commands.items():
+        add(results, name, Program(command), Program(command, source), repeats)
+
+
+def source_of(scifact: Path, folder: Path, *, quick: bool) -> Path:
+    """Return the file or folder to index; with ``quick``, the first `QUICK_DOCS` abstracts."""
+    if not quick or not scifact.exists():
+        return scifact
+    batches = CorpusReader([scifact], batch_rows=QUICK_DOCS).batches()
+    lines = [
+        json.dumps({"_id": document.doc_id, "title": document.title, "text": document.text})
+        for document in next(iter(batches)).documents
+    ]
+    first = folder / "first.jsonl"
+    first.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return first
+
+
+def build(texts: Path, folder: Path, source: Path = REPOSITORY) -> Path:
+    """Index texts with the package in the folder ``source``.
+
+    This version opens indexes of older versions, but an older version opens none of this one.
+    """
+    index = folder / "our.index"
+    Program([*PACKAGE, "index", "build", str(texts), "--out", str(index)], source).output()
+    return index
 
 
 def write_peer_files(index: Index, folder: Path) -> None:
