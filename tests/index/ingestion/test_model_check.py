@@ -121,6 +121,7 @@ def test_an_index_in_int8_is_extended_in_int8_and_searched_in_any_precision(
     assert calibration
     index.add(rows[3:4], device="cpu")
     assert len(index) == 4
+    assert Index.open(tmp_path / "index").matching_embedder(device="cpu").identity == index.identity
     with pytest.raises(ModelMismatch, match="int8 and exact vectors are not mixed"):
         index.add(rows[4:], device="cpu", precision="fp32")
     own = [f"the cat sat {number} times" for number in range(20)]
