@@ -77,19 +77,17 @@ def show_facet(facet: Facet) -> None:
 
 def show_hits(hits: Iterable[Hit]) -> None:
     """Print rank, score, title and id of each hit, and a snippet around its best sentence."""
-    from rich.text import Text
-
     console = terminal()
     width = console.width - 4
     for hit in hits:
         lines = chain.from_iterable(
             _wrapped(text, console, width, most) for text, most in _paragraphs(hit)
         )
-        console.print(next(lines))
+        shown = next(lines)
         for line in lines:
             line.rstrip()
-            console.print(Text.assemble("    ", line))
-        console.print()
+            shown.append("\n    ").append_text(line)
+        console.print(shown, end="\n\n")
 
 
 def _wrapped(text: Text, console: Console, width: int, most: int) -> list[Text]:

@@ -52,6 +52,7 @@ def _single_without_collections(function: Callable[..., None]) -> Callable[..., 
             function(*args, **options)
         finally:
             if pausing:
+                gc.freeze()  # the next collection would look for garbage among all these objects
                 gc.enable()
 
     return call

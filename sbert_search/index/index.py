@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 import time
 import weakref
 from collections.abc import Callable, Iterable, Mapping
@@ -146,6 +145,8 @@ class Index(MaintainedIndex):
         if out is not None:
             build(Path(out))
             return cls.open(out)
+        import tempfile  # a query needs none
+
         scratch = tempfile.TemporaryDirectory(prefix="sbert-search-", ignore_cleanup_errors=True)
         try:
             folder = Path(scratch.name)

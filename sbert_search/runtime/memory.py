@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import platform
 import resource
 import sys
 from dataclasses import dataclass
@@ -119,6 +118,8 @@ class FreedMemory:
 
 
 def _glibc() -> ctypes.CDLL | None:
+    import platform  # compiles many patterns, which a query does not need
+
     if platform.libc_ver()[0] != "glibc":
         return None
     return ctypes.CDLL(None)
