@@ -222,7 +222,7 @@ class Predictor:
             CorpusError: A text contains a lone surrogate, which UTF-8 cannot encode.
         """
         model = self._tagger()
-        tagging = [TaggingText(text, words_of(text)) for text in texts]
+        tagging = [TaggingText(text, words_of(text), len(self.labels)) for text in texts]
         self._compute_tags(model, tagging, show_progress_bar)
         return [entities_of(model, text) for text in tagging]
 
@@ -235,9 +235,9 @@ class Predictor:
             ConfigError: The model does not tag words.
         """
         model = self._tagger()
-        tagging = [TaggingText(*join_words(words)) for words in sentences]
+        tagging = [TaggingText(*join_words(words), len(self.labels)) for words in sentences]
         self._compute_tags(model, tagging, show_progress_bar)
-        return [[tag for tag, _ in tags_of_words(model, text.logits)] for text in tagging]
+        return [[tag for tag, _ in tags_of_words(model, text)] for text in tagging]
 
     def answer(
         self,
@@ -307,8 +307,8 @@ class Predictor:
                     ids, words, rows = encode_parts(model, left)
                     batch = (range(len(left)), ids, None, rows)
                     for n, logits in per_token_logits(self._engine, self._launcher, [batch]):
-                        for word, own in zip(words[n], logits, strict=True):
-                            left[n].logits[word] = own
+                        left[n].logits[words[n]] = logits
+                        left[n].known[words[n]] = True
                 advance(len(window))
 
     def _label(self, model: SequenceClassifier, row: list[float]) -> TextLabel:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -36,20 +36,25 @@ class TaggingText:
     Attributes:
         text: The text.
         words: Its words.
-        logits: Logits of each word, float32 (labels,); None: not computed yet, or the tokenizer
-            makes no token of the word.
+        n_labels: Number of labels of the model.
+        logits: Logits of the words, float32 (words, labels).
+        known: Whether the logits of a word are computed, bool (words,). They are not if the
+            tokenizer makes no token of it.
         start: The first word of the part to compute next.
         need: The first word whose logits are missing.
     """
 
     text: str
     words: Sequence[CharSpan]
-    logits: list[Vectors | None] = field(default_factory=list)
+    n_labels: int
+    logits: Vectors = field(init=False)
+    known: NDArray[np.bool_] = field(init=False)
     start: int = 0
     need: int = 0
 
     def __post_init__(self) -> None:
-        self.logits = [None] * len(self.words)
+        self.logits = np.zeros((len(self.words), self.n_labels), dtype=np.float32)
+        self.known = np.zeros(len(self.words), dtype=np.bool_)
 
     @property
     def done(self) -> bool:
@@ -96,26 +101,23 @@ def encode_parts(
     return encoded.ids, numbers, rows
 
 
-def tags_of_words(model: TokenClassifier, logits: Sequence[Vectors | None]) -> Iterator[
-    tuple[str, float]
-]:  # fmt: skip
-    """Yield the tag of each word and its probability; a word without token is outside."""
-    known = [own for own in logits if own is not None]
-    if known:
-        table: NDArray[np.float32] = np.stack(known)
-        chosen = model.decode(table)
-        chances = probabilities(table, "class", model.temperature)
-        found = iter(
-            [(model.labels[c], float(row[c])) for c, row in zip(chosen, chances, strict=True)]
-        )
+def tags_of_words(model: TokenClassifier, text: TaggingText) -> list[tuple[str, float]]:
+    """Return the tag of each word and its probability; a word without token is outside."""
     outside = OUTSIDE if OUTSIDE in model.labels or model.scheme else model.labels[0]
-    for own in logits:
-        yield (outside, 1.0) if own is None else next(found)
+    tagged = [(outside, 1.0)] * len(text.words)
+    table = text.logits[text.known]
+    if len(table):
+        chosen = model.decode(table)
+        chances = probabilities(table, "class", model.temperature)[np.arange(len(table)), chosen]
+        words = np.flatnonzero(text.known)
+        for word, label, chance in zip(words.tolist(), chosen, chances.tolist(), strict=True):
+            tagged[word] = model.labels[label], chance
+    return tagged
 
 
 def entities_of(model: TokenClassifier, text: TaggingText) -> TextEntities:
     """Return the entities of a text all of whose words have logits."""
-    tagged = list(tags_of_words(model, text.logits))
+    tagged = tags_of_words(model, text)
     tags = [tag for tag, _ in tagged]
     if model.scheme is None:
         spans = [(tag, n, n + 1) for n, tag in enumerate(tags)]
