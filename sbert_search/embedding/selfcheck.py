@@ -1,4 +1,4 @@
-"""Check on eight texts that a device computes nearly the same vectors as the CPU in fp32."""
+"""Check on eight texts that a device computes nearly the same output as the CPU in fp32."""
 
 from __future__ import annotations
 
@@ -49,4 +49,27 @@ def check_vectors(reference: Vectors, vectors: Vectors, *, min_cosine: float, wh
             f"{where} gives wrong vectors: the cosine similarity to the CPU in fp32 is {worst:.6f} "
             f"for {SELF_CHECK_TEXTS[int(cosines.argmin())][:40]!r}, and at least {min_cosine} is "
             "needed; use --device cpu or --precision fp32."
+        )
+
+
+def check_scores(reference: Vectors, scores: Vectors, *, tolerance: float, where: str) -> None:
+    """Compare scores or logits of the self-check texts with those of the CPU in fp32.
+
+    Args:
+        reference: Float32 (n, labels), computed on the CPU in fp32.
+        scores: Scores of the same texts from the engine that is checked, float32 (n, labels).
+        tolerance: Largest allowed difference, relative to the largest absolute value of the
+            reference, or to 1 if that is larger.
+        where: Engine, device and precision, for the message.
+
+    Raises:
+        ModelError: A score is not finite, or differs too much.
+    """
+    if not np.isfinite(scores).all():
+        raise ModelError(f"{where} gives scores that are not finite; use --device cpu.")
+    difference = float(np.abs(scores - reference).max() / max(1.0, np.abs(reference).max()))
+    if difference > tolerance:
+        raise ModelError(
+            f"{where} gives wrong scores: they differ by {difference:.3g} from those of the CPU in "
+            f"fp32, and {tolerance:g} is allowed; use --device cpu or --precision fp32."
         )

@@ -11,11 +11,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from sbert_search.embedding.engines.loading import PRECISIONS, describe_object, open_engine
+from sbert_search.embedding.engines.loading import describe_object
 from sbert_search.embedding.engines.native import PackedEngine
+from sbert_search.embedding.engines.opening import place
 from sbert_search.embedding.engines.protocol import OpenedModel
 from sbert_search.embedding.protocol import Vectors
-from sbert_search.embedding.selfcheck import SELF_CHECK_TEXTS
+from sbert_search.embedding.selfcheck import SELF_CHECK_TEXTS, check_scores
 from sbert_search.embedding.token_budget import BatchLauncher
 from sbert_search.encoder.inference_layers import freeze
 from sbert_search.encoder.packed import PackedTokens
@@ -41,7 +42,7 @@ _LOADERS: dict[str, Callable[[ModelFolder], Head]] = {
 }
 # Largest allowed difference from the logits on the CPU in fp32, relative to the largest absolute
 # value of these, or to 1 if that is larger.
-_TOLERANCE = {torch.float32: 1e-3, torch.bfloat16: 0.1, torch.float16: 0.05}
+_TOLERANCES = {"fp32": 1e-3, "bf16": 0.1, "fp16": 0.05}
 
 
 class HeadEngine(PackedEngine):
@@ -114,17 +115,8 @@ def open_head(
         return describe_object(model, description, HeadEngine(model))
     resolved = resolve_model(model)
     folder = read_folder(resolved.path)
-    placed = open_engine(
-        partial(_load, folder), _move_and_check, device=device, precision=precision
-    )
-    return OpenedModel.from_folder(
-        resolved,
-        folder,
-        placed.engine,
-        PRECISIONS[placed.dtype],
-        str(placed.device),
-        placed.verdict,
-    )
+    load = partial(_load, folder)
+    return place(resolved, folder, load, _check_change, device=device, precision=precision)
 
 
 def _load(folder: ModelFolder) -> HeadEngine:
@@ -140,21 +132,15 @@ def _load(folder: ModelFolder) -> HeadEngine:
     )
 
 
-def _move_and_check(engine: HeadEngine, device: torch.device, dtype: torch.dtype) -> None:
-    """Move a model from the CPU in fp32, and compare its logits with those before the move."""
-    where = f"The model on {device} in {PRECISIONS[dtype]}"
+def _check_change(
+    engine: HeadEngine, change: Callable[[], None], *, precision: str, where: str
+) -> None:
+    """Change a model on the CPU in fp32, and compare its logits with those before the change."""
     ids, _ = engine.tokenizer.encode(list(SELF_CHECK_TEXTS))
     reference = _logits(engine, ids)
-    engine.move(device, dtype)
+    change()
     logits = _logits(engine, ids)
-    if not np.isfinite(logits).all():
-        raise ModelError(f"{where} gives logits that are not finite; use --device cpu.")
-    difference = float(np.abs(logits - reference).max() / max(1.0, np.abs(reference).max()))
-    if difference > _TOLERANCE[dtype]:
-        raise ModelError(
-            f"{where} gives wrong logits: they differ by {difference:.3g} from those of the CPU in "
-            f"fp32, and {_TOLERANCE[dtype]:g} is allowed; use --device cpu or --precision fp32."
-        )
+    check_scores(reference, logits, tolerance=_TOLERANCES[precision], where=where)
 
 
 def _logits(engine: HeadEngine, ids: Sequence[Ids]) -> Vectors:

@@ -47,10 +47,11 @@ class Engine(Protocol):
 
 
 E = TypeVar("E")
+E_co = TypeVar("E_co", covariant=True)
 
 
 @dataclass(frozen=True, slots=True)
-class OpenedModel(Generic[E]):
+class OpenedModel(Generic[E_co]):
     """A model ready to compute vectors or scores, and the values that `ModelIdentity` needs.
 
     Attributes:
@@ -72,7 +73,7 @@ class OpenedModel(Generic[E]):
     description: ModelDescription
     weights_sha256: Callable[[], str]
     tokenizer_sha256: Callable[[], str]
-    engine: E
+    engine: E_co
     precision: str
     device: str
     folder: ModelFolder | None = None
@@ -90,7 +91,7 @@ class OpenedModel(Generic[E]):
         verdict: Verdict | None = None,
     ) -> OpenedModel[E]:
         """Describe an engine whose model was read from a folder."""
-        return cls(
+        return OpenedModel(
             resolved.name,
             resolved.origin,
             folder.description,

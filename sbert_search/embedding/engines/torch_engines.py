@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
 from itertools import cycle
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,28 +11,18 @@ import numpy as np
 import torch
 
 from sbert_search.embedding.arguments import CalibrationTexts
-from sbert_search.embedding.engines.int8 import (
-    choose_fastest,
-    open_int8,
-    packed_batches,
-    refuse_int8_in_memory,
-)
-from sbert_search.embedding.engines.loading import (
-    PRECISIONS,
-    check_engine,
-    describe_object,
-    open_engine,
-)
+from sbert_search.embedding.engines.int8 import packed_batches, refuse_int8_in_memory
+from sbert_search.embedding.engines.loading import describe_object
 from sbert_search.embedding.engines.native import PackedEngine
+from sbert_search.embedding.engines.opening import open_folder
 from sbert_search.embedding.engines.protocol import Engine, EngineName, OpenedModel
 from sbert_search.embedding.protocol import TokenizedTexts, Vectors
 from sbert_search.embedding.selfcheck import INT8_COSINE, SELF_CHECK_TEXTS, check_vectors
 from sbert_search.encoder.packed import PackedTokens
 from sbert_search.models.bi_encoder import BiEncoder
-from sbert_search.models.loading.folder import ModelFolder, read_folder
+from sbert_search.models.loading.folder import ModelFolder
 from sbert_search.models.loading.interchange import LibraryEncoder, load_sentence_transformer
 from sbert_search.models.loading.native_support import require_kind, require_sane, why_not_native
-from sbert_search.models.loading.resolve import resolve_model
 from sbert_search.runtime.device import Precision, plain_memory_errors
 from sbert_search.runtime.progress import note
 from sbert_search.runtime.verdicts import Verdict
@@ -93,6 +82,8 @@ class LibraryEngine:
 
 
 TorchEngine = NativeEngine | LibraryEngine
+# Minimum cosine similarity of a vector to that of the CPU in fp32.
+_COSINES = {"fp32": 0.99999, "bf16": 0.999, "fp16": 0.999, "int8": INT8_COSINE}
 
 
 def open_model(
@@ -118,36 +109,18 @@ def open_model(
     if model is not None and not isinstance(model, (str, Path)):
         library = LibraryEncoder(model)
         return describe_object(model, library.describe(), LibraryEngine(library))
-    check_engine(engine)
-    resolved = resolve_model(model)
-    folder = read_folder(resolved.path)
-    if precision == "fastest":
-        candidate = _open_folder(folder, engine)
-        precision = choose_fastest(folder, candidate, device=device, texts=calibrate)
-    if precision == "int8":
-        fp32 = _open_folder(folder, engine)
-        return open_int8(
-            resolved,
-            folder,
-            fp32,
-            partial(_check_change, fp32, min_cosine=INT8_COSINE, where="native on cpu in int8"),
-            device=device,
-            texts=calibrate,
-        )
-    placed = open_engine(
-        partial(_open_folder, folder, engine), _move_and_check, device=device, precision=precision
-    )
-    return OpenedModel.from_folder(
-        resolved,
-        folder,
-        placed.engine,
-        PRECISIONS[placed.dtype],
-        str(placed.device),
-        placed.verdict,
+    return open_folder(
+        model,
+        _load,
+        _check_change,
+        device=device,
+        engine=engine,
+        precision=precision,
+        calibrate=calibrate,
     )
 
 
-def _open_folder(folder: ModelFolder, engine: EngineName) -> TorchEngine:
+def _load(folder: ModelFolder, engine: EngineName) -> TorchEngine:
     """Load a model on the CPU in fp32."""
     require_kind(folder, "SentenceTransformer")
     require_sane(folder)
@@ -160,24 +133,15 @@ def _open_folder(folder: ModelFolder, engine: EngineName) -> TorchEngine:
     return LibraryEngine(LibraryEncoder(load_sentence_transformer(folder.path)))
 
 
-def _move_and_check(engine: TorchEngine, device: torch.device, dtype: torch.dtype) -> None:
-    """Move a model from the CPU in fp32 and compare its vectors with those before the move."""
-    _check_change(
-        engine,
-        lambda: engine.move(device, dtype),
-        min_cosine=0.99999 if dtype == torch.float32 else 0.999,
-        where=f"{engine.name} on {device} in {PRECISIONS[dtype]}",
-    )
-
-
 def _check_change(
-    engine: TorchEngine, change: Callable[[], None], *, min_cosine: float, where: str
+    engine: TorchEngine, change: Callable[[], None], *, precision: str, where: str
 ) -> None:
     """Change a model on the CPU in fp32 and compare its vectors with those before the change.
 
     The texts are compared as one batch and one by one: torch chooses kernels by the shape of a
     batch, so one of the two can be wrong alone.
     """
+    min_cosine = _COSINES[precision]
     ids, lost = engine.tokenizer.encode(SELF_CHECK_TEXTS)
     texts = TokenizedTexts(SELF_CHECK_TEXTS, "", ids, lost)
     reference = engine(texts)

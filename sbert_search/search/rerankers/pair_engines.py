@@ -3,42 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-import numpy as np
 import torch
 
 from sbert_search.embedding.arguments import CalibrationTexts
-from sbert_search.embedding.engines.int8 import (
-    choose_fastest,
-    open_int8,
-    packed_batches,
-    refuse_int8_in_memory,
-)
-from sbert_search.embedding.engines.loading import (
-    PRECISIONS,
-    check_engine,
-    describe_object,
-    open_engine,
-)
+from sbert_search.embedding.engines.int8 import packed_batches, refuse_int8_in_memory
+from sbert_search.embedding.engines.loading import describe_object
 from sbert_search.embedding.engines.native import PackedEngine
+from sbert_search.embedding.engines.opening import open_folder
 from sbert_search.embedding.engines.protocol import EngineName, OpenedModel
 from sbert_search.embedding.protocol import Vectors
-from sbert_search.embedding.selfcheck import SELF_CHECK_TEXTS
+from sbert_search.embedding.selfcheck import SELF_CHECK_TEXTS, check_scores
 from sbert_search.encoder.packed import PackedTokens
 from sbert_search.errors import ModelError
 from sbert_search.models.cross_encoder import CrossEncoder
-from sbert_search.models.loading.folder import ModelDescription, ModelFolder, read_folder
+from sbert_search.models.loading.folder import ModelDescription, ModelFolder
 from sbert_search.models.loading.interchange import LibraryPairScorer, load_cross_encoder
 from sbert_search.models.loading.native_support import (
     require_kind,
     require_sane,
     why_no_native_pairs,
 )
-from sbert_search.models.loading.resolve import resolve_model
 from sbert_search.runtime.device import Precision, plain_memory_errors
 from sbert_search.runtime.progress import note
 from sbert_search.runtime.verdicts import Verdict
@@ -50,8 +38,7 @@ if TYPE_CHECKING:
 _CHECK_PAIRS = list(zip(SELF_CHECK_TEXTS, reversed(SELF_CHECK_TEXTS), strict=True))
 # Largest allowed difference from the scores on the CPU in fp32, relative to the largest absolute
 # value of these scores, or to 1 if that is larger.
-_TOLERANCE = {torch.float32: 1e-3, torch.bfloat16: 0.05, torch.float16: 0.05}
-_INT8_TOLERANCE = 0.1
+_TOLERANCES = {"fp32": 1e-3, "bf16": 0.05, "fp16": 0.05, "int8": 0.1}
 _CLASSIFIERS = ("ForSequenceClassification", "ForCausalLM")
 
 
@@ -173,32 +160,14 @@ def open_pair_model(
     if not isinstance(model, (str, Path)):
         library = LibraryPairScorer(model)
         return _describe_object(model, library.architecture, LibraryPairEngine(library))
-    check_engine(engine)
-    resolved = resolve_model(model)
-    folder = read_folder(resolved.path)
-    if precision == "fastest":
-        candidate = _open_folder(folder, engine)
-        precision = choose_fastest(folder, candidate, device=device, texts=calibrate)
-    if precision == "int8":
-        fp32 = _open_folder(folder, engine)
-        return open_int8(
-            resolved,
-            folder,
-            fp32,
-            partial(_check_change, fp32, tolerance=_INT8_TOLERANCE, where="native on cpu in int8"),
-            device=device,
-            texts=calibrate,
-        )
-    placed = open_engine(
-        partial(_open_folder, folder, engine), _move_and_check, device=device, precision=precision
-    )
-    return OpenedModel.from_folder(
-        resolved,
-        folder,
-        placed.engine,
-        PRECISIONS[placed.dtype],
-        str(placed.device),
-        placed.verdict,
+    return open_folder(
+        model,
+        _load,
+        _check_change,
+        device=device,
+        engine=engine,
+        precision=precision,
+        calibrate=calibrate,
     )
 
 
@@ -210,7 +179,7 @@ def _describe_object(
     return describe_object(model, description, engine)
 
 
-def _open_folder(folder: ModelFolder, engine: EngineName) -> PairEngine:
+def _load(folder: ModelFolder, engine: EngineName) -> PairEngine:
     """Load a model on the CPU in fp32."""
     require_kind(folder, "CrossEncoder")
     listed = folder.transformer.get("architectures")
@@ -230,29 +199,12 @@ def _open_folder(folder: ModelFolder, engine: EngineName) -> PairEngine:
     return LibraryPairEngine(LibraryPairScorer(load_cross_encoder(folder.path)))
 
 
-def _move_and_check(engine: PairEngine, device: torch.device, dtype: torch.dtype) -> None:
-    """Move a model from the CPU in fp32, and compare its scores with those before the move."""
-    _check_change(
-        engine,
-        lambda: engine.move(device, dtype),
-        tolerance=_TOLERANCE[dtype],
-        where=f"{engine.name} on {device} in {PRECISIONS[dtype]}",
-    )
-
-
 def _check_change(
-    engine: PairEngine, change: Callable[[], None], *, tolerance: float, where: str
+    engine: PairEngine, change: Callable[[], None], *, precision: str, where: str
 ) -> None:
     """Change a model on the CPU in fp32, and compare its scores with those before the change."""
     encoded = engine.tokenizer.encode_pairs(_CHECK_PAIRS)
     reference = engine(_CHECK_PAIRS, encoded)
     change()
     scores = engine(_CHECK_PAIRS, encoded)
-    if not np.isfinite(scores).all():
-        raise ModelError(f"{where} gives scores that are not finite; use --device cpu.")
-    difference = float(np.abs(scores - reference).max() / max(1.0, np.abs(reference).max()))
-    if difference > tolerance:
-        raise ModelError(
-            f"{where} gives wrong scores: they differ by {difference:.3g} from those of the CPU in "
-            f"fp32, and {tolerance:g} is allowed; use --device cpu or --precision fp32."
-        )
+    check_scores(reference, scores, tolerance=_TOLERANCES[precision], where=where)

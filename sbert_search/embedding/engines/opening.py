@@ -1,0 +1,113 @@
+"""Open a model folder with an engine that uses torch: load it, convert it and check its output."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Protocol, TypeVar
+
+import torch
+
+from sbert_search.embedding.arguments import CalibrationTexts
+from sbert_search.embedding.engines.int8 import choose_fastest, open_int8
+from sbert_search.embedding.engines.loading import (
+    PRECISIONS,
+    MovableEngine,
+    check_engine,
+    open_engine,
+)
+from sbert_search.embedding.engines.protocol import EngineName, OpenedModel
+from sbert_search.models.loading.folder import ModelFolder, read_folder
+from sbert_search.models.loading.resolve import ResolvedModel, resolve_model
+from sbert_search.runtime.device import Precision
+
+E = TypeVar("E", bound=MovableEngine)
+C = TypeVar("C", bound=MovableEngine, contravariant=True)
+
+
+class CheckedChange(Protocol[C]):
+    """Changes an engine and checks that its output stays nearly the same."""
+
+    def __call__(
+        self, engine: C, change: Callable[[], None], /, *, precision: str, where: str
+    ) -> None:
+        """Call ``change``, and compare the outputs before and after it.
+
+        Args:
+            engine: The engine, on the CPU in fp32.
+            change: Moves it to a device or converts it to a precision.
+            precision: Precision after the change, which decides what difference is allowed.
+            where: Engine, device and precision, for the message.
+
+        Raises:
+            ModelError: The output changes too much.
+        """
+
+
+def open_folder(
+    model: str | Path | None,
+    load: Callable[[ModelFolder, EngineName], E],
+    check: CheckedChange[E],
+    *,
+    device: str,
+    engine: EngineName,
+    precision: Precision,
+    calibrate: CalibrationTexts,
+) -> OpenedModel[E]:
+    """Find a model, load it, move it to a device and a precision, and check its output.
+
+    Args:
+        model: A folder or a name; None: the default model.
+        load: Loads the model of a folder on the CPU in fp32, with the engine of this name if
+            that can compute the model.
+        check: Converts the engine and compares its outputs.
+        device: Name of a device, or auto.
+        engine: Name of an engine.
+        precision: Precision of the model's weights and matrix products.
+        calibrate: Texts for the calibration of int8.
+
+    Raises:
+        ConfigError: The device, the engine or the precision is unknown or not available.
+        ModelError: The model cannot be found or loaded, or its output is wrong.
+    """
+    check_engine(engine)
+    resolved = resolve_model(model)
+    folder = read_folder(resolved.path)
+    if precision == "fastest":
+        candidate = load(folder, engine)
+        precision = choose_fastest(folder, candidate, device=device, texts=calibrate)
+    if precision == "int8":
+        fp32 = load(folder, engine)
+        where = "native on cpu in int8"
+        checked = partial(check, fp32, precision="int8", where=where)
+        return open_int8(resolved, folder, fp32, checked, device=device, texts=calibrate)
+    load_again = partial(load, folder, engine)
+    return place(resolved, folder, load_again, check, device=device, precision=precision)
+
+
+def place(
+    resolved: ResolvedModel,
+    folder: ModelFolder,
+    load: Callable[[], E],
+    check: CheckedChange[E],
+    *,
+    device: str,
+    precision: Precision,
+) -> OpenedModel[E]:
+    """Load a model of a folder as `open_folder` does, in a precision other than int8."""
+
+    def move_and_check(engine: E, target: torch.device, dtype: torch.dtype) -> None:
+        name = PRECISIONS[dtype]
+        where = f"{engine.name} on {target} in {name}"
+        check(engine, lambda: engine.move(target, dtype), precision=name, where=where)
+
+    placed = open_engine(load, move_and_check, device=device, precision=precision)
+    return OpenedModel.from_folder(
+        resolved,
+        folder,
+        placed.engine,
+        PRECISIONS[placed.dtype],
+        str(placed.device),
+        placed.verdict,
+    )
