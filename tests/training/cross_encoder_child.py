@@ -14,7 +14,7 @@ import torch
 
 from sbert_search.config import from_mapping
 from sbert_search.runtime.progress import set_quiet
-from sbert_search.training import model_card
+from sbert_search.training import model_card, published_run
 from sbert_search.training.cross_encoder import train
 from sbert_search.training.cross_encoder.train import CrossEncoderRecipe
 from tests.models.tiny import tiny_bi_encoder
@@ -45,7 +45,7 @@ def main(out: Path) -> None:
         "optim": {"lr": 5e-2},
     }
     mark = out / f"published-{os.environ['RANK']}"
-    vars(train)["publish"] = partial(_publish, mark, model_card.publish)
+    vars(published_run)["publish"] = partial(_publish, mark, model_card.publish)
     recipe = from_mapping(CrossEncoderRecipe, QUICK | settings)
     result = train.train_cross_encoder(recipe, out / "run")
     if result.best is not None:

@@ -9,7 +9,6 @@ from pathlib import Path
 
 from torch import nn
 
-from sbert_search.config import to_mapping
 from sbert_search.encoder.encoder import Encoder
 from sbert_search.encoder.presets import PRESETS
 from sbert_search.errors import ConfigError
@@ -17,7 +16,7 @@ from sbert_search.models.bi_encoder import BiEncoder
 from sbert_search.models.heads import Dense, Normalize
 from sbert_search.models.loading.folder import load_tokenizer, read_folder
 from sbert_search.models.loading.resolve import resolve_model
-from sbert_search.runtime.distributed import Ranks, join_ranks
+from sbert_search.runtime.distributed import Ranks
 from sbert_search.runtime.progress import note, warn
 from sbert_search.runtime.seed import seed_all
 from sbert_search.tokens.tokenizer import TextTokenizer
@@ -39,9 +38,9 @@ from sbert_search.training.data.text_dataset import (
     arrange,
     check_targets,
 )
-from sbert_search.training.loop.loop import Result, TrainConfig, train
-from sbert_search.training.loop.resume import refuse_restart
-from sbert_search.training.model_card import MODEL, publish
+from sbert_search.training.loop.loop import Result, TrainConfig
+from sbert_search.training.model_card import MODEL
+from sbert_search.training.published_run import Training, starting, train_and_publish
 
 FIRST = "first"  # subfolder of the preliminary run, `BiEncoderRecipe.first`
 
@@ -99,15 +98,14 @@ def train_bi_encoder(
         CheckpointError: As for `training.loop.loop.train`.
     """
     _check_form(recipe)
-    if not resume:
-        refuse_restart(out, to_mapping(recipe))
-    with join_ranks() as ranks:
-        return _train(recipe, out, ranks, resume=resume, allow_inexact=allow_inexact)
+    with starting(recipe, out, resume=resume) as ranks:
+        training = _training(recipe, out, ranks)
+        return train_and_publish(
+            training, recipe, out, ranks, resume=resume, allow_inexact=allow_inexact
+        )
 
 
-def _train(
-    recipe: BiEncoderRecipe, out: Path, ranks: Ranks, *, resume: bool, allow_inexact: bool
-) -> Result:
+def _training(recipe: BiEncoderRecipe, out: Path, ranks: Ranks) -> Training:
     model_name = recipe.model if recipe.first is None else _train_first(recipe, out, ranks)
     seed_all(recipe.seed, "init")
     bi_encoder = _with_frozen_pooler(open_model(replace(recipe, model=model_name)))
@@ -140,23 +138,16 @@ def _train(
     evaluate = None
     if data.dev is not None:
         evaluate = dev_evaluator(data.dev, data, loss, classes, bi_encoder)
-    result = train(
-        BatchObjective(loss) if loss.kind.in_batch else RowObjective(loss),
-        batches,
-        recipe,
+    return Training(
+        kind="bi-encoder",
         model=siamese,
-        out=out,
-        evaluate=evaluate,
+        objective=BatchObjective(loss) if loss.kind.in_batch else RowObjective(loss),
+        batches=batches,
+        files=recipe.data.files,
+        n_rows=len(rows.text_ids),
+        dev=evaluate,
         save_model=bi_encoder.save,
-        recipe=to_mapping(recipe),
-        resume=resume,
-        allow_inexact=allow_inexact,
     )
-    card = (recipe.data.files, to_mapping(recipe), len(rows.text_ids))
-    if ranks.first:
-        publish(result, out / MODEL, *card)
-    ranks.wait()
-    return result
 
 
 def _mine(

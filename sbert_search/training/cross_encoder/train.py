@@ -12,7 +12,6 @@ from typing import Literal
 from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy, mse_loss
 
-from sbert_search.config import to_mapping
 from sbert_search.corpus.labelled.candidates import judged_candidates
 from sbert_search.errors import ConfigError
 from sbert_search.evaluation.rerank import MEASURES, rerank
@@ -21,7 +20,7 @@ from sbert_search.metrics.correlation import pearson, spearman
 from sbert_search.metrics.ranking import mean
 from sbert_search.models.cross_encoder import CrossEncoder
 from sbert_search.models.loading.resolve import resolve_model
-from sbert_search.runtime.distributed import Ranks, join_ranks
+from sbert_search.runtime.distributed import Ranks
 from sbert_search.runtime.seed import seed_all
 from sbert_search.search.rerankers.reranker import Reranker
 from sbert_search.training.data.examples import Example, read_examples
@@ -37,10 +36,8 @@ from sbert_search.training.data.pair_dataset import (
 from sbert_search.training.data.text_dataset import arrange, check_targets
 from sbert_search.training.loop.early_stopping import DevMetrics
 from sbert_search.training.loop.loop import Result, TrainConfig
-from sbert_search.training.loop.loop import train as run_loop
 from sbert_search.training.loop.objective import EQUAL_SCORES, Batch, Losses, Objective
-from sbert_search.training.loop.resume import refuse_restart
-from sbert_search.training.model_card import MODEL, publish
+from sbert_search.training.published_run import Training, starting, train_and_publish
 
 LossName = Literal["cross_entropy", "bce", "mse", "pairwise", "list_net", "list_softmax"]
 Sizes = Sequence[int]
@@ -120,15 +117,14 @@ def train_cross_encoder(
         TrainingError: As for `training.loop.loop.train`, or all rows have the same target.
         CheckpointError: As for `training.loop.loop.train`.
     """
-    if not resume:
-        refuse_restart(out, to_mapping(recipe))
-    with join_ranks() as ranks:
-        return _train(recipe, out, ranks, resume=resume, allow_inexact=allow_inexact)
+    with starting(recipe, out, resume=resume) as ranks:
+        training = _training(recipe, out, ranks)
+        return train_and_publish(
+            training, recipe, out, ranks, resume=resume, allow_inexact=allow_inexact
+        )
 
 
-def _train(
-    recipe: CrossEncoderRecipe, out: Path, ranks: Ranks, *, resume: bool, allow_inexact: bool
-) -> Result:
+def _training(recipe: CrossEncoderRecipe, out: Path, ranks: Ranks) -> Training:
     labels = recipe.data.labels if recipe.task == "classes" else ("LABEL_0",)
     classes = labels if recipe.task == "classes" else ()
     folder = resolve_model(recipe.model).path
@@ -145,24 +141,16 @@ def _train(
         loss=recipe.loss,
         weights=recipe.data.weights,
     )
-    result = run_loop(
-        _objective(recipe.loss),
-        batches,
-        recipe,
+    return Training(
+        kind="cross-encoder",
         model=model,
-        out=out,
-        evaluate=_evaluation(recipe),
+        objective=_objective(recipe.loss),
+        batches=batches,
+        files=[*recipe.data.files, *recipe.data.runs, *recipe.data.judgements],
+        n_rows=len(rows.text_ids),
+        dev=_evaluation(recipe),
         save_model=model.save,
-        recipe=to_mapping(recipe),
-        resume=resume,
-        allow_inexact=allow_inexact,
     )
-    read = [*recipe.data.files, *recipe.data.runs, *recipe.data.judgements]
-    card = (read, to_mapping(recipe), len(rows.text_ids))
-    if ranks.first:
-        publish(result, out / MODEL, *card, kind="cross-encoder")
-    ranks.wait()
-    return result
 
 
 def _examples(recipe: CrossEncoderRecipe, model: Path, out: Path) -> list[list[Example]]:

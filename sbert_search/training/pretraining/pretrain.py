@@ -17,7 +17,6 @@ from sbert_search.models.pretraining import MaskedLanguageModel
 from sbert_search.models.replaced_token_detection import ReplacedTokenModel
 from sbert_search.models.student_init import make_student
 from sbert_search.models.vocabulary_extension import extend_vocabulary
-from sbert_search.runtime.distributed import join_ranks
 from sbert_search.runtime.progress import note
 from sbert_search.runtime.seed import seed_all
 from sbert_search.tokens.masking import MaskSettings
@@ -26,7 +25,6 @@ from sbert_search.tokens.specials import SpecialTokens
 from sbert_search.tokens.tokenizer import TextTokenizer
 from sbert_search.training.loop.early_stopping import DevMetrics, EvaluationConfig, require_metric
 from sbert_search.training.loop.loop import Result, TrainConfig, train
-from sbert_search.training.loop.resume import refuse_restart
 from sbert_search.training.model_card import publish_copy
 from sbert_search.training.pretraining.data import (
     DataConfig,
@@ -42,6 +40,7 @@ from sbert_search.training.pretraining.objectives import (
     PretrainingObjective,
     ReplacedObjective,
 )
+from sbert_search.training.published_run import starting
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,9 +117,7 @@ def pretrain(
         ModelError: A model or tokenizer cannot be loaded, or the two do not match.
         CheckpointError: As for `training.loop.loop.train`.
     """
-    if not resume:
-        refuse_restart(out, to_mapping(recipe))
-    with join_ranks() as ranks:
+    with starting(recipe, out, resume=resume) as ranks:
         model, objective = build(recipe)
         if recipe.data.dev is not None or recipe.data.held_out > 0:
             require_metric(recipe.evaluation, dev_metric_names(objective))

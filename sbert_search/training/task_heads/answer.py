@@ -33,9 +33,9 @@ from sbert_search.training.loop.batching import Batches, Rows
 from sbert_search.training.loop.early_stopping import DevMetrics
 from sbert_search.training.loop.loop import Result
 from sbert_search.training.loop.objective import Batch, Losses, Objective, Sum
+from sbert_search.training.published_run import Training, starting, train_and_publish
 from sbert_search.training.task_heads import adversarial
 from sbert_search.training.task_heads.frozen import CachedStates, train_only
-from sbert_search.training.task_heads.run import HeadRun, run_head, starting
 from sbert_search.training.task_heads.settings import HeadDataConfig, HeadRecipe, split_rows
 
 ALWAYS = 1e6  # a threshold with which every question is answered
@@ -100,9 +100,9 @@ def train_answerer(
             max_len=recipe.max_len,
             random_weights=recipe.random_weights,
         )
-        run = _head_run(recipe, model, rows, dev, out, ranks)
-        return run_head(
-            run, recipe, recipe.data, out, ranks, resume=resume, allow_inexact=allow_inexact
+        training = _training(recipe, model, rows, dev, out, ranks)
+        return train_and_publish(
+            training, recipe, out, ranks, resume=resume, allow_inexact=allow_inexact
         )
 
 
@@ -211,14 +211,14 @@ class WindowInputs:
         return self.tokens.pad(flat.float(), _FILL).permute(2, 0, 1)
 
 
-def _head_run(
+def _training(
     recipe: AnswerRecipe,
     model: QuestionAnswerer,
     rows: Sequence[Question],
     dev: Sequence[Question],
     out: Path,
     ranks: Ranks,
-) -> HeadRun:
+) -> Training:
     windows = WindowRows.of(model, rows, recipe.windows)
     states: CachedStates | None = None
     if recipe.tune != "full":
@@ -232,11 +232,12 @@ def _head_run(
             model.encoder.config.hidden_size,
             out / f"states-{ranks.rank}.npy",
         )
-    return HeadRun(
+    return Training(
         kind="qa",
         model=model,
         objective=_objective(recipe),
         batches=AnswerBatches(recipe, windows.table, windows.targets(rows), states),
+        files=recipe.data.files,
         n_rows=len(rows),
         dev=_evaluation(model, dev, recipe.windows) if dev else None,
         save_model=model.save,

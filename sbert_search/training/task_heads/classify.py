@@ -37,9 +37,9 @@ from sbert_search.training.loop.batching import Batches, BatchingConfig, Rows
 from sbert_search.training.loop.early_stopping import DevMetrics
 from sbert_search.training.loop.loop import Result
 from sbert_search.training.loop.objective import Batch, Losses, Objective, Sum
+from sbert_search.training.published_run import Training, starting, train_and_publish
 from sbert_search.training.task_heads import adversarial
 from sbert_search.training.task_heads.frozen import CachedStates, train_only
-from sbert_search.training.task_heads.run import HeadRun, run_head, starting
 from sbert_search.training.task_heads.settings import (
     ClassWeights,
     HeadDataConfig,
@@ -140,20 +140,20 @@ def train_classifier(
             side=SideFile(pooling=recipe.pooling),
             random_weights=recipe.random_weights,
         )
-        run = _head_run(recipe, model, rows, dev, out, ranks)
-        return run_head(
-            run, recipe, recipe.data, out, ranks, resume=resume, allow_inexact=allow_inexact
+        training = _training(recipe, model, rows, dev, out, ranks)
+        return train_and_publish(
+            training, recipe, out, ranks, resume=resume, allow_inexact=allow_inexact
         )
 
 
-def _head_run(
+def _training(
     recipe: ClassifyRecipe,
     model: SequenceClassifier,
     rows: Sequence[LabelledText],
     dev: Sequence[LabelledText],
     out: Path,
     ranks: Ranks,
-) -> HeadRun:
+) -> Training:
     table, targets = encode_rows(model, rows), targets_of(model, rows)
     _check_targets(recipe.task, rows, targets)
     trained: SequenceClassifier | FrozenClassifier = model
@@ -162,11 +162,12 @@ def _head_run(
         trained = FrozenClassifier(model, probe=recipe.tune == "probe")
         states = _cached(model, table, resolve_device(recipe.device), out, ranks.rank)
     evaluation = _evaluation(model, dev) if dev else None
-    return HeadRun(
+    return Training(
         kind="classify",
         model=trained,
         objective=_objective(recipe, model, targets),
         batches=ClassifyBatches(recipe, table, targets, states),
+        files=recipe.data.files,
         n_rows=len(rows),
         dev=evaluation,
         save_model=trained.save,

@@ -36,9 +36,9 @@ from sbert_search.training.loop.batching import Batches, Rows
 from sbert_search.training.loop.early_stopping import DevMetrics
 from sbert_search.training.loop.loop import Result
 from sbert_search.training.loop.objective import Batch, Losses, Objective, Sum
+from sbert_search.training.published_run import Training, starting, train_and_publish
 from sbert_search.training.task_heads import adversarial
 from sbert_search.training.task_heads.frozen import CachedStates, train_only
-from sbert_search.training.task_heads.run import HeadRun, run_head, starting
 from sbert_search.training.task_heads.settings import (
     ClassWeights,
     HeadDataConfig,
@@ -117,9 +117,9 @@ def train_tagger(
             side=SideFile(scheme=recipe.data.to, crf=recipe.crf),
             random_weights=recipe.random_weights,
         )
-        run = _head_run(recipe, model, rows, dev, out, ranks)
-        return run_head(
-            run, recipe, recipe.data, out, ranks, resume=resume, allow_inexact=allow_inexact
+        training = _training(recipe, model, rows, dev, out, ranks)
+        return train_and_publish(
+            training, recipe, out, ranks, resume=resume, allow_inexact=allow_inexact
         )
 
 
@@ -259,14 +259,14 @@ class TagBatches(Batches):
         return Batch(inputs, rows, counts, padded)
 
 
-def _head_run(
+def _training(
     recipe: TagRecipe,
     model: TokenClassifier,
     rows: Sequence[TaggedTokens],
     dev: Sequence[TaggedTokens],
     out: Path,
     ranks: Ranks,
-) -> HeadRun:
+) -> Training:
     word_rows = WordRows.of(model, rows)
     used = [n for n, words in enumerate(word_rows.words) if len(words)]
     if len(used) < len(rows):  # a sentence without a token has nothing to learn from
@@ -278,11 +278,12 @@ def _head_run(
         crf = [] if model.crf is None else [*model.crf.parameters()]
         train_only(model, [*model.out.parameters(), *crf])
         states = _cached(model, word_rows, resolve_device(recipe.device), out, ranks.rank)
-    return HeadRun(
+    return Training(
         kind="tag",
         model=model,
         objective=_objective(recipe, model, np.concatenate(targets)),
         batches=TagBatches(recipe, word_rows, targets, states),
+        files=recipe.data.files,
         n_rows=len(rows),
         dev=_evaluation(model, dev) if dev else None,
         save_model=model.save,

@@ -1,8 +1,8 @@
-"""The part of a training run that all task heads share: the loop, dev metrics, publishing."""
+"""The part that the training of all models for use shares: the ranks, the loop, publishing."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,25 +12,24 @@ from torch import nn
 from sbert_search.config import to_mapping
 from sbert_search.runtime.distributed import Ranks, join_ranks
 from sbert_search.training.loop.batching import Batches
-from sbert_search.training.loop.early_stopping import DevMetrics
-from sbert_search.training.loop.loop import Result
+from sbert_search.training.loop.loop import Result, TrainConfig
 from sbert_search.training.loop.loop import train as run_loop
-from sbert_search.training.loop.objective import Objective
+from sbert_search.training.loop.objective import InBatchObjective, Objective
 from sbert_search.training.loop.resume import refuse_restart
 from sbert_search.training.model_card import MODEL, publish
 from sbert_search.training.recipe import Kind
-from sbert_search.training.task_heads.settings import HeadDataConfig, HeadRecipe
 
 
-@dataclass(frozen=True, eq=False)
-class HeadRun:
-    """What the loop needs to train one task head.
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Training:
+    """What is trained, and what is published of it.
 
     Attributes:
         kind: Kind of recipe.
         model: The model that is trained.
         objective: The loss.
         batches: The training data.
+        files: Files that the training data come from, for the model card.
         n_rows: Number of training rows, for the model card.
         dev: Computes the dev metrics; None: there is no dev data.
         save_model: Writes the model into a new folder.
@@ -39,16 +38,17 @@ class HeadRun:
 
     kind: Kind
     model: nn.Module
-    objective: Objective
+    objective: Objective | InBatchObjective
     batches: Batches
+    files: Sequence[Path]
     n_rows: int
-    dev: DevMetrics | None
+    dev: Callable[[nn.Module], Mapping[str, float]] | None
     save_model: Callable[[Path], object]
-    calibrate: Callable[[Path], None] | None
+    calibrate: Callable[[Path], None] | None = None
 
 
 @contextmanager
-def starting(recipe: HeadRecipe, out: Path, *, resume: bool) -> Iterator[Ranks]:
+def starting(recipe: TrainConfig, out: Path, *, resume: bool) -> Iterator[Ranks]:
     """Refuse to overwrite another run, and join the ranks."""
     if not resume:
         refuse_restart(out, to_mapping(recipe))
@@ -56,25 +56,24 @@ def starting(recipe: HeadRecipe, out: Path, *, resume: bool) -> Iterator[Ranks]:
         yield ranks
 
 
-def run_head(
-    run: HeadRun,
-    recipe: HeadRecipe,
-    data: HeadDataConfig,
+def train_and_publish(
+    training: Training,
+    recipe: TrainConfig,
     out: Path,
     ranks: Ranks,
     *,
     resume: bool,
     allow_inexact: bool,
 ) -> Result:
-    """Train a task head and publish the best model, or without dev data the last one."""
+    """Train a model and publish the best one, or without dev data the last one."""
     result = run_loop(
-        run.objective,
-        run.batches,
+        training.objective,
+        training.batches,
         recipe,
-        model=run.model,
+        model=training.model,
         out=out,
-        evaluate=run.dev,
-        save_model=run.save_model,
+        evaluate=training.dev,
+        save_model=training.save_model,
         recipe=to_mapping(recipe),
         resume=resume,
         allow_inexact=allow_inexact,
@@ -83,11 +82,11 @@ def run_head(
         publish(
             result,
             out / MODEL,
-            data.files,
+            training.files,
             to_mapping(recipe),
-            run.n_rows,
-            kind=run.kind,
-            finish=run.calibrate,
+            training.n_rows,
+            kind=training.kind,
+            finish=training.calibrate,
         )
     ranks.wait()
     return result
