@@ -259,7 +259,10 @@ class Predictor:
         """
         model = self.model
         if not isinstance(model, QuestionAnswerer):
-            raise ConfigError(f"{self.opened.name} does not answer questions; use predict.")
+            raise ConfigError(
+                f"{self.opened.name} does not answer questions; pass a model of train qa, or call "
+                "predict."
+            )
         found: list[TextAnswer] = []
         with progress(
             "Answering", len(questions), "questions", hidden=not show_progress_bar
