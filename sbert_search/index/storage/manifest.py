@@ -32,6 +32,7 @@ from sbert_search.index.trials import Tuning
 from sbert_search.records import RowCounts
 from sbert_search.runtime.disk import files
 from sbert_search.runtime.disk.folders import Folder
+from sbert_search.runtime.lru import typed_lru_cache
 
 NAME = "MANIFEST.json"
 TEMPORARY = NAME + ".tmp"  # the new manifest, before a commit renames it
@@ -343,6 +344,7 @@ def _unreadable(path: Path, error: OSError) -> IndexStoreError:
     return IndexStoreError(f"{path} cannot be read: {error}.")
 
 
+@typed_lru_cache(2)  # a refresh of an unchanged index then costs no parsing
 def decode(data: bytes) -> Manifest:
     """Parse the bytes of a manifest; the errors are those of `read`."""
     stated, _, body = data.partition(b"\n")

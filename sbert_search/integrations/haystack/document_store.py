@@ -236,7 +236,7 @@ class SbertSearchDocumentStore:
     ) -> list[Document]:
         """Search by a text, a vector or both, as the retrievers do."""
         where = self._where(filters)
-        if VECTOR in self.collection.columns and options.mode == "dense":
+        if options.mode == "dense" and VECTOR in self.collection.columns:
             with_vector = f'"{VECTOR}" IS NULL'
             where = f"({where}) AND {with_vector}" if where else with_vector
         vector = None if query_embedding is None else np.array(query_embedding, np.float32)
@@ -280,6 +280,8 @@ class SbertSearchDocumentStore:
         return Conditions(self.collection.columns)
 
     def _where(self, filters: Filters | None) -> str | None:
+        if not filters:
+            return None
         try:
             return where_of(filters, self._columns)
         except QueryError as error:

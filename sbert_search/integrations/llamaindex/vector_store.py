@@ -220,6 +220,8 @@ class SbertSearchVectorStore(BasePydanticVectorStore):
         filters: MetadataFilters | None,
         doc_ids: Sequence[str] | None = None,
     ) -> str | None:
+        if node_ids is None and not doc_ids and filters is None:
+            return None
         columns = self._columns
         parts = [] if node_ids is None else [columns.id_in(node_ids)]
         if doc_ids:
