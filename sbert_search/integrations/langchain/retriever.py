@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Unpack, cast
+from typing import Any, Unpack, cast
 
 from langchain_core.callbacks import (
     AsyncCallbackManagerForRetrieverRun,
+    CallbackManager,
     CallbackManagerForRetrieverRun,
 )
 from langchain_core.documents import Document
 from langchain_core.retrievers import BaseRetriever
-from langchain_core.runnables.config import run_in_executor
+from langchain_core.runnables import RunnableConfig
+from langchain_core.runnables.config import get_config_list, run_in_executor
 from pydantic import ConfigDict, Field
 
 from sbert_search.integrations.langchain.filters import Filter
@@ -38,6 +40,51 @@ class SbertSearchRetriever(BaseRetriever):
     filter: Filter | None = None
     search_kwargs: dict[str, object] = Field(default_factory=dict)
 
+    def batch(
+        self,
+        inputs: list[str],
+        config: RunnableConfig | list[RunnableConfig] | None = None,
+        *,
+        return_exceptions: bool = False,
+        **kwargs: Any,
+    ) -> list[list[Document]]:
+        """Retrieve for several queries, which are embedded together.
+
+        If callbacks watch the calls, or exceptions are returned, each query is one call.
+        """
+        configs = get_config_list(config, len(inputs)) if inputs else []
+        if return_exceptions or any(map(_is_watched, configs)):
+            found = super().batch(inputs, config, return_exceptions=return_exceptions, **kwargs)
+            return cast("list[list[Document]]", found)
+        k, chosen, keywords = self._asked(**kwargs)
+        hits = self.store.hits_of_many(inputs, k, filter=chosen, **keywords)
+        return list(map(documents_of, hits))
+
+    async def abatch(
+        self,
+        inputs: list[str],
+        config: RunnableConfig | list[RunnableConfig] | None = None,
+        *,
+        return_exceptions: bool = False,
+        **kwargs: Any,
+    ) -> list[list[Document]]:
+        """Do as `batch` in a thread."""
+        find = partial(self.batch, return_exceptions=return_exceptions, **kwargs)
+        return await run_in_executor(None, find, inputs, config)
+
+    def _asked(
+        self,
+        k: int | None = None,
+        filter: Filter | None = None,
+        **keywords: Unpack[SearchKeywords],
+    ) -> tuple[int, Filter | None, SearchKeywords]:
+        """Return the arguments of a search: those of a call before those of this object."""
+        known = cast(
+            "SearchKeywords",
+            {"mode": self.mode, "full_text": False, **self.search_kwargs, **keywords},
+        )
+        return k or self.k, self.filter if filter is None else filter, known
+
     def _get_relevant_documents(
         self,
         query: str,
@@ -47,12 +94,8 @@ class SbertSearchRetriever(BaseRetriever):
         filter: Filter | None = None,
         **keywords: Unpack[SearchKeywords],
     ) -> list[Document]:
-        known = cast(
-            "SearchKeywords",
-            {"mode": self.mode, "full_text": False, **self.search_kwargs, **keywords},
-        )
-        chosen = self.filter if filter is None else filter
-        return documents_of(self.store.hits(query, k or self.k, filter=chosen, **known))
+        n, chosen, known = self._asked(k, filter, **keywords)
+        return documents_of(self.store.hits(query, n, filter=chosen, **known))
 
     async def _aget_relevant_documents(
         self,
@@ -65,3 +108,8 @@ class SbertSearchRetriever(BaseRetriever):
     ) -> list[Document]:
         find = partial(self._get_relevant_documents, run_manager=run_manager.get_sync())
         return await run_in_executor(None, partial(find, k=k, filter=filter, **keywords), query)
+
+
+def _is_watched(config: RunnableConfig) -> bool:
+    """Whether callbacks, such as those of a tracer, expect to hear of each call."""
+    return bool(CallbackManager.configure(config.get("callbacks")).handlers)

@@ -254,6 +254,19 @@ class SbertSearchVectorStore(VectorStore):
             return self.collection.search(vector, options)
         return self.collection.search(query, options, vector=vector)
 
+    def hits_of_many(
+        self,
+        queries: Sequence[str],
+        k: int = 4,
+        *,
+        filter: Filter | None = None,
+        **keywords: Unpack[SearchKeywords],
+    ) -> list[Hits]:
+        """Search as `hits` by several queries, which the model of an index embeds together."""
+        if self._foreign:
+            return [self.hits(query, k, filter=filter, **keywords) for query in queries]
+        return self.collection.search_many(queries, self.options(k, filter, keywords))
+
     def options(self, k: int, filter: Filter | None, keywords: SearchKeywords) -> SearchOptions:
         """Return the options of a search."""
         if filter is not None and keywords.get("where"):

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from langchain_core.callbacks import BaseCallbackHandler
+from langchain_core.embeddings import DeterministicFakeEmbedding
 
 from sbert_search.errors import QueryError
 from sbert_search.integrations.langchain import (
@@ -43,3 +45,33 @@ def test_filters_and_options_reach_the_search(store: SbertSearchVectorStore) -> 
     assert [found[0].page_content[:4] for found in both] == ["The ", "Wind"]
     with pytest.raises(QueryError, match="search mode"):
         SbertSearchRetriever(store=store).invoke("sea", mode="sparse")
+
+
+class _Heard(BaseCallbackHandler):
+    def __init__(self) -> None:
+        self.queries: list[str] = []
+
+    def on_retriever_start(self, serialized: object, query: str, **kwargs: object) -> None:
+        self.queries.append(query)
+
+
+def test_a_batch_finds_what_single_calls_find(store: SbertSearchVectorStore) -> None:
+    retriever = SbertSearchRetriever(store=store, k=2)
+    queries = ["sea", "sand", "herons fish"]
+    expected = [retriever.invoke(query) for query in queries]
+    heard = _Heard()
+    assert retriever.batch(queries) == expected
+    assert retriever.batch(queries, {"callbacks": [heard]}) == expected
+    assert sorted(heard.queries) == sorted(queries)
+    assert asyncio.run(retriever.abatch(queries)) == expected
+    assert retriever.batch([]) == []
+    assert [len(found) for found in retriever.batch(queries, k=1)] == [1, 1, 1]
+    (found, error) = retriever.batch(["sea", " "], return_exceptions=True)
+    assert found == expected[0]
+    assert isinstance(error, QueryError)
+
+
+def test_a_batch_of_other_embeddings_finds_what_single_calls_find() -> None:
+    store = SbertSearchVectorStore.from_texts(["a", "b", "c"], DeterministicFakeEmbedding(size=6))
+    retriever = SbertSearchRetriever(store=store, k=2, mode="dense")
+    assert retriever.batch(["a", "c"]) == [retriever.invoke("a"), retriever.invoke("c")]
