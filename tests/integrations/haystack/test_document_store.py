@@ -28,6 +28,7 @@ from sbert_search.integrations.haystack import (
 )
 from sbert_search.records import RowCounts
 from sbert_search.search.rerankers.reranker import Reranker
+from tests.integrations.killed import run_and_kill
 from tests.models.tiny import TEXTS, tiny_cross_encoder
 
 WORDS = ("tide", "dune", "moon")
@@ -74,6 +75,23 @@ def test_a_delete_is_durable(tmp_path: Path) -> None:
     store.delete_documents(["tide0", "absent"])
     assert store.delete_by_filter({"field": "n", "operator": ">", "value": 0}) == 21
     assert [document.doc_id for document in Index.open(tmp_path / "i")] == ["dune0", "moon0"]
+
+
+def test_writes_and_deletes_outlive_a_killed_process(tmp_path: Path) -> None:
+    run_and_kill(
+        "from haystack import Document\n"
+        "from sbert_search.integrations.haystack import *\n"
+        "store = SbertSearchDocumentStore(sys.argv[1], 'hashing')\n"
+        "rows = [Document(id=str(n), content=f'tide {n}', meta={'n': n}) for n in range(5)]\n"
+        "store.write_documents(rows)\n"
+        "store.delete_documents(['1', 'absent'])\n"
+        "store.delete_by_filter({'field': 'n', 'operator': '==', 'value': 3})\n",
+        tmp_path / "i",
+    )
+    store = SbertSearchDocumentStore(str(tmp_path / "i"), "hashing")
+    found = SbertSearchHybridRetriever(store, top_k=9).run("tide")["documents"]
+    assert sorted(document.id for document in found) == ["0", "2", "4"]
+    assert Index.open(tmp_path / "i").check().problems == ()
 
 
 def test_documents_come_back_whole() -> None:

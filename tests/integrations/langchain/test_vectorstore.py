@@ -15,6 +15,7 @@ from sbert_search.errors import ModelMismatch, QueryError
 from sbert_search.index.index import Index
 from sbert_search.integrations.langchain import SbertSearchEmbeddings, SbertSearchVectorStore
 from sbert_search.records import RowCounts
+from tests.integrations.killed import run_and_kill
 
 TEXTS = [f"{word} number {n}" for n in range(8) for word in ("tide", "dune", "moon")]
 METADATAS = [{"n": n, "kind": text.split()[0]} for n, text in enumerate(TEXTS)]
@@ -78,6 +79,22 @@ def test_a_delete_is_durable(tmp_path: Path) -> None:
     assert left == {str(n) for n, text in enumerate(TEXTS) if "dune" not in text} - {"0", "3"}
     store.delete()
     assert len(Index.open(path)) == 0
+
+
+def test_writes_and_deletes_outlive_a_killed_process(tmp_path: Path) -> None:
+    run_and_kill(
+        "from sbert_search.integrations.langchain import *\n"
+        "store = SbertSearchVectorStore(SbertSearchEmbeddings('hashing'), sys.argv[1])\n"
+        "ids = [str(n) for n in range(5)]\n"
+        "store.add_texts([f'tide {n}' for n in ids], [{'n': int(n)} for n in ids], ids=ids)\n"
+        "store.delete(['1', 'absent'])\n"
+        "store.delete(filter={'n': 3})\n",
+        tmp_path / "i",
+    )
+    store = SbertSearchVectorStore(SbertSearchEmbeddings("hashing"), tmp_path / "i")
+    found = store.similarity_search("tide", k=9)
+    assert sorted(document.id or "" for document in found) == ["0", "2", "4"]
+    assert Index.open(tmp_path / "i").check().problems == ()
 
 
 def test_an_index_that_exists_serves_langchain(tmp_path: Path) -> None:

@@ -28,6 +28,7 @@ from sbert_search.integrations.llamaindex import (
 )
 from sbert_search.records import RowCounts
 from sbert_search.search.rerankers.reranker import Reranker
+from tests.integrations.killed import run_and_kill
 from tests.models.tiny import TEXTS, tiny_cross_encoder
 
 DIM = 6
@@ -195,6 +196,27 @@ def test_a_delete_is_durable(tmp_path: Path) -> None:
     above = MetadataFilter(key="n", value=0, operator=FilterOperator.GT)
     store.delete_nodes(filters=MetadataFilters(filters=[above]))
     assert [document.doc_id for document in Index.open(tmp_path / "i")] == ["dune0", "moon0"]
+
+
+def test_writes_and_deletes_outlive_a_killed_process(tmp_path: Path) -> None:
+    run_and_kill(
+        "from llama_index.core.schema import TextNode\n"
+        "from llama_index.core.vector_stores import MetadataFilter, MetadataFilters\n"
+        "from sbert_search.integrations.llamaindex import *\n"
+        "model = SbertSearchEmbedding('hashing')\n"
+        "store = SbertSearchVectorStore(sys.argv[1], model)\n"
+        "nodes = [TextNode(id_=str(n), text=f'tide {n}', metadata={'n': n}) for n in range(5)]\n"
+        "store.add(model(nodes))\n"
+        "store.delete_nodes(['1', 'absent'])\n"
+        "third = MetadataFilters(filters=[MetadataFilter(key='n', value=3)])\n"
+        "store.delete_nodes(filters=third)\n",
+        tmp_path / "i",
+    )
+    model = SbertSearchEmbedding("hashing")
+    store = SbertSearchVectorStore(str(tmp_path / "i"), model)
+    query = VectorStoreQuery(model.get_query_embedding("tide"), similarity_top_k=9)
+    assert sorted(store.query(query).ids) == ["0", "2", "4"]
+    assert Index.open(tmp_path / "i").check().problems == ()
 
 
 async def test_every_mode_finds_also_without_blocking() -> None:
