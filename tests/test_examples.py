@@ -1,7 +1,8 @@
-"""Every script of ``examples/`` runs, is short and prints what its story says."""
+"""Every script and notebook of ``examples/`` runs, is short and gives what its story says."""
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
@@ -43,4 +44,34 @@ def test_an_example_runs(name: str, tmp_path: Path) -> None:
     if name.startswith("own_"):  # what is trained finds more than before, on texts it has not seen
         before, after = (int(n) for n in re.findall(r"(\d+) of \d+", done.stdout))
         assert after > before
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_notebooks_run_and_hold_no_outputs(tmp_path: Path) -> None:
+    """Each cell is displayed as in a notebook: as HTML if its last value has it."""
+    notebooks = sorted((ROOT / "examples").rglob("*.ipynb"))
+    assert [path.name for path in notebooks] == ["search_notes.ipynb"]
+    for path in notebooks:
+        cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+        code = [cell for cell in cells if cell["cell_type"] == "code"]
+        assert all(cell["outputs"] == [] and cell["execution_count"] is None for cell in code)
+        parts = []
+        for cell in code:
+            *before, last = "".join(cell["source"]).split("\n")
+            parts += [
+                *before,
+                f"shown = {last}",
+                "print(getattr(shown, '_repr_html_', str)()[:60])",
+            ]
+        done = subprocess.run(
+            [sys.executable, "-c", "\n".join(parts)],
+            cwd=tmp_path,
+            env=environment(),
+            capture_output=True,
+            text=True,
+            timeout=300,
+        )
+        assert done.returncode == 0, done.stderr
+        assert len(done.stdout.splitlines()) >= len(code)
+        assert "<table" in done.stdout
     assert list(tmp_path.iterdir()) == []
