@@ -4,6 +4,12 @@
     pip install -c floors.txt -e ".[cpu,model,eval,train]" pytest pytest-timeout hypothesis
     python -m pytest tests/index tests/search tests/embedding tests/cli
 
+With an argument, those of the frameworks:
+
+    python -m tests.floors integrations > floors.txt
+    pip install -c floors.txt -e ".[integrations]"
+    python -m pytest -o filterwarnings=default tests/integrations
+
 What only tests need is left out: parity is measured against current libraries.
 """
 
@@ -17,18 +23,20 @@ from pathlib import Path
 
 PROJECT = Path(__file__).parents[1] / "pyproject.toml"
 EXTRAS = ("cpu", "eval", "train")
+FRAMEWORKS = ("langchain", "haystack", "llamaindex", "mteb")
 _FLOOR = re.compile(r"([A-Za-z0-9_.-]+)>=([0-9.]+)")
 
 
-def floors(project: Path = PROJECT) -> Iterator[str]:
-    """Yield ``name==version`` of each requirement.
+def floors(project: Path = PROJECT, *, frameworks: bool = False) -> Iterator[str]:
+    """Yield ``name==version`` of each requirement of this package, or of the adapters.
 
     Raises:
         ValueError: A requirement has no floor.
     """
     table = tomllib.loads(project.read_text("utf-8"))["project"]
-    optional = (line for extra in EXTRAS for line in table["optional-dependencies"][extra])
-    for requirement in (*table["dependencies"], *optional):
+    extras = FRAMEWORKS if frameworks else EXTRAS
+    optional = (line for extra in extras for line in table["optional-dependencies"][extra])
+    for requirement in (*([] if frameworks else table["dependencies"]), *optional):
         found = _FLOOR.match(requirement)
         if found is None:
             raise ValueError(f"{requirement!r} has no floor, as in 'numpy>=2.0'.")
@@ -36,4 +44,5 @@ def floors(project: Path = PROJECT) -> Iterator[str]:
 
 
 if __name__ == "__main__":
-    sys.stdout.writelines(f"{line}\n" for line in floors())
+    chosen = floors(frameworks="integrations" in sys.argv[1:])
+    sys.stdout.writelines(f"{line}\n" for line in chosen)

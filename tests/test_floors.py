@@ -34,3 +34,12 @@ test = ["pytest>=8"]
 
 def test_every_requirement_has_a_floor() -> None:
     assert len([*floors()]) > 15
+
+
+def test_floors_of_frameworks_are_those_of_their_extras() -> None:
+    assert [line.partition("==")[0] for line in floors(frameworks=True)] == [
+        "langchain-core",
+        "haystack-ai",
+        "llama-index-core",
+        "mteb",
+    ]
