@@ -1,0 +1,172 @@
+"""Searching and adding through other frameworks, against the same work without them.
+
+    python benchmarks/bench_integrations.py [--quick] [--model M] [--out F.json]
+
+Needs the extra integrations. LangChain's `batch` of all queries is compared with
+`SearchEngine.search_many`. Frameworks that search for one query at a time are compared with
+`SearchEngine.search`, called once for each query. Both sides embed the texts of the queries with
+the same model. Ratios are times: 1.05 is an overhead of 5 %. For adding, the peer is `Index.build`
+of the same documents, and ratios are speeds; the documents are embedded by hashing, since the time
+of a model would hide that of the adapter. All run alternately in one process.
+"""
+
+from __future__ import annotations
+
+import gc
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from common import Figure, Results, arguments, compare, rate, repeats_of, seconds
+from texts import documents, many_documents, questions
+
+from sbert_search.embedding.hashing import HashingEmbedder
+from sbert_search.embedding.protocol import TextEmbedder
+from sbert_search.index.index import Index
+from sbert_search.index.ingestion.model_check import as_embedder
+from sbert_search.records import Document
+from sbert_search.search.engine import SearchEngine
+from sbert_search.search.options import SearchOptions
+
+QUERIES, QUICK_QUERIES = 1_000, 100
+SINGLE = 200  # queries that are searched for one by one
+SEARCHED = 2_000  # documents of the index that is searched
+DOCUMENTS, QUICK_DOCUMENTS = 10_000, 500  # documents to add
+K = 10
+DENSE = SearchOptions(k=K, mode="dense", syntax="plain", full_text=True)
+
+
+def searches(
+    folder: Path,
+    embedder: TextEmbedder,
+    model_name: str | None,
+    queries: Sequence[str],
+    repeats: int,
+) -> dict[str, Figure]:
+    """Compare searches through each framework with those of an engine on the same index."""
+    from llama_index.core import VectorStoreIndex
+
+    from sbert_search.integrations.haystack import (
+        SbertSearchDocumentStore,
+        SbertSearchEmbeddingRetriever,
+        SbertSearchTextEmbedder,
+    )
+    from sbert_search.integrations.langchain import (
+        SbertSearchEmbeddings,
+        SbertSearchRetriever,
+        SbertSearchVectorStore,
+    )
+    from sbert_search.integrations.llamaindex import SbertSearchEmbedding
+    from sbert_search.integrations.llamaindex import SbertSearchVectorStore as LlamaIndexStore
+
+    engine = SearchEngine(folder, embedder)
+    store = SbertSearchVectorStore(SbertSearchEmbeddings(embedder), folder)
+    retriever = SbertSearchRetriever(
+        store=store, k=K, mode="dense", search_kwargs={"full_text": True}
+    )
+    text_embedder = SbertSearchTextEmbedder(model_name)
+    haystack = SbertSearchEmbeddingRetriever(SbertSearchDocumentStore(str(folder)), top_k=K)
+    model = SbertSearchEmbedding(embedder)
+    llamaindex = VectorStoreIndex.from_vector_store(
+        LlamaIndexStore(str(folder), model), model
+    ).as_retriever(similarity_top_k=K)
+    single = queries[:SINGLE]
+
+    def one_by_one() -> None:
+        for query in single:
+            engine.search(query, options=DENSE)
+
+    pairs: dict[str, tuple[Callable[[], object], Callable[[], object]]] = {
+        "langchain_batch": (
+            lambda: retriever.batch(list(queries)),
+            lambda: engine.search_many(queries, options=DENSE),
+        ),
+        "langchain_search": (lambda: [store.similarity_search(q, K) for q in single], one_by_one),
+        "haystack_search": (
+            lambda: [haystack.run(text_embedder.run(q)["embedding"]) for q in single],
+            one_by_one,
+        ),
+        "llamaindex_search": (lambda: [llamaindex.retrieve(q) for q in single], one_by_one),
+    }
+    return {
+        name: compare(
+            lambda ours=ours: seconds(ours),
+            lambda peer=peer: seconds(peer),
+            unit="s",
+            repeats=repeats,
+        )
+        for name, (ours, peer) in pairs.items()
+    }
+
+
+def additions(
+    scratch: Path, embedder: TextEmbedder, corpus: Sequence[Document], repeats: int
+) -> dict[str, Figure]:
+    """Compare the speed of adding all documents in one call with that of a build."""
+    from haystack import Document as HaystackDocument
+    from langchain_core.documents import Document as LangChainDocument
+
+    from sbert_search.integrations.collection import Collection
+    from sbert_search.integrations.haystack import SbertSearchDocumentStore
+    from sbert_search.integrations.langchain import SbertSearchEmbeddings, SbertSearchVectorStore
+
+    folders = (scratch / f"i{number}" for number in range(1_000_000))
+    rows = [{"_id": d.doc_id, "text": d.full_text, "n": n} for n, d in enumerate(corpus)]
+    chains = [
+        LangChainDocument(id=d.doc_id, page_content=d.full_text, metadata={"n": n})
+        for n, d in enumerate(corpus)
+    ]
+    stacks = [
+        HaystackDocument(id=d.doc_id, content=d.full_text, meta={"n": n})
+        for n, d in enumerate(corpus)
+    ]
+
+    def build() -> object:
+        return Index.build(rows, out=next(folders), model=embedder)
+
+    def langchain() -> object:
+        store = SbertSearchVectorStore(SbertSearchEmbeddings(embedder), next(folders))
+        return store.add_documents(chains)
+
+    def haystack() -> object:
+        store = SbertSearchDocumentStore()
+        store.collection = Collection(next(folders), embedder)  # with the model that is open
+        return store.write_documents(stacks)
+
+    figures = {}
+    for name, add in (("langchain_add", langchain), ("haystack_write", haystack)):
+        figures[name] = compare(
+            lambda add=add: rate(len(corpus), add),
+            lambda: rate(len(corpus), build),
+            unit="documents/s",
+            repeats=repeats,
+        )
+        gc.collect()
+    return figures
+
+
+def main() -> None:
+    """Measure, print and write the figures."""
+    parser = arguments(__doc__ or "")
+    parser.add_argument("--model", help="default: the installed model; 'hashing' for no model")
+    options = parser.parse_args()
+    results, repeats = Results(options), repeats_of(options)
+    _, queries = questions(QUICK_QUERIES if options.quick else QUERIES)
+    _, searched = documents(QUICK_DOCUMENTS if options.quick else SEARCHED)
+    corpus = list(many_documents(QUICK_DOCUMENTS if options.quick else DOCUMENTS))
+    embedder = as_embedder(options.model)
+    with tempfile.TemporaryDirectory(prefix="bench-integrations-") as name:
+        scratch = Path(name)
+        rows = [{"_id": document.doc_id, "text": document.full_text} for document in searched]
+        Index.build(rows, out=scratch / "searched", model=embedder)
+        for figures in (
+            searches(scratch / "searched", embedder, options.model, queries, repeats),
+            additions(scratch, HashingEmbedder(), corpus, repeats),
+        ):
+            for figure, value in figures.items():
+                results.add(figure, value)
+    results.write()
+
+
+if __name__ == "__main__":
+    main()
