@@ -29,8 +29,8 @@ from sbert_search.search.engine import SearchEngine
 from sbert_search.search.options import SearchOptions
 
 QUERIES, QUICK_QUERIES = 1_000, 100
-SINGLE = 200  # queries that are searched for one by one
-SEARCHED = 2_000  # documents of the index that is searched
+SINGLE = 100  # queries that are searched for one by one
+SEARCHED = 300  # documents of the index that is searched
 DOCUMENTS, QUICK_DOCUMENTS = 10_000, 500  # documents to add
 K = 10
 DENSE = SearchOptions(k=K, mode="dense", syntax="plain", full_text=True)

@@ -1,7 +1,8 @@
-"""Runs an example of a framework in an empty folder."""
+"""Runs the example and the documentation page of a framework in an empty folder."""
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -13,8 +14,24 @@ def printed_by(name: str, folder: Path) -> str:
     """Return what ``examples/integrations/NAME.py`` prints; it is short and leaves no file."""
     script = ROOT / "examples" / "integrations" / f"{name}.py"
     assert len(script.read_text(encoding="utf-8").splitlines()) <= 40
+    printed = _printed(str(script), folder)
+    assert list(folder.iterdir()) == []
+    return printed
+
+
+def run_page(name: str, folder: Path) -> None:
+    """Run the Python blocks of ``docs/integrations/NAME.md`` from the top to the bottom."""
+    page = (ROOT / "docs" / "integrations" / f"{name}.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"```python[^\n]*\n(.*?)```", page, re.DOTALL)
+    assert blocks
+    script = folder / "page.py"
+    script.write_text("\n".join(blocks), encoding="utf-8")
+    _printed(str(script), folder)
+
+
+def _printed(script: str, folder: Path) -> str:
     done = subprocess.run(
-        [sys.executable, str(script)],
+        [sys.executable, script],
         cwd=folder,
         env=environment(),
         capture_output=True,
@@ -22,5 +39,4 @@ def printed_by(name: str, folder: Path) -> str:
         timeout=300,
     )
     assert done.returncode == 0, done.stderr
-    assert list(folder.iterdir()) == []
     return done.stdout
