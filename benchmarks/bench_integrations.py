@@ -15,6 +15,7 @@ from __future__ import annotations
 import gc
 import tempfile
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 from common import Figure, Results, arguments, compare, rate, repeats_of, seconds
@@ -90,8 +91,8 @@ def searches(
     }
     return {
         name: compare(
-            lambda ours=ours: seconds(ours),
-            lambda peer=peer: seconds(peer),
+            partial(seconds, ours),
+            partial(seconds, peer),
             unit="s",
             repeats=repeats,
         )
@@ -136,8 +137,8 @@ def additions(
     figures = {}
     for name, add in (("langchain_add", langchain), ("haystack_write", haystack)):
         figures[name] = compare(
-            lambda add=add: rate(len(corpus), add),
-            lambda: rate(len(corpus), build),
+            partial(rate, len(corpus), add),
+            partial(rate, len(corpus), build),
             unit="documents/s",
             repeats=repeats,
         )
