@@ -37,8 +37,9 @@ SMALL_BATCH = 16  # of --before; what a step costs whatever its size is a larger
 STEPS, QUICK_STEPS = 120, 25  # of --before
 ONCE = """
 import sys
-from bench_training import ours
+from bench_training import ours, set_quiet
 from texts import nli_pairs
+set_quiet(True)
 batch, pairs = map(int, sys.argv[1:])
 print(ours("nli", "bf16", nli_pairs(pairs)[1], batch=batch))
 """
