@@ -2,9 +2,10 @@
 
 Two functions compute it. `packed_attention` is the fast one. On CUDA in half precision, it uses a
 kernel for texts of different lengths. On a CPU, it uses matrix products for dropout, and for
-inference in bfloat16 that is not causal. Otherwise, it uses torch's fused attention. Without the
-CUDA kernel it computes one group of adjacent texts after the other: a run of texts of equal length,
-or, for dropout on a CPU, a window of texts of similar length.
+inference in bfloat16 that is not causal, except for a group of few tokens. Otherwise, it uses
+torch's fused attention. Without the CUDA kernel it computes one group of adjacent texts after the
+other: a run of texts of equal length, or, for dropout on a CPU, a window of texts of similar
+length.
 
 `explicit_attention` computes the scores as a tensor. It is used for relative positions, because
 these are added to the scores. It is also used for callers that need the probabilities, and for
@@ -31,6 +32,7 @@ from sbert_search.encoder.packed import PackedTokens, Run
 
 _VECTOR = 32  # bfloat16 elements in a vector register of 512 bits
 _SCORES = 2**20  # scores computed at a time: 2 MiB in bfloat16
+_FEWEST_ROWS = 192  # of a run; the many operators of products cost more than they save on fewer
 
 
 class Heads(NamedTuple):
@@ -83,8 +85,8 @@ def packed_attention(
         return dropout_attention(*heads, tokens, scale=scale, p=dropout)
     as_products = _are_products_faster(heads.query) and not (causal or dropout)
     outputs = []
-    for query, key, value in heads.by_run(tokens.runs):
-        if as_products:
+    for run, (query, key, value) in zip(tokens.runs, heads.by_run(tokens.runs), strict=True):
+        if as_products and run.texts * run.length >= _FEWEST_ROWS:
             context = _product_attention(query, key, value, scale)
         else:
             context = F.scaled_dot_product_attention(

@@ -28,12 +28,16 @@ def test_relative_scores_equal_their_definition() -> None:
             assert torch.allclose(scores[0, :, i, j], expected, atol=1e-5)
 
 
-@pytest.mark.parametrize("most_scores", [2**20, 1500])
+@pytest.mark.parametrize(("fewest_rows", "most_scores"), [(0, 2**20), (0, 1500), (64, 2**20)])
 def test_products_on_a_cpu_in_bf16_equal_exact_attention(
-    most_scores: int, monkeypatch: pytest.MonkeyPatch
+    fewest_rows: int, most_scores: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Lengths around a vector of 32 elements; a low limit of scores splits texts between heads."""
+    """Lengths around a vector of 32 elements; a low limit of scores splits texts between heads.
+
+    Runs with fewer rows than ``fewest_rows`` are computed by the fused kernel.
+    """
     monkeypatch.setattr(self_attention, "_SCORES", most_scores)
+    monkeypatch.setattr(self_attention, "_FEWEST_ROWS", fewest_rows)
     lengths = (1, 2, 31, 31, 32, 33, 33, 33, 70)
     tokens = PackedTokens(torch.zeros(sum(lengths), dtype=torch.int64), lengths)
     generator = torch.Generator().manual_seed(0)
