@@ -11,7 +11,7 @@ from sbert_search.models.loading.identity import ModelIdentity
 from sbert_search.runtime.progress import warn
 from sbert_search.tokens.chunking import WHOLE_WORDS, Chunking
 
-_LARGE_TOKENS = 256  # a batch of more tokens makes torch load
+_LARGE_TOKENS = 128  # a larger batch makes torch load; the graph takes batches of up to 256
 
 
 class WarmEmbedder:

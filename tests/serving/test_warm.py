@@ -7,9 +7,13 @@ import threading
 import numpy as np
 import pytest
 
+from sbert_search.embedding.engines.graph import GraphEngine
 from sbert_search.embedding.hashing import HashingEmbedder
 from sbert_search.embedding.protocol import TextEmbedder
 from sbert_search.errors import ModelError
+from sbert_search.serving.limits import ServerLimits
+from sbert_search.serving.metrics import Metrics
+from sbert_search.serving.models import ServedEmbedder
 from sbert_search.serving.warm import WarmEmbedder
 
 
@@ -49,3 +53,17 @@ def test_if_the_other_cannot_be_opened_the_first_goes_on(
             thread.join()
     assert warm.encode(["a"]).shape == (1, 8)
     assert "no torch here" in capsys.readouterr().err
+
+
+def test_batches_of_the_queue_are_large_enough_to_open_the_other() -> None:
+    """The graph takes batches of 256 tokens, into which the queue cuts a large request."""
+    quick, full = HashingEmbedder(8), HashingEmbedder(8)
+    quick.batch_tokens = GraphEngine.batch_tokens
+    warm = WarmEmbedder(quick, lambda: full)
+    served = ServedEmbedder("x", warm, ServerLimits(), Metrics())
+    served.encode(["seven words are in this short text"] * 64)
+    served.queue.close()
+    for thread in threading.enumerate():
+        if thread.name == "open model":
+            thread.join()
+    assert warm.current is full
