@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from sbert_search.corpus.formats.rows import BadRow, Reject
-from sbert_search.corpus.labelled.pairs import find_columns, text_of
+from sbert_search.corpus.labelled.pairs import MissingColumnError, find_columns, text_of
 from sbert_search.corpus.sources import SourceFile, classify, field_names, read_rows
 from sbert_search.corpus.spool import source_files
 from sbert_search.errors import ConfigError, CorpusError
@@ -199,7 +199,15 @@ def _columns(
     known = {part: [n for n in usual if n not in taken] for part, usual in COLUMNS[task].items()}
     parts = {part: named[part] for part in known}
     needed = ("text", "text2") if task == "qa" else ("text",)
-    return list(find_columns(parts, known, names, file.shown, needed).values())
+    try:
+        return list(find_columns(parts, known, names, file.shown, needed).values())
+    except MissingColumnError as error:
+        usual = " or ".join(COLUMNS[task][error.part])
+        option = "--text-field" if error.part == "text" else "--text2-field"
+        raise CorpusError(
+            f"{file.shown}: no column {usual} among {', '.join(names)}. Name the column to use "
+            f"with {option} ({error.part}=NAME in Python)."
+        ) from None
 
 
 def _record(row: PredictedRow) -> dict[str, object]:

@@ -44,7 +44,9 @@ def test_single_texts_pairs_and_questions_are_found_by_their_columns(tmp_path: P
     questions = Predictor(answerer(tmp_path))
     (answer,) = FilePredictor(questions).rows(asked)
     assert answer.prediction == questions.answer([("cat", "the cat sat")])[0]
-    with pytest.raises(CorpusError, match="no text2 column among id, text, n"):
+    with pytest.raises(
+        CorpusError, match=r"no column context or text or passage among .* --text2-field"
+    ):
         list(FilePredictor(questions, text="text").rows(texts))
 
 
