@@ -111,12 +111,13 @@ class ServedIndex:
 
     async def facets(
         self,
-        query: str,
+        query: str | None,
         columns: Sequence[str],
         mode: SearchMode,
         where: str | None,
         syntax: Syntax,
         fuzzy: int,
+        n: int = 10,
     ) -> Mapping[str, Facet]:
         """Count the values of columns among the documents that match.
 
@@ -124,7 +125,7 @@ class ServedIndex:
             Problem: There is no such column, or the filter is wrong.
         """
         count = partial(self.engine.facets, query, columns, where=where, mode=mode)
-        return await self._read(partial(count, syntax=syntax, fuzzy=fuzzy))
+        return await self._read(partial(count, syntax=syntax, fuzzy=fuzzy, n=n))
 
     async def document(self, doc_id: str) -> Document:
         """Read a document.

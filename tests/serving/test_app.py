@@ -62,8 +62,47 @@ def test_facets_count_the_values_of_columns(live: Live) -> None:
             "missing": 0,
             "low": 1999,
             "high": 2020,
+            "ranges": [],
         }
     ]
+
+
+def test_facets_are_counted_without_a_query(live: Live) -> None:
+    every = live.post("/v1/facets", columns=["year"], n=2).json["facets"][0]
+    assert (every["values"], every["other"]) == (
+        [{"value": 1999, "count": 1}, {"value": 2010, "count": 1}],
+        1,
+    )
+    assert every["ranges"] == [
+        {"low": 1999, "high": 2010, "count": 1},
+        {"low": 2010, "high": 2020, "count": 2},
+    ]
+    for query, mode, found in (
+        ("dough", "lexical", [2010]),
+        ("dough", "dense", [1999, 2010, 2020]),
+        ("bread -dough", "dense", [1999, 2020]),
+    ):
+        facet = live.post("/facets", columns=["year"], query=query, mode=mode).json["facets"][0]
+        assert [one["value"] for one in facet["values"]] == found
+    filtered = live.post("/facets", columns=["year"], where="year > 2015").json["facets"][0]
+    assert filtered["values"] == [{"value": 2020, "count": 1}]
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "param"),
+    [
+        ({"columns": []}, 400, "columns"),
+        ({"columns": ["year"], "query": " "}, 400, "query"),
+        ({"columns": ["year"], "where": "nope = 1"}, 400, "where"),
+        ({"columns": ["year"], "index": "none"}, 404, "index"),
+        ({"columns": ["year"], "n": 0}, 400, "n"),
+    ],
+)
+def test_wrong_facets_are_refused(
+    live: Live, body: dict[str, object], status: int, param: str
+) -> None:
+    answer = live.ask("POST", "/v1/facets", body)
+    assert (answer.status, answer.json["error"]["param"]) == (status, param)
 
 
 def test_documents_are_read_and_compared(live: Live) -> None:

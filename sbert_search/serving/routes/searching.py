@@ -19,6 +19,9 @@ from sbert_search.serving.routes.embedding import usage_of
 from sbert_search.serving.schemas.fields import JsonScalar, JsonValue
 from sbert_search.serving.schemas.search import (
     FacetCounts,
+    FacetRange,
+    FacetRequest,
+    FacetResponse,
     FacetValue,
     FusionSettings,
     IndexCard,
@@ -68,6 +71,24 @@ async def search(served: Served, call: Call[SearchRequest]) -> Reply:
             facets=[_counts(facet) for facet in facets.values()],
             usage=usage_of(work),
             took_ms=_times(work),
+        )
+    )
+
+
+async def count_facets(served: Served, call: Call[FacetRequest]) -> Reply:
+    """Count the values of columns, without a search."""
+    body = call.body
+    served_index = served.index(body.index)
+    served.require_items(len(body.columns), "columns")
+    if body.query is not None:
+        _check_query(body.query, "query", served.limits)
+    _check_filter(body.where, served.limits)
+    facets = await served_index.facets(
+        body.query, body.columns, body.mode, body.where, body.syntax, body.fuzzy, body.n
+    )
+    return Reply(
+        FacetResponse(
+            index=served_index.name, facets=[_counts(facet) for facet in facets.values()]
         )
     )
 
@@ -137,13 +158,17 @@ def _queries(body: SearchRequest, limits: ServerLimits, most: int) -> list[str]:
     if not 0 < len(queries) <= most:
         raise invalid(param, f"{len(queries):,} queries; send from 1 to {most:,}.")
     for query in queries:
-        if not query.strip():
-            raise invalid(param, "The query is empty; ask something.")
-        if len(query) > limits.query_chars:
-            raise Problem(413, f"A query may have {limits.query_chars:,} characters.", param)
+        _check_query(query, param, limits)
     if body.facets and len(queries) > 1:
         raise invalid("facets", "Facets are counted for one query.")
     return queries
+
+
+def _check_query(query: str, param: str, limits: ServerLimits) -> None:
+    if not query.strip():
+        raise invalid(param, "The query is empty; ask something.")
+    if len(query) > limits.query_chars:
+        raise Problem(413, f"A query may have {limits.query_chars:,} characters.", param)
 
 
 def _options(served_index: ServedIndex, body: SearchRequest, limits: ServerLimits) -> SearchOptions:
@@ -232,6 +257,10 @@ def _counts(facet: Facet) -> FacetCounts:
         missing=facet.missing,
         low=None if facet.low is None else _scalar(facet.low),
         high=None if facet.high is None else _scalar(facet.high),
+        ranges=[
+            FacetRange(low=_scalar(one.low), high=_scalar(one.high), count=one.count)
+            for one in facet.ranges
+        ],
     )
 
 
@@ -259,6 +288,15 @@ OPERATIONS: tuple[Operation[Any], ...] = (
         answer=search,
         request=SearchRequest,
         response=SearchResponse,
+        problems=(404,),
+    ),
+    Operation(
+        method="POST",
+        path="/facets",
+        summary="Count the values of columns among the documents that match.",
+        answer=count_facets,
+        request=FacetRequest,
+        response=FacetResponse,
         problems=(404,),
     ),
     Operation(

@@ -134,6 +134,20 @@ class FacetValue(Struct, kw_only=True):
     count: int
 
 
+class FacetRange(Struct, kw_only=True):
+    """A range of values, and the number of values in it.
+
+    Attributes:
+        low: The lowest value of the range.
+        high: The end of the range; only the last range has it.
+        count: Number of documents with a value in the range.
+    """
+
+    low: JsonScalar
+    high: JsonScalar
+    count: int
+
+
 class FacetCounts(Struct, kw_only=True):
     """The values of a column among the documents that match.
 
@@ -144,6 +158,7 @@ class FacetCounts(Struct, kw_only=True):
         missing: Number of documents without a value.
         low: The lowest value of a column of numbers, dates or times.
         high: The highest value of such a column.
+        ranges: Equally wide ranges of such a column, if it has more values than ``values`` holds.
     """
 
     column: str
@@ -152,6 +167,39 @@ class FacetCounts(Struct, kw_only=True):
     missing: int
     low: JsonScalar | None = None
     high: JsonScalar | None = None
+    ranges: list[FacetRange] = []
+
+
+class FacetRequest(Struct, kw_only=True, forbid_unknown_fields=True):
+    """Columns whose values are counted among the documents that match.
+
+    Attributes:
+        columns: The columns.
+        index: Name of the index; "": the first one.
+        query: A text; with the modes lexical and hybrid, documents with a word of it match, and
+            with dense all those that meet its operators. None: every document matches.
+        mode: As in a search.
+        where: A filter over the metadata, which documents must pass too.
+        syntax: As in a search.
+        fuzzy: As in a search.
+        n: Number of values of each column to count one by one, and of ranges.
+    """
+
+    columns: list[str]
+    index: str = ""
+    query: str | None = None
+    mode: Literal["auto", "dense", "lexical", "hybrid"] = "auto"
+    where: str | None = None
+    syntax: Literal["operators", "plain"] = "operators"
+    fuzzy: Annotated[int, Meta(ge=0, le=2)] = 0
+    n: Annotated[int, Meta(ge=1, le=100)] = 10
+
+
+class FacetResponse(Struct, kw_only=True):
+    """The counts of each column."""
+
+    index: str
+    facets: list[FacetCounts]
 
 
 class StageTimes(Struct, kw_only=True):
