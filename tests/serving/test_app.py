@@ -154,7 +154,9 @@ def test_every_answer_says_what_it_took(live: Live) -> None:
     }
 
 
-@pytest.mark.parametrize("path", ["/nope", "/v1", "/v1/search/x", "/..%2f..%2fetc/passwd", "/"])
+@pytest.mark.parametrize(
+    "path", ["/nope", "/v1", "/v1/search/x", "/..%2f..%2fetc/passwd", "/page/none.js"]
+)
 def test_a_path_that_is_not_there_is_named(live: Live, path: str) -> None:
     answer = live.ask("GET", path)
     assert answer.status == 404

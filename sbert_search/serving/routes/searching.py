@@ -87,9 +87,7 @@ async def count_facets(served: Served, call: Call[FacetRequest]) -> Reply:
         body.query, body.columns, body.mode, body.where, body.syntax, body.fuzzy, body.n
     )
     return Reply(
-        FacetResponse(
-            index=served_index.name, facets=[_counts(facet) for facet in facets.values()]
-        )
+        FacetResponse(index=served_index.name, facets=[_counts(facet) for facet in facets.values()])
     )
 
 

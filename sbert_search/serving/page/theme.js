@@ -1,0 +1,2 @@
+// Sets the chosen theme before the page is drawn; a module would run after it.
+document.documentElement.dataset.theme = localStorage.getItem("sbert-search theme") ?? "auto";
