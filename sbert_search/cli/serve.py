@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from sbert_search.cli.console import emit
 from sbert_search.cli.shared_options import Finite, embedder_options, given, shared_options
 from sbert_search.cli.source_options import model_options
 from sbert_search.errors import ConfigError
@@ -158,7 +159,7 @@ def serve(
         served = open_served(settings)
         names = ", ".join([*served.indexes, *(one.name for one in served.models)])
         note(f"Serving {names} at {url_of(bound)}")
-        run(served, [bound], AccessLog() if access_log else None)
+        run(served, [bound], AccessLog(emit) if access_log else None)
 
 
 def _named(indexes: Sequence[str]) -> dict[str, Path]:

@@ -80,7 +80,8 @@ class Visit:
         self.page.locator(".hits:not(.waiting)").wait_for()
 
     def titles(self) -> list[str]:
-        return self.page.locator(".hit .title").all_inner_texts()
+        titles: list[str] = self.page.locator(".hit .title").all_inner_texts()
+        return titles
 
 
 @pytest.fixture(scope="package")
