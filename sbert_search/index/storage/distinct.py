@@ -88,9 +88,12 @@ def distinct_values(segments: Sequence[Segment], name: str, kind: ColumnType) ->
     values = encoded.chunk(0).dictionary if encoded.num_chunks else pa.array([], element)
     rank = np.empty(len(values), np.int64)
     rank[pc.array_sort_indices(values).to_numpy()] = np.arange(len(values))
+    chunks = iter(encoded.chunks)  # Arrow leaves out the chunks without a value
     parts = tuple(
-        _without_repeats(docs, rank[chunk.indices.to_numpy()], len(values))
-        for (docs, _), chunk in zip(columns, encoded.chunks, strict=True)
+        _without_repeats(docs, rank[next(chunks).indices.to_numpy()], len(values))
+        if len(docs)
+        else (docs, docs)
+        for docs, _ in columns
     )
     return DistinctValues(values.take(pc.array_sort_indices(values)), parts)
 

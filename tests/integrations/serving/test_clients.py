@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import subprocess
+from collections.abc import Iterator
 from typing import Any
 
 import cohere
@@ -27,6 +29,13 @@ pytestmark = [
 ]
 QUERY = "the red cat"
 DOCUMENTS = ["The cat sat on the mat.", "A dog ran far away.", "the red sun"]
+
+
+@pytest.fixture(autouse=True)
+def connections_closed_here() -> Iterator[None]:
+    """Let the garbage collector close them before a test that fails because of warnings."""
+    yield
+    gc.collect()
 
 
 def same(vectors: Any, expected: Any) -> None:

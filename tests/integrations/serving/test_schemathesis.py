@@ -39,7 +39,8 @@ def test_every_answer_is_documented(
             text=True,
             timeout=SECONDS * 5,
         )
-        assert done.returncode == 0, done.stdout[-8000:] + done.stderr[-2000:]
+        bugs = "".join(str(entry["error"]) for entry in live.log if "error" in entry)
+        assert done.returncode == 0, bugs[-8000:] + done.stdout[-8000:] + done.stderr[-2000:]
         assert live.ask("GET", "/ready").status == 200
         assert not [entry for entry in live.log if entry["status"] >= 500]
         assert len(live.log) > 200

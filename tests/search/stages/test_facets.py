@@ -51,6 +51,18 @@ def test_all_matches_count_and_not_only_those_returned(engine: SearchEngine) -> 
     assert engine.facets("zebra", "kind")["kind"] == Facet("kind", {}, other=0, missing=0)
 
 
+def test_segments_without_a_value_count_as_missing(tmp_path: Path) -> None:
+    model = HashingEmbedder(8)
+    index = Index.build([{"_id": "1", "text": "red"}], out=tmp_path / "i", model=model)
+    for row in ({"_id": "2", "text": "red", "kind": "a"}, {"_id": "3", "text": "blue"}):
+        index.add([row], model=model)
+    assert len(index.state.segments) == 3
+    engine = SearchEngine(index, model)
+    assert engine.facets(None, "kind")["kind"] == Facet("kind", {"a": 1}, other=0, missing=2)
+    groups = {hit.doc_id: hit.metadata.get("kind") for hit in engine.search("red", group_by="kind")}
+    assert groups == {"1": None, "2": "a", "3": None}
+
+
 def test_numbers_have_limits_and_ranges(engine: SearchEngine) -> None:
     assert engine.facets(None, "n")["n"] == Facet("n", {4: 2, 1: 1, 11: 1}, 0, 1, 1, 11)
     ranges = (FacetRange(1, 6, 3), FacetRange(6, 11, 1))
