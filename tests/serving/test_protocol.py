@@ -59,11 +59,14 @@ def test_a_body_that_does_not_come_in_time_ends_the_connection(port: int) -> Non
 def test_the_second_request_of_a_connection_has_deadlines_too(port: int) -> None:
     with connect(port) as client:
         client.sendall(b"GET /health HTTP/1.1\r\nhost: localhost\r\n\r\n")
-        client.sendall(b"GET /hea")
-        first, _, second = all_of(client).partition(b"HTTP/1.1 408")
+        first = b""
+        while not first.endswith(b'{"status":"ok"}'):
+            part = client.recv(65_536)
+            assert part
+            first += part
         assert first.startswith(b"HTTP/1.1 200")
-        assert first.endswith(b'{"status":"ok"}')
-        assert b'"code":408' in second
+        client.sendall(b"GET /hea")
+        assert all_of(client).startswith(b"HTTP/1.1 408")
 
 
 @pytest.mark.parametrize(
