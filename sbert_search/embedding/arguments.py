@@ -25,7 +25,7 @@ ModelLike: TypeAlias = TorchModel | TextEmbedder
 
 
 CalibrationTexts: TypeAlias = str | Path | Sequence[str] | None
-"""A UTF-8 file with a text in each line, or texts; None: the texts of this package."""
+"""Calibration texts, or the path of a UTF-8 file with one text a line; None: built-in texts."""
 
 
 class EmbedderOptions(TypedDict, total=False):

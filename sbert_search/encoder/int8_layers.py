@@ -59,7 +59,7 @@ class Levels(NamedTuple):
 
     @classmethod
     def of_range(cls, low: float, high: float) -> Levels:
-        """Map a range, extended to contain 0, to the levels 1 to 254."""
+        """Choose scale and zero point so that the range, and 0, map to the levels 1 to 254."""
         low, high = min(low, 0.0), max(high, 0.0)
         scale = (high - low) / (_HIGHEST - _LOWEST) or 1.0
         return cls(scale, _LOWEST + round(-low / scale))

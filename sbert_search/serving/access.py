@@ -86,7 +86,7 @@ def read_tokens(path: Path | None, environment: Mapping[str, str] | None = None)
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach an address."""
+    """Return whether a host is a loopback address, which other machines cannot reach."""
     if host == "localhost":
         return True
     try:

@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from pathlib import Path
-from typing import Any
 
 import msgspec
 from starlette.applications import Starlette
@@ -16,7 +15,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from sbert_search.serving.access_log import AccessLog
-from sbert_search.serving.endpoint import JSON, Call, Endpoint, Operation, Reply
+from sbert_search.serving.endpoint import JSON, AnyOperation, Call, Endpoint, Operation, Reply
 from sbert_search.serving.openapi import openapi_document
 from sbert_search.serving.problems import Problem
 from sbert_search.serving.routes import embedding, operating, reranking, searching, updating
@@ -26,7 +25,7 @@ from sbert_search.serving.static import page_routes
 PAGE = Path(__file__).with_name("page")
 RELOAD_S = 1.0  # seconds between two looks for new commits
 
-OPERATIONS: Sequence[Operation[Any]] = (
+OPERATIONS: Sequence[AnyOperation] = (
     *embedding.OPERATIONS,
     *reranking.OPERATIONS,
     *searching.OPERATIONS,

@@ -8,7 +8,7 @@ import secrets
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from time import perf_counter
-from typing import Generic, Literal, TypeVar
+from typing import Any, Generic, Literal, TypeAlias, TypeVar, cast
 from urllib.parse import parse_qsl, urlsplit
 
 import msgspec
@@ -109,6 +109,10 @@ class Operation(Generic[Q]):
         return tuple(sorted(statuses))
 
 
+AnyOperation: TypeAlias = Operation[Any]
+"""An operation with a body of some type."""
+
+
 class Endpoint(Generic[Q]):
     """An ASGI application for one operation.
 
@@ -180,7 +184,7 @@ class Endpoint(Generic[Q]):
             require_json(headers)
             raw = await read_body(receive, headers, served.limits.body_bytes)
             body = decode(self._decoder, raw)
-        call: Call[Q] = Call(body, scope.get("path_params", {}), query, work)  # type: ignore[arg-type]
+        call: Call[Q] = Call(cast(Q, body), scope.get("path_params", {}), query, work)
         answer = operation.answer(served, call)
         if self._decoder is None:
             return await answer

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from sbert_search.serving.endpoint import JSON, Operation
+from sbert_search.serving.endpoint import JSON, AnyOperation
 from sbert_search.version import __version__
 
 _STATUS: Mapping[int, str] = {
@@ -50,7 +50,7 @@ class TeiProblemBody(msgspec.Struct, kw_only=True):
     error_type: str
 
 
-def openapi_document(operations: Sequence[Operation[Any]]) -> dict[str, object]:
+def openapi_document(operations: Sequence[AnyOperation]) -> dict[str, object]:
     """Describe operations in OpenAPI 3.1."""
     types: list[Any] = [ProblemBody, TeiProblemBody]
     for operation in operations:
@@ -79,7 +79,7 @@ def openapi_document(operations: Sequence[Operation[Any]]) -> dict[str, object]:
     }
 
 
-def _operation(operation: Operation[Any], *, versioned: bool) -> dict[str, object]:
+def _operation(operation: AnyOperation, *, versioned: bool) -> dict[str, object]:
     name = f"{operation.method.lower()}{operation.path.replace(':path', '')}"
     described: dict[str, object] = {
         "operationId": re.sub(r"\W+", "_", f"{name}{'_v1' if versioned else ''}").strip("_"),
@@ -101,7 +101,7 @@ def _operation(operation: Operation[Any], *, versioned: bool) -> dict[str, objec
     return described
 
 
-def _problem(operation: Operation[Any], status: int) -> dict[str, object]:
+def _problem(operation: AnyOperation, status: int) -> dict[str, object]:
     body = TeiProblemBody if operation.style == "tei" else ProblemBody
     answer: dict[str, object] = {
         "description": _STATUS[status],
@@ -120,7 +120,7 @@ def _path_parameters(path: str) -> list[dict[str, object]]:
     ]
 
 
-def _query_parameters(operation: Operation[Any]) -> list[dict[str, object]]:
+def _query_parameters(operation: AnyOperation) -> list[dict[str, object]]:
     return [
         {"name": name, "in": "query", "description": text, "schema": {"type": "string"}}
         for name, text in operation.parameters.items()
@@ -135,7 +135,7 @@ def _schema(kind: object) -> dict[str, object]:
 
 
 def _structs(types: Sequence[object]) -> list[type[msgspec.Struct]]:
-    """Return the structs among types and inside of them."""
+    """Return all struct types that the given types are or contain."""
     found: dict[type[msgspec.Struct], None] = {}
 
     def visit(info: msgspec.inspect.Type) -> None:

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from sbert_search.embedding.arguments import EmbedderOptions
 from sbert_search.embedding.protocol import TextEmbedder
 from sbert_search.errors import ConfigError
 from sbert_search.index.index import Index
@@ -21,9 +21,6 @@ from sbert_search.serving.metrics import Metrics
 from sbert_search.serving.models import ServedEmbedder, ServedReranker
 from sbert_search.serving.state import Served
 from sbert_search.serving.warm import WarmEmbedder
-
-if TYPE_CHECKING:
-    from sbert_search.embedding.arguments import EmbedderOptions
 
 _LOCAL_HOSTS = ("localhost", "127.0.0.1", "[::1]")
 
@@ -54,7 +51,7 @@ class ServeSettings:
     rerankers: Sequence[str] = ()
     rerank_windows: int = 4
     index_model: str | None = None
-    options: EmbedderOptions = field(default_factory=dict)  # type: ignore[assignment]
+    options: EmbedderOptions = field(default_factory=EmbedderOptions)
     quick: bool = True
     allow_inexact: bool = False
     tokens: AccessTokens

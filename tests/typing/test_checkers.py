@@ -107,6 +107,11 @@ def test_no_public_signature_has_any() -> None:
     assert [text for text in _annotations() if re.search(r"\bAny\b", text)] == []
 
 
+def test_the_package_says_any_seldom() -> None:
+    sources = (path.read_text() for path in (ROOT / "sbert_search").rglob("*.py"))
+    assert sum(len(re.findall(r"\bAny\b", source)) for source in sources) < 150
+
+
 def test_the_keywords_of_a_search_are_its_options() -> None:
     fields = {"k": "int", **SearchKeywords.__annotations__}
     ours = {name: str(kind) for name, kind in SearchOptions.__annotations__.items()}

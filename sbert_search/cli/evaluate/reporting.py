@@ -1,4 +1,4 @@
-"""Run the tasks that an `eval` command names, and print and write their scores."""
+"""Run evaluation tasks, print their scores and write their reports."""
 
 from __future__ import annotations
 

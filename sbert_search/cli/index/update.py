@@ -273,7 +273,7 @@ def _update(ctx: click.Context, path: Path, mode: Literal["add", "upsert"], as_j
 
 
 def _models_by_column(option: str, given: Sequence[str]) -> dict[str, str]:
-    """Read MODEL=COLUMN; a folder becomes an absolute path, so that any process finds it."""
+    """Split each MODEL=COLUMN, and make paths of folders absolute, as the index keeps them."""
     models = {}
     for text in given:
         model, equals, column = text.rpartition("=")

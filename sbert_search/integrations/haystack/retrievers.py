@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
-from typing import Any, Self
+from typing import Any, Self, TypeAlias
 
 from haystack import component, default_from_dict, default_to_dict
 from haystack.dataclasses import Document
@@ -12,6 +12,9 @@ from haystack.document_stores.types import FilterPolicy, apply_filter_policy
 
 from sbert_search.integrations.haystack.document_store import Filters, SbertSearchDocumentStore
 from sbert_search.search.options import SearchMode, SearchOptions
+
+RunFilters: TypeAlias = dict[str, Any] | None
+"""Conditions in Haystack's form; None: all documents."""
 
 
 class _Retriever:
@@ -27,7 +30,7 @@ class _Retriever:
     def __init__(
         self,
         document_store: SbertSearchDocumentStore,
-        filters: dict[str, Any] | None = None,
+        filters: RunFilters = None,
         top_k: int = 10,
         filter_policy: FilterPolicy = FilterPolicy.REPLACE,
     ) -> None:
@@ -82,7 +85,7 @@ class SbertSearchEmbeddingRetriever(_Retriever):
     def run(
         self,
         query_embedding: list[float],
-        filters: dict[str, Any] | None = None,
+        filters: RunFilters = None,
         top_k: int | None = None,
     ) -> dict[str, list[Document]]:
         """Find documents by the embedding of a query."""
@@ -92,7 +95,7 @@ class SbertSearchEmbeddingRetriever(_Retriever):
     async def run_async(
         self,
         query_embedding: list[float],
-        filters: dict[str, Any] | None = None,
+        filters: RunFilters = None,
         top_k: int | None = None,
     ) -> dict[str, list[Document]]:
         """Do as `run` in a thread."""
@@ -108,7 +111,7 @@ class SbertSearchBM25Retriever(_Retriever):
     def run(
         self,
         query: str,
-        filters: dict[str, Any] | None = None,
+        filters: RunFilters = None,
         top_k: int | None = None,
     ) -> dict[str, list[Document]]:
         """Find documents by the words of a query."""
@@ -118,7 +121,7 @@ class SbertSearchBM25Retriever(_Retriever):
     async def run_async(
         self,
         query: str,
-        filters: dict[str, Any] | None = None,
+        filters: RunFilters = None,
         top_k: int | None = None,
     ) -> dict[str, list[Document]]:
         """Do as `run` in a thread."""
@@ -135,7 +138,7 @@ class SbertSearchHybridRetriever(_Retriever):
         self,
         query: str,
         query_embedding: list[float] | None = None,
-        filters: dict[str, Any] | None = None,
+        filters: RunFilters = None,
         top_k: int | None = None,
     ) -> dict[str, list[Document]]:
         """Find documents; without ``query_embedding``, the model of the store embeds the query."""
@@ -146,7 +149,7 @@ class SbertSearchHybridRetriever(_Retriever):
         self,
         query: str,
         query_embedding: list[float] | None = None,
-        filters: dict[str, Any] | None = None,
+        filters: RunFilters = None,
         top_k: int | None = None,
     ) -> dict[str, list[Document]]:
         """Do as `run` in a thread."""

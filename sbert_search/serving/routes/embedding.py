@@ -5,13 +5,13 @@ from __future__ import annotations
 import base64
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, TypeVar, cast
+from typing import TypeVar, cast
 
 import numpy as np
 
 from sbert_search.embedding.protocol import Vectors
 from sbert_search.embedding.similarity import similarity, unit
-from sbert_search.serving.endpoint import Call, Operation, Reply
+from sbert_search.serving.endpoint import AnyOperation, Call, Operation, Reply
 from sbert_search.serving.models import Embedded, ServedEmbedder, Work, in_thread
 from sbert_search.serving.problems import Problem, invalid
 from sbert_search.serving.schemas.fields import Usage
@@ -218,7 +218,7 @@ def _base64(vector: Vectors) -> str:
     return base64.b64encode(vector.astype(np.dtype("<f4")).tobytes()).decode("ascii")
 
 
-OPERATIONS: tuple[Operation[Any], ...] = (
+OPERATIONS: tuple[AnyOperation, ...] = (
     Operation(
         method="POST",
         path="/embeddings",

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import date, datetime
-from typing import Any
 
 from sbert_search.records import Hit, MetadataValue
 from sbert_search.search.options import SearchOptions
 from sbert_search.search.stages.facets import Facet
 from sbert_search.search.stages.fusion import Fusion
-from sbert_search.serving.endpoint import Call, Operation, Reply
+from sbert_search.serving.endpoint import AnyOperation, Call, Operation, Reply
 from sbert_search.serving.indexes import ServedIndex
 from sbert_search.serving.limits import ServerLimits
 from sbert_search.serving.models import Work
@@ -278,7 +277,7 @@ def _scalar(value: str | int | float | bool | date | datetime) -> JsonScalar:
     return value.isoformat() if isinstance(value, (date, datetime)) else value
 
 
-OPERATIONS: tuple[Operation[Any], ...] = (
+OPERATIONS: tuple[AnyOperation, ...] = (
     Operation(
         method="POST",
         path="/search",

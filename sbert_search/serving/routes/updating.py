@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from sbert_search.serving.endpoint import Call, Operation, Reply
+from sbert_search.serving.endpoint import AnyOperation, Call, Operation, Reply
 from sbert_search.serving.problems import invalid
 from sbert_search.serving.schemas.documents import (
     DeleteRequest,
@@ -72,7 +70,7 @@ def _row(document: NewDocument, at: int) -> dict[str, object]:
     }
 
 
-OPERATIONS: tuple[Operation[Any], ...] = (
+OPERATIONS: tuple[AnyOperation, ...] = (
     Operation(
         method="POST",
         path="/documents",

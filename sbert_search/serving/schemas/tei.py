@@ -66,7 +66,7 @@ class TokenizeRequest(Struct, kw_only=True):
 
 
 class Token(Struct, kw_only=True):
-    """A token; ``start`` and ``stop`` are its characters in the text, None for a special one."""
+    """A token and its character offsets in the text; a special token has no offsets."""
 
     id: int
     text: str
