@@ -44,7 +44,7 @@ from sbert_search.index.tuning.report import how, remarks
 from sbert_search.index.tuning.settings import TuneSettings
 from sbert_search.index.tuning.tune import tune
 from sbert_search.runtime import svg
-from sbert_search.runtime.cores import usable_cores
+from sbert_search.runtime.processor.cores import usable_cores
 
 SIZES, QUICK_SIZES = (10_000, 100_000, 1_000_000), (10_000, 50_000)
 N_QUERIES, QUICK_QUERIES, K, TARGET = 2_000, 600, 10, 0.95

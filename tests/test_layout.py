@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import ast
 import re
+from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 
 TESTS = Path(__file__).resolve().parent
 PACKAGE = TESTS.parent / "sbert_search"
+LARGEST_FOLDER = 20  # modules, with __init__.py: a folder with more is read as two
 
 _LINE = re.compile(r"^\| `([\w/]+\.py)` \| (.+) \|$", re.MULTILINE)
 _FILE = re.compile(r"`([\w/]+\.py)`")
@@ -56,3 +58,8 @@ def test_faults_of_the_table_are_named() -> None:
         "a/b.py: the line is superfluous",
         "a/d.py: no file a/test_e.py",
     ]
+
+
+def test_no_folder_of_the_package_holds_more_modules_than_a_reader_can_survey() -> None:
+    sizes = Counter(path.parent.relative_to(PACKAGE).as_posix() for path in PACKAGE.rglob("*.py"))
+    assert {folder: size for folder, size in sizes.items() if size > LARGEST_FOLDER} == {}

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from sbert_search.cli.console import emit, show_facts
-from sbert_search.cli.shared_options import shared_options
+from sbert_search.cli.options.shared import shared_options
 
 
 @click.command()

@@ -15,8 +15,8 @@ import click
 
 from sbert_search.cli.console import say
 from sbert_search.cli.hits import show_hits
-from sbert_search.cli.shared_options import embedder_options, shared_options
-from sbert_search.cli.source_options import model_options
+from sbert_search.cli.options.shared import embedder_options, shared_options
+from sbert_search.cli.options.source import model_options
 from sbert_search.runtime.progress import note
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from sbert_search.cli.console import emit, say, show_facts, size_text
-from sbert_search.cli.shared_options import shared_options
+from sbert_search.cli.options.shared import shared_options
 from sbert_search.config import to_mapping
 
 if TYPE_CHECKING:
@@ -49,8 +49,8 @@ def _measure(model: str) -> None:
     from sbert_search.encoder.weights import load_encoder
     from sbert_search.models.loading.folder import read_folder
     from sbert_search.models.loading.resolve import resolve_model
+    from sbert_search.runtime.processor.verdicts import measured_anew
     from sbert_search.runtime.progress import note
-    from sbert_search.runtime.verdicts import measured_anew
 
     encoder = load_encoder(read_folder(resolve_model(model).path).transformer_path)
     with measured_anew():

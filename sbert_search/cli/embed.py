@@ -7,8 +7,8 @@ from pathlib import Path
 
 import click
 
-from sbert_search.cli.shared_options import embedder_options, shared_options
-from sbert_search.cli.source_options import finish, model_options, source_options, with_read_options
+from sbert_search.cli.options.shared import embedder_options, shared_options
+from sbert_search.cli.options.source import finish, model_options, source_options, with_read_options
 
 
 @click.command()

@@ -7,7 +7,7 @@ import dataclasses
 import click
 
 from sbert_search.cli.console import emit, show_table
-from sbert_search.cli.shared_options import shared_options
+from sbert_search.cli.options.shared import shared_options
 
 
 @click.command("fill-mask")

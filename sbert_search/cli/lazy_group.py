@@ -76,7 +76,7 @@ def _configured(ctx: click.Context, name: str, command: click.Command) -> click.
         path = Path(CONFIG_FILE)
     if ctx.resilient_parsing or not (path or shows):
         return command
-    from sbert_search.cli.config_file import ConfigFile, shown_instead  # only if it is used
+    from sbert_search.cli.options.config_file import ConfigFile, shown_instead  # only if it is used
 
     if path is not None:
         contexts = [ctx]

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import click
 
 from sbert_search.cli.console import emit, say
-from sbert_search.cli.shared_options import Finite, embedder_options, shared_options
-from sbert_search.cli.source_options import model_options, source_options, with_read_options
+from sbert_search.cli.options.shared import Finite, embedder_options, shared_options
+from sbert_search.cli.options.source import model_options, source_options, with_read_options
 from sbert_search.runtime.progress import note, progress
 
 if TYPE_CHECKING:

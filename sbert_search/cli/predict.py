@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 import click
 
 from sbert_search.cli.console import REJECTED_ROWS, emit, say
-from sbert_search.cli.shared_options import Finite, shared_options
+from sbert_search.cli.options.shared import Finite, shared_options
 from sbert_search.runtime.progress import note
 
 if TYPE_CHECKING:

@@ -15,14 +15,14 @@ from click.core import ParameterSource
 
 from sbert_search.cli.console import emit, say
 from sbert_search.cli.hits import facet_record, hit_record, show_facet, show_hits
-from sbert_search.cli.ranking_options import (
+from sbert_search.cli.options.ranking import (
     answer_options,
     order_options,
     ranking_options,
     search_options,
 )
-from sbert_search.cli.shared_options import Finite, embedder_options, given, shared_options
-from sbert_search.cli.source_options import model_options
+from sbert_search.cli.options.shared import Finite, embedder_options, given, shared_options
+from sbert_search.cli.options.source import model_options
 from sbert_search.errors import NoLexicalData
 from sbert_search.runtime.progress import note
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import click
 
 from sbert_search.cli.console import emit
-from sbert_search.cli.shared_options import Finite, embedder_options, given, shared_options
-from sbert_search.cli.source_options import model_options
+from sbert_search.cli.options.shared import Finite, embedder_options, given, shared_options
+from sbert_search.cli.options.source import model_options
 from sbert_search.errors import ConfigError
 from sbert_search.runtime.progress import note
 

@@ -10,10 +10,10 @@ import click
 
 from sbert_search.cli.console import REJECTED_ROWS, emit, show_facts
 from sbert_search.cli.lazy_group import GuidedGroup
-from sbert_search.cli.shared_options import shared_options
+from sbert_search.cli.options.shared import shared_options
 
 if TYPE_CHECKING:
-    from sbert_search.tokens.training import Algorithm
+    from sbert_search.tokens.wordpiece.training import Algorithm
 
 
 @click.group(cls=GuidedGroup)
@@ -86,8 +86,12 @@ def train(
     The folder loads in transformers (BertTokenizerFast) and in all commands that take a tokenizer.
     """
     from sbert_search.corpus.documents import CorpusReader, FieldNames
-    from sbert_search.runtime.cores import usable_cores
-    from sbert_search.tokens.training import BATCH_ROWS, VocabularySettings, train_tokenizer
+    from sbert_search.runtime.processor.cores import usable_cores
+    from sbert_search.tokens.wordpiece.training import (
+        BATCH_ROWS,
+        VocabularySettings,
+        train_tokenizer,
+    )
     from sbert_search.tokens.words import WordRules
 
     fields = FieldNames(text=text_field)

@@ -186,8 +186,8 @@ class Embedder(EncodeMethods):
         if self._engine.name != "native" or self.opened.folder is None:
             return None
         from sbert_search.embedding.batch_autotune import BudgetSearch
+        from sbert_search.runtime.processor.verdicts import machine_key
         from sbert_search.runtime.provenance import machine
-        from sbert_search.runtime.verdicts import machine_key
 
         shape = {k: v for k, v in self.opened.folder.transformer.items() if k not in _NOT_SHAPE}
         key = [shape, self.opened.precision, self.opened.device, machine_key(), machine()]

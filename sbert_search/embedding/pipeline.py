@@ -16,8 +16,8 @@ from sbert_search.embedding.protocol import TextEmbedder, TokenizedTexts, Vector
 from sbert_search.errors import CorpusError
 from sbert_search.records import Document
 from sbert_search.runtime.memory import MAX_WAITING_BYTES
-from sbert_search.runtime.openmp import end_idle_workers
 from sbert_search.runtime.overlap import Allowance, prefetch
+from sbert_search.runtime.processor.openmp import end_idle_workers
 from sbert_search.runtime.progress import warn
 from sbert_search.tokens.batching import token_batches
 from sbert_search.tokens.chunking import AT_BORDERS, Chunking

@@ -13,10 +13,10 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from sbert_search.runtime.cache import cache_folder
-from sbert_search.runtime.cores import thread_count, usable_cores
-from sbert_search.runtime.cpu import cpu, switches
+from sbert_search.runtime.processor.cores import thread_count, usable_cores
+from sbert_search.runtime.processor.cpu import cpu, switches
+from sbert_search.runtime.processor.verdicts import Verdict, stored_verdicts
 from sbert_search.runtime.provenance import LIBRARIES, Code, code, library_versions, machine
-from sbert_search.runtime.verdicts import Verdict, stored_verdicts
 
 EXTRAS: Mapping[str, tuple[str, ...]] = {
     "cpu": ("faiss", "onnxruntime", "onnx", "onnxscript"),

@@ -12,8 +12,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import NotRequired, TypedDict
 
-from sbert_search.runtime.cores import usable_cores
-from sbert_search.runtime.cpu import cpu
+from sbert_search.runtime.processor.cores import usable_cores
+from sbert_search.runtime.processor.cpu import cpu
 from sbert_search.version import __version__
 
 LIBRARIES = (

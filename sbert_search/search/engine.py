@@ -18,7 +18,7 @@ from sbert_search.index.index import Index
 from sbert_search.index.snapshot import Snapshot
 from sbert_search.records import Query
 from sbert_search.runtime import memory
-from sbert_search.runtime.cores import usable_cores
+from sbert_search.runtime.processor.cores import usable_cores
 from sbert_search.runtime.turns import Turns
 from sbert_search.search.answers import page_hits, scores_by_id, within_memory
 from sbert_search.search.hits import read_hits, without_rest

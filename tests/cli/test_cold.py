@@ -15,7 +15,7 @@ HEAVY = {"torch", "transformers", "sentence_transformers", "faiss", "pandas", "s
 # Modules that build, update, train, evaluate or use a GPU, and parts of libraries that a query does
 # not need; the modules below them count too.
 UNUSED = (
-    "sbert_search.cli.config_file",
+    "sbert_search.cli.options.config_file",
     "sbert_search.corpus",
     "sbert_search.embedding.batch_autotune",
     "sbert_search.embedding.engines.cuda_graphs",
@@ -39,8 +39,8 @@ UNUSED = (
     "sbert_search.metrics",
     "sbert_search.runtime.provenance",
     "sbert_search.search.rerankers",
-    "sbert_search.tokens.training",
-    "sbert_search.tokens.wordpiece",
+    "sbert_search.tokens.wordpiece.training",
+    "sbert_search.tokens.wordpiece.learning",
     "sbert_search.training",
     "huggingface_hub",
     "multiprocessing",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sbert_search.encoder.encoder import Encoder
-from sbert_search.runtime.verdicts import Verdict
+from sbert_search.runtime.processor.verdicts import Verdict
 
 
 def verdict(choice: str) -> Verdict:

@@ -22,7 +22,7 @@ from sbert_search.encoder.precision import (
     inference_precision,
     training_precision,
 )
-from sbert_search.runtime import verdicts
+from sbert_search.runtime.processor import verdicts
 from tests.models.tiny import tiny_encoder
 
 SMALL = EncoderConfig(hidden_size=128, intermediate_size=512, heads=4, layers=2, vocab_size=100)
@@ -30,7 +30,7 @@ ELSEWHERE = """
 import json, sys
 import numpy as np
 from sbert_search import Embedder
-from sbert_search.runtime.verdicts import stored_verdicts
+from sbert_search.runtime.processor.verdicts import stored_verdicts
 embedder = Embedder(sys.argv[1], device="cpu")
 vectors = embedder.encode(["the cat sat", "a dog ran"])
 verdict = embedder.opened.verdict

@@ -11,13 +11,13 @@ from transformers import AutoTokenizer
 from sbert_search.corpus.documents import CorpusReader
 from sbert_search.errors import ConfigError, CorpusError, ModelError
 from sbert_search.runtime.disk.files import Disk, use_disk
-from sbert_search.tokens.training import Algorithm, VocabularySettings, train_tokenizer
 from sbert_search.tokens.vocabulary import (
     SPECIAL_TOKENS,
     bert_tokenizer,
     read_vocabulary,
     save_vocabulary,
 )
+from sbert_search.tokens.wordpiece.training import Algorithm, VocabularySettings, train_tokenizer
 from sbert_search.tokens.words import WordRules
 
 TEXTS = [

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from sbert_search.cli.console import emit, say, show_table
-from sbert_search.cli.shared_options import shared_options
+from sbert_search.cli.options.shared import shared_options
 from sbert_search.runtime.progress import note
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ from pathlib import Path
 import click
 
 from sbert_search.cli.console import emit, say, show_table
-from sbert_search.cli.shared_options import embedder_options, shared_options
-from sbert_search.cli.source_options import model_options
+from sbert_search.cli.options.shared import embedder_options, shared_options
+from sbert_search.cli.options.source import model_options
 from sbert_search.config import to_mapping
 
 _FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)

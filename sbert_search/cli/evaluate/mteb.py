@@ -9,8 +9,8 @@ import click
 
 from sbert_search.cli.console import emit, show_table
 from sbert_search.cli.evaluate.options import FOLDER
-from sbert_search.cli.ranking_options import ranking_options, search_options
-from sbert_search.cli.shared_options import shared_options
+from sbert_search.cli.options.ranking import ranking_options, search_options
+from sbert_search.cli.options.shared import shared_options
 from sbert_search.errors import ConfigError
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from sbert_search.cli.shared_options import F, choice, shared_options
+from sbert_search.cli.options.shared import F, choice, shared_options
 from sbert_search.runtime.progress import note
 
 if TYPE_CHECKING:

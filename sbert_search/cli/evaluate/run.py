@@ -16,7 +16,7 @@ from sbert_search.cli.evaluate.mteb import mteb
 from sbert_search.cli.evaluate.options import FILE, FOLDER, EvalOptions, eval_options, no_cache
 from sbert_search.cli.evaluate.reporting import report
 from sbert_search.cli.lazy_group import GuidedGroup
-from sbert_search.cli.ranking_options import ranking_options, search_options
+from sbert_search.cli.options.ranking import ranking_options, search_options
 
 if TYPE_CHECKING:
     from sbert_search.cli.evaluate.reporting import Evaluate

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from sbert_search.cli.console import emit, say, show_facts, size_text
-from sbert_search.cli.shared_options import Decorator, Finite, given, shared_options
+from sbert_search.cli.options.shared import Decorator, Finite, given, shared_options
 from sbert_search.config import from_mapping, to_mapping
 
 if TYPE_CHECKING:
@@ -223,7 +223,7 @@ def _long_texts(report: IndexInfo) -> str:
 
 def _model_facts(report: IndexInfo) -> dict[str, object]:
     from sbert_search.models.loading.identity import ModelIdentity
-    from sbert_search.runtime.verdicts import Verdict
+    from sbert_search.runtime.processor.verdicts import Verdict
 
     model = report.model
     if model["engine"] == ModelIdentity.NO_ENGINE:

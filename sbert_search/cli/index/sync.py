@@ -10,8 +10,8 @@ import click
 
 from sbert_search.cli.console import REJECTED_ROWS, emit, say
 from sbert_search.cli.index.update import index_options, with_overrides
-from sbert_search.cli.shared_options import embedder_options, given, shared_options
-from sbert_search.cli.source_options import column_type_option, model_options, with_read_options
+from sbert_search.cli.options.shared import embedder_options, given, shared_options
+from sbert_search.cli.options.source import column_type_option, model_options, with_read_options
 from sbert_search.config import to_mapping
 from sbert_search.runtime.progress import note
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, BinaryIO, Literal, cast
 import click
 
 from sbert_search.cli.console import emit, say
-from sbert_search.cli.shared_options import Decorator, F, embedder_options, given, shared_options
-from sbert_search.cli.source_options import (
+from sbert_search.cli.options.shared import Decorator, F, embedder_options, given, shared_options
+from sbert_search.cli.options.source import (
     finish,
     has_vectors,
     model_options,

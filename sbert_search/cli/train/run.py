@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar, get_args
 import click
 
 from sbert_search.cli.console import emit, show_facts
-from sbert_search.cli.shared_options import Decorator, given, shared_options
+from sbert_search.cli.options.shared import Decorator, given, shared_options
 from sbert_search.cli.train.recipe_help import RecipeCommand
 from sbert_search.runtime.progress import duration
 from sbert_search.training.recipe import Kind, load_recipe, shipped_recipes

@@ -25,8 +25,8 @@ from sbert_search.models.loading.folder import ModelFolder, load_tokenizer, read
 from sbert_search.models.loading.identity import sha256_of
 from sbert_search.models.loading.resolve import resolve_model
 from sbert_search.runtime.cache import cache_folder, digest_of
-from sbert_search.runtime.cores import thread_count
 from sbert_search.runtime.disk import files
+from sbert_search.runtime.processor.cores import thread_count
 from sbert_search.runtime.progress import note, warn
 
 if TYPE_CHECKING:

@@ -17,8 +17,8 @@ from sbert_search.models.loading.folder import ModelDescription
 from sbert_search.models.loading.identity import IN_MEMORY
 from sbert_search.models.loading.weights_hash import state_sha256
 from sbert_search.runtime.device import DTYPES, Precision, resolve_device, resolve_precision
+from sbert_search.runtime.processor.verdicts import Verdict
 from sbert_search.runtime.progress import warn
-from sbert_search.runtime.verdicts import Verdict
 from sbert_search.tokens.tokenizer import TextTokenizer
 
 PRECISIONS = {torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16"}

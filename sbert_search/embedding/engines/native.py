@@ -19,8 +19,8 @@ from sbert_search.models.sequence_classifier import SequenceClassifier
 from sbert_search.models.token_classifier import PerTokenModel
 from sbert_search.runtime.device import fetch, plain_memory_errors
 from sbert_search.runtime.memory import let_freed_memory_stay
+from sbert_search.runtime.processor.verdicts import Verdict
 from sbert_search.runtime.progress import warn
-from sbert_search.runtime.verdicts import Verdict
 
 # Largest size of a batch's states between the two feed-forward layers, on devices other than CUDA.
 # Decision: docs/decisions.md, "A step on the CPU keeps its widest states within 12 MiB".

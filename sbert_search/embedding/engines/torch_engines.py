@@ -24,8 +24,8 @@ from sbert_search.models.loading.folder import ModelFolder
 from sbert_search.models.loading.interchange import LibraryEncoder, load_sentence_transformer
 from sbert_search.models.loading.native_support import require_kind, require_sane, why_not_native
 from sbert_search.runtime.device import Precision, plain_memory_errors
+from sbert_search.runtime.processor.verdicts import Verdict
 from sbert_search.runtime.progress import note
-from sbert_search.runtime.verdicts import Verdict
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer

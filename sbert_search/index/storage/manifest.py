@@ -96,7 +96,7 @@ class StoreSettings:
         spec: How vectors are searched.
         lexical: Settings of lexical search; None: an index without lexical data.
         verdict: The measurement that chose the precision of the vectors, a
-            `runtime.verdicts.Verdict`; empty: the precision was given or is the only one.
+            `runtime.processor.verdicts.Verdict`; empty: the precision was given or is the only one.
         batch_tokens: Tokens of a batch, if the build on a CPU left their number to "auto"; else 0.
     """
 

@@ -28,8 +28,8 @@ from sbert_search.models.loading.native_support import (
     why_no_native_pairs,
 )
 from sbert_search.runtime.device import Precision, plain_memory_errors
+from sbert_search.runtime.processor.verdicts import Verdict
 from sbert_search.runtime.progress import note
-from sbert_search.runtime.verdicts import Verdict
 from sbert_search.tokens.tokenizer import EncodedPairs, TextTokenizer
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from sbert_search.models.pretraining import MaskedLanguageModel
 from sbert_search.models.replaced_token_detection import ReplacedTokenModel
 from sbert_search.models.student_init import alternate
 from sbert_search.models.vocabulary_extension import extend_vocabulary
-from sbert_search.tokens.training import VocabularySettings, train_tokenizer
+from sbert_search.tokens.wordpiece.training import VocabularySettings, train_tokenizer
 from sbert_search.training.loop.log import LOG, read_log
 from sbert_search.training.loop.loop import Result
 from sbert_search.training.pretraining.pretrain import PretrainRecipe, build, pretrain

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
-from sbert_search.cli.shared_options import Decorator, F, Finite, given
+from sbert_search.cli.options.shared import Decorator, F, Finite, given
 
 if TYPE_CHECKING:
     from sbert_search.search.options import SearchOptions

@@ -10,7 +10,7 @@ import click
 from click.core import ParameterSource
 
 from sbert_search.cli.console import REJECTED_ROWS, emit, say
-from sbert_search.cli.shared_options import Decorator, F, given
+from sbert_search.cli.options.shared import Decorator, F, given
 from sbert_search.config import to_mapping
 from sbert_search.runtime.progress import note
 

@@ -9,7 +9,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from sbert_search.cli.shared_options import Finite, device, shared_options, size
+from sbert_search.cli.options.shared import Finite, device, shared_options, size
 from sbert_search.search.options import MODES, SearchOptions
 from sbert_search.search.stages.fusion import Fusion, Method
 from tests.cli.lines import commands

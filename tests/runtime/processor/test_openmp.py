@@ -12,7 +12,7 @@ import pytest
 PROGRAM = """
 import os, threading, time
 import torch
-from sbert_search.runtime.openmp import end_idle_workers
+from sbert_search.runtime.processor.openmp import end_idle_workers
 
 def threads():
     return len(os.listdir("/proc/self/task"))
@@ -50,7 +50,7 @@ def test_only_the_idle_threads_of_the_caller_end() -> None:
 def test_without_torch_nothing_happens() -> None:
     program = (
         "import sys\n"
-        "from sbert_search.runtime.openmp import end_idle_workers\n"
+        "from sbert_search.runtime.processor.openmp import end_idle_workers\n"
         "end_idle_workers()\n"
         "print('torch' in sys.modules)"
     )

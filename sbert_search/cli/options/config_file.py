@@ -14,7 +14,7 @@ import click
 from click.core import ParameterSource
 
 from sbert_search.cli.console import emit, show_table
-from sbert_search.cli.shared_options import SHARED_NAMES
+from sbert_search.cli.options.shared import SHARED_NAMES
 from sbert_search.config import read_toml, unknown_name
 from sbert_search.errors import ConfigError
 

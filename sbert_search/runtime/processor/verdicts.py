@@ -17,7 +17,7 @@ from typing import NamedTuple
 from sbert_search.config import from_mapping, to_mapping
 from sbert_search.errors import ConfigError
 from sbert_search.runtime.cache import cache_folder, digest_of, remembered
-from sbert_search.runtime.cpu import cpu, switches
+from sbert_search.runtime.processor.cpu import cpu, switches
 
 FOLDER = "verdicts"  # in the user's cache
 # A less exact way must be faster than a more exact one by this factor.

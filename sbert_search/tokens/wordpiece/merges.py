@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sbert_search.runtime.arrays import Ints
-from sbert_search.tokens.merge_candidates import Floats, PairTable, pair_keys
 from sbert_search.tokens.vocabulary import CONTINUATION
+from sbert_search.tokens.wordpiece.merge_candidates import Floats, PairTable, pair_keys
 
 Positions = NDArray[np.int32]
 

@@ -14,9 +14,9 @@ from tokenizers.models import WordPiece
 from tokenizers.trainers import WordPieceTrainer
 
 from sbert_search.errors import ConfigError, CorpusError
-from sbert_search.tokens.merge_candidates import MIN_COUNT
 from sbert_search.tokens.vocabulary import CONTINUATION, SPECIAL_TOKENS, UNKNOWN
-from sbert_search.tokens.wordpiece_merges import Segmentation, grow_vocabulary
+from sbert_search.tokens.wordpiece.merge_candidates import MIN_COUNT
+from sbert_search.tokens.wordpiece.merges import Segmentation, grow_vocabulary
 from sbert_search.tokens.words import MAX_WORD_CHARS, WordRules
 
 

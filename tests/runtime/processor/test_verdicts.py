@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from sbert_search.runtime import verdicts
 from sbert_search.runtime.cache import cache_folder
-from sbert_search.runtime.verdicts import (
+from sbert_search.runtime.processor import verdicts
+from sbert_search.runtime.processor.verdicts import (
     Candidate,
     Timed,
     Verdict,

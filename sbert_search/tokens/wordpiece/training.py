@@ -17,7 +17,7 @@ from sbert_search.tokens.vocabulary import (
     read_vocabulary,
     save_vocabulary,
 )
-from sbert_search.tokens.wordpiece import learn_bpe, learn_wordpiece
+from sbert_search.tokens.wordpiece.learning import learn_bpe, learn_wordpiece
 from sbert_search.tokens.words import WordRules, count_words
 
 Algorithm = Literal["wordpiece", "bpe"]

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from sbert_search.runtime import cpu as module
-from sbert_search.runtime.cpu import Cpu, cpu, switches
+from sbert_search.runtime.processor import cpu as module
+from sbert_search.runtime.processor.cpu import Cpu, cpu, switches
 
 INFO = """\
 processor\t: 0

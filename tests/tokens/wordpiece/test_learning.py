@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from sbert_search.errors import ConfigError, CorpusError
 from sbert_search.tokens.vocabulary import SPECIAL_TOKENS
-from sbert_search.tokens.wordpiece import alphabet, learn_bpe, learn_wordpiece
+from sbert_search.tokens.wordpiece.learning import alphabet, learn_bpe, learn_wordpiece
 from sbert_search.tokens.words import WordRules
 
 MANY = 1_000

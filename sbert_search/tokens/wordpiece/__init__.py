@@ -1,0 +1,1 @@
+"""Learn WordPiece and BPE vocabularies from the words of a corpus."""
