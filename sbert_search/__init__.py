@@ -12,6 +12,10 @@ from typing import TYPE_CHECKING
 from sbert_search.version import __version__ as __version__
 
 if TYPE_CHECKING:  # for type checkers and editors; a test compares the names with _NAMES_IN
+    from sbert_search.analysis.map.making import map_index as map_index
+    from sbert_search.analysis.map.record import CorpusMap as CorpusMap
+    from sbert_search.analysis.map.saving import write_map as write_map
+    from sbert_search.analysis.map.settings import MapSettings as MapSettings
     from sbert_search.corpus.fields import FieldNames as FieldNames
     from sbert_search.embedding.arguments import ModelLike as ModelLike
     from sbert_search.embedding.embedder import Embedder as Embedder
@@ -104,6 +108,10 @@ if TYPE_CHECKING:  # for type checkers and editors; a test compares the names wi
     )
 
 _NAMES_IN = {  # public names by the module that defines them
+    "analysis.map.making": ["map_index"],
+    "analysis.map.record": ["CorpusMap"],
+    "analysis.map.saving": ["write_map"],
+    "analysis.map.settings": ["MapSettings"],
     "corpus.fields": ["FieldNames"],
     "embedding.arguments": ["ModelLike"],
     "embedding.embedder": ["Embedder"],

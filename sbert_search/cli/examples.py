@@ -103,6 +103,11 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "sbert-search pairs my.index --top 20",
         "sbert-search pairs docs.jsonl --clusters --json",
     ),
+    "analyze map": (
+        "sbert-search analyze map my.index --out map",
+        "sbert-search analyze map my.index --out map --clusters 20 --parquet",
+        'sbert-search analyze map my.index --out map --query "old mills"',
+    ),
     "eval classify": (
         "sbert-search eval classify reviews.jsonl --model run/model",
         "sbert-search eval classify sst2 --data data --model run/model",

@@ -75,6 +75,17 @@ def _stop_words(language: str) -> tuple[str, ...]:
         return ()
 
 
+def naming_stop_words(settings: LexicalSettings) -> tuple[str, ...]:
+    """Return the words that do not name a subject: the stop words, and for English further ones.
+
+    The few English stop words of a search leave "he" and "from", which a search finds by weights.
+    """
+    import bm25s.tokenization
+
+    more = bm25s.tokenization.STOPWORDS_EN_PLUS if settings.language == "english" else ()
+    return tuple(dict.fromkeys((*(settings.stop_words or ()), *more)))
+
+
 def _require_known(language: str) -> None:
     import Stemmer
 

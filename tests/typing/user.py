@@ -24,6 +24,7 @@ from sbert_search import (
     CommitUnknown,
     ConfigError,
     CorpusError,
+    CorpusMap,
     CorruptIndex,
     CrossEncoderRecipe,
     Document,
@@ -44,6 +45,7 @@ from sbert_search import (
     IndexStoreError,
     IngestReport,
     LexicalSettings,
+    MapSettings,
     ModelError,
     ModelLike,
     ModelMismatch,
@@ -76,6 +78,7 @@ from sbert_search import (
     TuneSettings,
     WeightsError,
     load_recipe,
+    map_index,
     pretrain,
     set_progress,
     train_answerer,
@@ -83,6 +86,7 @@ from sbert_search import (
     train_classifier,
     train_cross_encoder,
     train_tagger,
+    write_map,
 )
 
 Floats = NDArray[np.float32]
@@ -216,6 +220,14 @@ def train() -> None:
     train_tagger(load_recipe(TagRecipe, "tag", "wnut17"), Path("run"))
     train_answerer(load_recipe(AnswerRecipe, "qa", "squad"), Path("run"))
     pretrain(load_recipe(PretrainRecipe, "pretrain", "bert-tiny"), Path("run"))
+
+
+def analyze(index: Index) -> None:
+    drawn = map_index(index, settings=MapSettings(points=1000), clusters=5, queries=["a question"])
+    assert_type(drawn, CorpusMap)
+    assert_type(drawn.layout, Floats)
+    assert_type(drawn.groups(), list[list[int]])
+    assert_type(write_map(drawn, "map", parquet=True), list[Path])
 
 
 def progress() -> None:

@@ -1,0 +1,139 @@
+"""Time and memory to map 101,216 documents, and how well layouts keep nearest neighbours.
+
+    python benchmarks/bench_map.py [--quick] [--index DIR] [--layouts N] [--out F.json]
+
+Without --index, the index has paragraphs of Wikipedia with hashed vectors, which compare words.
+Building it is not measured. The map is made with a memory limit of 2 GiB in a process of its own.
+
+--layouts N compares t-SNE as the map uses it with the layouts of umap-learn, PaCMAP and
+scikit-learn, if they are installed, on N of the vectors. umap-learn gets the same neighbours; the
+others find their own. A neighbour is kept if it is among the 15 nearest in the layout, too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+import time
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+
+import numpy as np
+from common import Figure, Results, arguments, run_child
+from numpy.typing import NDArray
+from texts import paragraphs
+
+from sbert_search.analysis.map.layout import neighbour_layout, principal_axes
+from sbert_search.analysis.map.making import map_index
+from sbert_search.analysis.map.neighbours import Neighbours, nearest
+from sbert_search.analysis.map.points import choose_documents, document_vectors
+from sbert_search.analysis.map.saving import write_map
+from sbert_search.index.index import Index
+
+N_DOCS, MEMORY, NEAREST = 101_216, 2 << 30, 15
+
+Floats = NDArray[np.float32]
+Layout = Callable[[Floats, Neighbours, int], Floats]
+
+
+def main() -> None:
+    """Measure, print the figures and write the result file."""
+    parser = arguments(__doc__.partition("\n")[0])
+    parser.add_argument("--index", type=Path, help="an index; default: one with hashed vectors")
+    parser.add_argument("--layouts", type=int, default=0, help="documents of the compared layouts")
+    parser.add_argument("--child", type=Path, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.child:
+        print(json.dumps(make_map(options.child, options.seed)))
+        return
+    results = Results(options)
+    with tempfile.TemporaryDirectory() as scratch:
+        index = options.index or Path(scratch) / "hashed.index"
+        if options.index is None:
+            build(index, 5_000 if options.quick else N_DOCS)
+        results.add("documents", Figure(Index.open(index).state.n_docs, "docs"))
+        if options.layouts:
+            compare_layouts(results, index, options.layouts, options.seed)
+        else:
+            run = run_child(__file__, "--child", str(index), "--seed", str(options.seed))
+            for name, unit in (("map", "s"), ("write", "s"), ("page", "MiB")):
+                results.add(name, Figure(run.result[name], unit))
+            results.add("anonymous_memory", Figure(run.anonymous_mib, "MiB"))
+    results.write()
+
+
+def build(path: Path, count: int) -> None:
+    """Index paragraphs of Wikipedia."""
+    rows = ({"_id": str(i), "text": text} for i, text in enumerate(paragraphs(count)))
+    Index.build(rows, out=path, model="hashing", lexical=None, on_truncate="warn")
+
+
+def make_map(index: Path, seed: int) -> dict[str, float]:
+    """Make and write a map; return seconds and the size of the page in MiB."""
+    start = time.perf_counter()
+    drawn = map_index(index, points=N_DOCS, seed=seed, memory_bytes=MEMORY)
+    made = time.perf_counter()
+    with tempfile.TemporaryDirectory() as scratch:
+        page = write_map(drawn, scratch, parquet=True)[0]
+        written, size = time.perf_counter(), page.stat().st_size
+    return {"map": made - start, "write": written - made, "page": size / 2**20}
+
+
+def compare_layouts(results: Results, index: Path, count: int, seed: int) -> None:
+    """Measure the seconds of each layout, and the share of the nearest documents that it keeps."""
+    state = Index.open(index).state
+    vectors = document_vectors(state, choose_documents(state, count, seed))
+    near = nearest(vectors, NEAREST, "cosine")
+    layouts: dict[str, Layout] = {
+        "principal_axes": lambda v, near, seed: principal_axes(v),
+        "opentsne": lambda v, near, seed: neighbour_layout(near, principal_axes(v), seed),
+        "umap": _umap,
+        "pacmap": _pacmap,
+        "scikit_learn_tsne": _scikit_learn,
+    }
+    for name, lay_out in layouts.items():
+        start = time.perf_counter()
+        try:
+            layout = lay_out(vectors, near, seed)
+        except ImportError as error:
+            print(f"{name}: {error}")
+            continue
+        results.add(f"{name}_time", Figure(time.perf_counter() - start, "s"))
+        results.add(f"{name}_kept", Figure(kept(near, layout), "share"))
+
+
+def kept(near: Neighbours, layout: Floats) -> float:
+    """Share of the nearest documents that are among as many nearest in a layout."""
+    found = nearest(np.ascontiguousarray(layout, np.float32), NEAREST, "euclidean").at
+    hits = [len(np.intersect1d(a, b)) for a, b in zip(near.at, found, strict=True)]
+    return float(np.mean(hits)) / NEAREST
+
+
+def _umap(vectors: Floats, near: Neighbours, seed: int) -> Floats:
+    """UMAP wants each document as its own first neighbour, and distances."""
+    umap = import_module("umap")
+    rows = np.arange(len(vectors))
+    at = np.column_stack([rows, near.at])
+    distances = np.column_stack([np.zeros(len(rows)), 1 - near.scores]).astype(np.float32)
+    model = umap.UMAP(
+        n_neighbors=NEAREST + 1, random_state=seed, precomputed_knn=(at, distances, None), n_jobs=1
+    )
+    layout: Floats = model.fit_transform(vectors)
+    return layout
+
+
+def _pacmap(vectors: Floats, near: Neighbours, seed: int) -> Floats:
+    layout: Floats = import_module("pacmap").PaCMAP(random_state=seed).fit_transform(vectors)
+    return layout
+
+
+def _scikit_learn(vectors: Floats, near: Neighbours, seed: int) -> Floats:
+    manifold = import_module("sklearn.manifold")
+    layout: Floats = manifold.TSNE(random_state=seed, metric="cosine").fit_transform(vectors)
+    return layout
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,134 @@
+"""Metadata columns of the documents on a map, as arrays that a page can hold."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from typing import Literal, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sbert_search.index.storage.manifest import ColumnType
+from sbert_search.records import MetadataValue, ScalarValue
+
+MOST_CHARACTERS = 8_000_000  # characters of the different values of a column on a page
+_CUT = 200  # characters of a value that are kept
+_SAFE = 2**53  # integers up to this are exact as float64, the only numbers of a page
+
+Kind: TypeAlias = Literal["number", "time", "date", "text"]
+
+
+@dataclass(frozen=True, slots=True)
+class NumberColumn:
+    """A column of numbers, dates or times.
+
+    Attributes:
+        name: The column.
+        kind: What the numbers mean: dates and times are milliseconds since 1970 in UTC.
+        numbers: float64 (n,); NaN for a document without a value.
+    """
+
+    name: str
+    kind: Kind
+    numbers: NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class TextColumn:
+    """A column of texts, truth values or lists.
+
+    Attributes:
+        name: The column.
+        values: The different values, in the order of their number of documents, the most first.
+        starts: The codes of document i are ``codes[starts[i]:starts[i + 1]]``, uint32 (n + 1,).
+        codes: Indices in ``values``, uint32.
+        is_list: Whether a document can have several values.
+    """
+
+    name: str
+    values: list[str]
+    starts: NDArray[np.uint32]
+    codes: NDArray[np.uint32]
+    is_list: bool
+
+
+MapColumn: TypeAlias = NumberColumn | TextColumn
+
+
+def gather(
+    metadata: Sequence[Mapping[str, MetadataValue]], kinds: Mapping[str, ColumnType]
+) -> tuple[list[MapColumn], list[str]]:
+    """Make the columns of a page from the metadata of its documents.
+
+    Returns:
+        The columns, sorted by name, and the names of columns that are left out, because the texts
+        of their values are too long in all.
+    """
+    columns: list[MapColumn] = []
+    left_out = []
+    for name, kind in sorted(kinds.items()):
+        values = [document.get(name) for document in metadata]
+        column = _numbers(name, kind, values) or _texts(name, kind, values)
+        if column is None:
+            left_out.append(name)
+        else:
+            columns.append(column)
+    return columns, left_out
+
+
+def _numbers(name: str, kind: ColumnType, values: Sequence[MetadataValue]) -> NumberColumn | None:
+    """Make a column of numbers; None if it holds no numbers, or integers that are too large."""
+    kinds: dict[str, Kind] = {
+        "int64": "number",
+        "float64": "number",
+        "timestamp": "time",
+        "date": "date",
+    }
+    if kind not in kinds:
+        return None
+    if kind == "int64" and any(isinstance(v, int) and abs(v) > _SAFE for v in values):
+        return None
+    return NumberColumn(name, kinds[kind], np.array([_number(value) for value in values], float))
+
+
+def _number(value: MetadataValue) -> float:
+    if isinstance(value, datetime):  # a datetime is a date too
+        return value.timestamp() * 1000
+    if isinstance(value, date):
+        return datetime(value.year, value.month, value.day, tzinfo=UTC).timestamp() * 1000
+    return float(value) if isinstance(value, (int, float)) else float("nan")
+
+
+def _texts(name: str, kind: ColumnType, values: Sequence[MetadataValue]) -> TextColumn | None:
+    """Make a column of texts; None if they are too long."""
+    lists = [_as_texts(value) for value in values]
+    flat = [text for texts in lists for text in texts]
+    counts: dict[str, int] = {}
+    for text in flat:
+        counts[text] = counts.get(text, 0) + 1
+    if sum(map(len, counts)) > MOST_CHARACTERS:
+        return None
+    known = sorted(counts, key=lambda text: (-counts[text], text))
+    code_of = {text: code for code, text in enumerate(known)}
+    starts = np.zeros(len(lists) + 1, np.uint32)
+    np.cumsum([len(texts) for texts in lists], out=starts[1:])
+    codes = np.fromiter((code_of[text] for text in flat), np.uint32, len(flat))
+    return TextColumn(name, known, starts, codes, kind.startswith("list["))
+
+
+def _as_texts(value: MetadataValue) -> list[str]:
+    if value is None:
+        return []
+    if isinstance(value, (str, int, float, date)):
+        return [_text(value)]
+    return list(dict.fromkeys(map(_text, value)))
+
+
+def _text(value: ScalarValue) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, datetime):
+        return value.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return (value.isoformat() if isinstance(value, date) else str(value))[:_CUT]

@@ -1,0 +1,133 @@
+"""The nearest documents of each document, how far they are, and groups of near-duplicates."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sbert_search.index.dense.exact import QUERY_BLOCK, TopK, exact_scores, scan
+from sbert_search.index.norms import largest_norm
+from sbert_search.index.storage.manifest import Metric
+from sbert_search.runtime.progress import Advance
+from sbert_search.search.pairs import Pairs, clusters
+
+_ROUNDING = 1e-5  # largest error of a float32 dot product, relative to the norms of its vectors
+
+Floats = NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True)
+class Neighbours:
+    """The k nearest documents of each of n documents, best first.
+
+    Attributes:
+        at: Number of each neighbour among the documents, int32 (n, k).
+        scores: Scores of the metric, higher is nearer, float32 (n, k).
+    """
+
+    at: NDArray[np.int32]
+    scores: Floats
+
+    def distances(self, metric: Metric) -> Floats:
+        """Mean distance of each document to its neighbours, float32 (n,).
+
+        The distance is 1 less the cosine, the negative dot product, or the Euclidean distance.
+        """
+        mean: Floats = self.scores.mean(axis=1, dtype=np.float64).astype(np.float32)
+        return 1 - mean if metric == "cosine" else -mean
+
+
+def nearest(
+    vectors: Floats, k: int, metric: Metric, advance: Advance = lambda n: None
+) -> Neighbours:
+    """Find the k nearest other documents of each document by the exact search of the index.
+
+    Of documents with equal scores, the one that was added first comes first.
+
+    Args:
+        vectors: Finite, float32 (n, dim), n above k.
+        k: Number of neighbours.
+        metric: How vectors are compared.
+        advance: Called with the number of documents of each block after it is done.
+    """
+    n, max_norm = len(vectors), largest_norm(vectors)
+    rows = np.arange(n)
+    at, scores = np.empty((n, k), np.int32), np.empty((n, k), np.float32)
+    for start in range(0, n, QUERY_BLOCK):
+        block = slice(start, min(start + QUERY_BLOCK, n))
+        top = TopK.empty(block.stop - start, k + 1)
+        scan(vectors[block], vectors, top, rows, metric=metric, max_norm=max_norm)
+        itself = top.rows == rows[block, None]
+        itself[~itself.any(axis=1), k] = True  # more than k equal vectors before it
+        at[block] = top.rows[~itself].reshape(-1, k)
+        scores[block] = top.scores[~itself].reshape(-1, k)
+        advance(block.stop - start)
+    return Neighbours(at, scores)
+
+
+def duplicate_groups(
+    vectors: Floats,
+    neighbours: Neighbours,
+    threshold: float,
+    metric: Metric,
+    advance: Advance = lambda n: None,
+) -> NDArray[np.int32]:
+    """Group the documents that pairs with a score of at least ``threshold`` connect.
+
+    Args:
+        vectors: float32 (n, dim).
+        neighbours: Result of `nearest` for these vectors.
+        threshold: Lowest score of a pair.
+        metric: Cosine or dot product.
+        advance: Called with the number of documents of each block after it is done.
+
+    Returns:
+        Number of each document's group, int32 (n,); -1: the document has no near-duplicate. The
+        largest group has the number 0; of groups of equal size, the one with the earliest document
+        comes first.
+    """
+    n, k = neighbours.at.shape
+    one, place = np.nonzero(neighbours.scores >= threshold)
+    other = neighbours.at[one, place].astype(np.int64)
+    found = Pairs(one, other, neighbours.scores[one, place])
+    labels = np.arange(n)
+    for group in clusters([found]):
+        labels[group] = group[0]
+    full = np.flatnonzero(neighbours.scores[:, k - 1] >= threshold)  # there may be further ones
+    advance(n - len(full))
+    for block, near in _all_near(vectors, full, threshold, metric):
+        for document, marks in zip(block.tolist(), near, strict=True):
+            joined = np.unique(labels[marks])
+            if len(joined) > 1:
+                labels[np.isin(labels, joined)] = min(joined[0], labels[document])
+        advance(len(block))
+    return _numbered(labels)
+
+
+def _all_near(
+    vectors: Floats, documents: NDArray[np.int64], threshold: float, metric: Metric
+) -> Iterator[tuple[NDArray[np.int64], NDArray[np.bool_]]]:
+    """Mark every document that reaches a threshold, (n_block, n), for blocks of documents.
+
+    Float32 products decide, except near the threshold, where float64 scores do.
+    """
+    norms = np.sqrt(np.einsum("nd,nd->n", vectors, vectors))
+    for start in range(0, len(documents), QUERY_BLOCK):
+        block = documents[start : start + QUERY_BLOCK]
+        scores = vectors[block] @ vectors.T
+        slack = _ROUNDING * np.outer(norms[block], norms)
+        near = scores >= threshold
+        one, other = np.nonzero(np.abs(scores - np.float32(threshold)) <= slack)
+        near[one, other] = exact_scores(vectors[block], vectors, one, other, metric) >= threshold
+        yield block, near
+
+
+def _numbered(labels: NDArray[np.int64]) -> NDArray[np.int32]:
+    first, group, sizes = np.unique(labels, return_inverse=True, return_counts=True)
+    number = np.full(len(first), -1, np.int32)
+    several = np.flatnonzero(sizes > 1)
+    number[several[np.lexsort((first[several], -sizes[several]))]] = np.arange(len(several))
+    return number[group]

@@ -1,0 +1,129 @@
+"""The page of a map: one HTML file with its data, style and script, which needs no network."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import html
+import json
+import zlib
+from importlib.resources import files
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sbert_search.analysis.map.columns import MapColumn, NumberColumn
+from sbert_search.analysis.map.record import CorpusMap
+from sbert_search.analysis.map.table import summary
+
+SHOWN_NEIGHBOURS = 10  # nearest documents that the page lists of a document
+OUTLIERS = 50  # outliers that the page lists
+SCRIPTS = (  # in the order in which they need each other
+    "data.js", "colours.js", "filter.js", "places.js", "points.js", "details.js", "main.js",
+)  # fmt: skip
+
+_FILES = files("sbert_search.analysis.map") / "page_files"
+
+
+class Writable(Protocol):
+    """A binary file."""
+
+    def write(self, data: bytes, /) -> int:
+        """Write all of the data."""
+
+
+def write_page(drawn: CorpusMap, file: Writable) -> None:
+    """Write the page of a map.
+
+    The content security policy of the page admits its own script and style, by their hashes, and
+    no connection to any host.
+    """
+    style, script = _read("page.css"), _script()
+    policy = (
+        f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)}; "
+        "base-uri 'none'; form-action 'none'"
+    )
+    arrays, places = _packed(drawn)
+    parts = {  # in the order of the page
+        "policy": policy,
+        "title": html.escape(f"Map of {drawn.index}"),
+        "style": style,
+        "texts": _encoded(json.dumps(_texts(drawn, places), ensure_ascii=False).encode()),
+        "arrays": _encoded(arrays),
+        "script": script,
+    }
+    rest = _read("page.html")
+    for name, value in parts.items():
+        before, rest = rest.split(f"{{{{{name}}}}}")
+        file.write(before.encode())
+        file.write(value.encode())
+    file.write(rest.encode())
+
+
+def _read(name: str) -> str:
+    return (_FILES / name).read_text(encoding="utf-8")
+
+
+def _script() -> str:
+    body = "\n".join(_read(name) for name in SCRIPTS)
+    return f'"use strict";\n(() => {{\n{body}}})();\n'
+
+
+def _hash(text: str) -> str:
+    digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+    return f"'sha256-{digest}'"
+
+
+def _encoded(data: bytes) -> str:
+    return base64.b64encode(zlib.compress(data, 6)).decode()
+
+
+def _texts(drawn: CorpusMap, places: dict[str, list[object]]) -> dict[str, object]:
+    """All of a page's data but arrays, which ``places`` finds: type, first byte and length."""
+    return {
+        **summary(drawn, OUTLIERS),
+        "outliers": drawn.outliers(OUTLIERS),
+        "duplicates": None,
+        "groups": len(drawn.groups()),
+        "doc_ids": drawn.doc_ids,
+        "titles": drawn.titles,
+        "texts": drawn.texts,
+        "columns": [_description(column) for column in drawn.columns],
+        "queries": [{"text": q.text, "at": q.at, "scores": q.scores} for q in drawn.queries],
+        "arrays": places,
+    }
+
+
+def _description(column: MapColumn) -> dict[str, object]:
+    if isinstance(column, NumberColumn):
+        return {"name": column.name, "kind": column.kind}
+    kind = "list" if column.is_list else "text"
+    return {"name": column.name, "kind": kind, "values": column.values}
+
+
+def _packed(drawn: CorpusMap) -> tuple[bytes, dict[str, list[object]]]:
+    """Join the arrays of a page, each at a multiple of 8 bytes."""
+    shown = SHOWN_NEIGHBOURS
+    arrays: dict[str, NDArray[np.generic]] = {
+        "layout": drawn.layout,
+        "axes": drawn.axes,
+        "cluster": drawn.cluster,
+        "near": drawn.neighbours.at[:, :shown],
+        "scores": drawn.neighbours.scores[:, :shown],
+        "distance": drawn.distances,
+        "group": drawn.group,
+    }
+    for number, column in enumerate(drawn.columns):
+        if isinstance(column, NumberColumn):
+            arrays[f"numbers {number}"] = column.numbers
+        else:
+            arrays[f"starts {number}"] = column.starts
+            arrays[f"codes {number}"] = column.codes
+    joined, places = bytearray(), dict[str, list[object]]()
+    for name, array in arrays.items():
+        data = np.ascontiguousarray(array, array.dtype.newbyteorder("<"))
+        places[name] = [f"{array.dtype.kind}{array.dtype.itemsize}", len(joined), array.size]
+        joined += data.tobytes()
+        joined += bytes(-len(joined) % 8)
+    return bytes(joined), places

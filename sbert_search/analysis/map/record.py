@@ -1,0 +1,93 @@
+"""The record of a map: all that is shown and written of an index."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sbert_search.analysis.map.columns import MapColumn
+from sbert_search.analysis.map.neighbours import Neighbours
+from sbert_search.analysis.map.settings import MapSettings
+from sbert_search.index.storage.manifest import Metric
+
+Floats = NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True)
+class MarkedQuery:
+    """The hits of a query that are on a map.
+
+    Attributes:
+        text: The query.
+        at: Numbers of the documents on the map, best first.
+        scores: Their scores.
+    """
+
+    text: str
+    at: list[int]
+    scores: list[float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CorpusMap:
+    """A two-dimensional map of the documents of an index.
+
+    Document i is described by the i-th entry of each list and array.
+
+    Attributes:
+        index: Path of the index.
+        model: Name of the model that made the vectors.
+        metric: Metric of the index.
+        settings: How the map was made.
+        n_indexed: Number of documents of the index; more than those on the map if it is a sample.
+        doc_ids: The users' ids.
+        titles: Titles, or the begin of the text of documents without title.
+        texts: The begin of each text.
+        columns: Metadata columns.
+        left_out: Metadata columns that are not in ``columns``, because their values are too long.
+        axes: Principal axes, float32 (n, 2).
+        layout: Layout that keeps neighbours together, float32 (n, 2).
+        cluster: Number of each document's cluster, int32 (n,); cluster 0 is the largest.
+        words: Telling words of each cluster.
+        neighbours: The nearest documents of each document.
+        distances: Mean distance to these, float32 (n,); outliers have the largest.
+        group: Number of each document's group of near-duplicates, int32 (n,); -1: in none.
+        queries: Hits of queries.
+    """
+
+    index: str
+    model: str
+    metric: Metric
+    settings: MapSettings
+    n_indexed: int
+    doc_ids: list[str]
+    titles: list[str]
+    texts: list[str]
+    columns: list[MapColumn]
+    left_out: list[str]
+    axes: Floats
+    layout: Floats
+    cluster: NDArray[np.int32]
+    words: list[list[str]]
+    neighbours: Neighbours
+    distances: Floats
+    group: NDArray[np.int32]
+    queries: Sequence[MarkedQuery] = ()
+
+    def __len__(self) -> int:
+        return len(self.doc_ids)
+
+    def outliers(self, most: int = 20) -> list[int]:
+        """Return the numbers of the documents that are farthest from their neighbours."""
+        order: list[int] = np.argsort(-self.distances, kind="stable")[:most].tolist()
+        return order
+
+    def groups(self) -> list[list[int]]:
+        """Return the numbers of the documents of each group of near-duplicates, largest first."""
+        order = np.argsort(self.group, kind="stable")
+        order = order[self.group[order] >= 0]
+        borders = np.flatnonzero(np.diff(self.group[order])) + 1
+        return [part.tolist() for part in np.split(order, borders) if len(part)]

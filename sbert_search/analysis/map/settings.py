@@ -1,0 +1,62 @@
+"""The settings of a map."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypedDict
+
+from sbert_search.config import MAX_SEED
+from sbert_search.errors import ConfigError
+
+MOST_POINTS = 100_000  # points that the page draws fluently without a graphics card
+FEWEST_DOCUMENTS = 3  # two points have no layout
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MapSettings:
+    """How a map is made.
+
+    Attributes:
+        points: Maximum number of documents on the map; of more, a random sample is drawn.
+        neighbours: Number of nearest documents of each document, by which documents are laid out
+            and outliers are found.
+        clusters: Number of clusters; None: the cube root of the number of documents, at most 50.
+        duplicates: Lowest score of two documents that are near-duplicates.
+        language: Language of the stop words and the stemmer that name the clusters; None: that of
+            the index, or else English.
+        seed: Seed of the sample, the clusters and the layout.
+
+    Raises:
+        ConfigError: A value is out of range.
+    """
+
+    points: int = MOST_POINTS
+    neighbours: int = 15
+    clusters: int | None = None
+    duplicates: float = 0.95
+    language: str | None = None
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        ranges: list[tuple[str, int | None, int, int]] = [
+            ("points", self.points, FEWEST_DOCUMENTS, 1_000_000),
+            ("neighbours", self.neighbours, 2, 200),
+            ("clusters", self.clusters, 1, 1000),
+            ("seed", self.seed, 0, MAX_SEED),
+        ]
+        for name, value, low, high in ranges:
+            if value is not None and not low <= value <= high:
+                raise ConfigError(f"{name} is {value}; it must be from {low:,} to {high:,}.")
+        if self.duplicates != self.duplicates:
+            raise ConfigError("duplicates is NaN; pass a score such as 0.95.")
+
+
+class MapKeywords(TypedDict, total=False):
+    """The fields of `MapSettings`."""
+
+    points: int
+    neighbours: int
+    clusters: int | None
+    duplicates: float
+    language: str | None
+    seed: int

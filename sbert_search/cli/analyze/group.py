@@ -1,0 +1,16 @@
+"""The group `analyze`: what vectors, heads and corpora look like."""
+
+from __future__ import annotations
+
+import click
+
+from sbert_search.cli.lazy_group import lazy_group
+
+_COMMANDS = {
+    "map": "sbert_search.cli.analyze.map:map_",
+}
+
+
+@click.group(cls=lazy_group(_COMMANDS))
+def analyze() -> None:
+    """Analyze models and indexes."""

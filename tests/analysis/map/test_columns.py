@@ -1,0 +1,77 @@
+from __future__ import annotations
+
+from datetime import UTC, date, datetime
+
+import numpy as np
+import pytest
+
+from sbert_search.analysis.map.columns import NumberColumn, TextColumn, gather
+from sbert_search.index.storage.manifest import ColumnType
+from sbert_search.records import MetadataValue
+
+
+def column(kind: ColumnType, *values: MetadataValue) -> NumberColumn | TextColumn:
+    [made], left_out = gather([{"c": v} if v is not None else {} for v in values], {"c": kind})
+    assert left_out == []
+    return made
+
+
+def texts_of(made: NumberColumn | TextColumn) -> list[list[str]]:
+    assert isinstance(made, TextColumn)
+    borders = list(zip(made.starts[:-1], made.starts[1:], strict=True))
+    return [[made.values[code] for code in made.codes[a:b]] for a, b in borders]
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "number"),
+    [
+        ("int64", -3, -3.0),
+        ("float64", 0.5, 0.5),
+        ("date", date(1970, 1, 3), 172_800_000.0),
+        ("timestamp", datetime(1970, 1, 1, 0, 0, 2, tzinfo=UTC), 2000.0),
+    ],
+)
+def test_numbers_dates_and_times(kind: ColumnType, value: MetadataValue, number: float) -> None:
+    made = column(kind, value, None)
+    assert isinstance(made, NumberColumn)
+    np.testing.assert_array_equal(made.numbers, [number, np.nan])
+
+
+def test_integers_that_a_page_would_round_are_texts() -> None:
+    assert texts_of(column("int64", 2**53 + 1, 5)) == [["9007199254740993"], ["5"]]
+    assert isinstance(column("int64", 2**53, 5), NumberColumn)
+
+
+def test_values_are_ordered_by_their_number_of_documents() -> None:
+    made = column("string", "b", "a", None, "b")
+    assert isinstance(made, TextColumn)
+    assert made.values == ["b", "a"]
+    assert texts_of(made) == [["b"], ["a"], [], ["b"]]
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "texts"),
+    [
+        ("bool", True, ["true"]),
+        ("list[string]", ["x", "y", "x"], ["x", "y"]),
+        ("list[int64]", [2, 1], ["2", "1"]),
+        ("list[bool]", [False], ["false"]),
+        ("list[date]", [date(2024, 2, 3)], ["2024-02-03"]),
+        ("list[timestamp]", [datetime(2024, 2, 3, 4, 5, tzinfo=UTC)], ["2024-02-03T04:05:00Z"]),
+    ],
+)
+def test_flags_and_lists_are_texts(
+    kind: ColumnType, value: MetadataValue, texts: list[str]
+) -> None:
+    made = column(kind, value, None)
+    assert texts_of(made) == [texts, []]
+    assert isinstance(made, TextColumn)
+    assert made.is_list == kind.startswith("list")
+
+
+def test_a_column_of_too_long_texts_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sbert_search.analysis.map.columns.MOST_CHARACTERS", 10)
+    values = [{"long": "0123456789", "short": "x"}, {"long": "a"}]
+    columns, left_out = gather(values, {"long": "string", "short": "string"})
+    assert [each.name for each in columns] == ["short"]
+    assert left_out == ["long"]

@@ -1,0 +1,223 @@
+"""The page in Chromium, opened as a file."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from sbert_search.analysis.map.making import map_index
+from sbert_search.analysis.map.record import CorpusMap
+from sbert_search.analysis.map.saving import write_map
+from sbert_search.index.index import Index
+from tests.analysis.map.conftest import N
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page, Position
+
+pytestmark = pytest.mark.browser
+
+CHROMIUM = os.environ.get("SBERT_SEARCH_CHROMIUM", "/usr/bin/chromium")
+SOFTWARE = ["--no-sandbox", "--use-angle=swiftshader", "--enable-unsafe-swiftshader"]
+
+# The mean opacity of the pixels of the map, after a new frame; the key l twice changes nothing.
+DRAWN = """() => {
+  for (const key of "ll") document.dispatchEvent(new KeyboardEvent("keydown", {key}));
+  const canvas = document.getElementById("map"), gl = canvas.getContext("webgl2");
+  return new Promise((done) => requestAnimationFrame(() => {
+    const bytes = new Uint8Array(4 * canvas.width * canvas.height);
+    gl.readPixels(0, 0, canvas.width, canvas.height, gl.RGBA, gl.UNSIGNED_BYTE, bytes);
+    let sum = 0;
+    for (let i = 3; i < bytes.length; i += 4) sum += bytes[i];
+    done(sum / bytes.length);
+  }));
+}"""
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        opened = playwright.chromium.launch(executable_path=CHROMIUM, args=SOFTWARE)
+        yield opened
+        opened.close()
+
+
+@pytest.fixture(scope="module")
+def file(drawn: CorpusMap, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_map(drawn, tmp_path_factory.mktemp("page"))[0]
+
+
+@pytest.fixture
+def page(browser: Browser, file: Path) -> Iterator[Page]:
+    """The page; it may have no errors, and request nothing but itself."""
+    context = browser.new_context(viewport={"width": 1200, "height": 800})
+    context.set_default_timeout(20_000)
+    opened, asked, errors = context.new_page(), list[str](), list[str]()
+    opened.on("request", lambda request: asked.append(request.url))
+    opened.on("pageerror", lambda error: errors.append(str(error)))
+    opened.on("console", lambda message: errors.append(message.text))
+    opened.goto(file.as_uri())
+    opened.locator(":root[data-ready]").wait_for(state="attached")
+    yield opened
+    context.close()
+    assert asked == [file.as_uri()]
+    assert [e for e in errors if "GPU stall" not in e] == []
+
+
+def place(page: Page, drawn: CorpusMap, i: int) -> Position:
+    """Where a document is drawn before the view moves, in pixels of the map."""
+    box = page.locator("#map").bounding_box()
+    assert box is not None
+    low, high = drawn.layout.min(axis=0), drawn.layout.max(axis=0)
+    scale = 0.92 * min(box["width"] / (high - low)[0], box["height"] / (high - low)[1])
+    x, y = (drawn.layout[i] - (low + high) / 2) * scale
+    return {"x": box["width"] / 2 + float(x), "y": box["height"] / 2 - float(y)}
+
+
+def test_hover_shows_the_title(page: Page, drawn: CorpusMap) -> None:
+    page.locator("#map").hover(position=place(page, drawn, 5))
+    page.locator("#tip b", has_text="Title 5").wait_for()
+    page.mouse.move(3, 3)
+    page.locator("#tip").wait_for(state="hidden")
+
+
+def test_click_shows_the_document_and_its_nearest_and_dims_the_rest(
+    page: Page, drawn: CorpusMap
+) -> None:
+    before = page.evaluate(DRAWN)
+    i = int(drawn.distances.argmax())
+    page.locator("#map").click(position=place(page, drawn, i))
+    page.locator("#chosen", has_text=drawn.titles[i]).wait_for()
+    shown = page.locator("#near button").all_inner_texts()
+    assert shown == [drawn.titles[j] for j in drawn.neighbours.at[i]]
+    scores = page.locator("#near .n").all_inner_texts()
+    assert scores == [f"{score:.3f}" for score in drawn.neighbours.scores[i]]
+    assert page.evaluate(DRAWN) < before / 2
+    facts = page.locator("#details .metadata").inner_text()
+    assert f"d{i}" in facts
+    assert drawn.texts[i] in page.locator("#details .text").inner_text()
+    page.locator("#near button").first.click()
+    page.locator("#chosen", has_text=drawn.titles[drawn.neighbours.at[i, 0]]).wait_for()
+    page.keyboard.press("Escape")
+    assert page.locator("#chosen").count() == 0
+    assert page.evaluate(DRAWN) == pytest.approx(before, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("condition", "expected"),
+    [
+        ("year >= 2000", sum(i % 7 > 0 and i >= 10 for i in range(N))),
+        ("year < 2000 OR share > 10", sum((i % 7 > 0 and i < 10) or i > 80 for i in range(N))),
+        (
+            "kind = 'bread' AND NOT good = TRUE",
+            sum(i % 3 == 1 and i % 2 and i % 10 for i in range(N)),
+        ),
+        ("good", 45),
+        ("kind IS NULL", 9),
+        ("kind NOT IN ('mill', 'bread')", sum(i % 3 == 2 and i % 10 > 0 for i in range(N))),
+        ("'oven' IN tags OR share < 0", 0),
+        ("'dough' in tags", 30),
+        ("seen BETWEEN '2024-01-02' AND '2024-01-03'", sum(i % 28 in (1, 2) for i in range(N))),
+        ("at > '2024-01-27T12:30:00Z'", sum(i % 28 == 27 for i in range(N))),
+        ("big = 1152921504606846977", 1),
+        ("title LIKE 'Title _' AND (cluster = 0 OR cluster = 1)", 5),
+        ('"share" = 0.5', 1),
+        ("doc_id ilike 'D1%'", 11),
+    ],
+)
+def test_a_filter_highlights_as_where_does(page: Page, condition: str, expected: int) -> None:
+    page.locator("#filter").fill(condition)
+    page.locator("#status", has_text=f"{expected} of {N} documents match").wait_for()
+    assert page.locator("#problem").is_hidden()
+
+
+@pytest.mark.parametrize(
+    ("condition", "problem"),
+    [
+        ("yeer > 3", 'There is no column "yeer"'),
+        ("year >", "at the end"),
+        ("year > 3 kind", "AND or OR"),
+        ("year > 'x'", "not a number"),
+        ("(year > 3", "Expected )"),
+        ("year # 3", "Cannot read"),
+    ],
+)
+def test_a_wrong_filter_says_why_and_changes_nothing(
+    page: Page, condition: str, problem: str
+) -> None:
+    page.locator("#filter").fill("good")
+    page.locator("#filter").fill(condition)
+    page.locator("#problem", has_text=problem).wait_for()
+    assert page.locator("#status").inner_text() == f"45 of {N} documents match"
+
+
+def test_words_and_categories_highlight_and_clear(page: Page) -> None:
+    everything = page.evaluate(DRAWN)
+    page.locator("#find").fill("OVEN number1")
+    page.locator("#status", has_text=f"5 of {N} documents match").wait_for()
+    assert page.evaluate(DRAWN) < everything / 2
+    page.locator("#find").fill("")
+    page.locator("#legend .category").first.click()
+    page.locator("#status", has_text=f"30 of {N} documents match").wait_for()
+    page.keyboard.press("Escape")
+    page.wait_for_function("document.getElementById('status').textContent === ''")
+    assert page.evaluate(DRAWN) == pytest.approx(everything, rel=0.05)
+
+
+def test_columns_colour_the_points_and_fill_the_legend(page: Page) -> None:
+    colour = page.locator("#colour")
+    colour.select_option(label="tags")
+    assert "dough" in page.locator("#legend").inner_text()
+    colour.select_option(label="seen")
+    assert page.locator("#legend").inner_text().split() == ["2024-01-01", "2024-01-28"]
+    colour.select_option(label="distance to neighbours")
+    page.locator("#arrangement").select_option(label="principal axes")
+    assert page.evaluate(DRAWN) > 0.1
+
+
+def test_the_keyboard_alone_can_walk_the_map(page: Page, drawn: CorpusMap) -> None:
+    page.locator("#map").focus()
+    still = page.screenshot()
+    page.keyboard.press("+")
+    page.keyboard.press("ArrowLeft")
+    assert page.screenshot() != still
+    page.keyboard.press("0")
+    page.keyboard.press("Enter")
+    page.locator("#chosen").wait_for()
+    page.keyboard.press("Escape")
+    page.keyboard.press("n")
+    page.locator("#chosen", has_text=drawn.titles[0]).wait_for()
+    page.keyboard.press("n")
+    page.locator("#chosen", has_text=drawn.titles[1]).wait_for()
+    page.keyboard.press("/")
+    page.keyboard.type("oven")
+    page.locator("#status", has_text=f"30 of {N}").wait_for()
+    assert page.locator(":focus").get_attribute("id") == "find"
+    page.keyboard.press("Tab")
+    page.keyboard.press("Tab")
+    page.keyboard.press("Tab")
+    assert page.locator(":focus").get_attribute("id") == "colour"
+
+
+def test_dark_and_light_differ_and_can_be_switched(page: Page) -> None:
+    ground = "getComputedStyle(document.body).backgroundColor"
+    page.emulate_media(color_scheme="dark")
+    dark = page.evaluate(ground)
+    page.locator("#theme").click()
+    assert page.evaluate(ground) != dark
+
+
+def test_a_sample_says_how_many_documents_are_drawn(
+    browser: Browser, index: Index, tmp_path: Path
+) -> None:
+    sample = map_index(index, points=30, neighbours=4, seed=2)
+    opened = browser.new_page()
+    opened.goto(write_map(sample, tmp_path)[0].as_uri())
+    expected = "30 of 90 documents are drawn: a random sample (seed 2)"
+    opened.locator("#facts", has_text=expected).wait_for()
+    opened.close()
