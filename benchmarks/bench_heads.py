@@ -57,12 +57,8 @@ def ours(precision: str, train: Sequence[LabelledText], dev: Sequence[LabelledTe
     from sbert_search.models.sequence_classifier import SequenceClassifier
     from sbert_search.training.loop.step import Stepper
     from sbert_search.training.recipe import load_recipe
-    from sbert_search.training.task_heads.classify import (
-        ClassifyRecipe,
-        encode_rows,
-        predict_logits,
-        train_classifier,
-    )
+    from sbert_search.training.task_heads.classify import ClassifyRecipe, train_classifier
+    from sbert_search.training.task_heads.labelled_rows import encode_rows, predict_logits
 
     times: list[float] = []
     take = Stepper.take

@@ -15,14 +15,14 @@ from sbert_search.metrics.calibration import expected_calibration_error, probabi
 from sbert_search.models.question_answerer import QuestionAnswerer
 from sbert_search.models.sequence_classifier import SequenceClassifier
 from sbert_search.models.token_classifier import TokenClassifier
-from sbert_search.training.task_heads.answer import answer_metrics
-from sbert_search.training.task_heads.classify import (
+from sbert_search.training.task_heads.answer_scores import answer_metrics
+from sbert_search.training.task_heads.labelled_rows import (
     dev_metrics,
     encode_rows,
     predict_logits,
     targets_of,
 )
-from sbert_search.training.task_heads.tag import tag_metrics
+from sbert_search.training.task_heads.word_rows import tag_metrics
 
 KNOWN_ARTICLES = "squad/dev_a.jsonl.gz"  # articles that training has seen
 

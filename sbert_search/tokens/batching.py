@@ -7,6 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+TOKENS_AT_ONCE = 8192  # a good number for one forward pass without gradients
+
 
 def token_batches(
     lengths: NDArray[np.integer] | Sequence[int], budget: int, *, most: int | None = None

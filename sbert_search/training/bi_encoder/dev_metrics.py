@@ -15,13 +15,11 @@ from sbert_search.corpus.labelled.pairs import COLUMNS
 from sbert_search.corpus.sources import classify, field_names
 from sbert_search.metrics.correlation import spearman
 from sbert_search.models.bi_encoder import BiEncoder
-from sbert_search.tokens.batching import token_batches
+from sbert_search.tokens.batching import TOKENS_AT_ONCE, token_batches
 from sbert_search.training.bi_encoder.losses import LossConfig, Siamese, pair_logits
 from sbert_search.training.data.examples import DataConfig, Form, TargetKind, read_examples
 from sbert_search.training.data.text_dataset import TextRows, TokenTable, arrange
 from sbert_search.training.loop.early_stopping import DevMetrics
-
-_TOKENS_AT_ONCE = 8192  # of one forward pass
 
 Metric = Callable[[Siamese, NDArray[np.float32]], float]
 """Maps the model and the embeddings of the dev rows, (rows, texts of a row, dim), to a value."""
@@ -94,7 +92,7 @@ def embed_table(model: BiEncoder, table: TokenTable) -> NDArray[np.float32]:
     """
     vectors = np.empty((len(table.lengths), model.dim), dtype=np.float32)
     device = next(model.parameters()).device
-    for texts in token_batches(table.lengths, _TOKENS_AT_ONCE):
+    for texts in token_batches(table.lengths, TOKENS_AT_ONCE):
         vectors[texts] = model(table.pack(texts).to(device)).float().cpu().numpy()
     return vectors
 

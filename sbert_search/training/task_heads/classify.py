@@ -14,24 +14,20 @@ from torch import Tensor, nn
 
 from sbert_search.corpus.labelled.texts import LabelKind, classes_of, read_labelled_texts
 from sbert_search.encoder.packed import PackedTokens
-from sbert_search.errors import ConfigError, TrainingError
+from sbert_search.errors import ConfigError
 from sbert_search.losses.classification import (
     class_cross_entropy,
     several_classes_cross_entropy,
     squared_error,
 )
 from sbert_search.metrics.calibration import fit_temperature
-from sbert_search.metrics.classification import accuracy, confusion, f1, macro_f1, matthews
-from sbert_search.metrics.correlation import pearson, spearman
 from sbert_search.models.loading.resolve import resolve_model
 from sbert_search.models.sequence_classifier import SequenceClassifier
 from sbert_search.models.side_file import Pooling, SideFile, read_side_file, write_side_file
 from sbert_search.records import LabelledText
 from sbert_search.runtime.device import resolve_device
 from sbert_search.runtime.distributed import Ranks
-from sbert_search.runtime.progress import warn
 from sbert_search.runtime.seed import seed_all
-from sbert_search.tokens.batching import token_batches
 from sbert_search.training.data.text_dataset import TokenTable
 from sbert_search.training.loop.batching import Batches, BatchingConfig, Rows
 from sbert_search.training.loop.early_stopping import DevMetrics
@@ -39,7 +35,15 @@ from sbert_search.training.loop.loop import Result
 from sbert_search.training.loop.objective import Batch, Losses, Objective, Sum
 from sbert_search.training.published_run import Training, starting, train_and_publish
 from sbert_search.training.task_heads import adversarial
-from sbert_search.training.task_heads.frozen import CachedStates, train_only
+from sbert_search.training.task_heads.frozen import CachedStates
+from sbert_search.training.task_heads.frozen_classifier import FrozenClassifier, cached_states
+from sbert_search.training.task_heads.labelled_rows import (
+    check_targets,
+    dev_metrics,
+    encode_rows,
+    predict_logits,
+    targets_of,
+)
 from sbert_search.training.task_heads.settings import (
     ClassWeights,
     HeadDataConfig,
@@ -47,9 +51,6 @@ from sbert_search.training.task_heads.settings import (
     class_weights,
     split_rows,
 )
-
-_AT_ONCE = 4096  # texts tokenised at once
-_TOKENS_AT_ONCE = 8192  # of one forward pass without gradients
 
 _LOSSES: Mapping[LabelKind, Callable[[Tensor, Tensor, Tensor | None], Tensor]] = {
     "class": class_cross_entropy,
@@ -155,12 +156,12 @@ def _training(
     ranks: Ranks,
 ) -> Training:
     table, targets = encode_rows(model, rows), targets_of(model, rows)
-    _check_targets(recipe.task, rows, targets)
+    check_targets(recipe.task, rows, targets)
     trained: SequenceClassifier | FrozenClassifier = model
     states: CachedStates | None = None
     if recipe.tune != "full":
         trained = FrozenClassifier(model, probe=recipe.tune == "probe")
-        states = _cached(model, table, resolve_device(recipe.device), out, ranks.rank)
+        states = cached_states(model, table, resolve_device(recipe.device), out, ranks.rank)
     evaluation = _evaluation(model, dev) if dev else None
     return Training(
         kind="classify",
@@ -203,52 +204,6 @@ def _labels(recipe: ClassifyRecipe, rows: Sequence[LabelledText]) -> tuple[str, 
     return recipe.data.labels or classes_of(rows)
 
 
-def encode_rows(model: SequenceClassifier, rows: Sequence[LabelledText]) -> TokenTable:
-    """Tokenise rows; a note says how many were truncated."""
-    ids, types, n_long = list[NDArray[np.int32]](), list[NDArray[np.uint8]](), 0
-    for start in range(0, len(rows), _AT_ONCE):
-        encoded = model.encode([(row.text, row.text2) for row in rows[start : start + _AT_ONCE]])
-        ids += [np.array(each, dtype=np.int32) for each in encoded.ids]
-        types += [np.array(each, dtype=np.uint8) for each in encoded.types]
-        n_long += int(np.count_nonzero(encoded.lost))
-    if n_long:
-        limit = model.tokenizer.max_len
-        warn(f"{n_long:,} of {len(rows):,} rows are truncated to {limit} tokens.")
-    has_types = model.gets_segment_ids and any(row.text2 is not None for row in rows[:1])
-    return TokenTable.join(ids, types if has_types else None)
-
-
-def targets_of(model: SequenceClassifier, rows: Sequence[LabelledText]) -> NDArray[np.generic]:
-    """Return the targets of rows.
-
-    Returns:
-        Class numbers, int64 (n,); or 1 for each class of a row, float32 (n, labels); or numbers,
-        float32 (n,).
-    """
-    if model.kind == "number":
-        return np.array([row.label for row in rows], dtype=np.float32)
-    number = {label: n for n, label in enumerate(model.labels)}
-    if model.kind == "class":
-        return np.array([number[str(row.label)] for row in rows], dtype=np.int64)
-    targets = np.zeros((len(rows), len(number)), dtype=np.float32)
-    for n, row in enumerate(rows):
-        assert isinstance(row.label, tuple)
-        targets[n, [number[name] for name in row.label]] = 1
-    return targets
-
-
-def _check_targets(
-    kind: LabelKind, rows: Sequence[LabelledText], targets: NDArray[np.generic]
-) -> None:
-    """Refuse targets that are all equal, from which nothing can be learned."""
-    if len(np.unique(targets, axis=0)) < 2:
-        what = "number" if kind == "number" else "label"
-        raise TrainingError(
-            f"All {len(rows):,} rows from {rows[0].source} to {rows[-1].source} have the {what} "
-            f"{rows[0].label!r}. Add rows with another {what}."
-        )
-
-
 class ClassifyBatches(Batches):
     """Batches of tokenised rows, or of their states if only a head is trained."""
 
@@ -275,55 +230,6 @@ class ClassifyBatches(Batches):
         inputs = self.table.pack(rows) if self.states is None else self.states.take(rows)
         counts = {name: len(rows) for name in self.names}
         return Batch(inputs, rows, counts, torch.from_numpy(self.targets[rows]))
-
-
-class FrozenClassifier(nn.Module):
-    """A classifier whose encoder is fixed: its head, or a linear layer in its place, is trained.
-
-    Attributes:
-        classifier: The classifier; its inner layer is trained too unless this is a probe.
-        probe: The linear layer; None: the head of the classifier is trained.
-    """
-
-    def __init__(self, classifier: SequenceClassifier, *, probe: bool) -> None:
-        super().__init__()
-        self.classifier = classifier
-        self.probe = nn.Linear(classifier.out.in_features, classifier.out.out_features)
-        self.probe.load_state_dict(classifier.out.state_dict())
-        head = [*classifier.inner.parameters(), *classifier.out.parameters()]
-        self.is_probe = probe
-        train_only(self, [*self.probe.parameters()] if probe else head)
-
-    def classify(self, states: Tensor) -> Tensor:
-        """Compute logits, float32 (batch, labels), from the states of the texts."""
-        if not self.is_probe:
-            return self.classifier.classify(states)
-        logits: Tensor = self.probe(states.to(self.probe.weight.dtype))
-        return logits
-
-    def complete(self) -> SequenceClassifier:
-        """Return the classifier, with the probe in it."""
-        if self.is_probe:
-            self.classifier.become_linear(self.probe)
-        return self.classifier
-
-    def save(self, path: Path) -> None:
-        """Write the classifier to a folder."""
-        self.complete().save(path)
-
-
-def _cached(
-    model: SequenceClassifier, table: TokenTable, device: torch.device, out: Path, rank: int
-) -> CachedStates:
-    """Compute the states of all rows with the encoder, in evaluation mode."""
-    model.to(device).eval()
-    return CachedStates.compute(
-        lambda rows: model.states(table.pack(rows).to(device)),
-        table.lengths,
-        np.ones(len(table.lengths), dtype=np.int64),
-        model.encoder.config.hidden_size,
-        out / f"states-{rank}.npy",
-    )
 
 
 def _objective(
@@ -355,16 +261,6 @@ def _objective(
     return objective
 
 
-def predict_logits(model: SequenceClassifier, table: TokenTable) -> NDArray[np.float32]:
-    """Compute the logits of all rows of a table in fp32, float32 (rows, labels)."""
-    logits = np.empty((len(table.lengths), len(model.labels)), dtype=np.float32)
-    device = model.out.weight.device
-    with torch.no_grad():
-        for rows in token_batches(table.lengths, _TOKENS_AT_ONCE):
-            logits[rows] = model(table.pack(rows).to(device)).float().cpu().numpy()
-    return logits
-
-
 def _evaluation(model: SequenceClassifier, dev: Sequence[LabelledText]) -> DevMetrics:
     """Make the function that computes the dev metrics."""
     table, gold = encode_rows(model, dev), targets_of(model, dev)
@@ -375,24 +271,6 @@ def _evaluation(model: SequenceClassifier, dev: Sequence[LabelledText]) -> DevMe
         return dev_metrics(complete.kind, predict_logits(complete, table), gold)
 
     return DevMetrics(_DEV_METRICS[model.kind], metrics)
-
-
-def dev_metrics(
-    kind: LabelKind, logits: NDArray[np.float32], gold: NDArray[np.generic]
-) -> dict[str, float]:
-    """Compute the metrics of logits (n, labels) by name."""
-    if kind == "number":
-        values = logits[:, 0]
-        return {"spearman": spearman(values, gold), "pearson": pearson(values, gold)}
-    if kind == "several":
-        chosen, true = logits > 0, gold.astype(bool)
-        matched = chosen & true
-        by_class = f1(matched.sum(axis=0), chosen.sum(axis=0), true.sum(axis=0))
-        micro = f1(matched.sum(), chosen.sum(), true.sum())
-        return {"micro_f1": float(micro), "macro_f1": float(by_class.mean())}
-    counts = confusion(logits.argmax(axis=1), gold, logits.shape[1])
-    metrics = {"accuracy": accuracy, "macro_f1": macro_f1, "matthews": matthews}
-    return {name: float(metric(counts)) for name, metric in metrics.items()}
 
 
 def _calibrate(dev: Sequence[LabelledText], folder: Path) -> None:

@@ -12,10 +12,8 @@ from torch import Tensor, nn
 
 from sbert_search.runtime.disk import files, npy
 from sbert_search.runtime.progress import progress
-from sbert_search.tokens.batching import token_batches
+from sbert_search.tokens.batching import TOKENS_AT_ONCE, token_batches
 from sbert_search.training.loop.batching import Rows
-
-_TOKENS_AT_ONCE = 8192  # of one forward pass
 
 
 class CachedStates:
@@ -61,7 +59,7 @@ class CachedStates:
             for start in range(0, len(lengths), 1024):
                 rows = np.arange(start, min(start + 1024, len(lengths)))
                 block = np.empty((starts[rows[-1] + 1] - starts[start], hidden), dtype=np.float32)
-                for part in token_batches(lengths[rows], _TOKENS_AT_ONCE):
+                for part in token_batches(lengths[rows], TOKENS_AT_ONCE):
                     states = compute(rows[part]).float().cpu().numpy()
                     block[_items(starts, rows[part]) - starts[start]] = states
                 file.write(block)

@@ -15,23 +15,17 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
 from sbert_search.corpus.labelled.tags import read_tagged_tokens
-from sbert_search.encoder.packed import PackedTokens
 from sbert_search.errors import ConfigError, TrainingError
 from sbert_search.losses.classification import class_cross_entropy
 from sbert_search.metrics.calibration import fit_temperature
-from sbert_search.metrics.entities import entity_scores
 from sbert_search.models.loading.resolve import resolve_model
 from sbert_search.models.side_file import SideFile, read_side_file, write_side_file
 from sbert_search.models.token_classifier import TokenClassifier
 from sbert_search.records import TaggedTokens
 from sbert_search.runtime.device import resolve_device
 from sbert_search.runtime.distributed import Ranks
-from sbert_search.runtime.progress import warn
 from sbert_search.runtime.seed import seed_all
 from sbert_search.tag_schemes import OUTSIDE, Scheme, split_tag, tag_names
-from sbert_search.tokens.batching import token_batches
-from sbert_search.tokens.word_spans import TRUNCATED, encode_words, join_words
-from sbert_search.training.data.text_dataset import TokenTable
 from sbert_search.training.loop.batching import Batches, Rows
 from sbert_search.training.loop.early_stopping import DevMetrics
 from sbert_search.training.loop.loop import Result
@@ -46,9 +40,14 @@ from sbert_search.training.task_heads.settings import (
     class_weights,
     split_rows,
 )
+from sbert_search.training.task_heads.word_rows import (
+    WordInputs,
+    WordRows,
+    predict_emissions,
+    tag_metrics,
+)
 
 _LOSS = "tags"
-_TOKENS_AT_ONCE = 8192  # of one forward pass without gradients
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -158,73 +157,6 @@ def _labels(recipe: TagRecipe, rows: Sequence[TaggedTokens]) -> tuple[str, ...]:
                 "or remove data.types to take all types of the files."
             )
     return tag_names(types or sources, recipe.data.to)
-
-
-@dataclass(frozen=True, eq=False, slots=True)
-class WordRows:
-    """Tokenised sentences, with the words that have a token.
-
-    Attributes:
-        table: Token ids of the sentences.
-        first: For each sentence, the index of the first token of each of those words, int64.
-        words: For each sentence, the index of each of those words among all its words, int64.
-    """
-
-    table: TokenTable
-    first: list[NDArray[np.int64]]
-    words: list[NDArray[np.int64]]
-
-    @classmethod
-    def of(cls, model: TokenClassifier, rows: Sequence[TaggedTokens]) -> WordRows:
-        """Tokenise sentences; a note says how many words were truncated."""
-        joined = [join_words(row.tokens) for row in rows]
-        texts, spans = [text for text, _ in joined], [span for _, span in joined]
-        encoded = encode_words(model.tokenizer, texts, spans)
-        places = [np.array(first, dtype=np.int64) for first in encoded.first]
-        words = [np.flatnonzero(place != TRUNCATED) for place in places]
-        if lost := sum(map(len, places)) - sum(map(len, words)):
-            warn(
-                f"{lost:,} words have no token: they are behind the first "
-                f"{model.tokenizer.max_len} tokens of their text, or the tokenizer drops them."
-            )
-        ids = [np.array(each, dtype=np.int32) for each in encoded.ids]
-        first = [place[word] for place, word in zip(places, words, strict=True)]
-        return cls(TokenTable.join(ids), first, words)
-
-    def take(self, rows: Rows) -> WordInputs:
-        """Make the input of the model for some sentences."""
-        tokens = self.table.pack(rows)
-        starts = np.cumsum([0, *tokens.lengths])
-        places = [
-            self.first[row] + start for row, start in zip(rows.tolist(), starts, strict=False)
-        ]
-        return WordInputs(tokens, torch.from_numpy(np.concatenate(places)))
-
-
-@dataclass(frozen=True, eq=False, slots=True)
-class WordInputs:
-    """The input of a tagger for some sentences.
-
-    Attributes:
-        tokens: The tokens of the sentences; None: ``rows`` holds states.
-        rows: Row of the first token of each word in ``tokens``, int64 (words,); or the states of
-            these tokens, float (words, hidden).
-    """
-
-    tokens: PackedTokens | None
-    rows: Tensor
-
-    def to(self, device: torch.device) -> WordInputs:
-        """Copy the tensors to a device."""
-        tokens = None if self.tokens is None else self.tokens.to(device)
-        return WordInputs(tokens, self.rows.to(device))
-
-    def emissions(self, model: TokenClassifier) -> Tensor:
-        """Compute the logits of the words, float32 (words, labels)."""
-        if self.tokens is None:
-            return model.classify(self.rows)
-        logits: Tensor = model(self.tokens, self.rows)
-        return logits
 
 
 class TagBatches(Batches):
@@ -350,41 +282,6 @@ def _objective(recipe: TagRecipe, tagger: TokenClassifier, targets: NDArray[np.i
         return Losses(sums, weights={adversarial.LOSS: recipe.adversarial.weight})
 
     return objective
-
-
-def predict_emissions(model: TokenClassifier, rows: WordRows) -> list[NDArray[np.float32]]:
-    """Compute the emissions of the words of each sentence in fp32, float32 (words, labels)."""
-    found = [np.zeros((0, len(model.labels)), dtype=np.float32)] * len(rows.first)
-    device = model.out.weight.device
-    with torch.no_grad():
-        for part in token_batches(rows.table.lengths, _TOKENS_AT_ONCE):
-            logits = rows.take(part).to(device).emissions(model).float().cpu().numpy()
-            ends = np.cumsum([len(rows.first[row]) for row in part.tolist()])
-            for row, own in zip(part.tolist(), np.split(logits, ends[:-1]), strict=True):
-                found[row] = own
-    return found
-
-
-def tag_metrics(
-    model: TokenClassifier, gold: Sequence[TaggedTokens], rows: WordRows | None = None
-) -> dict[str, float]:
-    """Compute F1, precision and recall of the entities of some sentences.
-
-    Args:
-        model: The tagger.
-        gold: The sentences with their true tags. A word without a token is predicted as outside.
-        rows: The tokenised sentences; None: they are tokenised here.
-    """
-    rows = WordRows.of(model, gold) if rows is None else rows
-    predicted = []
-    found = predict_emissions(model, rows)
-    for row, words, emissions in zip(gold, rows.words, found, strict=True):
-        own = [OUTSIDE] * len(row.tags)
-        for word, label in zip(words.tolist(), model.decode(emissions), strict=True):
-            own[word] = model.labels[label]
-        predicted.append(own)
-    scores = entity_scores([row.tags for row in gold], predicted, model.scheme or "bio")
-    return {"f1": scores.f1, "precision": scores.precision, "recall": scores.recall}
 
 
 def _evaluation(model: TokenClassifier, dev: Sequence[TaggedTokens]) -> DevMetrics:

@@ -19,14 +19,9 @@ from sbert_search.models.question_answerer import QuestionAnswerer
 from sbert_search.models.side_file import read_side_file
 from sbert_search.records import Answer, Question
 from sbert_search.training.recipe import load_recipe, shipped_recipes
-from sbert_search.training.task_heads.answer import (
-    ALWAYS,
-    AnswerRecipe,
-    WindowConfig,
-    WindowRows,
-    best_threshold,
-    train_answerer,
-)
+from sbert_search.training.task_heads.answer import AnswerRecipe, train_answerer
+from sbert_search.training.task_heads.answer_scores import ALWAYS, best_threshold
+from sbert_search.training.task_heads.answer_windows import WindowConfig, WindowRows
 from tests.training.small import unlike
 from tests.training.task_heads.small import QUICK, dev_figures, encoder_folder, write_rows
 

@@ -17,12 +17,8 @@ from sbert_search.errors import ConfigError, CorpusError, TrainingError
 from sbert_search.models.side_file import read_side_file
 from sbert_search.models.token_classifier import TokenClassifier
 from sbert_search.training.recipe import load_recipe, shipped_recipes
-from sbert_search.training.task_heads.tag import (
-    TagRecipe,
-    WordRows,
-    predict_emissions,
-    train_tagger,
-)
+from sbert_search.training.task_heads.tag import TagRecipe, train_tagger
+from sbert_search.training.task_heads.word_rows import WordRows, predict_emissions
 from tests.training.small import unlike
 from tests.training.task_heads.small import QUICK, dev_figures, encoder_folder, write_rows
 

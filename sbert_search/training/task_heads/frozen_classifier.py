@@ -1,0 +1,62 @@
+"""Train only the head of a classifier, or a linear layer in its place, on cached states."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from sbert_search.models.sequence_classifier import SequenceClassifier
+from sbert_search.training.data.text_dataset import TokenTable
+from sbert_search.training.task_heads.frozen import CachedStates, train_only
+
+
+class FrozenClassifier(nn.Module):
+    """A classifier whose encoder is fixed: its head, or a linear layer in its place, is trained.
+
+    Attributes:
+        classifier: The classifier; its inner layer is trained too unless this is a probe.
+        probe: The linear layer; None: the head of the classifier is trained.
+    """
+
+    def __init__(self, classifier: SequenceClassifier, *, probe: bool) -> None:
+        super().__init__()
+        self.classifier = classifier
+        self.probe = nn.Linear(classifier.out.in_features, classifier.out.out_features)
+        self.probe.load_state_dict(classifier.out.state_dict())
+        head = [*classifier.inner.parameters(), *classifier.out.parameters()]
+        self.is_probe = probe
+        train_only(self, [*self.probe.parameters()] if probe else head)
+
+    def classify(self, states: Tensor) -> Tensor:
+        """Compute logits, float32 (batch, labels), from the states of the texts."""
+        if not self.is_probe:
+            return self.classifier.classify(states)
+        logits: Tensor = self.probe(states.to(self.probe.weight.dtype))
+        return logits
+
+    def complete(self) -> SequenceClassifier:
+        """Return the classifier, with the probe in it."""
+        if self.is_probe:
+            self.classifier.become_linear(self.probe)
+        return self.classifier
+
+    def save(self, path: Path) -> None:
+        """Write the classifier to a folder."""
+        self.complete().save(path)
+
+
+def cached_states(
+    model: SequenceClassifier, table: TokenTable, device: torch.device, out: Path, rank: int
+) -> CachedStates:
+    """Compute the states of all rows with the encoder, in evaluation mode."""
+    model.to(device).eval()
+    return CachedStates.compute(
+        lambda rows: model.states(table.pack(rows).to(device)),
+        table.lengths,
+        np.ones(len(table.lengths), dtype=np.int64),
+        model.encoder.config.hidden_size,
+        out / f"states-{rank}.npy",
+    )
