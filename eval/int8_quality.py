@@ -129,7 +129,7 @@ def compare_retrieval(options: argparse.Namespace, name: str) -> dict[str, Any]:
     """Evaluate a collection in both precisions, and compare nDCG@10 and the vectors."""
     task = find_task("retrieval", name)
     folder, found, vectors, beyond = options.data / task.path, [], [], 0.0
-    batches = CorpusReader([folder]).batches()
+    batches = CorpusReader([folder], on_error="skip").batches()  # Cranfield has blank documents
     documents = [document.full_text for batch in batches for document in batch.documents]
     queries = [query.text for query in read_queries(folder)]
     for precision in PRECISIONS:
