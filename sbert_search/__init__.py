@@ -12,6 +12,9 @@ from typing import TYPE_CHECKING
 from sbert_search.version import __version__ as __version__
 
 if TYPE_CHECKING:  # for type checkers and editors; a test compares the names with _NAMES_IN
+    from sbert_search.analysis.anisotropy.analyze import analyze_anisotropy as analyze_anisotropy
+    from sbert_search.analysis.anisotropy.report import AnisotropyReport as AnisotropyReport
+    from sbert_search.analysis.anisotropy.saving import save_with_map as save_with_map
     from sbert_search.analysis.map.making import map_index as map_index
     from sbert_search.analysis.map.record import CorpusMap as CorpusMap
     from sbert_search.analysis.map.saving import write_map as write_map
@@ -108,6 +111,9 @@ if TYPE_CHECKING:  # for type checkers and editors; a test compares the names wi
     )
 
 _NAMES_IN = {  # public names by the module that defines them
+    "analysis.anisotropy.analyze": ["analyze_anisotropy"],
+    "analysis.anisotropy.report": ["AnisotropyReport"],
+    "analysis.anisotropy.saving": ["save_with_map"],
     "analysis.map.making": ["map_index"],
     "analysis.map.record": ["CorpusMap"],
     "analysis.map.saving": ["write_map"],

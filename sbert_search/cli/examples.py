@@ -168,6 +168,11 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "sbert-search eval triplets triplets.jsonl --model my-model/model",
         "sbert-search eval triplets triplets.jsonl --out reports --json",
     ),
+    "analyze anisotropy": (
+        "sbert-search analyze anisotropy my-model/model texts.txt",
+        "sbert-search analyze anisotropy my-model a.txt --sts pairs.tsv --out runs",
+        "sbert-search analyze anisotropy my-model a.txt --save-whitened whitened",
+    ),
     "tokenizer train": (
         "sbert-search tokenizer train texts.txt --out my-tokenizer",
         "sbert-search tokenizer train notes --out my-tokenizer --vocab-size 8000",

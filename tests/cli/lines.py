@@ -58,6 +58,7 @@ OWN: Mapping[str, Mapping[str, Sequence[str]]] = {
     "index sync": {"model": [], "folder": ["notes"]},
     "index tune": {"model": [], "max_minutes": ["0.02"]},
     "index delete": {"ids": ["d1"]},
+    "analyze anisotropy": {"model": ["bi"]},
     "eval retrieval": {"tasks": ["beir"]},
     "eval rerank": {"tasks": ["graded.jsonl"], "model": ["cross"]},
     "eval nli": {"tasks": ["nli.jsonl"], "model": ["judge"]},
@@ -76,7 +77,7 @@ OWN: Mapping[str, Mapping[str, Sequence[str]]] = {
     "calibrate": {"model": ["judge"], "source": ["nli.jsonl"]},
 }
 
-SLOW = ("demo", "eval", "pretrain", "train")
+SLOW = ("analyze", "demo", "eval", "pretrain", "train")
 
 NUMBERS = [
     *("0", "-1", "1", "2", "3", "0.5", "-0.0", "1.5", "1e3", "NaN", "inf", "-inf", "1e400"),

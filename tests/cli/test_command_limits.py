@@ -13,8 +13,8 @@ from tests.cli.lines_child import RED_FLAGS
 from tests.faults import FULL, keep_result
 
 CODES = {0, 1, 2, 3, 130}
-SLOW = ("demo", "eval", "pretrain", "train", "tokenizer", "fill-mask")  # load torch or scipy
-TORCH = ("eval", "fill-mask", "pretrain", "train")
+SLOW = ("analyze", "demo", "eval", "pretrain", "train", "tokenizer", "fill-mask")  # torch or scipy
+TORCH = ("analyze", "eval", "fill-mask", "pretrain", "train")
 PAGE = 4096
 
 LIMITS: dict[str, dict[str, Any]] = {

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from sbert_search import (
+    AnisotropyReport,
     AnswerRecipe,
     BiEncoderRecipe,
     Boost,
@@ -77,9 +78,11 @@ from sbert_search import (
     TuneReport,
     TuneSettings,
     WeightsError,
+    analyze_anisotropy,
     load_recipe,
     map_index,
     pretrain,
+    save_with_map,
     set_progress,
     train_answerer,
     train_bi_encoder,
@@ -228,6 +231,11 @@ def analyze(index: Index) -> None:
     assert_type(drawn.layout, Floats)
     assert_type(drawn.groups(), list[list[int]])
     assert_type(write_map(drawn, "map", parquet=True), list[Path])
+    report = analyze_anisotropy("a-model", ["a text"], sts=["pairs.tsv"], most_texts=100, seed=1)
+    assert_type(report, AnisotropyReport)
+    assert_type(report.layers[0].token_cosine, float)
+    assert_type(report.write("runs"), list[Path])
+    save_with_map("a-model", report.remedies["whitening"], "whitened")
 
 
 def progress() -> None:

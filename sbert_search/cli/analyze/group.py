@@ -7,6 +7,7 @@ import click
 from sbert_search.cli.lazy_group import lazy_group
 
 _COMMANDS = {
+    "anisotropy": "sbert_search.cli.analyze.anisotropy:anisotropy",
     "map": "sbert_search.cli.analyze.map:map_",
 }
 

@@ -1,0 +1,217 @@
+"""Sums over the hidden states of one layer, from which the figures of the layer follow.
+
+The states of a batch are added to the sums and then forgotten, so that the memory does not depend
+on the number of texts. Only a few states are kept: those of sampled words in different texts, and
+one word of each of the first texts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from sbert_search.metrics.isotropy import (
+    Array,
+    UnitSums,
+    cosine_quantiles,
+    deviations,
+    effective_rank,
+    explained_by_one,
+    first_direction,
+    pair_cosines,
+)
+
+QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
+HIGH = 0.9  # the cosine above which the share of pairs is counted
+DIMENSIONS = 5  # single dimensions whose shares in the mean cosine are reported
+OCCURRENCES = 20  # states kept of a word, for the share that one direction explains
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LayerFigures:
+    """Figures of one layer. States of special tokens, such as [CLS], are left out.
+
+    A word is a token of the vocabulary. "Adjusted" means: minus the same figure of random tokens.
+
+    Attributes:
+        layer: Number of the layer; 0: the embeddings, before the first block.
+        tokens: Number of tokens.
+        token_cosine: Mean cosine of all pairs of tokens.
+        token_cosine_quantiles: Quantiles of the cosines of pairs of tokens of different texts, by
+            their share of pairs, for one random token of each of the first 1,000 texts.
+        high_token_cosines: Share of the same pairs with a cosine of at least 0.9.
+        sentence_cosine: Mean cosine of all pairs of sentences; a sentence is the mean of its
+            tokens.
+        self_similarity: Mean cosine of the occurrences of a word in different texts, averaged over
+            sampled words; None: no word is in five texts.
+        self_similarity_adjusted: ``self_similarity`` minus ``token_cosine``.
+        intra_sentence: Mean cosine of a token and the mean of its sentence, averaged over
+            sentences.
+        intra_sentence_adjusted: ``intra_sentence`` minus ``token_cosine``.
+        word_direction: Share of the squared singular values of up to 20 occurrences of a word that
+            the first one has, averaged over the sampled words; None as for ``self_similarity``.
+        word_direction_adjusted: ``word_direction`` minus the same share for as many occurrences of
+            different words.
+        first_direction: Share of the first principal direction in the variance of the tokens.
+        effective_rank: Effective rank of the tokens minus their mean.
+        top_dimensions: The dimensions with the largest shares in ``token_cosine``, with the shares.
+        deviations: Standard deviations along the principal directions, descending.
+    """
+
+    layer: int
+    tokens: int
+    token_cosine: float
+    token_cosine_quantiles: dict[float, float]
+    high_token_cosines: float
+    sentence_cosine: float
+    self_similarity: float | None
+    self_similarity_adjusted: float | None
+    intra_sentence: float
+    intra_sentence_adjusted: float
+    word_direction: float | None
+    word_direction_adjusted: float | None
+    first_direction: float
+    effective_rank: float
+    top_dimensions: dict[int, float]
+    deviations: tuple[float, ...]
+
+
+class Occurrences(NamedTuple):
+    """Tokens of a batch that stand for sampled words.
+
+    Attributes:
+        rows: Rows of the tokens among the words of the batch, int64 (n,).
+        words: Index of the sampled word of each token, int64 (n,).
+        slots: Number of the occurrence of the word, from 0, int64 (n,).
+    """
+
+    rows: Tensor
+    words: Tensor
+    slots: Tensor
+
+
+class BatchWords(NamedTuple):
+    """The tokens of a batch whose states are analysed, the same for each layer.
+
+    Attributes:
+        rows: Rows of the tokens in the batch, int64 (n,); special tokens are left out.
+        means: Entry (t, i) is 1 over the number of tokens of text t if token i belongs to the text,
+            else 0, float (texts, n).
+        occurrences: Tokens of sampled words, one per word and text.
+        single: Rows, among the n tokens, of one token for each of some texts, int64.
+    """
+
+    rows: Tensor
+    means: Tensor
+    occurrences: Occurrences
+    single: Tensor
+
+
+class LayerSums:
+    """Running sums over the states of one layer.
+
+    Args:
+        dim: Width of the states.
+        counts: Number of occurrences of each sampled word that will be added.
+        device: Device of the states; must support float64.
+    """
+
+    def __init__(self, dim: int, counts: Sequence[int], device: torch.device) -> None:
+        def zeros(*shape: int) -> Tensor:
+            return torch.zeros(*shape, dtype=torch.float64, device=device)
+
+        self._counts = np.asarray(counts, dtype=np.int64)
+        self._tokens = self._sentences = 0
+        self._total, self._unit_total, self._unit_squares = zeros(dim), zeros(dim), zeros(dim)
+        self._products = zeros(dim, dim)
+        self._mean_total, self._mean_squares = zeros(dim), zeros(dim)
+        self._intra = zeros(1)
+        self._word_totals = zeros(len(counts), dim)
+        self._kept = torch.zeros(len(counts), OCCURRENCES, dim, device=device)
+        self._single: list[Tensor] = []
+
+    def add(self, states: Tensor, batch: BatchWords) -> None:
+        """Add the states of a batch, float (total, dim)."""
+        words = states.to(self._total.device)[batch.rows]
+        inverse = 1 / torch.linalg.vector_norm(words, dim=1).clamp_min(1e-30)  # (n,)
+        n = len(words)
+        self._tokens += n
+        self._total += words.sum(0)
+        self._unit_total += inverse @ words
+        self._unit_squares += inverse.square() @ words.square()
+        self._products += words.T @ words
+        self._add_sentences(words, inverse, batch.means)
+        rows, types, slots = batch.occurrences
+        unit = words[rows] * inverse[rows, None]
+        self._word_totals.index_add_(0, types, unit.double())
+        first = slots < OCCURRENCES
+        self._kept[types[first], slots[first]] = words[rows[first]]
+        self._single.append(words[batch.single])
+
+    def _add_sentences(self, words: Tensor, inverse: Tensor, means: Tensor) -> None:
+        mean = means @ words  # (texts, dim)
+        unit_mean = mean / torch.linalg.vector_norm(mean, dim=1, keepdim=True).clamp_min(1e-30)
+        # The mean of cos(mean, token) over the tokens of a sentence is the product of the unit
+        # vector of the mean with the mean of the tokens' unit vectors.
+        self._intra += (unit_mean * ((means * inverse) @ words)).sum(dtype=torch.float64)
+        self._sentences += len(mean)
+        self._mean_total += unit_mean.sum(0)
+        self._mean_squares += unit_mean.square().sum(0)
+
+    def figures(self, layer: int, *, seed: int) -> LayerFigures:
+        """Compute the figures of all states added so far."""
+        tokens = UnitSums(self._tokens, _array(self._unit_total), _array(self._unit_squares))
+        sentences = UnitSums(self._sentences, _array(self._mean_total), _array(self._mean_squares))
+        baseline = tokens.mean_cosine()
+        alike, intra = self._self_similarity(), float(self._intra) / self._sentences
+        one, random_one = self._word_directions(np.random.default_rng(seed))
+        spread = deviations(_array(self._products), _array(self._total), self._tokens)
+        single = torch.cat(self._single).cpu().numpy()
+        return LayerFigures(
+            layer=layer,
+            tokens=self._tokens,
+            token_cosine=baseline,
+            token_cosine_quantiles=dict(cosine_quantiles(single, QUANTILES)),
+            high_token_cosines=float((pair_cosines(single) >= HIGH).mean()),
+            sentence_cosine=sentences.mean_cosine(),
+            self_similarity=alike,
+            self_similarity_adjusted=None if alike is None else alike - baseline,
+            intra_sentence=intra,
+            intra_sentence_adjusted=intra - baseline,
+            word_direction=one,
+            word_direction_adjusted=None if one is None else one - random_one,
+            first_direction=first_direction(spread),
+            effective_rank=effective_rank(spread),
+            top_dimensions=tokens.dimension_shares(DIMENSIONS),
+            deviations=tuple(spread.tolist()),
+        )
+
+    def _self_similarity(self) -> float | None:
+        """Mean cosine of pairs of occurrences of a word, averaged over the words."""
+        if not len(self._counts):
+            return None
+        n = self._counts
+        squares = np.square(_array(self._word_totals)).sum(axis=1)
+        return float(((squares - n) / (n * (n - 1))).mean())
+
+    def _word_directions(self, draw: np.random.Generator) -> tuple[float | None, float]:
+        """Share that one direction explains: of occurrences of a word, and of different words."""
+        if not len(self._counts):
+            return None, 0.0
+        kept, sizes = self._kept.cpu().numpy(), np.minimum(self._counts, OCCURRENCES)
+        alone, mixed = [], []
+        for word, size in enumerate(sizes):
+            alone.append(explained_by_one(kept[word, :size]))
+            others = draw.choice(len(sizes), size, replace=len(sizes) < size)
+            mixed.append(explained_by_one(kept[others, draw.integers(sizes[others])]))
+        return float(np.mean(alone)), float(np.mean(mixed))
+
+
+def _array(tensor: Tensor) -> Array:
+    array: Array = tensor.cpu().numpy()
+    return array

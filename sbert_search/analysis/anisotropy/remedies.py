@@ -1,0 +1,181 @@
+"""Linear maps that make sentence vectors less anisotropic, and embedders that apply them."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from sbert_search.embedding.protocol import Task, TextEmbedder, TokenizedTexts, Vectors
+from sbert_search.errors import ConfigError, EvaluationError
+from sbert_search.metrics.isotropy import Array
+from sbert_search.metrics.uniformity import Vectors as FloatRows
+from sbert_search.models.loading.identity import ModelIdentity
+from sbert_search.tokens.chunking import WHOLE_WORDS, Chunking
+
+# Directions whose variance is below this share of the largest one are noise of rounding.
+_LEAST_VARIANCE = 1e-8
+
+
+@dataclass(frozen=True, eq=False)
+class LinearMap:
+    """Maps vectors x to weight @ (x - mean).
+
+    Attributes:
+        weight: Float64 (dim_out, dim).
+        mean: Float64 (dim,).
+    """
+
+    weight: Array
+    mean: Array
+
+    @property
+    def bias(self) -> Array:
+        """The constant part: the map is x to weight @ x + bias."""
+        bias: Array = -self.weight @ self.mean
+        return bias
+
+    def __call__(self, vectors: FloatRows) -> Array:
+        """Map vectors, (n, dim), to float64 (n, dim_out)."""
+        mapped: Array = (np.asarray(vectors, dtype=np.float64) - self.mean) @ self.weight.T
+        return mapped
+
+
+def standardise(vectors: FloatRows) -> LinearMap:
+    """Subtract the mean and divide each dimension by its standard deviation.
+
+    A constant dimension becomes 0.
+
+    Source: Timkey & van Schijndel 2021, section 4.1 (arXiv:2109.04404).
+    """
+    exact = np.asarray(vectors, dtype=np.float64)
+    spread = exact.std(axis=0)
+    scale = np.divide(1.0, spread, out=np.zeros_like(spread), where=spread > 0)
+    return LinearMap(np.diag(scale), exact.mean(axis=0))
+
+
+def all_but_the_top(vectors: FloatRows, *, directions: int | None = None) -> LinearMap:
+    """Subtract the mean and the first principal directions.
+
+    Args:
+        vectors: Float (n, dim).
+        directions: Number of directions; None: one for each 100 dimensions, at least one.
+
+    Source: Mu & Viswanath 2018, All-but-the-Top, algorithm 1 (arXiv:1702.01417).
+    """
+    dim = vectors.shape[1]
+    directions = max(1, round(dim / 100)) if directions is None else directions
+    if not 0 <= directions < dim:
+        raise ConfigError(f"directions is {directions}; it must be from 0 to {dim - 1}.")
+    _, rows, mean = _principal(vectors)
+    top = rows[:directions]
+    return LinearMap(np.eye(dim) - top.T @ top, mean)
+
+
+def whiten(vectors: FloatRows, *, dim: int | None = None) -> LinearMap:
+    """Subtract the mean and map to the principal directions, each scaled to variance 1.
+
+    The mapped vectors have the identity as their covariance matrix.
+
+    Args:
+        vectors: Float (n, dim).
+        dim: Number of principal directions to keep; None: all that have variance.
+
+    Source: Su et al. 2021, Whitening Sentence Representations, section 3 (arXiv:2103.15316).
+    """
+    variances, rows, mean = _principal(vectors)
+    rank = int((variances > _LEAST_VARIANCE * max(variances[0], 1e-300)).sum())
+    kept = rank if dim is None else dim
+    if not 1 <= kept <= rank:
+        raise ConfigError(
+            f"whitening to {kept} dimensions: the {len(vectors):,} vectors vary in {rank} "
+            "directions. Give fewer dimensions or more texts."
+        )
+    return LinearMap(rows[:kept] / np.sqrt(variances[:kept, None]), mean)
+
+
+def _principal(vectors: FloatRows) -> tuple[Array, Array, Array]:
+    """Variances, descending, with their directions as rows, and the mean."""
+    exact = np.asarray(vectors, dtype=np.float64)
+    mean = exact.mean(axis=0)
+    values, columns = np.linalg.eigh(np.cov(exact, rowvar=False, bias=True).reshape(len(mean), -1))
+    return values[::-1], columns.T[::-1], mean
+
+
+def fit_remedies(
+    vectors: FloatRows, *, directions: int | None = None, whitened_dim: int | None = None
+) -> dict[str, LinearMap]:
+    """Fit every remedy to vectors, (n, dim).
+
+    Raises:
+        ConfigError: There are too many ``directions``, or ``whitened_dim`` is above the number of
+            directions in which the vectors vary.
+        EvaluationError: All vectors are equal.
+    """
+    if (vectors == vectors[0]).all():
+        raise EvaluationError(f"All {len(vectors):,} sentence vectors are equal; name other texts.")
+    return {
+        "standardising": standardise(vectors),
+        "all-but-the-top": all_but_the_top(vectors, directions=directions),
+        "whitening": whiten(vectors, dim=whitened_dim),
+    }
+
+
+class MappedEmbedder:
+    """An embedder whose vectors are those of another one after a linear map, scaled to norm 1."""
+
+    def __init__(self, embedder: TextEmbedder, name: str, remedy: LinearMap) -> None:
+        self._embedder, self._map = embedder, remedy
+        self.dim, self.max_len = len(remedy.weight), embedder.max_len
+        self.batch_tokens = embedder.batch_tokens
+        inner = embedder.identity
+        content = hashlib.sha256(remedy.weight.tobytes() + remedy.mean.tobytes()).hexdigest()
+        self.identity: ModelIdentity = dataclasses.replace(
+            inner,
+            name=f"{inner.name}, {name}",
+            weights_sha256=hashlib.sha256(f"{inner.weights_sha256} {content}".encode()).hexdigest(),
+            pooling=f"{inner.pooling}>Dense",
+            dim=self.dim,
+            similarity="cosine",
+            normalize=True,
+        )
+
+    def tokenize(
+        self, texts: Sequence[str], *, task: Task | None = None, prompt_name: str | None = None
+    ) -> TokenizedTexts:
+        """Tokenise as the other embedder does."""
+        return self._embedder.tokenize(texts, task=task, prompt_name=prompt_name)
+
+    def split(
+        self, text: str, *, task: Task | None = None, chunking: Chunking = WHOLE_WORDS
+    ) -> list[tuple[int, int]]:
+        """Split as the other embedder does."""
+        return self._embedder.split(text, task=task, chunking=chunking)
+
+    def encode_tokens(self, tokens: TokenizedTexts) -> Vectors:
+        """Compute vectors, float32 (n, dim)."""
+        return self._mapped(self._embedder.encode_tokens(tokens))
+
+    def encode(self, texts: Sequence[str]) -> Vectors:
+        """Compute vectors of texts that are neither queries nor documents."""
+        return self._of(texts, self._embedder.encode)
+
+    def encode_query(self, texts: Sequence[str]) -> Vectors:
+        """Compute vectors of queries."""
+        return self._of(texts, self._embedder.encode_query)
+
+    def encode_document(self, texts: Sequence[str]) -> Vectors:
+        """Compute vectors of documents."""
+        return self._of(texts, self._embedder.encode_document)
+
+    def _of(self, texts: Sequence[str], encode: Callable[[Sequence[str]], Vectors]) -> Vectors:
+        return self._mapped(encode(texts))
+
+    def _mapped(self, vectors: Vectors) -> Vectors:
+        mapped = self._map(vectors)
+        norms = np.linalg.norm(mapped, axis=1, keepdims=True)
+        unit: Vectors = (mapped / np.where(norms > 0, norms, 1.0)).astype(np.float32)
+        return unit

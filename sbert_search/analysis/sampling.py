@@ -1,0 +1,61 @@
+"""Take the texts of an analysis at random from a corpus of any size."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Iterator
+
+from sbert_search.corpus.documents import CorpusReader
+from sbert_search.errors import EvaluationError
+from sbert_search.tokens.tokenizer import TextTokenizer
+
+
+def texts_of(reader: CorpusReader) -> Iterator[str]:
+    """Yield title and text of each document."""
+    for batch in reader.batches():
+        yield from (document.full_text for document in batch.documents)
+
+
+def sample_texts(texts: Iterable[str], most: int, *, seed: int, fewest: int = 2) -> list[str]:
+    """Choose different texts at random; memory is bounded by ``most`` texts.
+
+    Args:
+        texts: Any number of texts; blank ones are left out, and of equal ones among the chosen all
+            but one.
+        most: Largest number of texts to choose.
+        seed: Seed of the choice.
+        fewest: Smallest number of different texts that the caller needs.
+
+    Returns:
+        Texts in random order. The same texts and seed give the same choice.
+
+    Raises:
+        EvaluationError: There are fewer than ``fewest`` different texts.
+
+    Source: Vitter 1985, Random Sampling with a Reservoir, algorithm R.
+    """
+    draw = random.Random(seed)
+    chosen: list[str] = []
+    filled = (text for text in texts if text.strip())
+    for number, text in enumerate(filled):
+        place = draw.randrange(number + 1)
+        if len(chosen) < most:
+            chosen.append(text)
+        elif place < most:
+            chosen[place] = text
+    chosen = list(dict.fromkeys(chosen))
+    if len(chosen) < fewest:
+        raise EvaluationError(
+            f"The analysis needs at least {fewest} different texts, and there are {len(chosen)}; "
+            "name a longer SOURCE, such as a text file with a sentence in each line."
+        )
+    draw.shuffle(chosen)
+    return chosen
+
+
+def special_ids(tokenizer: TextTokenizer) -> set[int]:
+    """Ids of the special tokens of a tokenizer, such as those of [CLS] and [SEP]."""
+    single, pair = tokenizer.single, tokenizer.pair
+    framing = {*single.before, *single.after, *pair.before, *pair.between, *pair.after}
+    added = tokenizer.backend.get_added_tokens_decoder()
+    return framing | {token_id for token_id, token in added.items() if token.special}

@@ -1,0 +1,130 @@
+"""How evenly vectors fill their space: mean cosine, shares of dimensions, effective rank."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sbert_search.metrics.uniformity import Vectors
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class UnitSums:
+    """Sums over vectors scaled to norm 1.
+
+    Attributes:
+        n: Number of vectors, at least 2.
+        total: Sum of the unit vectors, (dim,).
+        squares: Sum of the squares of their components, (dim,).
+    """
+
+    n: int
+    total: Array
+    squares: Array
+
+    @classmethod
+    def of(cls, vectors: Vectors) -> UnitSums:
+        """Sum vectors, (n, dim), of any norm above 0."""
+        unit = unit_rows(vectors)
+        return cls(len(unit), unit.sum(axis=0), np.square(unit).sum(axis=0))
+
+    def products(self) -> Array:
+        """Mean product of the components of two different vectors, by dimension, (dim,).
+
+        The mean is over all pairs of two different vectors. The sum over the dimensions is the mean
+        cosine.
+        """
+        products: Array = (np.square(self.total) - self.squares) / (self.n * (self.n - 1))
+        return products
+
+    def mean_cosine(self) -> float:
+        """Mean cosine over all pairs of two different vectors."""
+        return float(self.products().sum())
+
+    def dimension_shares(self, most: int) -> dict[int, float]:
+        """Share of single dimensions in the mean cosine, largest first.
+
+        The shares of all dimensions add up to 1; a share is negative if the dimension lowers the
+        mean cosine.
+
+        Source: Timkey & van Schijndel 2021, section 3.1 (arXiv:2109.04404).
+        """
+        products = self.products()
+        shares = products / products.sum()
+        largest = np.argsort(-shares, kind="stable")[:most]
+        return {int(dimension): float(shares[dimension]) for dimension in largest}
+
+
+def unit_rows(vectors: Vectors) -> Array:
+    """Scale rows to norm 1, float64 (n, dim); a zero row stays zero."""
+    exact = np.asarray(vectors, dtype=np.float64)
+    norms = np.linalg.norm(exact, axis=1, keepdims=True)
+    unit: Array = exact / np.where(norms > 0, norms, 1.0)
+    return unit
+
+
+def deviations(products: Array, total: Array, n: int) -> Array:
+    """Standard deviations along the principal directions, descending, (dim,).
+
+    They are the singular values of the matrix of vectors minus their mean, divided by the square
+    root of ``n``.
+
+    Args:
+        products: Sum of the outer products of each vector with itself, (dim, dim).
+        total: Sum of the vectors, (dim,).
+        n: Number of vectors.
+    """
+    mean = total / n
+    variances = np.linalg.eigvalsh(products / n - np.outer(mean, mean))[::-1]
+    descending: Array = np.sqrt(np.clip(variances, 0, None))
+    return descending
+
+
+def effective_rank(values: Array) -> float:
+    """Exponential of the entropy of the singular values, scaled to a sum of 1.
+
+    Returns:
+        From 1 (one direction) to the number of values (all directions alike); 0 if all are 0.
+
+    Source: Roy & Vetterli 2007, The effective rank, section 2 (EUSIPCO 2007).
+    """
+    total = float(values.sum())
+    if total == 0:
+        return 0.0
+    shares = values[values > 0] / total
+    return float(np.exp(-(shares * np.log(shares)).sum()))
+
+
+def first_direction(values: Array) -> float:
+    """Share of the first principal direction in the variance, by the standard deviations."""
+    variances = np.square(values)
+    total = float(variances.sum())
+    return float(variances[0] / total) if total else 0.0
+
+
+def explained_by_one(vectors: Vectors) -> float:
+    """Share of the squared singular values that the first one has; the mean is not removed.
+
+    Source: Ethayarajh 2019, section 3.3, maximum explainable variance (arXiv:1909.00512).
+    """
+    squares = np.square(np.linalg.svd(np.asarray(vectors, dtype=np.float64), compute_uv=False))
+    total = float(squares.sum())
+    return float(squares[0] / total) if total else 0.0
+
+
+def cosine_quantiles(vectors: Vectors, at: tuple[float, ...]) -> Mapping[float, float]:
+    """Quantiles of the cosines of all pairs of two different vectors, (n, dim) with n above 1."""
+    cosines = pair_cosines(vectors)
+    return dict(zip(at, np.quantile(cosines, at).tolist(), strict=True))
+
+
+def pair_cosines(vectors: Vectors) -> Array:
+    """Cosines of all pairs of two different vectors, (n (n - 1) / 2,)."""
+    unit = unit_rows(vectors)
+    cosines: Array = (unit @ unit.T)[np.triu_indices(len(unit), 1)]
+    return cosines
