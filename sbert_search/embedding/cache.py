@@ -18,11 +18,11 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from sbert_search.embedding.protocol import Task, TextEmbedder, TokenizedTexts, Vectors
+from sbert_search.embedding.delegation import DelegatingEmbedder
+from sbert_search.embedding.protocol import TextEmbedder, TokenizedTexts, Vectors
 from sbert_search.runtime.cache import cache_folder, digest_of
 from sbert_search.runtime.disk import files
 from sbert_search.runtime.progress import warn
-from sbert_search.tokens.chunking import WHOLE_WORDS, Chunking
 
 # Largest size of the caches of all models together; the least recently used blocks are removed.
 MAX_BYTES = 4 << 30
@@ -103,7 +103,7 @@ class VectorCache:
         self._locations |= {key: (len(self._blocks) - 1, row) for row, key in enumerate(keys)}
 
 
-class CachedEmbedder:
+class CachedEmbedder(DelegatingEmbedder):
     """An embedder that reads vectors from a cache and computes only the missing ones.
 
     Attributes:
@@ -115,22 +115,13 @@ class CachedEmbedder:
         self._embedder = embedder
         identity = {**embedder.identity.to_mapping(), "name": ""}
         self.cache = VectorCache(_root() / digest_of(identity), embedder.dim)
-        self.dim, self.max_len = embedder.dim, embedder.max_len
-        self.batch_tokens, self.identity = embedder.batch_tokens, embedder.identity
         self.computed = self.cached = 0
         evict(_root(), max_bytes)
 
-    def tokenize(
-        self, texts: Sequence[str], *, task: Task | None = None, prompt_name: str | None = None
-    ) -> TokenizedTexts:
-        """Tokenise as the wrapped embedder does."""
-        return self._embedder.tokenize(texts, task=task, prompt_name=prompt_name)
-
-    def split(
-        self, text: str, *, task: Task | None = None, chunking: Chunking = WHOLE_WORDS
-    ) -> list[tuple[int, int]]:
-        """Split as the wrapped embedder does."""
-        return self._embedder.split(text, task=task, chunking=chunking)
+    @property
+    def inner(self) -> TextEmbedder:
+        """The embedder that computes."""
+        return self._embedder
 
     def encode_tokens(self, tokens: TokenizedTexts) -> Vectors:
         """Look vectors up and compute the missing ones, float32 (n, dim), rows in input order."""
@@ -145,26 +136,9 @@ class CachedEmbedder:
         self.cached += len(keys) - len(missing)
         return np.stack([vector for key in keys if (vector := self.cache.get(key)) is not None])
 
-    def encode(self, texts: Sequence[str]) -> Vectors:
-        """Compute vectors, float32 (n, dim)."""
-        return self._encode(texts, None)
-
-    def encode_query(self, texts: Sequence[str]) -> Vectors:
-        """Compute vectors of queries, float32 (n, dim)."""
-        return self._encode(texts, "query")
-
-    def encode_document(self, texts: Sequence[str]) -> Vectors:
-        """Compute vectors of documents, float32 (n, dim)."""
-        return self._encode(texts, "document")
-
     def close(self) -> None:
         """Write the new vectors; call it after an error too."""
         self.cache.flush()
-
-    def _encode(self, texts: Sequence[str], task: Task | None) -> Vectors:
-        if not texts:
-            return np.empty((0, self.dim), np.float32)
-        return self.encode_tokens(self.tokenize(texts, task=task))
 
 
 def evict(root: Path, max_bytes: int) -> None:

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 
 from starlette.types import Scope
 
-from sbert_search.serving.models import Work
+from sbert_search.serving.models.work import Work
 
 
 class AccessLog:

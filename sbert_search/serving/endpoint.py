@@ -16,7 +16,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from sbert_search.serving.access import Right
 from sbert_search.serving.access_log import AccessLog
-from sbert_search.serving.models import Work
+from sbert_search.serving.models.work import Work
 from sbert_search.serving.problems import Problem, invalid, overloaded, problem_of
 from sbert_search.serving.state import Served
 

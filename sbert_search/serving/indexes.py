@@ -21,7 +21,8 @@ from sbert_search.search.results import Hits
 from sbert_search.search.stages.facets import Facet
 from sbert_search.search.words.operators import parse_query
 from sbert_search.serving.metrics import Metrics
-from sbert_search.serving.models import ServedEmbedder, Work
+from sbert_search.serving.models.embedder import ServedEmbedder
+from sbert_search.serving.models.work import Work
 from sbert_search.serving.problems import Problem, problem_of
 
 T = TypeVar("T")

@@ -18,9 +18,10 @@ from sbert_search.serving.access import AccessTokens, is_loopback
 from sbert_search.serving.indexes import ServedIndex
 from sbert_search.serving.limits import ServerLimits
 from sbert_search.serving.metrics import Metrics
-from sbert_search.serving.models import ServedEmbedder, ServedReranker
+from sbert_search.serving.models.embedder import ServedEmbedder
+from sbert_search.serving.models.reranker import ServedReranker
+from sbert_search.serving.models.warm import WarmEmbedder
 from sbert_search.serving.state import Served
-from sbert_search.serving.warm import WarmEmbedder
 
 _LOCAL_HOSTS = ("localhost", "127.0.0.1", "[::1]")
 

@@ -10,7 +10,8 @@ from sbert_search.serving.access import AccessTokens
 from sbert_search.serving.indexes import ServedIndex
 from sbert_search.serving.limits import ServerLimits
 from sbert_search.serving.metrics import Metrics
-from sbert_search.serving.models import ServedEmbedder, ServedReranker
+from sbert_search.serving.models.embedder import ServedEmbedder
+from sbert_search.serving.models.reranker import ServedReranker
 from sbert_search.serving.problems import Problem, invalid
 
 STALLED_S = 120.0  # a batch that takes longer makes the server not ready

@@ -12,7 +12,8 @@ import numpy as np
 from sbert_search.embedding.protocol import Vectors
 from sbert_search.embedding.similarity import similarity, unit
 from sbert_search.serving.endpoint import AnyOperation, Call, Operation, Reply
-from sbert_search.serving.models import Embedded, ServedEmbedder, Work, in_thread
+from sbert_search.serving.models.embedder import Embedded, ServedEmbedder
+from sbert_search.serving.models.work import Work, in_thread
 from sbert_search.serving.problems import Problem, invalid
 from sbert_search.serving.schemas.fields import Usage
 from sbert_search.serving.schemas.openai import (

@@ -7,7 +7,7 @@ from typing import Literal
 from msgspec import Struct
 
 from sbert_search.serving.endpoint import Call, Operation, Reply
-from sbert_search.serving.models import ServedEmbedder
+from sbert_search.serving.models.embedder import ServedEmbedder
 from sbert_search.serving.problems import Problem
 from sbert_search.serving.schemas.tei import (
     EmbeddingKind,

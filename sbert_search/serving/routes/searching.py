@@ -12,7 +12,7 @@ from sbert_search.search.stages.fusion import Fusion
 from sbert_search.serving.endpoint import AnyOperation, Call, Operation, Reply
 from sbert_search.serving.indexes import ServedIndex
 from sbert_search.serving.limits import ServerLimits
-from sbert_search.serving.models import Work
+from sbert_search.serving.models.work import Work
 from sbert_search.serving.problems import Problem, invalid
 from sbert_search.serving.routes.embedding import usage_of
 from sbert_search.serving.schemas.fields import JsonScalar, JsonValue

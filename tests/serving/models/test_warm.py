@@ -13,8 +13,8 @@ from sbert_search.embedding.protocol import TextEmbedder
 from sbert_search.errors import ModelError
 from sbert_search.serving.limits import ServerLimits
 from sbert_search.serving.metrics import Metrics
-from sbert_search.serving.models import ServedEmbedder
-from sbert_search.serving.warm import WarmEmbedder
+from sbert_search.serving.models.embedder import ServedEmbedder
+from sbert_search.serving.models.warm import WarmEmbedder
 
 
 def test_a_large_batch_opens_the_other_embedder_beside_the_requests() -> None:
@@ -27,15 +27,15 @@ def test_a_large_batch_opens_the_other_embedder_beside_the_requests() -> None:
 
     warm = WarmEmbedder(quick, open_full)
     np.testing.assert_array_equal(warm.encode_query(["a b"]), quick.encode(["a b"]))
-    assert warm.current is quick
+    assert warm.inner is quick
     large = ["word " * 200] * 2
     np.testing.assert_array_equal(warm.encode(large), quick.encode(large))
-    assert warm.current is quick  # still, since the other is not open
+    assert warm.inner is quick  # still, since the other is not open
     may_open.set()
     for thread in threading.enumerate():
         if thread.name == "open model":
             thread.join()
-    assert warm.current is full
+    assert warm.inner is full
     np.testing.assert_array_equal(warm.encode_document(large), full.encode(large))
     assert (warm.dim, warm.max_len, warm.batch_tokens) == (8, 512, full.batch_tokens)
 
@@ -66,4 +66,4 @@ def test_batches_of_the_queue_are_large_enough_to_open_the_other() -> None:
     for thread in threading.enumerate():
         if thread.name == "open model":
             thread.join()
-    assert warm.current is full
+    assert warm.inner is full

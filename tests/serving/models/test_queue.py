@@ -11,8 +11,8 @@ import pytest
 from numpy.typing import NDArray
 
 from sbert_search.serving.metrics import Metrics
+from sbert_search.serving.models.queue import WorkQueue
 from sbert_search.serving.problems import Problem
-from sbert_search.serving.work_queue import WorkQueue
 
 Compute = Callable[[Sequence[int]], NDArray[np.float32]]
 

@@ -1,0 +1,146 @@
+"""A reranker of a server, whose queue scores the pairs of all requests."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from functools import partial
+from time import perf_counter
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sbert_search.embedding.protocol import Vectors
+from sbert_search.models.loading.identity import ModelIdentity
+from sbert_search.search.rerankers.reranker import Pair, Reranker
+from sbert_search.serving.limits import ServerLimits
+from sbert_search.serving.metrics import Metrics
+from sbert_search.serving.models.queue import Arrival, Computed, WorkQueue
+from sbert_search.serving.models.work import Work, estimated_tokens, in_thread
+from sbert_search.serving.problems import too_large
+from sbert_search.tokens.tokenizer import EncodedPairs, TextTokenizer
+
+
+@dataclass(slots=True)
+class _Pair:
+    """A tokenised pair."""
+
+    pair: Pair
+    ids: list[int]
+    types: list[int]
+
+
+@dataclass(eq=False)
+class ServedReranker:
+    """A reranker behind a queue; `predict` makes it a reranker for the engine of a search.
+
+    Args:
+        name: Name of the model in answers.
+        reranker: The model; only the thread of the queue computes with it.
+        limits: Limits of a request.
+        metrics: Where tokens and seconds are counted.
+    """
+
+    name: str
+    reranker: Reranker
+    limits: ServerLimits
+    metrics: Metrics
+    queue: WorkQueue[_Pair] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.queue = WorkQueue(
+            f"rerank {self.name}",
+            self._compute,
+            batch_tokens=lambda: self.reranker.batch_tokens,
+            max_tokens=self.limits.queue_tokens,
+            window_s=self.limits.window_s,
+            metrics=self.metrics,
+        )
+
+    async def score(
+        self, pairs: Sequence[Pair], work: Work, *, cuts: bool = True, param: str = "documents"
+    ) -> NDArray[np.float32]:
+        """Score pairs of query and text, float32 (n,); higher is better.
+
+        Raises:
+            Problem: There are too many tokens, or a pair is too long and ``cuts`` is false.
+        """
+        chars = sum(len(query) + len(text) for query, text in pairs)
+        with self.queue.arriving(estimated_tokens(chars, 3 * len(pairs))) as arrival:
+            started_s = perf_counter()
+            encode = partial(self.reranker.tokenizer.encode_pairs, pairs)
+            encoded = await in_thread(chars, encode)
+            work.tokenization_s += perf_counter() - started_s
+            if not cuts and encoded.lost.any():
+                at = int(np.argmax(encoded.lost > 0))
+                raise too_large(
+                    f"{param}[{at}]",
+                    f"The query and the text have more than the {self.reranker.max_len:,} tokens "
+                    "that the model reads; shorten them, or let them be truncated.",
+                )
+            if (total := int(encoded.lengths.sum())) > self.limits.request_tokens:
+                raise too_large(
+                    param,
+                    f"The pairs have {total:,} tokens; a request may have "
+                    f"{self.limits.request_tokens:,}. Send several requests.",
+                )
+            future = self._submit(pairs, encoded, arrival=arrival)
+        done = await asyncio.wrap_future(future)
+        work.add(done, encoded.lengths, encoded.lost, self.metrics)
+        return done.rows
+
+    async def shortened(self, texts: Sequence[str], tokens: int) -> list[str]:
+        """Cut each text after its first tokens."""
+        encode = partial(self.tokenizer.encode_offsets, texts)
+        encoded = await in_thread(sum(map(len, texts)), encode)
+        return [
+            text[: offsets[tokens - 1][1]] if len(offsets) > tokens else text
+            for text, (_, offsets) in zip(texts, encoded, strict=True)
+        ]
+
+    @property
+    def num_labels(self) -> int:
+        """Number of scores of a pair."""
+        return self.reranker.num_labels
+
+    @property
+    def identity(self) -> ModelIdentity:
+        """Identity of the model."""
+        return self.reranker.identity
+
+    @property
+    def tokenizer(self) -> TextTokenizer:
+        """Tokenizer that truncates pairs."""
+        return self.reranker.tokenizer
+
+    def predict(self, pairs: list[Pair], /) -> NDArray[np.float32]:
+        """Score pairs in the queue and wait for the scores; not in the event loop."""
+        if not pairs:
+            return np.empty(0, np.float32)
+        encoded = self.reranker.tokenizer.encode_pairs(pairs)
+        return self._submit(pairs, encoded, urgent=True).result().rows
+
+    def _submit(
+        self,
+        pairs: Sequence[Pair],
+        encoded: EncodedPairs,
+        *,
+        arrival: Arrival | None = None,
+        urgent: bool = False,
+    ) -> Future[Computed]:
+        items = [
+            _Pair(pair, ids, types)
+            for pair, ids, types in zip(pairs, encoded.ids, encoded.types, strict=True)
+        ]
+        lengths = encoded.lengths.tolist()
+        return self.queue.submit(items, lengths, arrival=arrival, urgent=urgent)
+
+    def _compute(self, items: Sequence[_Pair]) -> Vectors:
+        encoded = EncodedPairs(
+            [item.ids for item in items],
+            [item.types for item in items],
+            np.zeros(len(items), np.int32),
+        )
+        return self.reranker.predict_tokens([item.pair for item in items], encoded)
