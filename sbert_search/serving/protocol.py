@@ -44,9 +44,11 @@ class GuardedProtocol(HttpToolsProtocol):
         super().__init__(config, server_state, app_state, _loop)
         self._limits = limits
         self._reading: asyncio.TimerHandle | None = None
+        self._reading_s = limits.header_s
         self._writing: asyncio.TimerHandle | None = None
         self._header_bytes = 0
         self._in_headers = True
+        self._has_begun = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Start the deadline of the first request; close a connection that is one too many."""
@@ -74,7 +76,7 @@ class GuardedProtocol(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         """Start the deadline of the headers."""
         super().on_message_begin()
-        self._in_headers = True
+        self._in_headers = self._has_begun = True
         if self._reading is None:
             self._read_within(self._limits.header_s)
 
@@ -91,7 +93,13 @@ class GuardedProtocol(HttpToolsProtocol):
         """Stop the deadline of the body."""
         super().on_message_complete()
         self._stop_reading()
-        self._in_headers = True
+        self._in_headers, self._has_begun = True, False
+
+    def on_response_complete(self) -> None:
+        """Give a request that came with the answered one, and is incomplete, its whole time."""
+        super().on_response_complete()
+        if self._reading is not None:
+            self._read_within(self._reading_s)
 
     def pause_writing(self) -> None:
         """Start the deadline of a client that does not read its answer."""
@@ -106,6 +114,7 @@ class GuardedProtocol(HttpToolsProtocol):
 
     def _read_within(self, seconds: float) -> None:
         self._stop_reading()
+        self._reading_s = seconds
         self._reading = self.loop.call_later(seconds, self._too_slow)
 
     def _stop_reading(self) -> None:
@@ -114,10 +123,21 @@ class GuardedProtocol(HttpToolsProtocol):
             self._reading = None
 
     def _too_slow(self) -> None:
-        """Close the connection; a client that has begun a request is told why."""
-        begun = self._header_bytes > 0 or not self._in_headers
-        cycle = self.cycle
-        answering = cycle is not None and cycle.response_started and not cycle.response_complete
-        if begun and not answering and not self.transport.is_closing():
+        """Close the connection; a client that has begun a request is told why.
+
+        While an earlier request of the connection is being answered, the deadline does not end: a
+        client would take the 408 for that answer.
+        """
+        if self._is_answering_earlier():
+            self._read_within(self._reading_s)
+            return
+        answered = not self._in_headers and self.cycle.response_started
+        if self._has_begun and not answered and not self.transport.is_closing():
             self.transport.write(_TOO_SLOW)
         self.transport.close()
+
+    def _is_answering_earlier(self) -> bool:
+        """Return whether a request before the one that is being read has no complete answer."""
+        if self._in_headers:
+            return self.cycle is not None and not self.cycle.response_complete
+        return any(cycle is self.cycle for cycle, _ in self.pipeline)

@@ -1,4 +1,4 @@
-"""A server in a thread of the test, for limits that the command does not offer."""
+"""A server in a thread of the test, for limits and applications that the command does not offer."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import uvicorn
+from starlette.types import ASGIApp
 
 from sbert_search.serving.access import AccessTokens
 from sbert_search.serving.app import build_app
@@ -31,9 +32,15 @@ def served_in_thread(
         tokens=AccessTokens({}),
         limits=limits,
     )
-    served = open_served(settings)
+    with app_in_thread(build_app(open_served(settings)), limits) as port:
+        yield port
+
+
+@contextmanager
+def app_in_thread(app: ASGIApp, limits: ServerLimits) -> Iterator[int]:
+    """Serve an application, and yield the port."""
     config = uvicorn.Config(
-        build_app(served),
+        app,
         http=cast("Any", partial(GuardedProtocol, limits)),
         ws="none",
         log_config=None,

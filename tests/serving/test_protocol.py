@@ -2,23 +2,32 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
+import threading
+import time
 from collections.abc import Iterator
 
 import pytest
+from starlette.types import Receive, Scope, Send
 
 from sbert_search.serving import protocol
 from sbert_search.serving.limits import ServerLimits
-from tests.serving.in_thread import served_in_thread
+from tests.serving.in_thread import app_in_thread, served_in_thread
 
 LIMITS = ServerLimits(header_s=0.3, body_s=0.3, keep_alive_s=60, connections=20)
 HEAD = b"POST /search HTTP/1.1\r\nhost: localhost\r\ncontent-length: 10\r\n"
+LENGTH_0 = [(b"content-length", b"0")]
 
 
 @pytest.fixture(scope="module")
 def port() -> Iterator[int]:
     with served_in_thread(LIMITS) as port:
         yield port
+
+
+def statuses_of(answers: bytes) -> list[int]:
+    return [int(part[:3]) for part in answers.split(b"HTTP/1.1 ")[1:]]
 
 
 def connect(port: int) -> socket.socket:
@@ -121,6 +130,50 @@ def test_pipelined_requests_are_answered_in_order(port: int) -> None:
         one = b"GET /health HTTP/1.1\r\nhost: localhost\r\n\r\n"
         last = b"GET /nope HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n"
         client.sendall(one + one + last)
-        answer = all_of(client)
-        statuses = [part[:3] for part in answer.split(b"HTTP/1.1 ")[1:]]
-        assert statuses == [b"200", b"200", b"404"]
+        assert statuses_of(all_of(client)) == [200, 200, 404]
+
+
+@pytest.mark.parametrize("late", [b"GET /hea", HEAD + b"\r\n{"])
+def test_an_incomplete_request_behind_another_one_is_told_so(port: int, late: bytes) -> None:
+    """Both come in one packet."""
+    with connect(port) as client:
+        client.sendall(b"GET /health HTTP/1.1\r\nhost: localhost\r\n\r\n" + late)
+        assert statuses_of(all_of(client)) == [200, 408]
+
+
+@pytest.mark.parametrize("late", [b"GET /hea", HEAD + b"\r\n{"])
+def test_a_late_request_does_not_take_the_answer_of_an_earlier_one(late: bytes) -> None:
+    """The earlier request is computed for longer than the deadline of the one behind it."""
+    may_answer, begun = threading.Event(), threading.Event()
+
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            return
+        if scope["method"] == "POST":  # the late one, whose body stays incomplete
+            while (await receive())["type"] != "http.disconnect":
+                pass
+            return
+        begun.set()
+        while not may_answer.is_set():
+            await asyncio.sleep(0.01)
+        await send({"type": "http.response.start", "status": 200, "headers": LENGTH_0})
+        await send({"type": "http.response.body"})
+
+    with app_in_thread(answer, LIMITS) as port, connect(port) as client:
+        client.sendall(b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n" + late)
+        assert begun.wait(30)
+        time.sleep(3 * LIMITS.header_s)  # the deadline ends more than once
+        may_answer.set()
+        assert statuses_of(all_of(client)) == [200, 408]
+
+
+def test_a_request_that_was_answered_before_its_body_came_is_not_answered_twice() -> None:
+    async def refuse(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            return
+        await send({"type": "http.response.start", "status": 401, "headers": LENGTH_0})
+        await send({"type": "http.response.body"})
+
+    with app_in_thread(refuse, LIMITS) as port, connect(port) as client:
+        client.sendall(HEAD + b"\r\n{")
+        assert statuses_of(all_of(client)) == [401]
