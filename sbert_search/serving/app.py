@@ -6,13 +6,15 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from pathlib import Path
+from urllib.parse import unquote
 
 import msgspec
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import BaseRoute, Route
+from starlette.routing import BaseRoute, Match, Route
+from starlette.types import ASGIApp, Scope
 
 from sbert_search.serving.access_log import AccessLog
 from sbert_search.serving.endpoint import JSON, AnyOperation, Call, Endpoint, Operation, Reply
@@ -51,7 +53,7 @@ def build_app(served: Served, log: AccessLog | None = None, page: Path = PAGE) -
         method="GET", path="/openapi.json", summary="Describe the server.", answer=describe
     )
     routes: list[BaseRoute] = [
-        Route(path, Endpoint(operation, served, log), methods=[operation.method])
+        _route(path, Endpoint(operation, served, log), operation.method)
         for operation in (*OPERATIONS, described)
         for path in operation.paths
     ]
@@ -59,6 +61,27 @@ def build_app(served: Served, log: AccessLog | None = None, page: Path = PAGE) -
         routes += page_routes(page)
     handlers = {HTTPException: _no_route}
     return Starlette(routes=routes, exception_handlers=handlers, lifespan=_lifespan(served))
+
+
+def _route(path: str, endpoint: ASGIApp, method: str) -> Route:
+    kind = _EncodedRoute if "{" in path else Route
+    return kind(path, endpoint, methods=[method])
+
+
+class _EncodedRoute(Route):
+    """A route that finds the parts of a path before it decodes them.
+
+    So the id of a document may be any text: a slash that is written as %2F belongs to the id, and
+    ``a%2Fsimilar`` is the id ``a/similar``.
+    """
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        """Match the path as the client sent it."""
+        match, found = super().matches({**scope, "path": scope["raw_path"].decode("ascii")})
+        if match is not Match.NONE:
+            parts = {name: unquote(part) for name, part in found["path_params"].items()}
+            found["path_params"] = parts
+        return match, found
 
 
 def _lifespan(served: Served) -> Callable[[Starlette], AbstractAsyncContextManager[None]]:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
+from sbert_search.index.index import Index
 from sbert_search.search.engine import SearchEngine
-from tests.serving.live import Live
+from tests.serving.live import Live, live_server
 
 
 def test_a_search_finds_what_the_engine_finds(live: Live, built: Path) -> None:
@@ -119,6 +121,22 @@ def test_documents_are_read_and_compared(live: Live) -> None:
         assert (wrong.status, wrong.json["error"]["param"]) == (400, "k")
 
 
+def test_an_id_may_be_any_text(tmp_path: Path) -> None:
+    """A slash that is written as %2F belongs to the id; /similar after the id does not."""
+    ids = ["a", "a/similar", "similar", "a/b c?#%2F", "a\nb", "Grün/é", "../x"]
+    rows = [{"_id": doc_id, "text": f"flour {doc_id}"} for doc_id in ids]
+    Index.build(rows, out=tmp_path / "ids.index", model="hashing")
+    with live_server(tmp_path / "ids.index") as server:
+        for doc_id in ids:
+            path = f"/v1/documents/{quote(doc_id, safe='')}"
+            assert server.ask("GET", path).json["id"] == doc_id
+            similar = server.ask("GET", f"{path}/similar").json
+            assert similar["id"] == doc_id
+            assert {hit["id"] for hit in similar["hits"]} == {*ids} - {doc_id}
+        assert server.ask("GET", "/documents/a/b%20c%3F%23%252F").json["id"] == "a/b c?#%2F"
+        assert server.ask("GET", "/documents/a/similar").json["commit"]  # similar documents of a
+
+
 def test_the_indexes_are_described(live: Live) -> None:
     [card] = live.ask("GET", "/v1/indexes").json["indexes"]
     assert card["name"] == "my.index"
@@ -171,8 +189,6 @@ def test_a_wrong_method_names_the_right_ones(live: Live) -> None:
 
 
 def test_the_access_log_has_no_texts(built: Path) -> None:
-    from tests.serving.live import live_server
-
     with live_server(built) as server:
         server.search("a secret question")
         server.ask("GET", "/v1/documents/mill")
