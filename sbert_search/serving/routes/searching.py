@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import date, datetime
 
-from sbert_search.records import Hit, MetadataValue
 from sbert_search.search.options import SearchOptions
 from sbert_search.search.stages.facets import Facet
 from sbert_search.search.stages.fusion import Fusion
@@ -14,24 +12,17 @@ from sbert_search.serving.indexes import ServedIndex
 from sbert_search.serving.limits import ServerLimits
 from sbert_search.serving.models.work import Work
 from sbert_search.serving.problems import Problem, invalid
+from sbert_search.serving.routes.answers import card_of, counts_of, hit_of, metadata_of, times_of
 from sbert_search.serving.routes.embedding import usage_of
-from sbert_search.serving.schemas.fields import JsonScalar, JsonValue
 from sbert_search.serving.schemas.search import (
-    FacetCounts,
-    FacetRange,
     FacetRequest,
     FacetResponse,
-    FacetValue,
     FusionSettings,
-    IndexCard,
     IndexList,
-    SearchHit,
     SearchRequest,
     SearchResponse,
     SearchResult,
     SimilarResponse,
-    StageRank,
-    StageTimes,
     StoredDocument,
 )
 from sbert_search.serving.state import Served
@@ -42,7 +33,15 @@ _DEFAULT_HITS = 10
 
 async def search(served: Served, call: Call[SearchRequest]) -> Reply:
     """Answer one query or several."""
-    body, work = call.body, call.work
+    return Reply(await answer_search(served, call.body, call.work))
+
+
+async def answer_search(served: Served, body: SearchRequest, work: Work) -> SearchResponse:
+    """Search an index.
+
+    Raises:
+        Problem: The request is wrong, or too many requests wait.
+    """
     served_index = served.index(body.index)
     queries = _queries(body, served.limits, served.limits.items)
     options = _options(served_index, body, served.limits)
@@ -63,14 +62,12 @@ async def search(served: Served, call: Call[SearchRequest]) -> Reply:
         )
         for query, hits in zip(queries, answers, strict=True)
     ]
-    return Reply(
-        SearchResponse(
-            index=served_index.name,
-            results=results,
-            facets=[_counts(facet) for facet in facets.values()],
-            usage=usage_of(work),
-            took_ms=_times(work),
-        )
+    return SearchResponse(
+        index=served_index.name,
+        results=results,
+        facets=[counts_of(facet) for facet in facets.values()],
+        usage=usage_of(work),
+        took_ms=times_of(work),
     )
 
 
@@ -85,65 +82,64 @@ async def count_facets(served: Served, call: Call[FacetRequest]) -> Reply:
     facets = await served_index.facets(
         body.query, body.columns, body.mode, body.where, body.syntax, body.fuzzy, body.n
     )
-    return Reply(
-        FacetResponse(index=served_index.name, facets=[_counts(facet) for facet in facets.values()])
-    )
+    counts = [counts_of(facet) for facet in facets.values()]
+    return Reply(FacetResponse(index=served_index.name, facets=counts))
 
 
 async def list_indexes(served: Served, call: Call[None]) -> Reply:
     """Describe the indexes of the server."""
     return Reply(
-        IndexList(indexes=[_card(one, served.writable) for one in served.indexes.values()])
+        IndexList(indexes=[card_of(one, served.writable) for one in served.indexes.values()])
     )
 
 
 async def get_document(served: Served, call: Call[None]) -> Reply:
     """Read a document by its id."""
-    served_index = served.index(call.query.get("index", ""))
-    document = await served_index.document(call.path["id"])
-    return Reply(
-        StoredDocument(
-            index=served_index.name,
-            id=document.doc_id,
-            title=document.title,
-            text=document.text,
-            metadata=_metadata(document.metadata),
-        )
+    return Reply(await answer_document(served, call.query.get("index", ""), call.path["id"]))
+
+
+async def answer_document(served: Served, index: str, doc_id: str) -> StoredDocument:
+    """Read a document of an index.
+
+    Raises:
+        Problem: There is no such index or document.
+    """
+    served_index = served.index(index)
+    document = await served_index.document(doc_id)
+    return StoredDocument(
+        index=served_index.name,
+        id=document.doc_id,
+        title=document.title,
+        text=document.text,
+        metadata=metadata_of(document.metadata),
     )
 
 
 async def similar(served: Served, call: Call[None]) -> Reply:
     """Find the documents that resemble a document most."""
-    served_index = served.index(call.query.get("index", ""))
-    k = _number(call.query.get("k", str(_DEFAULT_HITS)), "k", served.limits.k)
-    where = call.query.get("where")
+    k = _number(call.query.get("k", str(_DEFAULT_HITS)), "k")
+    index, where = call.query.get("index", ""), call.query.get("where")
+    return Reply(await answer_similar(served, index, call.path["id"], k, where, call.work))
+
+
+async def answer_similar(
+    served: Served, index: str, doc_id: str, k: int, where: str | None, work: Work
+) -> SimilarResponse:
+    """Find the k documents of an index that resemble one of them most.
+
+    Raises:
+        Problem: There is no such index or document, or k or the filter is wrong.
+    """
+    served_index = served.index(index)
+    if not 0 < k <= served.limits.k:
+        raise invalid("k", f"k is {k:,}; it may be from 1 to {served.limits.k:,}.")
     _check_filter(where, served.limits)
-    doc_id = call.path["id"]
-    hits = await served_index.similar(doc_id, k, where, call.work)
-    return Reply(
-        SimilarResponse(
-            index=served_index.name,
-            id=doc_id,
-            commit=hits.commit,
-            hits=[hit_of(hit) for hit in hits],
-        )
-    )
-
-
-def hit_of(hit: Hit, *, highlight: bool = False, explain: bool = False) -> SearchHit:
-    """Return a hit as its JSON shows it."""
-    stages = {name: StageRank(rank=s.rank, score=s.score) for name, s in hit.stages.items()}
-    return SearchHit(
-        rank=hit.rank,
-        id=hit.doc_id,
-        score=hit.score,
-        title=hit.title,
-        text=hit.text,
-        metadata=_metadata(hit.metadata),
-        chunk=hit.chunk,
-        best_sentence=hit.best_sentence if highlight else None,
-        matched_words=list(hit.matched_words) if highlight else None,
-        stages=stages if explain else None,
+    hits = await served_index.similar(doc_id, k, where, work)
+    return SimilarResponse(
+        index=served_index.name,
+        id=doc_id,
+        commit=hits.commit,
+        hits=[hit_of(hit) for hit in hits],
     )
 
 
@@ -209,72 +205,10 @@ def _check_filter(where: str | None, limits: ServerLimits) -> None:
         raise Problem(413, f"A filter may have {limits.filter_chars:,} characters.", "where")
 
 
-def _number(text: str, param: str, most: int) -> int:
-    if not (text.isascii() and text.isdigit() and len(text) < 10 and 0 < int(text) <= most):
-        raise invalid(param, f"{text!r:.50} is no number from 1 to {most:,}.")
+def _number(text: str, param: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) < 10):
+        raise invalid(param, f"{text!r:.50} is no number.")
     return int(text)
-
-
-def _card(served_index: ServedIndex, writable: bool) -> IndexCard:
-    state = served_index.index.state
-    modes = ["dense"] if served_index.model is not None else []
-    modes += ["lexical"] if state.settings.lexical is not None else []
-    return IndexCard(
-        name=served_index.name,
-        documents=state.n_docs,
-        passages=state.n_rows,
-        commit=state.manifest.generation,
-        loaded_at=served_index.loaded_at,
-        dim=state.settings.dim,
-        metric=state.settings.metric,
-        modes=[*modes, "hybrid"] if len(modes) == 2 else modes,
-        reranks=served_index.reranking is not None,
-        model=None if served_index.model is None else served_index.model.name,
-        columns={name: str(kind) for name, kind in state.columns.items()},
-        writable=writable,
-        reload_error=served_index.reload_error,
-    )
-
-
-def _times(work: Work) -> StageTimes:
-    return StageTimes(
-        tokenization=round(work.tokenization_s * 1e3, 3),
-        queue=round(work.queue_s * 1e3, 3),
-        inference=round(work.inference_s * 1e3, 3),
-        search=round(work.search_s * 1e3, 3),
-    )
-
-
-def _counts(facet: Facet) -> FacetCounts:
-    values = [FacetValue(value=_scalar(v), count=count) for v, count in facet.counts.items()]
-    return FacetCounts(
-        column=facet.column,
-        values=values,
-        other=facet.other,
-        missing=facet.missing,
-        low=None if facet.low is None else _scalar(facet.low),
-        high=None if facet.high is None else _scalar(facet.high),
-        ranges=[
-            FacetRange(low=_scalar(one.low), high=_scalar(one.high), count=one.count)
-            for one in facet.ranges
-        ],
-    )
-
-
-def _metadata(metadata: Mapping[str, MetadataValue]) -> dict[str, JsonValue]:
-    return {name: _json(value) for name, value in metadata.items()}
-
-
-def _json(value: MetadataValue) -> JsonValue:
-    if value is None:
-        return None
-    if isinstance(value, (str, int, float, bool, date, datetime)):
-        return _scalar(value)
-    return [_scalar(one) for one in value]
-
-
-def _scalar(value: str | int | float | bool | date | datetime) -> JsonScalar:
-    return value.isoformat() if isinstance(value, (date, datetime)) else value
 
 
 OPERATIONS: tuple[AnyOperation, ...] = (
