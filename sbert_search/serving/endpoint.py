@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import re
 import secrets
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Any, Generic, Literal, TypeAlias, TypeVar, cast
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import parse_qsl
 
 import msgspec
 from starlette.types import Message, Receive, Scope, Send
@@ -18,13 +17,19 @@ from sbert_search.serving.access import Right
 from sbert_search.serving.access_log import AccessLog
 from sbert_search.serving.models.work import Work
 from sbert_search.serving.problems import Problem, invalid, overloaded, problem_of
+from sbert_search.serving.reading import (
+    HungUp,
+    decode,
+    read_body,
+    require_admission,
+    require_json,
+)
 from sbert_search.serving.state import Served
 
 Q = TypeVar("Q")
 T = TypeVar("T")
 
 JSON = "application/json"
-_PLACE = re.compile(r" - at `\$\.?(.*)`$")
 
 
 @dataclass(slots=True)
@@ -36,12 +41,14 @@ class Call(Generic[Q]):
         path: Parts of the path by name.
         query: Parameters after the question mark.
         work: What the request has cost so far.
+        scope: The request as the web server gives it.
     """
 
     body: Q
     path: Mapping[str, str]
     query: Mapping[str, str]
     work: Work
+    scope: Scope
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,10 +81,11 @@ class Operation(Generic[Q]):
         response: Type of the answer.
         parameters: Parameters of the query, with their descriptions.
         right: What a client must be allowed; ``open``: nothing.
-        style: Form of errors.
+        style: Form of errors; with ``mcp``, some have the form of MCP instead of OpenAI's.
         problems: Further statuses that the operation answers with.
         versioned: Whether the operation also exists under ``/v1``.
         media_type: Type of the answer.
+        may_be_empty: Whether some answers have the status 202 and no body.
     """
 
     method: Literal["GET", "POST", "PUT", "DELETE"]
@@ -88,10 +96,11 @@ class Operation(Generic[Q]):
     response: object = None
     parameters: Mapping[str, str] = field(default_factory=dict)
     right: Right | Literal["open"] = "read"
-    style: Literal["openai", "tei"] = "openai"
+    style: Literal["openai", "tei", "mcp"] = "openai"
     problems: tuple[int, ...] = ()
     versioned: bool = True
     media_type: str = JSON
+    may_be_empty: bool = False
 
     @property
     def paths(self) -> tuple[str, ...]:
@@ -141,7 +150,7 @@ class Endpoint(Generic[Q]):
         served.active += 1
         try:
             reply = await self._answered(scope, receive, work)
-        except _HungUp:
+        except HungUp:
             pass
         except Exception as error:
             problem = problem_of(error)
@@ -184,7 +193,7 @@ class Endpoint(Generic[Q]):
             require_json(headers)
             raw = await read_body(receive, headers, served.limits.body_bytes)
             body = decode(self._decoder, raw)
-        call: Call[Q] = Call(cast(Q, body), scope.get("path_params", {}), query, work)
+        call: Call[Q] = Call(cast(Q, body), scope.get("path_params", {}), query, work, scope)
         answer = operation.answer(served, call)
         if self._decoder is None:
             return await answer
@@ -199,103 +208,11 @@ class Endpoint(Generic[Q]):
             metrics.inference.observe(work.inference_s)
 
 
-def require_admission(
-    served: Served, right: Right | Literal["open"], headers: Mapping[bytes, bytes]
-) -> None:
-    """Refuse a client without the right token, and web pages of other origins.
-
-    Raises:
-        Problem: The client may not do this.
-    """
-    host = headers.get(b"host", b"").decode("latin-1")
-    if served.hosts and _name_of(host) not in served.hosts:
-        raise Problem(403, "The header Host names another server.", "host")
-    origin = headers.get(b"origin", b"").decode("latin-1")
-    if origin and origin not in served.origins and urlsplit(origin).netloc != host:
-        raise Problem(403, "Web pages of other origins are not admitted.", "origin")
-    if right == "open" or not (served.tokens or right == "write"):
-        return
-    given = served.tokens.right_of(headers.get(b"authorization"))
-    if given is None:
-        raise Problem(
-            401,
-            "No token, or a wrong one; send the header `Authorization: Bearer TOKEN`.",
-            "authorization",
-            {"www-authenticate": "Bearer"},
-        )
-    if right == "write" and (given != "write" or not served.writable):
-        raise Problem(403, "This token may read only, or the server is not --writable.")
-
-
-def require_json(headers: Mapping[bytes, bytes]) -> None:
-    """Refuse a body of another type; curl without a type is accepted.
-
-    Raises:
-        Problem: The body is not JSON.
-    """
-    given = headers.get(b"content-type", b"application/json").partition(b";")[0].strip().lower()
-    if given not in (b"application/json", b"application/x-www-form-urlencoded"):
-        shown = given.decode("latin-1")
-        raise Problem(415, f"The body is {shown!r:.100}; send application/json.", "content-type")
-    if headers.get(b"content-encoding", b"identity").lower() != b"identity":
-        raise Problem(415, "The body is compressed; send it as it is.", "content-encoding")
-
-
-async def read_body(receive: Receive, headers: Mapping[bytes, bytes], limit: int) -> bytes:
-    """Read the body of a request, up to a limit.
-
-    Raises:
-        Problem: The body is larger.
-        _HungUp: The client hung up.
-    """
-    message = f"The body may have {limit:,} bytes; send several requests."
-    declared = headers.get(b"content-length", b"0")
-    if declared.isdigit() and int(declared) > limit:
-        raise Problem(413, message, closes=True)
-    parts, size = [], 0
-    while True:
-        event = await receive()
-        if event["type"] == "http.disconnect":
-            raise _HungUp
-        parts.append(event.get("body", b""))
-        size += len(parts[-1])
-        if size > limit:
-            raise Problem(413, message, closes=True)
-        if not event.get("more_body", False):
-            return b"".join(parts)
-
-
-def decode(decoder: msgspec.json.Decoder[T], raw: bytes) -> T:
-    """Decode a body.
-
-    Raises:
-        Problem: It is not JSON, or a field has a wrong type or value.
-    """
-    try:
-        return decoder.decode(raw)
-    except msgspec.ValidationError as error:
-        found = _PLACE.search(str(error))
-        where = found[1] if found else ""
-        message = _PLACE.sub("", str(error))
-        unknown = re.search(r"(?:unknown|required) field `(.*)`", message)
-        if unknown:
-            where = f"{where}.{unknown[1]}" if where else unknown[1]
-        raise invalid(where[:200], f"{message[:300]}.") from error
-    except RecursionError as error:
-        raise invalid("", "The body is nested too deeply.") from error
-    except (msgspec.DecodeError, UnicodeError, ValueError) as error:
-        raise invalid("", f"The body is not JSON in UTF-8: {str(error)[:200]}.") from error
-
-
-class _HungUp(Exception):  # noqa: N818
-    """The client closed the connection before it had its answer."""
-
-
 async def _unless_hung_up(answer: Awaitable[T], receive: Receive) -> T:
     """Await an answer; cancel it if the client closes the connection.
 
     Raises:
-        _HungUp: The client closed it.
+        HungUp: The client closed it.
     """
     work = asyncio.ensure_future(answer)
     gone = asyncio.ensure_future(_disconnect(receive))
@@ -312,7 +229,7 @@ async def _unless_hung_up(answer: Awaitable[T], receive: Receive) -> T:
     await asyncio.wait((work,))
     if not work.cancelled():
         work.exception()  # it is seen here, so that asyncio does not report it
-    raise _HungUp
+    raise HungUp
 
 
 async def _disconnect(receive: Receive) -> None:
@@ -365,10 +282,3 @@ def _headers(
 
 def _ms(seconds: float) -> bytes:
     return f"{seconds * 1e3:.1f}".encode()
-
-
-def _name_of(host: str) -> str:
-    """Return the header Host without its port."""
-    if host.startswith("["):
-        return host.partition("]")[0] + "]"
-    return host.partition(":")[0].lower()
