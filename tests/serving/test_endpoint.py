@@ -27,6 +27,7 @@ BAD = [
     ({"query": "x", "where": "nope > 3"}, "where"),
     ({"query": "x", "where": "year >"}, "where"),
     ({"query": "x", "fusion": {"depth": -1}}, "fusion.depth"),
+    ({"query": "x", "fusion": {"depth": 1001}}, "fusion.depth"),
     ({"query": "x", "diversity": 2}, "diversity"),
     ({"query": "x", "group_size": 2}, "group_size"),
     ({"query": "-only"}, "query"),

@@ -173,8 +173,9 @@ def _options(served_index: ServedIndex, body: SearchRequest, limits: ServerLimit
     if body.group_size > limits.k:
         raise invalid("group_size", f"It is above {limits.k:,}.")
     fusion = body.fusion or FusionSettings()
-    if fusion.depth > limits.k:
-        raise invalid("fusion.depth", f"It is above {limits.k:,}.")
+    most = max(limits.k, FusionSettings().depth)
+    if fusion.depth > most:
+        raise invalid("fusion.depth", f"It is above {most:,}.")
     with served_index.plain_errors():
         return SearchOptions(
             k=body.k,
