@@ -28,6 +28,11 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "sbert-search serve news=my.index --rerank my-judge --port 9000",
         "sbert-search serve my.index --host 0.0.0.0 --token-file tokens.txt",
     ),
+    "mcp": (
+        "sbert-search mcp my.index",
+        "sbert-search mcp news=my.index --rerank my-judge",
+        "sbert-search mcp my.index --precision fp32 --quiet",
+    ),
     "index build": (
         "sbert-search index build docs.jsonl --out my.index",
         "sbert-search index build 'notes/*.md' --out my.index --on-truncate chunk",

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from sbert_search.cli.console import emit
+from sbert_search.cli.options.served import named_indexes, require_packages, rerank_options
 from sbert_search.cli.options.shared import Finite, embedder_options, given, shared_options
 from sbert_search.cli.options.source import model_options
-from sbert_search.errors import ConfigError
 from sbert_search.runtime.progress import note
 
 if TYPE_CHECKING:
@@ -65,25 +63,14 @@ def _limit_options(function: click.decorators.FC) -> click.decorators.FC:
 @click.option(
     "--embed", multiple=True, metavar="MODEL", help="Serve another embedding model; repeatable."
 )
-@click.option(
-    "--rerank",
-    multiple=True,
-    metavar="MODEL",
-    help="Cross-encoder for reranking; repeatable. Searches use the first one.",
-)
-@click.option(
-    "--rerank-windows",
-    type=click.IntRange(1, 100),
-    default=4,
-    show_default=True,
-    help="In searches, windows of a text that is too long for the reranker.",
-)
+@rerank_options
 @click.option(
     "--cors-origin",
     multiple=True,
     metavar="ORIGIN",
     help="Admit web pages of this origin, such as https://example.org; repeatable.",
 )
+@click.option("--mcp", is_flag=True, help="Offer search to language models at /mcp.")
 @click.option(
     "--access-log/--no-access-log",
     default=True,
@@ -116,6 +103,7 @@ def serve(
     rerank: tuple[str, ...],
     rerank_windows: int,
     cors_origin: tuple[str, ...],
+    mcp: bool,
     access_log: bool,
     model: str | None,
     allow_inexact: bool,
@@ -128,8 +116,9 @@ def serve(
     whose name is NAME, or else the name of its folder. SIGTERM ends the server, after the requests
     that have begun.
     """
-    if missing := [name for name in _PACKAGES if find_spec(name) is None]:
-        raise ConfigError(f"serve needs {', '.join(missing)}: pip install 'sbert-search[serve]'.")
+    require_packages("serve", "serve", _PACKAGES)
+    if mcp:
+        require_packages("serve --mcp", "mcp", ["mcp"])
     from sbert_search.serving.access import read_tokens, require_safe_address
     from sbert_search.serving.access_log import AccessLog
     from sbert_search.serving.opening import ServeSettings, open_served
@@ -139,7 +128,7 @@ def serve(
     require_safe_address(host, tokens, without_token=no_token)
     hardware = model_options(ctx)
     settings = ServeSettings(
-        indexes=_named(indexes),
+        indexes=named_indexes(indexes),
         models=embed,
         rerankers=rerank,
         rerank_windows=rerank_windows,
@@ -153,6 +142,7 @@ def serve(
         wait_s=wait_s,
         host=host,
         origins=cors_origin,
+        mcp=mcp,
     )
     bound = open_socket(host, port)
     with bound:
@@ -160,23 +150,6 @@ def serve(
         names = ", ".join([*served.indexes, *(one.name for one in served.models)])
         note(f"Serving {names} at {url_of(bound)}")
         run(served, [bound], AccessLog(emit) if access_log else None)
-
-
-def _named(indexes: Sequence[str]) -> dict[str, Path]:
-    """Return the folders of indexes by name.
-
-    Raises:
-        UsageError: Two have the same name.
-    """
-    named: dict[str, Path] = {}
-    for text in indexes:
-        name, equals, folder = text.partition("=")
-        path = Path(folder if equals and "/" not in name else text)
-        name = name if equals and "/" not in name else Path(text).absolute().name
-        if name in named:
-            raise click.UsageError(f"Two indexes are called {name!r}; write NAME=DIR.")
-        named[name] = path
-    return named
 
 
 def _limits(ctx: click.Context) -> ServerLimits:

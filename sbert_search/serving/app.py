@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 import msgspec
@@ -21,11 +21,13 @@ from sbert_search.serving.endpoint import JSON, AnyOperation, Call, Endpoint, Op
 from sbert_search.serving.openapi import openapi_document
 from sbert_search.serving.problems import Problem
 from sbert_search.serving.routes import embedding, operating, reranking, searching, updating
-from sbert_search.serving.state import Served
+from sbert_search.serving.state import Served, reloading
 from sbert_search.serving.static import page_routes
 
+if TYPE_CHECKING:
+    from sbert_search.serving.mcp.http import McpRoute
+
 PAGE = Path(__file__).with_name("page")
-RELOAD_S = 1.0  # seconds between two looks for new commits
 
 OPERATIONS: Sequence[AnyOperation] = (
     *embedding.OPERATIONS,
@@ -44,7 +46,13 @@ def build_app(served: Served, log: AccessLog | None = None, page: Path = PAGE) -
         log: Gets a line for each request; None: there is no log.
         page: Folder of the page's files; without an ``index.html`` there is no page.
     """
-    document = msgspec.json.encode(openapi_document(OPERATIONS))
+    mcp = None
+    if served.mcp:
+        from sbert_search.serving.mcp.http import McpRoute  # its SDK belongs to another extra
+
+        mcp = McpRoute(served)
+    operations = [*OPERATIONS, *([mcp.operation] if mcp else [])]
+    document = msgspec.json.encode(openapi_document(operations))
 
     async def describe(served: Served, call: Call[None]) -> Reply:
         return Reply(document)
@@ -54,13 +62,13 @@ def build_app(served: Served, log: AccessLog | None = None, page: Path = PAGE) -
     )
     routes: list[BaseRoute] = [
         _route(path, Endpoint(operation, served, log), operation.method)
-        for operation in (*OPERATIONS, described)
+        for operation in (*operations, described)
         for path in operation.paths
     ]
     if (page / "index.html").is_file():
         routes += page_routes(page)
     handlers = {HTTPException: _no_route}
-    return Starlette(routes=routes, exception_handlers=handlers, lifespan=_lifespan(served))
+    return Starlette(routes=routes, exception_handlers=handlers, lifespan=_lifespan(served, mcp))
 
 
 def _route(path: str, endpoint: ASGIApp, method: str) -> Route:
@@ -84,27 +92,18 @@ class _EncodedRoute(Route):
         return match, found
 
 
-def _lifespan(served: Served) -> Callable[[Starlette], AbstractAsyncContextManager[None]]:
+def _lifespan(
+    served: Served, mcp: McpRoute | None
+) -> Callable[[Starlette], AbstractAsyncContextManager[None]]:
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
-        reloading = asyncio.create_task(_reload(served))
-        try:
+        async with AsyncExitStack() as running:
+            await running.enter_async_context(reloading(served))
+            if mcp is not None:
+                await running.enter_async_context(mcp.running())
             yield
-        finally:
-            reloading.cancel()
-            with suppress(asyncio.CancelledError):
-                await reloading
-            for index in served.indexes.values():
-                await asyncio.to_thread(index.close)
 
     return lifespan
-
-
-async def _reload(served: Served) -> None:
-    while True:
-        await asyncio.sleep(RELOAD_S)
-        for index in served.indexes.values():
-            await index.reload()
 
 
 def _no_route(request: Request, error: Exception) -> Response:

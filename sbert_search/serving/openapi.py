@@ -52,16 +52,10 @@ class TeiProblemBody(msgspec.Struct, kw_only=True):
 
 def openapi_document(operations: Sequence[AnyOperation]) -> dict[str, object]:
     """Describe operations in OpenAPI 3.1."""
-    types: list[Any] = [ProblemBody, TeiProblemBody]
+    types: list[object] = [ProblemBody, TeiProblemBody]
     for operation in operations:
         types += [kind for kind in (operation.request, operation.response) if kind is not None]
-    _, components = msgspec.json.schema_components(
-        types, ref_template="#/components/schemas/{name}"
-    )
-    structs = {kind.__name__: kind for kind in _structs(types)}
-    for name, schema in components.items():
-        if name in structs:
-            _describe(schema, structs[name])
+    components = described_schemas(types, "#/components/schemas/{name}")
     paths: dict[str, dict[str, object]] = {}
     for operation in operations:
         for path in operation.paths:
@@ -79,6 +73,24 @@ def openapi_document(operations: Sequence[AnyOperation]) -> dict[str, object]:
     }
 
 
+def described_schemas(types: Sequence[object], references: str) -> dict[str, dict[str, Any]]:
+    """Return the JSON schemas of structs, with the descriptions of their docstrings.
+
+    Args:
+        types: Structs and types that contain structs.
+        references: Form of references, with ``{name}``.
+
+    Returns:
+        A schema for each struct that the types are or contain, by its name.
+    """
+    _, components = msgspec.json.schema_components(types, ref_template=references)
+    structs = {kind.__name__: kind for kind in _structs(types)}
+    for name, schema in components.items():
+        if name in structs:
+            _describe(schema, structs[name])
+    return components
+
+
 def _operation(operation: AnyOperation, *, versioned: bool) -> dict[str, object]:
     name = f"{operation.method.lower()}{operation.path.replace(':path', '')}"
     described: dict[str, object] = {
@@ -90,6 +102,7 @@ def _operation(operation: AnyOperation, *, versioned: bool) -> dict[str, object]
                 "description": "Done.",
                 "content": {operation.media_type: {"schema": _schema(operation.response)}},
             },
+            **({"202": {"description": "There is no answer."}} if operation.may_be_empty else {}),
             **{str(status): _problem(operation, status) for status in operation.statuses},
         },
     }
@@ -102,15 +115,20 @@ def _operation(operation: AnyOperation, *, versioned: bool) -> dict[str, object]
 
 
 def _problem(operation: AnyOperation, status: int) -> dict[str, object]:
-    body = TeiProblemBody if operation.style == "tei" else ProblemBody
     answer: dict[str, object] = {
         "description": _STATUS[status],
-        "content": {JSON: {"schema": _schema(body)}},
+        "content": {JSON: {"schema": _problem_schema(operation)}},
     }
     if status == 429:
         schema = {"type": "string", "pattern": "^[0-9]+$"}
         answer["headers"] = {"Retry-After": {"description": "Seconds.", "schema": schema}}
     return answer
+
+
+def _problem_schema(operation: AnyOperation) -> dict[str, object]:
+    if operation.style == "mcp":
+        return {"anyOf": [_schema(ProblemBody), _schema(operation.response)]}
+    return _schema(TeiProblemBody if operation.style == "tei" else ProblemBody)
 
 
 def _path_parameters(path: str) -> list[dict[str, object]]:

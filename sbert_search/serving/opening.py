@@ -45,6 +45,7 @@ class ServeSettings:
         wait_s: Seconds that an update waits for another process that writes.
         host: The address that the server will bind.
         origins: Origins of web pages that may read answers.
+        mcp: Whether the tools of the Model Context Protocol are served.
     """
 
     indexes: Mapping[str, Path]
@@ -61,6 +62,7 @@ class ServeSettings:
     wait_s: float = 5.0
     host: str = "127.0.0.1"
     origins: Sequence[str] = ()
+    mcp: bool = False
 
 
 def open_served(settings: ServeSettings) -> Served:
@@ -117,6 +119,7 @@ def open_served(settings: ServeSettings) -> Served:
         writable=settings.writable,
         hosts=_LOCAL_HOSTS if local else (),
         origins=settings.origins,
+        mcp=settings.mcp,
     )
 
 

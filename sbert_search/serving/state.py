@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from time import time
 
@@ -14,6 +16,7 @@ from sbert_search.serving.models.embedder import ServedEmbedder
 from sbert_search.serving.models.reranker import ServedReranker
 from sbert_search.serving.problems import Problem, invalid
 
+RELOAD_S = 1.0  # seconds between two looks for new commits
 STALLED_S = 120.0  # a batch that takes longer makes the server not ready
 
 
@@ -31,6 +34,7 @@ class Served:
         writable: Whether clients with a writing token may change indexes.
         hosts: Values of the header Host that are accepted; (): all of them.
         origins: Origins of web pages that may read answers (CORS).
+        mcp: Whether the tools of the Model Context Protocol are served.
         draining: Whether the server is shutting down.
         active: Requests that are being answered.
     """
@@ -44,6 +48,7 @@ class Served:
     writable: bool = False
     hosts: Sequence[str] = ()
     origins: Sequence[str] = ()
+    mcp: bool = False
     draining: bool = False
     active: int = 0
     started_at: float = field(default_factory=time)
@@ -129,3 +134,24 @@ class Served:
             if one.queue.busy_s > STALLED_S:
                 return f"The model {one.name} has computed one batch for {STALLED_S:g} s."
         return ""
+
+
+@asynccontextmanager
+async def reloading(served: Served) -> AsyncIterator[None]:
+    """Look for new commits of the indexes; at the end, finish the updates that have begun."""
+    task = asyncio.create_task(_reload(served))
+    try:
+        yield
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+        for index in served.indexes.values():
+            await asyncio.to_thread(index.close)
+
+
+async def _reload(served: Served) -> None:
+    while True:
+        await asyncio.sleep(RELOAD_S)
+        for index in served.indexes.values():
+            await index.reload()

@@ -121,7 +121,7 @@ SETTINGS = [
 NEED_AN_EXTRA = {"eval mteb"}  # their packages are in another environment; see tests/README.md
 
 
-NEVER_END = {"serve"}  # tests/serving tests them
+NEVER_END = {"serve", "mcp"}  # tests/serving and tests/integrations/serving test them
 
 
 def commands() -> Iterator[tuple[str, click.Command]]:

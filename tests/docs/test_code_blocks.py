@@ -23,6 +23,7 @@ SHOWN = ("text", "json", "jsonl", "csv", "toml", "sql")
 NEEDS = (
     *("a CUDA device", "a new environment", "a package of its own"),
     *("minutes", "a running server", "the hub", "your own data"),
+    "a program that speaks the protocol",
 )
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tests.serving.live import READ, WRITE, live_server
 
-SECONDS = 40
+SECONDS = 60
 CHECKS = (
     "not_a_server_error",
     "status_code_conformance",
@@ -23,7 +23,9 @@ def test_every_answer_is_documented(
     folder: Path, models: Path, token_file: Path, tmp_path: Path
 ) -> None:
     arguments = (folder, models / "tiny.index", "--rerank", models / "cross", "--precision", "fp32")
-    with live_server(*arguments, "--token-file", token_file, "--writable", cwd=models) as live:
+    with live_server(
+        *arguments, "--token-file", token_file, "--writable", "--mcp", cwd=models
+    ) as live:
         document = tmp_path / "openapi.json"
         sent = {"authorization": f"Bearer {READ}"}
         document.write_bytes(live.ask("GET", "/openapi.json", headers=sent).raw)

@@ -1,0 +1,53 @@
+"""`mcp`: offer search to a program that starts this one and talks to it over stdin and stdout."""
+
+from __future__ import annotations
+
+import click
+
+from sbert_search.cli.options.served import named_indexes, require_packages, rerank_options
+from sbert_search.cli.options.shared import embedder_options, given, shared_options
+from sbert_search.cli.options.source import model_options
+from sbert_search.runtime.progress import note
+
+
+@click.command()
+@click.argument("indexes", nargs=-1, required=True, metavar="[NAME=]DIR...")
+@rerank_options
+@embedder_options
+@shared_options("allow-inexact", "quiet")
+@click.pass_context
+def mcp(
+    ctx: click.Context,
+    /,
+    indexes: tuple[str, ...],
+    rerank: tuple[str, ...],
+    rerank_windows: int,
+    model: str | None,
+    allow_inexact: bool,
+    **_: object,
+) -> None:
+    """Offer search to a language model over stdin and stdout.
+
+    A program that speaks the Model Context Protocol starts this command, and its language model can
+    then search, find similar documents and read documents. DIR is the folder of an index, whose
+    name is NAME, or else the name of its folder. The command ends when stdin ends.
+    """
+    require_packages("mcp", "mcp", ("mcp", "starlette", "msgspec"))
+    from sbert_search.serving.access import AccessTokens
+    from sbert_search.serving.mcp import stdio
+    from sbert_search.serving.opening import ServeSettings, open_served
+
+    hardware = model_options(ctx)
+    settings = ServeSettings(
+        indexes=named_indexes(indexes),
+        rerankers=rerank,
+        rerank_windows=rerank_windows,
+        index_model=model,
+        options=hardware,
+        quick=not given(ctx) & hardware.keys(),
+        allow_inexact=allow_inexact,
+        tokens=AccessTokens({}),
+    )
+    served = open_served(settings)
+    note(f"Offering {', '.join(served.indexes)} over stdin and stdout.")
+    stdio.run(served)

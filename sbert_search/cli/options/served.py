@@ -1,0 +1,56 @@
+"""Arguments and options of the commands that answer other programs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path
+
+import click
+
+from sbert_search.cli.options.shared import F
+from sbert_search.errors import ConfigError
+
+
+def rerank_options(function: F) -> F:
+    """Add the options of rerankers."""
+    function = click.option(
+        "--rerank-windows",
+        type=click.IntRange(1, 100),
+        default=4,
+        show_default=True,
+        help="In searches, windows of a text that is too long for the reranker.",
+    )(function)
+    return click.option(
+        "--rerank",
+        multiple=True,
+        metavar="MODEL",
+        help="Cross-encoder for reranking; repeatable. Searches use the first one.",
+    )(function)
+
+
+def named_indexes(indexes: Sequence[str]) -> dict[str, Path]:
+    """Return the folders of indexes by name, from ``DIR`` or ``NAME=DIR``.
+
+    Raises:
+        UsageError: Two have the same name.
+    """
+    named: dict[str, Path] = {}
+    for text in indexes:
+        name, equals, folder = text.partition("=")
+        path = Path(folder if equals and "/" not in name else text)
+        name = name if equals and "/" not in name else Path(text).absolute().name
+        if name in named:
+            raise click.UsageError(f"Two indexes are called {name!r}; write NAME=DIR.")
+        named[name] = path
+    return named
+
+
+def require_packages(use: str, extra: str, packages: Sequence[str]) -> None:
+    """Refuse a command whose packages are not installed.
+
+    Raises:
+        ConfigError: Packages are missing; the message names the extra that brings them.
+    """
+    if missing := [name for name in packages if find_spec(name) is None]:
+        raise ConfigError(f"{use} needs {', '.join(missing)}: pip install 'sbert-search[{extra}]'.")

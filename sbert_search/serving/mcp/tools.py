@@ -1,0 +1,168 @@
+"""The tools that a server offers to language models: search, similar and document.
+
+They answer as the routes of these names do, with the same limits. This module knows nothing of the
+protocol.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Generic, TypeAlias, TypeVar
+
+import msgspec
+
+from sbert_search.serving.models.work import Work
+from sbert_search.serving.openapi import described_schemas
+from sbert_search.serving.reading import wrong_field
+from sbert_search.serving.routes.searching import answer_document, answer_search, answer_similar
+from sbert_search.serving.schemas.mcp import (
+    DocumentArguments,
+    FoundDocuments,
+    SearchArguments,
+    SimilarArguments,
+)
+from sbert_search.serving.schemas.search import SearchRequest, StoredDocument
+from sbert_search.serving.state import Served
+
+A = TypeVar("A", bound=msgspec.Struct)
+
+_DEFAULT_HITS = 10
+MAX_COLUMNS = 50  # most columns of an index that a description lists
+
+Schema = dict[str, object]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tool(Generic[A]):
+    """A tool.
+
+    Attributes:
+        name: Its name.
+        title: Its name for people.
+        description: What it does, for a language model.
+        arguments: Type of its arguments.
+        result: Type of its result.
+        answer: Function that answers.
+    """
+
+    name: str
+    title: str
+    description: str
+    arguments: type[A]
+    result: type[msgspec.Struct]
+    answer: Callable[[Served, A, Work], Awaitable[msgspec.Struct]]
+
+    async def call(self, served: Served, given: Mapping[str, object], work: Work) -> msgspec.Struct:
+        """Answer a call.
+
+        Raises:
+            Problem: An argument is wrong, or too many requests wait.
+        """
+        if "k" in self.arguments.__struct_fields__:
+            given = {"k": min(_DEFAULT_HITS, served.limits.k), **given}
+        try:
+            arguments = msgspec.convert(given, self.arguments)
+        except msgspec.ValidationError as error:
+            raise wrong_field(error) from error
+        return await self.answer(served, arguments, work)
+
+    def input_schema(self, served: Served) -> Schema:
+        """Return the JSON schema of the arguments, with the names and limits of the server."""
+        schema = _inlined(self.arguments)
+        properties = schema["properties"]
+        assert isinstance(properties, dict)
+        limits = served.limits
+        for name, narrower in {
+            "k": {"maximum": limits.k, "default": min(_DEFAULT_HITS, limits.k)},
+            "offset": {"maximum": limits.k - 1},
+            "query": {"minLength": 1, "maxLength": limits.query_chars},
+            "where": {"maxLength": limits.filter_chars},
+            "index": {"enum": ["", *served.indexes]},
+        }.items():
+            if name in properties:
+                properties[name] |= narrower
+        if not served.rerankers:
+            properties.pop("rerank", None)
+        return schema
+
+    def output_schema(self) -> Schema:
+        """Return the JSON schema of the result."""
+        return _inlined(self.result)
+
+
+AnyTool: TypeAlias = Tool[SearchArguments] | Tool[SimilarArguments] | Tool[DocumentArguments]
+
+
+async def _search(served: Served, arguments: SearchArguments, work: Work) -> FoundDocuments:
+    request = SearchRequest(
+        query=arguments.query,
+        index=arguments.index,
+        k=arguments.k,
+        offset=arguments.offset,
+        mode=arguments.mode,
+        where=arguments.where or None,
+        rerank=arguments.rerank,
+    )
+    answer = await answer_search(served, request, work)
+    [found] = answer.results
+    return FoundDocuments(index=answer.index, commit=found.commit, hits=found.hits)
+
+
+async def _similar(served: Served, arguments: SimilarArguments, work: Work) -> FoundDocuments:
+    where = arguments.where or None
+    found = await answer_similar(served, arguments.index, arguments.id, arguments.k, where, work)
+    return FoundDocuments(index=found.index, commit=found.commit, hits=found.hits)
+
+
+async def _document(served: Served, arguments: DocumentArguments, work: Work) -> StoredDocument:
+    return await answer_document(served, arguments.index, arguments.id)
+
+
+_SEARCH = Tool(
+    name="search",
+    title="Search documents",
+    description="Find documents by meaning, by words or by both. A hit has the id, the title, the "
+    "metadata and the best passage of a document.",
+    arguments=SearchArguments,
+    result=FoundDocuments,
+    answer=_search,
+)
+_SIMILAR = Tool(
+    name="similar",
+    title="Find similar documents",
+    description="Find the documents that resemble a document most.",
+    arguments=SimilarArguments,
+    result=FoundDocuments,
+    answer=_similar,
+)
+_DOCUMENT = Tool(
+    name="document",
+    title="Read a document",
+    description="Read a document with its whole text and its metadata.",
+    arguments=DocumentArguments,
+    result=StoredDocument,
+    answer=_document,
+)
+
+
+TOOLS: Mapping[str, AnyTool] = {tool.name: tool for tool in (_SEARCH, _SIMILAR, _DOCUMENT)}
+
+
+def described_indexes(served: Served) -> str:
+    """Describe the indexes with their columns, so that a language model can write filters."""
+    lines = []
+    for name, one in served.indexes.items():
+        state = one.index.state
+        columns = [f"{column} ({kind})" for column, kind in state.columns.items()]
+        more = len(columns) - MAX_COLUMNS
+        listed = ", ".join([*columns[:MAX_COLUMNS], *([f"{more:,} more"] if more > 0 else [])])
+        lines.append(f"- {name}: {state.n_docs:,} documents. Columns: {listed or 'none'}.")
+    return "\n".join(["The indexes:", *lines])
+
+
+def _inlined(kind: type[msgspec.Struct]) -> Schema:
+    """Return the JSON schema of a struct as an object, and not as a reference to one."""
+    schemas = described_schemas([kind], "#/$defs/{name}")
+    schema: Schema = schemas.pop(kind.__name__)
+    return {**schema, "$defs": schemas} if schemas else schema
