@@ -86,6 +86,13 @@ def _limit_options(function: click.decorators.FC) -> click.decorators.FC:
     metavar="SECONDS",
     help="After SIGTERM, time to finish the requests that have begun.",
 )
+@click.option(
+    "--workers",
+    type=click.IntRange(1, 256),
+    default=1,
+    show_default=True,
+    help="Processes that answer; each opens its own models and has its own limits.",
+)
 @_limit_options
 @embedder_options
 @shared_options("allow-inexact", "wait", "quiet")
@@ -106,6 +113,7 @@ def serve(
     mcp: bool,
     access_log: bool,
     model: str | None,
+    workers: int,
     allow_inexact: bool,
     wait_s: float,
     **_: object,
@@ -146,6 +154,11 @@ def serve(
     )
     bound = open_socket(host, port)
     with bound:
+        if workers > 1:
+            from sbert_search.serving.workers import run_workers
+
+            run_workers(settings, bound, workers, emit if access_log else None)
+            return
         served = open_served(settings)
         names = ", ".join([*served.indexes, *(one.name for one in served.models)])
         note(f"Serving {names} at {url_of(bound)}")

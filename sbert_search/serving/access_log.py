@@ -17,10 +17,11 @@ class AccessLog:
 
     Args:
         emit: Writes the record of a request as a line.
+        worker: Number of this process, if several serve; 0: it is alone.
     """
 
-    def __init__(self, emit: Callable[[Mapping[str, object]], None]) -> None:
-        self._emit = emit
+    def __init__(self, emit: Callable[[Mapping[str, object]], None], *, worker: int = 0) -> None:
+        self._emit, self._worker = emit, worker
 
     def write(
         self,
@@ -43,6 +44,8 @@ class AccessLog:
             "status": status,
             "ms": _ms(seconds),
         }
+        if self._worker:
+            record["worker"] = self._worker
         if work.texts:
             record |= {
                 "texts": work.texts,

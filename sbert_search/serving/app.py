@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 from urllib.parse import unquote
 
 import msgspec
@@ -27,6 +28,9 @@ from sbert_search.serving.static import page_routes
 if TYPE_CHECKING:
     from sbert_search.serving.mcp.http import McpRoute
 
+Context: TypeAlias = Callable[[], AbstractAsyncContextManager[None]]
+"""What goes on while requests are answered."""
+
 PAGE = Path(__file__).with_name("page")
 
 OPERATIONS: Sequence[AnyOperation] = (
@@ -38,13 +42,20 @@ OPERATIONS: Sequence[AnyOperation] = (
 )
 
 
-def build_app(served: Served, log: AccessLog | None = None, page: Path = PAGE) -> Starlette:
+def build_app(
+    served: Served,
+    log: AccessLog | None = None,
+    page: Path = PAGE,
+    *,
+    beside: Context | None = None,
+) -> Starlette:
     """Make the ASGI application of a server.
 
     Args:
         served: What it serves.
         log: Gets a line for each request; None: there is no log.
         page: Folder of the page's files; without an ``index.html`` there is no page.
+        beside: What else goes on while requests are answered; None: nothing.
     """
     mcp = None
     if served.mcp:
@@ -68,7 +79,10 @@ def build_app(served: Served, log: AccessLog | None = None, page: Path = PAGE) -
     if (page / "index.html").is_file():
         routes += page_routes(page)
     handlers = {HTTPException: _no_route}
-    return Starlette(routes=routes, exception_handlers=handlers, lifespan=_lifespan(served, mcp))
+    contexts: list[Context] = [partial(reloading, served)]
+    contexts += [mcp.running] if mcp else []
+    contexts += [beside] if beside else []
+    return Starlette(routes=routes, exception_handlers=handlers, lifespan=_lifespan(contexts))
 
 
 def _route(path: str, endpoint: ASGIApp, method: str) -> Route:
@@ -93,14 +107,13 @@ class _EncodedRoute(Route):
 
 
 def _lifespan(
-    served: Served, mcp: McpRoute | None
+    contexts: Sequence[Context],
 ) -> Callable[[Starlette], AbstractAsyncContextManager[None]]:
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
         async with AsyncExitStack() as running:
-            await running.enter_async_context(reloading(served))
-            if mcp is not None:
-                await running.enter_async_context(mcp.running())
+            for context in contexts:
+                await running.enter_async_context(context())
             yield
 
     return lifespan

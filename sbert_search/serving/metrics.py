@@ -8,12 +8,51 @@ from __future__ import annotations
 import threading
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import NamedTuple, TypeAlias
 
 DURATION_BUCKETS = tuple(1e-5 * 1.5**i for i in range(35))  # seconds
 SIZE_BUCKETS = tuple(float(2**i) for i in range(18))  # texts or tokens
 
 Labels = Mapping[str, str]
 _NO_LABELS: Labels = {}
+
+LabelKey: TypeAlias = tuple[tuple[str, str], ...]
+"""Labels with their values."""
+
+Values: TypeAlias = Mapping[LabelKey, tuple[float, ...]]
+"""The numbers of a metric by its labels: one number, or the counts of a histogram and its sum."""
+
+_NO_VALUES: Values = {}
+
+
+class Sample(NamedTuple):
+    """The metrics of a process by their names, for those of another process.
+
+    Attributes:
+        counted: Counters and histograms, which stay when the process ends.
+        current: Gauges whose sum over all processes has a meaning.
+    """
+
+    counted: Mapping[str, Values] = {}
+    current: Mapping[str, Values] = {}
+
+    def plus(self, other: Sample) -> Sample:
+        """Return the sums of two samples."""
+        return Sample(_sums(self.counted, other.counted), _sums(self.current, other.current))
+
+
+def _sums(one: Mapping[str, Values], two: Mapping[str, Values]) -> Mapping[str, Values]:
+    return {name: add(one.get(name, {}), two.get(name, {})) for name in {**one, **two}}
+
+
+def add(one: Values, two: Values) -> Values:
+    """Return the sums of numbers with equal labels."""
+    summed = dict(one)
+    for key, numbers in two.items():
+        before = summed.get(key)
+        both = zip(before, numbers, strict=True) if before else ((0.0, n) for n in numbers)
+        summed[key] = tuple(a + b for a, b in both)
+    return summed
 
 
 class Counter:
@@ -23,7 +62,7 @@ class Counter:
 
     def __init__(self) -> None:
         self._guard = threading.Lock()
-        self._values: dict[tuple[tuple[str, str], ...], float] = {}
+        self._values: dict[LabelKey, float] = {}
 
     def add(self, n: float = 1, labels: Labels = _NO_LABELS) -> None:
         """Add n."""
@@ -36,26 +75,37 @@ class Counter:
         with self._guard:
             return sum(self._values.values())
 
-    def lines(self, name: str) -> Iterator[str]:
-        """Yield the samples."""
+    def values(self) -> Values:
+        """Return the numbers."""
         with self._guard:
-            values = dict(self._values) or {(): 0.0}
-        for labels, value in values.items():
-            yield f"{name}{_shown(labels)} {_number(value)}"
+            return {key: (value,) for key, value in self._values.items()}
+
+    def lines(self, name: str, others: Values = _NO_VALUES) -> Iterator[str]:
+        """Yield the samples, with the numbers of other processes added."""
+        values = add(self.values(), others) or {(): (0.0,)}
+        return _number_lines(name, values)
 
 
 class Gauge:
-    """A number that is read when the metrics are."""
+    """A number that is read when the metrics are.
+
+    Args:
+        read: Returns the number, by labels.
+        adds: Whether the sum over several processes has a meaning.
+    """
 
     kind = "gauge"
 
-    def __init__(self, read: Callable[[], Mapping[tuple[tuple[str, str], ...], float]]) -> None:
-        self._read = read
+    def __init__(self, read: Callable[[], Mapping[LabelKey, float]], *, adds: bool = True) -> None:
+        self._read, self.adds = read, adds
 
-    def lines(self, name: str) -> Iterator[str]:
-        """Yield the samples."""
-        for labels, value in self._read().items():
-            yield f"{name}{_shown(labels)} {_number(value)}"
+    def values(self) -> Values:
+        """Return the numbers."""
+        return {key: (value,) for key, value in self._read().items()}
+
+    def lines(self, name: str, others: Values = _NO_VALUES) -> Iterator[str]:
+        """Yield the samples, with the numbers of other processes added."""
+        return _number_lines(name, add(self.values(), others))
 
 
 class Histogram:
@@ -66,8 +116,8 @@ class Histogram:
     def __init__(self, bounds: Sequence[float]) -> None:
         self._bounds = tuple(bounds)
         self._guard = threading.Lock()
-        self._counts: dict[tuple[tuple[str, str], ...], list[int]] = {}
-        self._sums: dict[tuple[tuple[str, str], ...], float] = {}
+        self._counts: dict[LabelKey, list[int]] = {}
+        self._sums: dict[LabelKey, float] = {}
 
     def observe(self, value: float, labels: Labels = _NO_LABELS) -> None:
         """Count an observation."""
@@ -79,25 +129,32 @@ class Histogram:
             counts[bisect_left(self._bounds, value)] += 1
             self._sums[key] = self._sums.get(key, 0.0) + value
 
-    def lines(self, name: str) -> Iterator[str]:
-        """Yield the samples."""
+    def values(self) -> Values:
+        """Return the number of observations between two bounds, and last the sum of all."""
         with self._guard:
-            known = {key: list(counts) for key, counts in self._counts.items()}
-            sums = dict(self._sums)
-        for labels, counts in known.items():
-            total = 0
+            return {key: (*counts, self._sums[key]) for key, counts in self._counts.items()}
+
+    def lines(self, name: str, others: Values = _NO_VALUES) -> Iterator[str]:
+        """Yield the samples, with the numbers of other processes added."""
+        for labels, (*counts, seconds) in add(self.values(), others).items():
+            total = 0.0
             for bound, count in zip((*self._bounds, None), counts, strict=True):
                 total += count
                 shown = "+Inf" if bound is None else f"{bound:.6g}"
-                yield f"{name}_bucket{_shown((*labels, ('le', shown)))} {total}"
-            yield f"{name}_sum{_shown(labels)} {_number(sums[labels])}"
-            yield f"{name}_count{_shown(labels)} {total}"
+                yield f"{name}_bucket{_shown((*labels, ('le', shown)))} {_number(total)}"
+            yield f"{name}_sum{_shown(labels)} {_number(seconds)}"
+            yield f"{name}_count{_shown(labels)} {_number(total)}"
 
 
 class Metrics:
-    """All metrics of a server."""
+    """All metrics of a server.
+
+    Attributes:
+        others: The metrics of the other processes of the server, which `text` adds.
+    """
 
     def __init__(self) -> None:
+        self.others = Sample()
         self.requests = Counter()
         self.successes = Counter()
         self.failures = Counter()
@@ -112,6 +169,7 @@ class Metrics:
         self.truncated = Counter()
         self.reloads = Counter()
         self.reload_failures = Counter()
+        self.worker_restarts = Counter()
         self._listed: dict[str, tuple[str, Counter | Gauge | Histogram]] = {
             "te_request_count": ("Requests by route.", self.requests),
             "te_request_success": ("Requests answered with 2xx, by route.", self.successes),
@@ -130,23 +188,46 @@ class Metrics:
             "sbert_search_truncated_texts": ("Texts that were cut.", self.truncated),
             "sbert_search_reloads": ("New commits that are served.", self.reloads),
             "sbert_search_reload_failures": ("Commits that were refused.", self.reload_failures),
+            "sbert_search_worker_restarts": (
+                "Worker processes that ended and were replaced.",
+                self.worker_restarts,
+            ),
         }
 
     def add_gauge(
         self,
         name: str,
         help: str,
-        read: Callable[[], Mapping[tuple[tuple[str, str], ...], float]],
+        read: Callable[[], Mapping[LabelKey, float]],
+        *,
+        adds: bool = True,
     ) -> None:
-        """Add a gauge; ``read`` returns its value by labels."""
-        self._listed[name] = (help, Gauge(read))
+        """Add a gauge; arguments as for `Gauge`."""
+        self._listed[name] = (help, Gauge(read, adds=adds))
+
+    def sample(self) -> Sample:
+        """Return the numbers of this process."""
+        counted, current = {}, {}
+        for name, (_, metric) in self._listed.items():
+            if not isinstance(metric, Gauge):
+                counted[name] = metric.values()
+            elif metric.adds:
+                current[name] = metric.values()
+        return Sample(counted, current)
 
     def text(self) -> str:
-        """Return all metrics in the text format, version 0.0.4."""
+        """Return the metrics of all processes in the text format, version 0.0.4."""
+        others = {**self.others.counted, **self.others.current}
         lines: list[str] = []
         for name, (help, metric) in self._listed.items():
-            lines += [f"# HELP {name} {help}", f"# TYPE {name} {metric.kind}", *metric.lines(name)]
+            lines += [f"# HELP {name} {help}", f"# TYPE {name} {metric.kind}"]
+            lines += metric.lines(name, others.get(name, {}))
         return "\n".join(lines) + "\n"
+
+
+def _number_lines(name: str, values: Values) -> Iterator[str]:
+    for labels, (value,) in values.items():
+        yield f"{name}{_shown(labels)} {_number(value)}"
 
 
 def _number(value: float) -> str:

@@ -18,7 +18,7 @@ import uvicorn
 
 from sbert_search.errors import ConfigError
 from sbert_search.serving.access_log import AccessLog
-from sbert_search.serving.app import build_app
+from sbert_search.serving.app import Context, build_app
 from sbert_search.serving.limits import ServerLimits
 from sbert_search.serving.protocol import GuardedProtocol
 from sbert_search.serving.state import Served
@@ -56,17 +56,24 @@ def url_of(bound: socket.socket) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-def run(served: Served, bound: Sequence[socket.socket], log: AccessLog | None = None) -> None:
+def run(
+    served: Served,
+    bound: Sequence[socket.socket],
+    log: AccessLog | None = None,
+    *,
+    beside: Context | None = None,
+) -> None:
     """Answer requests until SIGTERM or Ctrl-C; requests that have begun get their answers.
 
     Args:
         served: What to serve.
         bound: Listening sockets.
         log: The access log; None: there is none.
+        beside: What one of several worker processes does beside answering.
     """
     limits = within_open_files(served.limits)
     config = uvicorn.Config(
-        build_app(served, log),
+        build_app(served, log, beside=beside),
         http=cast("Any", partial(GuardedProtocol, limits)),
         ws="none",
         loop="asyncio",
@@ -78,7 +85,7 @@ def run(served: Served, bound: Sequence[socket.socket], log: AccessLog | None = 
         timeout_keep_alive=int(limits.keep_alive_s),
         timeout_graceful_shutdown=max(1, int(limits.drain_s)),
     )
-    DrainingServer(config, served).run(sockets=list(bound))
+    DrainingServer(config, served, is_worker=beside is not None).run(sockets=list(bound))
 
 
 def within_open_files(limits: ServerLimits) -> ServerLimits:
@@ -99,11 +106,13 @@ class DrainingServer(uvicorn.Server):
     Args:
         config: Settings of uvicorn.
         served: What it serves, which learns of the end.
+        is_worker: Whether it is one of several processes. Then Ctrl-C and a second signal do
+            nothing: they reach all processes at once, and the parent process handles them.
     """
 
-    def __init__(self, config: uvicorn.Config, served: Served) -> None:
+    def __init__(self, config: uvicorn.Config, served: Served, *, is_worker: bool = False) -> None:
         super().__init__(config)
-        self._served = served
+        self._served, self._is_worker = served, is_worker
         self._exit_at_s: float | None = None
 
     @contextmanager
@@ -112,7 +121,7 @@ class DrainingServer(uvicorn.Server):
         if threading.current_thread() is not threading.main_thread():
             yield
             return
-        handled = (signal.SIGINT, signal.SIGTERM)
+        handled = (signal.SIGTERM,) if self._is_worker else (signal.SIGINT, signal.SIGTERM)
         before = {number: signal.signal(number, self.handle_exit) for number in handled}
         try:
             yield
@@ -123,6 +132,8 @@ class DrainingServer(uvicorn.Server):
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Begin to end; a second signal ends at once."""
         if self._served.draining:
+            if self._is_worker:
+                return
             self.should_exit = self.force_exit = True
         self._served.draining = True
         self._exit_at_s = time.monotonic() + NOTICE_S

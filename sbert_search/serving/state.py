@@ -68,6 +68,7 @@ class Served:
             "sbert_search_documents",
             "Documents of an index.",
             lambda: {(("index", name),): len(one.index) for name, one in self.indexes.items()},
+            adds=False,
         )
 
     @property

@@ -9,13 +9,13 @@ import signal
 import socket
 import subprocess
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.cli.process import command, environment
+from tests.cli.process import OURS, command, environment
 
 READ, WRITE = "read-" + "r" * 20, "write-" + "w" * 20
 
@@ -87,11 +87,14 @@ class Live:
 
 @contextmanager
 def live_server(
-    *arguments: object, cwd: Path | None = None, env: Mapping[str, str] | None = None
+    *arguments: object,
+    cwd: Path | None = None,
+    env: Mapping[str, str] | None = None,
+    launcher: Sequence[str] = OURS,
 ) -> Iterator[Live]:
     """Start a server, wait until it serves, and kill it at the end if it still runs."""
     process = subprocess.Popen(
-        command("serve", *arguments, "--port", 0),
+        command("serve", *arguments, "--port", 0, launcher=launcher),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         cwd=cwd,

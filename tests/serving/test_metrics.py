@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sbert_search.serving.metrics import Counter, Gauge, Histogram, Metrics
+from sbert_search.serving.metrics import Counter, Gauge, Histogram, Metrics, Sample
 
 
 def test_a_counter_adds_by_labels() -> None:
@@ -46,4 +46,31 @@ def test_each_metric_has_help_and_type() -> None:
     ]
     assert lines[-1] == "te_queue_size 3"
     types = [line for line in lines if line.startswith("# TYPE")]
-    assert len(types) == len(set(types)) == 15
+    assert len(types) == len(set(types)) == 16
+
+
+def test_metrics_of_several_processes_are_added() -> None:
+    one, two = Metrics(), Metrics()
+    for metrics in (one, two):
+        metrics.add_gauge("te_queue_size", "Tokens that wait.", lambda: {(): 3})
+        metrics.add_gauge("docs", "Documents.", lambda: {(): 5}, adds=False)
+    one.requests.add(2, {"method": "/search"})
+    two.requests.add(3, {"method": "/search"})
+    two.requests.add(4, {"method": "/embed"})
+    one.batch_texts.observe(3)
+    two.batch_texts.observe(4)
+    two.batch_texts.observe(1000)
+    one.others = Sample().plus(two.sample())
+    lines = one.text().splitlines()
+    for line in (
+        'te_request_count{method="/search"} 5',
+        'te_request_count{method="/embed"} 4',
+        'te_batch_next_size_bucket{le="2"} 0',
+        'te_batch_next_size_bucket{le="4"} 2',
+        'te_batch_next_size_bucket{le="+Inf"} 3',
+        "te_batch_next_size_sum 1007",
+        "te_queue_size 6",
+        "docs 5",
+    ):
+        assert line in lines
+    assert 'te_request_count{method="/search"} 3' in two.text().splitlines()

@@ -1,0 +1,297 @@
+"""Several processes that answer at one address: their start, their replacement and their end.
+
+The parent process holds the listening socket and answers nothing itself, so a connection that
+waits is accepted by another worker when one ends. Decision: docs/decisions.md, "Worker processes
+share one listening socket".
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
+from functools import partial
+from multiprocessing import connection, get_context
+from multiprocessing.connection import Connection
+from multiprocessing.context import SpawnProcess
+from types import FrameType
+from typing import TypeAlias
+
+from sbert_search.errors import ConfigError
+from sbert_search.runtime.processor.cores import usable_cores
+from sbert_search.runtime.progress import Reporting, note, report_as, reporting, warn
+from sbert_search.serving.access_log import AccessLog
+from sbert_search.serving.metrics import Metrics, Sample
+from sbert_search.serving.opening import ServeSettings, open_served
+from sbert_search.serving.server import NOTICE_S, run, url_of
+
+EXCHANGE_S = 1.0  # seconds between two messages of a worker
+HUNG_S = 60.0  # a worker that sends nothing for so long is killed and replaced
+_TICK_S = 0.2
+_DRAIN_SPARE_S = 5.0  # beyond the drain, until a worker is killed
+_FIRST_DELAY_S, _MAX_DELAY_S = 1.0, 30.0  # between two starts of a worker that ends at once
+
+Emit: TypeAlias = Callable[[Mapping[str, object]], None]
+
+
+def run_workers(settings: ServeSettings, bound: socket.socket, n: int, emit: Emit | None) -> None:
+    """Answer requests in n processes until SIGTERM or Ctrl-C.
+
+    The cores are divided among the workers, unless OMP_NUM_THREADS says how many threads one has.
+
+    Args:
+        settings: What to serve.
+        bound: The listening socket, which is closed at the end.
+        n: Number of processes.
+        emit: Writes a record of the access log, in each worker; None: there is no log. It must be
+            at the top level of a module.
+
+    Raises:
+        ConfigError: The server is to be writable, or a worker ends while it starts.
+        SbertSearchError: A worker cannot open what it shall serve.
+    """
+    if settings.writable:
+        raise ConfigError(
+            f"--workers {n} and --writable exclude each other, since one process writes to an "
+            "index. Start a second server with --writable and one worker at another port; the "
+            "workers serve its commits within about a second."
+        )
+    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, usable_cores() // n)))
+    _Supervisor(settings, bound, n, emit).run()
+
+
+class _Worker:
+    """One of the processes, with what it last said about itself.
+
+    Args:
+        number: Its number, from 1.
+        start: Starts a process with this end of a pipe.
+    """
+
+    def __init__(self, number: int, start: Callable[[Connection, int], SpawnProcess]) -> None:
+        self.number, self._start = number, start
+        self._delay_s = _FIRST_DELAY_S
+        self.start()
+
+    def start(self) -> None:
+        """Start the process."""
+        self.link, other = get_context("spawn").Pipe()
+        self.process = self._start(other, self.number)
+        other.close()
+        self.names: Sequence[str] = ()
+        self.sample = Sample()
+        self.error: Exception | None = None
+        self.heard_s = self.started_s = time.monotonic()
+        self.restart_s: float | None = None
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether it has opened everything."""
+        return bool(self.names)
+
+    def receive(self) -> bool:
+        """Receive a message; return whether it is to be answered."""
+        try:
+            message = self.link.recv()
+        except (EOFError, OSError):
+            self.link.close()
+            return False
+        self.heard_s = time.monotonic()
+        if isinstance(message, Exception):
+            self.error = message
+            return False
+        self.names, self.sample = message
+        return True
+
+    def plan_restart(self) -> float:
+        """Choose when to start again: at once, or later if it ended soon; return the seconds."""
+        self.link.close()
+        lived_s = time.monotonic() - self.started_s
+        lasted = self.is_ready and lived_s > _MAX_DELAY_S
+        delay_s = 0.0 if lasted else self._delay_s
+        self._delay_s = _FIRST_DELAY_S if lasted else min(2 * self._delay_s, _MAX_DELAY_S)
+        self.restart_s = time.monotonic() + delay_s
+        return delay_s
+
+    def ending(self) -> str:
+        """Say how the process ended."""
+        code = self.process.exitcode or 0
+        how = f"by signal {-code}" if code < 0 else f"with exit code {code}"
+        return f"Worker {self.number} ended {how}"
+
+
+class _Supervisor:
+    """Starts workers, replaces those that end, and passes their metrics on."""
+
+    def __init__(
+        self, settings: ServeSettings, bound: socket.socket, n: int, emit: Emit | None
+    ) -> None:
+        self._settings, self._bound, self._emit = settings, bound, emit
+        self._context = get_context("spawn")
+        self._signals = 0
+        self._ended = Sample()  # of workers that were replaced
+        self._workers: list[_Worker] = []
+        self._n = n
+
+    def run(self) -> None:
+        """Serve until a signal comes."""
+        with self._handled_signals():
+            try:
+                self._workers = [_Worker(i, self._start) for i in range(1, self._n + 1)]
+                while not self._signals and not all(one.is_ready for one in self._workers):
+                    self._listen()
+                    self._require_starting()
+                if not self._signals:
+                    names = ", ".join(self._workers[0].names)
+                    note(f"Serving {names} at {url_of(self._bound)}")
+                while not self._signals:
+                    self._listen()
+                    self._replace()
+                self._drain()
+            finally:
+                for worker in self._workers:
+                    worker.process.kill()
+                    worker.process.join()
+
+    def _start(self, link: Connection, number: int) -> SpawnProcess:
+        arguments = (self._settings, self._bound, self._emit, link, number, reporting())
+        process = self._context.Process(target=_work, args=arguments, name=f"worker {number}")
+        # A child inherits that a signal is ignored: Ctrl-C reaches it through the parent only.
+        before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+        try:
+            process.start()
+        finally:
+            signal.signal(signal.SIGINT, before)
+        return process
+
+    def _listen(self) -> None:
+        """Receive messages for a moment, and answer each with the metrics of the others."""
+        links = {one.link: one for one in self._workers if not one.link.closed}
+        if not links:
+            time.sleep(_TICK_S)
+        for ready in connection.wait(list(links), timeout=_TICK_S):
+            worker = links[ready] if isinstance(ready, Connection) else None
+            if worker is not None and worker.receive():
+                others = self._ended
+                for other in self._workers:
+                    others = others if other is worker else others.plus(other.sample)
+                with suppress(OSError):
+                    worker.link.send(others)
+
+    def _require_starting(self) -> None:
+        """Raise the error of a worker that ended before all were ready."""
+        for worker in self._workers:
+            if worker.error is not None:
+                raise worker.error
+            if worker.process.exitcode is not None and worker.link.closed:  # it did not say why
+                raise ConfigError(
+                    f"{worker.ending()} while it started. If memory ran out, pass fewer --workers."
+                )
+
+    def _replace(self) -> None:
+        """Start workers again that ended, and kill those that hang."""
+        for worker in self._workers:
+            now_s = time.monotonic()
+            if worker.process.exitcode is None:
+                if worker.is_ready and now_s - worker.heard_s > HUNG_S:
+                    warn(f"Worker {worker.number} has not answered for {HUNG_S:g} s.")
+                    worker.process.kill()
+            elif worker.restart_s is None:
+                delay_s = worker.plan_restart()
+                why = f": {worker.error}" if worker.error else ""
+                when = f"in {delay_s:g} s" if delay_s else "now"
+                warn(f"{worker.ending()}{why}; another one starts {when}.")
+                restarts = {"sbert_search_worker_restarts": {(): (1.0,)}}
+                gone = Sample(counted=worker.sample.counted)
+                self._ended = self._ended.plus(gone).plus(Sample(counted=restarts))
+                worker.sample = Sample()
+            elif now_s >= worker.restart_s:
+                worker.start()
+
+    def _drain(self) -> None:
+        """Let the workers finish their requests; a second signal ends them at once."""
+        self._bound.close()
+        for worker in self._workers:
+            worker.process.terminate()
+        until_s = time.monotonic() + NOTICE_S + self._settings.limits.drain_s + _DRAIN_SPARE_S
+        while self._signals < 2 and time.monotonic() < until_s:
+            if all(worker.process.exitcode is not None for worker in self._workers):
+                return
+            self._listen()
+
+    @contextmanager
+    def _handled_signals(self) -> Iterator[None]:
+        def count(number: int, frame: FrameType | None) -> None:
+            self._signals += 1
+
+        handled = (signal.SIGINT, signal.SIGTERM)
+        before = {number: signal.signal(number, count) for number in handled}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+
+def _work(
+    settings: ServeSettings,
+    bound: socket.socket,
+    emit: Emit | None,
+    link: Connection,
+    number: int,
+    parent: Reporting,
+) -> None:
+    """Be a worker."""
+    report_as(parent)
+    try:
+        served = open_served(settings)
+    except Exception as error:
+        with suppress(OSError):
+            link.send(error)
+        raise SystemExit(1) from None
+    names = [*served.indexes, *(one.name for one in served.models)]
+    exchange = partial(_exchanging, link, names, served.metrics)
+    log = None if emit is None else AccessLog(emit, worker=number)
+    run(served, [bound], log, beside=exchange)
+
+
+@asynccontextmanager
+async def _exchanging(
+    link: Connection, names: Sequence[str], metrics: Metrics
+) -> AsyncIterator[None]:
+    task = asyncio.create_task(_exchange(link, names, metrics))
+    try:
+        yield
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+
+async def _exchange(link: Connection, names: Sequence[str], metrics: Metrics) -> None:
+    """Tell the parent process that this worker goes on, and learn the metrics of the others.
+
+    There is at most one message each way on its way, so neither process ever waits to send.
+    """
+    loop, answered = asyncio.get_running_loop(), asyncio.Event()
+
+    def receive() -> None:
+        try:
+            metrics.others = link.recv()
+        except (EOFError, OSError):  # the parent has ended: nobody else would end this process
+            loop.remove_reader(link.fileno())
+            os.kill(os.getpid(), signal.SIGTERM)
+            return
+        answered.set()
+
+    loop.add_reader(link.fileno(), receive)
+    while True:
+        answered.clear()
+        with suppress(OSError):
+            link.send((names, metrics.sample()))
+        await answered.wait()
+        await asyncio.sleep(EXCHANGE_S)
