@@ -1,6 +1,7 @@
-"""Clients read and write while the server is killed again and again: nothing acknowledged is lost.
+"""Clients read and write while the server is killed and ended again and again.
 
-Each answer is checked against the commit that it names.
+Nothing acknowledged is lost, each answer is checked against the commit that it names, too many
+requests are refused at once, and a server that is told to end answers what it was asked before.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import random
 import signal
 import threading
 import time
+from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,9 +21,18 @@ from sbert_search.index.index import Index
 from tests.faults import FULL, keep_result
 from tests.serving.live import WRITE, live_server
 
-CLIENTS, KILLS, SECONDS = (64, 20, 600.0) if FULL else (6, 3, 6.0)
+CLIENTS, KILLS, ENDS, SECONDS = (64, 20, 10, 600.0) if FULL else (8, 2, 2, 6.0)
+MOST_REQUESTS = CLIENTS // 2  # at the same time, so that some are refused
 SEED = 23
 SENT = {"authorization": f"Bearer {WRITE}", "content-type": "application/json"}
+
+
+@dataclass
+class Server:
+    """A server that runs; ``told_s`` is when it was told to end by SIGTERM."""
+
+    port: int
+    told_s: float | None = None
 
 
 @dataclass
@@ -29,124 +40,144 @@ class World:
     """What clients sent and what they were told.
 
     Attributes:
-        sent: Ids of documents that were sent.
         stored: The commit by which each acknowledged document was there at the latest.
-        port: Port of the server that runs; None: there is none.
+        known: The documents in ``stored``.
+        n_sent: Number of documents that were sent; their ids are doc0, doc1 and so on.
+        checked: Number of documents that searches had to find, and found.
     """
 
-    sent: set[str] = field(default_factory=set)
     stored: dict[str, int] = field(default_factory=dict)
-    port: int | None = None
+    known: list[str] = field(default_factory=list)
+    n_sent: int = 0
+    checked: int = 0
+    server: Server | None = None
     done: bool = False
     wrong: list[str] = field(default_factory=list)
-    statuses: dict[int, int] = field(default_factory=dict)
+    statuses: Counter[str] = field(default_factory=Counter)
     guard: threading.Lock = field(default_factory=threading.Lock)
 
     def ask(self, method: str, path: str, body: object) -> tuple[int, Any]:
-        """Send a request to the server that runs; OSError if it does not answer."""
-        if self.port is None:
-            raise ConnectionError
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
+        """Send a request to the server that runs; return status 0 if there is no answer."""
+        server = self.server
+        if server is None:
+            time.sleep(0.02)
+            return 0, None
+        connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=30)
+        sent_s = None
         try:
             connection.request(method, path, json.dumps(body).encode(), SENT)
+            sent_s = time.monotonic()
             answer = connection.getresponse()
             status, value = answer.status, json.loads(answer.read())
+        except (OSError, http.client.HTTPException) as error:
+            before_end = sent_s and server.told_s and sent_s < server.told_s
+            if isinstance(error, TimeoutError) or before_end:
+                self.blame(f"{method} {path}: no answer, {error!r}")
+            self.count("no answer")
+            return 0, None
         finally:
             connection.close()
-        with self.guard:
-            self.statuses[status] = self.statuses.get(status, 0) + 1
-            if status not in (200, 429, 503):
-                self.wrong.append(f"{method} {path}: {status} {value}")
+        self.count(str(status))
+        if status not in (200, 429):
+            self.blame(f"{method} {path}: {status} {value}")
+        if status == 429:
+            if not int(answer.headers["retry-after"]) >= 1:
+                self.blame("429 without Retry-After")
+            time.sleep(0.02)
         return status, value
+
+    def count(self, what: str) -> None:
+        with self.guard:
+            self.statuses[what] += 1
+
+    def blame(self, what: str) -> None:
+        with self.guard:
+            self.wrong.append(what)
 
 
 def write(world: World) -> None:
     """Add documents, a few at a time; an unanswered request may or may not have been done."""
-    n = 0
     while not world.done:
-        ids = [f"doc{n + i}" for i in range(3)]
-        n += 3
-        with world.guard:
-            world.sent.update(ids)
+        first = world.n_sent
+        ids = [f"doc{first + i}" for i in range(3)]
+        world.n_sent += 3
         body = {"documents": [{"id": one, "text": f"token {one}"} for one in ids]}
-        try:
-            status, value = world.ask("PUT", "/v1/documents", body)
-        except (OSError, http.client.HTTPException):
-            time.sleep(0.02)
-            continue
+        status, value = world.ask("PUT", "/v1/documents", body)
         if status == 200:
             with world.guard:
                 world.stored.update(dict.fromkeys(ids, value["commit"]))
+                world.known += ids
 
 
-def read(world: World) -> None:
-    """Search for all documents, and compare the answer with its commit."""
+def read(world: World, seed: int) -> None:
+    """Search for documents by a word of theirs; compare each answer with the commit it names."""
+    draw = random.Random(seed)
     while not world.done:
         with world.guard:
-            known = dict(world.stored)
-        try:
-            body = {"query": "token", "mode": "lexical", "k": 1000}
-            status, value = world.ask("POST", "/v1/search", body)
-        except (OSError, http.client.HTTPException):
-            time.sleep(0.02)
-            continue
+            due = draw.sample(world.known, min(10, len(world.known)))
+        queries = [*due, f"doc{world.n_sent + 1_000_000}"]
+        body = {"queries": queries, "mode": "lexical", "k": 20}
+        status, value = world.ask("POST", "/v1/search", body)
         if status != 200:
             continue
-        [result] = value["results"]
-        found = {hit["id"] for hit in result["hits"]}
-        due = {one for one, commit in known.items() if commit <= result["commit"]}
+        *found, nothing = value["results"]
+        for one, result in zip(due, found, strict=True):
+            ids = [hit["id"] for hit in result["hits"]]
+            if ids != [one] and world.stored[one] <= result["commit"]:
+                world.blame(f"commit {result['commit']} answers {ids} for {one}")
+        if nothing["hits"]:
+            world.blame(f"{nothing['hits'][0]['id']} was found by a word that nobody sent")
         with world.guard:
-            if len(found) < 1000 and due - found:
-                world.wrong.append(f"commit {result['commit']} lacks {sorted(due - found)[:5]}")
-            if found - world.sent:
-                world.wrong.append(f"nobody sent {sorted(found - world.sent)[:5]}")
+            world.checked += len(due)
 
 
-def test_killed_servers_lose_nothing_and_answer_nothing_wrong(
+def test_servers_that_end_lose_nothing_and_answer_nothing_wrong(
     folder: Path, token_file: Path
 ) -> None:
     draw, world = random.Random(SEED), World()
+    endings = [signal.SIGKILL] * KILLS + [signal.SIGTERM] * ENDS
+    draw.shuffle(endings)
     clients = [threading.Thread(target=write, args=(world,))]
-    clients += [threading.Thread(target=read, args=(world,)) for _ in range(CLIENTS - 1)]
+    clients += [threading.Thread(target=read, args=(world, i)) for i in range(1, CLIENTS)]
     for client in clients:
         client.start()
-    lost = 0
+    arguments = (folder, "--token-file", token_file, "--writable", "--max-requests", MOST_REQUESTS)
+    lost: list[str] = []
     try:
-        for round in range(KILLS + 1):
-            with live_server(folder, "--token-file", token_file, "--writable") as live:
-                world.port = live.port
-                time.sleep(SECONDS / (KILLS + 1) * draw.uniform(0.6, 1.4))
-                if round == KILLS:
-                    world.done = True
-                    for client in clients:
-                        client.join()
+        for ending in endings:
+            with live_server(*arguments, "--no-access-log") as live:
+                server = world.server = Server(live.port)
+                time.sleep(SECONDS / len(endings) * draw.uniform(0.6, 1.4))
+                if ending is signal.SIGTERM:
+                    server.told_s = time.monotonic()
                     assert live.stop() == 0
                 else:
-                    live.process.send_signal(signal.SIGKILL)
-                    live.process.wait()
-                world.port = None
+                    live.stop(ending)
+                world.server = None
             index = Index.open(folder)
             with world.guard:
-                absent = [one for one in world.stored if one not in index]
-            lost += len(absent)
-            assert not absent
+                known = list(world.known)
+            lost += [one for one in known if one not in index]
+            assert not lost
     finally:
         world.done = True
         for client in clients:
             client.join()
     assert not world.wrong, world.wrong[:10]
-    assert world.statuses.get(200, 0) > KILLS
-    assert world.stored
+    assert world.checked
+    assert world.statuses["200"] > len(endings)
     assert not Index.open(folder).check().problems
     keep_result(
         "serving_kills",
         {
             "clients": CLIENTS,
-            "kills": KILLS,
+            "killed": KILLS,
+            "told_to_end": ENDS,
             "seconds": SECONDS,
             "answers": dict(sorted(world.statuses.items())),
             "acknowledged_documents": len(world.stored),
-            "lost": lost,
-            "wrong_answers": len(world.wrong),
+            "lost": len(lost),
+            "documents_checked_in_answers": world.checked,
+            "wrong_answers_and_timeouts": len(world.wrong),
         },
     )
