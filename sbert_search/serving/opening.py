@@ -11,6 +11,7 @@ from sbert_search.embedding.arguments import EmbedderOptions
 from sbert_search.embedding.protocol import TextEmbedder
 from sbert_search.errors import ConfigError
 from sbert_search.index.index import Index
+from sbert_search.runtime.processor.openmp import end_idle_workers
 from sbert_search.search.engine import SearchEngine
 from sbert_search.search.rerankers.maxp import BestWindow
 from sbert_search.search.rerankers.reranker import Reranker
@@ -108,6 +109,7 @@ def open_served(settings: ServeSettings) -> Served:
         embedder = open_embedder(model_name, **settings.options)
         shown = short_name(model_name)
         embedders[shown] = ServedEmbedder(shown, embedder, settings.limits, metrics)
+    end_idle_workers()  # those of this thread would slow the threads of the models
     local = is_loopback(settings.host) and not settings.tokens
     return Served(
         indexes,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import resource
 import signal
 import socket
+import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -25,6 +26,9 @@ from sbert_search.serving.state import Served
 
 NOTICE_S = 0.5  # seconds between "not ready" and the end of new connections
 _BACKLOG = 2048
+# Seconds after which a thread that runs Python lets another one do so. The thread of a model asks
+# for its turn after each step, and should not wait 5 ms (Python's default) for the event loop.
+_SWITCH_S = 0.0005
 _OWN_FILES = 256  # open files that are no connections
 
 
@@ -72,6 +76,7 @@ def run(
         beside: What one of several worker processes does beside answering.
     """
     limits = within_open_files(served.limits)
+    sys.setswitchinterval(_SWITCH_S)
     config = uvicorn.Config(
         build_app(served, log, beside=beside),
         http=cast("Any", partial(GuardedProtocol, limits)),

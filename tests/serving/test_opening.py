@@ -1,0 +1,36 @@
+"""The state in which opening leaves the process of a server."""
+
+from __future__ import annotations
+
+import threading
+import time
+from pathlib import Path
+
+import torch
+
+from sbert_search.serving.access import AccessTokens
+from sbert_search.serving.opening import ServeSettings, open_served
+
+
+def test_opening_models_leaves_no_idle_threads_of_torch() -> None:
+    """Idle threads of the team of this thread would slow the team of a model's thread."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    torch.zeros(1_000_000).add_(1)
+    waiting = _native_threads()
+    settings = ServeSettings(indexes={}, models=["hashing"], tokens=AccessTokens({}))
+    served = open_served(settings)
+    try:
+        until = time.monotonic() + 20
+        while _native_threads() > waiting - 2:
+            assert time.monotonic() < until
+            time.sleep(0.01)
+    finally:
+        torch.set_num_threads(before)
+        for one in served.models:
+            one.queue.close()
+
+
+def _native_threads() -> int:
+    """Count the threads of this process that Python did not start."""
+    return len(list(Path("/proc/self/task").iterdir())) - threading.active_count()
