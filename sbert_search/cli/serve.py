@@ -11,6 +11,7 @@ from sbert_search.cli.console import emit
 from sbert_search.cli.options.served import named_indexes, require_packages, rerank_options
 from sbert_search.cli.options.shared import Finite, embedder_options, given, shared_options
 from sbert_search.cli.options.source import model_options
+from sbert_search.errors import ConfigError
 from sbert_search.runtime.progress import note
 
 if TYPE_CHECKING:
@@ -78,6 +79,11 @@ def _limit_options(function: click.decorators.FC) -> click.decorators.FC:
     help="Write a line of JSON for each request to stdout, without its texts.",
 )
 @click.option(
+    "--log-texts",
+    is_flag=True,
+    help="Put address and body of each request into the log, with its queries and documents.",
+)
+@click.option(
     "--drain",
     "drain_s",
     type=Finite(min=1, max=3600),
@@ -112,6 +118,7 @@ def serve(
     cors_origin: tuple[str, ...],
     mcp: bool,
     access_log: bool,
+    log_texts: bool,
     model: str | None,
     workers: int,
     allow_inexact: bool,
@@ -127,6 +134,8 @@ def serve(
     require_packages("serve", "serve", _PACKAGES)
     if mcp:
         require_packages("serve --mcp", "mcp", ["mcp"])
+    if log_texts and not access_log:
+        raise ConfigError("--log-texts and --no-access-log exclude each other; leave one out.")
     from sbert_search.serving.access import read_tokens, require_safe_address
     from sbert_search.serving.access_log import AccessLog
     from sbert_search.serving.opening import ServeSettings, open_served
@@ -152,17 +161,18 @@ def serve(
         origins=cors_origin,
         mcp=mcp,
     )
+    log = AccessLog(emit, texts=log_texts) if access_log else None
     bound = open_socket(host, port)
     with bound:
         if workers > 1:
             from sbert_search.serving.workers import run_workers
 
-            run_workers(settings, bound, workers, emit if access_log else None)
+            run_workers(settings, bound, workers, log)
             return
         served = open_served(settings)
         names = ", ".join([*served.indexes, *(one.name for one in served.models)])
         note(f"Serving {names} at {url_of(bound)}")
-        run(served, [bound], AccessLog(emit) if access_log else None)
+        run(served, [bound], log)
 
 
 def _limits(ctx: click.Context) -> ServerLimits:

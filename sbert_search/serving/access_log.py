@@ -1,4 +1,4 @@
-"""The access log: one JSON object for each request, without texts."""
+"""The access log: one JSON object for each request, without texts unless they are asked for."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 
-from starlette.types import Scope
+from starlette.types import Message, Receive, Scope
 
 from sbert_search.serving.models.work import Work
+
+_MOST_BYTES = 10_000  # of a body in a record
 
 
 class AccessLog:
@@ -17,11 +19,23 @@ class AccessLog:
 
     Args:
         emit: Writes the record of a request as a line.
+        texts: Whether records have the address and the body of the request, and errors their
+            messages. All of these can hold texts of queries, filters and documents.
         worker: Number of this process, if several serve; 0: it is alone.
     """
 
-    def __init__(self, emit: Callable[[Mapping[str, object]], None], *, worker: int = 0) -> None:
-        self._emit, self._worker = emit, worker
+    def __init__(
+        self,
+        emit: Callable[[Mapping[str, object]], None],
+        *,
+        texts: bool = False,
+        worker: int = 0,
+    ) -> None:
+        self._emit, self.texts, self._worker = emit, texts, worker
+
+    def of_worker(self, number: int) -> AccessLog:
+        """Return the same log for one of several processes."""
+        return AccessLog(self._emit, texts=self.texts, worker=number)
 
     def write(
         self,
@@ -31,7 +45,9 @@ class AccessLog:
         seconds: float,
         work: Work,
         request_id: str,
+        *,
         bug: Exception | None = None,
+        body: bytes = b"",
     ) -> None:
         """Write a request; status 499 means that the client hung up."""
         client = scope.get("client")
@@ -58,9 +74,41 @@ class AccessLog:
         if work.search_s:
             record["search_ms"] = _ms(work.search_s)
         if bug is not None:
-            record["error"] = "".join(traceback.format_exception(bug))
+            lines = traceback.format_exception(bug) if self.texts else _without_messages(bug)
+            record["error"] = "".join(lines)
+        if self.texts:
+            query = scope["query_string"].decode("ascii", "replace")
+            record["address"] = f"{scope['path']}?{query}" if query else scope["path"]
+            record["body"] = body[:_MOST_BYTES].decode("utf-8", "replace")
         with suppress(OSError, ValueError):  # if the reader of the log is gone, the server goes on
             self._emit(record)
+
+
+class BodyRecorder:
+    """Receives a request, and keeps what the log shows of its body.
+
+    Args:
+        receive: As for ASGI.
+    """
+
+    def __init__(self, receive: Receive) -> None:
+        self._receive = receive
+        self.body = b""
+
+    async def __call__(self) -> Message:
+        """Receive a message."""
+        message = await self._receive()
+        if len(self.body) < _MOST_BYTES:
+            self.body += message.get("body", b"")[:_MOST_BYTES]
+        return message
+
+
+def _without_messages(bug: BaseException) -> list[str]:
+    """Format a traceback with its causes; messages may quote a request and are left out."""
+    cause = bug.__cause__ or (None if bug.__suppress_context__ else bug.__context__)
+    lines = [] if cause is None else [*_without_messages(cause), "\n"]
+    lines += traceback.format_tb(bug.__traceback__)
+    return [*lines, f"{type(bug).__qualname__} (--log-texts shows the message)\n"]
 
 
 def _ms(seconds: float) -> float:

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 from urllib.parse import unquote
 
 import msgspec
@@ -24,9 +24,6 @@ from sbert_search.serving.problems import Problem
 from sbert_search.serving.routes import embedding, operating, reranking, searching, updating
 from sbert_search.serving.state import Served, reloading
 from sbert_search.serving.static import page_routes
-
-if TYPE_CHECKING:
-    from sbert_search.serving.mcp.http import McpRoute
 
 Context: TypeAlias = Callable[[], AbstractAsyncContextManager[None]]
 """What goes on while requests are answered."""

@@ -14,7 +14,7 @@ import msgspec
 from starlette.types import Message, Receive, Scope, Send
 
 from sbert_search.serving.access import Right
-from sbert_search.serving.access_log import AccessLog
+from sbert_search.serving.access_log import AccessLog, BodyRecorder
 from sbert_search.serving.models.work import Work
 from sbert_search.serving.problems import Problem, invalid, overloaded, problem_of
 from sbert_search.serving.reading import (
@@ -147,9 +147,10 @@ class Endpoint(Generic[Q]):
         reply: Reply | None = None
         problem: Problem | None = None
         bug: Exception | None = None
+        recorder = BodyRecorder(receive) if self._log is not None and self._log.texts else None
         served.active += 1
         try:
-            reply = await self._answered(scope, receive, work)
+            reply = await self._answered(scope, recorder or receive, work)
         except HungUp:
             pass
         except Exception as error:
@@ -173,7 +174,9 @@ class Endpoint(Generic[Q]):
             self._observe(work, seconds)
         if self._log is not None:
             status = 499 if reply is None else reply.status
-            self._log.write(scope, self._operation.path, status, seconds, work, request_id, bug)
+            body = b"" if recorder is None else recorder.body
+            path = self._operation.path
+            self._log.write(scope, path, status, seconds, work, request_id, bug=bug, body=body)
 
     async def _answered(self, scope: Scope, receive: Receive, work: Work) -> Reply:
         operation, served = self._operation, self._served

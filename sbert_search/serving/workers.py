@@ -12,14 +12,13 @@ import os
 import signal
 import socket
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from functools import partial
 from multiprocessing import connection, get_context
 from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
 from types import FrameType
-from typing import TypeAlias
 
 from sbert_search.errors import ConfigError
 from sbert_search.runtime.processor.cores import usable_cores
@@ -35,10 +34,10 @@ _TICK_S = 0.2
 _DRAIN_SPARE_S = 5.0  # beyond the drain, until a worker is killed
 _FIRST_DELAY_S, _MAX_DELAY_S = 1.0, 30.0  # between two starts of a worker that ends at once
 
-Emit: TypeAlias = Callable[[Mapping[str, object]], None]
 
-
-def run_workers(settings: ServeSettings, bound: socket.socket, n: int, emit: Emit | None) -> None:
+def run_workers(
+    settings: ServeSettings, bound: socket.socket, n: int, log: AccessLog | None = None
+) -> None:
     """Answer requests in n processes until SIGTERM or Ctrl-C.
 
     The cores are divided among the workers, unless OMP_NUM_THREADS says how many threads one has.
@@ -47,8 +46,8 @@ def run_workers(settings: ServeSettings, bound: socket.socket, n: int, emit: Emi
         settings: What to serve.
         bound: The listening socket, which is closed at the end.
         n: Number of processes.
-        emit: Writes a record of the access log, in each worker; None: there is no log. It must be
-            at the top level of a module.
+        log: The access log; None: there is none. Its function is at the top level of a module, so
+            that each worker can import it.
 
     Raises:
         ConfigError: The server is to be writable, or a worker ends while it starts.
@@ -61,7 +60,7 @@ def run_workers(settings: ServeSettings, bound: socket.socket, n: int, emit: Emi
             "workers serve its commits within about a second."
         )
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, usable_cores() // n)))
-    _Supervisor(settings, bound, n, emit).run()
+    _Supervisor(settings, bound, n, log).run()
 
 
 class _Worker:
@@ -128,9 +127,9 @@ class _Supervisor:
     """Starts workers, replaces those that end, and passes their metrics on."""
 
     def __init__(
-        self, settings: ServeSettings, bound: socket.socket, n: int, emit: Emit | None
+        self, settings: ServeSettings, bound: socket.socket, n: int, log: AccessLog | None
     ) -> None:
-        self._settings, self._bound, self._emit = settings, bound, emit
+        self._settings, self._bound, self._log = settings, bound, log
         self._context = get_context("spawn")
         self._signals = 0
         self._ended = Sample()  # of workers that were replaced
@@ -158,7 +157,8 @@ class _Supervisor:
                     worker.process.join()
 
     def _start(self, link: Connection, number: int) -> SpawnProcess:
-        arguments = (self._settings, self._bound, self._emit, link, number, reporting())
+        log = None if self._log is None else self._log.of_worker(number)
+        arguments = (self._settings, self._bound, log, link, reporting())
         process = self._context.Process(target=_work, args=arguments, name=f"worker {number}")
         # A child inherits that a signal is ignored: Ctrl-C reaches it through the parent only.
         before = signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -240,9 +240,8 @@ class _Supervisor:
 def _work(
     settings: ServeSettings,
     bound: socket.socket,
-    emit: Emit | None,
+    log: AccessLog | None,
     link: Connection,
-    number: int,
     parent: Reporting,
 ) -> None:
     """Be a worker."""
@@ -255,7 +254,6 @@ def _work(
         raise SystemExit(1) from None
     names = [*served.indexes, *(one.name for one in served.models)]
     exchange = partial(_exchanging, link, names, served.metrics)
-    log = None if emit is None else AccessLog(emit, worker=number)
     run(served, [bound], log, beside=exchange)
 
 
