@@ -62,6 +62,11 @@ PROMISES = {
     "index_folders": "An index folder is moved, replaced, linked or emptied at any step of any "
     "command: nothing outside it changes, nothing acknowledged in it is lost",
     "index_hostile": "A hostile index folder is refused by name, in bounded time and memory",
+    "serving_kills": "A server that is killed or told to end again and again loses no acknowledged "
+    "document, and no request that it was sent before SIGTERM; each answer agrees with the commit "
+    "that it names; too many requests are refused and do not time out",
+    "serving_hostile": "Hostile requests, beside clients that hang or send a byte now and then, "
+    "end no server, fill no memory, and slow other clients little more than sound requests do",
     "command_limits": "Every command ends by name, and leaves a sound index, whatever it lacks: "
     "streams, descriptors, memory, room for files",
     "command_lines": "Mutated command lines end by name and change no file that they do not name",

@@ -15,6 +15,7 @@ def test_every_result_about_data_is_reported() -> None:
         "parser_*",
         "files_*",
         "filter*",
+        "serving_*",
         "command_*",
         "upsert_*",
         "sync_*",
