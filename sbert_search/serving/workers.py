@@ -12,7 +12,7 @@ import os
 import signal
 import socket
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from functools import partial
 from multiprocessing import connection, get_context
@@ -24,7 +24,7 @@ from sbert_search.errors import ConfigError
 from sbert_search.runtime.processor.cores import usable_cores
 from sbert_search.runtime.progress import Reporting, note, report_as, reporting, warn
 from sbert_search.serving.access_log import AccessLog
-from sbert_search.serving.metrics import Metrics, Sample
+from sbert_search.serving.metrics import Metrics, Sample, Values
 from sbert_search.serving.opening import ServeSettings, open_served
 from sbert_search.serving.server import NOTICE_S, run, url_of
 
@@ -205,7 +205,7 @@ class _Supervisor:
                 why = f": {worker.error}" if worker.error else ""
                 when = f"in {delay_s:g} s" if delay_s else "now"
                 warn(f"{worker.ending()}{why}; another one starts {when}.")
-                restarts = {"sbert_search_worker_restarts": {(): (1.0,)}}
+                restarts: Mapping[str, Values] = {"sbert_search_worker_restarts": {(): (1.0,)}}
                 gone = Sample(counted=worker.sample.counted)
                 self._ended = self._ended.plus(gone).plus(Sample(counted=restarts))
                 worker.sample = Sample()
