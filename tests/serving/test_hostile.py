@@ -184,7 +184,7 @@ def _together(work: Callable[[int], None]) -> list[threading.Thread]:
 
 
 def test_hostile_requests_harm_nobody(built: Path) -> None:
-    arguments = ("--max-connections", IDLE // 2 + 200, "--no-access-log")
+    arguments = ("--max-connections", IDLE + 2 * SLOW + 1000, "--no-access-log")
     with live_server(built, *arguments) as live:
         counts: Counter[str] = Counter()
         sound = json.dumps({"query": "wheel"}).encode()
@@ -220,7 +220,7 @@ def test_hostile_requests_harm_nobody(built: Path) -> None:
         assert live.ask("GET", "/ready").status == 200
         assert live.search("wheel")
         grown = _anonymous(live) / before
-        assert hangers.most > IDLE // 2
+        assert hangers.most > IDLE // 2, hangers.most
         assert not [status for status in counts if status.startswith("5")], counts
         assert counts["400"] > REQUESTS // 10
         assert grown < 1.05, (before, _anonymous(live))
