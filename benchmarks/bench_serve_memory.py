@@ -1,6 +1,6 @@
 """Cold start and memory of `sbert-search serve` with an index of a million documents.
 
-    python benchmarks/bench_serve_memory.py [--quick] [--documents N] [--out F.json]
+    python benchmarks/bench_serve_memory.py [--quick] [--documents N] [--index DIR] [--out F.json]
 
 The documents have short texts, a number as metadata, lexical data, and vectors of 384 dimensions
 that are drawn at random in place of those of the default model; the model embeds the queries. The
@@ -33,18 +33,23 @@ def main() -> None:
     """Measure, print the figures and write the result file."""
     parser = arguments(__doc__.partition("\n")[0])
     parser.add_argument("--documents", type=int, help="documents of the index; default: 1,000,000")
+    parser.add_argument(
+        "--index", type=Path, help="use this index, or build and keep it; default: a temporary one"
+    )
     options = parser.parse_args()
     results = Results(options)
     n = options.documents or (QUICK_DOCUMENTS if options.quick else DOCUMENTS)
     with tempfile.TemporaryDirectory(prefix="bench-serve-memory-") as scratch:
-        index = build(n, options.seed, Path(scratch))
+        index = options.index or Path(scratch) / "my.index"
+        if not index.exists():
+            build(n, options.seed, index, Path(scratch))
         command = [sys.executable, "-m", "sbert_search", "serve", str(index), "--port", "PORT"]
         with serving([*command, "--no-access-log"]) as server:
             measure(results, server, n)
     results.write()
 
 
-def build(n: int, seed: int, scratch: Path) -> Path:
+def build(n: int, seed: int, index: Path, scratch: Path) -> None:
     """Build the index from random vectors."""
     draw = np.random.default_rng(seed)
     vectors = np.lib.format.open_memmap(
@@ -60,9 +65,8 @@ def build(n: int, seed: int, scratch: Path) -> Path:
         for at, one in enumerate(many_documents(n))
     )
     model = Embedder(precision="fp32")
-    Index.build(rows, out=scratch / "my.index", model=model, vectors=scratch / "vectors.npy")
-    (scratch / "vectors.npy").unlink()
-    return scratch / "my.index"
+    Index.build(rows, out=index, model=model, vectors=scratch / "vectors.npy")
+    model.keep_graph()  # as after a build whose vectors the model computes
 
 
 def measure(results: Results, server: Server, n: int) -> None:
