@@ -9,8 +9,9 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +19,7 @@ import numpy as np
 from tests.faults import FULL, keep_result
 from tests.serving.live import Live, live_server
 
-REQUESTS, IDLE, SLOW, WARM_UP = (100_000, 10_000, 200, 10_000) if FULL else (1_200, 300, 10, 1_200)
+REQUESTS, IDLE, SLOW, WARM_UP = (100_000, 10_000, 200, 30_000) if FULL else (1_200, 300, 10, 1_200)
 SEARCHES = 2000 if FULL else 50
 ATTACKERS = 4
 SEED = 41
@@ -122,6 +123,11 @@ class Hangers:
             for client in clients:
                 client.close()
 
+    def await_all(self) -> None:
+        """Wait until nearly all are open at once."""
+        while self.most < 0.9 * sum(self._wanted.values()):
+            time.sleep(0.1)
+
     def _run(self) -> None:
         while not self._done.is_set():
             for kind, wanted in self._wanted.items():
@@ -183,6 +189,16 @@ def _together(work: Callable[[int], None]) -> list[threading.Thread]:
     return threads
 
 
+def _sizes(live: Live, attackers: Sequence[threading.Thread]) -> list[int]:
+    """Return the server's memory in MiB every half minute, until attackers have ended."""
+    sizes = []
+    for attacker in attackers:
+        while attacker.is_alive():
+            sizes.append(round(_anonymous(live) / 1024))
+            attacker.join(30)
+    return sizes
+
+
 def test_hostile_requests_harm_nobody(built: Path) -> None:
     arguments = ("--max-connections", IDLE + 2 * SLOW + 1000, "--no-access-log")
     with live_server(built, *arguments) as live:
@@ -203,9 +219,10 @@ def test_hostile_requests_harm_nobody(built: Path) -> None:
             for _ in range(n // ATTACKERS):
                 counts[_send(live, _request(draw), draw)] += 1
 
-        with Hangers(live, IDLE, SLOW):
+        with Hangers(live, IDLE, SLOW) as hangers:
             for attacker in _together(lambda i: attack(SEED + i, WARM_UP)):
                 attacker.join()
+            hangers.await_all()  # the memory of all connections at once belongs to the warm-up
         neighbours = _together(behave)
         beside_sound = _p99_ms(live)
         calm.set()
@@ -215,8 +232,7 @@ def test_hostile_requests_harm_nobody(built: Path) -> None:
         with Hangers(live, IDLE, SLOW) as hangers:
             attackers = _together(lambda i: attack(SEED + 100 + i, REQUESTS))
             beside_hostile = _p99_ms(live)
-            for attacker in attackers:
-                attacker.join()
+            sizes = _sizes(live, attackers)
         assert live.ask("GET", "/ready").status == 200
         assert live.search("wheel")
         grown = _anonymous(live) / before
@@ -232,6 +248,7 @@ def test_hostile_requests_harm_nobody(built: Path) -> None:
             "hanging_connections": hangers.most,
             "answers": dict(sorted(counts.items())),
             "anonymous_memory_grew_to": round(grown, 4),
+            "anonymous_mib_each_half_minute": sizes,
             "p99_ms_beside_sound_clients": round(beside_sound, 1),
             "p99_ms_beside_hostile_clients": round(beside_hostile, 1),
         },
