@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -15,30 +14,16 @@ from haystack import default_from_dict, default_to_dict
 from haystack.dataclasses import Document
 from haystack.document_stores.errors import DuplicateDocumentError
 from haystack.document_stores.types import DuplicatePolicy
-from haystack.errors import FilterError
 
-from sbert_search.errors import ModelMismatch, QueryError
+from sbert_search.errors import ModelMismatch
 from sbert_search.integrations.collection import Collection
-from sbert_search.integrations.conditions import Conditions
-from sbert_search.integrations.haystack.documents import (
-    NORM,
-    REST,
-    VECTOR,
-    document_of,
-    record_of,
-    vectors_of,
-)
-from sbert_search.integrations.haystack.filters import TIMES, where_of
-from sbert_search.integrations.records import OTHER, Record, metadata_of
-from sbert_search.search.options import SearchOptions
-from sbert_search.search.results import Hits
-
-Filters = Mapping[str, object]
+from sbert_search.integrations.haystack.documents import record_of, vectors_of
+from sbert_search.integrations.haystack.readable import Filters, ReadableStore
 
 EMBEDDING_DIM = 768  # of a store whose first documents have no embedding, as other stores have it
 
 
-class SbertSearchDocumentStore:
+class SbertSearchDocumentStore(ReadableStore):
     """A document store on disk: every write is one durable commit, and every search is exact.
 
     Args:
@@ -62,9 +47,9 @@ class SbertSearchDocumentStore:
         embedding_dim: int | None = None,
         return_embedding: bool = True,
     ) -> None:
-        self.path, self.model = path, model
-        self.embedding_dim, self.return_embedding = embedding_dim, return_embedding
-        self.collection = Collection(path, model, dim=None if model else embedding_dim)
+        collection = Collection(path, model, dim=None if model else embedding_dim)
+        super().__init__(collection, model, return_embedding)
+        self.path, self.embedding_dim = path, embedding_dim
 
     def to_dict(self) -> dict[str, Any]:
         """Return the arguments of the store; documents stay in its folder."""
@@ -80,24 +65,6 @@ class SbertSearchDocumentStore:
     def from_dict(cls, data: dict[str, Any]) -> SbertSearchDocumentStore:
         """Open the store that `to_dict` describes."""
         return default_from_dict(cls, data)
-
-    @property
-    def has_model(self) -> bool:
-        """Whether the index embeds texts."""
-        index = self.collection.index
-        return self.model is not None or (index is not None and index.identity.is_model)
-
-    def count_documents(self) -> int:
-        """Count the documents."""
-        return len(self.collection)
-
-    def filter_documents(self, filters: Filters | None = None) -> list[Document]:
-        """Return the documents that match a filter, in the order in which they were written.
-
-        Raises:
-            FilterError: The filter is wrong.
-        """
-        return self._documents(self.collection.documents(self._where(filters)))
 
     def write_documents(
         self, documents: list[Document], policy: DuplicatePolicy = DuplicatePolicy.NONE
@@ -149,13 +116,9 @@ class SbertSearchDocumentStore:
             return
         embedder = self.collection.embedder
         _require_dim(documents, embedder.dim)
-        vectors = np.array(
-            [
-                document.embedding or embedder.encode_document([document.content or ""])[0]
-                for document in documents
-            ],
-            np.float32,
-        )
+        without = [document.content or "" for document in documents if not document.embedding]
+        made = iter(embedder.encode_document(without))
+        vectors = np.array([document.embedding or next(made) for document in documents], np.float32)
         self.collection.write(records, vectors)
 
     def delete_documents(self, document_ids: list[str]) -> None:
@@ -182,110 +145,6 @@ class SbertSearchDocumentStore:
         found = self._documents(self.collection.documents(self._where(filters)), embedding=True)
         changed = [replace(each, meta={**each.meta, **meta}) for each in found]
         return self.write_documents(changed, DuplicatePolicy.OVERWRITE)
-
-    def count_documents_by_filter(self, filters: Filters) -> int:
-        """Count the documents that match a filter."""
-        return self.collection.count(self._where(filters))
-
-    def count_unique_metadata_by_filter(
-        self, filters: Filters, metadata_fields: list[str]
-    ) -> dict[str, int]:
-        """Count the different values of metadata fields among documents that match a filter."""
-        found = self.filter_documents(filters)
-        return {
-            name: len(_different(found, name.removeprefix("meta."))) for name in metadata_fields
-        }
-
-    def get_metadata_fields_info(self) -> dict[str, dict[str, str]]:
-        """Return the type of each metadata field that has a column."""
-        hidden = (OTHER, VECTOR, NORM, REST)
-        columns = self.collection.columns.items() if self.count_documents() else ()
-        return {
-            name: {"type": str(kind)}
-            for name, kind in columns
-            if name not in hidden and not name.startswith(TIMES)
-        }
-
-    def get_metadata_field_min_max(self, metadata_field: str) -> dict[str, Any]:
-        """Return the lowest and the highest value of a field; None where there is none."""
-        values = _different(self.filter_documents(), metadata_field.removeprefix("meta."))
-        return {"min": min(values, default=None), "max": max(values, default=None)}
-
-    def get_metadata_field_unique_values(
-        self,
-        metadata_field: str,
-        search_term: str | None = None,
-        from_: int = 0,
-        size: int = 10,
-        filters: Filters | None = None,
-    ) -> tuple[list[Any], int]:
-        """Return a page of the different values of a field, in order, and their number."""
-        found = self.filter_documents(filters)
-        values = sorted(_different(found, metadata_field.removeprefix("meta.")))
-        if search_term:
-            values = [value for value in values if search_term.lower() in str(value).lower()]
-        return values[from_ : from_ + size], len(values)
-
-    def search(
-        self,
-        query: str | None,
-        options: SearchOptions,
-        *,
-        filters: Filters | None = None,
-        query_embedding: Sequence[float] | None = None,
-    ) -> list[Document]:
-        """Search by a text, a vector or both, as the retrievers do."""
-        where = self._where(filters)
-        if options.mode == "dense" and VECTOR in self.collection.columns:
-            with_vector = f'"{VECTOR}" IS NULL'
-            where = f"({where}) AND {with_vector}" if where else with_vector
-        vector = None if query_embedding is None else np.array(query_embedding, np.float32)
-        options = replace(options, where=where)
-        if query is None:
-            assert vector is not None
-            hits = self.collection.search(vector, options)
-        else:
-            hits = self.collection.search(query, options, vector=vector)
-        return self._found(hits)
-
-    def _found(self, hits: Hits) -> list[Document]:
-        vectors = self._embeddings([hit.doc_id for hit in hits], self.return_embedding)
-        return [
-            document_of(
-                hit.doc_id,
-                hit.text,
-                metadata_of(hit.metadata, hit.title),
-                embedding=vector,
-                score=hit.score,
-            )
-            for hit, vector in zip(hits, vectors, strict=True)
-        ]
-
-    def _documents(self, records: list[Record], *, embedding: bool | None = None) -> list[Document]:
-        wanted = self.return_embedding if embedding is None else embedding
-        vectors = self._embeddings([record.doc_id for record in records], wanted)
-        return [
-            document_of(record.doc_id, record.text, record.metadata, embedding=vector)
-            for record, vector in zip(records, vectors, strict=True)
-        ]
-
-    def _embeddings(self, ids: list[str], wanted: bool) -> Sequence[list[float] | None]:
-        if not ids or not wanted or self.has_model or (index := self.collection.index) is None:
-            return [None] * len(ids)
-        vectors: list[list[float] | None] = index.state.vectors(index.state.lookup(ids)).tolist()
-        return vectors
-
-    @property
-    def _columns(self) -> Conditions:
-        return Conditions(self.collection.columns)
-
-    def _where(self, filters: Filters | None) -> str | None:
-        if not filters:
-            return None
-        try:
-            return where_of(filters, self._columns)
-        except QueryError as error:
-            raise FilterError(str(error)) from error
 
     async def count_documents_async(self) -> int:
         """Call `count_documents` in a thread."""
@@ -347,12 +206,6 @@ class SbertSearchDocumentStore:
         """Call `get_metadata_field_unique_values` in a thread."""
         find = partial(self.get_metadata_field_unique_values, metadata_field, search_term)
         return await asyncio.to_thread(find, from_, size, filters)
-
-
-def _different(documents: Sequence[Document], name: str) -> list[Any]:
-    values = (document.meta.get(name) for document in documents)
-    items = chain.from_iterable(value if isinstance(value, list) else [value] for value in values)
-    return list(dict.fromkeys(item for item in items if item is not None))
 
 
 def _dim_of(documents: Sequence[Document]) -> int | None:

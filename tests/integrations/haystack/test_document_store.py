@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from haystack import Document, Pipeline
 from haystack.components.writers import DocumentWriter
@@ -117,6 +118,23 @@ def test_documents_come_back_whole() -> None:
     for name in ("_vector", "_time.x", "_document", "_other"):
         with pytest.raises(CorpusError, match=name):
             store.write_documents([Document(content="q", meta={name: 1})])
+
+
+def test_the_model_embeds_the_documents_that_come_without_an_embedding() -> None:
+    store = SbertSearchDocumentStore(model="hashing:4")
+    own = [0.0, 0.6, 0.8, 0.0]
+    texts = {"a": "tide", "b": "dune", "c": "moon"}
+    given_one = [
+        Document(id=name, content=text, embedding=own if name == "b" else None)
+        for name, text in texts.items()
+    ]
+    store.write_documents(given_one)
+    assert store.collection.index is not None
+    state = store.collection.index.state
+    tide, moon = store.collection.embedder.encode_document(["tide", "moon"])
+    assert state.vectors(state.lookup(["a", "b", "c"])) == pytest.approx(
+        np.array([tide, own, moon])
+    )
 
 
 DATES = ["2024-01-01", "2024-01-01T00:00:00+00:00", "2023-12-31T23:30:00+00:00", "2025-06-01"]
