@@ -21,7 +21,7 @@ from sbert_search.cli.options.ranking import (
     ranking_options,
     search_options,
 )
-from sbert_search.cli.options.shared import Finite, embedder_options, given, shared_options
+from sbert_search.cli.options.shared import Finite, given, index_embedder_options, shared_options
 from sbert_search.cli.options.source import model_options
 from sbert_search.errors import NoLexicalData
 from sbert_search.runtime.progress import note
@@ -132,7 +132,7 @@ def _single_without_collections(function: Callable[..., None]) -> Callable[..., 
 @click.option(
     "--run-out", type=click.Path(path_type=Path), help="TREC run file for the hits of --queries."
 )
-@embedder_options
+@index_embedder_options
 @shared_options("allow-inexact", "memory", "quiet", "json")
 @click.pass_context
 @_single_without_collections

@@ -9,7 +9,7 @@ import click
 
 from sbert_search.cli.console import emit
 from sbert_search.cli.options.served import named_indexes, require_packages, rerank_options
-from sbert_search.cli.options.shared import Finite, embedder_options, given, shared_options
+from sbert_search.cli.options.shared import Finite, given, index_embedder_options, shared_options
 from sbert_search.cli.options.source import model_options
 from sbert_search.errors import ConfigError
 from sbert_search.runtime.progress import note
@@ -100,7 +100,7 @@ def _limit_options(function: click.decorators.FC) -> click.decorators.FC:
     help="Processes that answer; each opens its own models and has its own limits.",
 )
 @_limit_options
-@embedder_options
+@index_embedder_options
 @shared_options("allow-inexact", "wait", "quiet")
 @click.pass_context
 def serve(

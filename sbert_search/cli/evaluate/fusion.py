@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from sbert_search.cli.console import emit, say, show_table
-from sbert_search.cli.options.shared import embedder_options, shared_options
+from sbert_search.cli.options.shared import index_embedder_options, shared_options
 from sbert_search.cli.options.source import model_options
 from sbert_search.config import to_mapping
 
@@ -24,7 +24,7 @@ _FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
     "--folds", default=5, show_default=True, help="Number of folds of the cross-validation."
 )
 @click.option("--measure", default="nDCG@10", show_default=True, help="Metric to maximise.")
-@embedder_options
+@index_embedder_options
 @shared_options("allow-inexact", "seed", "quiet", "json")
 @click.pass_context
 def fusion(

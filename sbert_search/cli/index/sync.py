@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+from click.core import ParameterSource
 
 from sbert_search.cli.console import REJECTED_ROWS, emit, say
 from sbert_search.cli.index.update import index_options, with_overrides
@@ -106,11 +107,16 @@ class _Sync:
             dry_run=options["dry_run"],
             allow_empty=options["allow_empty"],
             moved=options["moved"],
-            model=self._model or self._opener(options["model"] or index.identity.name),
+            model=self._model or self._opener(self._named() or index.identity.name),
             settings=with_read_options(index.read_settings, self._ctx),
             allow_inexact=options["allow_inexact"],
             memory_bytes=options["memory_bytes"],
         )
+
+    def _named(self) -> str | None:
+        """Return the model that the user named; one in a configuration file is for new indexes."""
+        in_file = self._ctx.get_parameter_source("model") is ParameterSource.DEFAULT_MAP
+        return None if in_file else self._ctx.params["model"]
 
     def _opener(self, name: str | None) -> LazyEmbedder:
         from sbert_search.embedding.lazy import LazyEmbedder

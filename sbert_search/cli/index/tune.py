@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from sbert_search.cli.console import emit, say, show_table
-from sbert_search.cli.options.shared import Finite, embedder_options, shared_options
+from sbert_search.cli.options.shared import Finite, index_embedder_options, shared_options
 from sbert_search.cli.options.source import model_options
 from sbert_search.config import to_mapping
 
@@ -36,7 +36,7 @@ from sbert_search.config import to_mapping
 @click.option(
     "--dry-run", is_flag=True, help="Measure on a sample and predict; do not change the index."
 )
-@embedder_options
+@index_embedder_options
 @shared_options("allow-inexact", "memory", "seed", "wait", "quiet", "json")
 @click.pass_context
 def tune(

@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING, BinaryIO, Literal, cast
 import click
 
 from sbert_search.cli.console import emit, say
-from sbert_search.cli.options.shared import Decorator, F, embedder_options, given, shared_options
+from sbert_search.cli.options.shared import (
+    Decorator,
+    F,
+    embedder_options,
+    given,
+    index_embedder_options,
+    shared_options,
+)
 from sbert_search.cli.options.source import (
     finish,
     has_vectors,
@@ -179,7 +186,7 @@ _update_options = shared_options(
 @_folder
 @source_options
 @vector_options
-@embedder_options
+@index_embedder_options
 @_update_options
 @click.pass_context
 def add(ctx: click.Context, /, path: Path, as_json: bool, **_: object) -> None:
@@ -196,7 +203,7 @@ def add(ctx: click.Context, /, path: Path, as_json: bool, **_: object) -> None:
 @_folder
 @source_options
 @vector_options
-@embedder_options
+@index_embedder_options
 @_update_options
 @click.pass_context
 def upsert(ctx: click.Context, /, path: Path, as_json: bool, **_: object) -> None:

@@ -14,7 +14,7 @@ import click
 from click.core import ParameterSource
 
 from sbert_search.cli.console import emit, show_table
-from sbert_search.cli.options.shared import SHARED_NAMES
+from sbert_search.cli.options.shared import SHARED_NAMES, ModelOfIndex
 from sbert_search.config import read_toml, unknown_name
 from sbert_search.errors import ConfigError
 
@@ -22,8 +22,9 @@ from sbert_search.errors import ConfigError
 class ConfigFile:
     """Values of options in a TOML file.
 
-    Values at the top of the file are for all commands that have the option. A table such as
-    ``[index.build]`` is for one command, and its values win.
+    Values at the top of the file are for all commands that have the option, but a model there is
+    not for the commands whose index names one. A table such as ``[index.build]`` is for one
+    command, and its values win.
 
     Args:
         path: The file.
@@ -52,7 +53,10 @@ class ConfigFile:
         for name in own.keys() - options.keys():
             known = unknown_name(name, name, options, f"option of {' '.join(names)}")
             raise ConfigError(f"{self._place(names, name)}: {known}")
-        values = {**self._shared(groups[0]), **own}
+        shared = self._shared(groups[0])
+        if isinstance(options.get("model"), ModelOfIndex):
+            shared.pop("model", None)
+        values = {**shared, **own}
         return {
             option.name or "": self._checked(option, name, names if name in own else (), value)
             for name, option in options.items()

@@ -257,6 +257,27 @@ def shared_options(*names: str) -> Decorator:
 embedder_options = shared_options("model", "device", "engine", "precision", "calibrate")
 
 
+class ModelOfIndex(click.Option):
+    """The option ``--model`` of a command that opens an index, which names its own model.
+
+    The model at the top of a configuration file, which is for all commands, is not its value.
+    """
+
+
+_model_of_index = click.option(
+    "--model",
+    cls=ModelOfIndex,
+    envvar=_variable("model"),
+    metavar="NAME|FOLDER",
+    help="Name or folder of the model that built the index.  [default: that in the index]",
+)
+
+
+def index_embedder_options(function: F) -> F:
+    """Add `embedder_options` to a command that opens the model of an index."""
+    return _model_of_index(shared_options("device", "engine", "precision", "calibrate")(function))
+
+
 def given(ctx: click.Context) -> set[str]:
     """Return the names of the options that the user set, also by environment or file."""
     default = ParameterSource.DEFAULT

@@ -47,6 +47,42 @@ def test_the_command_line_wins_over_the_environment_and_that_over_the_file(
     assert line.split() == ["chunk-tokens", "64", "sbert-search.toml"]
 
 
+def test_a_model_for_all_commands_does_not_replace_that_of_an_index(
+    index: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("sbert-search.toml").write_text('model = "hashing:8"\n')
+    Path("more.jsonl").write_text('{"id": "more", "text": "a moon"}\n')
+    assert run(["search", index, "tide", "--mode", "dense"]) == 0
+    assert run(["index", "add", index, "more.jsonl"]) == 0
+    capsys.readouterr()
+    assert run(["--show-config", "search", index, "tide", "--json"]) == 0
+    assert _rows(capsys)["model"] == (None, "default")
+    assert run(["index", "build", "more.jsonl", "--out", "new.index"]) == 0
+    assert Index.open("new.index").identity.name == "hashing:8"
+
+
+def test_sync_takes_the_model_of_the_file_only_for_a_new_index(index: str) -> None:
+    Path("notes").mkdir()
+    Path("notes", "a.md").write_text("The moon.")
+    for name in ("hashing:8", "hashing:4"):
+        Path("sbert-search.toml").write_text(f'model = "{name}"\n')
+        Path("notes", "b.md").write_text(name)
+        assert run(["index", "sync", "made.index", "notes"]) == 0
+        assert Index.open("made.index").identity.name == "hashing:8"
+    Path("notes", "b.md").write_text("another model")
+    assert run(["index", "sync", "made.index", "notes", "--model", "hashing:4"]) == 1
+
+
+@pytest.mark.parametrize("named", [["--model", "hashing:8"], []])
+def test_another_model_that_is_named_for_the_command_is_refused(
+    index: str, named: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    if not named:
+        Path("sbert-search.toml").write_text('[search]\nmodel = "hashing:8"\n')
+    assert run(["search", index, "tide", "--mode", "dense", *named]) == 1
+    assert "384" in capsys.readouterr().err
+
+
 def test_a_search_obeys_the_file(index: str, capsys: pytest.CaptureFixture[str]) -> None:
     other = Path("other.toml")
     other.write_text("[search]\nk = 2\n")
