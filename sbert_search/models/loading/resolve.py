@@ -116,15 +116,18 @@ def _hub_model(name: str, revision: str = "") -> ResolvedModel:
 
 
 def _require_intact(folder: Path) -> None:
-    """Compare the weights of a downloaded model with their hash, which is the name of their blob.
+    """Compare the weights of a downloaded model with their hash.
+
+    A file of the folder is a link, whose target has the hash as its name. That target may be a link
+    too: files that came through Xet lie in a folder for all models, under a hash of another kind.
 
     Raises:
         ModelError: A file is damaged.
     """
     for file in folder.rglob("*.safetensors"):
-        blob = file.resolve()
-        if re.fullmatch(r"[0-9a-f]{64}", blob.name) and (got := sha256_of(blob)) != blob.name:
+        expected = file.readlink().name if file.is_symlink() else ""
+        if re.fullmatch(r"[0-9a-f]{64}", expected) and (got := sha256_of(file)) != expected:
             raise ModelError(
-                f"{file} is damaged: expected sha256 {blob.name}, got {got}. Remove {blob} and run "
-                "again, which downloads it."
+                f"{file} is damaged: expected sha256 {expected}, got {got}. Remove "
+                f"{file.resolve()} and run again, which downloads it."
             )

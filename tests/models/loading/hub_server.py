@@ -2,7 +2,8 @@
 
 Downloads: the description of a revision, its list of files, and files. Uploads, in this order:
 creation of a repository, check of the card's metadata, choice of the kind of each upload, git-lfs's
-batch, upload and check of large files, and the commit.
+batch, upload and check of large files, and the commit. With a Xet storage, large files go to that
+storage and not through this server.
 """
 
 from __future__ import annotations
@@ -11,10 +12,14 @@ import base64
 import hashlib
 import json
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any, cast
+
+from hf_xet import XetFileInfo, XetSession
 
 TOKEN = "hf_right"
 
@@ -29,6 +34,9 @@ class Hub(ThreadingHTTPServer):
         requests: Methods and paths of all requests, in order.
         refuses: Part of a path that is answered with 403.
         private: Whether the repository was created as a private one; None: it was not created.
+        large: The contents of large files by SHA-256.
+        xet: Folder of the Xet storage; None: there is none.
+        xet_hashes: Xet's hash of each large file that the storage holds, by SHA-256.
     """
 
     def __init__(
@@ -40,6 +48,8 @@ class Hub(ThreadingHTTPServer):
         self.refuses = "(nothing)"
         self.private: bool | None = None
         self.large: dict[str, bytes] = {}
+        self.xet: Path | None = None
+        self.xet_hashes: dict[str, str] = {}
         self.address = f"http://127.0.0.1:{self.server_address[1]}"
 
     @property
@@ -62,6 +72,9 @@ class _Handler(BaseHTTPRequestHandler):
         self.hub.requests.append(f"{self.command} {self.path}")
         kind, _, rest = self.path.partition("?")[0].partition(f"{self.hub.repo}/")
         parts = rest.split("/")
+        if parts[0] in ("xet-read-token", "xet-write-token"):
+            self._give_xet_token(writes=parts[0] == "xet-write-token")
+            return
         commit = self.hub.names.get(parts[1], parts[1]) if len(parts) > 1 else ""
         if commit not in self.hub.commits:
             self._answer(404, b"{}", {"X-Error-Code": "RevisionNotFound"})
@@ -74,7 +87,25 @@ class _Handler(BaseHTTPRequestHandler):
         if data is None:
             self._answer(404, b"", {"X-Error-Code": "EntryNotFound", "X-Repo-Commit": commit})
             return
-        self._answer(200, data, {"ETag": f'"{_hash(data)}"', "X-Repo-Commit": commit})
+        headers = {"ETag": f'"{_hash(data)}"', "X-Repo-Commit": commit}
+        if (xet_hash := self.hub.xet_hashes.get(_hash(data))) is not None:
+            headers["X-Xet-Hash"] = xet_hash
+            token = f"/api/models/{self.hub.repo}/xet-read-token/{commit}"
+            headers["X-Xet-Refresh-Route"] = f"{self.hub.address}{token}"
+        self._answer(200, data, headers)
+
+    def _give_xet_token(self, *, writes: bool) -> None:
+        if self.hub.xet is None or (writes and not self._is_allowed):
+            self._answer(401, b"{}", {"X-Error-Message": "Invalid credentials"})
+            return
+        address, expires = f"local://{self.hub.xet}", int(time.time()) + 3600
+        headers = {
+            "X-Xet-Cas-Url": address,
+            "X-Xet-Access-Token": "xet",
+            "X-Xet-Token-Expiration": str(expires),
+        }
+        body = {"casUrl": address, "accessToken": "xet", "exp": expires}
+        self._answer(200, json.dumps(body).encode(), headers)
 
     def do_PUT(self) -> None:
         data = self._received()
@@ -118,10 +149,14 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(403, b"{}", {"X-Error-Message": "refused by the test"})
             return True
         # An upload address is signed in itself.
-        allowed = self.command == "PUT" or self.headers["Authorization"] == f"Bearer {TOKEN}"
+        allowed = self.command == "PUT" or self._is_allowed
         if not allowed:
             self._answer(401, b"{}", {"X-Error-Message": "Invalid credentials"})
         return not allowed
+
+    @property
+    def _is_allowed(self) -> bool:
+        return self.headers["Authorization"] == f"Bearer {TOKEN}"
 
     def _create(self, asked: Mapping[str, Any]) -> None:
         assert f"{asked['organization']}/{asked['name']}" == self.hub.repo
@@ -151,10 +186,20 @@ class _Handler(BaseHTTPRequestHandler):
             if line["key"] == "file":
                 files[value["path"]] = base64.b64decode(value["content"])
             elif line["key"] == "lfsFile":
-                files[value["path"]] = self.hub.large[value["oid"]]
+                files[value["path"]] = self._large(value["oid"], value["size"])
         commit = hashlib.sha1(data).hexdigest()
         self.hub.commits[commit], self.hub.names[branch] = files, commit
         self._json({"commitUrl": f"{self._url}/commit/{commit}", "commitOid": commit})
+
+    def _large(self, oid: str, size: int) -> bytes:
+        if oid not in self.hub.large:
+            assert self.hub.xet is not None
+            info, copy = XetFileInfo(self.hub.xet_hashes[oid], size), self.hub.xet / oid
+            with XetSession().new_file_download_group(endpoint=f"local://{self.hub.xet}") as group:
+                group.start_download_file(info, str(copy))
+            self.hub.large[oid] = copy.read_bytes()
+            assert _hash(self.hub.large[oid]) == oid
+        return self.hub.large[oid]
 
     def _received(self) -> bytes:
         if self.headers["Transfer-Encoding"] == "chunked":

@@ -7,9 +7,11 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from hashlib import sha256
 from pathlib import Path
 from typing import Unpack
 
+import hf_xet
 import pytest
 
 from sbert_search.embedding.embedder import Embedder
@@ -56,10 +58,12 @@ def published(monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
     return publish
 
 
-def _opened(names: list[str], address: str, cache: Path) -> list[list[str]]:
+def _opened(names: list[str], address: str, cache: Path, *, xet: bool = False) -> list[list[str]]:
     """Open models in a process of its own, and return name, hash and a sum of a vector of each."""
     environment = {name: v for name, v in os.environ.items() if not name.startswith("HF_")}
-    environment |= {"HF_ENDPOINT": address, "HF_HOME": str(cache), "HF_HUB_DISABLE_XET": "1"}
+    environment |= {"HF_ENDPOINT": address, "HF_HOME": str(cache)}
+    if not xet:
+        environment["HF_HUB_DISABLE_XET"] = "1"
     done = subprocess.run(
         [sys.executable, "-c", OPEN, *names],
         env=environment,
@@ -111,6 +115,42 @@ def test_a_published_model_is_opened_by_its_commit(
     assert "| stsb | test | 0.8321 | 0.8210 |" in card
     assert "type: semantic-similarity" in card
     assert "uniformity" not in card  # it was not a number
+
+
+@pytest.fixture
+def xet(folder: Path, published: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> str:
+    """Let large files go through Xet, and return the hash of the weights there."""
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_DISABLE_XET", False)
+    (info,) = hf_xet.hash_files([str(folder / "model.safetensors")])
+    return str(info.hash)
+
+
+def test_the_weights_go_through_xet(
+    folder: Path, published: Callable[..., str], xet: str, tmp_path: Path
+) -> None:
+    weights = (folder / "model.safetensors").read_bytes()
+    with serve(REPO) as hub:
+        hub.xet, hub.xet_hashes = tmp_path / "storage", {sha256(weights).hexdigest(): xet}
+        name = published(folder, hub.address)
+        fetched, local = _opened([name, str(folder)], hub.address, folder.parent, xet=True)
+    assert fetched == [name, *local[1:]]
+    assert hub.newest["model.safetensors"] == weights
+    asked = {line.partition(" ")[0] for line in hub.requests if "model.safetensors" in line}
+    assert asked == {"HEAD"}
+    assert not any("PUT" in line or "lfs" in line for line in hub.requests)
+
+
+@pytest.mark.usefixtures("xet")
+def test_a_refused_upload_through_xet_publishes_nothing(
+    folder: Path, published: Callable[..., str]
+) -> None:
+    commit, files = "1" * 40, {"README.md": b"before"}
+    with (
+        serve(REPO, {commit: files}, {"main": commit}) as hub,
+        pytest.raises(ModelError, match=f"{REPO} cannot be published: .*; nothing was published"),
+    ):
+        published(folder, hub.address)  # the server has no Xet storage
+    assert hub.commits == {commit: files}
 
 
 def test_a_second_upload_replaces_the_scores_and_keeps_the_rest(
