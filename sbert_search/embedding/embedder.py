@@ -312,9 +312,10 @@ class Embedder(EncodeMethods):
         before = self._prompt(task, prompt_name) if prompt is None else prompt
         dim = min(truncate_dim or self.dim, self._engine.dim)
         vectors = np.empty((len(texts), dim), dtype=np.float32)
+        fits = len(texts) <= self._launcher.window
         with (
             progress("Encoding", len(texts), "texts", hidden=not show_progress_bar) as advance,
-            closing(prefetch(self._windows(texts, before))) as windows,
+            closing(prefetch(self._windows(texts, before), single=fits)) as windows,
         ):
             started = launch_windows(
                 windows, lambda _, w: self._launch(w, batch_size, dim), advance

@@ -204,9 +204,10 @@ class Predictor:
 
             return self._launcher.launch(encoded.lengths, start)
 
+        fits = len(pairs) <= self._launcher.window
         with (
             progress("Classifying", len(pairs), "texts", hidden=not show_progress_bar) as advance,
-            closing(prefetch(windows())) as waiting,
+            closing(prefetch(windows(), single=fits)) as waiting,
         ):
             return collect_all(launch_windows(waiting, launch, advance), out)
 

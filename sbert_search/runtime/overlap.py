@@ -50,7 +50,7 @@ class _End:
     error: BaseException | None
 
 
-def prefetch(items: Iterable[T], depth: int = 2) -> Generator[T]:
+def prefetch(items: Iterable[T], depth: int = 2, *, single: bool = False) -> Generator[T]:
     """Yield the items, in order, while a thread produces the next items.
 
     An exception of the producer is raised here, after the items that were produced before it. The
@@ -61,12 +61,16 @@ def prefetch(items: Iterable[T], depth: int = 2) -> Generator[T]:
     Args:
         items: The source of the items; only the thread iterates over it.
         depth: Maximum number of produced items that wait; it bounds the memory of the stage.
+        single: There is at most one item. A thread would only add its own cost, so none is started.
 
     Raises:
         ValueError: ``depth`` is below 1.
     """
     if depth < 1:
         raise ValueError(f"depth is {depth}; it must be at least 1.")
+    if single:
+        yield from items
+        return
     waiting: queue.Queue[T | _End] = queue.Queue(depth)
     stopped = threading.Event()
     # Not a daemon: the interpreter must not exit while the thread runs native code.

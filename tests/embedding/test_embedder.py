@@ -2,6 +2,7 @@ import gzip
 import json
 import os
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import numpy as np
@@ -128,6 +129,18 @@ def test_the_identity_does_not_depend_on_the_engine(folder: Path, tiny: Embedder
         "dim",
         "normalize",
     ]
+
+
+def test_texts_of_one_window_start_no_thread(
+    tiny: Embedder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[str] = []
+    start = Thread.start
+    monkeypatch.setattr(Thread, "start", lambda one: (started.append(one.name), start(one)))
+    tiny.encode(["cat", "dog"])
+    assert started == []
+    tiny.encode(["cat"] * 1025)
+    assert started == ["prefetch"]
 
 
 def test_prompts_are_put_before_texts(tiny: Embedder) -> None:

@@ -163,9 +163,10 @@ class Reranker:
         def launch(rows: NDArray[np.int64], encoded: EncodedPairs) -> Iterator[Started]:
             return self._launch([several[row] for row in rows], encoded, batch_size)
 
+        fits = len(several) <= self._launcher.window
         with (
             progress("Scoring", len(several), "pairs", hidden=not show_progress_bar) as advance,
-            closing(prefetch(self._windows(several))) as windows,
+            closing(prefetch(self._windows(several), single=fits)) as windows,
         ):
             collect_all(launch_windows(windows, launch, advance), scores)
         if apply_softmax and self.num_labels > 1:
