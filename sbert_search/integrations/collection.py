@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 import threading
 import weakref
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Unpack
@@ -247,9 +247,13 @@ class Collection:
             return Hits(mode=options.mode)
         return engine.search(query, vector=vector, options=options)
 
-    def search_many(self, queries: Sequence[str], options: SearchOptions) -> list[Hits]:
-        """Search by several texts, which are embedded together."""
+    def answers(self, queries: Sequence[str], options: SearchOptions) -> Iterator[Hits]:
+        """Search by several texts, which are embedded together; yield the hits of each.
+
+        The caller can turn the hits of a query into its own objects before the next ones are read.
+        There are then half as many objects, among which Python looks for garbage.
+        """
         engine = self.engine
         if engine is None or not len(engine.index):
-            return [Hits(query=query, mode=options.mode) for query in queries]
-        return engine.search_many(queries, options=options)
+            return (Hits(query=query, mode=options.mode) for query in queries)
+        return engine.answers(queries, options=options)

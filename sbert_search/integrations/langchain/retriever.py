@@ -13,7 +13,7 @@ from langchain_core.callbacks import (
 from langchain_core.documents import Document
 from langchain_core.retrievers import BaseRetriever
 from langchain_core.runnables import RunnableConfig
-from langchain_core.runnables.config import get_config_list, run_in_executor
+from langchain_core.runnables.config import ensure_config, get_config_list, run_in_executor
 from pydantic import ConfigDict, Field
 
 from sbert_search.integrations.langchain.filters import Filter
@@ -52,13 +52,12 @@ class SbertSearchRetriever(BaseRetriever):
 
         If callbacks watch the calls, or exceptions are returned, each query is one call.
         """
-        configs = get_config_list(config, len(inputs)) if inputs else []
-        if return_exceptions or any(map(_is_watched, configs)):
+        if inputs and (return_exceptions or _is_watched(config, len(inputs))):
             found = super().batch(inputs, config, return_exceptions=return_exceptions, **kwargs)
             return cast("list[list[Document]]", found)
         k, chosen, keywords = self._asked(**kwargs)
-        hits = self.store.hits_of_many(inputs, k, filter=chosen, **keywords)
-        return list(map(documents_of, hits))
+        answers = self.store.hits_of_many(inputs, k, filter=chosen, **keywords)
+        return list(map(documents_of, answers))
 
     async def abatch(
         self,
@@ -110,6 +109,17 @@ class SbertSearchRetriever(BaseRetriever):
         return await run_in_executor(None, partial(find, k=k, filter=filter, **keywords), query)
 
 
-def _is_watched(config: RunnableConfig) -> bool:
-    """Whether callbacks, such as those of a tracer, expect to hear of each call."""
-    return bool(CallbackManager.configure(config.get("callbacks")).handlers)
+def _is_watched(config: RunnableConfig | list[RunnableConfig] | None, n_calls: int) -> bool:
+    """Whether callbacks, such as those of a tracer, expect to hear of each call.
+
+    Args:
+        config: As for `batch`; what is no list is for all calls.
+        n_calls: Number of calls.
+
+    Raises:
+        ValueError: There is not one config for each call.
+    """
+    several = isinstance(config, list)
+    configs = get_config_list(config, n_calls) if several else [ensure_config(config)]
+    callbacks = {id(each): each for each in (one.get("callbacks") for one in configs)}
+    return any(CallbackManager.configure(each).handlers for each in callbacks.values())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Unpack
 from uuid import uuid4
@@ -261,11 +261,11 @@ class SbertSearchVectorStore(VectorStore):
         *,
         filter: Filter | None = None,
         **keywords: Unpack[SearchKeywords],
-    ) -> list[Hits]:
+    ) -> Iterator[Hits]:
         """Search as `hits` by several queries, which the model of an index embeds together."""
         if self._foreign:
-            return [self.hits(query, k, filter=filter, **keywords) for query in queries]
-        return self.collection.search_many(queries, self.options(k, filter, keywords))
+            return (self.hits(query, k, filter=filter, **keywords) for query in queries)
+        return self.collection.answers(queries, self.options(k, filter, keywords))
 
     def options(self, k: int, filter: Filter | None, keywords: SearchKeywords) -> SearchOptions:
         """Return the options of a search."""

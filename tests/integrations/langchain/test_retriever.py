@@ -64,7 +64,12 @@ def test_a_batch_finds_what_single_calls_find(store: SbertSearchVectorStore) -> 
     assert retriever.batch(queries, {"callbacks": [heard]}) == expected
     assert sorted(heard.queries) == sorted(queries)
     assert asyncio.run(retriever.abatch(queries)) == expected
-    assert retriever.batch([]) == []
+    heard.queries.clear()
+    assert retriever.batch(queries, [{}, {"callbacks": [heard]}, {}]) == expected
+    assert heard.queries == queries[1:2]
+    with pytest.raises(ValueError, match="2 configs for 3 inputs"):
+        retriever.batch(queries, [{}, {}])
+    assert retriever.batch([]) == retriever.batch([], [{}]) == []
     assert [len(found) for found in retriever.batch(queries, k=1)] == [1, 1, 1]
     (found, error) = retriever.batch(["sea", " "], return_exceptions=True)
     assert found == expected[0]
