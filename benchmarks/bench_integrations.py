@@ -5,9 +5,11 @@
 Needs the extra integrations. LangChain's `batch` of all queries is compared with
 `SearchEngine.search_many`. Frameworks that search for one query at a time are compared with
 `SearchEngine.search`, called once for each query. Both sides embed the texts of the queries with
-the same model. Ratios are times: 1.05 is an overhead of 5 %. For adding, the peer is `Index.build`
-of the same documents, and ratios are speeds; the documents are embedded by hashing, since the time
-of a model would hide that of the adapter. All run alternately in one process.
+the same model. Ratios are times: 1.05 is an overhead of 5 %. A figure NAME_framework_floor is the
+time of the same calls without a search (`framework_floors.py`), compared with the same peer: the
+part of the overhead that any adapter of the framework has. For adding, the peer is `Index.build` of
+the same documents, and ratios are speeds; the documents are embedded by hashing, since the time of
+a model would hide that of the adapter. All run alternately in one process.
 """
 
 from __future__ import annotations
@@ -18,7 +20,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
-from common import Figure, Results, arguments, compare, rate, repeats_of, seconds
+import framework_floors
+from common import Figure, Results, arguments, compare, paired, rate, repeats_of, seconds
 from texts import documents, many_documents, questions
 
 from sbert_search.embedding.hashing import HashingEmbedder
@@ -35,6 +38,8 @@ SEARCHED = 300  # documents of the index that is searched
 DOCUMENTS, QUICK_DOCUMENTS = 10_000, 500  # documents to add
 K = 10
 DENSE = SearchOptions(k=K, mode="dense", syntax="plain", full_text=True)
+
+Call = Callable[[], object]
 
 
 def searches(
@@ -72,32 +77,45 @@ def searches(
         LlamaIndexStore(str(folder), model), model
     ).as_retriever(similarity_top_k=K)
     single = queries[:SINGLE]
+    hits, vector = engine.search(single[0], options=DENSE), model.get_query_embedding(single[0])
+    langchain_floor = framework_floors.langchain(hits)
+    haystack_floor = framework_floors.haystack(hits, vector)
+    llamaindex_floor = framework_floors.llamaindex(hits, vector)
 
-    def one_by_one() -> None:
-        for query in single:
-            engine.search(query, options=DENSE)
+    def one_by_one(search: Callable[[str], object]) -> Call:
+        return lambda: [search(query) for query in single]
 
-    pairs: dict[str, tuple[Callable[[], object], Callable[[], object]]] = {
+    engine_alone = one_by_one(lambda query: engine.search(query, options=DENSE))
+    calls: dict[str, tuple[Call, Call, Call]] = {
         "langchain_batch": (
             lambda: retriever.batch(list(queries)),
             lambda: engine.search_many(queries, options=DENSE),
+            lambda: list(map(langchain_floor, queries)),
         ),
-        "langchain_search": (lambda: [store.similarity_search(q, K) for q in single], one_by_one),
+        "langchain_search": (
+            one_by_one(lambda query: store.similarity_search(query, K)),
+            engine_alone,
+            one_by_one(langchain_floor),
+        ),
         "haystack_search": (
-            lambda: [haystack.run(text_embedder.run(q)["embedding"]) for q in single],
-            one_by_one,
+            one_by_one(lambda query: haystack.run(text_embedder.run(query)["embedding"])),
+            engine_alone,
+            one_by_one(haystack_floor),
         ),
-        "llamaindex_search": (lambda: [llamaindex.retrieve(q) for q in single], one_by_one),
+        "llamaindex_search": (
+            one_by_one(llamaindex.retrieve),
+            engine_alone,
+            one_by_one(llamaindex_floor),
+        ),
     }
-    return {
-        name: compare(
-            partial(seconds, ours),
-            partial(seconds, peer),
-            unit="s",
-            repeats=repeats,
-        )
-        for name, (ours, peer) in pairs.items()
-    }
+    figures = {}
+    for name, one in calls.items():
+        rounds = [tuple(map(seconds, one)) for _ in range(repeats + 1)][1:]  # the first warms up
+        ours, peer, floor = (list(times) for times in zip(*rounds, strict=True))
+        figures[name] = paired(ours, peer, unit="s")
+        figures[f"{name}_framework_floor"] = paired(floor, peer, unit="s")
+        gc.collect()
+    return figures
 
 
 def additions(
