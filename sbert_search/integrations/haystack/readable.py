@@ -141,10 +141,14 @@ class ReadableStore:
         ]
 
     def _embeddings(self, ids: list[str], wanted: bool) -> Sequence[list[float] | None]:
-        if not ids or not wanted or self.has_model or (index := self.collection.index) is None:
+        index = self.collection.index if ids and wanted and self.model is None else None
+        if index is None or index.identity.is_model:
             return [None] * len(ids)
-        vectors: list[list[float] | None] = index.state.vectors(index.state.lookup(ids)).tolist()
-        return vectors
+        state = index.state
+        rows = state.lookup(ids)
+        vectors = iter(state.vectors(rows[rows >= 0]).tolist())
+        # A document may have been deleted since it was found.
+        return [next(vectors) if row >= 0 else None for row in rows.tolist()]
 
     @property
     def _columns(self) -> Conditions:

@@ -29,6 +29,7 @@ from sbert_search.integrations.haystack import (
 )
 from sbert_search.records import RowCounts
 from sbert_search.search.rerankers.reranker import Reranker
+from sbert_search.search.results import Hits
 from tests.integrations.killed import run_and_kill
 from tests.models.tiny import TEXTS, tiny_cross_encoder
 
@@ -76,6 +77,24 @@ def test_a_delete_is_durable(tmp_path: Path) -> None:
     store.delete_documents(["tide0", "absent"])
     assert store.delete_by_filter({"field": "n", "operator": ">", "value": 0}) == 21
     assert [document.doc_id for document in Index.open(tmp_path / "i")] == ["dune0", "moon0"]
+
+
+def test_a_document_deleted_during_a_search_is_found_without_its_embedding(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    store = SbertSearchDocumentStore(embedding_dim=2)
+    vectors = {"a": [1.0, 0.0], "b": [0.0, 1.0]}
+    store.write_documents([Document(id=n, content=n, embedding=v) for n, v in vectors.items()])
+    search = store.collection.search
+
+    def delete_then(*arguments: object, **options: object) -> Hits:
+        hits = search(*arguments, **options)
+        Index.open(store.collection.path).delete(["a"])
+        return hits
+
+    monkeypatch.setattr(store.collection, "search", delete_then)
+    found = SbertSearchEmbeddingRetriever(store).run([1.0, 0.0])["documents"]
+    assert [(each.id, each.embedding) for each in found] == [("a", None), ("b", [0.0, 1.0])]
 
 
 def test_writes_and_deletes_outlive_a_killed_process(tmp_path: Path) -> None:
