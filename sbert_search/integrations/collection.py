@@ -119,6 +119,11 @@ class Collection:
         return None if (engine := self.engine) is None else engine.index
 
     @property
+    def seen(self) -> Index | None:
+        """The index on the commit that was read last; None: nothing was read yet."""
+        return None if self._engine is None else self._engine.index
+
+    @property
     def columns(self) -> dict[str, ColumnType]:
         """Metadata columns and their types."""
         return {} if (index := self.index) is None else dict(index.state.columns)

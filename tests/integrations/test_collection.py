@@ -86,7 +86,7 @@ def test_commits_of_other_objects_are_seen(tmp_path: Path) -> None:
     assert second.delete(["1"]) == 1
     assert first.get(["0", "1"]) == [Record("0", "tides", {"n": 0})]
     assert first.delete(where="n = 0") == 1
-    assert second.search_many(["tides"], DENSE) == [[]]
+    assert list(second.answers(["tides"], DENSE)) == [[]]
 
 
 def test_a_delete_is_durable(tmp_path: Path) -> None:

@@ -39,8 +39,10 @@ class ReadableStore:
     @property
     def has_model(self) -> bool:
         """Whether the index embeds texts."""
-        index = self.collection.index
-        return self.model is not None or (index is not None and index.identity.is_model)
+        if self.model is not None:
+            return True
+        index = self.collection.seen or self.collection.index
+        return index is not None and index.identity.is_model
 
     def count_documents(self) -> int:
         """Count the documents."""
@@ -107,7 +109,8 @@ class ReadableStore:
     ) -> list[Document]:
         """Search by a text, a vector or both, as the retrievers do."""
         where = self._where(filters)
-        if options.mode == "dense" and VECTOR in self.collection.columns:
+        by_vector = options.mode == "dense" and not self.has_model
+        if by_vector and VECTOR in self.collection.columns:
             with_vector = f'"{VECTOR}" IS NULL'
             where = f"({where}) AND {with_vector}" if where else with_vector
         vector = None if query_embedding is None else np.array(query_embedding, np.float32)
@@ -141,8 +144,8 @@ class ReadableStore:
         ]
 
     def _embeddings(self, ids: list[str], wanted: bool) -> Sequence[list[float] | None]:
-        index = self.collection.index if ids and wanted and self.model is None else None
-        if index is None or index.identity.is_model:
+        index = self.collection.seen
+        if index is None or not (ids and wanted) or self.has_model:
             return [None] * len(ids)
         state = index.state
         rows = state.lookup(ids)

@@ -90,6 +90,7 @@ def test_a_document_deleted_during_a_search_is_found_without_its_embedding(
     def delete_then(*arguments: object, **options: object) -> Hits:
         hits = search(*arguments, **options)
         Index.open(store.collection.path).delete(["a"])
+        store.count_documents()  # as another thread may do, after which this one sees the commit
         return hits
 
     monkeypatch.setattr(store.collection, "search", delete_then)
