@@ -136,7 +136,12 @@ def test_texts_of_one_window_start_no_thread(
 ) -> None:
     started: list[str] = []
     start = Thread.start
-    monkeypatch.setattr(Thread, "start", lambda one: (started.append(one.name), start(one)))
+
+    def note_and_start(thread: Thread) -> None:
+        started.append(thread.name)
+        start(thread)
+
+    monkeypatch.setattr(Thread, "start", note_and_start)
     tiny.encode(["cat", "dog"])
     assert started == []
     tiny.encode(["cat"] * 1025)

@@ -28,6 +28,8 @@ from sbert_search.integrations.haystack import (
     SbertSearchTextEmbedder,
 )
 from sbert_search.records import RowCounts
+from sbert_search.search.options import SearchOptions
+from sbert_search.search.queries import QueryLike
 from sbert_search.search.rerankers.reranker import Reranker
 from sbert_search.search.results import Hits
 from tests.integrations.killed import run_and_kill
@@ -87,8 +89,8 @@ def test_a_document_deleted_during_a_search_is_found_without_its_embedding(
     store.write_documents([Document(id=n, content=n, embedding=v) for n, v in vectors.items()])
     search = store.collection.search
 
-    def delete_then(*arguments: object, **options: object) -> Hits:
-        hits = search(*arguments, **options)
+    def delete_then(query: QueryLike, options: SearchOptions) -> Hits:
+        hits = search(query, options)
         Index.open(store.collection.path).delete(["a"])
         store.count_documents()  # as another thread may do, after which this one sees the commit
         return hits
