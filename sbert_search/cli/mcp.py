@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from sbert_search.cli.options.served import named_indexes, require_packages, rerank_options
-from sbert_search.cli.options.shared import embedder_options, given, shared_options
+from sbert_search.cli.options.shared import given, index_embedder_options, shared_options
 from sbert_search.cli.options.source import model_options
 from sbert_search.runtime.progress import note
 
@@ -13,7 +13,7 @@ from sbert_search.runtime.progress import note
 @click.command()
 @click.argument("indexes", nargs=-1, required=True, metavar="[NAME=]DIR...")
 @rerank_options
-@embedder_options
+@index_embedder_options
 @shared_options("allow-inexact", "quiet")
 @click.pass_context
 def mcp(
