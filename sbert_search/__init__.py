@@ -19,6 +19,14 @@ if TYPE_CHECKING:  # for type checkers and editors; a test compares the names wi
     from sbert_search.analysis.map.record import CorpusMap as CorpusMap
     from sbert_search.analysis.map.saving import write_map as write_map
     from sbert_search.analysis.map.settings import MapSettings as MapSettings
+    from sbert_search.analysis.attention.corpus import (
+        HeadReport as HeadReport,
+        analyze_heads as analyze_heads,
+    )
+    from sbert_search.analysis.attention.maps import (
+        AttentionMaps as AttentionMaps,
+        analyze_attention as analyze_attention,
+    )
     from sbert_search.corpus.fields import FieldNames as FieldNames
     from sbert_search.embedding.arguments import ModelLike as ModelLike
     from sbert_search.embedding.embedder import Embedder as Embedder
@@ -118,6 +126,8 @@ _NAMES_IN = {  # public names by the module that defines them
     "analysis.map.record": ["CorpusMap"],
     "analysis.map.saving": ["write_map"],
     "analysis.map.settings": ["MapSettings"],
+    "analysis.attention.corpus": ["HeadReport", "analyze_heads"],
+    "analysis.attention.maps": ["AttentionMaps", "analyze_attention"],
     "corpus.fields": ["FieldNames"],
     "embedding.arguments": ["ModelLike"],
     "embedding.embedder": ["Embedder"],

@@ -178,6 +178,11 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "sbert-search analyze anisotropy my-model a.txt --sts pairs.tsv --out runs",
         "sbert-search analyze anisotropy my-model a.txt --save-whitened whitened",
     ),
+    "analyze attention": (
+        'sbert-search analyze attention my-model "The cat sat." --out runs',
+        'sbert-search analyze attention my-judge "a question" "its answer"',
+        'sbert-search analyze attention my-model "A cat." --source a.txt',
+    ),
     "tokenizer train": (
         "sbert-search tokenizer train texts.txt --out my-tokenizer",
         "sbert-search tokenizer train notes --out my-tokenizer --vocab-size 8000",

@@ -59,6 +59,8 @@ OWN: Mapping[str, Mapping[str, Sequence[str]]] = {
     "index tune": {"model": [], "max_minutes": ["0.02"]},
     "index delete": {"ids": ["d1"]},
     "analyze anisotropy": {"model": ["bi"]},
+    "analyze map": {"index": ["index"]},
+    "analyze attention": {"model": ["bi"], "text": ["the cat"], "second": ["a dog"]},
     "eval retrieval": {"tasks": ["beir"]},
     "eval rerank": {"tasks": ["graded.jsonl"], "model": ["cross"]},
     "eval nli": {"tasks": ["nli.jsonl"], "model": ["judge"]},

@@ -5,9 +5,10 @@ import pytest
 
 from sbert_search.cli.analyze.anisotropy import FEWEST, REMEDIES
 from sbert_search.embedding.embedder import Embedder
+from sbert_search.models.pretraining import MaskedLanguageModel
 from tests.analysis.anisotropy.test_analyze import TEXTS
 from tests.cli.process import sbert_search
-from tests.models.tiny import tiny_bi_encoder
+from tests.models.tiny import tiny_bi_encoder, tiny_encoder, tiny_tokenizer
 
 
 @pytest.fixture
@@ -61,6 +62,54 @@ def test_json_is_one_line_and_the_remedy_is_chosen(folder: Path) -> None:
 )
 def test_bad_lines_end_by_name(folder: Path, line: tuple[str, ...], code: int, says: str) -> None:
     done = sbert_search("analyze", "anisotropy", *line, cwd=folder)
+    assert done.code == code, done.err
+    assert says in done.err
+    assert "Traceback" not in done.err
+
+
+def test_attention_prints_heads_and_writes_files(folder: Path) -> None:
+    line = ("analyze", "attention", "bi", "the cat sat", "a dog", "--out", "runs")
+    done = sbert_search(*line, cwd=folder)
+    assert done.code == 0, done.err
+    assert "8 tokens" in done.out
+    assert "sep." in done.out
+    names = {path.name for path in (folder / "runs").iterdir()}
+    assert names == {"attention.npz", "attention.json", "attention.html"}
+
+
+def test_heads_are_removed_with_a_source(folder: Path) -> None:
+    MaskedLanguageModel(tiny_encoder(), tiny_tokenizer(folder / "tokens")).save(folder / "mlm")
+    line = ("analyze", "attention", "mlm", "the cat", "--source", "texts.txt", "--out", "runs")
+    done = sbert_search(*line, cwd=folder)
+    assert done.code == 0, done.err
+    assert "heads removed" in done.out
+    assert "of 4 heads can go at a change of at most 1 %" in done.out
+    assert (folder / "runs" / "heads.json").is_file()
+
+
+def test_json_has_a_line_for_each_head(folder: Path) -> None:
+    done = sbert_search("analyze", "attention", "bi", "the cat", "--json", "-q", cwd=folder)
+    first, *heads = map(json.loads, done.out.splitlines())
+    assert first["tokens"] == ["[CLS]", "the", "cat", "[SEP]"]
+    assert [(each["layer"], each["head"]) for each in heads] == [(1, 1), (1, 2), (2, 1), (2, 2)]
+    rows = [row for each in heads for row in each["probabilities"]]
+    assert all(sum(row) == pytest.approx(1, abs=1e-5) for row in rows)
+
+
+@pytest.mark.parametrize(
+    ("line", "code", "says"),
+    [
+        (("bi",), 2, "Missing argument 'TEXT'"),
+        (("bi", " "), 2, "TEXT is blank"),
+        (("absent", "cat"), 1, "absent"),
+        (("bi", "cat", "--sts", "texts.txt"), 2, "--sts needs --source"),
+        (("bi", "cat", "--source", "absent.txt"), 1, "absent.txt"),
+    ],
+)
+def test_bad_lines_of_attention_end_by_name(
+    folder: Path, line: tuple[str, ...], code: int, says: str
+) -> None:
+    done = sbert_search("analyze", "attention", *line, cwd=folder)
     assert done.code == code, done.err
     assert says in done.err
     assert "Traceback" not in done.err

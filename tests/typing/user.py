@@ -16,6 +16,7 @@ from torch import Tensor
 from sbert_search import (
     AnisotropyReport,
     AnswerRecipe,
+    AttentionMaps,
     BiEncoderRecipe,
     Boost,
     BuildSettings,
@@ -36,6 +37,7 @@ from sbert_search import (
     FacetRange,
     FieldNames,
     Fusion,
+    HeadReport,
     Hit,
     HitAnswer,
     Hits,
@@ -79,6 +81,8 @@ from sbert_search import (
     TuneSettings,
     WeightsError,
     analyze_anisotropy,
+    analyze_attention,
+    analyze_heads,
     load_recipe,
     map_index,
     pretrain,
@@ -236,6 +240,10 @@ def analyze(index: Index) -> None:
     assert_type(report.layers[0].token_cosine, float)
     assert_type(report.write("runs"), list[Path])
     save_with_map("a-model", report.remedies["whitening"], "whitened")
+    maps = analyze_attention("a-model", "a text", "another", device="cpu")
+    assert_type(maps, AttentionMaps)
+    assert_type(maps.heads[0].entropy, float)
+    assert_type(analyze_heads("a-model", ["a text"], sts="pairs.tsv"), HeadReport)
 
 
 def progress() -> None:

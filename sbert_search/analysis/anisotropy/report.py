@@ -100,8 +100,8 @@ class AnisotropyReport:
 
     def layer_table(self) -> Table:
         """Columns and rows of a table of the layers."""
-        columns = ["layer", "token cos", ">= 0.9", "sentence cos", "self-sim", "adj.", "intra"]
-        columns += ["adj.", "word dir.", "adj.", "1st dir.", "eff. rank", "top dimensions"]
+        columns = ["layer", "tokens", ">= 0.9", "texts", "self-sim", "adj.", "intra", "adj."]
+        columns += ["1st dir.", "rank", "top dim."]
         rows: list[list[object]] = [
             [
                 each.layer,
@@ -112,20 +112,18 @@ class AnisotropyReport:
                 each.self_similarity_adjusted,
                 each.intra_sentence,
                 each.intra_sentence_adjusted,
-                each.word_direction,
-                each.word_direction_adjusted,
                 each.first_direction,
-                round(each.effective_rank, 1),
-                shown_dimensions(each.top_dimensions),
+                round(each.effective_rank),
+                shown_dimensions(each.top_dimensions, 1),
             ]
             for each in self.layers
         ]
-        return columns, [[_cell(value) for value in row] for row in rows]
+        return columns, rows
 
     def remedy_table(self) -> Table:
         """Columns and rows of a table of the sentence vectors and the remedies."""
-        columns = ["remedy", "dim", "cos", ">= 0.9", "uniformity", "1st dir.", "eff. rank"]
-        columns += ["top dimensions", *(f"{task} {m}" for task, m in self.main_metrics.items())]
+        columns = ["remedy", "dim", "cos", ">= 0.9", "uniformity", "1st dir.", "rank"]
+        columns += ["top dim.", *(f"{task} {m}" for task, m in self.main_metrics.items())]
         rows: list[list[object]] = [
             [
                 each.remedy,
@@ -134,13 +132,13 @@ class AnisotropyReport:
                 each.high_cosines,
                 each.uniformity,
                 each.first_direction,
-                round(each.effective_rank, 1),
+                round(each.effective_rank),
                 shown_dimensions(each.top_dimensions, 1),
                 *(each.scores[task][metric] for task, metric in self.main_metrics.items()),
             ]
             for each in self.sentences
         ]
-        return columns, [[_cell(value) for value in row] for row in rows]
+        return columns, rows
 
     def svg(self) -> str:
         """Draw the figures by layer, the spectra of the layers and those of the remedies."""
@@ -177,13 +175,9 @@ class AnisotropyReport:
         return paths
 
 
-def shown_dimensions(shares: Mapping[int, float], most: int = 3) -> str:
+def shown_dimensions(shares: Mapping[int, float], most: int) -> str:
     """Write dimensions with their shares in percent."""
     return ", ".join(f"{dim}: {share:.0%}" for dim, share in list(shares.items())[:most])
-
-
-def _cell(value: object) -> object:
-    return "" if value is None else f"{value:.3f}" if isinstance(value, float) else value
 
 
 def _largest(shares: Mapping[int, float]) -> float:

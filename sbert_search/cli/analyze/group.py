@@ -8,6 +8,7 @@ from sbert_search.cli.lazy_group import lazy_group
 
 _COMMANDS = {
     "anisotropy": "sbert_search.cli.analyze.anisotropy:anisotropy",
+    "attention": "sbert_search.cli.analyze.attention:attention",
     "map": "sbert_search.cli.analyze.map:map_",
 }
 

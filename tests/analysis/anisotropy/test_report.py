@@ -39,7 +39,7 @@ def test_tables_have_a_row_for_each_layer_and_each_remedy(report: AnisotropyRepo
     assert all(len(row) == len(columns) for row in rows)
     columns, rows = report.remedy_table()
     assert all(len(row) == len(columns) for row in rows)
-    assert rows[0][2] == f"{report.sentences[0].cosine:.3f}"
+    assert rows[0][2] == report.sentences[0].cosine
 
 
 def test_dimensions_are_shown_in_percent() -> None:
