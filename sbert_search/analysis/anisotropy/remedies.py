@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from sbert_search.embedding.protocol import Task, TextEmbedder, TokenizedTexts, Vectors
+from sbert_search.embedding.delegation import DelegatingEmbedder
+from sbert_search.embedding.protocol import TextEmbedder, TokenizedTexts, Vectors
 from sbert_search.errors import ConfigError, EvaluationError
 from sbert_search.metrics.isotropy import Array
 from sbert_search.metrics.uniformity import Vectors as FloatRows
 from sbert_search.models.loading.identity import ModelIdentity
-from sbert_search.tokens.chunking import WHOLE_WORDS, Chunking
 
 # Directions whose variance is below this share of the largest one are noise of rounding.
 _LEAST_VARIANCE = 1e-8
@@ -124,58 +123,41 @@ def fit_remedies(
     }
 
 
-class MappedEmbedder:
+class MappedEmbedder(DelegatingEmbedder):
     """An embedder whose vectors are those of another one after a linear map, scaled to norm 1."""
 
     def __init__(self, embedder: TextEmbedder, name: str, remedy: LinearMap) -> None:
         self._embedder, self._map = embedder, remedy
-        self.dim, self.max_len = len(remedy.weight), embedder.max_len
-        self.batch_tokens = embedder.batch_tokens
         inner = embedder.identity
         content = hashlib.sha256(remedy.weight.tobytes() + remedy.mean.tobytes()).hexdigest()
-        self.identity: ModelIdentity = dataclasses.replace(
+        self._identity = dataclasses.replace(
             inner,
             name=f"{inner.name}, {name}",
             weights_sha256=hashlib.sha256(f"{inner.weights_sha256} {content}".encode()).hexdigest(),
             pooling=f"{inner.pooling}>Dense",
-            dim=self.dim,
+            dim=len(remedy.weight),
             similarity="cosine",
             normalize=True,
         )
 
-    def tokenize(
-        self, texts: Sequence[str], *, task: Task | None = None, prompt_name: str | None = None
-    ) -> TokenizedTexts:
-        """Tokenise as the other embedder does."""
-        return self._embedder.tokenize(texts, task=task, prompt_name=prompt_name)
+    @property
+    def inner(self) -> TextEmbedder:
+        """The embedder whose vectors are mapped."""
+        return self._embedder
 
-    def split(
-        self, text: str, *, task: Task | None = None, chunking: Chunking = WHOLE_WORDS
-    ) -> list[tuple[int, int]]:
-        """Split as the other embedder does."""
-        return self._embedder.split(text, task=task, chunking=chunking)
+    @property
+    def dim(self) -> int:
+        """Number of dimensions of a mapped vector."""
+        return self._identity.dim
+
+    @property
+    def identity(self) -> ModelIdentity:
+        """Identity of the model with the map."""
+        return self._identity
 
     def encode_tokens(self, tokens: TokenizedTexts) -> Vectors:
         """Compute vectors, float32 (n, dim)."""
-        return self._mapped(self._embedder.encode_tokens(tokens))
-
-    def encode(self, texts: Sequence[str]) -> Vectors:
-        """Compute vectors of texts that are neither queries nor documents."""
-        return self._of(texts, self._embedder.encode)
-
-    def encode_query(self, texts: Sequence[str]) -> Vectors:
-        """Compute vectors of queries."""
-        return self._of(texts, self._embedder.encode_query)
-
-    def encode_document(self, texts: Sequence[str]) -> Vectors:
-        """Compute vectors of documents."""
-        return self._of(texts, self._embedder.encode_document)
-
-    def _of(self, texts: Sequence[str], encode: Callable[[Sequence[str]], Vectors]) -> Vectors:
-        return self._mapped(encode(texts))
-
-    def _mapped(self, vectors: Vectors) -> Vectors:
-        mapped = self._map(vectors)
+        mapped = self._map(self._embedder.encode_tokens(tokens))
         norms = np.linalg.norm(mapped, axis=1, keepdims=True)
         unit: Vectors = (mapped / np.where(norms > 0, norms, 1.0)).astype(np.float32)
         return unit
