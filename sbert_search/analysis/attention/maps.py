@@ -25,6 +25,7 @@ from sbert_search.models.loading.resolve import resolve_model
 from sbert_search.runtime.device import resolve_device
 from sbert_search.runtime.disk.files import replace_file
 from sbert_search.runtime.progress import note, warn
+from sbert_search.tokens.readable import readable_tokens
 from sbert_search.tokens.tokenizer import TextTokenizer
 
 PAGE_NUMBERS = 20_000_000  # probabilities on a page: a file of about 55 MB
@@ -149,7 +150,7 @@ def analyze_attention(
     probabilities = torch.stack([of_text for (of_text,) in output.attentions])
     return AttentionMaps(
         model=name,
-        tokens=tuple(shown_tokens(tokenizer, ids)),
+        tokens=tuple(readable_tokens(tokenizer, ids)),
         segments=tuple(types) if any(types) or second is None else _segments(tokenizer, ids),
         special=roles.special,
         probabilities=probabilities.float().cpu().numpy(),
@@ -169,21 +170,6 @@ def open_encoder(model: str | Path | None, device: str) -> tuple[str, Encoder, T
     folder = read_folder(resolved.path)
     encoder = load_encoder(folder.transformer_path).to(target).eval()
     return resolved.name, encoder, load_tokenizer(folder)
-
-
-def shown_tokens(tokenizer: TextTokenizer, ids: list[int]) -> list[str]:
-    """Return the text of each token, as people read it.
-
-    A byte-level token is shown as its characters, with a blank at the start of a word as the
-    character U+2423.
-    """
-    shown = []
-    for token_id in ids:
-        token = tokenizer.backend.id_to_token(token_id) or f"#{token_id}"
-        if token.startswith("Ġ"):
-            token = "␣" + (tokenizer.backend.decode([token_id]).strip() or token[1:])
-        shown.append(token.replace("▁", "␣"))
-    return shown
 
 
 def _segments(tokenizer: TextTokenizer, ids: list[int]) -> tuple[int, ...]:
