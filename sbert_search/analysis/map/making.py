@@ -84,6 +84,7 @@ class _Maker:
 
     def make(self, language: LexicalSettings, queries: Sequence[str]) -> CorpusMap:
         n, metric, seed = len(self.docs), self.snapshot.settings.metric, self.settings.seed
+        marked = self._marked(queries)  # first: the model of the index may be missing
         vectors = document_vectors(self.snapshot, self.docs)
         with progress("Finding neighbours", n) as advance:
             near = nearest(vectors, min(self.settings.neighbours, n - 1), metric, advance)
@@ -116,7 +117,7 @@ class _Maker:
             neighbours=near,
             distances=near.distances(metric),
             group=group,
-            queries=self._marked(queries),
+            queries=marked,
         )
 
     def _duplicates(self, vectors: Floats, near: Neighbours) -> NDArray[np.int32]:
