@@ -11,8 +11,10 @@ from sbert_search.analysis.map.neighbours import Neighbours
 from sbert_search.errors import ConfigError
 from sbert_search.runtime.progress import Advance
 
-EARLY_STEPS, LATE_STEPS = 250, 500  # steps with and without exaggeration, openTSNE's defaults
-EXAGGERATION = 12.0
+EARLY_STEPS, LATE_STEPS = 250, 500  # openTSNE's defaults
+EXAGGERATION = 12.0  # factor of all attraction in the early steps
+MANY = 10_000  # documents from which the late steps exaggerate, too
+LATE_EXAGGERATION = 4.0  # keeps the islands of many documents apart, and the layout small
 STEPS = EARLY_STEPS + LATE_STEPS
 _REPORTED = 10  # steps between two reports of progress
 _START = 1e-4  # standard deviation of the first axis before the first step
@@ -74,7 +76,7 @@ def neighbour_layout(
         float32 (n, 2). The same arguments give the same layout on the same machine.
 
     Source: van der Maaten & Hinton 2008; Linderman et al. 2019 (FIt-SNE); Kobak & Berens 2019 (the
-    start); Boehm, Berens & Kobak 2022, section 3 (equal attraction).
+    start, and late exaggeration); Boehm, Berens & Kobak 2022 (equal attraction).
     """
     from openTSNE import TSNEEmbedding, affinity, nearest_neighbors
 
@@ -92,7 +94,8 @@ def neighbour_layout(
         callbacks_every_iters=_REPORTED,
     )
     layout = layout.optimize(EARLY_STEPS, exaggeration=EXAGGERATION, momentum=0.8)
-    layout = layout.optimize(LATE_STEPS, momentum=0.8)
+    late = LATE_EXAGGERATION if len(start) >= MANY else None
+    layout = layout.optimize(LATE_STEPS, exaggeration=late, momentum=0.8)
     return np.asarray(layout, np.float32)
 
 
