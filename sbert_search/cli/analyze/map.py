@@ -18,7 +18,7 @@ SHOWN_OUTLIERS = 5
 
 
 @click.command("map")
-@click.argument("index", type=click.Path(path_type=Path))
+@click.argument("path", metavar="INDEX", type=click.Path(path_type=Path))
 @click.option(
     "--out", required=True, type=click.Path(path_type=Path), help="Folder for the page map.html."
 )
@@ -63,7 +63,7 @@ SHOWN_OUTLIERS = 5
 )
 @shared_options("memory", "seed", "quiet", "json")
 def map_(
-    index: Path,
+    path: Path,
     out: Path,
     parquet: bool,
     queries: tuple[str, ...],
@@ -86,9 +86,9 @@ def map_(
     from sbert_search.analysis.map.saving import require_folder, write_map
     from sbert_search.analysis.map.table import rows
 
-    require_folder(out, index, "--out")
+    require_folder(out, path, "--out")
     drawn = map_index(
-        index,
+        path,
         queries=queries,
         memory_bytes=memory_bytes,
         points=points,
@@ -104,8 +104,8 @@ def map_(
             emit(row)
     else:
         _show(drawn)
-    for path in written:
-        note(f"wrote {path}")
+    for file in written:
+        note(f"wrote {file}")
 
 
 def _show(drawn: CorpusMap) -> None:
