@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import resource
 import signal
 import socket
@@ -26,9 +27,13 @@ from sbert_search.serving.state import Served
 
 NOTICE_S = 0.5  # seconds between "not ready" and the end of new connections
 _BACKLOG = 2048
+# Connections that are accepted one after the other before other work is done. asyncio takes the
+# backlog for this number too, so a flood of 2,048 connections would stop all answers for a while.
+_ACCEPTED_AT_ONCE = 16
 # Seconds after which a thread that runs Python lets another one do so. The thread of a model asks
 # for its turn after each step, and should not wait 5 ms (Python's default) for the event loop.
 _SWITCH_S = 0.0005
+_COLLECT_ALL_AFTER = 100  # collections of younger objects; Python's default is 10
 _OWN_FILES = 256  # open files that are no connections
 
 
@@ -77,6 +82,9 @@ def run(
     """
     limits = within_open_files(served.limits)
     sys.setswitchinterval(_SWITCH_S)
+    # A collection of all objects stops all answers: with 10,000 open connections for 0.2 s.
+    gc.freeze()  # what has been opened is no garbage
+    gc.set_threshold(*gc.get_threshold()[:2], _COLLECT_ALL_AFTER)
     config = uvicorn.Config(
         build_app(served, log, beside=beside),
         http=cast("Any", partial(GuardedProtocol, limits)),
@@ -84,9 +92,10 @@ def run(
         loop="asyncio",
         lifespan="on",
         log_config=None,
+        log_level="error",  # a line for each malformed request could fill a disk
         access_log=False,
         server_header=False,
-        backlog=_BACKLOG,
+        backlog=_ACCEPTED_AT_ONCE,
         timeout_keep_alive=int(limits.keep_alive_s),
         timeout_graceful_shutdown=max(1, int(limits.drain_s)),
     )
@@ -119,6 +128,12 @@ class DrainingServer(uvicorn.Server):
         super().__init__(config)
         self._served, self._is_worker = served, is_worker
         self._exit_at_s: float | None = None
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Start to listen, with the whole backlog."""
+        await super().startup(sockets)
+        for bound in sockets or ():
+            bound.listen(_BACKLOG)
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:

@@ -46,10 +46,15 @@ def _ask_everything(live: Live) -> None:
 
 def test_no_text_is_logged_by_default(folder: Path, token_file: Path) -> None:
     with live_server(folder, "--token-file", token_file, "--writable") as live:
+        before = list(live.notes)
         _ask_everything(live)
+        with live.socket() as client:
+            client.sendall(f"{MARK} no HTTP\r\n\r\n".encode())
+            assert client.recv(100).startswith(b"HTTP/1.1 400")
         assert live.stop() == 0
     assert len(live.log) == 13
-    assert MARK not in json.dumps([live.log, live.notes])
+    assert MARK not in json.dumps(live.log)
+    assert live.notes == before  # nor does a wrong request write anything else
 
 
 def test_texts_are_logged_on_request(folder: Path, token_file: Path) -> None:

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import http.client
 import json
 import resource
 import signal
+import socket
+import sys
 import threading
 from pathlib import Path
 
 import pytest
+import uvicorn
 
 from sbert_search.serving import server
+from sbert_search.serving.access import AccessTokens
+from sbert_search.serving.app import build_app
 from sbert_search.serving.limits import ServerLimits
+from sbert_search.serving.opening import ServeSettings, open_served
 from tests.cli.process import sbert_search
 from tests.serving.live import READ, Live, live_server
 
@@ -156,3 +163,24 @@ def test_two_indexes_have_names(built: Path, models: Path) -> None:
         assert dims == {"bi": 16, "hashing": 384, "other": 384}
         assert one.search("wheel", index="tiny.index")
         assert one.post("/search", query="x", index="none").status == 404
+
+
+def test_many_connections_may_wait_and_few_are_accepted_at_once() -> None:
+    async def backlog() -> int:
+        config = uvicorn.Config(served_app, backlog=16, log_config=None)
+        config.load()
+        one = server.DrainingServer(config, served)
+        one.lifespan = config.lifespan_class(config)
+        with server.open_socket("127.0.0.1", 0) as bound:
+            await one.startup([bound])
+            facts = bound.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 32)
+            await one.shutdown()
+        return int.from_bytes(facts[28:32], sys.byteorder)  # of a listening socket, its backlog
+
+    settings = ServeSettings(indexes={}, models=["hashing"], tokens=AccessTokens({}))
+    served = open_served(settings)
+    served_app = build_app(served)
+    most = int(Path("/proc/sys/net/core/somaxconn").read_text())
+    assert asyncio.run(backlog()) == min(2048, most)
+    for one in served.models:
+        one.queue.close()

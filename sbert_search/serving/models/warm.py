@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 from collections.abc import Callable
 
@@ -49,5 +50,6 @@ class WarmEmbedder(DelegatingEmbedder):
     def _open(self) -> None:
         try:
             self._current = self._open_full()
+            gc.freeze()  # as at the start of the server: torch is a million objects
         except SbertSearchError as error:
             warn(f"The exported graph goes on computing, since torch cannot: {error}")
