@@ -16,7 +16,7 @@ from starlette.types import Message, Receive, Scope, Send
 from sbert_search.serving.access import Right
 from sbert_search.serving.access_log import AccessLog, BodyRecorder
 from sbert_search.serving.models.work import Work
-from sbert_search.serving.problems import Problem, invalid, overloaded, problem_of
+from sbert_search.serving.problems import Problem, Style, invalid, overloaded, problem_of
 from sbert_search.serving.reading import (
     HungUp,
     decode,
@@ -81,7 +81,7 @@ class Operation(Generic[Q]):
         response: Type of the answer.
         parameters: Parameters of the query, with their descriptions.
         right: What a client must be allowed; ``open``: nothing.
-        style: Form of errors; with ``mcp``, some have the form of MCP instead of OpenAI's.
+        style: Form of errors.
         problems: Further statuses that the operation answers with.
         versioned: Whether the operation also exists under ``/v1``.
         media_type: Type of the answer.
@@ -96,7 +96,7 @@ class Operation(Generic[Q]):
     response: object = None
     parameters: Mapping[str, str] = field(default_factory=dict)
     right: Right | Literal["open"] = "read"
-    style: Literal["openai", "tei", "mcp"] = "openai"
+    style: Style = "openai"
     problems: tuple[int, ...] = ()
     versioned: bool = True
     media_type: str = JSON
@@ -161,7 +161,7 @@ class Endpoint(Generic[Q]):
             served.active -= 1
         if problem is not None:
             served.metrics.failures.add(labels={"err": problem.kind})
-            value = problem.body(as_tei=self._operation.style == "tei")
+            value = problem.body(self._operation.style)
             headers = dict(problem.headers)
             if problem.closes:
                 headers["connection"] = "close"

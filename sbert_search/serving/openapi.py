@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from sbert_search.serving.endpoint import JSON, AnyOperation
+from sbert_search.serving.problems import Style
 from sbert_search.version import __version__
 
 _STATUS: Mapping[int, str] = {
@@ -126,9 +127,12 @@ def _problem(operation: AnyOperation, status: int) -> dict[str, object]:
 
 
 def _problem_schema(operation: AnyOperation) -> dict[str, object]:
-    if operation.style == "mcp":
-        return {"anyOf": [_schema(ProblemBody), _schema(operation.response)]}
-    return _schema(TeiProblemBody if operation.style == "tei" else ProblemBody)
+    bodies: Mapping[Style, object] = {
+        "openai": ProblemBody,
+        "tei": TeiProblemBody,
+        "mcp": operation.response,
+    }
+    return _schema(bodies[operation.style])
 
 
 def _path_parameters(path: str) -> list[dict[str, object]]:

@@ -32,6 +32,9 @@ Kind = Literal[
     "internal",
 ]
 
+Style = Literal["openai", "tei", "mcp"]
+"""Form of errors; with mcp, an error is that of OpenAI and a message of JSON-RPC at once."""
+
 _KINDS: Mapping[int, Kind] = {
     400: "invalid_request",
     401: "authentication",
@@ -91,19 +94,19 @@ class Problem(Exception):  # noqa: N818 (it becomes an answer)
         """The kind of the problem, for the body and for metrics."""
         return _KINDS[self.status]
 
-    def body(self, *, as_tei: bool = False) -> dict[str, object]:
-        """Return the body, in the form of OpenAI's errors or in that of TEI."""
-        if as_tei:
+    def body(self, style: Style = "openai") -> dict[str, object]:
+        """Return the body of the answer."""
+        if style == "tei":
             shown = f"`{self.param}`: {self.message}" if self.param else self.message
             return {"error": shown, "error_type": _TEI_KINDS[self.kind]}
-        return {
-            "error": {
-                "message": self.message,
-                "type": self.kind,
-                "param": self.param or None,
-                "code": self.status,
-            }
+        error = {
+            "message": self.message,
+            "type": self.kind,
+            "param": self.param or None,
+            "code": self.status,
         }
+        as_message: dict[str, object] = {"jsonrpc": "2.0", "id": None} if style == "mcp" else {}
+        return {**as_message, "error": error}
 
 
 def invalid(param: str, message: str) -> Problem:
