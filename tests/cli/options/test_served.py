@@ -1,0 +1,28 @@
+"""Arguments of the commands that answer other programs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+import pytest
+
+from sbert_search.cli.options.served import named_indexes, require_packages
+from sbert_search.errors import ConfigError
+
+
+def test_an_index_is_called_like_its_folder_unless_it_is_named() -> None:
+    assert named_indexes(["a/news.index", "docs=b/x", "c/d=e"]) == {
+        "news.index": Path("a/news.index"),
+        "docs": Path("b/x"),
+        "d=e": Path("c/d=e"),
+    }
+    with pytest.raises(click.UsageError, match="Two indexes are called 'x'"):
+        named_indexes(["a/x", "x=b"])
+
+
+def test_missing_packages_are_named_with_the_extra_that_brings_them() -> None:
+    require_packages("serve", "serve", ["json"])
+    expected = r"serve --mcp needs absent1, absent2: pip install 'sbert-search\[mcp\]'\."
+    with pytest.raises(ConfigError, match=expected):
+        require_packages("serve --mcp", "mcp", ["absent1", "json", "absent2"])
