@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import subprocess
 import sys
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import replace
@@ -31,6 +32,11 @@ from tests.serving.live import READ, Answer, Live, live_server
 T = TypeVar("T")
 pytest_plugins = ("tests.serving.conftest",)
 MODES = ["auto", "legacy"]  # the protocol of 2026, and the older ones with a handshake
+HANDSHAKE = {
+    "protocolVersion": "2025-06-18",
+    "capabilities": {},
+    "clientInfo": {"name": "a test", "version": "1"},
+}
 CALL = {"name": "search", "arguments": {"query": "wheel"}}
 
 
@@ -47,7 +53,7 @@ def ask(target: Any, question: Callable[[Client], Awaitable[T]], mode: Any = "au
         async with Client(target, mode=mode) as client:
             return await question(client)
 
-    return asyncio.run(asyncio.wait_for(connected(), 60))
+    return asyncio.run(asyncio.wait_for(connected(), 300))
 
 
 def with_token(live: Live, token: str) -> Any:
@@ -116,6 +122,17 @@ def test_a_client_lists_and_calls_the_tools(
         await check_errors(client)
 
     ask(target, check, mode)
+
+
+def test_the_command_ends_when_stdin_does(built: Path) -> None:
+    started = message("initialize", HANDSHAKE)
+    command = [sys.executable, "-m", "sbert_search", "mcp", str(built)]
+    done = subprocess.run(
+        command, input=json.dumps(started) + "\n", capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+    [answer] = map(json.loads, done.stdout.splitlines())
+    assert answer["result"]["serverInfo"]["name"] == "sbert-search"
 
 
 def test_a_client_without_the_token_is_refused(built: Path, token_file: Path) -> None:
@@ -210,12 +227,9 @@ def test_there_are_no_streams_and_nothing_is_kept(server: Live) -> None:
         kilobytes = next(int(line.split()[1]) for line in status.splitlines() if "RssAnon" in line)
         return len(list((folder / "fd").iterdir())), kilobytes
 
-    started = {"protocolVersion": "2025-06-18", "capabilities": {}}
-    started["clientInfo"] = {"name": "x", "version": "1"}
-
     def shake_hands(n: int) -> tuple[int, int]:
         for _ in range(n):
-            answer = server.ask("POST", "/mcp", message("initialize", started))
+            answer = server.ask("POST", "/mcp", message("initialize", HANDSHAKE))
             assert "mcp-session-id" not in answer.headers
         return open_things()
 
