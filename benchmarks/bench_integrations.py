@@ -82,40 +82,55 @@ def searches(
     haystack_floor = framework_floors.haystack(hits, vector)
     llamaindex_floor = framework_floors.llamaindex(hits, vector)
 
-    def one_by_one(search: Callable[[str], object]) -> Call:
-        return lambda: [search(query) for query in single]
+    def engine_alone(query: str) -> object:
+        return engine.search(query, options=DENSE)
 
-    engine_alone = one_by_one(lambda query: engine.search(query, options=DENSE))
-    calls: dict[str, tuple[Call, Call, Call]] = {
-        "langchain_batch": (
-            lambda: retriever.batch(list(queries)),
-            lambda: engine.search_many(queries, options=DENSE),
-            lambda: list(map(langchain_floor, queries)),
-        ),
-        "langchain_search": (
-            one_by_one(lambda query: store.similarity_search(query, K)),
+    several = list(queries)
+    figures: dict[str, Figure] = {}
+    for name, ours, peer, floor in (
+        (
+            "langchain_search",
+            lambda q: store.similarity_search(q, K),
             engine_alone,
-            one_by_one(langchain_floor),
+            langchain_floor,
         ),
-        "haystack_search": (
-            one_by_one(lambda query: haystack.run(text_embedder.run(query)["embedding"])),
+        (
+            "haystack_search",
+            lambda q: haystack.run(text_embedder.run(q)["embedding"]),
             engine_alone,
-            one_by_one(haystack_floor),
+            haystack_floor,
         ),
-        "llamaindex_search": (
-            one_by_one(llamaindex.retrieve),
-            engine_alone,
-            one_by_one(llamaindex_floor),
-        ),
-    }
-    figures = {}
-    for name, one in calls.items():
-        rounds = [tuple(map(seconds, one)) for _ in range(repeats + 1)][1:]  # the first warms up
-        ours, peer, floor = (list(times) for times in zip(*rounds, strict=True))
-        figures[name] = paired(ours, peer, unit="s")
-        figures[f"{name}_framework_floor"] = paired(floor, peer, unit="s")
+        ("llamaindex_search", llamaindex.retrieve, engine_alone, llamaindex_floor),
+    ):
+        works = [[partial(work, query) for query in single] for work in (ours, peer, floor)]
+        figures |= compared(name, works, repeats)
+    batches: list[list[Call]] = [
+        [lambda: retriever.batch(several)],
+        [lambda: engine.search_many(several, options=DENSE)],
+        [lambda: list(map(langchain_floor, several))],
+    ]
+    return figures | compared("langchain_batch", batches, repeats)
+
+
+def compared(name: str, works: Sequence[Sequence[Call]], repeats: int) -> dict[str, Figure]:
+    """Compare the times of ours with those of the peer, and those of the floor with the peer too.
+
+    Args:
+        name: Name of the first figure.
+        works: The calls of ours, of the peer and of the floor. The first call of each is timed,
+            then the second of each, and so on: the speed of a machine changes within seconds.
+        repeats: Number of rounds, after one that warms up.
+    """
+    rounds = []
+    for _ in range(repeats + 1):
+        times = [tuple(map(seconds, calls)) for calls in zip(*works, strict=True)]
+        rounds.append([sum(column) for column in zip(*times, strict=True)])
         gc.collect()
-    return figures
+    ours, peer, floor = (list(column) for column in zip(*rounds[1:], strict=True))
+    return {
+        name: paired(ours, peer, unit="s"),
+        f"{name}_framework_floor": paired(floor, peer, unit="s"),
+    }
 
 
 def additions(
