@@ -118,7 +118,7 @@ def _operation(operation: AnyOperation, *, versioned: bool) -> dict[str, object]
 def _problem(operation: AnyOperation, status: int) -> dict[str, object]:
     answer: dict[str, object] = {
         "description": _STATUS[status],
-        "content": {JSON: {"schema": _problem_schema(operation)}},
+        "content": {JSON: {"schema": _schema(_problem_type(operation, status))}},
     }
     if status == 429:
         schema = {"type": "string", "pattern": "^[0-9]+$"}
@@ -126,13 +126,15 @@ def _problem(operation: AnyOperation, status: int) -> dict[str, object]:
     return answer
 
 
-def _problem_schema(operation: AnyOperation) -> dict[str, object]:
-    bodies: Mapping[Style, object] = {
+def _problem_type(operation: AnyOperation, status: int) -> object:
+    if status == 408:  # the answer of the connection, which knows no operation
+        return ProblemBody
+    types: Mapping[Style, object] = {
         "openai": ProblemBody,
         "tei": TeiProblemBody,
         "mcp": operation.response,
     }
-    return _schema(bodies[operation.style])
+    return types[operation.style]
 
 
 def _path_parameters(path: str) -> list[dict[str, object]]:

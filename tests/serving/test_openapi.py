@@ -48,6 +48,18 @@ def test_every_property_of_a_request_is_explained(document: Any) -> None:
         assert "Attributes:" not in schemas[name]["description"]
 
 
+def test_errors_have_the_form_of_the_operation_but_for_late_requests(document: Any) -> None:
+    embed = document["paths"]["/embed"]["post"]["responses"]
+    forms = {
+        status: embed[status]["content"]["application/json"]["schema"]["$ref"]
+        for status in ("400", "408")
+    }
+    assert forms == {
+        "400": "#/components/schemas/TeiProblemBody",
+        "408": "#/components/schemas/ProblemBody",
+    }
+
+
 def test_the_server_sends_the_document(live: Live, document: Any) -> None:
     for path in ("/openapi.json", "/v1/openapi.json"):
         assert live.ask("GET", path).json == document
