@@ -157,6 +157,8 @@ class Endpoint(Generic[Q]):
             problem = problem_of(error)
             if problem is None:
                 bug, problem = error, Problem(500, f"An error of the server, {request_id}.")
+            else:
+                _forget_frames(error)
         finally:
             served.active -= 1
         if problem is not None:
@@ -209,6 +211,16 @@ class Endpoint(Generic[Q]):
             metrics.tokenization.observe(work.tokenization_s)
             metrics.waiting.observe(work.queue_s)
             metrics.inference.observe(work.inference_s)
+
+
+def _forget_frames(error: BaseException | None) -> None:
+    """Let go of the frames that an error and its causes passed, which hold request and connection.
+
+    The frames hold the error too, so that only a search for garbage would find them.
+    """
+    while error is not None:
+        error.__traceback__ = None
+        error = error.__cause__ or error.__context__
 
 
 async def _unless_hung_up(answer: Awaitable[T], receive: Receive) -> T:

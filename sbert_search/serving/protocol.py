@@ -64,6 +64,10 @@ class GuardedProtocol(HttpToolsProtocol):
         if self._writing is not None:
             self._writing.cancel()
         super().connection_lost(exc)
+        # Python before 3.12 and uvicorn leave references in a circle, so that each connection would
+        # stay in memory until all objects are searched for garbage.
+        vars(self.transport).update(_read_ready_cb=None)
+        vars(self).update(cycle=None)
 
     def data_received(self, data: bytes) -> None:
         """Read a part of a request; refuse headers that are too large."""
