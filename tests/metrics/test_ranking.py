@@ -1,4 +1,5 @@
 import math
+import sys
 from typing import Any
 
 import ir_measures
@@ -66,6 +67,12 @@ def test_scores_that_differ_beyond_32_bits_keep_their_order() -> None:
 def test_an_unknown_measure_is_named(name: str) -> None:
     with pytest.raises(EvaluationError, match=f"'{name}' is not a metric; use nDCG@k"):
         score_run(RUN, QRELS, [name])
+
+
+def test_a_missing_library_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ir_measures", None)  # its import fails
+    with pytest.raises(EvaluationError, match=r"ir-measures; run: .*'sbert-search\[eval\]'"):
+        score_run(RUN, QRELS, ["MRR"])
 
 
 def test_a_mean_over_nothing_is_refused() -> None:
