@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import subprocess
 import sys
@@ -135,6 +136,8 @@ def test_the_command_ends_when_stdin_does(built: Path) -> None:
     assert answer["result"]["serverInfo"]["name"] == "sbert-search"
 
 
+# The SDK's client does not close its connection if the first message is refused.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_a_client_without_the_token_is_refused(built: Path, token_file: Path) -> None:
     with live_server(built, "--mcp", "--token-file", token_file) as live:
 
@@ -146,6 +149,8 @@ def test_a_client_without_the_token_is_refused(built: Path, token_file: Path) ->
             with pytest.raises(ExceptionGroup) as refusal:
                 ask(with_token(live, "wrong" * 5), count, mode)
             assert "No token, or a wrong one" in "".join(format_exception(refusal.value))
+        del refusal
+        gc.collect()  # warnings about the connections come now, not in another test
         for headers in ({}, {"authorization": f"Bearer {READ}x"}):
             refused = live.ask("POST", "/mcp", message("tools/list"), headers)
             assert (refused.status, refused.headers["www-authenticate"]) == (401, "Bearer")
