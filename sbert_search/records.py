@@ -29,8 +29,9 @@ class Document:
         title: The title, or "".
         metadata: Typed values by column name; search filters can use them.
         source: Where the document was read: ``file:line`` or ``file:row group 3:row 17``.
-        fingerprint: Hash of the file of which this is the document. An index compares it in place
-            of the content, so that a new time of the file alone is no change. None: not a file.
+        fingerprint: For a document that is a whole file, or a page of a PDF: a hash from the bytes
+            of the file. An index compares it in place of the content, so that a new time of the
+            file alone is no change. None: another document.
     """
 
     doc_id: str

@@ -63,7 +63,7 @@ def _measure(model: str) -> None:
 
 
 def _show(diagnosis: Diagnosis) -> None:
-    quota = "" if diagnosis.quota is None else f", time of {diagnosis.quota:g}"
+    quota = "" if diagnosis.quota is None else f", CPU quota of {diagnosis.quota:g} cores"
     free = diagnosis.available_bytes
     available = "" if free is None else f", {size_text(free)} available"
     switches = [f"{name}={value}" for name, value in diagnosis.switches.items()]

@@ -44,7 +44,7 @@ from sbert_search.search.retrieval import (
 from sbert_search.search.stages.dense import nearest_documents
 from sbert_search.search.threads import Threads
 
-# Of these, a plain search in a new process imports nothing (tests/cli/test_cold.py).
+# Functions that need these modules import them, so that searches without them start faster.
 if TYPE_CHECKING:
     from sbert_search.search.similar import Examples
     from sbert_search.search.stages.facets import Facet

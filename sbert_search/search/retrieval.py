@@ -24,7 +24,7 @@ from sbert_search.search.stages.lexical import matching_documents
 from sbert_search.search.stages.passages import matching_passages, nearest_passages, with_documents
 from sbert_search.search.words.operators import Clause, ParsedQuery, parse_query
 
-# Of these, a plain search in a new process imports nothing (tests/cli/test_cold.py).
+# Functions that need this module import it themselves, so that other searches start faster.
 if TYPE_CHECKING:
     from sbert_search.search.words.word_filter import Marks
 
@@ -46,7 +46,8 @@ class Retrieved:
         vector: Its vector, (dim,), by the model; None in lexical search, and if it was given.
         ranking: The documents.
         n_before: Number of documents on earlier pages of the result.
-        near: Finds words that match words of the query; None: the search is not fuzzy.
+        near: Finds words of the index that are near a word of the query; None: the search is not
+            fuzzy, or it is dense and requires no word.
     """
 
     asked: str
@@ -59,14 +60,16 @@ class Retrieved:
 
 @dataclass(frozen=True, slots=True)
 class _Search:
-    """The search for queries that demand the same words.
+    """The search for queries with the same clauses: words that must, or must not, be there.
 
     Attributes:
         snapshot: State of the index to search.
         options: The options of the search.
         mask: The rows to search; None: all live rows.
-        near: Finds words that match words of the query; None: the search is not fuzzy.
-        fills: Whether to append the documents of the mask that have no term of the query.
+        near: Finds words of the index that are near a word of the query; None: the search is not
+            fuzzy, or it is dense and requires no word.
+        fills: Whether lexical search appends the documents of the mask that BM25 does not find.
+            They have the required words, but these may be stop words, which BM25 leaves out.
     """
 
     snapshot: Snapshot
@@ -121,7 +124,7 @@ def retrieve(
 ) -> list[Retrieved]:
     """Find the best ``options.depth`` documents for each query.
 
-    Queries that demand the same words are ranked together.
+    Queries with the same clauses (required and excluded words) are ranked together.
 
     Args:
         snapshot: State of the index to search.
@@ -239,13 +242,16 @@ def _rows(vectors: NDArray[np.float32] | None, n: int) -> Iterable[NDArray[np.fl
 def _with_groups(
     search: _Search, ranking: Ranking, query: str, vector: NDArray[np.float32] | None
 ) -> Ranking:
-    """Add the documents of further groups to the candidates of a query, until there are enough.
+    """Rank more documents of a query, until there are enough groups with enough documents each.
 
     Args:
         search: What to search, and how.
         ranking: The first ``options.depth`` documents of the query.
         query: The query.
         vector: Its vector, (1, dim); None: the search is lexical.
+
+    Returns:
+        The first ``options.depth`` documents, and those that complete the groups.
     """
     from sbert_search.search.stages.grouping import groups_of, holds_groups, within_groups
 
@@ -266,8 +272,8 @@ def _with_groups(
 def matching_marks(snapshot: Snapshot, query: str | None, options: SearchOptions) -> Marks:
     """Mark all documents that match a query: for each segment, bool (n_docs,).
 
-    In lexical and hybrid search these are the documents with a word of the query, else all of them.
-    They pass the filter and meet the operators of the query.
+    A document matches if it passes the filter and meets the operators of the query. In lexical and
+    hybrid search it must also have a word of the query, unless the operators require a word.
 
     Args:
         snapshot: State of the index to search.

@@ -1,4 +1,4 @@
-"""Metadata columns of the documents on a map, as arrays that a page can hold."""
+"""Metadata columns of the documents on a map, as arrays for the HTML page of the map."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sbert_search.records import MetadataValue, ScalarValue
 
 MOST_CHARACTERS = 8_000_000  # characters of the different values of a column on a page
 _CUT = 200  # characters of a value that are kept
-_SAFE = 2**53  # integers up to this are exact as float64, the only numbers of a page
+_SAFE = 2**53  # float64, the type of numbers in JavaScript, has all integers up to this
 
 Kind: TypeAlias = Literal["number", "time", "date", "text"]
 

@@ -47,7 +47,8 @@ class RawRow:
         number: Number of the line (text formats) or row (Parquet, Arrow) in the file, from 1.
         values: Values by field name; None means the same as a missing field.
         typed: False if the format has no types (CSV, TSV), so that every value is text.
-        fingerprint: Hash of the file of which the row is the document; see `Document`.
+        fingerprint: For a file, or a page of a PDF, that is one document: a hash from the bytes of
+            the file, by which an index sees a change. None: the file has many rows.
     """
 
     source: str

@@ -31,8 +31,8 @@ def build_from_vectors(
 ) -> IngestReport:
     """Build an index of vectors and their ids, or resume an interrupted build.
 
-    Each segment is one commit, so that its rows are written once. An interrupted build loses at
-    most the segment that it was writing.
+    Each commit writes one segment of the largest size, so that no later merge writes its rows
+    again. An interrupted build loses at most the segment that it was writing.
 
     Args:
         vectors: The vectors.
